@@ -1,0 +1,1 @@
+"""Ray clusters, jobs and their monitoring."""

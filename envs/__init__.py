@@ -1,0 +1,1 @@
+"""The environment pool, one file per environment."""

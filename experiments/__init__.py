@@ -1,0 +1,1 @@
+"""The composition root: the `loomrl` command, experiment files and benchmarks."""

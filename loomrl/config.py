@@ -1,0 +1,165 @@
+"""The Experiment: one whole run as frozen data. Python, command line, Tune and job all end in this tree."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from loomrl.canonical import content_hash
+from loomrl.schema import Config
+
+Share = Annotated[float, Field(ge=0, le=1)]
+PositiveInt = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(gt=0)]
+EntryPoint = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$")]
+Level = Annotated[int, Field(ge=1, le=10)]
+
+
+class EnvironmentConfig(Config):
+    """One environment of the run, and how much of the data comes from it."""
+
+    id: str
+    version: str | None = None
+    """None takes the newest registered one; the resolved version is recorded with the run."""
+    families: tuple[str, ...] = ()
+    """Which task families to draw from; empty means all."""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """The environment's own settings."""
+    weight: float = Field(1.0, gt=0)
+    min_share: Share = 0.0
+
+
+class FixedCurriculum(Config):
+    """Every task at one level, families in equal shares."""
+
+    kind: Literal["fixed"] = "fixed"
+    level: Level = 1
+
+
+class AdaptiveCurriculum(Config):
+    """Level clip(T + eta * tanh(alpha * (success - target))) inside a family; families by learnability p(1 - p)."""
+
+    kind: Literal["adaptive"] = "adaptive"
+    first_level: Level = 1
+    last_level: Level = 10
+    target: float = Field(0.5, gt=0, lt=1)
+    eta: float = Field(0.5, gt=0)
+    alpha: float = Field(2.0, gt=0)
+    replay: Share = 0.1
+    floor: Share = 0.05
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.first_level > self.last_level:
+            raise ValueError(f"first_level={self.first_level} is above last_level={self.last_level}")
+        return self
+
+
+Curriculum = Annotated[FixedCurriculum | AdaptiveCurriculum, Field(discriminator="kind")]
+
+
+class ScriptedPolicy(Config):
+    """A policy that needs no weights: the environment's oracle, or one of the checker's opponents."""
+
+    kind: Literal["oracle", "random", "constant"] = "oracle"
+
+
+class CustomPolicy(Config):
+    """`entry_point` names a callable that takes `settings` as keywords and returns a policy."""
+
+    kind: Literal["custom"] = "custom"
+    entry_point: EntryPoint
+    settings: dict[str, Any] = Field(default_factory=dict)
+
+
+PolicyChoice = Annotated[ScriptedPolicy | CustomPolicy, Field(discriminator="kind")]
+
+
+class BanditAlgorithm(Config):
+    """REINFORCE over a mixture of scripted policies: the smallest learner that exercises the whole line."""
+
+    kind: Literal["bandit"] = "bandit"
+    arms: tuple[Literal["oracle", "random", "constant"], ...] = ("oracle", "random", "constant")
+    learning_rate: float = Field(0.5, gt=0)
+
+
+class CustomAlgorithm(Config):
+    """`entry_point` names a class built from `settings` that learns from groups."""
+
+    kind: Literal["custom"] = "custom"
+    entry_point: EntryPoint
+    settings: dict[str, Any] = Field(default_factory=dict)
+
+
+Algorithm = Annotated[BanditAlgorithm | CustomAlgorithm, Field(discriminator="kind")]
+
+
+class RolloutConfig(Config):
+    """How attempts are made."""
+
+    actors: int = Field(0, ge=0)
+    """Ray actors that host episodes; 0 keeps them in this process."""
+    concurrency: PositiveInt = 64
+    """Open episodes per actor."""
+    group_size: PositiveInt = 8
+    groups_per_update: PositiveInt = 8
+    turn_timeout_s: Seconds = 60.0
+    episode_timeout_s: Seconds = 600.0
+
+
+class HubConfig(Config):
+    """The promises of the trajectory queue."""
+
+    max_staleness: int = Field(0, ge=0)
+    """A group is trained at most this many policy versions after its oldest token was sampled."""
+    quorum: float = Field(1.0, gt=0, le=1)
+    """Share of a group's attempts that must be usable when it completes or times out."""
+    group_timeout_s: Seconds = 600.0
+    lease_s: Seconds = 600.0
+    shards: PositiveInt = 1
+
+
+class TrainConfig(Config):
+    """How long to train."""
+
+    updates: PositiveInt = 20
+    target_success: float | None = Field(None, gt=0, le=1)
+    """Stop early when the last update's success reaches it."""
+
+
+class EvaluationConfig(Config):
+    """What a policy is judged on. Held-out tasks: their seeds are never drawn in training."""
+
+    episodes: PositiveInt = 200
+    levels: tuple[Level, ...] = (1, 5, 10)
+    seed: int = Field(0, ge=0)
+    confidence: float = Field(0.95, gt=0, lt=1)
+
+
+class Experiment(Config):
+    """The whole run. Equal experiments have equal `sha256`; that is the run's identity."""
+
+    name: str = Field(pattern=r"^[\w.-]+$", max_length=100)
+    seed: int = Field(0, ge=0)
+    environments: tuple[EnvironmentConfig, ...] = Field((EnvironmentConfig(id="Math"),), min_length=1)
+    curriculum: Curriculum = FixedCurriculum()
+    policy: PolicyChoice = ScriptedPolicy()
+    """Who acts in `loomrl evaluate`; training acts with what it learns."""
+    algorithm: Algorithm = BanditAlgorithm()
+    rollout: RolloutConfig = RolloutConfig()
+    hub: HubConfig = HubConfig()
+    train: TrainConfig = TrainConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    store_url: str = "sqlite:///loom.db"
+    artifact_url: str = "artifacts"
+
+    @model_validator(mode="after")
+    def _shares_fit(self) -> Self:
+        total = sum(environment.min_share for environment in self.environments)
+        if total > 1:
+            raise ValueError(f"the environments' min_share add up to {total:g}, more than 1")
+        return self
+
+    @property
+    def sha256(self) -> str:
+        """Content hash of the resolved experiment."""
+        return content_hash(self.model_dump(mode="json"))

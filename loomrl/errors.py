@@ -1,0 +1,93 @@
+"""One error type per boundary. What crosses one is translated there, once, into one of these – or into a `Failure`."""
+
+import difflib
+from collections.abc import Iterable
+from typing import ClassVar
+
+from loomrl.types import Failure
+
+
+class LoomError(Exception):
+    """Base of every error LoomRL raises for a user. The message names the value, the choices and the remedy."""
+
+    boundary: ClassVar[str] = "loomrl"
+
+
+class ConfigError(LoomError, ValueError):
+    """A setting that is unknown, malformed, or without effect."""
+
+    boundary = "config"
+
+
+class StoreError(LoomError):
+    """LoomDB cannot be opened, is newer than the code, or refused a write."""
+
+    boundary = "store"
+
+
+class ArtifactError(LoomError):
+    """An artifact that is missing, half-written, or does not match its checksum."""
+
+    boundary = "artifact"
+
+
+class RegistryError(LoomError, ValueError):
+    """An environment that is unknown, or a version registered again with other content."""
+
+    boundary = "registry"
+
+
+class EpisodeError(LoomError):
+    """An environment that raised, hung, or broke its own contract."""
+
+    boundary = "environment"
+
+
+class PolicyError(LoomError):
+    """Whatever acts in an episode raised, hung, or answered with something that is no action."""
+
+    boundary = "policy"
+
+
+class ScorerError(LoomError):
+    """A scorer that could not give an answer in time. Never a score of 0."""
+
+    boundary = "scorer"
+
+
+class HubError(LoomError):
+    """The hub refused a request; nothing was stored or changed by it."""
+
+    boundary = "hub"
+
+
+class Conflict(HubError):
+    """A trajectory id that is stored already, with other content."""
+
+
+class LeaseLost(HubError):
+    """The lease expired and its groups went back: what was learnt from them must be discarded."""
+
+
+class CorruptPayload(HubError, ValueError):
+    """Bytes that are not a trajectory of ours, or not all of one."""
+
+
+def failure_from(error: BaseException, *, boundary: str) -> Failure:
+    """The record of an exception that reached a boundary; a LoomError keeps the boundary it names itself."""
+    where = error.boundary if isinstance(error, LoomError) else boundary
+    return Failure(where, type(error).__name__, str(error)[:2000])
+
+
+def nearest(name: str, choices: Iterable[str]) -> str | None:
+    """The choice a typist most likely meant, or None."""
+    matches = difflib.get_close_matches(name, list(choices), n=1, cutoff=0.5)
+    return matches[0] if matches else None
+
+
+def unknown(what: str, name: object, choices: Iterable[str]) -> str:
+    """The message for a name that is none of the choices: value, choices, nearest choice."""
+    known = sorted(choices)
+    guess = nearest(str(name), known)
+    hint = f" Did you mean {guess!r}?" if guess else ""
+    return f"{what}={name!r} is unknown. Known: {', '.join(known) or 'none'}.{hint}"

@@ -1,0 +1,1 @@
+"""The environment SDK: tasks in, trajectories out."""

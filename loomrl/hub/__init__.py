@@ -1,0 +1,1 @@
+"""The Trajectory API: a durable queue of groups between whoever acts and whoever learns."""

@@ -1,0 +1,144 @@
+"""What every tree of settings obeys: frozen, closed to unknown keys, merged by path, and explained when wrong."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Self, get_args
+
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic_core import ErrorDetails
+
+from loomrl.errors import ConfigError, nearest
+
+Tree = dict[str, Any]
+
+
+class Config(BaseModel):
+    """Base of every settings class. A field that is a union of variants is told apart by its `kind`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keep_default_kind(cls, raw: Any) -> Any:
+        """`curriculum.level=3` alone tunes the default curriculum; it need not repeat its kind."""
+        if not isinstance(raw, Mapping):
+            return raw
+        filled = dict(raw)
+        for name, spec in cls.model_fields.items():
+            kind = getattr(spec.default, "kind", None)
+            if kind and isinstance(filled.get(name), Mapping):
+                filled[name] = {"kind": kind, **filled[name]}
+        return filled
+
+    @classmethod
+    def parse(cls, raw: Any, *, origin: str = "settings") -> Self:
+        """Validate `raw`; a ConfigError lists every fault with its path, value, choices and remedy."""
+        if not isinstance(raw, Mapping):
+            raise ConfigError(f"{origin}: a mapping of settings is needed, got {type(raw).__name__} {raw!r:.80}.")
+        try:
+            return cls.model_validate(raw)
+        except ValidationError as error:
+            faults = [_explain(cls, raw, fault) for fault in error.errors(include_url=False)]
+            raise ConfigError(f"{origin}: {len(faults)} fault(s)\n  " + "\n  ".join(faults)) from None
+
+    @classmethod
+    def defaults(cls) -> Tree:
+        """Every setting that has a default, as plain data: what files and assignments are laid upon."""
+        given = cls.model_construct().model_dump(mode="json", warnings=False)
+        return {name: given[name] for name, spec in cls.model_fields.items() if not spec.is_required()}
+
+    def override(self, dotted: Mapping[str, Any]) -> Self:
+        """A copy with `{"hub.lease_s": 30}` applied and everything validated again."""
+        return type(self).parse(merge(self.model_dump(mode="json"), nest(dotted)), origin="override")
+
+
+def nest(dotted: Mapping[str, Any]) -> Tree:
+    """`{"a.b": 1}` as `{"a": {"b": 1}}`; later entries win."""
+    tree: Tree = {}
+    for path, value in dotted.items():
+        if not all(path.split(".")):
+            raise ConfigError(f"override {path!r}: a dotted path such as 'hub.lease_s' is needed.")
+        branch: Any = value
+        for key in reversed(path.split(".")):
+            branch = {key: branch}
+        tree = merge(tree, branch)
+    return tree
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> Tree:
+    """`over` on top of `base`. A branch whose `kind` changes is replaced whole; `{"0": …}` reaches into a list."""
+    merged = dict(base)
+    for key, value in over.items():
+        old = merged.get(key)
+        if isinstance(value, Mapping) and isinstance(old, Mapping) and not _switches_kind(old, value):
+            merged[key] = merge(old, value)
+        elif isinstance(value, Mapping) and isinstance(old, list | tuple) and _are_indices(value):
+            merged[key] = _merge_list(key, list(old), value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def _merge_list(key: str, old: list[Any], over: Mapping[str, Any]) -> list[Any]:
+    for index, value in over.items():
+        if int(index) >= len(old):
+            raise ConfigError(f"{key}.{index}: there are only {len(old)} entries, counted from 0.")
+        old[int(index)] = merge({"_": old[int(index)]}, {"_": value})["_"]
+    return old
+
+
+def _are_indices(value: Mapping[str, Any]) -> bool:
+    return bool(value) and all(str(key).isdecimal() for key in value)
+
+
+def _switches_kind(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    return "kind" in new and new["kind"] != old.get("kind")
+
+
+def _explain(root: type[BaseModel], raw: Any, fault: ErrorDetails) -> str:
+    """One line for one fault: dotted path, value, what was expected, the nearest known key."""
+    path, models = _walk(root, raw, fault["loc"])
+    known = sorted({name for model in models for name in model.model_fields})
+    where = ".".join(path) or "(top level)"
+    if fault["type"] == "extra_forbidden":
+        guess = nearest(path[-1], known)
+        hint = f" Did you mean {guess!r}?" if guess else ""
+        return f"{where}={fault['input']!r}: no such setting here. Known: {', '.join(known)}.{hint}"
+    if fault["type"] == "missing":
+        return f"{where}: required, and not given."
+    if fault["type"] == "union_tag_invalid":
+        tag, expected = fault["ctx"]["tag"], fault["ctx"]["expected_tags"]
+        guess = nearest(tag, expected.replace("'", "").split(", "))
+        hint = f" Did you mean {guess!r}?" if guess else ""
+        return f"{where}.kind={tag!r}: unknown. Known: {expected}.{hint}"
+    message = fault["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    return f"{where}={fault['input']!r:.120}: {message}."
+
+
+def _walk(root: type[BaseModel], raw: Any, loc: tuple[int | str, ...]) -> tuple[list[str], list[type[BaseModel]]]:
+    """The dotted path of a fault, without union tags, and the classes of the branch that holds it."""
+    path: list[str] = []
+    models: list[type[BaseModel]] = [root]
+    for depth, key in enumerate(loc):
+        present = isinstance(raw, Mapping) and key in raw
+        index = isinstance(key, int)
+        if not present and not index and depth < len(loc) - 1 and any(_kind_of(m) == key for m in models):
+            models = [m for m in models if _kind_of(m) == key]
+            continue
+        path.append(str(key))
+        if depth < len(loc) - 1 and not index:
+            fields = [m.model_fields[str(key)] for m in models if str(key) in m.model_fields]
+            models = [m for spec in fields for m in _models_in(spec.annotation)] or models
+        raw = raw[key] if present or (index and isinstance(raw, list | tuple)) else None
+    return path, models
+
+
+def _kind_of(model: type[BaseModel]) -> str | None:
+    spec = model.model_fields.get("kind")
+    return None if spec is None else spec.default
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models_in(part)

@@ -1,0 +1,1 @@
+"""LoomDB: what was registered, run, learnt, judged and deployed, and from what."""

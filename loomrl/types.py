@@ -1,0 +1,247 @@
+"""The nouns of LoomRL: one word per idea, everywhere. All values are frozen; a trajectory is written once.
+
+Axis suffix: `_T` is the position in a token sequence.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loomrl.canonical import content_hash
+
+NO_VERSION = -1
+"""The policy version of whatever no policy sampled: a prompt token, a scripted action."""
+
+
+class End(StrEnum):
+    """How an attempt ended. Only a FAILED one carries a `Failure`; it is masked out of learning and counted."""
+
+    TERMINATED = "terminated"
+    TRUNCATED = "truncated"
+    FAILED = "failed"
+
+
+class Source(StrEnum):
+    """Where a trajectory comes from."""
+
+    ROLLOUT = "rollout"
+    EVALUATION = "evaluation"
+    DEMONSTRATION = "demonstration"
+    PRODUCTION = "production"
+
+
+class Stage(StrEnum):
+    """How far a policy version has come on its way to users."""
+
+    CANDIDATE = "candidate"
+    CANARY = "canary"
+    PRODUCTION = "production"
+    RETIRED = "retired"
+
+
+class Message(NamedTuple):
+    """One chat message. `role` is `system`, `user`, `assistant` or `tool`."""
+
+    role: str
+    content: str
+
+
+Observation = tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What to attempt. Built from picklable data alone, so that the same task can be attempted anywhere."""
+
+    environment: str
+    version: str
+    family: str
+    level: int
+    seed: int
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """Content hash: equal tasks have equal keys in every process."""
+        parts = (self.environment, self.version, self.family, self.level, self.seed, dict(self.parameters))
+        return content_hash(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What went wrong at which boundary, as data. Never a reward."""
+
+    boundary: str
+    kind: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reward:
+    """A total, its named parts (weighted, so that they sum to the unclipped total), and success in 0..1.
+
+    Success is what was asked for and nothing else; curricula and evaluations read it, never the shaped total.
+    """
+
+    total: float = 0.0
+    parts: Mapping[str, float] = field(default_factory=dict)
+    success: float = 0.0
+
+    def __float__(self) -> float:
+        return self.total
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tokens:
+    """Token ids as sampled, and for each: is it the policy's, its log-probability, the version that sampled it.
+
+    Where `mask_T` is false (prompt, environment text) the log-probability is 0 and the version is `NO_VERSION`.
+    """
+
+    ids_T: NDArray[np.int32]
+    mask_T: NDArray[np.bool_]
+    logprobs_T: NDArray[np.float32]
+    versions_T: NDArray[np.int32]
+
+    def __post_init__(self) -> None:
+        shapes = {array.shape for array in self.arrays()}
+        if len(shapes) != 1 or self.ids_T.ndim != 1:
+            raise ValueError(f"Tokens: four one-dimensional arrays of one length are needed, got shapes {shapes}.")
+
+    def arrays(self) -> tuple[NDArray[Any], ...]:
+        """The four columns, in field order."""
+        return self.ids_T, self.mask_T, self.logprobs_T, self.versions_T
+
+    def __len__(self) -> int:
+        return len(self.ids_T)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Tokens):
+            return NotImplemented
+        return all(np.array_equal(mine, theirs) for mine, theirs in zip(self.arrays(), other.arrays(), strict=True))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @staticmethod
+    def of(ids: Sequence[int], mask: Sequence[bool], logprobs: Sequence[float], versions: Sequence[int]) -> "Tokens":
+        """Tokens from plain sequences."""
+        return Tokens(
+            np.asarray(ids, np.int32),
+            np.asarray(mask, np.bool_),
+            np.asarray(logprobs, np.float32),
+            np.asarray(versions, np.int32),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What the policy newly saw, what it did, and what that earned.
+
+    For a language policy `tokens` are the ids of this turn exactly as sampled (new prompt tokens, then the action's);
+    the turns' tokens, joined, are the whole sequence. They are never made from text again.
+    """
+
+    observation: Observation
+    action: str
+    reward: Reward = field(default_factory=Reward)
+    tokens: Tokens | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trajectory:
+    """One finished attempt at a task. Written once, never edited; later judgements are `Feedback`."""
+
+    id: str
+    task: Task
+    turns: tuple[Turn, ...]
+    end: End
+    reward: Reward
+    group: str
+    group_size: int = 1
+    first_version: int = NO_VERSION
+    last_version: int = NO_VERSION
+    source: Source = Source.ROLLOUT
+    snapshot: str = ""
+    """Content hash of the environment version that made it."""
+    run: str = ""
+    failure: Failure | None = None
+    started_at: float = 0.0
+    finished_at: float = 0.0
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """What an outside protocol carries and wants back unchanged: JSON values and NumPy arrays."""
+
+    def __post_init__(self) -> None:
+        if (self.end is End.FAILED) != (self.failure is not None):
+            raise ValueError(f"Trajectory {self.id!r}: end={self.end.value!r} but failure={self.failure!r}.")
+        if self.group_size < 1:
+            raise ValueError(f"Trajectory {self.id!r}: group_size={self.group_size} must be at least 1.")
+
+    @property
+    def tokens(self) -> Tokens | None:
+        """All turns' tokens joined, or None where no policy of tokens acted."""
+        spans = [turn.tokens for turn in self.turns if turn.tokens is not None]
+        if len(spans) < 2:
+            return spans[0] if spans else None
+        return Tokens(*(np.concatenate(columns) for columns in zip(*(span.arrays() for span in spans), strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Attempts at one task under the same conditions, so that relative advantages have a home.
+
+    `cause` says why it was handed out incomplete; it is empty for a complete group.
+    """
+
+    id: str
+    trajectories: tuple[Trajectory, ...]
+    cause: str = ""
+
+    @property
+    def usable(self) -> tuple[Trajectory, ...]:
+        """The attempts that learning may use: all but the FAILED ones."""
+        return tuple(t for t in self.trajectories if t.end is not End.FAILED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyVersion:
+    """A policy that can be loaded, and what it was made from."""
+
+    id: str
+    number: int
+    url: str
+    run: str
+    algorithm: str
+    experiment: str
+    """SHA-256 of the resolved experiment."""
+    parent: str | None = None
+    data: Mapping[str, Any] = field(default_factory=dict)
+    """What it was trained on: hub leases or cursors."""
+    code: str = ""
+    """Revision of the code that made it."""
+    stage: Stage = Stage.CANDIDATE
+    created_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feedback:
+    """A later judgement on a trajectory: who, what, when."""
+
+    id: str
+    trajectory: str
+    source: str
+    kind: str
+    value: float
+    comment: str = ""
+    created_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Allowed or not, with reasons. The one answer of monitor, gate and canary."""
+
+    allowed: bool
+    reasons: tuple[str, ...] = ()
