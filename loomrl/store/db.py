@@ -1,7 +1,7 @@
 """LoomDB by URL: one door for reading, one for writing.
 
-Writers take turns (the write lock of SQLite, an advisory lock on PostgreSQL). So cursor order is commit order – a reader at
-a cursor never misses a row that commits late – and two writers cannot deadlock. Keep write transactions short.
+Writers take turns (the write lock of SQLite, an advisory lock on PostgreSQL). So cursor order is commit order – a reader
+at a cursor never misses a row that commits late – and two writers cannot deadlock. Keep write transactions short.
 """
 
 from collections.abc import Iterator
@@ -36,11 +36,11 @@ class LoomDB:
     @contextmanager
     def write(self) -> Iterator[Connection]:
         """The one writer. Commits durably (fsynced) at the end of the block, or not at all."""
-        with translated(self.engine), self.engine.connect().execution_options(loom_write=True) as connection:
-            with connection.begin():
-                if not self.is_sqlite:
-                    connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": WRITE_LOCK})
-                yield connection
+        writer = self.engine.execution_options(loom_write=True)
+        with translated(self.engine), writer.begin() as connection:
+            if not self.is_sqlite:
+                connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": WRITE_LOCK})
+            yield connection
 
     def close(self) -> None:
         """Give every connection back."""

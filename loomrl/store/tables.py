@@ -4,15 +4,14 @@ from sqlalchemy import (
     BigInteger,
     Column,
     Float,
-    Index,
     Integer,
-    LargeBinary,
     MetaData,
     String,
     Table,
     Text,
     UniqueConstraint,
 )
+from sqlalchemy.schema import SchemaItem
 
 metadata = MetaData()
 
@@ -20,7 +19,7 @@ Position = BigInteger().with_variant(Integer, "sqlite")
 """Grows by commit order and is never used twice (AUTOINCREMENT on SQLite, a sequence on PostgreSQL)."""
 
 
-def _log(name: str, *columns: Column[object]) -> Table:
+def _log(name: str, *columns: SchemaItem) -> Table:
     """A table read by cursor."""
     position = Column("position", Position, primary_key=True, autoincrement=True)
     return Table(name, metadata, position, *columns, sqlite_autoincrement=True)

@@ -1,0 +1,107 @@
+"""What an environment is: a task in, messages out, actions in, reward parts out.
+
+An author writes `reset`, `step` and `oracle`, declares the class attributes, and runs `loomrl envs check`.
+"""
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple
+
+from pydantic import Field
+
+from loomrl.errors import ConfigError, unknown
+from loomrl.schema import Config
+from loomrl.types import Observation, Reward, Task
+
+LEVELS = 10
+Difficulty = Literal["beginner", "intermediate", "advanced", "expert"]
+LEVELS_OF: Mapping[Difficulty, range] = {
+    "beginner": range(1, 4),
+    "intermediate": range(4, 7),
+    "advanced": range(7, 9),
+    "expert": range(9, 11),
+}
+
+
+class EnvironmentSettings(Config):
+    """What can be set in every environment. Subclass it for more; unknown keys are refused."""
+
+    difficulty: Difficulty = "beginner"
+    """Which levels `reset()` draws from when it is given no task."""
+    max_steps: int = Field(50, ge=1)
+    """The episode is truncated after this many actions."""
+
+
+class Step(NamedTuple):
+    """Gymnasium's five-tuple. `terminated` is the task's own end, `truncated` a limit from outside; never both."""
+
+    observation: Observation
+    reward: Reward
+    terminated: bool
+    truncated: bool
+    info: dict[str, Any]
+
+
+class BaseEnvironment(ABC):
+    """One episode at a time; any number of episodes one after the other.
+
+    An exception out of `reset` or `step` ends the episode as FAILED, a masked sample: raise freely on trouble of your
+    own, but answer a policy's malformed action with a message and a reward, never with an exception.
+    """
+
+    name: ClassVar[str] = ""
+    """Filled by registration where it is left empty."""
+    version: ClassVar[str] = "0.1.0"
+    families: ClassVar[tuple[str, ...]] = ("default",)
+    settings_class: ClassVar[type[EnvironmentSettings]] = EnvironmentSettings
+    reward_range: ClassVar[tuple[float, float]] = (0.0, 1.2)
+    """No episode's total may leave it."""
+    ceilings: ClassVar[Mapping[str, float]] = {"random": 0.1, "constant": 0.1, "hacking": 0.1}
+    """Mean success that policies without skill may reach at most; the checker enforces it."""
+    guess_floor: ClassVar[Mapping[str, float]] = {}
+    """Per family, the success of guessing; curricula subtract it."""
+    dependencies: ClassVar[tuple[str, ...]] = ()
+    """Distributions whose installed versions are part of the snapshot."""
+    sources: ClassVar[tuple[str, ...]] = ()
+    """Further modules or packages whose source is part of the snapshot; the class's own module always is."""
+
+    def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
+        self.settings = self.settings_class.parse(settings or {}, origin=f"{type(self).__name__} settings")
+
+    def task(self, family: str, level: int, seed: int) -> Task:
+        """The task of these three; equal arguments give equal tasks in every process."""
+        if family not in self.families:
+            raise ConfigError("family " + unknown(type(self).__name__, family, self.families))
+        if not 1 <= level <= LEVELS:
+            raise ConfigError(f"level={level}: levels go from 1 to {LEVELS}.")
+        return Task(self.name or type(self).__name__, self.version, family, level, seed)
+
+    def sample_task(self, seed: int) -> Task:
+        """A task at the difficulty of the settings, any family."""
+        rng = random.Random(seed)
+        return self.task(rng.choice(self.families), rng.choice(LEVELS_OF[self.settings.difficulty]), seed)
+
+    @abstractmethod
+    async def reset(self, task: Task | None = None) -> Observation:
+        """Begin an attempt; None samples a task. The same task begins the same way, always."""
+
+    @abstractmethod
+    async def step(self, action: str) -> Step:
+        """Act once. Arbitrary text must get an answer in bounded time."""
+
+    def oracle(self) -> str:
+        """The next action of a perfect solver, from the present state."""
+        raise NotImplementedError(f"{type(self).__name__} has no oracle: `loomrl envs check` needs one.")
+
+    def random_action(self, rng: random.Random) -> str:
+        """A well-formed action without skill."""
+        return str(rng.randint(-100, 100))
+
+    def hacks(self) -> Sequence[str]:
+        """For the present state, one action per known way to try for reward without solving the task."""
+        return ()
+
+    async def close(self) -> None:
+        """Let go of whatever is open. Called once, also after a failure."""
+        return None
