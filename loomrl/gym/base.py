@@ -104,4 +104,4 @@ class BaseEnvironment(ABC):
 
     async def close(self) -> None:
         """Let go of whatever is open. Called once, also after a failure."""
-        return None
+        return

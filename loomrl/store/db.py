@@ -1,7 +1,7 @@
 """LoomDB by URL: one door for reading, one for writing.
 
-Writers take turns (the write lock of SQLite, an advisory lock on PostgreSQL). So cursor order is commit order – a reader
-at a cursor never misses a row that commits late – and two writers cannot deadlock. Keep write transactions short.
+Writers take turns (the write lock of SQLite, an advisory lock on PostgreSQL). So cursor order is commit order, a reader
+at a cursor never misses a row that commits late, and two writers cannot deadlock. Keep write transactions short.
 """
 
 from collections.abc import Iterator
