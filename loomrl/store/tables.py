@@ -6,14 +6,20 @@ from sqlalchemy import (
     Float,
     Integer,
     MetaData,
-    String,
     Table,
     Text,
     UniqueConstraint,
 )
 from sqlalchemy.schema import SchemaItem
 
-metadata = MetaData()
+metadata = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    }
+)
+"""Every constraint has a name, so that a later migration can change it on both databases."""
 
 Position = BigInteger().with_variant(Integer, "sqlite")
 """Grows by commit order and is never used twice (AUTOINCREMENT on SQLite, a sequence on PostgreSQL)."""
@@ -27,10 +33,10 @@ def _log(name: str, *columns: SchemaItem) -> Table:
 
 environments = _log(
     "environments",
-    Column("name", String(200), nullable=False),
-    Column("version", String(50), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("version", Text, nullable=False),
     Column("entry_point", Text, nullable=False),
-    Column("snapshot", String(64), nullable=False),
+    Column("snapshot", Text, nullable=False),
     Column("content", Text, nullable=False),
     Column("created_at", Float, nullable=False),
     UniqueConstraint("name", "version"),
@@ -39,15 +45,15 @@ environments = _log(
 runs = Table(
     "runs",
     metadata,
-    Column("id", String(64), primary_key=True),
-    Column("name", String(100), nullable=False),
-    Column("kind", String(20), nullable=False),
-    Column("status", String(20), nullable=False),
-    Column("experiment", String(64), nullable=False),
+    Column("id", Text, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("experiment", Text, nullable=False),
     Column("resolved", Text, nullable=False),
-    Column("code", String(100), nullable=False),
+    Column("code", Text, nullable=False),
     Column("environments", Text, nullable=False),
-    Column("parent_policy", String(64)),
+    Column("parent_policy", Text),
     Column("result", Text, nullable=False, server_default="{}"),
     Column("started_at", Float, nullable=False, index=True),
     Column("finished_at", Float),
@@ -56,16 +62,16 @@ runs = Table(
 policies = Table(
     "policies",
     metadata,
-    Column("id", String(64), primary_key=True),
+    Column("id", Text, primary_key=True),
     Column("number", Integer, nullable=False),
     Column("url", Text, nullable=False),
-    Column("run", String(64), nullable=False, index=True),
-    Column("algorithm", String(100), nullable=False),
-    Column("experiment", String(64), nullable=False),
-    Column("parent", String(64), index=True),
+    Column("run", Text, nullable=False, index=True),
+    Column("algorithm", Text, nullable=False),
+    Column("experiment", Text, nullable=False),
+    Column("parent", Text, index=True),
     Column("data", Text, nullable=False),
-    Column("code", String(100), nullable=False),
-    Column("stage", String(20), nullable=False),
+    Column("code", Text, nullable=False),
+    Column("stage", Text, nullable=False),
     Column("created_at", Float, nullable=False),
     UniqueConstraint("run", "number"),
 )
@@ -73,9 +79,9 @@ policies = Table(
 evaluations = Table(
     "evaluations",
     metadata,
-    Column("id", String(64), primary_key=True),
-    Column("run", String(64), index=True),
-    Column("policy", String(64), index=True),
+    Column("id", Text, primary_key=True),
+    Column("run", Text, index=True),
+    Column("policy", Text, index=True),
     Column("report", Text, nullable=False),
     Column("created_at", Float, nullable=False),
 )
@@ -83,9 +89,9 @@ evaluations = Table(
 deployments = Table(
     "deployments",
     metadata,
-    Column("id", String(64), primary_key=True),
-    Column("policy", String(64), nullable=False, index=True),
-    Column("stage", String(20), nullable=False),
+    Column("id", Text, primary_key=True),
+    Column("policy", Text, nullable=False, index=True),
+    Column("stage", Text, nullable=False),
     Column("endpoint", Text, nullable=False),
     Column("share", Float, nullable=False),
     Column("verdict", Text, nullable=False),
@@ -94,10 +100,10 @@ deployments = Table(
 
 feedback = _log(
     "feedback",
-    Column("id", String(64), nullable=False, unique=True),
-    Column("trajectory", String(200), nullable=False, index=True),
-    Column("source", String(200), nullable=False),
-    Column("kind", String(50), nullable=False),
+    Column("id", Text, nullable=False, unique=True),
+    Column("trajectory", Text, nullable=False, index=True),
+    Column("source", Text, nullable=False),
+    Column("kind", Text, nullable=False),
     Column("value", Float, nullable=False),
     Column("comment", Text, nullable=False),
     Column("created_at", Float, nullable=False),
@@ -105,8 +111,8 @@ feedback = _log(
 
 events = _log(
     "events",
-    Column("kind", String(50), nullable=False),
-    Column("subject", String(200), nullable=False, index=True),
+    Column("kind", Text, nullable=False),
+    Column("subject", Text, nullable=False, index=True),
     Column("data", Text, nullable=False),
     Column("created_at", Float, nullable=False),
 )

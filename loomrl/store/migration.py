@@ -1,0 +1,52 @@
+"""From whatever a database holds to the schema this code expects: Alembic, driven from here alone."""
+
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection
+
+from loomrl.errors import StoreError
+from loomrl.store.db import LoomDB
+
+VERSION_TABLE = "loom_version"
+SCRIPTS = Path(__file__).parent / "migrations"
+
+
+def migrate(db: LoomDB) -> None:
+    """Bring `db` to the newest schema, whole or not at all; several processes may do this at once."""
+    script = ScriptDirectory.from_config(_config())
+    with db.read() as connection:
+        current = current_revision(connection)
+    if current == script.get_current_head():
+        return
+    with db.write() as connection:
+        _refuse_newer(connection, script)
+        config = _config()
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+
+
+def current_revision(connection: Connection) -> str | None:
+    """The schema version a database is at; None for one that LoomDB has not used yet."""
+    return MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
+
+
+def _refuse_newer(connection: Connection, script: ScriptDirectory) -> None:
+    current, head = current_revision(connection), script.get_current_head()
+    known = {revision.revision for revision in script.walk_revisions()}
+    if current is not None and current not in known:
+        where = connection.engine.url.render_as_string(hide_password=True)
+        raise StoreError(
+            f"{where} has schema {current!r}, and this loomrl knows schemas up to {head!r}: a newer loomrl made it. "
+            "Upgrade loomrl (pip install --upgrade loomrl), or choose another store_url."
+        )
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(SCRIPTS).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    return config
