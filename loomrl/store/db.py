@@ -4,6 +4,7 @@ Writers take turns (the write lock of SQLite, an advisory lock on PostgreSQL). S
 at a cursor never misses a row that commits late, and two writers cannot deadlock. Keep write transactions short.
 """
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,12 +13,15 @@ from typing import Any
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from loomrl.errors import StoreError, unknown
 
 BACKENDS = ("sqlite", "postgresql")
 WRITE_LOCK = 0x4C6F6F6D  # "Loom"
 BUSY_TIMEOUT_S = 60.0
+STUCK_WRITER_S = 30.0
+"""PostgreSQL ends a writer that is silent this long in its transaction (a frozen or unreachable machine)."""
 
 
 class LoomDB:
@@ -26,25 +30,62 @@ class LoomDB:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.is_sqlite = engine.dialect.name == "sqlite"
+        self._turn = threading.Lock()
+        # On PostgreSQL the writer must see what the writer before it committed, so it stays at READ COMMITTED.
+        isolation: dict[str, Any] = {} if self.is_sqlite else {"isolation_level": "REPEATABLE READ"}
+        self._reader = engine.execution_options(**isolation)
+        self._writer = engine.execution_options(loom_write=True)
+
+    @property
+    def location(self) -> str:
+        """Its URL, without the password."""
+        return self.engine.url.render_as_string(hide_password=True)
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """A consistent snapshot. Never waits for a writer."""
-        with translated(self.engine), self.engine.connect() as connection, connection.begin():
+        with self._translated(), self._reader.connect() as connection, connection.begin():
             yield connection
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """The one writer. Commits durably (fsynced) at the end of the block, or not at all."""
-        writer = self.engine.execution_options(loom_write=True)
-        with translated(self.engine), writer.begin() as connection:
+        """The one writer. Commits durably (fsynced) at the end of the block, or not at all. Not to be nested."""
+        with self._our_turn(), self._translated(), self._writer.begin() as connection:
             if not self.is_sqlite:
-                connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": WRITE_LOCK})
+                connection.execute(_TAKE_WRITE_LOCK)
             yield connection
+
+    @contextmanager
+    def _our_turn(self) -> Iterator[None]:
+        """Threads of one process queue here, where waiting costs neither a connection nor polling."""
+        if not self._turn.acquire(timeout=BUSY_TIMEOUT_S):
+            raise StoreError(f"{self.location}: a thread held the write lock for over {BUSY_TIMEOUT_S:.0f} s.")
+        try:
+            yield
+        finally:
+            self._turn.release()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Database faults, named once: which database, what it said, what to do."""
+        try:
+            yield
+        except (DBAPIError, PoolTimeout) as error:
+            said = " ".join(str(getattr(error, "orig", error)).split())
+            raise StoreError(f"{self.location}: {said}. {_remedy(said)}") from error
+        except UnicodeEncodeError as error:
+            raise StoreError(f"{self.location}: text that is no Unicode cannot be stored: {error}.") from error
 
     def close(self) -> None:
         """Give every connection back."""
         self.engine.dispose()
+
+
+_TAKE_WRITE_LOCK = text(
+    f"SELECT set_config('lock_timeout', '{BUSY_TIMEOUT_S:.0f}s', true), "
+    f"set_config('idle_in_transaction_session_timeout', '{STUCK_WRITER_S:.0f}s', true), "
+    f"pg_advisory_xact_lock({WRITE_LOCK})"
+)
 
 
 def connect(url: str) -> Engine:
@@ -66,8 +107,16 @@ def connect(url: str) -> Engine:
 def _sqlite(url: URL) -> Engine:
     if not url.database or url.database == ":memory:":
         raise StoreError("store_url: an in-memory SQLite database loses everything. Give a file: sqlite:///loom.db.")
-    Path(url.database).expanduser().resolve().parent.mkdir(parents=True, exist_ok=True)
-    engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S, "check_same_thread": False})
+    file = Path(url.database).expanduser().absolute()
+    if file.is_dir():
+        raise StoreError(f"store_url={str(url)!r} is a folder. Give a file in it: {url}/loom.db.")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"store_url={str(url)!r}: its folder cannot be made: {error}. Choose another path.") from None
+    engine = create_engine(
+        url.set(database=str(file)), connect_args={"timeout": BUSY_TIMEOUT_S, "check_same_thread": False}
+    )
 
     @event.listens_for(engine, "connect")
     def _configure(connection: Any, _record: Any) -> None:
@@ -94,27 +143,27 @@ def _postgresql(url: URL) -> Engine:
         ) from None
 
 
-@contextmanager
-def translated(engine: Engine) -> Iterator[None]:
-    """Database faults, named once: which database, what it said, what to do."""
-    try:
-        yield
-    except DBAPIError as error:
-        said = " ".join(str(error.orig).split())
-        where = engine.url.render_as_string(hide_password=True)
-        raise StoreError(f"{where}: {said}. {_remedy(said)}") from error
+_REMEDIES = {
+    "disk is full": "Free disk space; nothing of this write was kept.",
+    "no space left": "Free disk space; nothing of this write was kept.",
+    "disk i/o error": "Is the disk full or failing? Nothing of this write was kept.",
+    "locked": f"Another process held the write lock for over {BUSY_TIMEOUT_S:.0f} s: end it or retry.",
+    "lock timeout": f"Another process held the write lock for over {BUSY_TIMEOUT_S:.0f} s: end it or retry.",
+    "queuepool": "Too many threads read at once: read less at a time.",
+    "authentication failed": "Check user name and password in store_url.",
+    "no password supplied": "Give the password in store_url: postgresql://USER:PASSWORD@HOST/NAME.",
+    "does not exist": "Create it on the server, such as with createdb, or choose another store_url.",
+    "connection": "Is the database server running and reachable at this address?",
+    "unable to open": "Is the folder there and writable?",
+    "not a database": "This file is not a LoomDB: choose another path.",
+    "malformed": "The file is damaged: restore it from a copy.",
+    "readonly": "Is the file writable?",
+    "permission denied": "The user in store_url needs more rights in this database.",
+    "already exists": "Something else lives in this database: choose another store_url.",
+}
+"""What the database says, and what to do about it; the first that fits."""
 
 
 def _remedy(said: str) -> str:
     lowered = said.lower()
-    remedies = {
-        "disk is full": "Free disk space; nothing of this write was kept.",
-        "no space left": "Free disk space; nothing of this write was kept.",
-        "locked": f"Another process held the write lock for over {BUSY_TIMEOUT_S:.0f} s: end it or retry.",
-        "connection": "Is the database server running and reachable at this address?",
-        "unable to open": "Is the folder there and writable?",
-        "not a database": "This file is not a LoomDB: choose another path.",
-        "malformed": "The file is damaged: restore it from a copy.",
-        "readonly": "Is the file writable?",
-    }
-    return next((remedy for sign, remedy in remedies.items() if sign in lowered), "Nothing of this write was kept.")
+    return next((remedy for sign, remedy in _REMEDIES.items() if sign in lowered), "Nothing of this write was kept.")

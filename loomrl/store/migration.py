@@ -23,7 +23,7 @@ def migrate(db: LoomDB) -> None:
     if current == script.get_current_head():
         return
     with db.write() as connection:
-        _refuse_newer(connection, script)
+        _refuse_newer(db, connection, script)
         config = _config()
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
@@ -34,13 +34,12 @@ def current_revision(connection: Connection) -> str | None:
     return MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
 
 
-def _refuse_newer(connection: Connection, script: ScriptDirectory) -> None:
+def _refuse_newer(db: LoomDB, connection: Connection, script: ScriptDirectory) -> None:
     current, head = current_revision(connection), script.get_current_head()
     known = {revision.revision for revision in script.walk_revisions()}
     if current is not None and current not in known:
-        where = connection.engine.url.render_as_string(hide_password=True)
         raise StoreError(
-            f"{where} has schema {current!r}, and this loomrl knows schemas up to {head!r}: a newer loomrl made it. "
+            f"{db.location} has schema {current!r}, and this loomrl knows up to {head!r}: a newer loomrl made it. "
             "Upgrade loomrl (pip install --upgrade loomrl), or choose another store_url."
         )
 

@@ -1,0 +1,126 @@
+"""Databases for every test: SQLite in a temporary folder, and a real PostgreSQL that the session starts and stops."""
+
+import getpass
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from loomrl.store import LoomDB, open_store
+
+PASSWORD = "only-on-loopback"
+_databases = count()
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[str]:
+    """The base URL of a PostgreSQL server of our own, durable as by default; append a database name."""
+    binaries = _postgres_binaries()
+    if binaries is None:
+        missing = "PostgreSQL server binaries (initdb, postgres): apt-get install postgresql"
+        pytest.fail(f"CI must have {missing}") if os.environ.get("CI") else pytest.skip(f"needs {missing}")
+    folder = Path(tempfile.mkdtemp(prefix="loom-pg-"))
+    account = _account(folder)
+    port = free_port()
+    _initialise(binaries, folder, account)
+    command = [binaries / "postgres", "-D", folder / "data", "-k", folder, "-h", "127.0.0.1", "-p", str(port)]
+    with (folder / "log").open("wb") as log:
+        server = subprocess.Popen(command, user=account, cwd=folder, stderr=log)
+    try:
+        _wait_until_ready(server, port, folder / "log")
+        yield f"postgresql://loom:{PASSWORD}@127.0.0.1:{port}"
+    finally:
+        server.send_signal(signal.SIGINT)  # "fast": disconnects whoever is left
+        server.wait(timeout=30)
+        shutil.rmtree(folder)
+
+
+@pytest.fixture
+def postgres_url(postgres_server: str) -> str:
+    """A fresh, empty PostgreSQL database."""
+    name = f"loom_{next(_databases)}"
+    with psycopg.connect(f"{postgres_server}/postgres", autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}"')
+    return f"{postgres_server}/{name}"
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    """A fresh SQLite database; its file does not exist yet."""
+    return f"sqlite:///{tmp_path}/loom.db"
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store_url(request: pytest.FixtureRequest) -> str:
+    """The contract: whatever uses it must hold on both databases."""
+    url: str = request.getfixturevalue({"sqlite": "sqlite_url", "postgresql": "postgres_url"}[request.param])
+    return url
+
+
+@pytest.fixture
+def store(store_url: str) -> Iterator[LoomDB]:
+    """An open LoomDB, on both databases."""
+    db = open_store(store_url)
+    yield db
+    db.close()
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _postgres_binaries() -> Path | None:
+    on_path = shutil.which("initdb")
+    if on_path:
+        return Path(on_path).resolve().parent
+    installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda p: int(p.parts[-3]))
+    return installed[-1].parent if installed else None
+
+
+def _account(folder: Path) -> str:
+    """Who the server runs as: PostgreSQL refuses to be root."""
+    if os.geteuid() != 0:
+        return getpass.getuser()
+    account = pwd.getpwnam("postgres")
+    os.chown(folder, account.pw_uid, account.pw_gid)
+    return account.pw_name
+
+
+def _initialise(binaries: Path, folder: Path, account: str) -> None:
+    secret = folder / "password"
+    secret.write_text(PASSWORD)
+    shutil.chown(secret, account)
+    options = ["--username=loom", f"--pwfile={secret}", "--auth=scram-sha-256", "--encoding=UTF8", "--no-locale"]
+    subprocess.run(
+        [binaries / "initdb", "-D", folder / "data", *options],
+        user=account,
+        cwd=folder,
+        check=True,
+        capture_output=True,
+    )
+
+
+def _wait_until_ready(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and server.poll() is None:
+        try:
+            psycopg.connect(f"postgresql://loom:{PASSWORD}@127.0.0.1:{port}/postgres").close()
+        except psycopg.OperationalError:
+            time.sleep(0.1)
+        else:
+            return
+    pytest.fail(f"PostgreSQL did not start:\n{log.read_text()}")
