@@ -1,1 +1,13 @@
-"""The Trajectory API: a durable queue of groups between whoever acts and whoever learns."""
+"""The Trajectory API: a durable queue between whoever acts and whoever learns. Start with `open_hub`."""
+
+from loomrl.hub.hub import EVERYTHING, EnvironmentStats, GroupPlan, Hub, HubStats, Lease, Selection
+
+__all__ = [
+    "EVERYTHING",
+    "EnvironmentStats",
+    "GroupPlan",
+    "Hub",
+    "HubStats",
+    "Lease",
+    "Selection",
+]

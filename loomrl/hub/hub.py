@@ -1,0 +1,179 @@
+"""What a hub promises. The same in process, sharded, as a Ray actor and over HTTP; safe to call from any thread.
+
+Exactly-once training, for a consumer: stage checkpoint n together with the lease's id, then `ack(lease, version=n)`,
+and believe checkpoint n only once the ack returned. After a crash ack again: it returns if the first ack arrived, and
+raises LeaseLost if the groups went back – then continue from checkpoint n - 1.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from loomrl.types import NO_VERSION, Group, Source, Trajectory
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """A group that is about to be attempted: `size` attempts by policy `version`."""
+
+    id: str
+    environment: str
+    size: int
+    version: int = NO_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Groups that are this consumer's alone until `expires_at`. One without groups needs no ack."""
+
+    id: str
+    groups: tuple[Group, ...]
+    expires_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which stored trajectories to read; bounds are inclusive, None takes all.
+
+    `acked=True` takes what was trained on, False what was not. Versions are compared with `first_version`.
+    """
+
+    acked: bool | None = None
+    environment: str | None = None
+    family: str | None = None
+    source: Source | None = None
+    run: str | None = None
+    level: tuple[int | None, int | None] = (None, None)
+    success: tuple[float | None, float | None] = (None, None)
+    version: tuple[int | None, int | None] = (None, None)
+
+
+EVERYTHING = Selection()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentStats:
+    """One environment's line in the hub. Groups are counted by state, attempts since the beginning.
+
+    Means are over the attempts that did not fail; `rate` is attempts per second over about the last minute.
+    """
+
+    weight: float
+    min_share: float
+    open: int
+    ready: int
+    leased: int
+    acked: int
+    released: Mapping[str, int]
+    trajectories: int
+    failures: int
+    late: int
+    tokens: int
+    success: float
+    reward: float
+    parts: Mapping[str, float]
+    rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class HubStats:
+    """What the hub holds, by environment, and how many groups may be in flight (open, ready or leased)."""
+
+    environments: Mapping[str, EnvironmentStats] = field(default_factory=dict)
+    capacity: int = 0
+
+    @property
+    def in_flight(self) -> int:
+        """Groups that are open, ready or leased."""
+        return sum(line.open + line.ready + line.leased for line in self.environments.values())
+
+    @property
+    def ready(self) -> int:
+        """Groups that can be leased now."""
+        return sum(line.ready for line in self.environments.values())
+
+
+class Hub(ABC):
+    """A durable queue of groups: idempotent append, lease → ack → gone, bounded staleness, fair shares, replay."""
+
+    @abstractmethod
+    def append(self, trajectories: Sequence[Trajectory]) -> list[int]:
+        """Store them durably and return their cursors; a repeated id with equal content returns its first cursor.
+
+        A repeated id with other content raises Conflict, and nothing of the call is stored. A group nobody opened
+        is opened by its first trajectory. One that comes after its group was decided is kept as late.
+        """
+
+    @abstractmethod
+    def open(self, plans: Sequence[GroupPlan]) -> list[str]:
+        """Announce groups before their attempts start; the ids admitted now. A repeated plan is admitted again.
+
+        At most `groups_per_update * (max_staleness + 1)` groups are in flight. So the group admitted last is trained,
+        at the latest, in the update that many updates ahead, exactly `max_staleness` versions after it started.
+        """
+
+    @abstractmethod
+    def demand(self, *, version: int) -> int:
+        """How many groups may start now at policy `version` such that none is stale before its turn comes."""
+
+    @abstractmethod
+    def lease(
+        self, count: int, *, version: int, consumer: str, at_least: int = 1, lease_id: str | None = None
+    ) -> Lease:
+        """Up to `count` ready groups to train policy `version` on; none at all if fewer than `at_least` are ready.
+
+        Environments take turns by weight and minimum share, oldest group first within each. A group whose oldest
+        policy version is more than `max_staleness` behind is released instead. A repeated `lease_id` that is still
+        held gives the same lease again.
+        """
+
+    @abstractmethod
+    def renew(self, lease_id: str) -> float:
+        """Hold the lease for another full term; the new expiry. LeaseLost if it is not held any more."""
+
+    @abstractmethod
+    def release(self, lease_id: str) -> None:
+        """Give the groups back now. Without effect on a lease that ended already."""
+
+    @abstractmethod
+    def ack(self, lease_id: str, *, version: int) -> None:
+        """The commit point of training: these groups went into policy `version` and are gone. Repeating it is harmless.
+
+        LeaseLost if the groups went back meanwhile.
+        """
+
+    @abstractmethod
+    def read(
+        self, after: int = 0, *, limit: int = 100, selection: Selection = EVERYTHING
+    ) -> list[tuple[int, Trajectory]]:
+        """The next stored trajectories behind a cursor, with their cursors, in commit order; empty at the end."""
+
+    @abstractmethod
+    def stats(self) -> HubStats:
+        """Counts and means by environment, as of now."""
+
+    @abstractmethod
+    def share(self, environment: str, *, weight: float = 1.0, min_share: float = 0.0) -> None:
+        """How much of what is leased comes from this environment, from now on. New ones have weight 1."""
+
+    @abstractmethod
+    def sweep(self) -> None:
+        """Take back expired leases and decide groups whose time is up. `lease` does it too."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Finish what is being written and give every resource back."""
+
+    def replay(
+        self, *, selection: Selection = Selection(acked=True), after: int = 0, page: int = 100
+    ) -> Iterator[tuple[int, Trajectory]]:
+        """Every stored trajectory of the selection, with its cursor; one page in memory at a time."""
+        while batch := self.read(after, limit=page, selection=selection):
+            yield from batch
+            after = batch[-1][0]
+
+    def __enter__(self) -> "Hub":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
