@@ -1,6 +1,6 @@
 """The Trajectory API: a durable queue between whoever acts and whoever learns. Start with `open_hub`."""
 
-from loomrl.hub.hub import EVERYTHING, EnvironmentStats, GroupPlan, Hub, HubStats, Lease, Selection
+from loomrl.hub.hub import EVERYTHING, EnvironmentStats, GroupPlan, Hub, HubStats, Lease, Ready, Selection
 
 __all__ = [
     "EVERYTHING",
@@ -9,5 +9,6 @@ __all__ = [
     "Hub",
     "HubStats",
     "Lease",
+    "Ready",
     "Selection",
 ]

@@ -23,6 +23,15 @@ class GroupPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class Ready:
+    """A group that can be leased now."""
+
+    id: str
+    environment: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class Lease:
     """Groups that are this consumer's alone until `expires_at`. One without groups needs no ack."""
 
@@ -128,6 +137,14 @@ class Hub(ABC):
         """
 
     @abstractmethod
+    def ready(self, *, limit: int = 1000) -> list[Ready]:
+        """What can be leased now, oldest first over all environments."""
+
+    @abstractmethod
+    def lease_groups(self, ids: Sequence[str], *, version: int, consumer: str, lease_id: str | None = None) -> Lease:
+        """Exactly these groups, in this order, or none at all if one of them is not ready any more or too stale."""
+
+    @abstractmethod
     def renew(self, lease_id: str) -> float:
         """Hold the lease for another full term; the new expiry. LeaseLost if it is not held any more."""
 
@@ -155,6 +172,14 @@ class Hub(ABC):
     @abstractmethod
     def share(self, environment: str, *, weight: float = 1.0, min_share: float = 0.0) -> None:
         """How much of what is leased comes from this environment, from now on. New ones have weight 1."""
+
+    @abstractmethod
+    def remember(self, key: str, text: str) -> None:
+        """Keep a small text durably under a key: what a protocol in front of the hub must not forget in a restart."""
+
+    @abstractmethod
+    def recall(self, key: str) -> str | None:
+        """The text last kept under the key."""
 
     @abstractmethod
     def sweep(self) -> None:

@@ -4,16 +4,16 @@ A group is `open → ready → leased → acked`, or `released` with a cause. A 
 `pinned` is the moment between the two steps of an ack that spans shards.
 """
 
-from sqlalchemy import Boolean, Column, Float, ForeignKey, Index, Integer, LargeBinary, String, Table, Text
+from sqlalchemy import Boolean, Column, Float, ForeignKey, Index, Integer, LargeBinary, Table, Text
 
 from loomrl.store.tables import Position, metadata
 
 leases = Table(
     "leases",
     metadata,
-    Column("id", String(64), primary_key=True),
-    Column("consumer", String(200), nullable=False),
-    Column("state", String(10), nullable=False),
+    Column("id", Text, primary_key=True),
+    Column("consumer", Text, nullable=False),
+    Column("state", Text, nullable=False),
     Column("version", Integer, nullable=False),
     Column("trained_into", Integer),
     Column("created_at", Float, nullable=False),
@@ -25,17 +25,17 @@ groups = Table(
     "groups",
     metadata,
     Column("position", Position, primary_key=True, autoincrement=False),
-    Column("id", String(200), nullable=False, unique=True),
-    Column("environment", String(200), nullable=False),
+    Column("id", Text, nullable=False, unique=True),
+    Column("environment", Text, nullable=False),
     Column("size", Integer, nullable=False),
     Column("needed", Integer, nullable=False),
     Column("version", Integer, nullable=False),
-    Column("state", String(10), nullable=False),
-    Column("cause", String(20), nullable=False),
+    Column("state", Text, nullable=False),
+    Column("cause", Text, nullable=False),
     Column("arrived", Integer, nullable=False),
     Column("usable", Integer, nullable=False),
     Column("oldest", Integer),
-    Column("lease", String(64), ForeignKey("leases.id"), index=True),
+    Column("lease", Text, ForeignKey("leases.id"), index=True),
     Column("opened_at", Float, nullable=False),
     Column("deadline", Float, nullable=False),
     Index("groups_in_line", "state", "environment", "position"),
@@ -48,16 +48,16 @@ trajectories = Table(
     "trajectories",
     metadata,
     Column("position", Position, primary_key=True, autoincrement=False),
-    Column("id", String(200), nullable=False, unique=True),
+    Column("id", Text, nullable=False, unique=True),
     Column("group_position", Position, ForeignKey("groups.position"), nullable=False, index=True),
     Column("late", Boolean, nullable=False),
-    Column("environment", String(200), nullable=False),
-    Column("family", String(200), nullable=False),
+    Column("environment", Text, nullable=False),
+    Column("family", Text, nullable=False),
     Column("level", Integer, nullable=False),
-    Column("source", String(20), nullable=False),
-    Column("ending", String(20), nullable=False),
+    Column("source", Text, nullable=False),
+    Column("ending", Text, nullable=False),
     Column("success", Float, nullable=False),
-    Column("run", String(64), nullable=False),
+    Column("run", Text, nullable=False),
     Column("first_version", Integer, nullable=False),
     Column("last_version", Integer, nullable=False),
     Column("created_at", Float, nullable=False),
@@ -68,7 +68,7 @@ trajectories = Table(
 hub_counters = Table(
     "hub_counters",
     metadata,
-    Column("environment", String(200), primary_key=True),
+    Column("environment", Text, primary_key=True),
     Column("weight", Float, nullable=False),
     Column("min_share", Float, nullable=False),
     Column("served", Float, nullable=False),
@@ -93,3 +93,11 @@ hub_counters = Table(
 
 `served` is its virtual time in the fair queue; `recent` arrivals decay with time and give the rate.
 """
+
+hub_notes = Table(
+    "hub_notes",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("text", Text, nullable=False),
+)
+"""What protocols in front of the hub must not forget in a restart."""
