@@ -16,6 +16,7 @@ metadata = MetaData(
     naming_convention={
         "pk": "pk_%(table_name)s",
         "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
         "ix": "ix_%(table_name)s_%(column_0_N_name)s",
     }
 )
@@ -76,20 +77,18 @@ policies = Table(
     UniqueConstraint("run", "number"),
 )
 
-evaluations = Table(
+evaluations = _log(
     "evaluations",
-    metadata,
-    Column("id", Text, primary_key=True),
+    Column("id", Text, nullable=False, unique=True),
     Column("run", Text, index=True),
     Column("policy", Text, index=True),
     Column("report", Text, nullable=False),
     Column("created_at", Float, nullable=False),
 )
 
-deployments = Table(
+deployments = _log(
     "deployments",
-    metadata,
-    Column("id", Text, primary_key=True),
+    Column("id", Text, nullable=False, unique=True),
     Column("policy", Text, nullable=False, index=True),
     Column("stage", Text, nullable=False),
     Column("endpoint", Text, nullable=False),
@@ -111,7 +110,7 @@ feedback = _log(
 
 events = _log(
     "events",
-    Column("kind", Text, nullable=False),
+    Column("kind", Text, nullable=False, index=True),
     Column("subject", Text, nullable=False, index=True),
     Column("data", Text, nullable=False),
     Column("created_at", Float, nullable=False),

@@ -12,7 +12,7 @@ from loomrl.errors import StoreError
 from loomrl.store import LoomDB, open_store
 from loomrl.store.db import connect
 from loomrl.store.migration import VERSION_TABLE
-from loomrl.store.tables import metadata
+from loomrl.store.hub_tables import metadata
 
 
 def test_migrated_schema_equals_the_tables_in_code(store: LoomDB) -> None:

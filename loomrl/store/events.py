@@ -1,0 +1,54 @@
+"""The event log: what happened to whom, in commit order. Append-only, enforced by the database itself."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, insert, select
+
+from loomrl.store.db import LoomDB
+from loomrl.store.rows import from_json, to_json
+from loomrl.store.tables import events
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happened: `kind` is a dotted verb (`run.started`), `subject` the id it happened to."""
+
+    kind: str
+    subject: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+    created_at: float
+
+
+def append_events(db: LoomDB, new: Sequence[Event]) -> list[int]:
+    """Store events, all or none, and return their positions."""
+    with db.write() as connection:
+        return [record(connection, event) for event in new]
+
+
+def record(connection: Connection, event: Event) -> int:
+    """Store an event in the transaction of what it tells about, so that neither is there without the other."""
+    data = to_json(event.data, what=f"event {event.kind!r}")
+    row = {"kind": event.kind, "subject": event.subject, "data": data, "created_at": event.created_at}
+    position: int = connection.execute(insert(events).values(**row).returning(events.c.position)).scalar_one()
+    return position
+
+
+def read_events(
+    db: LoomDB, *, after: int = 0, limit: int = 1000, kind: str | None = None, subject: str | None = None
+) -> list[tuple[int, Event]]:
+    """The next events past a position, oldest first. The last one's position is where to go on reading."""
+    query = select(events).where(events.c.position > after).order_by(events.c.position).limit(limit)
+    if kind is not None:
+        query = query.where(events.c.kind == kind)
+    if subject is not None:
+        query = query.where(events.c.subject == subject)
+    with db.read() as connection:
+        return [
+            (
+                row.position,
+                Event(kind=row.kind, subject=row.subject, data=from_json(row.data), created_at=row.created_at),
+            )
+            for row in connection.execute(query)
+        ]

@@ -1,0 +1,70 @@
+"""What every table shares: JSON columns, and rows that are written once."""
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection, RowMapping, Table, insert, select
+
+from loomrl.canonical import canonical_json
+from loomrl.errors import StoreError, nearest
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Row = RowMapping
+
+
+def columns_of(value: "DataclassInstance") -> dict[str, Any]:
+    """The fields of a dataclass, unconverted."""
+    return {field.name: getattr(value, field.name) for field in fields(value)}
+
+
+def to_json(value: Any, *, what: str) -> str:
+    """The text of a JSON column; what JSON cannot hold (NaN, objects) is refused."""
+    try:
+        return canonical_json(value).decode()
+    except (TypeError, ValueError) as error:
+        raise StoreError(f"{what} cannot be stored as JSON: {error}. Use null for what is not a number.") from None
+
+
+def from_json(text: str) -> dict[str, Any]:
+    """The mapping in a JSON column."""
+    value: dict[str, Any] = json.loads(text)
+    return value
+
+
+def insert_once(
+    connection: Connection, table: Table, row: Mapping[str, Any], *, changing: Collection[str] = ()
+) -> bool:
+    """Insert a row under a new `id`: True. The same row again: False. The id with other content: StoreError.
+
+    Columns in `changing` may differ from what is stored: they have moved on since.
+    """
+    stored = find(connection, table, row["id"])
+    if stored is None:
+        connection.execute(insert(table).values(**row))
+        return True
+    for name, value in row.items():
+        if stored[name] != value and name not in changing:
+            raise StoreError(
+                f"{table.name} {row['id']!r} is stored already with {name}={stored[name]!r:.200}, "
+                f"now it comes with {value!r:.200}. Nothing was stored; use a new id."
+            )
+    return False
+
+
+def find(connection: Connection, table: Table, id: str) -> Row | None:
+    """The row of this id, or None."""
+    return connection.execute(select(table).where(table.c.id == id)).mappings().one_or_none()
+
+
+def require(connection: Connection, table: Table, id: str) -> Row:
+    """The row of this id; a StoreError names the nearest one there is."""
+    row = find(connection, table, id)
+    if row is None:
+        guess = nearest(id, connection.scalars(select(table.c.id)).all())
+        hint = f" Did you mean {guess!r}?" if guess else ""
+        raise StoreError(f"{table.name} has no id {id!r}.{hint}")
+    return row

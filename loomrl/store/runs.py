@@ -1,0 +1,127 @@
+"""Runs: who made something, from which experiment, code, environments and parent policy."""
+
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import insert, select, update
+
+import loomrl
+from loomrl.errors import StoreError
+from loomrl.store.db import LoomDB
+from loomrl.store.events import Event, record
+from loomrl.store.rows import Row, columns_of, find, from_json, require, to_json
+from loomrl.store.tables import policies, runs
+
+
+class RunStatus(StrEnum):
+    """How far a run is. One that was killed stays RUNNING until it is resumed or finished by hand."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One execution of a resolved experiment."""
+
+    id: str
+    name: str
+    kind: str
+    """The command that made it: `train`, `evaluate` …"""
+    experiment: str
+    """SHA-256 of the resolved experiment."""
+    resolved: str
+    """The resolved experiment as text, enough to run it again."""
+    code: str
+    environments: Mapping[str, str]
+    """`Name@version` → snapshot hash."""
+    parent_policy: str | None = None
+    started_at: float
+    status: RunStatus = RunStatus.RUNNING
+    result: Mapping[str, Any] = field(default_factory=dict)
+    finished_at: float | None = None
+
+
+def start_run(db: LoomDB, run: Run) -> None:
+    """Record a run before it does anything. Starting it again resumes it; its experiment must be the same."""
+    row = columns_of(run) | {
+        "status": RunStatus.RUNNING.value,
+        "environments": to_json(dict(run.environments), what=f"run {run.id!r} environments"),
+        "result": "{}",
+        "finished_at": None,
+    }
+    started = {"code": run.code, "environments": dict(run.environments), "experiment": run.experiment}
+    with db.write() as connection:
+        if run.parent_policy is not None:
+            require(connection, policies, run.parent_policy)
+        before = find(connection, runs, run.id)
+        if before is None:
+            connection.execute(insert(runs).values(**row))
+        else:
+            _refuse_other_experiment(before, run)
+            reopened = {name: row[name] for name in ("status", "finished_at", "code", "environments")}
+            connection.execute(update(runs).where(runs.c.id == run.id).values(**reopened))
+        kind = "run.started" if before is None else "run.resumed"
+        record(connection, Event(kind=kind, subject=run.id, data=started, created_at=run.started_at))
+
+
+def finish_run(
+    db: LoomDB, id: str, *, status: RunStatus, finished_at: float, result: Mapping[str, Any] | None = None
+) -> None:
+    """Record how a run ended, and its result as JSON values."""
+    text = to_json(dict(result or {}), what=f"run {id!r} result")
+    with db.write() as connection:
+        require(connection, runs, id)
+        ended = {"status": status.value, "finished_at": finished_at, "result": text}
+        connection.execute(update(runs).where(runs.c.id == id).values(**ended))
+        record(connection, Event(kind=f"run.{status.value}", subject=id, created_at=finished_at))
+
+
+def show_run(db: LoomDB, id: str) -> Run:
+    """The run of this id."""
+    with db.read() as connection:
+        return run_of(require(connection, runs, id))
+
+
+def list_runs(db: LoomDB, *, limit: int = 50, kind: str | None = None) -> list[Run]:
+    """The latest runs, newest first."""
+    query = select(runs).order_by(runs.c.started_at.desc(), runs.c.id).limit(limit)
+    if kind is not None:
+        query = query.where(runs.c.kind == kind)
+    with db.read() as connection:
+        return [run_of(row) for row in connection.execute(query).mappings()]
+
+
+def run_of(row: Row) -> Run:
+    """The run in a row."""
+    columns = dict(row)
+    columns["environments"] = from_json(columns["environments"])
+    columns["result"] = from_json(columns["result"])
+    columns["status"] = RunStatus(columns["status"])
+    return Run(**columns)
+
+
+def code_revision() -> str:
+    """Git revision of this loomrl, with `-dirty` where it was changed; its version where it is no checkout."""
+    checkout = Path(loomrl.__file__).parents[1]
+    if not (checkout / ".git").exists():
+        return loomrl.__version__
+    describe = ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        answer = subprocess.run(describe, capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError):  # no git here, or a checkout of someone else's
+        return loomrl.__version__
+    return answer.stdout.strip()
+
+
+def _refuse_other_experiment(before: Row, run: Run) -> None:
+    if before["experiment"] != run.experiment:
+        raise StoreError(
+            f"run {run.id!r} was started with experiment {before['experiment']}, now {run.experiment}. "
+            "Resume it with the experiment it began with (`loomrl runs` shows it), or start a new run."
+        )
