@@ -1,0 +1,199 @@
+"""One attempt at a task, from reset to trajectory. Whatever goes wrong in it becomes data, never an exception.
+
+asyncio can interrupt only what awaits. A `step` that never returns to the event loop hangs its whole process: the
+pool's actors are watched for that and killed; in this process there is no cure.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, TypeVar
+
+from loomrl.errors import EpisodeError, LoomError, PolicyError, failure_from
+from loomrl.gym.base import BaseEnvironment
+from loomrl.gym.guard import GuardedEnvironment, is_storable
+from loomrl.gym.policy import Action, Policy
+from loomrl.types import NO_VERSION, End, Failure, Message, Reward, Source, Task, Trajectory, Turn
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+Clock = Callable[[], float]
+
+GRACE_S = 1.0
+"""How long an interrupted episode may take to clean up before it is abandoned."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """An attempt to be made: the task, and the labels its trajectory will carry."""
+
+    id: str
+    task: Task
+    group: str
+    group_size: int = 1
+    version: int = NO_VERSION
+    """The policy version that acts, for policies whose tokens do not say so themselves."""
+    source: Source = Source.ROLLOUT
+    run: str = ""
+    snapshot: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long one call of environment or policy, and a whole episode, may take."""
+
+    turn_timeout_s: float = 60.0
+    episode_timeout_s: float = 600.0
+
+
+class _Broken(Exception):
+    """Ends an episode as FAILED."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+@dataclass(slots=True)
+class _Record:
+    """What has happened so far; it outlives an episode that must be abandoned."""
+
+    turns: list[Turn] = field(default_factory=list)
+    waiting_for: type[LoomError] = EpisodeError
+
+
+async def run_episode(
+    environment: BaseEnvironment,
+    policy: Policy,
+    attempt: Attempt,
+    *,
+    limits: Limits = Limits(),
+    clock: Clock = time.time,
+) -> Trajectory:
+    """Play one episode and close the environment. Failures are in the trajectory; only cancellation is raised."""
+    started_at = clock()
+    record = _Record()
+    playing = asyncio.create_task(_play(environment, policy, attempt.task, limits.turn_timeout_s, record))
+    try:
+        await asyncio.wait({playing}, timeout=limits.episode_timeout_s)
+        overdue = not playing.done()
+        if overdue:
+            playing.cancel()
+            await asyncio.wait({playing}, timeout=GRACE_S)
+    finally:
+        playing.cancel()
+    if overdue:
+        message = f"the episode took longer than episode_timeout_s={limits.episode_timeout_s:g}"
+        outcome: End | Failure = Failure(record.waiting_for.boundary, "TimeoutError", message)
+    else:
+        outcome = playing.result()
+    return _trajectory(attempt, tuple(record.turns), outcome, started_at, clock())
+
+
+def failed_trajectory(attempt: Attempt, failure: Failure, *, clock: Clock = time.time) -> Trajectory:
+    """The trajectory of an attempt that never got to its first turn, or whose turns were lost."""
+    now = clock()
+    return _trajectory(attempt, (), failure, now, now)
+
+
+async def _play(
+    environment: BaseEnvironment, policy: Policy, task: Task, turn_timeout_s: float, record: _Record
+) -> End | Failure:
+    guarded = GuardedEnvironment(environment)
+    try:
+        observation = await _cross(EpisodeError, "reset()", partial(guarded.reset, task), turn_timeout_s)
+        conversation = observation
+        while True:
+            record.waiting_for = PolicyError
+            action = await _cross(PolicyError, "act()", partial(_act, policy, conversation), turn_timeout_s)
+            record.waiting_for = EpisodeError
+            record.turns.append(Turn(observation, action.text, tokens=action.tokens))
+            step = await _cross(EpisodeError, "step()", partial(guarded.step, action.text), turn_timeout_s)
+            record.turns[-1] = replace(record.turns[-1], reward=step.reward)
+            if step.terminated or step.truncated:
+                return End.TERMINATED if step.terminated else End.TRUNCATED
+            observation = step.observation
+            conversation += (Message("assistant", action.text), *observation)
+    except _Broken as broken:
+        return broken.failure
+    finally:
+        await _close(guarded, turn_timeout_s)
+
+
+async def _act(policy: Policy, conversation: tuple[Message, ...]) -> Action:
+    action: object = await policy.act(conversation)
+    if not isinstance(action, Action) or not isinstance(action.text, str):
+        raise PolicyError(f"act() returned {type(action).__name__} {action!r:.60}. Return Action(text).")
+    if not is_storable(action.text):
+        raise PolicyError("act() returned text with lone surrogates. Decode tokens with errors='replace'.")
+    return action
+
+
+async def _cross(boundary: type[LoomError], what: str, call: Callable[[], Awaitable[T]], timeout_s: float) -> T:
+    """The boundary: whatever `call` raises, and its delay, becomes the failure that ends the episode."""
+    try:
+        async with asyncio.timeout(timeout_s) as timer:
+            return await call()
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise _Broken(failure_from(error, boundary=boundary.boundary)) from error
+    except (Exception, SystemExit) as error:  # the boundary
+        if timer.expired():
+            message = f"{what} took longer than turn_timeout_s={timeout_s:g}"
+            raise _Broken(Failure(boundary.boundary, "TimeoutError", message)) from error
+        raise _Broken(failure_from(error, boundary=boundary.boundary)) from error
+
+
+async def _close(guarded: GuardedEnvironment, timeout_s: float) -> None:
+    """Close; trouble here cannot spoil an episode that is over, so it is only logged."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            await guarded.close()
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary
+        _log.warning("close() of %s: %s: %s", type(guarded.environment).__name__, type(error).__name__, error)
+
+
+def _trajectory(
+    attempt: Attempt, turns: tuple[Turn, ...], outcome: End | Failure, started_at: float, finished_at: float
+) -> Trajectory:
+    failure = outcome if isinstance(outcome, Failure) else None
+    versions = _versions(attempt, turns)
+    return Trajectory(
+        id=attempt.id,
+        task=attempt.task,
+        turns=turns,
+        end=outcome if isinstance(outcome, End) else End.FAILED,
+        reward=Reward() if failure else _sum(turns),
+        group=attempt.group,
+        group_size=attempt.group_size,
+        first_version=min(versions),
+        last_version=max(versions),
+        source=attempt.source,
+        snapshot=attempt.snapshot,
+        run=attempt.run,
+        failure=failure,
+        started_at=started_at,
+        finished_at=finished_at,
+        extra=attempt.extra,
+    )
+
+
+def _sum(turns: tuple[Turn, ...]) -> Reward:
+    """Totals and parts added up; success is the last turn's word."""
+    parts: dict[str, float] = {}
+    for turn in turns:
+        for name, value in turn.reward.parts.items():
+            parts[name] = parts.get(name, 0.0) + value
+    return Reward(sum(turn.reward.total for turn in turns), parts, turns[-1].reward.success)
+
+
+def _versions(attempt: Attempt, turns: tuple[Turn, ...]) -> list[int]:
+    sampled = [turn.tokens.versions_T[turn.tokens.mask_T] for turn in turns if turn.tokens is not None]
+    return [int(v) for span in sampled if span.size for v in (span.min(), span.max())] or [attempt.version]

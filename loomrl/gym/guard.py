@@ -1,0 +1,134 @@
+"""An environment held to its contract. What breaks it is named, together with what to write instead."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from loomrl.errors import EpisodeError
+from loomrl.gym.base import BaseEnvironment, Step
+from loomrl.types import Message, Observation, Reward, Task
+
+TOLERANCE = 1e-6
+"""How far sums of floats may be off."""
+
+
+class GuardedEnvironment:
+    """Checks every answer of `environment` and truncates the episode after `settings.max_steps` actions."""
+
+    def __init__(self, environment: BaseEnvironment) -> None:
+        self.environment = environment
+        self._steps = 0
+        self._total = 0.0
+        self._running = False
+
+    async def reset(self, task: Task | None = None) -> Observation:
+        """Begin an attempt; None samples a task."""
+        observation = checked_observation(await self.environment.reset(task), origin="reset()")
+        self._steps, self._total, self._running = 0, 0.0, True
+        return observation
+
+    async def step(self, action: str) -> Step:
+        """Act once. Anything but a correct Step in the right order is an EpisodeError."""
+        if not self._running:
+            raise EpisodeError("step() before reset(), or after the episode ended. Call reset() first.")
+        step = checked_step(await self.environment.step(action))
+        self._steps += 1
+        self._total += step.reward.total
+        limit = self.environment.settings.max_steps
+        if self._steps >= limit and not step.terminated and not step.truncated:
+            step = step._replace(truncated=True, info={**step.info, "truncated_by": f"max_steps={limit}"})
+        if step.terminated or step.truncated:
+            self._running = False
+            self._check_range()
+        return step
+
+    def oracle(self) -> str:
+        """The next action of a perfect solver, from the present state."""
+        return self.environment.oracle()
+
+    async def close(self) -> None:
+        """Let go of whatever the environment has open."""
+        self._running = False
+        await self.environment.close()
+
+    def _check_range(self) -> None:
+        low, high = self.environment.reward_range
+        if not low - TOLERANCE <= self._total <= high + TOLERANCE:
+            raise EpisodeError(
+                f"the episode's rewards add up to {self._total:g}, outside reward_range={(low, high)}. "
+                "Clip the reward, or declare the range it really has."
+            )
+
+
+def checked_observation(observation: object, *, origin: str) -> Observation:
+    """`observation`, if it is a tuple of messages that can be stored."""
+    remedy = 'Return a tuple of messages, such as (Message("user", text),).'
+    if isinstance(observation, tuple) and len(observation) == 2 and isinstance(observation[1], dict):
+        raise EpisodeError(f"{origin} returned (observation, info), as Gymnasium does. {remedy}")
+    if not isinstance(observation, tuple) or isinstance(observation, Message):
+        raise EpisodeError(f"{origin} returned {_show(observation)}. {remedy}")
+    for message in observation:
+        if not isinstance(message, Message) or not all(isinstance(text, str) for text in message):
+            raise EpisodeError(f"{origin} returned a tuple that holds {_show(message)}. {remedy}")
+        if not is_storable(message.content):
+            raise EpisodeError(f"{origin} returned text with lone surrogates, which UTF-8 cannot hold. Quote it first.")
+    return observation
+
+
+def checked_step(step: object) -> Step:
+    """`step` with its numbers as floats, if it is the five-tuple of the contract."""
+    remedy = "Return Step(observation, reward, terminated, truncated, info)."
+    if not isinstance(step, Step):
+        if isinstance(step, tuple) and len(step) == 4:
+            raise EpisodeError(
+                "step() returned four values: the old Gym API with its bool `done`. "
+                f"`terminated` is the task's own end, `truncated` a limit from outside. {remedy}"
+            )
+        raise EpisodeError(f"step() returned {_show(step)}. {remedy}")
+    checked_observation(step.observation, origin="step()")
+    for name, value in (("terminated", step.terminated), ("truncated", step.truncated)):
+        if not isinstance(value, bool):
+            raise EpisodeError(f"step() returned {name}={_show(value)}; True or False is needed.")
+    if step.terminated and step.truncated:
+        raise EpisodeError("step() returned terminated and truncated both. An episode has one end: choose.")
+    if not isinstance(step.info, dict):
+        raise EpisodeError(f"step() returned info={_show(step.info)}; a dict is needed.")
+    return step._replace(reward=checked_reward(step.reward))
+
+
+def checked_reward(reward: object) -> Reward:
+    """`reward` with plain floats, if all of it is finite and success lies in 0..1."""
+    if not isinstance(reward, Reward):
+        raise EpisodeError(f"step() returned reward={_show(reward)}. Return Reward(total, parts, success).")
+    if not isinstance(reward.parts, Mapping):
+        raise EpisodeError(
+            f"step() returned reward.parts={_show(reward.parts)}; a mapping of names to numbers is needed."
+        )
+    parts = {str(name): _finite(f"reward.parts[{name!r}]", value) for name, value in reward.parts.items()}
+    success = _finite("reward.success", reward.success)
+    if not 0 <= success <= 1:
+        raise EpisodeError(f"step() returned reward.success={success:g}; success lies in 0..1.")
+    return Reward(_finite("reward.total", reward.total), parts, success)
+
+
+def is_storable(text: str) -> bool:
+    """Whether UTF-8 can hold `text`, that is, whether it has no lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _finite(name: str, value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise EpisodeError(f"step() returned {name}={_show(value)}; a finite number is needed.")
+    return number
+
+
+def _show(value: object) -> str:
+    return f"{type(value).__name__} {value!r:.60}"

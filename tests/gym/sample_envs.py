@@ -1,0 +1,57 @@
+"""Small complete environments that tests play in until and beside the real ones."""
+
+import random
+from collections.abc import Sequence
+
+from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
+from loomrl.types import Message, Observation, Reward, Task
+
+
+class GuessSettings(EnvironmentSettings):
+    hints: bool = True
+
+
+class GuessEnvironment(BaseEnvironment):
+    """Find a hidden number. `above` and `below` say from which side the range is told."""
+
+    name = "Guess"
+    version = "1.2.0"
+    families = ("above", "below")
+    settings_class = GuessSettings
+    reward_range = (0.0, 1.1)
+    guesses = 5
+
+    def __init__(self, settings=None) -> None:
+        super().__init__(settings)
+        self.hints = bool(self.settings.model_dump()["hints"])
+        self.hidden = 0
+        self.left = 0
+
+    async def reset(self, task: Task | None = None) -> Observation:
+        task = task or self.sample_task(0)
+        width = 500 * task.level
+        rng = random.Random(f"{task.family} {task.level} {task.seed}")
+        self.hidden = rng.randrange(width) * (1 if task.family == "above" else -1)
+        self.left = self.guesses
+        return (Message("user", f"I think of a whole number {task.family} 0, {width} away at most. Which one?"),)
+
+    async def step(self, action: str) -> Step:
+        self.left -= 1
+        guess = self._parse(action)
+        if guess == self.hidden:
+            return Step((), Reward(1.1, {"correct": 1.0, "format": 0.1}, 1.0), True, False, {})
+        hint = "higher" if guess is not None and guess < self.hidden else "lower"
+        reply = "That is no whole number." if guess is None else f"It is {hint}." if self.hints else "No."
+        return Step((Message("user", reply),), Reward(0.0, {"correct": 0.0}), self.left == 0, False, {})
+
+    def oracle(self) -> str:
+        return str(self.hidden)
+
+    def hacks(self) -> Sequence[str]:
+        return ("", " ".join(map(str, range(100))), "the hidden number")
+
+    def _parse(self, action: str) -> int | None:
+        text = action.strip()
+        sign = -1 if text.startswith("-") else 1
+        digits = text.removeprefix("-")
+        return sign * int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 else None
