@@ -76,9 +76,7 @@ hub_counters = Table(
     Column("ready", Integer, nullable=False),
     Column("leased", Integer, nullable=False),
     Column("acked", Integer, nullable=False),
-    Column("released_quorum", Integer, nullable=False),
-    Column("released_timeout", Integer, nullable=False),
-    Column("released_stale", Integer, nullable=False),
+    Column("released", Text, nullable=False),
     Column("trajectories", Integer, nullable=False),
     Column("failures", Integer, nullable=False),
     Column("late", Integer, nullable=False),
@@ -91,7 +89,8 @@ hub_counters = Table(
 )
 """Per environment, kept up to date by every write, so that nothing is ever counted by scanning.
 
-`served` is its virtual time in the fair queue; `recent` arrivals decay with time and give the rate.
+`released` (by cause) and `part_sums` (by reward part) are JSON; `served` is its virtual time in the fair queue;
+`recent` arrivals decay with time and give the rate.
 """
 
 hub_notes = Table(

@@ -27,6 +27,11 @@ def _forbid_changes_on_sqlite() -> None:
             f"CREATE TRIGGER events_refuse_{change.lower()} BEFORE {change} ON events "
             f"BEGIN SELECT RAISE(ABORT, '{APPEND_ONLY}'); END"
         )
+    op.execute(  # INSERT OR REPLACE deletes without firing the trigger above
+        "CREATE TRIGGER events_refuse_replace BEFORE INSERT ON events "
+        "WHEN EXISTS (SELECT 1 FROM events WHERE position = NEW.position) "
+        f"BEGIN SELECT RAISE(ABORT, '{APPEND_ONLY}'); END"
+    )
 
 
 def _forbid_changes_on_postgresql() -> None:
@@ -226,9 +231,7 @@ def _create_trajectories() -> None:
         sa.Column("ready", sa.Integer(), nullable=False),
         sa.Column("leased", sa.Integer(), nullable=False),
         sa.Column("acked", sa.Integer(), nullable=False),
-        sa.Column("released_quorum", sa.Integer(), nullable=False),
-        sa.Column("released_timeout", sa.Integer(), nullable=False),
-        sa.Column("released_stale", sa.Integer(), nullable=False),
+        sa.Column("released", sa.Text(), nullable=False),
         sa.Column("trajectories", sa.Integer(), nullable=False),
         sa.Column("failures", sa.Integer(), nullable=False),
         sa.Column("late", sa.Integer(), nullable=False),
