@@ -27,7 +27,7 @@ check: setup ## lint, types, architecture, fast tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q -m fast
+	$(BIN)/python -m pytest -q -m "not slow and not system"
 
 test: setup ## all tests that take seconds
 	$(BIN)/python -m pytest -q -m "not slow"

@@ -36,16 +36,23 @@ class FixedCurriculum(Config):
 
 
 class AdaptiveCurriculum(Config):
-    """Level clip(T + eta * tanh(alpha * (success - target))) inside a family; families by learnability p(1 - p)."""
+    """Inside a family the level follows success; between families what can be learnt now comes first."""
 
     kind: Literal["adaptive"] = "adaptive"
     first_level: Level = 1
     last_level: Level = 10
     target: float = Field(0.5, gt=0, lt=1)
+    """The success that a level should have; above it the level rises."""
     eta: float = Field(0.5, gt=0)
+    """Levels moved per update at most."""
     alpha: float = Field(2.0, gt=0)
+    """How steeply the level answers to success off target."""
     replay: Share = 0.1
-    floor: Share = 0.05
+    """Share of tasks from levels below the present one."""
+    floor: float = Field(0.05, gt=0, le=1)
+    """Learnability that every family has at least, so that none is forgotten."""
+    memory: float = Field(0.9, ge=0, lt=1)
+    """How much of what is known of a family outlasts an update in which it was not tried."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -54,7 +61,30 @@ class AdaptiveCurriculum(Config):
         return self
 
 
-Curriculum = Annotated[FixedCurriculum | AdaptiveCurriculum, Field(discriminator="kind")]
+class Gate(Config):
+    """Opens when the last `attempts` attempts of a stage had at least this success."""
+
+    success: float = Field(0.8, gt=0, le=1)
+    attempts: PositiveInt = 64
+
+
+class CurriculumStage(Config):
+    """A named part of the way: its families ("Math/algebra.*"), its levels, and the gate to the next."""
+
+    name: str
+    families: tuple[str, ...] = ("*",)
+    curriculum: Annotated[FixedCurriculum | AdaptiveCurriculum, Field(discriminator="kind")] = FixedCurriculum()
+    gate: Gate = Gate()
+
+
+class StagedCurriculum(Config):
+    """One stage after the other; the last one stays."""
+
+    kind: Literal["staged"] = "staged"
+    stages: tuple[CurriculumStage, ...] = Field(min_length=1)
+
+
+Curriculum = Annotated[FixedCurriculum | AdaptiveCurriculum | StagedCurriculum, Field(discriminator="kind")]
 
 
 class ScriptedPolicy(Config):
@@ -142,6 +172,8 @@ class Experiment(Config):
     seed: int = Field(0, ge=0)
     environments: tuple[EnvironmentConfig, ...] = Field((EnvironmentConfig(id="Math"),), min_length=1)
     curriculum: Curriculum = FixedCurriculum()
+    templates: str | None = None
+    """A YAML file of task templates, added to the environments' own families."""
     policy: PolicyChoice = ScriptedPolicy()
     """Who acts in `loomrl evaluate`; training acts with what it learns."""
     algorithm: Algorithm = BanditAlgorithm()

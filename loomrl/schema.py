@@ -37,7 +37,7 @@ class Config(BaseModel):
         try:
             return cls.model_validate(raw)
         except ValidationError as error:
-            faults = [_explain(cls, raw, fault) for fault in error.errors(include_url=False)]
+            faults = [_explain(cls, raw, fault) for fault in _roots(error.errors(include_url=False))]
             raise ConfigError(f"{origin}: {len(faults)} fault(s)\n  " + "\n  ".join(faults)) from None
 
     @classmethod
@@ -94,6 +94,16 @@ def _switches_kind(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     return "kind" in new and new["kind"] != old.get("kind")
 
 
+def _roots(faults: list[ErrorDetails]) -> list[ErrorDetails]:
+    """Without the echoes: a tuple whose entry is faulty is reported a second time as too short."""
+    locs = [fault["loc"] for fault in faults]
+    return [
+        fault
+        for fault in faults
+        if fault["type"] != "too_short" or not any(loc[: len(fault["loc"])] == fault["loc"] != loc for loc in locs)
+    ]
+
+
 def _explain(root: type[BaseModel], raw: Any, fault: ErrorDetails) -> str:
     """One line for one fault: dotted path, value, what was expected, the nearest known key."""
     path, models = _walk(root, raw, fault["loc"])
@@ -121,8 +131,9 @@ def _walk(root: type[BaseModel], raw: Any, loc: tuple[int | str, ...]) -> tuple[
     for depth, key in enumerate(loc):
         present = isinstance(raw, Mapping) and key in raw
         index = isinstance(key, int)
-        if not present and not index and depth < len(loc) - 1 and any(_kind_of(m) == key for m in models):
-            models = [m for m in models if _kind_of(m) == key]
+        variant = [] if present or index else [m for m in models if _kind_of(m) == key]
+        if variant and isinstance(raw, Mapping) and raw.get("kind") == key:
+            models = variant
             continue
         path.append(str(key))
         if depth < len(loc) - 1 and not index:

@@ -1,0 +1,262 @@
+"""Which task comes next. Driven by success alone, never by shaped reward; pure but for its `state_dict`.
+
+Inside a family the level moves by eta * tanh(alpha * (success - target)), in the manner of AdaRFT, with some replay
+of lower levels. Between families, tasks go where something can be learnt: p(1 - p), with p corrected for guessing, a
+floor for every family, and p drawn back to 1/2 while a family is not tried, because what was known of it goes stale.
+"""
+
+import math
+import random
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Protocol
+
+from loomrl.config import AdaptiveCurriculum, FixedCurriculum, StagedCurriculum
+from loomrl.errors import ConfigError
+
+TRAINING_SEEDS = range(2**31)
+HELD_OUT_SEEDS = range(2**31, 2**32)
+"""Seeds for evaluation; no curriculum draws them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A source of tasks. `share` is its environment's weight in the run, `guess` the success of guessing."""
+
+    environment: str
+    name: str
+    share: float = 1.0
+    guess: float = 0.0
+
+    @property
+    def key(self) -> str:
+        """`Math/algebra.linear`."""
+        return f"{self.environment}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """One task to attempt next: where it comes from, how hard, which one."""
+
+    family: Family
+    level: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How one attempt went."""
+
+    family: str
+    level: int
+    success: float
+
+
+class Curriculum(Protocol):
+    """A sampler that learns from outcomes."""
+
+    def draw(self, rng: random.Random) -> Draw:
+        """The next task."""
+
+    def observe(self, outcomes: Iterable[Outcome]) -> None:
+        """Take in the outcomes of one update."""
+
+    def progress(self) -> dict[str, float]:
+        """Level per family key."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything a restart needs, as JSON."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state` was taken."""
+
+
+class Fixed:
+    """One level; environments by share, families of an environment evenly."""
+
+    def __init__(self, families: Sequence[Family], settings: FixedCurriculum) -> None:
+        self.families = _some(families)
+        self.level = settings.level
+
+    def draw(self, rng: random.Random) -> Draw:
+        """A family by its environment's share."""
+        family = _pick(self.families, dict.fromkeys((f.key for f in self.families), 1.0), rng)
+        return Draw(family, self.level, rng.choice(TRAINING_SEEDS))
+
+    def observe(self, outcomes: Iterable[Outcome]) -> None:
+        """Nothing moves."""
+
+    def progress(self) -> dict[str, float]:
+        """The one level."""
+        return {family.key: float(self.level) for family in self.families}
+
+    def state_dict(self) -> dict[str, Any]:
+        """There is no state."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """There is no state."""
+
+
+@dataclass
+class _Standing:
+    """What is known of a family: its level, and its estimated success there."""
+
+    level: float
+    success: float = 0.5
+
+
+class Adaptive:
+    """Levels follow success, families follow learnability."""
+
+    def __init__(self, families: Sequence[Family], settings: AdaptiveCurriculum) -> None:
+        self.families = _some(families)
+        self.settings = settings
+        self._standing = {family.key: _Standing(float(settings.first_level)) for family in self.families}
+        self._guess = {family.key: family.guess for family in self.families}
+
+    def draw(self, rng: random.Random) -> Draw:
+        """A family by share and learnability, at its level or, for the replayed share, below it."""
+        family = _pick(self.families, {f.key: self.learnability(f.key) for f in self.families}, rng)
+        level = self._standing[family.key].level
+        base = math.floor(level)
+        if base > self.settings.first_level and rng.random() < self.settings.replay:
+            drawn = rng.randrange(self.settings.first_level, base)
+        else:
+            drawn = base + (rng.random() < level - base)
+        return Draw(family, drawn, rng.choice(TRAINING_SEEDS))
+
+    def learnability(self, key: str) -> float:
+        """p(1 - p) scaled to 0..1, with p freed of guessing, and never below the floor."""
+        guess = self._guess[key]
+        skill = min(1.0, max(0.0, (self._standing[key].success - guess) / (1 - guess)))
+        return max(self.settings.floor, 4 * skill * (1 - skill))
+
+    def observe(self, outcomes: Iterable[Outcome]) -> None:
+        """Move the levels once, by the mean success at each family's present level; replays below it do not count."""
+        seen: dict[str, list[float]] = {key: [] for key in self._standing}
+        for outcome in outcomes:
+            if outcome.family in seen and outcome.level >= math.floor(self._standing[outcome.family].level):
+                seen[outcome.family].append(outcome.success)
+        for key, successes in seen.items():
+            if successes:
+                self._move(key, math.fsum(successes) / len(successes))
+            else:
+                self._fade(key)
+
+    def _move(self, key: str, success: float) -> None:
+        settings, standing = self.settings, self._standing[key]
+        standing.success = success
+        step = settings.eta * math.tanh(settings.alpha * (success - settings.target))
+        standing.level = min(max(standing.level + step, settings.first_level), settings.last_level)
+
+    def _fade(self, key: str) -> None:
+        """Draw what was known of an untried family back to where everything can be learnt: half skill."""
+        unknown = self._guess[key] + (1 - self._guess[key]) / 2
+        standing = self._standing[key]
+        standing.success = unknown + self.settings.memory * (standing.success - unknown)
+
+    def progress(self) -> dict[str, float]:
+        """Level per family; a fraction is the chance of the next level."""
+        return {key: standing.level for key, standing in self._standing.items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Level and success per family."""
+        return {key: [standing.level, standing.success] for key, standing in self._standing.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """A state of other families is refused."""
+        if set(state) != set(self._standing):
+            raise ConfigError(f"curriculum state of {sorted(state)} does not fit {sorted(self._standing)}.")
+        self._standing = {key: _Standing(level, success) for key, (level, success) in state.items()}
+
+
+class Staged:
+    """Named stages; the gate of each opens on the success of its latest attempts."""
+
+    def __init__(self, families: Sequence[Family], settings: StagedCurriculum) -> None:
+        self.settings = settings
+        self._inner = [
+            open_curriculum(_matching(families, stage.families, stage.name), stage.curriculum)
+            for stage in settings.stages
+        ]
+        self._index = 0
+        self._latest: deque[float] = deque(maxlen=settings.stages[0].gate.attempts)
+
+    @property
+    def stage(self) -> str:
+        """The name of the present stage."""
+        return self.settings.stages[self._index].name
+
+    def draw(self, rng: random.Random) -> Draw:
+        """A task of the present stage."""
+        return self._inner[self._index].draw(rng)
+
+    def observe(self, outcomes: Iterable[Outcome]) -> None:
+        """Teach the present stage, then pass its gate if it opened."""
+        keys = set(self.progress())
+        mine = [outcome for outcome in outcomes if outcome.family in keys]
+        self._inner[self._index].observe(mine)
+        self._latest.extend(outcome.success for outcome in mine)
+        gate = self.settings.stages[self._index].gate
+        full = len(self._latest) == gate.attempts
+        if full and math.fsum(self._latest) / gate.attempts >= gate.success and self._index + 1 < len(self._inner):
+            self._enter(self._index + 1, [])
+
+    def _enter(self, index: int, latest: Sequence[float]) -> None:
+        self._index = index
+        self._latest = deque(latest, maxlen=self.settings.stages[index].gate.attempts)
+
+    def progress(self) -> dict[str, float]:
+        """Levels of the present stage."""
+        return self._inner[self._index].progress()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Stage, the attempts its gate looks at, and every stage's own state."""
+        inner = [curriculum.state_dict() for curriculum in self._inner]
+        return {"stage": self.stage, "latest": list(self._latest), "inner": inner}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """A state whose stage is not one of ours is refused."""
+        names = [stage.name for stage in self.settings.stages]
+        if state["stage"] not in names or len(state["inner"]) != len(names):
+            raise ConfigError(f"curriculum state at stage {state['stage']!r} does not fit the stages {names}.")
+        for curriculum, inner in zip(self._inner, state["inner"], strict=True):
+            curriculum.load_state_dict(inner)
+        self._enter(names.index(state["stage"]), state["latest"])
+
+
+def open_curriculum(
+    families: Sequence[Family], settings: FixedCurriculum | AdaptiveCurriculum | StagedCurriculum
+) -> Curriculum:
+    """The curriculum that the settings describe, over these families."""
+    if isinstance(settings, FixedCurriculum):
+        return Fixed(families, settings)
+    if isinstance(settings, AdaptiveCurriculum):
+        return Adaptive(families, settings)
+    return Staged(families, settings)
+
+
+def _some(families: Sequence[Family]) -> tuple[Family, ...]:
+    if not families:
+        raise ConfigError("a curriculum needs at least one task family.")
+    return tuple(families)
+
+
+def _matching(families: Sequence[Family], patterns: Sequence[str], stage: str) -> list[Family]:
+    found = [f for f in families if any(fnmatchcase(f.key, p) or fnmatchcase(f.name, p) for p in patterns)]
+    if not found:
+        known = ", ".join(sorted(f.key for f in families))
+        raise ConfigError(f"curriculum stage {stage!r}: no family matches {', '.join(patterns)}. Known: {known}.")
+    return found
+
+
+def _pick(families: Sequence[Family], weight: Mapping[str, float], rng: random.Random) -> Family:
+    """One family: environments by their share, families of an environment by their weight."""
+    totals: dict[str, float] = {}
+    for family in families:
+        totals[family.environment] = totals.get(family.environment, 0.0) + weight[family.key]
+    chances = [family.share * weight[family.key] / totals[family.environment] for family in families]
+    return rng.choices(families, chances)[0]

@@ -1,0 +1,156 @@
+import json
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loomrl.config import AdaptiveCurriculum, FixedCurriculum, StagedCurriculum
+from loomrl.errors import ConfigError
+from loomrl.gym.curriculum import HELD_OUT_SEEDS, TRAINING_SEEDS, Adaptive, Family, Outcome, Staged, open_curriculum
+
+FAMILIES = (Family("Math", "a"), Family("Math", "b", guess=0.5), Family("Logic", "c", share=3.0))
+SUCCESSES = st.lists(st.floats(0, 1), min_size=1, max_size=40)
+
+
+def tried(family: str, success: float, *, level: int = 10, count: int = 8) -> list[Outcome]:
+    return [Outcome(family, level, success)] * count
+
+
+def draws(curriculum: Adaptive, count: int = 4000, seed: int = 0) -> list[tuple[str, int]]:
+    rng = random.Random(seed)
+    return [(d.family.key, d.level) for d in (curriculum.draw(rng) for _ in range(count))]
+
+
+@given(SUCCESSES, st.integers(1, 5), st.integers(5, 10))
+def test_levels_stay_in_bounds_and_move_by_at_most_eta(successes: list[float], first: int, last: int) -> None:
+    settings = AdaptiveCurriculum(first_level=first, last_level=last, eta=0.7)
+    curriculum = Adaptive(FAMILIES, settings)
+    for success in successes:
+        before = curriculum.progress()["Math/a"]
+        curriculum.observe(tried("Math/a", success))
+        after = curriculum.progress()["Math/a"]
+        assert first <= after <= last
+        assert abs(after - before) <= 0.7
+        assert (after - before) * (success - settings.target) >= 0
+    assert all(first <= level <= last for _, level in draws(curriculum, 50))
+
+
+def test_level_rises_on_success_falls_on_failure_and_rests_at_the_target() -> None:
+    curriculum = Adaptive(FAMILIES, AdaptiveCurriculum(first_level=3, eta=0.5))
+    curriculum.observe(tried("Math/a", 1.0))
+    risen = curriculum.progress()["Math/a"]
+    curriculum.observe(tried("Math/a", 0.5))
+    assert curriculum.progress()["Math/a"] == risen > 3
+    curriculum.observe(tried("Math/a", 0.0))
+    assert curriculum.progress()["Math/a"] < risen
+
+
+def test_success_on_replayed_lower_levels_does_not_raise_the_level() -> None:
+    curriculum = Adaptive(FAMILIES, AdaptiveCurriculum())
+    for _ in range(20):
+        curriculum.observe(tried("Math/a", 1.0))
+    level = curriculum.progress()["Math/a"]
+    curriculum.observe(tried("Math/a", 0.0, level=1))
+    assert curriculum.progress()["Math/a"] == level > 5
+
+
+def test_a_tenth_of_the_tasks_replays_lower_levels() -> None:
+    curriculum = Adaptive((Family("Math", "a"),), AdaptiveCurriculum(eta=1.0))
+    for _ in range(8):
+        curriculum.observe(tried("Math/a", 1.0))
+    base = int(curriculum.progress()["Math/a"])
+    replayed = sum(level < base for _, level in draws(curriculum))
+    assert 0.07 < replayed / 4000 < 0.13
+
+
+def test_what_can_be_learnt_is_drawn_most_and_nothing_is_forgotten() -> None:
+    families = (Family("Math", "mastered"), Family("Math", "hopeless"), Family("Math", "ripe"))
+    curriculum = Adaptive(families, AdaptiveCurriculum(floor=0.05))
+    known = {"Math/mastered": 1.0, "Math/hopeless": 0.0, "Math/ripe": 0.5}
+    curriculum.observe([outcome for family, success in known.items() for outcome in tried(family, success)])
+    count = Counter(family for family, _ in draws(curriculum))
+    assert count["Math/ripe"] > 0.8 * 4000
+    assert min(count["Math/mastered"], count["Math/hopeless"]) > 0.02 * 4000
+
+
+def test_guessing_is_not_taken_for_skill() -> None:
+    curriculum = Adaptive(FAMILIES, AdaptiveCurriculum())
+    curriculum.observe([*tried("Math/a", 0.5), *tried("Math/b", 0.5)])
+    assert curriculum.learnability("Math/a") == pytest.approx(1.0)
+    assert curriculum.learnability("Math/b") == pytest.approx(curriculum.settings.floor)
+
+
+def test_a_family_long_untried_becomes_interesting_again() -> None:
+    curriculum = Adaptive(FAMILIES, AdaptiveCurriculum(memory=0.8))
+    curriculum.observe(tried("Math/a", 1.0))
+    fresh = curriculum.learnability("Math/a")
+    for _ in range(20):
+        curriculum.observe(tried("Logic/c", 0.5))
+    assert curriculum.learnability("Math/a") > 0.9 > fresh
+
+
+def test_environments_are_drawn_by_their_share() -> None:
+    count = Counter(key.split("/")[0] for key, _ in draws(Adaptive(FAMILIES, AdaptiveCurriculum())))
+    assert 2.6 < count["Logic"] / count["Math"] < 3.4
+
+
+@given(SUCCESSES, st.integers(0, 40), st.sampled_from(["fixed", "adaptive", "staged"]))
+def test_curriculum_resumes_as_if_it_never_stopped(successes: list[float], stop: int, kind: str) -> None:
+    stages = {"stages": [{"name": "one", "families": ["Math/*"], "gate": {"success": 0.5, "attempts": 8}},
+                         {"name": "two", "curriculum": {"kind": "adaptive"}}]}  # fmt: skip
+    settings = {"fixed": FixedCurriculum(), "adaptive": AdaptiveCurriculum(), "staged": StagedCurriculum(**stages)}[
+        kind
+    ]
+    whole, resumed = open_curriculum(FAMILIES, settings), open_curriculum(FAMILIES, settings)
+    for i, success in enumerate(successes):
+        if i == stop:
+            resumed.load_state_dict(json.loads(json.dumps(whole.state_dict())))
+        for curriculum in (whole, resumed) if i >= stop else (whole,):
+            curriculum.observe(tried("Math/a", success))
+    if stop < len(successes):
+        assert resumed.state_dict() == whole.state_dict()
+        assert resumed.draw(random.Random(1)) == whole.draw(random.Random(1))
+
+
+def staged() -> Staged:
+    return Staged(FAMILIES, StagedCurriculum(stages=(
+        {"name": "first", "families": ("a",), "gate": {"success": 0.75, "attempts": 8}},
+        {"name": "second", "families": ("Logic/*",), "curriculum": {"kind": "fixed", "level": 4}},
+    )))  # fmt: skip
+
+
+def test_gate_opens_on_enough_success_and_not_before() -> None:
+    curriculum = staged()
+    curriculum.observe(tried("Math/a", 1.0, count=7))
+    assert curriculum.stage == "first"
+    curriculum.observe(tried("Math/a", 0.0, count=4))
+    assert curriculum.stage == "first"
+    curriculum.observe(tried("Logic/c", 1.0, count=64))
+    assert curriculum.stage == "first"
+    curriculum.observe(tried("Math/a", 1.0, count=8))
+    assert curriculum.stage == "second"
+    drawn = curriculum.draw(random.Random(0))
+    assert (drawn.family.key, drawn.level) == ("Logic/c", 4)
+
+
+def test_evaluation_seeds_are_never_drawn() -> None:
+    assert not set(TRAINING_SEEDS[:: 2**20]) & set(HELD_OUT_SEEDS[:: 2**20])
+    assert TRAINING_SEEDS.stop == HELD_OUT_SEEDS.start
+    rng = random.Random(0)
+    curriculum = open_curriculum(FAMILIES, FixedCurriculum())
+    assert all(curriculum.draw(rng).seed in TRAINING_SEEDS for _ in range(1000))
+
+
+def test_unknown_families_and_foreign_states_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"no family matches geometry.*Known: Logic/c"):
+        Staged(FAMILIES, StagedCurriculum(stages=({"name": "s", "families": ("geometry",)},)))
+    with pytest.raises(ConfigError, match="at least one"):
+        open_curriculum((), FixedCurriculum())
+    with pytest.raises(ConfigError, match="does not fit"):
+        Adaptive(FAMILIES[:1], AdaptiveCurriculum()).load_state_dict(
+            Adaptive(FAMILIES, AdaptiveCurriculum()).state_dict()
+        )
+    with pytest.raises(ConfigError, match="does not fit"):
+        staged().load_state_dict({"stage": "third", "latest": [], "inner": [{}, {}]})

@@ -1,0 +1,103 @@
+"""DESIGN §3, read off the imports: direction, light front doors, backend names only where they are opened."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+TOP = ("loomrl", "envs", "algorithms", "cluster", "experiments")
+MAY_IMPORT = {
+    "loomrl": {"loomrl"},
+    "envs": {"loomrl", "envs"},
+    "algorithms": {"loomrl", "algorithms"},
+    "cluster": {"loomrl", "cluster"},
+    "experiments": set(TOP),
+}
+LAYERS = (
+    "canonical types errors schema config load store artifacts bus gym hub inference evaluation safety serving feedback "
+    "telemetry"
+).split()
+"""Inside loomrl a module imports from its own layer and those before it."""
+
+OPENED_IN = {
+    "psycopg": {"loomrl/store/db.py"},
+    "sqlite3": {"loomrl/store/db.py"},
+    "alembic": {"loomrl/store/migration.py", "loomrl/store/migrations/*"},
+    "sqlalchemy": {"loomrl/store/*", "loomrl/hub/*"},
+    "pyarrow": {"loomrl/artifacts.py"},
+    "nats": {"loomrl/bus/*"},
+    "vllm": {"loomrl/inference/*"},
+    "math_verify": {"loomrl/gym/scorer_worker.py"},
+    "sympy": set(),
+    "reasoning_gym": {"loomrl/gym/adapters/reasoning_gym.py"},
+    "starlette": {"loomrl/hub/*"},
+    "uvicorn": {"loomrl/hub/*"},
+}
+"""A backend's package → the only files that may import it."""
+
+SOURCES = [path for top in TOP for path in sorted((ROOT / top).rglob("*.py"))]
+ids = [str(path.relative_to(ROOT)) for path in SOURCES]
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Absolute names of all that a file imports, inside functions too."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def layer(parts: tuple[str, ...]) -> str | None:
+    """The layer of `loomrl.hub.codec` is hub; the package's own front door has none."""
+    return parts[1] if len(parts) > 1 and parts[0] == "loomrl" and not parts[1].startswith("__") else None
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=ids)
+def test_imports_point_one_way(path: Path) -> None:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    own = layer(parts)
+    for name in imports(path):
+        target = tuple(name.split("."))
+        if target[0] in TOP:
+            assert target[0] in MAY_IMPORT[parts[0]], f"{name}: {parts[0]} may import {sorted(MAY_IMPORT[parts[0]])}"
+        other = layer(target)
+        if own and other in LAYERS:
+            assert LAYERS.index(other) <= LAYERS.index(own), f"{name} points from layer {own} up to {other}"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=ids)
+def test_backends_are_named_only_where_they_are_opened(path: Path) -> None:
+    relative = path.relative_to(ROOT)
+    for name in imports(path):
+        allowed = OPENED_IN.get(name.split(".")[0])
+        assert allowed is None or any(relative.match(pattern) for pattern in allowed), f"{relative} imports {name}"
+
+
+def test_every_module_of_loomrl_has_its_layer() -> None:
+    layers = {layer(path.relative_to(ROOT).with_suffix("").parts) for path in SOURCES} - {None}
+    assert layers <= set(LAYERS), f"no layer: {layers - set(LAYERS)}"
+
+
+@pytest.mark.parametrize("module", ["loomrl", "loomrl.config", "loomrl.load", "loomrl.gym", "experiments.cli"])
+def test_front_doors_load_nothing_heavy(module: str) -> None:
+    heavy = "{'torch', 'ray', 'vllm', 'transformers', 'sympy'}"
+    code = f"import sys, {module}; print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_top_level_is_what_was_promised() -> None:
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    folders = {line.split("/")[0] for line in tracked.splitlines() if "/" in line}
+    assert folders == {*TOP, "tests", "docs", ".ci"}
+
+
+def test_no_file_outgrows_a_chapter() -> None:
+    long = {str(p.relative_to(ROOT)): n for p in SOURCES if (n := p.read_text().count("\n")) > 400}
+    assert not long
