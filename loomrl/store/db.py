@@ -32,8 +32,9 @@ class LoomDB:
         self.is_sqlite = engine.dialect.name == "sqlite"
         self._turn = threading.Lock()
         # On PostgreSQL the writer must see what the writer before it committed, so it stays at READ COMMITTED.
-        isolation: dict[str, Any] = {} if self.is_sqlite else {"isolation_level": "REPEATABLE READ"}
-        self._reader = engine.execution_options(**isolation)
+        # A write through a reader would go past the write lock, so readers are read-only there.
+        snapshot = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+        self._reader = engine if self.is_sqlite else engine.execution_options(**snapshot)
         self._writer = engine.execution_options(loom_write=True)
 
     @property

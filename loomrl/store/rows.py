@@ -42,6 +42,9 @@ def insert_once(
 
     Columns in `changing` may differ from what is stored: they have moved on since.
     """
+    for name, value in row.items():
+        if isinstance(value, str) and "\0" in value:
+            raise StoreError(f"{table.name} {row['id']!r}: {name}={value!r:.200} has a NUL character. Remove it.")
     stored = find(connection, table, row["id"])
     if stored is None:
         connection.execute(insert(table).values(**row))

@@ -9,10 +9,11 @@ from alembic.migration import MigrationContext
 from sqlalchemy import inspect, text
 
 from loomrl.errors import StoreError
-from loomrl.store import LoomDB, open_store
+from loomrl.store import LoomDB, hub_tables, open_store
 from loomrl.store.db import connect
 from loomrl.store.migration import VERSION_TABLE
-from loomrl.store.hub_tables import metadata
+
+metadata = hub_tables.metadata  # with the hub's tables in it
 
 
 def test_migrated_schema_equals_the_tables_in_code(store: LoomDB) -> None:

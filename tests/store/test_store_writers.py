@@ -1,0 +1,165 @@
+"""Faults and races: several processes, kills, a full disk. Real ones, on both databases."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
+
+import pytest
+from sqlalchemy import text
+
+from loomrl.errors import StoreError
+from loomrl.store import LoomDB, open_store
+from loomrl.store.events import Event, append_events, read_events, record
+
+
+def event(subject: str) -> Event:
+    return Event(kind="test", subject=subject, created_at=0.0)
+
+
+def append_slowly(url: str, writer: int, count: int) -> None:
+    """`count` transactions, each of which stays open for a moment after it took its position."""
+    db, rng = open_store(url), random.Random(writer)
+    for number in range(count):
+        with db.write() as connection:
+            record(connection, event(f"{writer}:{number}"))
+            time.sleep(rng.uniform(0, 0.01))
+    db.close()
+
+
+def follow(db: LoomDB, expected: int) -> list[str]:
+    """What a reader sees who only ever goes forward."""
+    seen, cursor, deadline = [], 0, time.monotonic() + 60
+    while len(seen) < expected and time.monotonic() < deadline:
+        for cursor, found in read_events(db, after=cursor, limit=7):  # noqa: B007, B020
+            seen.append(found.subject)
+    return seen
+
+
+def test_a_reader_at_a_cursor_sees_every_row_of_many_writers_exactly_once(store_url: str) -> None:
+    db = open_store(store_url)
+    with ProcessPoolExecutor(3, mp_context=get_context("spawn")) as processes:
+        writers = [processes.submit(append_slowly, store_url, writer, 40) for writer in range(3)]
+        seen = follow(db, expected=120)
+        for writer in writers:
+            writer.result()
+    assert seen == [found.subject for _, found in read_events(db)]
+    assert Counter(name.split(":")[0] for name in seen) == {"0": 40, "1": 40, "2": 40}
+    for writer in "012":
+        assert [name for name in seen if name.startswith(writer)] == [f"{writer}:{n}" for n in range(40)]
+    db.close()
+
+
+def test_a_writer_who_came_later_commits_later(store: LoomDB) -> None:
+    """Without the lock the second row would be visible before the first, and a cursor would step over the first."""
+    other = open_store(store.engine.url.render_as_string(hide_password=False))
+    with ThreadPoolExecutor(1) as thread:
+        with store.write() as connection:
+            record(connection, event("first"))
+            second = thread.submit(append_events, other, [event("second")])
+            time.sleep(0.3)
+            assert not second.done()
+            assert read_events(store) == []
+        second.result(timeout=10)
+    assert [found.subject for _, found in read_events(store)] == ["first", "second"]
+    other.close()
+
+
+def test_threads_of_one_process_take_turns(store: LoomDB) -> None:
+    with ThreadPoolExecutor(24) as threads:
+        list(threads.map(lambda n: append_events(store, [event(str(n))]), range(100)))
+    assert Counter(found.subject for _, found in read_events(store)) == Counter(map(str, range(100)))
+
+
+WRITE_AND_HANG = """
+import sys, time
+from loomrl.store import open_store
+from loomrl.store.events import Event, record
+with open_store(sys.argv[1]).write() as connection:
+    for n in range(500):
+        record(connection, Event(kind="test", subject="half-written", created_at=0.0))
+    print("inside", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_writer_killed_inside_a_transaction_leaves_nothing_and_blocks_nobody(store: LoomDB) -> None:
+    url = store.engine.url.render_as_string(hide_password=False)
+    append_events(store, [event("before")])
+    with subprocess.Popen([sys.executable, "-c", WRITE_AND_HANG, url], stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "inside\n"
+        os.kill(writer.pid, signal.SIGKILL)
+    append_events(store, [event("after")])
+    assert [found.subject for _, found in read_events(store)] == ["before", "after"]
+
+
+def test_a_full_disk_is_named_and_keeps_nothing_of_the_write(sqlite_url: str) -> None:
+    db = open_store(sqlite_url)
+    append_events(db, [event("before")])
+    with db.write() as connection:
+        pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+        connection.exec_driver_sql(f"PRAGMA max_page_count = {pages + 20}")
+    with pytest.raises(StoreError, match="Free disk space"):
+        append_events(db, [event("x" * 1000) for _ in range(1000)])
+    assert [found.subject for _, found in read_events(db)] == ["before"]
+    append_events(db, [event("small enough")])
+    assert len(read_events(db)) == 2
+    db.close()
+
+
+def test_reads_inside_one_block_see_one_moment(store: LoomDB) -> None:
+    count = text("SELECT count(*) FROM events")
+    with store.read() as connection:
+        before = connection.execute(count).scalar_one()
+        append_events(store, [event("meanwhile")])
+        assert connection.execute(count).scalar_one() == before
+    with store.read() as connection:
+        assert connection.execute(count).scalar_one() == before + 1
+
+
+def test_an_exception_inside_a_write_keeps_nothing(store: LoomDB) -> None:
+    with pytest.raises(ZeroDivisionError), store.write() as connection:
+        record(connection, event(str(record(connection, event("never")) / 0)))
+    assert read_events(store) == []
+
+
+def test_a_writer_waits_for_a_thread_only_so_long(store: LoomDB, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loomrl.store.db.BUSY_TIMEOUT_S", 0.2)
+    with store.write(), pytest.raises(StoreError, match="held the write lock"), store.write():
+        pass
+
+
+def test_postgresql_ends_a_writer_that_hangs(postgres_url: str) -> None:
+    db = open_store(postgres_url)
+    with db.write() as connection:
+        assert connection.exec_driver_sql("SHOW idle_in_transaction_session_timeout").scalar_one() == "30s"
+        assert connection.exec_driver_sql("SHOW lock_timeout").scalar_one() == "1min"
+    with db.read() as connection:
+        assert connection.exec_driver_sql("SHOW idle_in_transaction_session_timeout").scalar_one() == "0"
+    db.close()
+
+
+def test_postgresql_refuses_a_write_that_goes_past_the_lock(postgres_url: str) -> None:
+    db = open_store(postgres_url)
+    with pytest.raises(StoreError, match="read-only"), db.read() as connection:
+        record(connection, event("unlocked"))
+    append_events(db, [event("locked")])
+    db.close()
+
+
+def test_a_connection_that_the_server_dropped_is_replaced(postgres_url: str) -> None:
+    db = open_store(postgres_url)
+    other = open_store(postgres_url)
+    others = "pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    with other.read() as connection:
+        connection.execute(text(f"SELECT pg_terminate_backend(pid) FROM {others}"))
+    append_events(db, [event("after")])
+    assert len(read_events(db)) == 1
+    db.close()
+    other.close()
