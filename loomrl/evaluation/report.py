@@ -1,0 +1,78 @@
+"""What a policy was judged to be: success with confidence, per environment, family and level."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from loomrl.evaluation.statistics import Interval, wilson
+from loomrl.types import End, Trajectory
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Success, reward and its parts over some attempts. FAILED ones are counted and left out of every mean."""
+
+    success: Interval
+    reward: float | None
+    parts: Mapping[str, float]
+    turns: float | None
+    failures: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The whole judgement of one policy."""
+
+    policy: str
+    confidence: float
+    overall: Score
+    by_environment: Mapping[str, Score]
+    by_family: Mapping[str, Score]
+    by_level: Mapping[str, Score]
+    failures: Mapping[str, int]
+    """Cause of failure → how often."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return asdict(self)
+
+
+def judge(policy: str, trajectories: Iterable[Trajectory], *, confidence: float = 0.95) -> Report:
+    """The report over finished attempts."""
+    attempts = list(trajectories)
+
+    def scored(key: Callable[[Trajectory], str]) -> dict[str, Score]:
+        cells: dict[str, list[Trajectory]] = {}
+        for attempt in attempts:
+            cells.setdefault(key(attempt), []).append(attempt)
+        return {name: score(cell, confidence=confidence) for name, cell in sorted(cells.items())}
+
+    return Report(
+        policy=policy,
+        confidence=confidence,
+        overall=score(attempts, confidence=confidence),
+        by_environment=scored(lambda t: t.task.environment),
+        by_family=scored(lambda t: f"{t.task.environment}/{t.task.family}"),
+        by_level=scored(lambda t: f"{t.task.environment}/{t.task.level:02d}"),
+        failures=Counter(f"{t.failure.boundary}: {t.failure.kind}" for t in attempts if t.failure),
+    )
+
+
+def score(attempts: Iterable[Trajectory], *, confidence: float) -> Score:
+    """Means over the attempts that did not fail."""
+    every = list(attempts)
+    valid = [attempt for attempt in every if attempt.end is not End.FAILED]
+    names = sorted({name for attempt in valid for name in attempt.reward.parts})
+    return Score(
+        success=wilson(sum(t.reward.success for t in valid), len(valid), confidence=confidence),
+        reward=_mean(t.reward.total for t in valid),
+        parts={name: _mean(t.reward.parts.get(name, 0.0) for t in valid) or 0.0 for name in names},
+        turns=_mean(float(len(t.turns)) for t in valid),
+        failures=len(every) - len(valid),
+    )
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    listed = list(values)
+    return sum(listed) / len(listed) if listed else None

@@ -1,0 +1,32 @@
+"""Confidence in means of bounded outcomes."""
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A mean with its confidence bounds. Without observations the mean is None and the bounds say nothing."""
+
+    mean: float | None
+    low: float
+    high: float
+    count: int
+
+
+def wilson(outcomes_sum: float, count: int, *, confidence: float = 0.95) -> Interval:
+    """Wilson score interval for the mean of `count` outcomes in 0..1.
+
+    Exact in spirit for successes and failures; for outcomes in between (half a point for a draw) it is wider than
+    needed, since nothing in 0..1 spreads more than a coin of the same mean.
+    """
+    if not 0 <= outcomes_sum <= count:
+        raise ValueError(f"outcomes_sum={outcomes_sum} must lie between 0 and count={count}.")
+    if count == 0:
+        return Interval(None, 0.0, 1.0, 0)
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    mean = outcomes_sum / count
+    centre = (mean + z * z / (2 * count)) / (1 + z * z / count)
+    half = z / (1 + z * z / count) * math.sqrt(mean * (1 - mean) / count + z * z / (4 * count * count))
+    return Interval(mean, max(0.0, min(mean, centre - half)), min(1.0, max(mean, centre + half)), count)

@@ -1,0 +1,33 @@
+import io
+
+from loomrl.telemetry.progress import progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_plain_lines_come_rarely_and_end_with_the_last_state() -> None:
+    stream, times = io.StringIO(), iter([0.0, 1.0, 2.0, 6.0, 7.0])
+    with progress("work", 10, stream=stream, clock=lambda: next(times)) as report:
+        for done in (1, 2, 3, 4):
+            report(done, f"note {done}")
+    assert stream.getvalue().splitlines() == ["work: 3/10 after 6 s  note 3", "work: 4/10 after 7 s  note 4"]
+
+
+def test_finished_work_is_said_once() -> None:
+    stream = io.StringIO()
+    with progress("work", 2, stream=stream, clock=lambda: 0.0) as report:
+        report(1)
+        report(2)
+    assert stream.getvalue().splitlines() == ["work: 2/2 after 0 s"]
+
+
+def test_terminal_gets_a_bar() -> None:
+    stream = Terminal()
+    with progress("work", 2, stream=stream) as report:
+        report(2, "all well")
+    assert "work" in stream.getvalue()
+    assert "2/2" in stream.getvalue()
+    assert "all well" in stream.getvalue()
