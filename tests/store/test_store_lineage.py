@@ -1,0 +1,238 @@
+import json
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import insert
+
+import loomrl
+from loomrl.errors import StoreError
+from loomrl.store import LoomDB
+from loomrl.store.deployments import Deployment, list_deployments, record_deployment
+from loomrl.store.evaluations import Evaluation, list_evaluations, record_evaluation
+from loomrl.store.events import read_events
+from loomrl.store.lineage import lineage
+from loomrl.store.policies import list_policies, move_policy, record_policy, show_policy
+from loomrl.store.rows import columns_of
+from loomrl.store.runs import Run, RunStatus, code_revision, finish_run, list_runs, show_run, start_run
+from loomrl.store.tables import policies
+from loomrl.types import PolicyVersion, Stage, Verdict
+
+RUN = Run(
+    id="run-1",
+    name="math",
+    kind="train",
+    experiment="e" * 64,
+    resolved="algorithm: {kind: grpo}\n",
+    code="abc-dirty",
+    environments={"Math@1.0.0": "5" * 64},
+    started_at=10.0,
+)
+
+
+def policy(number: int, parent: str | None = None, **changes: Any) -> PolicyVersion:
+    values: dict[str, Any] = {
+        "id": f"p{number}",
+        "number": number,
+        "url": f"file:///p{number}",
+        "run": "run-1",
+        "algorithm": "grpo",
+        "experiment": "e" * 64,
+        "parent": parent,
+        "data": {"leases": [f"lease-{number}"]},
+        "code": "abc-dirty",
+        "created_at": 20.0 + number,
+    }
+    return PolicyVersion(**(values | changes))
+
+
+def test_a_run_is_what_was_started_until_it_is_finished(store: LoomDB) -> None:
+    start_run(store, RUN)
+    assert show_run(store, "run-1") == RUN
+    finish_run(store, "run-1", status=RunStatus.FINISHED, finished_at=99.0, result={"reward": 0.5})
+    ended = replace(RUN, status=RunStatus.FINISHED, finished_at=99.0, result={"reward": 0.5})
+    assert show_run(store, "run-1") == ended
+    assert [event.kind for _, event in read_events(store, subject="run-1")] == ["run.started", "run.finished"]
+
+
+def test_a_resumed_run_keeps_its_beginning(store: LoomDB) -> None:
+    start_run(store, RUN)
+    finish_run(store, "run-1", status=RunStatus.FAILED, finished_at=50.0)
+    start_run(store, replace(RUN, code="def", started_at=60.0))
+    resumed = show_run(store, "run-1")
+    assert (resumed.status, resumed.code) == (RunStatus.RUNNING, "def")
+    assert (resumed.started_at, resumed.finished_at) == (10.0, None)
+    kinds = [event.kind for _, event in read_events(store, subject="run-1")]
+    assert kinds == ["run.started", "run.failed", "run.resumed"]
+
+
+def test_a_run_is_not_resumed_with_another_experiment(store: LoomDB) -> None:
+    start_run(store, RUN)
+    with pytest.raises(StoreError, match=r"eeee.*ffff.*start a new run"):
+        start_run(store, replace(RUN, experiment="f" * 64))
+
+
+def test_runs_are_listed_newest_first_and_by_kind(store: LoomDB) -> None:
+    for number, kind in enumerate(["train", "evaluate", "train"]):
+        start_run(store, replace(RUN, id=f"run-{number}", kind=kind, started_at=float(number)))
+    assert [run.id for run in list_runs(store)] == ["run-2", "run-1", "run-0"]
+    assert [run.id for run in list_runs(store, kind="train", limit=1)] == ["run-2"]
+
+
+def test_an_unknown_run_names_the_nearest(store: LoomDB) -> None:
+    start_run(store, RUN)
+    with pytest.raises(StoreError, match=r"'rum-1'.*Did you mean 'run-1'"):
+        show_run(store, "rum-1")
+
+
+def test_a_policy_is_stored_once(store: LoomDB) -> None:
+    start_run(store, RUN)
+    record_policy(store, policy(1))
+    record_policy(store, policy(1))
+    assert show_policy(store, "p1") == policy(1)
+    assert len(read_events(store, kind="policy.made")) == 1
+    with pytest.raises(StoreError, match="url="):
+        record_policy(store, policy(1, url="file:///other"))
+    assert show_policy(store, "p1") == policy(1)
+
+
+def test_a_repeat_after_a_move_is_still_a_repeat(store: LoomDB) -> None:
+    start_run(store, RUN)
+    record_policy(store, policy(1))
+    move_policy(store, "p1", stage=Stage.CANARY, moved_at=30.0, reason="gate passed")
+    record_policy(store, policy(1))
+    assert show_policy(store, "p1").stage is Stage.CANARY
+    (_, moved), *_ = read_events(store, kind="policy.moved")
+    assert moved.data == {"from": "candidate", "to": "canary", "reason": "gate passed"}
+
+
+def test_a_policy_needs_its_run_and_its_parent(store: LoomDB) -> None:
+    with pytest.raises(StoreError, match="runs has no id 'run-1'"):
+        record_policy(store, policy(1))
+    start_run(store, RUN)
+    with pytest.raises(StoreError, match="policies has no id 'p0'"):
+        record_policy(store, policy(1, parent="p0"))
+    assert list_policies(store) == []
+
+
+def test_two_policies_of_a_run_cannot_have_one_number(store: LoomDB) -> None:
+    start_run(store, RUN)
+    record_policy(store, policy(1))
+    with pytest.raises(StoreError, match="taken by 'p1'"):
+        record_policy(store, policy(1, id="q1"))
+
+
+def test_policies_are_found_by_run_and_stage_newest_first(store: LoomDB) -> None:
+    start_run(store, RUN)
+    start_run(store, replace(RUN, id="run-2"))
+    for version in (policy(1), policy(2, "p1"), policy(3, run="run-2", stage=Stage.PRODUCTION)):
+        record_policy(store, version)
+    assert [version.id for version in list_policies(store)] == ["p3", "p2", "p1"]
+    assert [version.id for version in list_policies(store, run="run-1")] == ["p2", "p1"]
+    assert [version.id for version in list_policies(store, stage=Stage.PRODUCTION)] == ["p3"]
+
+
+def test_lineage_says_what_each_ancestor_was_made_from(store: LoomDB) -> None:
+    start_run(store, RUN)
+    record_policy(store, policy(1))
+    record_policy(store, policy(2, "p1"))
+    tuned = replace(RUN, id="run-2", name="tune", experiment="f" * 64, parent_policy="p2", environments={})
+    start_run(store, tuned)
+    record_policy(store, policy(3, "p2", run="run-2", experiment="f" * 64))
+    record_policy(store, policy(4, "p3", run="run-2", experiment="f" * 64))
+    record_evaluation(store, Evaluation(id="e1", policy="p3", report={"success": 0.9}, created_at=1.0))
+    tree = json.loads(json.dumps(lineage(store, "p3")))
+    assert tree["id"] == "p3"
+    assert [ancestor["id"] for ancestor in tree["ancestors"]] == ["p2", "p1"]
+    assert tree["children"] == ["p4"]
+    assert tree["evaluations"] == ["e1"]
+    assert tree["made_from"]["run"] == {"id": "run-2", "name": "tune", "kind": "train", "parent_policy": "p2"}
+    assert tree["ancestors"][0]["made_from"] == {
+        "run": {"id": "run-1", "name": "math", "kind": "train", "parent_policy": None},
+        "experiment": "e" * 64,
+        "code": "abc-dirty",
+        "data": {"leases": ["lease-2"]},
+        "environments": {"Math@1.0.0": "5" * 64},
+    }
+
+
+def test_lineage_of_a_long_run_is_no_deeper(store: LoomDB) -> None:
+    start_run(store, RUN)
+    with store.write() as connection:
+        chain = [policy(n, f"p{n - 1}" if n else None) for n in range(2000)]
+        connection.execute(insert(policies), [columns_of(p) | {"data": "{}", "stage": "candidate"} for p in chain])
+    tree = lineage(store, "p1999")
+    assert [ancestor["number"] for ancestor in tree["ancestors"]] == list(range(1998, -1, -1))
+    assert json.dumps(tree)
+
+
+def test_lineage_of_an_unknown_policy_is_refused(store: LoomDB) -> None:
+    with pytest.raises(StoreError, match="policies has no id 'p9'"):
+        lineage(store, "p9")
+
+
+def test_evaluations_are_stored_once_and_found(store: LoomDB) -> None:
+    start_run(store, RUN)
+    record_policy(store, policy(1))
+    first = Evaluation(id="e1", policy="p1", run="run-1", report={"success": 0.5}, created_at=1.0)
+    oracle = Evaluation(id="e2", report={"policy": "oracle"}, created_at=1.0)
+    for evaluation in (first, oracle, first):
+        record_evaluation(store, evaluation)
+    assert list_evaluations(store) == [oracle, first]
+    assert list_evaluations(store, policy="p1", run="run-1") == [first]
+    with pytest.raises(StoreError, match="report="):
+        record_evaluation(store, replace(first, report={"success": 1.0}))
+
+
+def test_an_evaluation_that_is_no_number_is_refused(store: LoomDB) -> None:
+    with pytest.raises(StoreError, match="Use null"):
+        record_evaluation(store, Evaluation(id="e1", report={"success": float("nan")}, created_at=1.0))
+
+
+def test_the_newest_deployment_of_an_endpoint_comes_first(store: LoomDB) -> None:
+    start_run(store, RUN)
+    record_policy(store, policy(1))
+    canary = Deployment(
+        id="d1",
+        policy="p1",
+        stage=Stage.CANARY,
+        endpoint="math",
+        share=0.05,
+        verdict=Verdict(True, ("gate passed",)),
+        created_at=1.0,
+    )
+    whole = replace(canary, id="d2", stage=Stage.PRODUCTION, share=1.0)
+    elsewhere = replace(canary, id="d3", endpoint="other")
+    for deployment in (canary, whole, elsewhere, canary):
+        record_deployment(store, deployment)
+    assert list_deployments(store, endpoint="math") == [whole, canary]
+    assert list_deployments(store, policy="p1", limit=1) == [elsewhere]
+    assert lineage(store, "p1")["deployments"] == ["d1", "d2", "d3"]
+    with pytest.raises(StoreError, match="policies has no id"):
+        record_deployment(store, replace(canary, id="d4", policy="p9"))
+
+
+def git(folder: Path, *arguments: str) -> str:
+    who = ["-c", "user.name=t", "-c", "user.email=t@t"]
+    return subprocess.run(["git", "-C", folder, *who, *arguments], check=True, capture_output=True, text=True).stdout
+
+
+def test_code_revision_is_the_commit_and_whether_it_was_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = tmp_path / "loomrl" / "__init__.py"
+    module.parent.mkdir()
+    module.write_text("")
+    monkeypatch.setattr(loomrl, "__file__", str(module))
+    assert code_revision() == loomrl.__version__
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-q", "-m", "first")
+    commit = git(tmp_path, "rev-parse", "HEAD").strip()
+    assert code_revision() == commit
+    module.write_text("changed = True\n")
+    assert code_revision() == f"{commit}-dirty"
+    monkeypatch.setenv("PATH", "")
+    assert code_revision() == loomrl.__version__
