@@ -1,6 +1,7 @@
 """The Trajectory API: a durable queue between whoever acts and whoever learns. Start with `open_hub`."""
 
 from loomrl.hub.hub import EVERYTHING, EnvironmentStats, GroupPlan, Hub, HubStats, Lease, Ready, Selection
+from loomrl.hub.open import open_hub
 
 __all__ = [
     "EVERYTHING",
@@ -11,4 +12,5 @@ __all__ = [
     "Lease",
     "Ready",
     "Selection",
+    "open_hub",
 ]

@@ -1,0 +1,103 @@
+"""A trajectory as bytes: a 12-byte header (magic with the format's version, CRC-32, length), then MessagePack.
+
+Equal trajectories have equal bytes. Token columns and other arrays are packed exactly (`loomrl.hub.array`). Payloads
+delimit themselves: many of them, one after the other, are a valid body (`split`).
+"""
+
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from loomrl.errors import CorruptPayload, HubError
+from loomrl.hub.array import Allowance, pack, unpack
+from loomrl.types import Trajectory
+
+MAGIC = b"LRT\x01"
+HEADER = struct.Struct("<4sII")
+MAX_BYTES = 1 << 30
+"""Longest payload: what both databases still take in one value."""
+
+_ARRAY = 1
+REMEDY = "Send it again from the source; if it came from the store, restore the store from a copy."
+
+
+def encode(trajectory: Trajectory) -> bytes:
+    """The payload of a trajectory; HubError names what in it no payload can hold."""
+    allowance = Allowance()
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            return msgspec.msgpack.Ext(_ARRAY, pack(value, allowance))
+        if isinstance(value, np.generic):
+            return value.item()
+        raise TypeError(f"{type(value).__name__} is neither JSON nor a NumPy array")
+
+    try:
+        body = msgspec.msgpack.Encoder(enc_hook=convert, order="deterministic").encode(trajectory)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise HubError(f"Trajectory {trajectory.id!r} cannot be stored: {error}") from None
+    if len(body) > MAX_BYTES - HEADER.size:
+        raise HubError(f"Trajectory {trajectory.id!r} has {len(body)} bytes, more than {MAX_BYTES}: split the episode.")
+    return HEADER.pack(MAGIC, zlib.crc32(body), len(body)) + body
+
+
+def decode(payload: bytes | memoryview, *, origin: str = "payload") -> Trajectory:
+    """The trajectory of `encode`, or CorruptPayload; never more memory than a small multiple of the payload."""
+    view = memoryview(payload)
+    length = _frame(view, 0, origin)
+    if length != len(view):
+        raise CorruptPayload(f"{origin}: {len(view) - length} bytes too many, from offset {length} on. {REMEDY}")
+    return _trajectory(view[HEADER.size :], origin)
+
+
+def split(body: bytes | memoryview, *, origin: str = "body") -> Iterator[memoryview]:
+    """The payloads of a body that is nothing but payloads."""
+    view, offset = memoryview(body), 0
+    while offset < len(view):
+        length = _frame(view, offset, origin)
+        yield view[offset : offset + length]
+        offset += length
+
+
+def _frame(view: memoryview, offset: int, origin: str) -> int:
+    """The length of the payload at an offset, once header, length and checksum are found right."""
+    where = f"{origin}, offset {offset}"
+    if len(view) - offset < HEADER.size:
+        raise CorruptPayload(f"{where}: cut off in its header of {HEADER.size} bytes. {REMEDY}")
+    magic, checksum, length = HEADER.unpack_from(view, offset)
+    if magic != MAGIC:
+        found = "a payload of another loomrl: upgrade it" if magic[:3] == MAGIC[:3] else "no trajectory payload"
+        raise CorruptPayload(f"{where}: {bytes(magic)!r} begins {found}; this loomrl reads {MAGIC!r}.")
+    start = offset + HEADER.size
+    if length > len(view) - start:
+        raise CorruptPayload(f"{where}: cut off, {length} bytes announced and {len(view) - start} there. {REMEDY}")
+    if zlib.crc32(view[start : start + length]) != checksum:
+        raise CorruptPayload(f"{where}: the checksum of its {length} bytes is wrong. {REMEDY}")
+    return HEADER.size + int(length)
+
+
+def _trajectory(body: memoryview, origin: str) -> Trajectory:
+    allowance = Allowance()
+
+    def restore(code: int, data: memoryview) -> Any:
+        if code != _ARRAY:
+            raise ValueError(f"extension {code} is unknown")
+        return unpack(data, allowance)
+
+    decoder = msgspec.msgpack.Decoder(Trajectory, ext_hook=restore, dec_hook=_checked)
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, ValueError, TypeError, RecursionError) as error:
+        raise CorruptPayload(f"{origin}: not a trajectory: {error}. {REMEDY}") from None
+
+
+def _checked(kind: Any, value: Any) -> Any:
+    """A token column as `Tokens` declares it: its dtype and nothing else."""
+    dtype = kind.__args__[1].__args__[0]
+    if not isinstance(value, np.ndarray) or value.dtype != dtype:
+        raise ValueError(f"a column of {np.dtype(dtype)} is needed")
+    return value

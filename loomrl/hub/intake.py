@@ -1,0 +1,242 @@
+"""What comes into the hub: announced groups and finished attempts, and what they do to a group's state."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sqlalchemy import bindparam, insert, select, update
+
+from loomrl.errors import Conflict, HubError
+from loomrl.hub.codec import encode
+from loomrl.hub.hub import GroupPlan
+from loomrl.hub.ledger import Ledger
+from loomrl.store.hub_tables import groups, trajectories
+from loomrl.types import NO_VERSION, End, Trajectory
+
+LONGEST_NAME = 500
+LARGEST_INT = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """A checked trajectory with its payload."""
+
+    trajectory: Trajectory
+    payload: bytes
+
+
+@dataclass(slots=True)
+class Standing:
+    """A row of `groups`. It is decided by its last attempt, or by the first one that puts the quorum out of reach."""
+
+    position: int
+    id: str
+    environment: str
+    size: int
+    needed: int
+    version: int
+    opened_at: float
+    deadline: float
+    state: str = "open"
+    cause: str = ""
+    arrived: int = 0
+    usable: int = 0
+    oldest: int | None = None
+    lease: str | None = None
+
+    def take(self, trajectory: Trajectory) -> bool:
+        """Count one attempt in; False if it comes late, after the group was decided."""
+        if self.state != "open":
+            return False
+        self.arrived += 1
+        if trajectory.end is not End.FAILED:
+            self.usable += 1
+            self._age(trajectory.first_version)
+        if self.usable + self.size - self.arrived < self.needed:
+            self.state, self.cause = "released", "quorum"
+        elif self.arrived == self.size:
+            self.state = "ready"
+        return True
+
+    def progress(self) -> dict[str, Any]:
+        """What attempts change of the row `at` its position."""
+        return {"at": self.position} | {name: getattr(self, name) for name in _PROGRESS}
+
+    def _age(self, version: int) -> None:
+        if version != NO_VERSION and (self.oldest is None or version < self.oldest):
+            self.oldest = version
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """Opens groups and stores attempts within one transaction, under the promises it is given."""
+
+    ledger: Ledger
+    quorum: float
+    timeout_s: float
+
+    def open(self, plans: Sequence[GroupPlan], *, room: int) -> list[str]:
+        """The ids of those that are open already or for which there is room."""
+        known = self._known(plan.id for plan in plans)
+        admitted = []
+        fresh: dict[str, GroupPlan] = {}
+        for plan in plans:
+            there = known.get(plan.id) or fresh.get(plan.id)
+            if there is not None:
+                _agree(plan, there)
+            elif len(fresh) < room:
+                fresh[plan.id] = plan
+            else:
+                continue
+            admitted.append(plan.id)
+        self._begin(list(fresh.values()))
+        return admitted
+
+    def store(self, parcels: Sequence[Parcel]) -> list[int]:
+        """The cursors of the parcels, each stored once."""
+        cursors, fresh = self._sort_out(parcels)
+        standings = self._standings([parcel.trajectory for parcel in fresh])
+        before = {id: group.state for id, group in standings.items()}
+        rows = []
+        for position, parcel in zip(self.ledger.positions(trajectories, len(fresh)), fresh, strict=True):
+            trajectory = parcel.trajectory
+            group = standings[trajectory.group]
+            late = not group.take(trajectory)
+            self.ledger.line(group.environment).count(trajectory, late=late, now=self.ledger.now)
+            rows.append(_row(parcel, group) | {"position": position, "late": late, "created_at": self.ledger.now})
+            cursors[trajectory.id] = position
+        if rows:
+            self.ledger.connection.execute(insert(trajectories), rows)
+        self._advance([group for id, group in standings.items() if before[id] == "open"])
+        return [cursors[parcel.trajectory.id] for parcel in parcels]
+
+    def _sort_out(self, parcels: Sequence[Parcel]) -> tuple[dict[str, int], list[Parcel]]:
+        """The cursors of what is stored already, and what is not, each once."""
+        ids = [parcel.trajectory.id for parcel in parcels]
+        columns = (trajectories.c.id, trajectories.c.position, trajectories.c.payload)
+        stored = {
+            row.id: row for row in self.ledger.connection.execute(select(*columns).where(trajectories.c.id.in_(ids)))
+        }
+        fresh: dict[str, Parcel] = {}
+        for parcel in parcels:
+            id = parcel.trajectory.id
+            first = stored[id].payload if id in stored else fresh.setdefault(id, parcel).payload
+            if first != parcel.payload:
+                raise Conflict(
+                    f"Trajectory {id!r} is stored already with other content; nothing of this call was stored. "
+                    "A trajectory is never edited: give the new attempt a new id."
+                )
+        return {id: row.position for id, row in stored.items()}, [p for id, p in fresh.items() if id not in stored]
+
+    def _standings(self, fresh: Sequence[Trajectory]) -> dict[str, Standing]:
+        """The groups of some attempts; those that nobody opened are opened."""
+        known = self._known(trajectory.group for trajectory in fresh)
+        unknown: dict[str, GroupPlan] = {}
+        for t in fresh:
+            plan = GroupPlan(t.group, t.task.environment, t.group_size, t.first_version)
+            _agree(plan, known.get(plan.id) or unknown.setdefault(plan.id, plan))
+        return known | {group.id: group for group in self._begin(list(unknown.values()))}
+
+    def _known(self, ids: Iterable[str]) -> dict[str, Standing]:
+        rows = self.ledger.connection.execute(select(groups).where(groups.c.id.in_(set(ids))))
+        return {row.id: Standing(**row._mapping) for row in rows}
+
+    def _begin(self, plans: Sequence[GroupPlan]) -> list[Standing]:
+        """Open new groups."""
+        now = self.ledger.now
+        begun = [
+            Standing(
+                position,
+                plan.id,
+                plan.environment,
+                plan.size,
+                math.ceil(self.quorum * plan.size - 1e-9),
+                plan.version,
+                now,
+                now + self.timeout_s,
+            )
+            for position, plan in zip(self.ledger.positions(groups, len(plans)), plans, strict=True)
+        ]
+        if begun:
+            self.ledger.connection.execute(insert(groups), [asdict(group) for group in begun])
+            self.ledger.move(begun, "", "open")
+        return begun
+
+    def _advance(self, standings: Sequence[Standing]) -> None:
+        """Write what came of groups that were open."""
+        for group in standings:
+            if group.state != "open":
+                self.ledger.line(group.environment).move("open", group.state, cause=group.cause)
+        if standings:
+            progress = [
+                {"at": group.position} | {name: getattr(group, name) for name in _PROGRESS} for group in standings
+            ]
+            self.ledger.connection.execute(_ADVANCE, progress)
+
+
+_ADVANCE = update(groups).where(groups.c.position == bindparam("at"))
+_PROGRESS = ("state", "cause", "arrived", "usable", "oldest")
+
+
+def parcel(trajectory: Trajectory) -> Parcel:
+    """A trajectory made ready to be stored; HubError for what no database or statistic can take."""
+    task = trajectory.task
+    for what, name in (
+        ("id", trajectory.id),
+        ("group", trajectory.group),
+        ("run", trajectory.run),
+        ("task.environment", task.environment),
+        ("task.family", task.family),
+    ):
+        check_name(f"Trajectory {trajectory.id!r:.80}: {what}", name, empty=what in ("run", "task.family"))
+    for what, number in (
+        ("level", task.level),
+        ("group_size", trajectory.group_size),
+        ("first_version", trajectory.first_version),
+        ("last_version", trajectory.last_version),
+    ):
+        if not -LARGEST_INT <= number <= LARGEST_INT:
+            raise HubError(f"Trajectory {trajectory.id!r}: {what}={number} is out of range, at most {LARGEST_INT}.")
+    numbers = (trajectory.reward.total, trajectory.reward.success, *trajectory.reward.parts.values())
+    if not all(map(math.isfinite, numbers)):
+        raise HubError(f"Trajectory {trajectory.id!r}: {trajectory.reward} is not finite. End it as FAILED instead.")
+    return Parcel(trajectory, encode(trajectory))
+
+
+def check_name(what: str, name: str, *, empty: bool = False) -> None:
+    """HubError for a name that no database could hold or find again."""
+    if (not name and not empty) or len(name) > LONGEST_NAME or "\0" in name or not _is_unicode(name):
+        raise HubError(
+            f"{what}={name!r:.80}: 1 to {LONGEST_NAME} characters without NUL and half surrogates are needed."
+        )
+
+
+def _is_unicode(name: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in name)
+
+
+def _agree(plan: GroupPlan, there: GroupPlan | Standing) -> None:
+    if (there.environment, there.size) != (plan.environment, plan.size):
+        raise HubError(
+            f"Group {plan.id!r} is of {there.environment!r} with {there.size} attempts, not of {plan.environment!r} "
+            f"with {plan.size}. Give another group another id."
+        )
+
+
+def _row(parcel: Parcel, group: Standing) -> dict[str, Any]:
+    trajectory = parcel.trajectory
+    return {
+        "id": trajectory.id,
+        "group_position": group.position,
+        "environment": trajectory.task.environment,
+        "family": trajectory.task.family,
+        "level": trajectory.task.level,
+        "source": trajectory.source.value,
+        "ending": trajectory.end.value,
+        "success": trajectory.reward.success,
+        "run": trajectory.run,
+        "first_version": trajectory.first_version,
+        "last_version": trajectory.last_version,
+        "payload": parcel.payload,
+    }

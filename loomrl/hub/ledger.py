@@ -1,0 +1,137 @@
+"""One write transaction of the hub: the counters it changes and the positions it hands out."""
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, Row, Table, func, insert, select, update
+
+from loomrl.hub.hub import EnvironmentStats
+from loomrl.store.hub_tables import hub_counters
+from loomrl.types import End, Trajectory
+
+RATE_S = 60.0
+"""How far back `rate` looks."""
+
+
+@dataclass(slots=True)
+class Line:
+    """One environment's counters."""
+
+    environment: str
+    weight: float = 1.0
+    min_share: float = 0.0
+    served: float = 0.0
+    open: int = 0
+    ready: int = 0
+    leased: int = 0
+    acked: int = 0
+    released: dict[str, int] = field(default_factory=dict)
+    trajectories: int = 0
+    failures: int = 0
+    late: int = 0
+    tokens: int = 0
+    success_sum: float = 0.0
+    reward_sum: float = 0.0
+    part_sums: dict[str, float] = field(default_factory=dict)
+    recent: float = 0.0
+    recent_at: float = 0.0
+
+    @classmethod
+    def of(cls, row: Row[Any]) -> "Line":
+        """The line a row of `hub_counters` holds."""
+        stored = dict(row._mapping)
+        return cls(**stored | {name: json.loads(stored[name]) for name in ("released", "part_sums")})
+
+    def row(self) -> dict[str, Any]:
+        """What `hub_counters` holds of it."""
+        values = {name: getattr(self, name) for name in self.__slots__}
+        return values | {"released": json.dumps(self.released), "part_sums": json.dumps(self.part_sums)}
+
+    def move(self, origin: str, state: str, *, cause: str = "") -> None:
+        """Count one group from one state to another; "" is a new one."""
+        if origin:
+            setattr(self, origin, getattr(self, origin) - 1)
+        if state == "released":
+            self.released[cause] = self.released.get(cause, 0) + 1
+        else:
+            setattr(self, state, getattr(self, state) + 1)
+
+    def count(self, trajectory: Trajectory, *, late: bool, now: float) -> None:
+        """Count one stored attempt."""
+        self.trajectories += 1
+        self.late += late
+        self.tokens += sum(len(turn.tokens) for turn in trajectory.turns if turn.tokens is not None)
+        self.recent = self.recent * self._faded(now) + 1
+        self.recent_at = max(now, self.recent_at)
+        if trajectory.end is End.FAILED:
+            self.failures += 1
+            return
+        self.success_sum += trajectory.reward.success
+        self.reward_sum += trajectory.reward.total
+        for name, part in trajectory.reward.parts.items():
+            self.part_sums[name] = self.part_sums.get(name, 0.0) + part
+
+    def stats(self, now: float) -> EnvironmentStats:
+        """The line as callers see it."""
+        judged = max(self.trajectories - self.failures, 1)
+        return EnvironmentStats(
+            weight=self.weight,
+            min_share=self.min_share,
+            open=self.open,
+            ready=self.ready,
+            leased=self.leased,
+            acked=self.acked,
+            released=self.released,
+            trajectories=self.trajectories,
+            failures=self.failures,
+            late=self.late,
+            tokens=self.tokens,
+            success=self.success_sum / judged,
+            reward=self.reward_sum / judged,
+            parts={name: total / judged for name, total in self.part_sums.items()},
+            rate=self.recent * self._faded(now) / RATE_S,
+        )
+
+    def _faded(self, now: float) -> float:
+        return math.exp(-max(now - self.recent_at, 0.0) / RATE_S)
+
+
+class Ledger:
+    """What the jobs of one transaction share. Whoever holds one holds the write lock; `close` writes the counters."""
+
+    def __init__(self, connection: Connection, now: float) -> None:
+        self.connection = connection
+        self.now = now
+        rows = connection.execute(select(hub_counters)).all()
+        self._stored = {row.environment: dict(row._mapping) for row in rows}
+        self.lines = {row.environment: Line.of(row) for row in rows}
+        self._next: dict[str, int] = {}
+
+    def line(self, environment: str) -> Line:
+        """The counters of an environment; a new one begins with none."""
+        return self.lines.setdefault(environment, Line(environment))
+
+    def positions(self, table: Table, count: int) -> range:
+        """The next positions of a table. They grow in commit order, as nobody else may write now."""
+        if table.name not in self._next:
+            self._next[table.name] = (self.connection.scalar(select(func.max(table.c.position))) or 0) + 1
+        first = self._next[table.name]
+        self._next[table.name] += count
+        return range(first, first + count)
+
+    def move(self, rows: Iterable[Any], origin: str, state: str, *, cause: str = "") -> None:
+        """Count changed groups, given as rows that name their environment."""
+        for row in rows:
+            self.line(row.environment).move(origin, state, cause=cause)
+
+    def close(self) -> None:
+        """Write the counters that changed."""
+        for name, line in self.lines.items():
+            row = line.row()
+            if name not in self._stored:
+                self.connection.execute(insert(hub_counters).values(row))
+            elif row != self._stored[name]:
+                self.connection.execute(update(hub_counters).where(hub_counters.c.environment == name).values(row))

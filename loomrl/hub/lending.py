@@ -1,0 +1,176 @@
+"""What goes out of the hub: leases, their ends, and the groups that time or age takes out of the line."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, Row, insert, select, update
+
+from loomrl.errors import HubError, LeaseLost
+from loomrl.hub.fairness import Claim, allot
+from loomrl.hub.ledger import Ledger
+from loomrl.store.hub_tables import groups, leases
+
+HELD = ("held", "pinned")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loan:
+    """A request for groups, or what came of it: their positions, oldest first."""
+
+    id: str
+    consumer: str
+    version: int
+    expires_at: float
+    positions: Sequence[int] = ()
+
+
+def sweep(ledger: Ledger) -> None:
+    """Take back expired leases; decide open groups whose time is up: handed out with the quorum met, else released."""
+    _end(ledger, "expired", (leases.c.state == "held") & (leases.c.expires_at <= ledger.now))
+    overdue = (groups.c.state == "open") & (groups.c.deadline <= ledger.now)
+    _change(ledger, overdue & (groups.c.usable >= groups.c.needed), "open", "ready", cause="timeout")
+    _change(ledger, overdue, "open", "released", cause="timeout")
+
+
+def release_stale(ledger: Ledger, *, floor: int) -> None:
+    """Take groups out that hold an attempt by a version before `floor`; finished or not, nobody may train on them."""
+    for state in ("ready", "open"):
+        _change(ledger, _is_stale(state, floor), state, "released", cause="stale")
+
+
+def leaving(now: float, *, floor: int) -> ColumnElement[bool]:
+    """Groups in flight that `sweep` or `release_stale` will release as soon as they are called."""
+    overdue = (groups.c.state == "open") & (groups.c.deadline <= now) & (groups.c.usable < groups.c.needed)
+    return overdue | _is_stale("ready", floor) | _is_stale("open", floor)
+
+
+def choose(ledger: Ledger, count: int, *, at_least: int) -> list[int]:
+    """The next groups in line: environments by their shares, oldest first within each."""
+    lines = ledger.lines.values()
+    if sum(line.ready for line in lines) < at_least:
+        return []
+    claims = [Claim(line.environment, line.weight, line.min_share, line.ready, line.served) for line in lines]
+    chosen: list[int] = []
+    for environment, part in allot(claims, count).items():
+        waiting = (groups.c.state == "ready") & (groups.c.environment == environment)
+        query = select(groups.c.position).where(waiting).order_by(groups.c.position).limit(part.count)
+        chosen += ledger.connection.scalars(query)
+        ledger.line(environment).served = part.served
+    return sorted(chosen)
+
+
+def choose_named(ledger: Ledger, ids: Sequence[str]) -> list[int]:
+    """The positions of these groups, in this order; none at all if one is not ready."""
+    query = select(groups.c.id, groups.c.position).where(groups.c.id.in_(ids), groups.c.state == "ready")
+    positions = {row.id: row.position for row in ledger.connection.execute(query)}
+    return [positions[id] for id in ids] if len(positions) == len(ids) else []
+
+
+def lent_already(ledger: Ledger, lease_id: str) -> Loan | None:
+    """What a lease holds, if it was given out before; LeaseLost if it ended."""
+    if find(ledger, lease_id) is None:
+        return None
+    lease = _held(ledger, lease_id)
+    query = select(groups.c.position).where(groups.c.lease == lease_id).order_by(groups.c.position)
+    return Loan(
+        id=lease_id,
+        consumer=lease.consumer,
+        version=lease.version,
+        expires_at=lease.expires_at,
+        positions=list(ledger.connection.scalars(query)),
+    )
+
+
+def lend(ledger: Ledger, loan: Loan) -> Loan:
+    """Make the groups of the loan its consumer's alone. A loan of nothing leaves no trace."""
+    if not loan.positions:
+        return loan
+    ledger.connection.execute(
+        insert(leases).values(
+            id=loan.id,
+            consumer=loan.consumer,
+            state="held",
+            version=loan.version,
+            created_at=ledger.now,
+            expires_at=loan.expires_at,
+        )
+    )
+    _change(ledger, groups.c.position.in_(loan.positions), "ready", "leased", lease=loan.id)
+    return loan
+
+
+def renew(ledger: Ledger, lease_id: str, expires_at: float) -> float:
+    """Hold a lease until then; LeaseLost if it is not held."""
+    _held(ledger, lease_id)
+    ledger.connection.execute(update(leases).where(leases.c.id == lease_id).values(expires_at=expires_at))
+    return expires_at
+
+
+def give_back(ledger: Ledger, lease_id: str) -> None:
+    """Put the groups of a held lease back in line; without effect on one that ended."""
+    _end(ledger, "released", (leases.c.id == lease_id) & leases.c.state.in_(HELD))
+
+
+def release_corrupt(ledger: Ledger, ids: Sequence[str]) -> None:
+    """Take leased groups out whose payload is damaged: they cannot be handed out to anybody."""
+    _change(ledger, groups.c.id.in_(ids), "leased", "released", cause="corrupt", lease=None)
+
+
+def pin(ledger: Ledger, lease_id: str) -> None:
+    """Keep a lease from expiring until whoever pinned it says ack or release; LeaseLost if it is not held."""
+    if _found(ledger, lease_id).state != "acked":
+        _held(ledger, lease_id)
+        ledger.connection.execute(update(leases).where(leases.c.id == lease_id).values(state="pinned"))
+
+
+def ack(ledger: Ledger, lease_id: str, version: int) -> None:
+    """These groups went into policy `version`; LeaseLost if they went back, HubError if another version has them."""
+    lease = _found(ledger, lease_id)
+    if lease.state == "acked" and lease.trained_into == version:
+        return
+    if lease.state == "acked":
+        raise HubError(f"Lease {lease_id!r} was acked into version {lease.trained_into} already, not {version}.")
+    _held(ledger, lease_id)
+    where = leases.c.id == lease_id
+    ledger.connection.execute(update(leases).where(where).values(state="acked", trained_into=version))
+    _change(ledger, groups.c.lease == lease_id, "leased", "acked")
+
+
+def find(ledger: Ledger, lease_id: str) -> Row[Any] | None:
+    """The row of a lease."""
+    return ledger.connection.execute(select(leases).where(leases.c.id == lease_id)).one_or_none()
+
+
+def _found(ledger: Ledger, lease_id: str) -> Row[Any]:
+    lease = find(ledger, lease_id)
+    if lease is None:
+        raise LeaseLost(f"Lease {lease_id!r} is unknown here. Discard what was learnt from it, and lease again.")
+    return lease
+
+
+def _held(ledger: Ledger, lease_id: str) -> Row[Any]:
+    lease = _found(ledger, lease_id)
+    if lease.state not in HELD:
+        raise LeaseLost(
+            f"Lease {lease_id!r} is {lease.state} and its groups went back: discard what was learnt from them, and "
+            "lease again. Renew in time, or raise hub.lease_s."
+        )
+    return lease
+
+
+def _end(ledger: Ledger, state: str, which: ColumnElement[bool]) -> None:
+    ended = ledger.connection.scalars(update(leases).where(which).values(state=state).returning(leases.c.id)).all()
+    if ended:
+        _change(ledger, groups.c.lease.in_(ended), "leased", "ready", lease=None)
+
+
+def _change(ledger: Ledger, which: ColumnElement[bool], origin: str, state: str, **values: str | None) -> None:
+    """Move groups from one state to another, and count it."""
+    change = update(groups).where(which, groups.c.state == origin).values(state=state, **values)
+    rows = ledger.connection.execute(change.returning(groups.c.environment)).all()
+    ledger.move(rows, origin, state, cause=values.get("cause") or "")
+
+
+def _is_stale(state: str, floor: int) -> ColumnElement[bool]:
+    return (groups.c.state == state) & (groups.c.oldest < floor)

@@ -1,0 +1,231 @@
+"""The hub over one database."""
+
+import logging
+import math
+import time
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from sqlalchemy import delete, func, insert, select
+from typing_extensions import override
+
+from loomrl.config import HubConfig
+from loomrl.errors import HubError
+from loomrl.hub import archive, lending
+from loomrl.hub.commit import Committer
+from loomrl.hub.hub import EVERYTHING, GroupPlan, Hub, HubStats, Lease, Ready, Selection
+from loomrl.hub.intake import LARGEST_INT, Intake, check_name, parcel
+from loomrl.hub.ledger import Ledger, Line
+from loomrl.hub.lending import Loan
+from loomrl.store.db import LoomDB
+from loomrl.store.hub_tables import groups, hub_counters, hub_notes, leases
+from loomrl.types import Trajectory
+
+log = logging.getLogger(__name__)
+MOST_AT_ONCE = 10_000
+"""Trajectories of one append, groups of one lease."""
+
+
+@dataclass(frozen=True, slots=True)
+class Promises:
+    """What a hub holds itself to: the settings, and how many groups one update of the learner takes."""
+
+    settings: HubConfig
+    groups_per_update: int
+
+    @property
+    def capacity(self) -> int:
+        """Groups that may be in flight.
+
+        Groups are trained oldest first, `groups_per_update` at a time. With no more than this many in flight, a group
+        that starts at version v is trained by the update that starts from version v + max_staleness at the latest.
+        """
+        return self.groups_per_update * (self.settings.max_staleness + 1)
+
+    def floor(self, version: int) -> int:
+        """The oldest policy version that may still be trained on."""
+        return version - self.settings.max_staleness
+
+
+class LocalHub(Hub):
+    """A hub over one LoomDB, in this process. Several processes may open the same database."""
+
+    def __init__(
+        self,
+        db: LoomDB,
+        promises: Promises,
+        *,
+        clock: Callable[[], float] = time.time,
+        new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
+    ) -> None:
+        self._db = db
+        self._promises = promises
+        self._clock = clock
+        self._new_id = new_id
+        self._committer = Committer(db, clock)
+
+    @override
+    def append(self, trajectories: Sequence[Trajectory]) -> list[int]:
+        if len(trajectories) > MOST_AT_ONCE:
+            raise HubError(
+                f"append: {len(trajectories)} trajectories, at most {MOST_AT_ONCE} per call. Send them in parts."
+            )
+        parcels = [parcel(trajectory) for trajectory in trajectories]
+        return self._committer.run(lambda ledger: self._intake(ledger).store(parcels)) if parcels else []
+
+    @override
+    def open(self, plans: Sequence[GroupPlan]) -> list[str]:
+        for plan in plans:
+            _check(plan)
+
+        def job(ledger: Ledger) -> list[str]:
+            self._clear(ledger, max(plan.version for plan in plans))
+            return self._intake(ledger).open(plans, room=self._promises.capacity - _in_flight(ledger.lines.values()))
+
+        return self._committer.run(job) if plans else []
+
+    @override
+    def demand(self, *, version: int) -> int:
+        with self._db.read() as connection:
+            lines = [Line.of(row) for row in connection.execute(select(hub_counters))]
+            leaving = lending.leaving(self._clock(), floor=self._promises.floor(version))
+            gone = connection.scalar(select(func.count()).select_from(groups).where(leaving)) or 0
+        return max(self._promises.capacity - _in_flight(lines) + gone, 0)
+
+    @override
+    def lease(
+        self, count: int, *, version: int, consumer: str, at_least: int = 1, lease_id: str | None = None
+    ) -> Lease:
+        if not 1 <= at_least <= count <= MOST_AT_ONCE:
+            raise HubError(f"lease: 1 <= at_least={at_least} <= count={count} <= {MOST_AT_ONCE} is needed.")
+        return self._lend(lambda ledger: lending.choose(ledger, count, at_least=at_least), version, consumer, lease_id)
+
+    @override
+    def ready(self, *, limit: int = 1000) -> list[Ready]:
+        query = select(groups.c.id, groups.c.environment, groups.c.size).where(groups.c.state == "ready")
+        with self._db.read() as connection:
+            rows = connection.execute(query.order_by(groups.c.position).limit(limit))
+            return [Ready(row.id, row.environment, row.size) for row in rows]
+
+    @override
+    def lease_groups(self, ids: Sequence[str], *, version: int, consumer: str, lease_id: str | None = None) -> Lease:
+        return self._lend(lambda ledger: lending.choose_named(ledger, ids), version, consumer, lease_id)
+
+    @override
+    def renew(self, lease_id: str) -> float:
+        return self._committer.run(lambda ledger: lending.renew(ledger, lease_id, self._expiry(ledger)))
+
+    @override
+    def release(self, lease_id: str) -> None:
+        self._committer.run(lambda ledger: lending.give_back(ledger, lease_id))
+
+    @override
+    def ack(self, lease_id: str, *, version: int) -> None:
+        self._committer.run(lambda ledger: lending.ack(ledger, lease_id, version))
+
+    @override
+    def read(
+        self, after: int = 0, *, limit: int = 100, selection: Selection = EVERYTHING
+    ) -> list[tuple[int, Trajectory]]:
+        with self._db.read() as connection:
+            return archive.read_page(connection, after, limit, selection)
+
+    @override
+    def stats(self) -> HubStats:
+        now = self._clock()
+        with self._db.read() as connection:
+            lines = [Line.of(row) for row in connection.execute(select(hub_counters))]
+        return HubStats({line.environment: line.stats(now) for line in lines}, self._promises.capacity)
+
+    @override
+    def share(self, environment: str, *, weight: float = 1.0, min_share: float = 0.0) -> None:
+        check_name("environment", environment)
+        if not (0 < weight < math.inf and 0 <= min_share <= 1):
+            raise HubError(f"{environment!r}: weight={weight} must be above 0, min_share={min_share} within 0..1.")
+
+        def job(ledger: Ledger) -> None:
+            line = ledger.line(environment)
+            line.weight, line.min_share = weight, min_share
+
+        self._committer.run(job)
+
+    @override
+    def remember(self, key: str, text: str) -> None:
+        def job(ledger: Ledger) -> None:
+            ledger.connection.execute(delete(hub_notes).where(hub_notes.c.key == key))
+            ledger.connection.execute(insert(hub_notes).values(key=key, text=text))
+
+        check_name("key", key)
+        self._committer.run(job)
+
+    @override
+    def recall(self, key: str) -> str | None:
+        with self._db.read() as connection:
+            text: str | None = connection.scalar(select(hub_notes.c.text).where(hub_notes.c.key == key))
+        return text
+
+    @override
+    def sweep(self) -> None:
+        self._committer.run(lending.sweep)
+
+    @override
+    def close(self) -> None:
+        self._committer.close()
+        self._db.close()
+
+    def pin(self, lease_id: str) -> None:
+        """First step of an ack that spans shards: the lease cannot expire until it is acked or released."""
+        self._committer.run(lambda ledger: lending.pin(ledger, lease_id))
+
+    def pinned(self) -> list[str]:
+        """Leases whose ack began and, past their expiry, did not end."""
+        waiting = (leases.c.state == "pinned") & (leases.c.expires_at <= self._clock())
+        with self._db.read() as connection:
+            return list(connection.scalars(select(leases.c.id).where(waiting)))
+
+    def trained_into(self, lease_id: str) -> int | None:
+        """The version an acked lease went into; None for one that is not acked."""
+        with self._db.read() as connection:
+            version: int | None = connection.scalar(select(leases.c.trained_into).where(leases.c.id == lease_id))
+        return version
+
+    def _intake(self, ledger: Ledger) -> Intake:
+        settings = self._promises.settings
+        return Intake(ledger, settings.quorum, settings.group_timeout_s)
+
+    def _expiry(self, ledger: Ledger) -> float:
+        return ledger.now + self._promises.settings.lease_s
+
+    def _clear(self, ledger: Ledger, version: int) -> None:
+        lending.sweep(ledger)
+        lending.release_stale(ledger, floor=self._promises.floor(version))
+
+    def _lend(self, pick: Callable[[Ledger], list[int]], version: int, consumer: str, lease_id: str | None) -> Lease:
+        id = self._new_id() if lease_id is None else lease_id
+        check_name("consumer", consumer)
+        check_name("lease_id", id)
+
+        def job(ledger: Ledger) -> Loan:
+            self._clear(ledger, version)
+            loan = Loan(id=id, consumer=consumer, version=version, expires_at=self._expiry(ledger))
+            return lending.lent_already(ledger, id) or lending.lend(ledger, replace(loan, positions=pick(ledger)))
+
+        loan = self._committer.run(job)
+        with self._db.read() as connection:
+            whole, damaged = archive.read_groups(connection, loan.positions)
+        if damaged:
+            log.error("Groups %s have damaged payloads and are released as corrupt.", damaged)
+            self._committer.run(lambda ledger: lending.release_corrupt(ledger, damaged))
+        return Lease(id, tuple(whole), loan.expires_at)
+
+
+def _in_flight(lines: Iterable[Line]) -> int:
+    return sum(line.open + line.ready + line.leased for line in lines)
+
+
+def _check(plan: GroupPlan) -> None:
+    check_name(f"Group {plan.id!r:.80}: id", plan.id)
+    check_name(f"Group {plan.id!r:.80}: environment", plan.environment)
+    if not 1 <= plan.size <= LARGEST_INT or abs(plan.version) > LARGEST_INT:
+        raise HubError(f"{plan}: a size of at least 1 and a version below {LARGEST_INT} are needed.")
