@@ -93,6 +93,21 @@ class ScriptedPolicy(Config):
     kind: Literal["oracle", "random", "constant"] = "oracle"
 
 
+class MixturePolicy(Config):
+    """Plays one of the scripted policies in each episode, drawn by the softmax of `logits`."""
+
+    kind: Literal["mixture"] = "mixture"
+    arms: tuple[Literal["oracle", "random", "constant"], ...] = Field(("oracle", "random"), min_length=1)
+    logits: tuple[float, ...] = (0.0, 0.0)
+    version: int = -1
+
+    @model_validator(mode="after")
+    def _paired(self) -> Self:
+        if len(self.arms) != len(self.logits):
+            raise ValueError(f"{len(self.arms)} arms need as many logits, got {len(self.logits)}")
+        return self
+
+
 class CustomPolicy(Config):
     """`entry_point` names a callable that takes `settings` as keywords and returns a policy."""
 
@@ -101,7 +116,7 @@ class CustomPolicy(Config):
     settings: dict[str, Any] = Field(default_factory=dict)
 
 
-PolicyChoice = Annotated[ScriptedPolicy | CustomPolicy, Field(discriminator="kind")]
+PolicyChoice = Annotated[ScriptedPolicy | MixturePolicy | CustomPolicy, Field(discriminator="kind")]
 
 
 class BanditAlgorithm(Config):
@@ -109,7 +124,7 @@ class BanditAlgorithm(Config):
 
     kind: Literal["bandit"] = "bandit"
     arms: tuple[Literal["oracle", "random", "constant"], ...] = ("oracle", "random", "constant")
-    learning_rate: float = Field(0.5, gt=0)
+    learning_rate: float = Field(4.0, gt=0)
 
 
 class CustomAlgorithm(Config):
