@@ -165,7 +165,7 @@ class Hackable(Broken):
 
 class BacktracksForEver(Broken):
     async def mistake(self, action, step):
-        re.match(r"(\(+)+$", action[:60])
+        re.match(r"(\(+)+$", action[:60] + "!")
         return step
 
 

@@ -55,3 +55,10 @@ class GuessEnvironment(BaseEnvironment):
         sign = -1 if text.startswith("-") else 1
         digits = text.removeprefix("-")
         return sign * int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 else None
+
+
+def open_sample(name: str, settings) -> BaseEnvironment:
+    """An environment of these test modules by the name of its class."""
+    import broken_envs
+
+    return getattr(broken_envs, name, None)(settings) if hasattr(broken_envs, name) else GuessEnvironment(settings)

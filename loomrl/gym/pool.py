@@ -1,0 +1,93 @@
+"""The front door of the SDK: environments to play by hand, and a pool that plays thousands of episodes at a time."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from contextlib import aclosing
+from functools import cached_property
+from types import TracebackType
+from typing import Any, Self
+
+from loomrl.config import RolloutConfig
+from loomrl.gym.guard import GuardedEnvironment
+from loomrl.gym.host import ActorHost, Host, LocalHost, Make, Plan
+from loomrl.gym.registry import EnvironmentType, make
+from loomrl.types import Group, Trajectory
+
+
+class LoomRLGym:
+    """Environments by name, and episodes by the thousand: in this process, or in `rollout.actors` Ray actors.
+
+    At most `rollout.concurrency` episodes are open per actor. In this process an environment that never returns from
+    a call hangs the pool; actors are watched, and only the episode at fault fails.
+    """
+
+    def __init__(self, rollout: RolloutConfig | None = None, *, make: Make = make) -> None:
+        self._rollout = rollout or RolloutConfig()
+        self._make = make
+
+    async def create_environment(
+        self, kind: EnvironmentType | str, settings: Mapping[str, Any] | None = None
+    ) -> GuardedEnvironment:
+        """An environment to play by hand: `reset`, then `step` until terminated or truncated."""
+        return GuardedEnvironment(self._make(str(kind), settings or {}))
+
+    async def run(self, plans: Iterable[Plan]) -> AsyncGenerator[Trajectory, None]:
+        """Every plan's trajectory, once, as it finishes. Plans are drawn only when there is room to play them."""
+        rooms = [host for host in self._hosts for _ in range(self._rollout.concurrency)]
+        finished: asyncio.Queue[Trajectory | None] = asyncio.Queue(maxsize=len(rooms))
+        playing = asyncio.create_task(_play_all(rooms, iter(plans), finished))
+        try:
+            while (trajectory := await finished.get()) is not None:
+                yield trajectory
+            await playing
+        finally:
+            playing.cancel()
+            await asyncio.wait({playing})
+
+    async def collect(self, plans: Iterable[Plan]) -> list[Group]:
+        """All trajectories in their groups, in the order in which the groups were planned."""
+        members: dict[str, dict[str, Trajectory | None]] = {}
+        planned = list(plans)
+        for plan in planned:
+            members.setdefault(plan.attempt.group, {})[plan.attempt.id] = None
+        async with aclosing(self.run(planned)) as trajectories:
+            async for trajectory in trajectories:
+                members[trajectory.group][trajectory.id] = trajectory
+        return [Group(name, tuple(filter(None, attempts.values()))) for name, attempts in members.items()]
+
+    async def close(self) -> None:
+        """Let go of the actors."""
+        await asyncio.gather(*(host.close() for host in self._hosts))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @cached_property
+    def _hosts(self) -> list[Host]:
+        if not self._rollout.actors:
+            return [LocalHost(self._make, self._rollout)]
+        return [ActorHost(self._make, self._rollout) for _ in range(self._rollout.actors)]
+
+
+async def _play_all(rooms: list[Host], plans: Iterator[Plan], finished: asyncio.Queue[Trajectory | None]) -> None:
+    """Play in all rooms until the plans run out, then put None. The first error ends them all and is raised."""
+
+    async def occupy(host: Host) -> None:
+        for plan in plans:
+            await finished.put(await host.play(plan))
+
+    failure: Exception | None = None
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for host in rooms:
+                tasks.create_task(occupy(host))
+    except ExceptionGroup as failures:
+        failure = failures.exceptions[0]
+    await finished.put(None)
+    if failure is not None:
+        raise failure

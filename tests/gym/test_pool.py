@@ -1,0 +1,166 @@
+"""The front door, and the pool in this process."""
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+from sample_envs import open_sample
+
+from loomrl.config import CustomPolicy, RolloutConfig, ScriptedPolicy
+from loomrl.errors import ConfigError
+from loomrl.gym.base import Step
+from loomrl.gym.episode import Attempt
+from loomrl.gym.host import Plan
+from loomrl.gym.policy import Action
+from loomrl.gym.pool import LoomRLGym
+from loomrl.types import End, Message, Reward, Task
+
+
+class Answer:
+    """A custom policy: one setting, one method."""
+
+    opened = 0
+
+    def __init__(self, text: str) -> None:
+        Answer.opened += 1
+        self.text = text
+
+    async def act(self, conversation):
+        return Action(self.text)
+
+
+def planned(count, *, environment="Guess", group_size=4, policy=None, **settings):
+    for index in range(count):
+        group = f"g{index // group_size}"
+        task = Task(environment, "1.2.0", "above", 1, index // group_size)
+        attempt = Attempt(id=f"{group}-{index}", task=task, group=group, group_size=group_size, version=5)
+        yield Plan(attempt=attempt, policy=policy or ScriptedPolicy(), settings=settings)
+
+
+def gym(**rollout):
+    return LoomRLGym(RolloutConfig(**rollout), make=open_sample)
+
+
+async def test_an_environment_is_played_by_hand_as_in_the_five_tuple():
+    env = await gym().create_environment("Guess", {"difficulty": "intermediate", "max_steps": 2})
+    obs = await env.reset()
+    assert obs[0].role == "user"
+    obs, reward, terminated, truncated, info = await env.step("5")
+    assert (float(reward), terminated, truncated) == (0.0, False, False)
+    obs, reward, terminated, truncated, info = await env.step("5")
+    assert (terminated, truncated, info) == (False, True, {"truncated_by": "max_steps=2"})
+    await env.close()
+
+
+async def test_every_plan_is_played_once_with_its_labels():
+    made = [trajectory async for trajectory in gym(concurrency=3).run(planned(20))]
+    assert sorted(t.id for t in made) == sorted(plan.attempt.id for plan in planned(20))
+    assert {(t.end, t.group_size, t.first_version) for t in made} == {(End.TERMINATED, 4, 5)}
+    assert all(t.reward.success == 1 for t in made)
+
+
+async def test_collect_returns_whole_groups_in_the_order_planned():
+    groups = await gym(concurrency=5).collect(planned(12))
+    assert [(group.id, len(group.trajectories)) for group in groups] == [("g0", 4), ("g1", 4), ("g2", 4)]
+    assert [t.id for t in groups[1].trajectories] == ["g1-4", "g1-5", "g1-6", "g1-7"]
+
+
+async def test_plans_are_drawn_only_when_there_is_room():
+    drawn = []
+
+    def plans():
+        for plan in planned(100):
+            drawn.append(plan)
+            yield plan
+
+    running = gym(concurrency=4).run(plans())
+    await anext(running)
+    await asyncio.sleep(0.05)
+    assert len(drawn) <= 2 * 4 + 2
+    await running.aclose()
+
+
+async def test_environment_failures_are_data_and_siblings_live_on():
+    plans = [*planned(3, environment="Raises"), *planned(3)]
+    made = [trajectory async for trajectory in gym().run(plans)]
+    assert sorted(t.end for t in made) == [End.FAILED] * 3 + [End.TERMINATED] * 3
+
+
+async def test_a_mistake_in_the_configuration_is_raised_at_once():
+    with pytest.raises(ConfigError, match="hintz"):
+        [t async for t in gym().run(planned(8, hintz=1))]
+    with pytest.raises(ConfigError, match="no_such_module"):
+        [t async for t in gym().run(planned(8, policy=CustomPolicy(entry_point="no_such_module:f")))]
+
+
+async def test_an_error_among_the_plans_reaches_the_reader():
+    def plans():
+        yield from planned(2)
+        raise LookupError("the curriculum broke")
+
+    with pytest.raises(LookupError, match="curriculum"):
+        [t async for t in gym().run(plans())]
+
+
+async def test_a_custom_policy_is_made_once_and_acts():
+    Answer.opened = 0
+    policy = CustomPolicy(entry_point="test_pool:Answer", settings={"text": "77"})
+    made = [t async for t in gym(concurrency=2).run(planned(6, policy=policy))]
+    assert {turn.action for t in made for turn in t.turns} == {"77"}
+    import test_pool
+
+    assert test_pool.Answer.opened == 1
+
+
+@pytest.mark.parametrize(
+    ("entry_point", "settings", "says"),
+    [
+        ("test_pool:Answer", {"txt": "1"}, "txt"),
+        ("test_pool:Missing", {}, "Missing"),
+        ("test_pool:planned", {"count": 1}, "async def act"),
+    ],
+)
+async def test_a_custom_policy_that_cannot_be_made_says_why(entry_point, settings, says):
+    policy = CustomPolicy(entry_point=entry_point, settings=settings)
+    with pytest.raises(ConfigError, match=says):
+        [t async for t in gym().run(planned(1, policy=policy))]
+
+
+async def test_the_same_plan_gives_the_same_trajectory():
+    policy = ScriptedPolicy(kind="random")
+    first, second = [await gym().collect(planned(4, policy=policy)) for _ in range(2)]
+    assert [t.turns for t in first[0].trajectories] == [t.turns for t in second[0].trajectories]
+    assert first[0].trajectories[0].turns != first[0].trajectories[1].turns
+
+
+class Meeting:
+    """Lets no episode go on before `size` of them are open at the same time."""
+
+    def __init__(self, size):
+        self.barrier = asyncio.Barrier(size)
+
+    def __call__(self, name, settings):
+        environment = open_sample(name, settings)
+        environment.step = self.step
+        return environment
+
+    async def step(self, action):
+        await self.barrier.wait()
+        return Step((Message("user", "ok"),), Reward(1.0, {"met": 1.0}, 1.0), True, False, {})
+
+
+async def test_two_thousand_episodes_are_open_at_once_in_little_memory():
+    count = 2000
+    before = _rss_mib()
+    began = time.perf_counter()
+    pool = LoomRLGym(RolloutConfig(concurrency=count), make=Meeting(count))
+    made = [t.reward.success async for t in pool.run(planned(count))]
+    assert made == [1.0] * count
+    assert time.perf_counter() - began < 10
+    assert _rss_mib() - before < 100
+
+
+def _rss_mib():
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmRSS:")[1].split()[0]) / 1024
