@@ -1,0 +1,143 @@
+"""LoomRL environments as Gymnasium's: `gymnasium.make("loomrl/Math-v1")`, text in and text out."""
+
+import unicodedata
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.error import CustomSpaceError
+from gymnasium.spaces import Text
+from gymnasium.vector.utils import create_shared_memory
+
+from loomrl.errors import ConfigError, unknown
+from loomrl.gym.base import BaseEnvironment
+from loomrl.gym.guard import GuardedEnvironment
+from loomrl.gym.loop import PrivateLoop
+from loomrl.gym.registry import make
+from loomrl.types import Observation, Task
+
+OBSERVATION_LENGTH = 65_536
+ACTION_LENGTH = 16_384
+_BLOCKS = ((0x20, 0x7F), (0xA0, 0x530), (0x2000, 0x2600), (0x27C0, 0x2A00))
+"""Latin, Greek, Cyrillic, punctuation, arrows, mathematics."""
+CHARSET = "\n\t" + "".join(
+    chr(code) for first, end in _BLOCKS for code in range(first, end) if unicodedata.category(chr(code))[0] not in "CM"
+)
+
+TextStep = tuple[str, float, bool, bool, dict[str, Any]]
+
+
+class TextSpace(Text):
+    """Text that Gymnasium's shared memory must not carry: there it would arrive as "000…"."""
+
+
+@create_shared_memory.register(TextSpace)
+def _refuse_shared_memory(space: TextSpace, n: int = 1, ctx: Any = None) -> None:
+    raise CustomSpaceError(
+        "Gymnasium's shared memory turns text into '000…'. "
+        'Use gymnasium.make_vec(id, vectorization_mode="vector_entry_point"), or shared_memory=False.'
+    )
+
+
+def observation_space() -> TextSpace:
+    """What the environments say."""
+    return TextSpace(OBSERVATION_LENGTH, min_length=0, charset=CHARSET)
+
+
+def action_space() -> TextSpace:
+    """What can be answered. An environment gets any text, also what lies outside."""
+    return TextSpace(ACTION_LENGTH, min_length=0, charset=CHARSET)
+
+
+class TextEpisodes:
+    """One environment's episodes in Gymnasium's terms: seeds in, text out."""
+
+    def __init__(self, environment: BaseEnvironment) -> None:
+        self._guarded = GuardedEnvironment(environment)
+
+    async def reset(
+        self, seed: int | None, options: Mapping[str, Any] | None, rng: np.random.Generator
+    ) -> tuple[str, dict[str, Any]]:
+        """Begin the task of `seed`, or of one drawn from `rng`; options may name `task`, or `family` and `level`."""
+        task = self._task(int(rng.integers(2**31)) if seed is None else seed, options or {})
+        observation = await self._guarded.reset(task)
+        return as_text(observation), {"task": task.key}
+
+    async def step(self, action: str) -> TextStep:
+        """Act once."""
+        if not isinstance(action, str):
+            raise TypeError(f"action={action!r:.60} is {type(action).__name__}; LoomRL environments take text (str).")
+        step = await self._guarded.step(str(action))
+        info = {**step.info, "success": step.reward.success, "reward_parts": dict(step.reward.parts)}
+        return as_text(step.observation), step.reward.total, step.terminated, step.truncated, info
+
+    async def close(self) -> None:
+        """Let go of whatever the environment has open."""
+        await self._guarded.close()
+
+    def _task(self, seed: int, options: Mapping[str, Any]) -> Task:
+        for name in options:
+            if name not in ("task", "family", "level"):
+                raise ConfigError("reset option " + unknown("name", name, ("task", "family", "level")))
+        if "task" in options:
+            task: Task = options["task"]
+            return task
+        environment = self._guarded.environment
+        drawn = environment.sample_task(seed)
+        if not options:
+            return drawn
+        return environment.task(options.get("family", drawn.family), options.get("level", drawn.level), seed)
+
+
+class TextEnvironment(gymnasium.Env[str, str]):
+    """The registered environment `environment` with `settings`, on an event loop of its own."""
+
+    metadata = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012 - Gymnasium's own declaration
+
+    def __init__(self, environment: str, render_mode: str | None = None, **settings: Any) -> None:
+        self.observation_space = observation_space()
+        self.action_space = action_space()
+        self.render_mode = render_mode
+        self._episodes = TextEpisodes(make(environment, settings))
+        self._loop = PrivateLoop()
+        self._closed = False
+        self._shown = ""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Begin an episode. The same seed begins the same task."""
+        super().reset(seed=seed)
+        self._shown, info = self._loop.wait(self._episodes.reset(seed, options, self.np_random))
+        return self._shown, info
+
+    def step(self, action: str) -> TextStep:
+        """Act once."""
+        step = self._loop.wait(self._episodes.step(action))
+        self._shown = step[0]
+        return step
+
+    def render(self) -> str | None:  # type: ignore[override]
+        """The latest observation, for `render_mode="ansi"`."""
+        return self._shown if self.render_mode == "ansi" else None
+
+    def close(self) -> None:
+        """Close the environment and end its loop. May be called again."""
+        if not self._closed:
+            self._closed = True
+            self._loop.wait(self._episodes.close())
+            self._loop.close()
+
+
+def as_text(observation: Observation) -> str:
+    """The contents as one text of the observation space: characters it lacks are escaped, too much is cut."""
+    text = "\n\n".join(message.content for message in observation)
+    if not _KNOWN.issuperset(text):
+        text = "".join(char if char in _KNOWN else f"\\u{{{ord(char):x}}}" for char in text)
+    if len(text) <= OBSERVATION_LENGTH:
+        return text
+    mark = f"\n[... {len(text) - OBSERVATION_LENGTH} characters and more left out ...]\n"
+    half = (OBSERVATION_LENGTH - len(mark)) // 2
+    return text[:half] + mark + text[-half:]
+
+
+_KNOWN = frozenset(CHARSET)

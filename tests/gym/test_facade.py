@@ -1,0 +1,206 @@
+"""LoomRL environments in Gymnasium: single, vectorised, and never a wrong text."""
+
+import asyncio
+import gc
+import threading
+import warnings
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode
+from hypothesis import given
+from hypothesis import strategies as st
+
+import loomrl.gym.facade as facade
+from loomrl.errors import ConfigError, EpisodeError
+from loomrl.gym.registry import register_environment
+from loomrl.types import Message
+
+ID = "loomrl/Guess-v1"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered():
+    register_environment(name="Guess", entry_point="sample_envs:GuessEnvironment", version="1.2.0")
+
+
+@pytest.fixture
+def env():
+    made = gymnasium.make(ID, max_steps=3)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def vector():
+    made = gymnasium.make_vec(ID, num_envs=3, vectorization_mode="vector_entry_point", max_steps=2)
+    yield made
+    made.close()
+
+
+def oracle(made):
+    return made.unwrapped._episodes._guarded.oracle()
+
+
+def test_gymnasiums_own_checker_passes_without_a_warning(env, caplog):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(env.unwrapped)
+
+
+def test_an_episode_through_gymnasium_earns_what_the_environment_pays(env):
+    observation, info = env.reset(seed=3)
+    assert "whole number" in observation
+    assert len(info["task"]) == 64
+    observation, reward, terminated, truncated, info = env.step(oracle(env))
+    assert (observation, reward, terminated, truncated) == ("", pytest.approx(1.1), True, False)
+    assert info == {"success": 1.0, "reward_parts": {"correct": 1.0, "format": 0.1}}
+
+
+def test_the_episode_limit_truncates(env):
+    env.reset(seed=3)
+    ends = [env.step("123456789")[2:4] for _ in range(3)]
+    assert ends == [(False, False), (False, False), (False, True)]
+
+
+def test_the_same_seed_gives_the_same_tasks_now_and_later(env):
+    def tasks(seed):
+        return [env.reset(seed=seed)[1]["task"], env.reset()[1]["task"], env.reset()[1]["task"]]
+
+    assert tasks(7) == tasks(7)
+    assert len(set(tasks(7))) == 3
+    assert tasks(7) != tasks(8)
+
+
+def test_reset_options_choose_family_and_level(env):
+    observation, _ = env.reset(seed=1, options={"family": "below", "level": 10})
+    assert "below 0, 5000 away" in observation
+    with pytest.raises(ConfigError, match="Did you mean 'level'"):
+        env.reset(options={"levle": 3})
+
+
+def test_an_action_that_is_no_text_is_refused_with_a_remedy(env):
+    env.reset(seed=1)
+    with pytest.raises(TypeError, match="take text"):
+        env.step(5)
+
+
+def test_unknown_settings_are_refused_when_the_environment_is_made():
+    with pytest.raises(ConfigError, match="max_steps"):
+        gymnasium.make(ID, max_stepz=3)
+
+
+def test_stepping_after_the_end_is_an_error(env):
+    env.reset(seed=1)
+    env.step(oracle(env))
+    with pytest.raises(EpisodeError, match="reset"):
+        env.step("1")
+
+
+async def test_it_works_inside_a_running_event_loop(env):
+    assert asyncio.get_running_loop()
+    assert env.reset(seed=1)[0]
+
+
+def test_closing_ends_the_loop_thread_and_so_does_forgetting():
+    def threads():
+        return sum(thread.name == "loomrl-loop" for thread in threading.enumerate())
+
+    gc.collect()
+    before = threads()
+    closed, forgotten = gymnasium.make(ID), gymnasium.make(ID)
+    assert threads() == before + 2
+    closed.close()
+    closed.close()
+    del forgotten
+    gc.collect()
+    assert threads() == before
+
+
+def test_rendering_shows_the_latest_observation():
+    env = gymnasium.make(ID, render_mode="ansi")
+    observation, _ = env.reset(seed=1)
+    assert env.render() == observation
+    env.close()
+
+
+def test_vector_observations_are_the_texts_themselves(vector):
+    observations, infos = vector.reset(seed=5)
+    singles = []
+    for index in range(3):
+        single = gymnasium.make(ID)
+        singles.append(single.reset(seed=5 + index))
+        single.close()
+    assert observations == tuple(observation for observation, _ in singles)
+    assert list(infos["task"]) == [info["task"] for _, info in singles]
+    assert all(set(observation) != {"0"} for observation in observations)
+    assert observations in vector.observation_space
+
+
+def test_vector_ends_and_rewards_belong_to_their_episodes(vector):
+    assert vector.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+    vector.reset(seed=5)
+    solution = vector._episodes[1]._guarded.oracle()
+    observations, rewards, terminated, truncated, infos = vector.step(["x", solution, "x"])
+    assert rewards.tolist() == [0.0, pytest.approx(1.1), 0.0]
+    assert terminated.tolist() == [False, True, False]
+    assert infos["success"].tolist() == [0.0, 1.0, 0.0]
+    assert infos["reward_parts"]["format"].tolist() == [0.0, pytest.approx(0.1), 0.0]
+    assert infos["reward_parts"]["_format"].tolist() == [False, True, False]
+    observations, rewards, terminated, truncated, infos = vector.step(["x", "ignored", "x"])
+    assert "whole number" in observations[1]
+    assert (rewards[1], terminated[1]) == (0.0, False)
+    assert truncated.tolist() == [True, False, True]
+    assert terminated.dtype == truncated.dtype == np.bool_
+
+
+def test_vector_goes_on_as_single_environments_would(vector):
+    vector.reset(seed=5)
+    single = gymnasium.make(ID, max_steps=2)
+    single.reset(seed=6)
+    for _ in range(2):
+        single.step("x")
+        vector.step(["x"] * 3)
+    assert vector.step(["x"] * 3)[0][1] == single.reset()[0]
+    single.close()
+
+
+@pytest.mark.parametrize("actions", ["xyz", ["x"]])
+def test_vector_refuses_a_wrong_number_of_actions(vector, actions):
+    vector.reset(seed=1)
+    with pytest.raises(ValueError, match="3 texts"):
+        vector.step(actions)
+
+
+def test_gymnasiums_shared_memory_is_refused_rather_than_returning_zeros():
+    with pytest.raises(ValueError, match="shared_memory=False") as caught:
+        gymnasium.make_vec(ID, num_envs=2, vectorization_mode="async")
+    assert "vector_entry_point" in str(caught.value.__cause__)
+
+
+def test_gymnasiums_synchronous_vector_agrees_with_ours(vector):
+    theirs = gymnasium.make_vec(ID, num_envs=3, vectorization_mode="sync", max_steps=2)
+    assert theirs.reset(seed=5)[0] == vector.reset(seed=5)[0]
+    for _ in range(4):
+        ours, expected = vector.step(["1", "2", "3"]), theirs.step(["1", "2", "3"])
+        assert ours[0] == expected[0]
+        assert [array.tolist() for array in ours[1:4]] == [array.tolist() for array in expected[1:4]]
+    theirs.close()
+
+
+@given(st.lists(st.text(), max_size=4))
+def test_any_observation_becomes_text_of_the_space_and_known_text_stays(texts):
+    text = facade.as_text(tuple(Message("user", content) for content in texts))
+    assert text in facade.observation_space()
+    joined = "\n\n".join(texts)
+    assert text == joined or not set(joined) <= set(facade.CHARSET)
+
+
+def test_a_huge_observation_keeps_both_ends_and_says_what_is_missing():
+    text = facade.as_text((Message("user", "a" * 50_000 + "b" * 50_000),))
+    assert text in facade.observation_space()
+    assert text.startswith("aaa")
+    assert text.endswith("bbb")
+    assert "characters and more left out" in text
