@@ -1,0 +1,334 @@
+"""Bytes and folders by URL: a directory or S3. An artifact is there whole and checked, or it is not there.
+
+Below the root, artifact `NAME` is `NAME/.files-ATTEMPT/…` and, written last, the marker `NAME/.complete.json` with the
+size and SHA-256 of every file. Without a marker nothing is believed; with one, every byte read is checked against it.
+An artifact never changes: its name can be put again with equal content only. (On S3 that is looked up first and not
+enforced by the server: of two writers who race for one name, the later one's artifact holds, whole.)
+"""
+
+import errno
+import hashlib
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from io import BytesIO
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, Literal
+from urllib.parse import unquote, urlsplit
+
+from pyarrow import fs
+from pydantic import TypeAdapter, ValidationError
+
+from loomrl.canonical import canonical_json
+from loomrl.errors import ArtifactError, nearest, unknown
+
+SCHEMES = ("file", "s3")
+MARKER = ".complete.json"
+FILES = ".files-"
+CHUNK = 8 << 20
+ONLY_FILE = "bytes"
+"""The one file of an artifact that is not a folder."""
+
+Kind = Literal["bytes", "folder"]
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@=+-]*(/[A-Za-z0-9_][A-Za-z0-9_.@=+-]*)*")
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a file must be."""
+
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Marker:
+    """What a complete artifact consists of; its files are in the folder of this attempt to put it."""
+
+    kind: Kind
+    attempt: str
+    files: dict[str, Content]
+
+    def location(self, name: str, file: str) -> str:
+        """Where one of the files is, below the root."""
+        return f"{name}/{FILES}{self.attempt}/{file}"
+
+
+_MARKER = TypeAdapter(Marker)
+
+
+def open_artifacts(url: str) -> "Artifacts":
+    """The artifacts in a directory (a path or `file:///DIR`) or in `s3://BUCKET/PREFIX?endpoint_override=HOST:PORT`."""
+    parts = urlsplit(url)
+    if parts.scheme in ("", "file"):
+        path = unquote(parts.path) if parts.scheme else url
+        return _in_directory(Path(path).expanduser().absolute())
+    if parts.scheme == "s3":
+        return _in_bucket(url)
+    raise ArtifactError("artifact_url scheme " + unknown("scheme", parts.scheme, SCHEMES))
+
+
+def locate(url: str) -> tuple["Artifacts", str]:
+    """From the URL that `put` returned: where the artifact is, and its name there."""
+    parts = urlsplit(url)
+    parent, _, name = parts.path.rstrip("/").rpartition("/")
+    return open_artifacts(parts._replace(path=parent or "/").geturl()), name
+
+
+class Artifacts:
+    """The artifacts below one root. A name is a path such as `runs/math-1/policy-3`."""
+
+    def __init__(self, filesystem: fs.FileSystem, url: str, *, folder: Path | None = None) -> None:
+        self.url = url
+        self._filesystem = filesystem
+        self._folder = folder
+        """The root, where it is a directory: there we fsync, and the marker cannot be overwritten."""
+
+    def put(self, name: str, data: bytes) -> str:
+        """Store bytes durably and return their URL."""
+        return self._put(name, "bytes", {ONLY_FILE: data})
+
+    def put_folder(self, name: str, folder: Path) -> str:
+        """Store every file below `folder` durably and return the artifact's URL. Empty folders are left out."""
+        files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
+        if not files:
+            raise ArtifactError(f"artifact {name!r}: {folder} is no folder with files in it. Is the path right?")
+        return self._put(name, "folder", files)
+
+    def get(self, name: str) -> bytes:
+        """The bytes that were put under this name."""
+        marker = self._complete_marker(name, kind="bytes")
+        buffer = BytesIO()
+        self._fetch(name, marker, ONLY_FILE, buffer)
+        return buffer.getvalue()
+
+    def get_folder(self, name: str, into: Path) -> Path:
+        """Copy the folder that was put under this name to `into`, a new path: whole or not at all."""
+        marker = self._complete_marker(name, kind="folder")
+        if into.exists():
+            raise ArtifactError(f"artifact {name!r}: {into} exists already. Give a path that is free.")
+        staged = into.with_name(f".{into.name}-{secrets.token_hex(4)}")
+        try:
+            for file in marker.files:
+                with self._translated(name):
+                    (staged / file).parent.mkdir(parents=True, exist_ok=True)
+                    with (staged / file).open("wb") as sink:
+                        self._fetch(name, marker, file, sink)
+            return staged.rename(into)
+        finally:
+            shutil.rmtree(staged, ignore_errors=True)
+
+    def exists(self, name: str) -> bool:
+        """Whether a complete artifact has this name."""
+        return self._marker(name) is not None
+
+    def list_names(self, under: str = "") -> list[str]:
+        """The names of all complete artifacts, or of those below a path, sorted."""
+        with self._translated(under):
+            return sorted(self._walk(under))
+
+    def delete(self, name: str) -> None:
+        """Remove an artifact, half-written or complete. Killed half-way, it leaves nothing that is believed."""
+        with self._translated(name):
+            ours = [entry for entry in self._entries(name) if entry.base_name.startswith((MARKER, FILES))]
+            if not ours:
+                raise ArtifactError(self._missing(name))
+            for entry in sorted(ours, key=lambda entry: str(entry.base_name)):  # the marker sorts first
+                if entry.type == fs.FileType.Directory:
+                    self._filesystem.delete_dir(entry.path)
+                else:
+                    self._filesystem.delete_file(entry.path)
+
+    def _put(self, name: str, kind: Kind, files: Mapping[str, bytes | Path]) -> str:
+        with self._translated(name):
+            marker = self._marker(name)
+            if marker is None:
+                contents, marker = self._write(name, kind, files)
+            else:
+                contents = {file: _measure(source) for file, source in files.items()}
+        if (marker.kind, marker.files) != (kind, contents):
+            raise ArtifactError(
+                f"artifact {name!r} in {self.url} is stored already with other content: "
+                f"{_difference(marker.files, contents)}. Artifacts never change: put it under a new name."
+            )
+        return _url_of(self.url, name)
+
+    def _write(self, name: str, kind: Kind, files: Mapping[str, bytes | Path]) -> tuple[dict[str, Content], Marker]:
+        """What was written, and the marker that holds now: another writer's, if one was faster."""
+        ours = Marker(kind, secrets.token_hex(8), {})
+        holding = None
+        try:
+            for file, source in files.items():
+                ours.files[file] = self._store(ours.location(name, file), source)
+            self._complete(name, ours)
+            holding = self._complete_marker(name)
+            return ours.files, holding
+        finally:
+            if holding != ours:
+                with suppress(OSError):
+                    self._filesystem.delete_dir(f"{name}/{FILES}{ours.attempt}")
+
+    def _store(self, path: str, source: bytes | Path) -> Content:
+        if self._folder is not None:
+            (self._folder / path).parent.mkdir(parents=True, exist_ok=True)
+        with _opened(source) as reader, self._filesystem.open_output_stream(path) as sink:
+            content = _copy(reader, sink)
+        if self._folder is not None:
+            _fsync(self._folder / path)
+        return content
+
+    def _complete(self, name: str, marker: Marker) -> None:
+        """Write the marker, unless there is one. From here on the artifact is believed."""
+        text = canonical_json(asdict(marker))
+        if self._folder is None:
+            self._store(f"{name}/{MARKER}", text)
+            return
+        home = self._folder / name
+        for below, _, _ in os.walk(home / f"{FILES}{marker.attempt}"):
+            _fsync(Path(below))
+        draft = f"{name}/{FILES}{marker.attempt}.json"
+        self._store(draft, text)
+        with suppress(FileExistsError):  # a link, unlike a rename, never replaces
+            os.link(self._folder / draft, home / MARKER)
+        (self._folder / draft).unlink()
+        for folder in (home, *home.parents[: len(PurePosixPath(name).parts)]):
+            _fsync(folder)
+
+    def _fetch(self, name: str, marker: Marker, file: str, sink: IO[bytes]) -> None:
+        with self._translated(name):
+            if PurePosixPath(file).is_absolute() or ".." in PurePosixPath(file).parts:
+                raise ArtifactError(f"artifact {name!r}: its marker names a file outside of it, {file!r}.")
+            with self._filesystem.open_input_stream(marker.location(name, file)) as source:
+                found = _copy(source, sink)
+        if found != marker.files[file]:
+            raise ArtifactError(
+                f"artifact {name!r} in {self.url} is damaged: {file!r} is {found}, it was stored as "
+                f"{marker.files[file]}. Delete it and make it again, or restore it from a copy."
+            )
+
+    def _complete_marker(self, name: str, *, kind: Kind | None = None) -> Marker:
+        marker = self._marker(name)
+        if marker is None:
+            with self._translated(name):
+                raise ArtifactError(self._missing(name))
+        if kind not in (None, marker.kind):
+            remedy = "get_folder" if marker.kind == "folder" else "get"
+            raise ArtifactError(f"artifact {name!r} is kept as {marker.kind}, not as {kind}: use `{remedy}`.")
+        return marker
+
+    def _marker(self, name: str) -> Marker | None:
+        if not _NAME.fullmatch(name):
+            raise ArtifactError(
+                f"artifact name {name!r}: segments of letters, digits and _.@=+- joined by '/' are needed, none "
+                "beginning with a dot or a sign. Example: runs/math-1/policy-3."
+            )
+        try:
+            with self._translated(name), self._filesystem.open_input_stream(f"{name}/{MARKER}") as source:
+                return _MARKER.validate_json(source.read())
+        except ArtifactError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return None
+            raise
+        except ValidationError as error:
+            raise ArtifactError(
+                f"artifact {name!r} in {self.url}: its marker is damaged ({error.error_count()} faults). "
+                "Delete the artifact and make it again."
+            ) from None
+
+    def _missing(self, name: str) -> str:
+        if any(entry.base_name.startswith(FILES) for entry in self._entries(name)):
+            return (
+                f"artifact {name!r} in {self.url} is half-written: its writer was killed, or is still writing. "
+                "Wait for it, or put it again."
+            )
+        guess = nearest(name, self._walk(name.rpartition("/")[0]))
+        hint = f" Did you mean {guess!r}?" if guess else ""
+        return f"artifact {name!r} is not in {self.url}.{hint}"
+
+    def _walk(self, under: str) -> Iterator[str]:
+        for entry in self._entries(under):
+            if entry.base_name == MARKER:
+                yield under
+            elif entry.type == fs.FileType.Directory and not entry.base_name.startswith("."):
+                yield from self._walk(entry.path)
+
+    def _entries(self, path: str) -> list[fs.FileInfo]:
+        found: list[fs.FileInfo] = self._filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
+        return found
+
+    @contextmanager
+    def _translated(self, name: str) -> Iterator[None]:
+        """Faults of disk and network, named once."""
+        try:
+            yield
+        except OSError as error:
+            full = "Free disk space." if error.errno in (errno.ENOSPC, errno.EDQUOT) else "Is the place reachable?"
+            raise ArtifactError(
+                f"artifact {name!r} in {self.url}: {error}. {full} Nothing half-written is believed."
+            ) from error
+
+
+def _in_directory(folder: Path) -> Artifacts:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArtifactError(f"artifact_url={str(folder)!r}: {error}. Choose a folder that can be written.") from None
+    return Artifacts(fs.SubTreeFileSystem(str(folder), fs.LocalFileSystem()), folder.as_uri(), folder=folder)
+
+
+def _in_bucket(url: str) -> Artifacts:
+    if "@" in urlsplit(url).netloc:
+        raise ArtifactError(
+            "artifact_url holds credentials, and it is recorded with every policy. Leave them out, and set "
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+        )
+    try:
+        filesystem, root = fs.FileSystem.from_uri(url)
+        bucket = root.partition("/")[0]
+        found = filesystem.get_file_info(bucket).type
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"artifact_url={url!r}: {error}. Are address, bucket and credentials right?") from None
+    if found == fs.FileType.NotFound:
+        raise ArtifactError(f"artifact_url={url!r}: there is no bucket {bucket!r}. Create it, or choose another.")
+    return Artifacts(fs.SubTreeFileSystem(root, filesystem), url)
+
+
+def _url_of(root: str, name: str) -> str:
+    parts = urlsplit(root)
+    return parts._replace(path=f"{parts.path.rstrip('/')}/{name}").geturl()
+
+
+def _opened(source: bytes | Path) -> IO[bytes]:
+    return BytesIO(source) if isinstance(source, bytes) else source.open("rb")
+
+
+def _copy(source: Any, sink: Any) -> Content:
+    """Copy one stream to another and say what went through."""
+    digest, size = hashlib.sha256(), 0
+    while chunk := source.read(CHUNK):
+        digest.update(chunk)
+        sink.write(chunk)
+        size += len(chunk)
+    return Content(size, digest.hexdigest())
+
+
+def _measure(source: bytes | Path) -> Content:
+    with _opened(source) as reader, Path(os.devnull).open("wb") as nowhere:
+        return _copy(reader, nowhere)
+
+
+def _difference(old: Mapping[str, Content], new: Mapping[str, Content]) -> str:
+    files = sorted(file for file in old.keys() | new.keys() if old.get(file) != new.get(file))
+    return f"{len(files)} file(s) differ, such as {files[0]!r}" if files else "bytes are no folder"
+
+
+def _fsync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
