@@ -1,0 +1,219 @@
+"""How fast the hub takes trajectories in, against a JSON server of Atropos' shape; what a lease costs as it grows."""
+
+import json
+import multiprocessing
+import os
+import platform
+import socket
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+
+from loomrl.config import HubConfig
+from loomrl.hub import Hub, open_hub
+from loomrl.hub.client import HubClient
+from loomrl.types import End, Group, Reward, Task, Tokens, Trajectory, Turn
+
+GROUP_SIZE = 8
+TOKENS = 8192
+PROMPT = 512
+VOCABULARY = 151_936
+PRODUCERS = 4
+TASK = Task("Math", "1.0.0", "algebra", 1, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much is measured."""
+
+    rounds: int = 5
+    groups: int = 40
+    stored: tuple[int, int] = (1_000, 1_000_000)
+    leases: int = 50
+
+
+FULL = Size()
+QUICK = Size(rounds=1, groups=4, stored=(400, 1_000), leases=8)
+
+
+def measure(size: Size = FULL) -> dict[str, Any]:
+    """Every figure of `loomrl bench hub`, medians of interleaved rounds. It writes to a temporary folder only."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="loom-bench-")))
+        local = stack.enter_context(_open(folder / "local.db"))
+        remote = stack.enter_context(HubClient(stack.enter_context(_served(_serve_hub, str(folder / "http.db")))))
+        atropos = stack.enter_context(httpx.Client(base_url=stack.enter_context(_served(_serve_json)), timeout=120))
+        rates = _ingest_rates(size, local, remote, atropos)
+    low, high = size.stored
+    costs = _lease_costs(size)
+    return {
+        "in_process_tokens_per_s": round(rates["local"]),
+        "http_tokens_per_s": round(rates["http"]),
+        "json_http_tokens_per_s": round(rates["json"]),
+        "http_vs_json_ratio": round(rates["http"] / rates["json"], 2),
+        "lease_cost_growth": round(costs[high] / costs[low], 3),
+        "lease_ms": {str(stored): round(cost * 1e3, 3) for stored, cost in costs.items()},
+        "group": {"trajectories": GROUP_SIZE, "tokens_each": TOKENS},
+        "machine": {"cores": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()},
+    }
+
+
+def _ingest_rates(size: Size, local: Hub, remote: Hub, atropos: httpx.Client) -> dict[str, float]:
+    """Tokens per second of the three ways in, taking turns so that the machine's moods hit them alike."""
+    rng = np.random.default_rng(0)
+    times: dict[str, list[float]] = {"local": [], "http": [], "json": []}
+    for _ in range(size.rounds):
+        groups = [_group(rng, GROUP_SIZE, TOKENS) for _ in range(size.groups)]
+        scored = [_scored_data(group) for group in groups]
+        times["local"].append(_time(lambda group: local.append(group.trajectories), groups))
+        times["http"].append(_time(lambda group: remote.append(group.trajectories), groups))
+        times["json"].append(_time(lambda data: atropos.post("/scored_data", json=data).raise_for_status(), scored))
+    return {name: size.groups * GROUP_SIZE * TOKENS / statistics.median(taken) for name, taken in times.items()}
+
+
+def _time(send: Callable[[Any], Any], items: Sequence[Any]) -> float:
+    with ThreadPoolExecutor(PRODUCERS) as producers:
+        start = time.perf_counter()
+        list(producers.map(send, items))
+        return time.perf_counter() - start
+
+
+def _lease_costs(size: Size) -> dict[int, float]:
+    """Seconds for a lease of four groups of four and its ack, by how many trajectories are stored."""
+    costs, stored, rng = {}, 0, np.random.default_rng(1)
+    with tempfile.TemporaryDirectory(prefix="loom-bench-") as folder, _open(Path(folder) / "growing.db") as hub:
+        for target in size.stored:
+            while stored < target:
+                batch = [_group(rng, 4, 4) for _ in range(min(4_000, target - stored) // 4)]
+                hub.append([trajectory for group in batch for trajectory in group.trajectories])
+                stored += len(batch) * 4
+            costs[target] = statistics.median(_lease_cost(hub) for _ in range(size.leases))
+    return costs
+
+
+def _lease_cost(hub: Hub) -> float:
+    start = time.perf_counter()
+    lease = hub.lease(4, version=0, consumer="bench", at_least=4)
+    hub.ack(lease.id, version=1)
+    return time.perf_counter() - start
+
+
+def _open(file: Path) -> Hub:
+    return open_hub(f"sqlite:///{file}", HubConfig())
+
+
+def _group(rng: np.random.Generator, size: int, length: int) -> Group:
+    """Attempts as a language policy makes them: prompt, then sampled tokens with their log-probabilities."""
+    id = rng.bytes(16).hex()
+    sampled = np.arange(length) >= min(PROMPT, length // 2)
+
+    def attempt(index: int) -> Trajectory:
+        tokens = Tokens(
+            rng.integers(0, VOCABULARY, length, np.int32),
+            sampled,
+            np.where(sampled, -rng.exponential(0.5, length), 0).astype(np.float32),
+            np.where(sampled, 0, -1).astype(np.int32),
+        )
+        reward = Reward(1.0, {"correctness": 1.0}, 1.0)
+        return Trajectory(
+            id=f"{id}-{index}",
+            task=TASK,
+            turns=(Turn((), "", reward, tokens),),
+            end=End.TERMINATED,
+            reward=reward,
+            group=id,
+            group_size=size,
+            first_version=0,
+            last_version=0,
+        )
+
+    return Group(id, tuple(attempt(index) for index in range(size)))
+
+
+def _scored_data(group: Group) -> dict[str, Any]:
+    """The group as an Atropos environment holds it: lists of numbers."""
+    columns = [attempt.tokens for attempt in group.trajectories if attempt.tokens is not None]
+    return {
+        "tokens": [t.ids_T.tolist() for t in columns],
+        "masks": [np.where(t.mask_T, t.ids_T, -100).tolist() for t in columns],
+        "scores": [attempt.reward.total for attempt in group.trajectories],
+        "inference_logprobs": [np.where(t.mask_T, t.logprobs_T, 1.0).tolist() for t in columns],
+    }
+
+
+def _serve_hub(port: int, file: str) -> None:
+    from loomrl.hub.serve import serve_hub
+
+    serve_hub(_open(Path(file)), port=port)
+
+
+def _serve_json(port: int) -> None:
+    """Atropos' way in: FastAPI, a pydantic model of lists, a queue in memory."""
+    import uvicorn
+    from fastapi import FastAPI
+    from pydantic import BaseModel
+
+    class ScoredData(BaseModel):
+        tokens: list[list[int]]
+        masks: list[list[int]]
+        scores: list[float]
+        advantages: list[list[float]] | None = None
+        ref_logprobs: list[list[float]] | None = None
+        inference_logprobs: list[list[float]] | None = None
+        messages: list[list[dict[str, Any]]] | None = None
+        env_id: int | None = None
+
+    app = FastAPI()
+    queue: list[dict[str, Any]] = []
+
+    @app.post("/scored_data")
+    async def scored_data(data: ScoredData) -> dict[str, str]:
+        queue.append({name: getattr(data, name) for name in ScoredData.model_fields})
+        return {"status": "received"}
+
+    uvicorn.run(app, host="127.0.0.1", port=port, log_level="warning", access_log=False)
+
+
+@contextmanager
+def _served(serve: Callable[..., None], *arguments: str) -> Iterator[str]:
+    """The address of a server in a process of its own, for as long as the block lasts."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    server = multiprocessing.get_context("spawn").Process(target=serve, args=(port, *arguments), daemon=True)
+    server.start()
+    try:
+        _wait_for(port, server.is_alive)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        server.join()
+
+
+def _wait_for(port: int, alive: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while alive() and time.monotonic() < deadline:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.05)
+    raise RuntimeError("The server of the benchmark did not start: its own message is above.")
+
+
+def main() -> None:
+    """Print the figures as one JSON object; `--quick` measures little."""
+    print(json.dumps(measure(QUICK if "--quick" in sys.argv[1:] else FULL)))
+
+
+if __name__ == "__main__":
+    main()
