@@ -18,7 +18,7 @@ MAY_IMPORT = {
     "experiments": set(TOP),
 }
 LAYERS = (
-    "canonical types errors schema config load store artifacts bus gym hub inference evaluation safety serving feedback "
+    "canonical types errors named schema config load store artifacts bus gym hub inference evaluation safety serving feedback "
     "telemetry"
 ).split()
 """Inside loomrl a module imports from its own layer and those before it."""

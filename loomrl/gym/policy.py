@@ -1,6 +1,5 @@
 """Who acts in an episode. A policy serves one episode; its factory gets the environment and a source of randomness."""
 
-import importlib
 import inspect
 import math
 import random
@@ -12,6 +11,7 @@ from typing import Protocol
 from loomrl.config import CustomPolicy, MixturePolicy, PolicyChoice, ScriptedPolicy
 from loomrl.errors import ConfigError
 from loomrl.gym.base import BaseEnvironment
+from loomrl.named import named
 from loomrl.types import Message, Tokens
 
 
@@ -124,15 +124,7 @@ def open_policy(choice: PolicyChoice) -> PolicyFactory:
 
 
 def _custom(choice: CustomPolicy) -> Policy:
-    module, _, path = choice.entry_point.partition(":")
-    try:
-        made: object = importlib.import_module(module)
-        for name in path.split("."):
-            made = getattr(made, name)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(
-            f"policy.entry_point={choice.entry_point!r}: {error}. Is its folder on PYTHONPATH?"
-        ) from error
+    made: object = named(choice.entry_point, what="policy.entry_point")
     if not callable(made):
         raise ConfigError(f"policy.entry_point={choice.entry_point!r}: {type(made).__name__} is not callable.")
     try:
