@@ -76,17 +76,24 @@ def _choose(groups: Sequence[Ready], target: int, floors: Mapping[str, int]) -> 
             total = _add(total, tails[-1] << taken[pool] >> floor << floor, target)
         return bool(total >> target & 1)
 
-    chosen = []
+    def is_too_much(pool: str | None) -> bool:
+        """Cheap, and true of almost everything that does not fit."""
+        owed = sum(max(0, floor - taken.get(name, 0)) for name, floor in floors.items() if name != pool)
+        return sum(taken.values()) + owed > target
+
+    chosen: list[Ready] = []
     for group in groups:
         pool = _pool(group, floors)
         rest[pool].pop()
         taken[pool] += group.size
-        if is_possible():
+        if not is_too_much(pool) and is_possible():
             chosen.append(group)
         elif not chosen:
             return []
         else:
             taken[pool] -= group.size
+        if sum(taken.values()) == target:
+            break
     return chosen
 
 

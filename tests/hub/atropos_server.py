@@ -1,0 +1,11 @@
+"""Serve a hub with the Atropos routes: `atropos_server.py STORE_URL PORT`."""
+
+import sys
+
+from loomrl.config import HubConfig
+from loomrl.hub.atropos import atropos_routes
+from loomrl.hub.open import open_hub
+from loomrl.hub.serve import serve_hub
+
+hub = open_hub(sys.argv[1], HubConfig())
+serve_hub(hub, port=int(sys.argv[2]), extra_routes=atropos_routes(hub))

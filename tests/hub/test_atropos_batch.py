@@ -1,0 +1,109 @@
+import random
+import time
+from itertools import combinations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loomrl.hub import Ready
+from loomrl.hub.atropos_batch import compose
+
+ENVIRONMENTS = ("a", "b", "c")
+
+
+@st.composite
+def queues(draw: st.DrawFn) -> list[Ready]:
+    kinds = draw(st.lists(st.tuples(st.sampled_from(ENVIRONMENTS), st.integers(1, 9)), max_size=9))
+    return [Ready(str(number), environment, size) for number, (environment, size) in enumerate(kinds)]
+
+
+def sequences(groups: list[Ready], environment: str | None = None) -> int:
+    return sum(group.size for group in groups if environment in (None, group.environment))
+
+
+def batches_with_the_oldest(queue: list[Ready]) -> list[list[Ready]]:
+    rest = queue[1:]
+    return [[queue[0], *more] for count in range(len(rest) + 1) for more in combinations(rest, count)]
+
+
+def keeps(batch: list[Ready], minimums: dict[str, int]) -> bool:
+    return all(sequences(batch, name) >= least for name, least in minimums.items())
+
+
+@given(queues(), st.integers(1, 16))
+@settings(deadline=None)
+def test_batch_is_exact_whenever_brute_force_finds_one_with_the_oldest_group(
+    queue: list[Ready], batch_size: int
+) -> None:
+    batch = compose(queue, batch_size=batch_size, minimums={})
+    if sequences(queue) < batch_size or not queue:
+        assert batch == []
+        return
+    assert batch[0] == queue[0]
+    possible = {sequences(candidate) for candidate in batches_with_the_oldest(queue)}
+    below = {size for size in possible if size <= batch_size}
+    assert sequences(batch) == (max(below) if below else queue[0].size)
+
+
+@given(queues(), st.integers(1, 16))
+@settings(deadline=None)
+def test_among_equally_good_batches_the_older_groups_win(queue: list[Ready], batch_size: int) -> None:
+    batch = compose(queue, batch_size=batch_size, minimums={})
+    if batch:
+        ages = [int(group.id) for group in batch]
+        rivals = [c for c in batches_with_the_oldest(queue) if sequences(c) == sequences(batch)]
+        assert ages == min([int(group.id) for group in rival] for rival in rivals)
+
+
+@given(queues(), st.integers(1, 16), st.fixed_dictionaries({"a": st.integers(1, 8), "b": st.integers(1, 8)}))
+@settings(deadline=None)
+def test_minimums_are_kept_whenever_an_exact_batch_can_keep_them(
+    queue: list[Ready], batch_size: int, minimums: dict[str, int]
+) -> None:
+    batch = compose(queue, batch_size=batch_size, minimums=minimums)
+    if not batch or sum(minimums.values()) > batch_size:
+        return
+    exact = [c for c in batches_with_the_oldest(queue) if sequences(c) == batch_size]
+    if any(keeps(candidate, minimums) for candidate in exact):
+        assert keeps(batch, minimums)
+    assert not exact or sequences(batch) == batch_size
+
+
+def test_environment_with_a_minimum_overtakes_but_never_the_oldest_group() -> None:
+    queue = [Ready(str(n), "busy", 4) for n in range(9)] + [Ready(f"rare{n}", "rare", 4) for n in range(3)]
+    batch = compose(queue, batch_size=16, minimums={"rare": 8})
+    assert [group.id for group in batch] == ["0", "1", "rare0", "rare1"]
+
+
+def test_minimum_without_data_does_not_hold_up_the_others() -> None:
+    queue = [Ready(str(n), "busy", 4) for n in range(4)]
+    assert compose(queue, batch_size=16, minimums={"silent": 8}) == queue
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_group_starves_in_a_long_run_of_sizes_that_do_not_divide(seed: int) -> None:
+    rng = random.Random(seed)
+    queue: list[Ready] = []
+    arrived, handed_out = 0, []
+    for _ in range(400):
+        while sequences(queue) < 48:
+            queue.append(Ready(str(arrived), rng.choice(ENVIRONMENTS), rng.choice((3, 4, 5, 7, 16, 20))))
+            arrived += 1
+        batch = compose(queue, batch_size=16, minimums={"a": 4})
+        assert batch[0] == queue[0]
+        assert sequences(batch) <= 16 or len(batch) == 1
+        handed_out += batch
+        queue = [group for group in queue if group not in batch]
+    waits = [place - int(group.id) for place, group in enumerate(handed_out)]
+    assert max(waits) <= 16  # nobody is overtaken by more than what fits into the queue
+
+
+def test_batch_of_a_thousand_out_of_thousands_is_found_in_no_time() -> None:
+    rng = random.Random(0)
+    queue = [Ready(str(n), rng.choice(ENVIRONMENTS), rng.choice((3, 5, 7, 8))) for n in range(4096)]
+    start = time.perf_counter()
+    batch = compose(queue, batch_size=1024, minimums={"a": 400, "b": 400})
+    assert sequences(batch) == 1024
+    assert min(sequences(batch, "a"), sequences(batch, "b")) >= 400
+    assert time.perf_counter() - start < 1.0
