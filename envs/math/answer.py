@@ -1,0 +1,296 @@
+"""The truth of a problem, and whether an attempt equals it: exact, by kind, in the form that was asked for."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from fractions import Fraction
+from typing import Literal, NamedTuple
+
+from envs.math.form import Form, has_form
+from envs.math.syntax import MAX_LENGTH, Node, Reader, evaluate, join_thousands, read, tokens, unwrap_text
+from envs.math.value import Calculator, Unreadable, Value, atoms, rational
+
+Kind = Literal["value", "set", "tuple", "interval", "equation", "antiderivative"]
+MAX_ITEMS = 12
+
+
+class Match(Enum):
+    """What a comparison found. UNREADABLE says that our grammar does not cover the attempt."""
+
+    EQUAL = "equal"
+    DIFFERENT = "different"
+    UNREADABLE = "unreadable"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The truth as text in plain notation, and how an attempt at it is read.
+
+    `names` are the unknowns an attempt may repeat, as in `x = 3`; `variables` the letters that may occur in it; `unit`
+    may follow the number and is not required.
+    """
+
+    text: str
+    kind: Kind = "value"
+    form: Form = Form.EXPANDED
+    names: tuple[str, ...] = ()
+    variables: str = ""
+    unit: str = ""
+
+
+def compare(answer: Answer, attempt: str) -> Match:
+    """Whether `attempt` is the answer, in bounded time whatever the text."""
+    if len(attempt) > MAX_LENGTH:
+        return Match.UNREADABLE
+    calculator = Calculator()
+    try:
+        given = _COMPARED[answer.kind](answer, attempt, calculator)
+    except Unreadable:
+        return Match.UNREADABLE
+    return Match.EQUAL if given else Match.DIFFERENT
+
+
+class Item(NamedTuple):
+    """One expression of an answer: as it was written, and its exact value."""
+
+    node: Node
+    value: Value
+
+
+def _same_value(answer: Answer, attempt: str, calculator: Calculator) -> bool:
+    given = _item(_strip_unit(_strip_name(join_thousands(attempt), answer.names), answer.unit), answer, calculator)
+    truth = _item(answer.text, answer, Calculator())
+    return calculator.equal(given.value, truth.value) and has_form(given.node, given.value, truth.node, answer.form)
+
+
+def _same_set(answer: Answer, attempt: str, calculator: Calculator) -> bool:
+    """Equal as sets: `{2, -3}`, `2, -3`, `x = 2 or x = -3`, `1 ± √2`."""
+    given = _items(_strip_brackets(attempt, "{", "}"), answer, calculator)
+    truth = _items(answer.text, answer, Calculator())
+    if not all(has_form(item.node, item.value, item.node, answer.form) for item in given):
+        return False
+    return _covers(given, truth, calculator) and _covers(truth, given, calculator)
+
+
+def _covers(some: list[Item], others: list[Item], calculator: Calculator) -> bool:
+    return all(any(calculator.equal(item.value, other.value) for other in others) for item in some)
+
+
+def _same_tuple(answer: Answer, attempt: str, calculator: Calculator) -> bool:
+    """Equal one by one: `(2, -3)`, `2, -3`, and with the unknowns named in any order `y = -3, x = 2`."""
+    pieces = _split(_strip_brackets(attempt, "(", ")"))
+    named = [_name_of(piece, answer.names) for piece in pieces]
+    if any(named):
+        if sorted(named) != sorted(answer.names):
+            raise Unreadable("every unknown is to be given once")
+        pieces = [pieces[named.index(name)] for name in answer.names]
+    given = [_item(_strip_name(piece, answer.names), answer, calculator) for piece in pieces]
+    truth = _items(answer.text, answer, Calculator())
+    return len(given) == len(truth) and all(
+        calculator.equal(item.value, other.value) and has_form(item.node, item.value, other.node, answer.form)
+        for item, other in zip(given, truth, strict=True)
+    )
+
+
+def _same_equation(answer: Answer, attempt: str, calculator: Calculator) -> bool:
+    """Equal up to a constant factor and to the order of the sides."""
+    given, truth = _difference(attempt, answer, calculator), _difference(answer.text, answer, Calculator())
+    if not given.numerator:
+        return False
+    ratio = calculator.divide(given, truth)
+    factor = rational(ratio)
+    if factor is None:
+        first = next(iter(truth.numerator))
+        if first not in given.numerator or given.denominator != truth.denominator:
+            return False
+        factor = Fraction(given.numerator[first]) / truth.numerator[first]
+        scaled = {monomial: number * factor for monomial, number in truth.numerator.items()}
+        return given.numerator == scaled
+    return factor != 0
+
+
+def _difference(text: str, answer: Answer, calculator: Calculator) -> Value:
+    sides = text.split("=")
+    if len(sides) != 2:
+        raise Unreadable("an equation has two sides")
+    left, right = (_item(side, answer, calculator).value for side in sides)
+    return calculator.subtract(left, right)
+
+
+def _same_antiderivative(answer: Answer, attempt: str, calculator: Calculator) -> bool:
+    """Equal up to a constant; a `+ C` may be written."""
+    node = read(_strip_name(attempt, answer.names), answer.variables + "C")
+    while node.kind in ("+", "-") and node.parts[1] == Node("symbol", name="C"):
+        node = node.parts[0]
+    truth = _item(answer.text, answer, Calculator())
+    gap = calculator.subtract(evaluate(node, calculator), truth.value)
+    return not any(letter in name for name in atoms(gap) for letter in answer.variables + "C")
+
+
+class Piece(NamedTuple):
+    """An interval. None is an infinite end."""
+
+    low: Fraction | None
+    high: Fraction | None
+    low_closed: bool
+    high_closed: bool
+
+
+def _same_interval(answer: Answer, attempt: str, calculator: Calculator) -> bool:
+    """Equal unions of intervals: `(-inf, 2] U (5, inf)`, `x <= 2 or x > 5`, `2 < x <= 5`."""
+    return _pieces(attempt, answer, calculator) == _pieces(answer.text, answer, calculator)
+
+
+def _pieces(text: str, answer: Answer, calculator: Calculator) -> list[Piece]:
+    found = tokens(re.sub(r"\binf(inity)?\b|\boo\b", "infty", text.replace("-infty", "- infty")))
+    name = answer.names[0]
+    if found[:2] == [name, "in"]:
+        found = found[2:]
+    parts = _parted(found, ("cup", "U", "or"))
+    if len(parts) > MAX_ITEMS:
+        raise Unreadable("too many intervals")
+    pieces = [_piece(part, name, calculator) for part in parts]
+    return sorted(pieces, key=lambda piece: (piece.low is not None, piece.low or 0, piece.high or 0))
+
+
+def _parted(items: list[str], separators: tuple[str, ...]) -> list[list[str]]:
+    parts: list[list[str]] = [[]]
+    for item in items:
+        if item in separators:
+            parts.append([])
+        else:
+            parts[-1].append(item)
+    return parts
+
+
+def _piece(part: list[str], name: str, calculator: Calculator) -> Piece:
+    if len(part) > 3 and part[0] in "([" and part[-1] in ")]":
+        ends = _parted(part[1:-1], (",", ";"))
+        if len(ends) != 2:
+            raise Unreadable("an interval has two ends")
+        low, high = (_end(end, calculator) for end in ends)
+        return _checked(Piece(low[0], high[0], part[0] == "[", part[-1] == "]"), low[1], high[1])
+    return _inequality(part, name, calculator)
+
+
+def _inequality(part: list[str], name: str, calculator: Calculator) -> Piece:
+    """`x > 3`, `3 < x`, `2 < x <= 5`."""
+    signs = [token for token in part if token in _FLIPPED]
+    sides = _parted(part, tuple(_FLIPPED))
+    if signs and signs[0] in (">", ">="):
+        signs, sides = [_FLIPPED[sign] for sign in reversed(signs)], sides[::-1]
+    if any(sign not in ("<", "<=") for sign in signs) or [name] not in sides:
+        raise Unreadable("not an inequality for the unknown")
+    at = sides.index([name])
+    if len(sides) == 3 and at == 1:
+        low, high = _end(sides[0], calculator), _end(sides[2], calculator)
+        return _checked(Piece(low[0], high[0], signs[0] == "<=", signs[1] == "<="), low[1], high[1])
+    if len(sides) != 2:
+        raise Unreadable("not an inequality for the unknown")
+    end, sign = _end(sides[1 - at], calculator), signs[0] == "<="
+    if at == 0:
+        return _checked(Piece(None, end[0], False, sign), -1, end[1])
+    return _checked(Piece(end[0], None, sign, False), end[1], 1)
+
+
+_FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+def _end(part: list[str], calculator: Calculator) -> tuple[Fraction | None, int]:
+    """An end of an interval, and the sign of the infinity that it is."""
+    if part in (["infty"], ["+", "infty"]):
+        return None, 1
+    if part == ["-", "infty"]:
+        return None, -1
+    node = Reader(list(part), "").whole()
+    value = evaluate(node, calculator)
+    number = rational(value)
+    if number is None or not has_form(node, value, node, Form.EXPANDED):
+        raise Unreadable("an end that is not a rational number, worked out")
+    return Fraction(number), 0
+
+
+def _checked(piece: Piece, low_sign: int, high_sign: int) -> Piece:
+    closed_at_infinity = (piece.low is None and piece.low_closed) or (piece.high is None and piece.high_closed)
+    empty = piece.low is not None and piece.high is not None and piece.low >= piece.high
+    if low_sign > 0 or high_sign < 0 or closed_at_infinity or empty:
+        raise Unreadable("not an interval")
+    return piece
+
+
+def _item(text: str, answer: Answer, calculator: Calculator) -> Item:
+    node = read(text, answer.variables)
+    return Item(node, evaluate(node, calculator))
+
+
+def _items(text: str, answer: Answer, calculator: Calculator) -> list[Item]:
+    pieces = [_strip_name(piece, answer.names) for piece in _split(text)]
+    return [_item(sign, answer, calculator) for piece in pieces for sign in _both_signs(piece)]
+
+
+def _both_signs(text: str) -> tuple[str, ...]:
+    """`1 ± √2` as two texts."""
+    parts = re.split(r"±|\\pm\b|\+/-", text)
+    if len(parts) == 1:
+        return (text,)
+    if len(parts) > 2:
+        raise Unreadable("one ± at most")
+    return f"{parts[0]}+{parts[1]}", f"{parts[0]}-{parts[1]}"
+
+
+def _split(text: str) -> list[str]:
+    """At commas, semicolons, `and` and `or`; the items hold none of these."""
+    pieces = [piece for piece in re.split(r"[,;]|\\?\b(?:and|or)\b|\\text\{ *(?:and|or) *\}", text) if piece.strip()]
+    if not 1 <= len(pieces) <= MAX_ITEMS:
+        raise Unreadable(f"between 1 and {MAX_ITEMS} items are read")
+    return pieces
+
+
+def _strip_brackets(text: str, opening: str, closing: str) -> str:
+    """What stands between one pair of outer brackets, plain or LaTeX, or the text itself."""
+    bare = text.strip().strip("$").strip()
+    bare = re.sub(r"^\\boxed\s*\{(.*)\}$", r"\1", bare).strip()
+    pattern = rf"(?:\\left\s*)?\\?{re.escape(opening)}(.*?)(?:\\right\s*)?\\?{re.escape(closing)}"
+    match = re.fullmatch(pattern, re.sub(r"^[a-z]\s*(?:\\in|∈)\s*", "", bare), re.DOTALL)
+    return match[1] if match else bare
+
+
+def _name_of(text: str, names: tuple[str, ...]) -> str:
+    """The unknown that `x = …` gives, or an empty text."""
+    head, sign, _ = text.partition("=")
+    name = head.strip().strip("$").strip()
+    return name if sign and name in names else ""
+
+
+def _strip_name(text: str, names: tuple[str, ...]) -> str:
+    return text.partition("=")[2] if _name_of(text, names) else text
+
+
+UNITS = {
+    "cm": r"cm|centi(?:meter|metre)s?",
+    "m": r"m|met(?:er|re)s?",
+    "cm^2": r"cm *(?:\^ *\{?2\}?|²)|(?:square|sq\.?) (?:cm|centi(?:meter|metre)s?)",
+    "cm^3": r"cm *(?:\^ *\{?3\}?|³)|cubic (?:cm|centi(?:meter|metre)s?)",
+    "degrees": r"°|\^ *\{?\\circ\}?|degrees?|deg",
+    "dollars": r"dollars?|USD",
+    "km/h": r"km/h|kph|kilomet(?:er|re)s per hour",
+}
+
+
+def _strip_unit(text: str, unit: str) -> str:
+    """The number in front of the problem's unit; another unit stays, and is Unreadable."""
+    if not unit:
+        return text
+    bare = unwrap_text(text).strip().strip("$").strip()
+    return re.sub(rf"(?<![a-z])(?:{UNITS[unit]})$", "", bare)
+
+
+_COMPARED: dict[Kind, Callable[[Answer, str, Calculator], bool]] = {
+    "value": _same_value,
+    "set": _same_set,
+    "tuple": _same_tuple,
+    "interval": _same_interval,
+    "equation": _same_equation,
+    "antiderivative": _same_antiderivative,
+}

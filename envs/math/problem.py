@@ -1,0 +1,42 @@
+"""What a generator makes: a question, its exact answer, and a worked solution."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from random import Random
+
+from envs.math.answer import Answer
+
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One question. `known` holds, for each solution, what the unknowns are: `x = 4` makes `2x = 8` a true step."""
+
+    prompt: str
+    answer: Answer
+    steps: tuple[str, ...]
+    known: tuple[Mapping[str, str], ...] = field(default=())
+
+    @property
+    def letters(self) -> str:
+        """The letters that may occur in a step."""
+        return "".join(sorted({"x", *self.answer.variables, *"".join(self.answer.names), *"".join(map("".join, self.known))}))
+
+
+Generator = Callable[[int, Random], Problem]
+"""(level, randomness) → problem; equal arguments give equal problems in every process."""
+
+
+def between(level: int, first: int, last: int) -> int:
+    """A size that grows from `first` at level 1 to `last` at level 10."""
+    return first + (last - first) * (level - 1) // 9
+
+
+def nonzero(rng: Random, size: int) -> int:
+    """A whole number between -size and size, but not 0."""
+    return rng.choice((-1, 1)) * rng.randint(1, size)
+
+
+def phrase(rng: Random, *wordings: str) -> str:
+    """One of several ways to say the same."""
+    return rng.choice(wordings)

@@ -1,0 +1,326 @@
+"""Text → expression tree. Plain notation and LaTeX, ASCII digits only, bounded in length, depth and digits.
+
+The tree keeps how a thing was written, so that `3 + 4` and `7` can be told apart; `evaluate` gives its exact value.
+"""
+
+import re
+from collections.abc import Callable
+from fractions import Fraction
+from typing import NamedTuple
+
+from envs.math.value import Calculator, Unreadable, Value, atom, constant, rational
+
+MAX_LENGTH = 400
+MAX_DIGITS = 30
+MAX_DEPTH = 24
+
+_SIGNS = str.maketrans(
+    {
+        "−": "-", "–": "-", "×": "*", "·": "*", "⋅": "*", "∙": "*", "÷": "/", "∞": " infty ", "π": " pi ",
+        "√": " sqrt ", "²": "^2", "³": "^3", "∪": " cup ", "≤": "<=", "≥": ">=", "±": " pm ", "°": " degree ",
+        "\u00a0": " ", "\t": " ", "\n": " ",
+    }
+)  # fmt: skip
+_LATEX = {
+    r"\dfrac": r"\frac", r"\tfrac": r"\frac", r"\cdot": "*", r"\times": "*", r"\div": "/", r"\pi": " pi ",
+    r"\infty": " infty ", r"\cup": " cup ", r"\leq": "<=", r"\geq": ">=", r"\le": "<=", r"\ge": ">=", r"\pm": " pm ",
+    r"\left": "", r"\right": "", r"\{": " lbrace ", r"\}": " rbrace ", r"\,": " ", r"\;": " ", r"\!": "", r"\ ": " ",
+    r"\%": "%", r"\$": " ", r"\(": " ", r"\)": " ", r"\[": " ", r"\]": " ", r"^\circ": " degree ", r"\quad": " ",
+    r"\lvert": "|", r"\rvert": "|", r"\displaystyle": " ", r"\in": " in ", r"\lt": "<", r"\gt": ">",
+}  # fmt: skip
+_COMMAND = re.compile(r"\^\s*\{?\\circ\}?|\\[A-Za-z]+|\\[^A-Za-z]")
+_TEXT = re.compile(r"\\(?:text|mathrm|mbox|operatorname)\s*\{([^{}]*)\}")
+_TOKEN = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+|\\frac|\\sqrt|\\?[A-Za-z]+|<=|>=|[-+*/^()\[\]{}|,;%=<>])")
+_THOUSANDS = re.compile(r"(?<![\d.])\d{1,3}(?:,\d{3})+(?![\d,])")
+_SPACE_BEFORE_FRACTION = re.compile(r"(?<![\d./^])(\d+)\s+(\d+)\s*/\s*(\d+)(?![\d.])")
+
+FUNCTIONS = ("sqrt", "sin", "cos", "tan", "ln", "log", "exp")
+WORDS = frozenset({*FUNCTIONS, "pi", "infty", "cup", "pm", "degree", "lbrace", "rbrace", "in", "and", "or"})
+
+
+class Node(NamedTuple):
+    """A piece of an expression: a number, a symbol, or an operation on further pieces."""
+
+    kind: str
+    """`number`, `mixed`, `symbol`, `+ - * / ^ negate percent abs`, or the name of a function."""
+    parts: tuple["Node", ...] = ()
+    number: Fraction = Fraction(0)
+    name: str = ""
+
+
+def tokens(raw: str) -> list[str]:
+    """The tokens of a text in one plain notation; Unreadable where a character has no meaning here."""
+    if len(raw) > MAX_LENGTH:
+        raise Unreadable(f"longer than {MAX_LENGTH} characters")
+    plain = _plain(raw)
+    found: list[str] = []
+    position, end = 0, len(plain.rstrip())
+    while position < end:
+        match = _TOKEN.match(plain, position)
+        if match is None:
+            raise Unreadable(f"{plain[position]!r} has no meaning here")
+        found.append(match[1])
+        if len(match[1]) > MAX_DIGITS:
+            raise Unreadable("too many digits")
+        position = match.end()
+    return found
+
+
+def _plain(raw: str) -> str:
+    """LaTeX and typographic signs in their ASCII spelling, dollar signs and layout dropped."""
+    text = raw.translate(_SIGNS)
+    if not text.isascii():
+        raise Unreadable("a character outside ASCII and the usual mathematical signs")
+    if "$" in text:
+        text = text.replace("$", " ")
+    if "\\" in text:
+        text = _TEXT.sub(r" \1 ", text)
+        text = _COMMAND.sub(_command, text)
+        if text.lstrip().startswith(r"\boxed"):
+            text = text.replace(r"\boxed", " ", 1)
+    return text
+
+
+def _command(match: re.Match[str]) -> str:
+    command = match[0]
+    if command.startswith("^"):
+        return " degree "
+    if command in _LATEX:
+        return _LATEX[command]
+    return command if command in (r"\frac", r"\sqrt", r"\boxed") else f" {command[1:]} "
+
+
+def unwrap_text(text: str) -> str:
+    """`\\text{cm}^2` as `cm^2`, and LaTeX spaces as spaces."""
+    return _TEXT.sub(r" \1 ", text.replace("\\,", " ").replace("\\ ", " ")) if "\\" in text else text
+
+
+def join_thousands(text: str) -> str:
+    """`12,345` as `12345`: only for a text that is one number, never for a list."""
+    text = text.replace("{,}", ",")
+    return _THOUSANDS.sub(lambda match: match[0].replace(",", ""), text)
+
+
+class Reader:
+    """Recursive descent over tokens. `variables` are the only letters that may occur (`e` is Euler's unless it is one)."""
+
+    def __init__(self, tokens: list[str], variables: str) -> None:
+        self.tokens = tokens
+        self.variables = variables
+        self.position = 0
+        self.depth = 0
+
+    def next(self) -> str:
+        """The token ahead, empty at the end."""
+        return self.tokens[self.position] if self.position < len(self.tokens) else ""
+
+    def take(self, token: str) -> bool:
+        """Step over `token` if it is ahead."""
+        if self.next() != token:
+            return False
+        self.position += 1
+        return True
+
+    def need(self, token: str) -> None:
+        """Step over `token`, which must be ahead."""
+        if not self.take(token):
+            raise Unreadable(f"{token!r} expected before {self.next()!r}")
+
+    def whole(self) -> Node:
+        """The expression that all tokens make up."""
+        node = self.sum()
+        if self.next():
+            raise Unreadable(f"{self.next()!r} was not expected")
+        return node
+
+    def sum(self) -> Node:
+        """Terms joined by + and -."""
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise Unreadable("too deeply nested")
+        node = self._product()
+        while self.next() in ("+", "-"):
+            kind = self.tokens[self.position]
+            self.position += 1
+            node = Node(kind, (node, self._product()))
+        self.depth -= 1
+        return node
+
+    def _product(self) -> Node:
+        node = self._signed()
+        while True:
+            if self.take("*"):
+                node = Node("*", (node, self._signed()))
+            elif self.take("/"):
+                node = Node("/", (node, self._signed()))
+            elif self._starts_factor():
+                node = Node("*", (node, self._power()))
+            else:
+                return node
+
+    def _starts_factor(self) -> bool:
+        """Whether a factor follows with no sign between: 2x, 3(x + 1), x sqrt(2) – but not x2 or 2 3."""
+        token = self.next()
+        if token in ("(", "{", r"\frac", r"\sqrt"):
+            return True
+        return token.lstrip("\\").isalpha() and (token not in WORDS or token in FUNCTIONS or token == "pi")
+
+    def _signed(self) -> Node:
+        negative = False
+        while self.next() in ("+", "-"):
+            negative ^= self.take("-") or not self.take("+")
+        node = self._power()
+        return Node("negate", (node,)) if negative else node
+
+    def _power(self) -> Node:
+        node = self._atom()
+        while self.next() in ("%", "^"):
+            if self.take("%"):
+                node = Node("percent", (node,))
+                continue
+            self.need("^")
+            node = Node("^", (node, self._exponent()))
+        return node
+
+    def _exponent(self) -> Node:
+        if self.take("{"):
+            return self._closed("}")
+        if self.take("-"):
+            return Node("negate", (self._atom(),))
+        return self._atom()
+
+    def _closed(self, bracket: str) -> Node:
+        node = self.sum()
+        self.need(bracket)
+        return node
+
+    def _atom(self) -> Node:
+        token = self.next()
+        self.position += 1
+        if token and token[0] in "0123456789.":
+            return self._number(token)
+        if token == "(":
+            return self._closed(")")
+        if token == "{":
+            return self._closed("}")
+        if token == "|":
+            return Node("abs", (self._closed("|"),))
+        if token == r"\frac":
+            return Node("/", (self._braced(), self._braced()))
+        if token.removeprefix("\\") in FUNCTIONS:
+            return self._function(token.removeprefix("\\"))
+        if token == "pi":
+            return Node("symbol", name="pi")
+        if token.isalpha():
+            return self._letters(token)
+        raise Unreadable(f"{token!r} was not expected")
+
+    def _number(self, token: str) -> Node:
+        node = Node("number", number=Fraction(token), name=token)
+        if self.next() != r"\frac" or not token.isdecimal():
+            return node
+        start = self.position
+        self.position += 1
+        over = Node("/", (self._braced(), self._braced()))
+        if all(part.kind == "number" and part.name.isdecimal() for part in over.parts):
+            return Node("mixed", (node, over))
+        self.position = start
+        return node
+
+    def _braced(self) -> Node:
+        """The argument of a LaTeX command: `{…}`, or a single digit or letter as in `\\frac12`."""
+        if self.take("{"):
+            return self._closed("}")
+        token = self.next()
+        if token.isdecimal() and len(token) > 1:
+            self.tokens[self.position : self.position + 1] = list(token)
+        return self._atom()
+
+    def _letters(self, token: str) -> Node:
+        """A variable, e, or a product of variables written together."""
+        if token in WORDS or not all(letter in self.variables or letter == "e" for letter in token):
+            raise Unreadable(f"{token!r} is not a variable of this problem")
+        if len(token) > 1:
+            self.tokens[self.position - 1 : self.position] = list(token)
+        return Node("symbol", name=token[0])
+
+    def _function(self, name: str) -> Node:
+        if name == "sqrt" and self.take("["):
+            degree = self._closed("]")
+            return Node("root", (self._braced(), degree))
+        exponent = self._exponent() if name != "sqrt" and self.take("^") else None
+        node = Node("ln" if name == "log" else name, (self._argument(name),))
+        return node if exponent is None else Node("^", (node, exponent))
+
+    def _argument(self, name: str) -> Node:
+        """`sin 2x` takes the product 2x, `sin(2x)y` and `√2x` only what is next."""
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise Unreadable("too deeply nested")
+        bracketed = self.next() in ("(", "{", "|")
+        node = self._atom() if bracketed or name == "sqrt" else self._power()
+        while not bracketed and name != "sqrt" and self._starts_factor() and self.next() not in ("(", *FUNCTIONS):
+            node = Node("*", (node, self._power()))
+        self.depth -= 1
+        return node
+
+
+def read(text: str, variables: str = "") -> Node:
+    """The tree of one expression, or Unreadable."""
+    if " " in text and "/" in text:
+        text = _SPACE_BEFORE_FRACTION.sub(r"\1\\frac{\2}{\3}", text.strip())
+    return Reader(tokens(text), variables).whole()
+
+
+def evaluate(node: Node, calculator: Calculator) -> Value:
+    """The exact value of a tree."""
+    if node.kind == "number":
+        return constant(node.number)
+    if node.kind == "symbol":
+        return atom(node.name)
+    if node.kind in _UNARY:
+        return _UNARY[node.kind](calculator, evaluate(_without_bars(node), calculator))
+    left, right = (evaluate(part, calculator) for part in node.parts)
+    return _BINARY[node.kind](calculator, left, right)
+
+
+def _without_bars(node: Node) -> Node:
+    """The argument; ln|u| is read as ln u."""
+    [part] = node.parts
+    return part.parts[0] if node.kind == "ln" and part.kind == "abs" else part
+
+
+def _absolute(calculator: Calculator, value: Value) -> Value:
+    number = rational(value)
+    if number is None:
+        raise Unreadable("the absolute value of something that is not a rational number")
+    return constant(abs(number))
+
+
+def _nth_root(calculator: Calculator, value: Value, degree: Value) -> Value:
+    number = rational(degree)
+    if number is None or number.denominator != 1:
+        raise Unreadable("a root of a degree that is not whole")
+    return calculator.nth_root(value, int(number))
+
+
+_UNARY: dict[str, Callable[[Calculator, Value], Value]] = {
+    "negate": Calculator.negate,
+    "percent": lambda calculator, value: calculator.multiply(value, constant(Fraction(1, 100))),
+    "abs": _absolute,
+    "sqrt": Calculator.root,
+    "sin": Calculator.sine,
+    "cos": Calculator.cosine,
+    "tan": lambda calculator, value: calculator.divide(calculator.sine(value), calculator.cosine(value)),
+    "ln": Calculator.logarithm,
+    "exp": lambda calculator, value: calculator.power(atom("e"), value),
+}
+_BINARY: dict[str, Callable[[Calculator, Value, Value], Value]] = {
+    "+": Calculator.add,
+    "-": Calculator.subtract,
+    "*": Calculator.multiply,
+    "/": Calculator.divide,
+    "^": Calculator.power,
+    "mixed": Calculator.add,
+    "root": _nth_root,
+}

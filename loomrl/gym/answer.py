@@ -1,0 +1,30 @@
+"""Where a language policy put its answer: strict, linear in the text, and hard to play with."""
+
+from typing import NamedTuple
+
+OPENING, CLOSING = "<answer>", "</answer>"
+ANSWER_FORMAT = "Think step by step, then give the final answer between <answer> and </answer>."
+
+
+class Submission(NamedTuple):
+    """A text taken apart."""
+
+    reasoning: str
+    """All that stands before the answer's tag."""
+    answer: str
+    tidy: bool
+    """One pair of tags, some reasoning before it and nothing after it."""
+
+
+def parse_submission(text: str) -> Submission | None:
+    """What stands between the last `<answer>` and the next `</answer>`; None where that pair is not complete.
+
+    Tags are matched exactly: attributes, capitals and lookalike brackets make no tag. A last tag that is never closed
+    withdraws what was answered before it.
+    """
+    reasoning, opening, rest = text.rpartition(OPENING)
+    answer, closing, after = rest.partition(CLOSING)
+    if not opening or not closing:
+        return None
+    tidy = bool(reasoning.strip()) and not after.strip() and OPENING not in reasoning and CLOSING not in reasoning
+    return Submission(reasoning, answer.strip(), tidy)

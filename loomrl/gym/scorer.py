@@ -1,0 +1,166 @@
+"""Scoring code that may hang, crash or eat memory, run where it can be killed.
+
+A `Scorer` keeps a few worker processes. Each call has a deadline, after which its worker is killed. Whether a failed
+call is the answer's fault or the machine's is decided by experiment: the call is repeated on a fresh worker, and if it fails
+again a known good call, the control, must pass on another fresh worker. Then the answer is to blame and scores 0; where even
+the control fails nobody can score anything, and the caller gets a ScorerError.
+"""
+
+import asyncio
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from queue import SimpleQueue
+
+from loomrl.errors import ScorerError
+
+START_TIMEOUT_S = 60.0
+READY = b"ready"
+
+
+class Scorer:
+    """A function `(str, …) -> float` named by entry point, behind deadline, memory limit and process boundary.
+
+    Safe from any thread and any event loop; calls beyond `workers` wait their turn, without holding a deadline.
+    """
+
+    def __init__(
+        self, entry_point: str, *, control: Sequence[str], workers: int = 1, deadline_s: float = 2.0, memory_mb: int = 2048
+    ) -> None:
+        self.entry_point = entry_point
+        self.control = tuple(control)
+        self.deadline_s = deadline_s
+        self.memory_mb = memory_mb
+        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="scorer")
+        self._idle: SimpleQueue[_Worker | None] = SimpleQueue()
+        for _ in range(workers):
+            self._idle.put(None)
+
+    async def score(self, *arguments: str) -> float:
+        """The function's result; 0 if these arguments break it on any worker; ScorerError if no worker works."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._score, arguments)
+
+    def close(self) -> None:
+        """Stop the workers. Calls under way get their answer first."""
+        self._threads.shutdown()
+        while not self._idle.empty():
+            worker = self._idle.get()
+            if worker is not None:
+                worker.kill()
+
+    def _score(self, arguments: Sequence[str]) -> float:
+        worker = self._idle.get()
+        try:
+            for _ in range(2):
+                worker = worker or self._start()
+                try:
+                    return worker.call(arguments, self.deadline_s)
+                except _Broken:
+                    worker.kill()
+                    worker = None
+            worker = self._start()
+            try:
+                worker.call(self.control, self.deadline_s)
+            except _Broken as error:
+                worker.kill()
+                worker = None
+                raise ScorerError(f"{self.entry_point} fails its control call {self.control}: {error}.") from None
+            return 0.0
+        finally:
+            self._idle.put(worker)
+
+    def _start(self) -> "_Worker":
+        return _Worker(self.entry_point, self.memory_mb)
+
+
+class _Broken(Exception):
+    """A call that was not answered in time, or whose worker died."""
+
+
+class _Worker:
+    """One process: a line of JSON in, a line of JSON out."""
+
+    def __init__(self, entry_point: str, memory_mb: int) -> None:
+        command = [sys.executable, "-m", "loomrl.gym.scorer", entry_point, str(memory_mb)]
+        path = os.pathsep.join(entry for entry in sys.path if entry)
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": path},
+            bufsize=0,
+        )
+        try:
+            ready = self._read_line(START_TIMEOUT_S)
+        except _Broken as error:
+            self.kill()
+            raise ScorerError(f"{entry_point}: the scorer process did not start: {error}.") from None
+        if ready != READY:
+            self.kill()
+            raise ScorerError(f"{entry_point}: the scorer process did not start: {ready.decode(errors='replace')}")
+
+    def call(self, arguments: Sequence[str], deadline_s: float) -> float:
+        """The function's result, or _Broken."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(arguments).encode() + b"\n")
+        except OSError as error:
+            raise _Broken(f"its process is gone ({error})") from None
+        answer = json.loads(self._read_line(deadline_s))
+        if answer is None:
+            raise _Broken("out of memory or out of stack")
+        return float(answer)
+
+    def kill(self) -> None:
+        """End the process at once and reap it."""
+        self._process.kill()
+        self._process.communicate()
+
+    def _read_line(self, timeout_s: float) -> bytes:
+        assert self._process.stdout is not None
+        descriptor = self._process.stdout.fileno()
+        line, deadline = b"", time.monotonic() + timeout_s
+        while not line.endswith(b"\n"):
+            ready, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
+            if not ready:
+                raise _Broken(f"no answer within {timeout_s:g} s")
+            chunk = os.read(descriptor, 65536)
+            if not chunk:
+                raise _Broken(f"its process ended with status {self._process.wait()}")
+            line += chunk
+        return line.strip()
+
+
+def _serve(entry_point: str, memory_mb: int) -> None:
+    """The worker's life: limits, import, then one answer per line until stdin ends. An exception scores 0."""
+    import resource
+
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    module, _, name = entry_point.partition(":")
+    try:
+        function = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        answers.write(f"{type(error).__name__}: {error}\n".encode())
+        return
+    resource.setrlimit(resource.RLIMIT_AS, (memory_mb << 20, memory_mb << 20))
+    answers.write(READY + b"\n")
+    for line in sys.stdin.buffer:
+        try:
+            result = json.dumps(float(function(*json.loads(line))))
+        except (MemoryError, RecursionError):
+            result = "null"
+        except Exception:  # noqa: BLE001 – the boundary: scoring code that raises has judged the answer unfit
+            result = "0.0"
+        answers.write(result.encode() + b"\n")
+
+
+if __name__ == "__main__":
+    _serve(sys.argv[1], int(sys.argv[2]))
