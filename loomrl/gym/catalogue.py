@@ -1,0 +1,183 @@
+"""Environments by id: what was registered in this process, and what installed packages announce.
+
+A package announces its environments under the entry-point group `loomrl.environments`: `Name = "package.module:Class"`.
+Nothing is imported before it is asked for.
+"""
+
+import importlib
+import importlib.metadata
+import inspect
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cache
+from typing import Any
+
+from loomrl.errors import RegistryError, nearest, unknown
+from loomrl.gym.base import BaseEnvironment
+
+GROUP = "loomrl.environments"
+_ENTRY_POINT = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+_VERSION = re.compile(r"\d+(\.\d+)*")
+
+
+class EnvironmentType(StrEnum):
+    """The environments that come with LoomRL, by id."""
+
+    MATH = "Math"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """Where an environment is, and what its registration adds to the class. Picklable."""
+
+    name: str
+    entry_point: str
+    version: str | None = None
+    """None: the version that the class declares."""
+    max_episode_steps: int | None = None
+    reward_threshold: float | None = None
+    """Mean reward from which on it counts as solved."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not _ENTRY_POINT.fullmatch(self.entry_point):
+            raise RegistryError(f"entry_point={self.entry_point!r}: 'package.module:Class' is needed.")
+        if not re.fullmatch(r"[A-Za-z][\w-]*", self.name):
+            raise RegistryError(f"name={self.name!r}: a letter, then letters, digits, _ and - are needed.")
+        if self.version is not None:
+            _order(self.version)
+
+    def all_settings(self) -> dict[str, Any]:
+        """What the class is given unless its user says otherwise."""
+        limit = {} if self.max_episode_steps is None else {"max_steps": self.max_episode_steps}
+        return limit | dict(self.settings)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An environment that is importable: its class, and the version it goes by."""
+
+    registration: Registration
+    cls: type[BaseEnvironment]
+    version: str
+
+    @property
+    def id(self) -> str:
+        """`Name@version`."""
+        return f"{self.registration.name}@{self.version}"
+
+
+_registered: dict[str, dict[str, Registration]] = {}
+"""By name and version. The one thing here that a process remembers: a script registers, and then names ids only."""
+
+
+def register_environment(
+    *,
+    name: str,
+    entry_point: str,
+    version: str,
+    max_episode_steps: int | None = None,
+    reward_threshold: float | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Registration:
+    """Make an environment known in this process, by `name`, `name@version` and to Gymnasium. Imports nothing of it.
+
+    Registering it again is fine; the same version with anything else is a RegistryError.
+    """
+    registration = Registration(
+        name=name,
+        entry_point=entry_point,
+        version=version,
+        max_episode_steps=max_episode_steps,
+        reward_threshold=reward_threshold,
+        settings=dict(settings or {}),
+    )
+    register(registration)
+    return registration
+
+
+def register(registration: Registration) -> None:
+    """Make known here what was registered in another process."""
+    from loomrl.gym.namespace import expose
+
+    name, version = registration.name, registration.version
+    if name in _announced():
+        raise RegistryError(f"name={name!r} is taken by an installed package. Choose another name.")
+    if version is None:
+        raise RegistryError(f"name={name!r}: a registration needs a version, such as '1.0.0'.")
+    known = _registered.setdefault(name, {}).setdefault(version, registration)
+    if known != registration:
+        raise RegistryError(
+            f"{name}@{version} is registered already, as {known}, now as {registration}. Give it a new version number."
+        )
+    expose(name, version)
+
+
+def registrations() -> list[Registration]:
+    """What was registered in this process, for another process to `register`."""
+    return [registration for versions in _registered.values() for registration in versions.values()]
+
+
+def names() -> list[str]:
+    """Every environment there is, registered here or announced by an installed package."""
+    return sorted(_registered.keys() | _announced().keys())
+
+
+def find(id: str) -> Found:
+    """The environment of an id: `Math`, the newest there is, or `Math@1.0.0`, exactly that one."""
+    name, _, version = id.partition("@")
+    versions = dict(_registered.get(name, {}))
+    if name in _announced():
+        found = _load(Registration(name=name, entry_point=_announced()[name]))
+        versions[found.version] = found.registration
+    if not versions:
+        raise RegistryError(unknown("environment", name, names()))
+    chosen = version or max(versions, key=_order)
+    if chosen not in versions:
+        what = unknown(f"{name} version", chosen, versions)
+        raise RegistryError(f"{what} Install the release that has it, or ask for {name!r}.")
+    return _load(versions[chosen])
+
+
+def make(id: str, settings: Mapping[str, Any] | None = None) -> BaseEnvironment:
+    """A new environment. `settings` go before those of its registration, and those before its own defaults."""
+    found = find(str(id))
+    environment = found.cls(found.registration.all_settings() | dict(settings or {}))
+    vars(environment).update(name=found.registration.name, version=found.version)
+    return environment
+
+
+def _load(registration: Registration) -> Found:
+    module_name, _, attribute = registration.entry_point.partition(":")
+    where = f"environment {registration.name!r}, entry_point={registration.entry_point!r}"
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:  # the boundary: a stranger's module may raise anything
+        said = f"{type(error).__name__}: {error}"
+        raise RegistryError(f"{where}: cannot import {module_name!r}: {said}. Is its package installed?") from error
+    cls = getattr(module, attribute, None)
+    if cls is None:
+        guess = nearest(attribute, vars(module))
+        hint = f" Did you mean {guess!r}?" if guess else ""
+        raise RegistryError(f"{where}: {module_name!r} has no {attribute!r}.{hint}")
+    if not (inspect.isclass(cls) and issubclass(cls, BaseEnvironment)):
+        raise RegistryError(f"{where}: {attribute} is no environment. Derive it from loomrl.gym.base.BaseEnvironment.")
+    if inspect.isabstract(cls):
+        missing = ", ".join(sorted(cls.__abstractmethods__))
+        raise RegistryError(f"{where}: {attribute} lacks {missing}. Define what is missing.")
+    version = registration.version or cls.version
+    _order(version)
+    return Found(registration, cls, version)
+
+
+@cache
+def _announced() -> dict[str, str]:
+    return {entry.name: entry.value for entry in importlib.metadata.entry_points(group=GROUP)}
+
+
+def _order(version: str) -> tuple[int, ...]:
+    if not _VERSION.fullmatch(version):
+        raise RegistryError(f"version={version!r}: whole numbers joined by dots are needed, such as '1.2.0'.")
+    return tuple(map(int, version.split(".")))

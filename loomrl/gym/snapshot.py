@@ -1,0 +1,139 @@
+"""What an environment version is made of, and a hash over it that is equal on every machine."""
+
+import importlib
+import importlib.metadata
+import inspect
+import math
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from loomrl.canonical import content_hash
+from loomrl.errors import RegistryError
+from loomrl.gym.base import BaseEnvironment
+
+Content = Mapping[str, Mapping[str, Any]]
+"""`sources`: file → hash; `configuration` and `settings`: key → value; `dependencies`: name → version."""
+
+DECLARED = ("families", "reward_range", "ceilings", "guess_floor")
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The content of an environment version, by part."""
+
+    content: Content
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the content; equal content has an equal hash wherever it is installed."""
+        return content_hash(self.content)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing that changed: which part of the content, what there, from what to what (None: it is not there)."""
+
+    part: str
+    name: str
+    old: Any
+    new: Any
+
+    def __str__(self) -> str:
+        if self.part == "sources":
+            change = "added" if self.old is None else "removed" if self.new is None else "changed"
+            return f"{self.name} {change}"
+        return f"{self.part}.{self.name}: {self.old!r} → {self.new!r}"
+
+
+def take_snapshot(
+    cls: type[BaseEnvironment], *, settings: Mapping[str, Any], registered: Mapping[str, Any]
+) -> Snapshot:
+    """The snapshot of a class as it is importable now, with these settings and further facts of its registration."""
+    declared = {name: getattr(cls, name) for name in DECLARED}
+    parts: dict[str, Mapping[str, Any]] = {
+        "sources": dict(_sources(cls)),
+        "configuration": declared | dict(registered),
+        "settings": cls.settings_class.parse(settings, origin=f"{cls.__name__} settings").model_dump(mode="json"),
+        "dependencies": {name: _installed_version(cls, name) for name in _declared_by_all(cls, "dependencies")},
+    }
+    return Snapshot({part: {name: _plain(value) for name, value in facts.items()} for part, facts in parts.items()})
+
+
+def differences(old: Content, new: Content) -> list[Difference]:
+    """What changed from one content to another, part by part."""
+    found = []
+    for part in sorted(old.keys() | new.keys()):
+        before, after = old.get(part, {}), new.get(part, {})
+        names = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+        found += [Difference(part, name, before.get(name), after.get(name)) for name in names]
+    return found
+
+
+def _sources(cls: type[BaseEnvironment]) -> Iterator[tuple[str, str]]:
+    """File below its top-level package → hash: the modules of the class and of its ancestors, and what they declare."""
+    ancestors = [ancestor for ancestor in cls.__mro__ if _is_own(ancestor.__module__)]
+    for name in {ancestor.__module__ for ancestor in ancestors}:
+        yield from _source_of_module(sys.modules[name])
+    for name in _declared_by_all(cls, "sources"):
+        try:
+            module = importlib.import_module(name)
+        except ImportError as error:
+            raise RegistryError(f"{cls.__name__}.sources names {name!r}: {error}. Is it spelt right?") from None
+        yield from _source_of_package(module) if hasattr(module, "__path__") else _source_of_module(module)
+
+
+def _is_own(module: str) -> bool:
+    package = module.partition(".")[0]
+    return package != "loomrl" and package not in sys.stdlib_module_names
+
+
+def _source_of_module(module: ModuleType) -> Iterator[tuple[str, str]]:
+    file = inspect.getsourcefile(module)
+    if file is None or not Path(file).is_file():
+        raise RegistryError(f"module {module.__name__!r} has no source file, so nothing can pin it. Move it to a file.")
+    path = module.__name__.replace(".", "/")
+    yield (f"{path}/__init__.py" if hasattr(module, "__path__") else f"{path}.py"), _hash_of_file(Path(file))
+
+
+def _source_of_package(package: ModuleType) -> Iterator[tuple[str, str]]:
+    for root in map(Path, package.__path__):
+        for file in root.rglob("*"):
+            below = file.relative_to(root)
+            if file.is_file() and not any(part == "__pycache__" or part.startswith(".") for part in below.parts):
+                yield f"{package.__name__.replace('.', '/')}/{below.as_posix()}", _hash_of_file(file)
+
+
+def _hash_of_file(file: Path) -> str:
+    return sha256(file.read_bytes().replace(b"\r\n", b"\n")).hexdigest()
+
+
+def _declared_by_all(cls: type[BaseEnvironment], attribute: str) -> list[str]:
+    """What the class and every ancestor declare: a subclass does not undo what its base depends on."""
+    return sorted({name for ancestor in cls.__mro__ for name in vars(ancestor).get(attribute, ())})
+
+
+def _installed_version(cls: type[BaseEnvironment], distribution: str) -> str:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        raise RegistryError(
+            f"{cls.__name__} depends on {distribution!r}, which is not installed: pip install {distribution}."
+        ) from None
+
+
+def _plain(value: Any) -> Any:
+    """The value as JSON has it. Infinite reward bounds, which JSON lacks, become text."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    raise RegistryError(f"an environment is declared with plain data only, not with {value!r:.100}.")
