@@ -1,0 +1,108 @@
+"""The `loomrl` command line. Commands import what they need when they run, so that `--help` is instant."""
+
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from experiments import cli_bench, cli_envs, cli_records
+from experiments.output import AsJson, emit, table
+from loomrl.errors import LoomError
+
+app = typer.Typer(
+    name="loomrl",
+    help="Train agents with reinforcement learning on Ray, judge them, and keep a record of all of it.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="An EXPERIMENT is a YAML file or the name of a shipped one; PATH=VALUE overrides any setting in it.",
+)
+app.add_typer(cli_envs.app, name="envs")
+app.add_typer(cli_bench.app, name="bench")
+app.command()(cli_records.runs)
+app.command()(cli_records.lineage)
+
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[EXPERIMENT] [PATH=VALUE]...", help="Experiment files or names, then overrides."),
+]
+
+
+def main() -> None:
+    """Run a command. An error of ours is one message on stderr and exit status 2; ours to explain, not a traceback."""
+    try:
+        app()
+    except LoomError as error:
+        print(f"loomrl: {type(error).__name__}: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+@app.command()
+def show(words: Words = None, as_json: AsJson = False) -> None:
+    """Print the resolved experiment and its hash: what a run with these words would do."""
+    from experiments.shipped import resolve
+    from loomrl.load import dump
+
+    experiment = resolve(words or [])
+
+    def render(console: Console) -> None:
+        console.print(dump(experiment), end="", markup=False, highlight=False)
+        console.print(f"# sha256: {experiment.sha256}", highlight=False)
+
+    result = {"experiment": experiment.model_dump(mode="json"), "sha256": experiment.sha256}
+    emit(result, as_json=as_json, show=render)
+
+
+@app.command()
+def evaluate(
+    words: Words = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(help="oracle, random, constant, or pkg.module:callable; repeat to compare. Default: the file's."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Judge policies on held-out tasks: success with confidence intervals, per family and level."""
+    from experiments.evaluate import as_result, evaluate_policies, render
+    from experiments.shipped import resolve
+
+    experiment = resolve(words or [])
+    evaluation = evaluate_policies(experiment, policy or [])
+    emit(as_result(evaluation), as_json=as_json, show=lambda console: render(evaluation, console))
+
+
+@app.command()
+def train(
+    words: Words = None,
+    run: Annotated[str | None, typer.Option(help="Id of the run; one that exists already is resumed.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train: curriculum → rollouts → hub → lease → learn → checkpoint → ack, until the target or the last update."""
+    from experiments.shipped import resolve
+    from experiments.train import render, train
+
+    result = train(resolve(words or []), run=run)
+    emit(result.as_dict(), as_json=as_json, show=lambda console: render(result, console))
+
+
+@app.command()
+def doctor(as_json: AsJson = False) -> None:
+    """Report versions, cores, GPUs, and which optional parts are here or how to get them."""
+    from experiments.doctor import examine
+
+    found = examine()
+
+    def render(console: Console) -> None:
+        console.print(f"Python {found['python']} on {found['platform']}", highlight=False)
+        gpus = ", ".join(found["gpus"]) or "no GPU"
+        console.print(f"{found['cores']} cores, {found['memory_gb']} GB memory, {gpus}\n", highlight=False)
+        parts = [(p["name"], p["found"] or f"missing: {p['remedy']}", p["purpose"])
+                 for p in found["required"] + found["optional"]]  # fmt: skip
+        console.print(table("", ("part", "found", "for"), parts))
+        console.print("\nhealthy" if found["healthy"] else "\nnot healthy: a required part is missing")
+
+    emit(found, as_json=as_json, show=render)
+    raise typer.Exit(0 if found["healthy"] else 1)

@@ -1,0 +1,22 @@
+"""`loomrl bench`: measurements behind the figures in docs/benchmarks.md."""
+
+from typing import Annotated
+
+import typer
+
+from experiments.output import AsJson, emit, table
+
+app = typer.Typer(help="Measure this machine; the figures in docs/benchmarks.md come from here.", no_args_is_help=True)
+
+
+@app.command()
+def hub(
+    quick: Annotated[bool, typer.Option("--quick", help="A hundredth of the work: a smoke test, no figure.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Tokens ingested per second, durably: in process, over HTTP, and by a JSON server; cost of a lease as it grows."""
+    from experiments.bench_hub import bench
+
+    figures = bench(quick=quick)
+    rows = [(name, f"{value:,.3f}" if isinstance(value, float) else value) for name, value in figures.items()]
+    emit(figures, as_json=as_json, show=lambda console: console.print(table("", ("figure", "value>"), rows)))

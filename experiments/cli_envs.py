@@ -1,0 +1,117 @@
+"""`loomrl envs`: what environments there are, what they are made of, and whether they keep their promises."""
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from experiments.cli_records import StoreUrl
+from experiments.output import AsJson, emit, table
+
+app = typer.Typer(help="Look at environments, check them, compare their versions.", no_args_is_help=True)
+
+Id = Annotated[str, typer.Argument(metavar="ID", help="Name, Name@version, or pkg.module:Class.")]
+
+
+@app.command("list")
+def list_all(store: StoreUrl = "sqlite:///loom.db", as_json: AsJson = False) -> None:
+    """List the environments that are installed, and the versions that LoomDB has on record."""
+    from loomrl.gym.registry import Registry
+    from loomrl.store import open_store
+
+    db = open_store(store)
+    recorded = {version.id: version.snapshot for version in Registry(db).list()}
+    db.close()
+    installed = _installed()
+    rows = [(id, state, recorded.get(id, "")[:12]) for id, state in installed.items()]
+    rows += [(id, "not installed", snapshot[:12]) for id, snapshot in recorded.items() if id not in installed]
+    result = {"installed": installed, "recorded": recorded}
+    emit(result, as_json=as_json, show=lambda console: console.print(table("", ("id", "state", "recorded as"), rows)))
+
+
+def _installed() -> dict[str, str]:
+    """Every environment that a package announces: how many families it has, or why it cannot be opened."""
+    from loomrl.errors import RegistryError
+    from loomrl.gym.catalogue import find, names
+
+    states: dict[str, str] = {}
+    for name in names():
+        try:
+            found = find(name)
+        except RegistryError as error:
+            states[name] = f"broken: {error}"
+        else:
+            states[found.id] = f"{len(found.cls.families)} families"
+    return states
+
+
+@app.command()
+def show(id: Id, as_json: AsJson = False) -> None:
+    """Show what an environment is: families, reward range, ceilings, settings, snapshot, and a sample task."""
+    from experiments.environments import known
+    from loomrl.gym.catalogue import find
+    from loomrl.gym.registry import snapshot_of
+
+    found = find(known(id))
+    cls = found.cls
+    result = {
+        "id": found.id,
+        "entry_point": found.registration.entry_point,
+        "about": (cls.__doc__ or "").strip().splitlines()[0] if cls.__doc__ else "",
+        "snapshot": snapshot_of(found.id).hash,
+        "families": list(cls.families),
+        "reward_range": list(cls.reward_range),
+        "ceilings": dict(cls.ceilings),
+        "guess_floor": dict(cls.guess_floor),
+        "dependencies": list(cls.dependencies),
+        "settings": {n: f"{s.annotation} = {s.default}" for n, s in cls.settings_class.model_fields.items()},
+    }
+    rows = [(name, ", ".join(map(str, value)) if isinstance(value, list) else value) for name, value in result.items()]
+    emit(result, as_json=as_json, show=lambda console: console.print(table("", ("", ""), rows)))
+
+
+@app.command()
+def check(id: Id, as_json: AsJson = False) -> None:
+    """Check what an environment promises: determinism, oracle, ceilings, hostile input. Exit 1 if it is not kept."""
+    from experiments.environments import known
+    from loomrl.gym.check import check_environment
+
+    report = check_environment(known(id))
+    result = asdict(report) | {"passed": report.passed}
+    emit(result, as_json=as_json, show=lambda console: console.print(str(report), markup=False, highlight=False))
+    raise typer.Exit(0 if report.passed else 1)
+
+
+@app.command()
+def verify(id: Id, store: StoreUrl = "sqlite:///loom.db", as_json: AsJson = False) -> None:
+    """Compare a recorded version with what is importable now. Exit 1 if it has changed."""
+    from experiments.environments import known
+    from loomrl.gym.registry import Registry
+    from loomrl.store import open_store
+
+    db = open_store(store)
+    found = Registry(db).verify(known(id))
+    db.close()
+
+    def render(console: Console) -> None:
+        console.print(f"{found.id}: " + ("unchanged" if found.equal else f"{found.recorded} is now {found.current}"))
+        for difference in found.differences:
+            console.print(f"  {difference}", highlight=False)
+
+    emit(asdict(found) | {"equal": found.equal}, as_json=as_json, show=render)
+    raise typer.Exit(0 if found.equal else 1)
+
+
+@app.command()
+def diff(old: Id, new: Id, store: StoreUrl = "sqlite:///loom.db", as_json: AsJson = False) -> None:
+    """Show what changed from one recorded version to another: sources, settings, dependencies."""
+    from loomrl.gym.registry import Registry
+    from loomrl.store import open_store
+
+    db = open_store(store)
+    found = Registry(db).diff(old, new)
+    db.close()
+    lines = [str(difference) for difference in found] or ["nothing"]
+    result = {"old": old, "new": new, "differences": [asdict(difference) for difference in found]}
+    emit(result, as_json=as_json, show=lambda console: console.print("\n".join(lines), highlight=False))

@@ -1,0 +1,110 @@
+"""The environments of an experiment, opened and recorded: which families they have, and which tasks these give."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+from loomrl.config import EnvironmentConfig, Experiment
+from loomrl.errors import ConfigError, unknown
+from loomrl.gym.base import BaseEnvironment
+from loomrl.gym.curriculum import Draw, Family
+from loomrl.gym.registry import Registry, make, register_environment
+from loomrl.gym.template import TaskTemplate, load_templates
+from loomrl.named import named
+from loomrl.store import LoomDB
+from loomrl.types import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One environment of the experiment."""
+
+    config: EnvironmentConfig
+    environment: BaseEnvironment
+    snapshot: str
+    templates: Mapping[str, TaskTemplate] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The environment's name, as in its tasks."""
+        return self.environment.name
+
+    @property
+    def families(self) -> list[Family]:
+        """The chosen families, and one for each task template."""
+        share, guess = self.config.weight, self.environment.guess_floor
+        names = [name for name in self.environment.families if self._chosen(name)]
+        if not names:
+            known = ", ".join(self.environment.families)
+            raise ConfigError(f"environments {self.name} families={list(self.config.families)}: none. Known: {known}.")
+        return [Family(self.name, name, share, guess.get(name, 0.0)) for name in [*names, *self.templates]]
+
+    def task(self, draw: Draw) -> Task:
+        """The task that was drawn."""
+        template = self.templates.get(draw.family.name)
+        if template is None:
+            return self.environment.task(draw.family.name, draw.level, draw.seed)
+        return template.task(self.environment.task(template.family, draw.level, draw.seed))
+
+    def _chosen(self, family: str) -> bool:
+        return not self.config.families or any(fnmatchcase(family, pattern) for pattern in self.config.families)
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """All environments of an experiment."""
+
+    members: Mapping[str, Member]
+
+    @property
+    def families(self) -> list[Family]:
+        """Every family of every member."""
+        return [family for member in self.members.values() for family in member.families]
+
+    @property
+    def snapshots(self) -> dict[str, str]:
+        """`Name@version` → snapshot hash, as runs record it."""
+        return {f"{name}@{member.environment.version}": member.snapshot for name, member in self.members.items()}
+
+    def member(self, draw: Draw) -> Member:
+        """Whose task was drawn."""
+        return self.members[draw.family.environment]
+
+    def family_of(self, task: Task) -> str:
+        """The curriculum's key for the family of a task."""
+        return f"{task.environment}/{task.parameters.get('template', task.family)}"
+
+
+def open_cast(experiment: Experiment, db: LoomDB) -> Cast:
+    """Open every environment of the experiment, and record the versions used in LoomDB."""
+    templates = load_templates(experiment.templates) if experiment.templates else ()
+    members: dict[str, Member] = {}
+    for config in experiment.environments:
+        id = known(config.id)
+        version = Registry(db).register(f"{id}@{config.version}" if config.version else id)
+        member = Member(
+            config=config,
+            environment=make(version.id, config.settings),
+            snapshot=version.snapshot,
+            templates={t.name: t for t in templates if t.environment == version.name},
+        )
+        if member.name in members:
+            raise ConfigError(f"environments: {member.name!r} is there twice. Give it one entry and a larger weight.")
+        members[member.name] = member
+    strangers = {t.environment for t in templates} - members.keys()
+    if strangers:
+        raise ConfigError(f"{experiment.templates}: environment " + unknown("name", min(strangers), members))
+    return Cast(members)
+
+
+def known(id: str) -> str:
+    """The environment's id; one that is given as `pkg.module:Class` is registered under its own name first."""
+    if ":" not in id:
+        return id
+    entry_point, _, _ = id.partition("@")
+    cls = named(entry_point, what="environment")
+    if not (isinstance(cls, type) and issubclass(cls, BaseEnvironment)):
+        raise ConfigError(f"environment {id!r} is no environment. Derive it from loomrl.gym.BaseEnvironment.")
+    name = cls.name or cls.__name__
+    register_environment(name=name, entry_point=entry_point, version=cls.version)
+    return name

@@ -1,0 +1,152 @@
+"""`loomrl evaluate`: the same held-out tasks for every policy, a report for each, all of it on record."""
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import cycle, islice, product
+from typing import Any
+
+from rich.console import Console
+
+from experiments.environments import Cast, open_cast
+from experiments.output import table
+from experiments.policies import Judged, find_policy
+from loomrl.config import EvaluationConfig, Experiment
+from loomrl.evaluation.report import Report, Score, judge
+from loomrl.gym.curriculum import HELD_OUT_SEEDS, Draw
+from loomrl.gym.episode import Attempt
+from loomrl.gym.host import Plan
+from loomrl.gym.pool import LoomRLGym
+from loomrl.load import dump
+from loomrl.store import LoomDB, open_store
+from loomrl.store.evaluations import Evaluation, record_evaluation
+from loomrl.store.runs import Run, RunStatus, code_revision, finish_run, start_run
+from loomrl.telemetry.progress import progress
+from loomrl.types import Source, Trajectory
+
+SEEDS_APART = 1_000_003
+"""So that two evaluation seeds share no task unless one has a million episodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What came out of one evaluation of one or more policies."""
+
+    run: str
+    seconds: float
+    reports: tuple[Report, ...]
+
+
+def evaluate_policies(
+    experiment: Experiment, policies: Sequence[str] = (), *, clock: Callable[[], float] = time.time
+) -> Judgement:
+    """Judge each policy, or the experiment's own if none is named, and record run and reports in LoomDB."""
+    db = open_store(experiment.store_url)
+    try:
+        cast = open_cast(experiment, db)
+        judged = [find_policy(text, db) for text in policies] or [Judged(experiment.policy.kind, experiment.policy)]
+        run = Run(
+            id=f"{experiment.name}-{uuid.uuid4().hex[:8]}",
+            name=experiment.name,
+            kind="evaluate",
+            experiment=experiment.sha256,
+            resolved=dump(experiment),
+            code=code_revision(),
+            environments=cast.snapshots,
+            started_at=clock(),
+        )
+        start_run(db, run)
+        try:
+            reports = asyncio.run(_judge_all(experiment, cast, run.id, judged))
+        except BaseException as error:
+            finish_run(db, run.id, status=RunStatus.FAILED, finished_at=clock(), result={"error": repr(error)})
+            raise
+        now = clock()
+        _record(db, run.id, judged, reports, now)
+        return Judgement(run.id, now - run.started_at, tuple(reports))
+    finally:
+        db.close()
+
+
+async def _judge_all(experiment: Experiment, cast: Cast, run: str, judged: Sequence[Judged]) -> list[Report]:
+    draws = held_out(cast, experiment.evaluation)
+    async with LoomRLGym(experiment.rollout) as gym:
+        return [
+            judge(policy.name, await _play(gym, policy, cast, draws, run), confidence=experiment.evaluation.confidence)
+            for policy in judged
+        ]
+
+
+def held_out(cast: Cast, settings: EvaluationConfig) -> list[Draw]:
+    """Tasks that no training draws, evenly over families and levels."""
+    cells = cycle(product(settings.levels, cast.families))
+    first = HELD_OUT_SEEDS.start + settings.seed * SEEDS_APART % len(HELD_OUT_SEEDS)
+    return [
+        Draw(family, level, first + index)
+        for index, (level, family) in enumerate(islice(cells, settings.episodes))
+    ]  # fmt: skip
+
+
+async def _play(gym: LoomRLGym, policy: Judged, cast: Cast, draws: Sequence[Draw], run: str) -> list[Trajectory]:
+    def plan(index: int, draw: Draw) -> Plan:
+        member = cast.member(draw)
+        attempt = Attempt(
+            id=f"{run}/{policy.name}/{index}",
+            task=member.task(draw),
+            group=f"{run}/{policy.name}/{index}",
+            source=Source.EVALUATION,
+            run=run,
+            snapshot=member.snapshot,
+        )
+        return Plan(attempt=attempt, policy=policy.choice, settings=member.config.settings)
+
+    finished: list[Trajectory] = []
+    with progress(f"evaluate {policy.name}", len(draws)) as report:
+        async for trajectory in gym.run(plan(index, draw) for index, draw in enumerate(draws)):
+            finished.append(trajectory)
+            report(len(finished))
+    return finished
+
+
+def _record(db: LoomDB, run: str, judged: Sequence[Judged], reports: Sequence[Report], now: float) -> None:
+    for policy, report in zip(judged, reports, strict=True):
+        id = f"{run}/{policy.name}"
+        record_evaluation(
+            db, Evaluation(id=id, report=report.as_dict(), created_at=now, run=run, policy=policy.version)
+        )
+    success = {report.policy: report.overall.success.mean for report in reports}
+    finish_run(db, run, status=RunStatus.FINISHED, finished_at=now, result={"success": success})
+
+
+def as_result(judgement: Judgement) -> dict[str, Any]:
+    """The judgement as one JSON object."""
+    return {
+        "run": judgement.run,
+        "seconds": round(judgement.seconds, 3),
+        "policies": {report.policy: report.as_dict() for report in judgement.reports},
+    }
+
+
+def render(judgement: Judgement, console: Console) -> None:
+    """Success per family and level, a column for each policy; failures, if there were any."""
+    reports = judgement.reports
+    columns = ("", *(f"{report.policy}>" for report in reports))
+    rows: list[tuple[str, ...]] = [("all", *(_cell(report.overall) for report in reports)), ("",)]
+    rows += [(name, *(_cell(r.by_family[name]) for r in reports)) for name in reports[0].by_family] + [("",)]
+    rows += [
+        (name.replace("/", " level "), *(_cell(r.by_level[name]) for r in reports)) for name in reports[0].by_level
+    ]
+    episodes = reports[0].overall.success.count + reports[0].overall.failures
+    title = f"Success on {episodes} held-out tasks, {reports[0].confidence:.0%} confidence"
+    console.print(table(title, columns, rows))
+    for report in reports:
+        for cause, times in report.failures.items():
+            console.print(f"{report.policy}: {times} attempts failed and do not count ({cause})")
+    console.print(f"\n{judgement.seconds:.1f} s, recorded as run {judgement.run}", highlight=False)
+
+
+def _cell(score: Score) -> str:
+    success = score.success
+    return "–" if success.mean is None else f"{success.mean:.3f}  [{success.low:.3f}, {success.high:.3f}]"

@@ -1,0 +1,30 @@
+"""What a command says: a result for people or, with `--json`, one JSON object on the last line of stdout."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on the last line of stdout.")]
+
+
+def emit(result: Mapping[str, Any], *, as_json: bool, show: Callable[[Console], None]) -> None:
+    """Print the result once, in the form that was asked for."""
+    if as_json:
+        print(json.dumps(result, ensure_ascii=False, allow_nan=False, default=str), flush=True)
+    else:
+        show(Console(soft_wrap=True))
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+    """A table; columns whose name ends in `>` are flushed right."""
+    drawn = Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        drawn.add_column(column.removesuffix(">"), justify="right" if column.endswith(">") else "left")
+    for row in rows:
+        drawn.add_row(*("" if cell is None else escape(str(cell)) for cell in row))
+    return drawn
