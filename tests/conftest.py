@@ -5,11 +5,10 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
@@ -30,7 +29,7 @@ settings.load_profile("loomrl")
 
 
 @pytest.fixture(scope="session")
-def postgres_server() -> Iterator[str]:
+def postgres_server(unused_tcp_port_factory: Callable[[], int]) -> Iterator[str]:
     """The base URL of a PostgreSQL server of our own, durable as by default; append a database name."""
     binaries = _postgres_binaries()
     if binaries is None:
@@ -38,7 +37,7 @@ def postgres_server() -> Iterator[str]:
         pytest.fail(f"CI must have {missing}") if os.environ.get("CI") else pytest.skip(f"needs {missing}")
     folder = Path(tempfile.mkdtemp(prefix="loom-pg-"))
     account = _account(folder)
-    port = free_port()
+    port = unused_tcp_port_factory()
     _initialise(binaries, folder, account)
     command = [binaries / "postgres", "-D", folder / "data", "-k", folder, "-h", "127.0.0.1", "-p", str(port)]
     with (folder / "log").open("wb") as log:
@@ -80,14 +79,6 @@ def store(store_url: str) -> Iterator[LoomDB]:
     db = open_store(store_url)
     yield db
     db.close()
-
-
-def free_port() -> int:
-    """A loopback port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _postgres_binaries() -> Path | None:

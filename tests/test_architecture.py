@@ -26,8 +26,8 @@ LAYERS = (
 OPENED_IN = {
     "psycopg": {"loomrl/store/db.py"},
     "sqlite3": {"loomrl/store/db.py"},
-    "alembic": {"loomrl/store/migration.py", "loomrl/store/migrations/*"},
-    "sqlalchemy": {"loomrl/store/*", "loomrl/hub/*"},
+    "alembic": {"loomrl/store/migration.py", "loomrl/store/migrations/*", "loomrl/store/migrations/versions/*"},
+    "sqlalchemy": {"loomrl/store/*", "loomrl/store/migrations/versions/*", "loomrl/hub/*"},
     "pyarrow": {"loomrl/artifacts.py"},
     "nats": {"loomrl/bus/*"},
     "vllm": {"loomrl/inference/*"},

@@ -12,7 +12,6 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from conftest import free_port
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import fs
@@ -24,12 +23,13 @@ _buckets = count()
 
 
 @pytest.fixture(scope="session")
-def s3_server() -> Iterator[str]:
+def s3_server(unused_tcp_port_factory: Callable[[], int]) -> Iterator[str]:
     """`HOST:PORT` of an S3 server of our own."""
     pytest.importorskip("moto", reason="needs an S3 server: pip install 'moto[s3]' flask flask-cors")
-    address = f"127.0.0.1:{free_port()}"
+    port = unused_tcp_port_factory()
+    address = f"127.0.0.1:{port}"
     server = subprocess.Popen(
-        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", address.partition(":")[2]],
+        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )

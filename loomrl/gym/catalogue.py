@@ -4,7 +4,6 @@ A package announces its environments under the entry-point group `loomrl.environ
 Nothing is imported before it is asked for.
 """
 
-import importlib
 import importlib.metadata
 import inspect
 import re
@@ -14,8 +13,9 @@ from enum import StrEnum
 from functools import cache
 from typing import Any
 
-from loomrl.errors import RegistryError, nearest, unknown
+from loomrl.errors import ConfigError, RegistryError, unknown
 from loomrl.gym.base import BaseEnvironment
+from loomrl.named import named
 
 GROUP = "loomrl.environments"
 _ENTRY_POINT = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
@@ -150,23 +150,18 @@ def make(id: str, settings: Mapping[str, Any] | None = None) -> BaseEnvironment:
 
 
 def _load(registration: Registration) -> Found:
-    module_name, _, attribute = registration.entry_point.partition(":")
     where = f"environment {registration.name!r}, entry_point={registration.entry_point!r}"
     try:
-        module = importlib.import_module(module_name)
+        cls = named(registration.entry_point, what=f"environment {registration.name!r}, entry_point")
+    except ConfigError as error:
+        raise RegistryError(str(error)) from error
     except Exception as error:  # the boundary: a stranger's module may raise anything
-        said = f"{type(error).__name__}: {error}"
-        raise RegistryError(f"{where}: cannot import {module_name!r}: {said}. Is its package installed?") from error
-    cls = getattr(module, attribute, None)
-    if cls is None:
-        guess = nearest(attribute, vars(module))
-        hint = f" Did you mean {guess!r}?" if guess else ""
-        raise RegistryError(f"{where}: {module_name!r} has no {attribute!r}.{hint}")
+        raise RegistryError(f"{where}: importing it raised {type(error).__name__}: {error}.") from error
     if not (inspect.isclass(cls) and issubclass(cls, BaseEnvironment)):
-        raise RegistryError(f"{where}: {attribute} is no environment. Derive it from loomrl.gym.base.BaseEnvironment.")
+        raise RegistryError(f"{where}: {cls!r:.100} is no environment. Derive it from loomrl.gym.base.BaseEnvironment.")
     if inspect.isabstract(cls):
         missing = ", ".join(sorted(cls.__abstractmethods__))
-        raise RegistryError(f"{where}: {attribute} lacks {missing}. Define what is missing.")
+        raise RegistryError(f"{where}: the class lacks {missing}. Define what is missing.")
     version = registration.version or cls.version
     _order(version)
     return Found(registration, cls, version)
