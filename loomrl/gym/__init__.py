@@ -1,1 +1,65 @@
-"""The environment SDK: tasks in, trajectories out."""
+"""The environment SDK: tasks in, trajectories out. Importing it makes the environments known to Gymnasium."""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from loomrl.gym.namespace import expose_announced
+
+if TYPE_CHECKING:
+    from loomrl.gym.base import BaseEnvironment as BaseEnvironment
+    from loomrl.gym.base import EnvironmentSettings as EnvironmentSettings
+    from loomrl.gym.base import Step as Step
+    from loomrl.gym.catalogue import EnvironmentType as EnvironmentType
+    from loomrl.gym.catalogue import make as make
+    from loomrl.gym.catalogue import register_environment as register_environment
+    from loomrl.gym.check import check_environment as check_environment
+    from loomrl.gym.check_report import Check as Check
+    from loomrl.gym.check_report import CheckReport as CheckReport
+    from loomrl.gym.episode import Attempt as Attempt
+    from loomrl.gym.episode import run_episode as run_episode
+    from loomrl.gym.host import Plan as Plan
+    from loomrl.gym.host import plan_group as plan_group
+    from loomrl.gym.policy import Action as Action
+    from loomrl.gym.policy import Policy as Policy
+    from loomrl.gym.policy import open_policy as open_policy
+    from loomrl.gym.pool import LoomRLGym as LoomRLGym
+    from loomrl.gym.registry import Registry as Registry
+    from loomrl.types import Message as Message
+    from loomrl.types import Reward as Reward
+    from loomrl.types import Task as Task
+
+_HOME = {
+    "BaseEnvironment": "loomrl.gym.base",
+    "EnvironmentSettings": "loomrl.gym.base",
+    "Step": "loomrl.gym.base",
+    "EnvironmentType": "loomrl.gym.catalogue",
+    "make": "loomrl.gym.catalogue",
+    "register_environment": "loomrl.gym.catalogue",
+    "check_environment": "loomrl.gym.check",
+    "Check": "loomrl.gym.check_report",
+    "CheckReport": "loomrl.gym.check_report",
+    "Attempt": "loomrl.gym.episode",
+    "run_episode": "loomrl.gym.episode",
+    "Plan": "loomrl.gym.host",
+    "plan_group": "loomrl.gym.host",
+    "Action": "loomrl.gym.policy",
+    "Policy": "loomrl.gym.policy",
+    "open_policy": "loomrl.gym.policy",
+    "LoomRLGym": "loomrl.gym.pool",
+    "Registry": "loomrl.gym.registry",
+    "Message": "loomrl.types",
+    "Reward": "loomrl.types",
+    "Task": "loomrl.types",
+}
+"""Public name → the module it is fetched from when it is first asked for."""
+
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'loomrl.gym' has no attribute {name!r}. It has: {', '.join(__all__)}.")
+    return getattr(importlib.import_module(_HOME[name]), name)
+
+
+expose_announced()

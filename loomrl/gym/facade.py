@@ -12,9 +12,9 @@ from gymnasium.vector.utils import create_shared_memory
 
 from loomrl.errors import ConfigError, unknown
 from loomrl.gym.base import BaseEnvironment
+from loomrl.gym.catalogue import make
 from loomrl.gym.guard import GuardedEnvironment
 from loomrl.gym.loop import PrivateLoop
-from loomrl.gym.registry import make
 from loomrl.types import Observation, Task
 
 OBSERVATION_LENGTH = 65_536

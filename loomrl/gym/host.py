@@ -3,21 +3,22 @@
 import asyncio
 import random
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from loomrl.config import PolicyChoice, RolloutConfig, ScriptedPolicy
+from loomrl.config import CustomPolicy, PolicyChoice, RolloutConfig, ScriptedPolicy
 from loomrl.errors import ConfigError, EpisodeError, PolicyError, RegistryError, failure_from
 from loomrl.gym.base import BaseEnvironment
+from loomrl.gym.catalogue import Registration, register, registrations
 from loomrl.gym.episode import Attempt, Limits, failed_trajectory, run_episode
 from loomrl.gym.policy import PolicyFactory, open_policy
 from loomrl.gym.watch import Autopsy, Watchdog, examine
-from loomrl.types import Failure, Trajectory
+from loomrl.types import Failure, Task, Trajectory
 
 Make = Callable[[str, Mapping[str, Any]], BaseEnvironment]
-"""Opens an environment by id and settings."""
+"""Opens an environment by id (`name@version`) and settings."""
 
 RETRIES = 3
 """How often an episode is played again after the death of its actor."""
@@ -30,6 +31,26 @@ class Plan:
     attempt: Attempt
     policy: PolicyChoice = field(default_factory=ScriptedPolicy)
     settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+def plan_group(
+    task: Task,
+    *,
+    group: str,
+    size: int,
+    policy: PolicyChoice,
+    settings: Mapping[str, Any] | None = None,
+    **labels: Any,
+) -> list[Plan]:
+    """`size` attempts at one task under the same conditions; `labels` are those of `Attempt`."""
+    return [
+        Plan(
+            attempt=Attempt(id=f"{group}/{index}", task=task, group=group, group_size=size, **labels),
+            policy=policy,
+            settings=settings or {},
+        )
+        for index in range(size)
+    ]
 
 
 class Host(Protocol):
@@ -48,14 +69,15 @@ class LocalHost:
     def __init__(self, make: Make, rollout: RolloutConfig) -> None:
         self._make = make
         self._limits = Limits(rollout.turn_timeout_s, rollout.episode_timeout_s)
-        self._factories: dict[str, PolicyFactory] = {}
+        self._custom: dict[str, PolicyFactory] = {}
 
     async def play(self, plan: Plan) -> Trajectory:
         """Play one episode. Only mistakes in the configuration are raised."""
         boundary = EpisodeError.boundary
         environment = None
         try:
-            environment = self._make(plan.attempt.task.environment, plan.settings)
+            task = plan.attempt.task
+            environment = self._make(f"{task.environment}@{task.version}", plan.settings)
             boundary = PolicyError.boundary
             policy = self._factory(plan.policy)(environment, random.Random(plan.attempt.id))
         except (ConfigError, RegistryError):
@@ -70,10 +92,12 @@ class LocalHost:
         """There is nothing to let go of."""
 
     def _factory(self, choice: PolicyChoice) -> PolicyFactory:
+        if not isinstance(choice, CustomPolicy):
+            return open_policy(choice)
         key = choice.model_dump_json()
-        if key not in self._factories:
-            self._factories[key] = open_policy(choice)
-        return self._factories[key]
+        if key not in self._custom:
+            self._custom[key] = open_policy(choice)
+        return self._custom[key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +109,11 @@ class _Address:
 
 
 class EpisodeActor:
-    """A LocalHost in a Ray actor, with a watchdog. Call `open` first."""
+    """A LocalHost in a Ray actor, with a watchdog; `known` are the driver's own registrations. Call `open` first."""
 
-    def __init__(self, make: Make, rollout: RolloutConfig) -> None:
+    def __init__(self, make: Make, rollout: RolloutConfig, known: Sequence[Registration]) -> None:
+        for registration in known:
+            register(registration)
         self._host = LocalHost(make, rollout)
         self._limit_s = rollout.turn_timeout_s
         self._folder = tempfile.mkdtemp(prefix="loomrl-")
@@ -162,7 +188,7 @@ class ActorHost:
         kind = ray.remote(EpisodeActor).options(
             num_cpus=0, max_restarts=0, max_concurrency=self._rollout.concurrency + 1, scheduling_strategy="SPREAD"
         )
-        actor: Any = kind.remote(self._make, self._rollout)
+        actor: Any = kind.remote(self._make, self._rollout, registrations())
         return _Life(actor, asyncio.ensure_future(_resolve(actor.open.remote())))
 
     async def _bury(self, life: _Life) -> Autopsy:

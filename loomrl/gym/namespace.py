@@ -1,16 +1,75 @@
 """Environments under their Gymnasium names: `loomrl/<name>-v<major>`."""
 
-import gymnasium
+import ast
+import importlib.metadata
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+
+from gymnasium.envs.registration import register, registry
+
+from loomrl.gym.catalogue import GROUP
 
 
 def expose(name: str, version: str) -> str:
     """Let `gymnasium.make` and `make_vec` open this environment, and return its id. Nothing of it is imported yet."""
-    name_there = f"loomrl/{name}-v{version.partition('.')[0]}"
-    if name_there not in gymnasium.registry:
-        gymnasium.register(
-            name_there,
+    id = f"loomrl/{name}-v{version.partition('.')[0]}"
+    if id not in registry:
+        register(
+            id,
             entry_point="loomrl.gym.facade:TextEnvironment",
             vector_entry_point="loomrl.gym.vector:TextVectorEnvironment",
             kwargs={"environment": name},
         )
-    return name_there
+    return id
+
+
+def expose_announced() -> None:
+    """Expose what installed packages announce. One whose version cannot be read is left to `expose`."""
+    for entry in importlib.metadata.entry_points(group=GROUP):
+        version = declared_version(entry.value)
+        if version is not None:
+            expose(entry.name, version)
+
+
+def declared_version(entry_point: str) -> str | None:
+    """The `version = "…"` of a class, read from its source, also through `from … import …`.
+
+    To import it would be slow, and impossible for a module whose own import is what brought us here.
+    """
+    module, _, name = entry_point.partition(":")
+    path = _source(module)
+    body = ast.parse(path.read_text(encoding="utf-8")).body if path else []
+    for node in body:
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            return next(_versions(node), None)
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for alias in node.names:
+                if name == (alias.asname or alias.name):
+                    return declared_version(f"{node.module}:{alias.name}")
+    return None
+
+
+def _versions(node: ast.ClassDef) -> Iterator[str]:
+    for statement in node.body:
+        targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+        value = getattr(statement, "value", None)
+        named = any(isinstance(target, ast.Name) and target.id == "version" for target in targets)
+        if named and isinstance(value, ast.Constant) and isinstance(value.value, str):
+            yield value.value
+
+
+def _source(module: str) -> Path | None:
+    """The file of a module; of its packages, none is imported."""
+    top, *rest = module.split(".")
+    spec = importlib.util.find_spec(top)
+    if spec is None:
+        return None
+    if not rest:
+        return Path(spec.origin) if spec.origin else None
+    for folder in spec.submodule_search_locations or ():
+        stem = Path(folder).joinpath(*rest)
+        for path in (stem.with_suffix(".py"), stem / "__init__.py"):
+            if path.is_file():
+                return path
+    return None

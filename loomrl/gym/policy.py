@@ -60,10 +60,13 @@ class ConstantPolicy:
     """Says the same well-formed thing in every turn of every episode."""
 
     def __init__(self, environment: BaseEnvironment, rng: random.Random) -> None:
-        self._action = Action(environment.random_action(random.Random(0)))
+        self._environment = environment
+        self._action: Action | None = None
 
     async def act(self, conversation: tuple[Message, ...]) -> Action:
-        """The one action it knows."""
+        """The one action it knows: the first that the seed 0 gives."""
+        if self._action is None:
+            self._action = Action(self._environment.random_action(random.Random(0)))
         return self._action
 
 

@@ -8,9 +8,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from loomrl.config import RolloutConfig
+from loomrl.gym.catalogue import EnvironmentType, make
 from loomrl.gym.guard import GuardedEnvironment
 from loomrl.gym.host import ActorHost, Host, LocalHost, Make, Plan
-from loomrl.gym.registry import EnvironmentType, make
 from loomrl.types import Group, Trajectory
 
 

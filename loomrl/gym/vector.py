@@ -14,9 +14,9 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from loomrl.gym.catalogue import make
 from loomrl.gym.facade import TextEpisodes, TextStep, action_space, observation_space
 from loomrl.gym.loop import PrivateLoop
-from loomrl.gym.registry import make
 
 Texts = tuple[str, ...]
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import os
 import random
 import re
 import time
@@ -152,6 +153,11 @@ class HasNoOracle(Broken):
         raise NotImplementedError
 
 
+class DiesInTheOracle(Broken):
+    def oracle(self) -> str:
+        os._exit(9)
+
+
 class Guessable(Broken):
     def random_action(self, rng: random.Random) -> str:
         return str(self.hidden if rng.random() < 0.3 else 0)
@@ -171,8 +177,8 @@ class BacktracksForEver(Broken):
 
 class SleepsOnHugeText(Broken):
     async def mistake(self, action, step):
-        if len(action) >= 100_000:
-            time.sleep(0.8)  # noqa: ASYNC251 - the mistake
+        if action.startswith("aaaaa"):
+            time.sleep(0.3)  # noqa: ASYNC251 - the mistake
         return step
 
 
@@ -240,7 +246,6 @@ BROKEN = {
     Hackable: ("hack 1", "ceiling"),
     RewardOutOfRange: ("contract", "reward_range"),
     PartsDoNotAddUp: ("rewards", "add up"),
-    BacktracksForEver: ("hostile", "nested brackets"),
     SleepsOnHugeText: ("hostile", "200 kB"),
     ParsesAnyNumber: ("hostile", "ValueError"),
     ReadsUnicodeDigits: ("hostile", "ValueError"),

@@ -11,6 +11,7 @@ from sample_envs import open_sample
 
 from loomrl.config import CustomPolicy, RolloutConfig, ScriptedPolicy
 from loomrl.errors import ConfigError
+from loomrl.gym.catalogue import register_environment
 from loomrl.gym.episode import Attempt
 from loomrl.gym.host import Plan
 from loomrl.gym.pool import LoomRLGym
@@ -89,6 +90,12 @@ async def test_an_episode_that_keeps_killing_its_actor_fails_and_its_siblings_do
     assert (deadly.end, deadly.failure.kind) == (End.FAILED, "ActorDied")
     assert "4 actors died" in deadly.failure.message
     assert {t.end for t in made.values()} == {End.TERMINATED}
+
+
+async def test_actors_know_what_was_registered_in_this_process():
+    register_environment(name="Guess", entry_point="sample_envs:GuessEnvironment", version="1.2.0")
+    made = await played(LoomRLGym(RolloutConfig(actors=1)), [plan("t")])
+    assert made["t"].reward.success == 1
 
 
 async def test_a_mistake_in_the_configuration_is_raised_from_the_actor_too():

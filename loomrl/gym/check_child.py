@@ -1,0 +1,62 @@
+"""The process in which checks run: one request as its argument, JSON lines out."""
+
+import asyncio
+import importlib
+import json
+import os
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from loomrl.gym import check_hostile, check_play, check_shape
+from loomrl.gym.base import BaseEnvironment
+from loomrl.gym.check_probe import Probe
+from loomrl.gym.check_report import Check
+
+JOBS: Mapping[str, Callable[[Probe], Awaitable[Check]]] = {
+    "contract": check_shape.check_contract,
+    "settings": check_shape.check_settings,
+    "tasks": check_shape.check_tasks,
+    "determinism": check_play.check_determinism,
+    "fingerprint": check_play.fingerprint,
+    "oracle": check_play.check_oracle,
+    "rewards": check_play.check_rewards,
+}
+
+
+def main() -> None:
+    """Do the jobs of the request. What the environment prints goes to standard error."""
+    output = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    request = json.loads(sys.argv[1])
+
+    def tell(place: str) -> None:
+        output.write(json.dumps({"at": place}) + "\n")
+
+    probe = Probe(_find(request["entry_point"]), request["settings"], tell, request["step_limit_s"])
+    for job in request["jobs"]:
+        tell(job)
+        output.write(json.dumps(asdict(asyncio.run(_do(job, probe)))) + "\n")
+
+
+async def _do(job: str, probe: Probe) -> Check:
+    if job in JOBS:
+        return await JOBS[job](probe)
+    kind, _, name = job.partition(" ")
+    if kind == "hostile":
+        return await check_hostile.check_text(probe, name)
+    return await check_play.check_opponent(probe, job)
+
+
+def _find(entry_point: str) -> type[BaseEnvironment]:
+    module, _, path = entry_point.partition(":")
+    found: Any = importlib.import_module(module)
+    for name in path.split("."):
+        found = getattr(found, name)
+    kind: type[BaseEnvironment] = found
+    return kind
+
+
+if __name__ == "__main__":
+    main()

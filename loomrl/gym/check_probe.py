@@ -1,0 +1,64 @@
+"""What every check needs: the environment's class, tasks to try, and a way to play."""
+
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from loomrl.gym.base import LEVELS, BaseEnvironment
+from loomrl.gym.episode import Attempt, Limits, run_episode
+from loomrl.gym.policy import PolicyFactory
+from loomrl.types import Task, Trajectory
+
+LIMITS = Limits(turn_timeout_s=10, episode_timeout_s=25)
+ALL_LEVELS = range(1, LEVELS + 1)
+SOME_LEVELS = (1, 5, LEVELS)
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """The environment under test. `tell` says where the check is, so that whoever waits can name a hang."""
+
+    kind: type[BaseEnvironment]
+    settings: Mapping[str, Any]
+    tell: Callable[[str], None]
+    step_limit_s: float
+
+    def open(self) -> BaseEnvironment:
+        """A fresh environment."""
+        return self.kind(self.settings)
+
+    def tasks(self, levels: Iterable[int], seeds: Iterable[int]) -> Iterator[Task]:
+        """The task of every family, level and seed."""
+        environment = self.open()
+        for family in environment.families:
+            for level in levels:
+                for seed in seeds:
+                    yield environment.task(family, level, seed)
+
+    async def play(self, task: Task, policy: PolicyFactory, environment: BaseEnvironment | None = None) -> Trajectory:
+        """One episode of a policy, by default in a fresh environment."""
+        self.tell(case(task))
+        environment = environment or self.open()
+        actor = policy(environment, random.Random(task.seed))
+        return await run_episode(environment, actor, Attempt(id="check", task=task, group="check"), limits=LIMITS)
+
+
+def case(task: Task) -> str:
+    """How a task is named in a report."""
+    return f"{task.family}, level {task.level}, seed {task.seed}"
+
+
+def trouble(trajectory: Trajectory) -> str:
+    """The failure of an episode in one line, or nothing."""
+    failure = trajectory.failure
+    if failure is None:
+        return ""
+    blame = "" if failure.boundary == "environment" else f" (in {failure.boundary})"
+    return f"{case(trajectory.task)}: {failure.kind}{blame}: {failure.message}"
+
+
+def listed(faults: list[str]) -> str:
+    """The first faults, and how many more there are."""
+    more = f"; and {len(faults) - 3} more" if len(faults) > 3 else ""
+    return "; ".join(faults[:3]) + more

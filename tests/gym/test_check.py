@@ -1,0 +1,92 @@
+"""The checker: a sound environment passes, and every broken one is caught by name with a message that teaches."""
+
+import broken_envs
+import pytest
+import sample_envs
+from broken_envs import BROKEN
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loomrl.errors import ConfigError
+from loomrl.gym.check import check_environment
+from loomrl.gym.check_play import interval
+
+
+def test_a_sound_environment_passes_every_check_with_figures():
+    report = check_environment(sample_envs.GuessEnvironment)
+    assert report.passed, str(report)
+    assert [check.name for check in report.checks] == [
+        *("contract", "settings", "tasks", "determinism", "oracle", "rewards"),
+        *("random", "constant", "hack 0", "hack 1", "hack 2", "hostile"),
+    ]
+    figures = {check.name: check.figures for check in report.checks}
+    assert figures["oracle"]["episodes"] == 2 * 10 * 2
+    assert figures["random"]["episodes"] >= 100
+    assert figures["random"]["worst_family"] <= 0.1
+    assert 0 < figures["hostile"]["slowest_s"] < 0.5
+    assert (report.environment, report.version) == ("Guess", "1.2.0")
+    assert "Guess 1.2.0 passes." in str(report)
+
+
+def only(check):
+    return [check if check not in ("random", "hack 1") else "opponents"]
+
+
+@pytest.mark.parametrize("kind", BROKEN, ids=lambda kind: kind.__name__)
+def test_each_mistake_is_caught_by_the_check_that_should_and_explained(kind):
+    name, says = BROKEN[kind]
+    report = check_environment(kind, only=only(name), step_limit_s=0.2)
+    failed = {check.name: check.detail for check in report.checks if not check.passed}
+    assert not report.passed
+    assert list(failed) == [name]
+    assert says in failed[name]
+
+
+def test_a_hang_is_killed_named_and_the_other_texts_are_still_tried():
+    report = check_environment(broken_envs.BacktracksForEver, only=["hostile"], step_limit_s=0.2)
+    detail = report.checks[-1].detail
+    assert "'nested brackets'" in detail
+    assert "killed" in detail
+    assert "not tried" not in detail
+
+
+def test_a_process_that_dies_fails_its_check_and_the_next_ones_run():
+    report = check_environment(broken_envs.DiesInTheOracle, only=["oracle", "opponents"])
+    verdicts = {check.name: check.passed for check in report.checks}
+    assert verdicts == {"contract": True, "oracle": False, "random": True, "constant": True, **hacks(3)}
+    assert "exit code 9" in next(check.detail for check in report.checks if check.name == "oracle")
+
+
+def hacks(count):
+    return {f"hack {index}": True for index in range(count)}
+
+
+def test_settings_reach_the_checked_environment():
+    report = check_environment(sample_envs.GuessEnvironment, {"max_steps": 1, "hints": False}, only=["oracle"])
+    assert report.passed
+
+
+def test_a_class_that_no_other_process_can_import_is_refused():
+    class Local(sample_envs.GuessEnvironment):
+        pass
+
+    with pytest.raises(ConfigError, match="top level of a module"):
+        check_environment(Local)
+
+
+def test_an_unknown_check_is_named_with_the_nearest():
+    with pytest.raises(ConfigError, match="Did you mean 'oracle'"):
+        check_environment(sample_envs.GuessEnvironment, only=["orakel"])
+
+
+@given(st.lists(st.sampled_from([0.0, 1.0]), min_size=1, max_size=500))
+def test_the_confidence_interval_holds_the_mean_and_lies_in_the_unit_interval(successes):
+    low, high = interval(successes)
+    mean = sum(successes) / len(successes)
+    assert -1e-9 <= low <= mean + 1e-9
+    assert mean - 1e-9 <= high <= 1 + 1e-9
+
+
+def test_fifty_failures_are_enough_to_be_sure_of_less_than_a_tenth():
+    assert interval([0.0] * 50)[1] < 0.1
+    assert interval([0.0] * 40)[1] > 0.1
