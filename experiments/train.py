@@ -128,7 +128,8 @@ class _Trainer:
             )
             for sibling in range(rollout.group_size):
                 attempt = replace(first, id=f"{group}/{sibling}")
-                plans.append(Plan(attempt=attempt, policy=policy, settings=member.config.settings))
+                seed = f"{self.experiment.seed}/{self.done}/{index}/{sibling}"
+                plans.append(Plan(attempt=attempt, policy=policy, settings=member.config.settings, seed=seed))
         return plans
 
     def _commit(self, lease: Lease, *, cursor: int) -> None:

@@ -31,6 +31,8 @@ class Plan:
     attempt: Attempt
     policy: PolicyChoice = field(default_factory=ScriptedPolicy)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    seed: str = ""
+    """Of the policy's randomness; empty takes the attempt's id."""
 
 
 def plan_group(
@@ -79,7 +81,7 @@ class LocalHost:
             task = plan.attempt.task
             environment = self._make(f"{task.environment}@{task.version}", plan.settings)
             boundary = PolicyError.boundary
-            policy = self._factory(plan.policy)(environment, random.Random(plan.attempt.id))
+            policy = self._factory(plan.policy)(environment, random.Random(plan.seed or plan.attempt.id))
         except (ConfigError, RegistryError):
             raise
         except Exception as error:  # noqa: BLE001 - the boundary

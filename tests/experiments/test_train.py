@@ -1,0 +1,104 @@
+import json
+import random
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.train import TrainResult, train
+from loomrl.artifacts import open_artifacts
+from loomrl.config import Experiment
+from loomrl.errors import StoreError
+from loomrl.store import open_store
+from loomrl.store.policies import list_policies
+from loomrl.store.runs import RunStatus, show_run
+
+UPDATES = 12
+
+
+def experiment(folder: Path, **changes: Any) -> Experiment:
+    base = Experiment(
+        name="tiny",
+        environments=({"id": "Math", "families": ["algebra.linear"]},),
+        train={"updates": UPDATES},
+        rollout={"groups_per_update": 4, "group_size": 4},
+        hub={"lease_s": 5.0},
+        store_url=f"sqlite:///{folder}/loom.db",
+        artifact_url=str(folder / "artifacts"),
+    )
+    return base.override(changes)
+
+
+def checkpoint(folder: Path, run: str, number: int = UPDATES) -> dict[str, Any]:
+    data = open_artifacts(str(folder / "artifacts")).get(f"runs/{run}/checkpoint-{number:06d}")
+    state: dict[str, Any] = json.loads(data)
+    return {"learner": state["learner"], "curriculum": state["curriculum"], "update": state["update"]}
+
+
+def test_training_learns_and_records_every_version_with_its_parent(tmp_path: Path) -> None:
+    result: TrainResult = train(experiment(tmp_path, **{"train.updates": 20}), run="r")
+    assert result.success[0] < 0.6
+    assert min(result.success[-3:]) > 0.85
+    db = open_store(f"sqlite:///{tmp_path}/loom.db")
+    versions = list_policies(db, run="r")
+    assert [v.number for v in versions] == list(range(20, 0, -1))
+    assert [v.parent for v in versions] == [*(f"r/{n}" for n in range(19, 0, -1)), None]
+    assert show_run(db, "r").status is RunStatus.FINISHED
+    db.close()
+
+
+def test_same_seed_gives_the_same_run_and_another_seed_another(tmp_path: Path) -> None:
+    for run, seed in (("a", 1), ("b", 1), ("c", 2)):
+        train(experiment(tmp_path, seed=seed), run=run)
+    assert checkpoint(tmp_path, "a") == checkpoint(tmp_path, "b") != checkpoint(tmp_path, "c")
+
+
+def test_training_stops_at_its_target(tmp_path: Path) -> None:
+    result = train(experiment(tmp_path, **{"train.updates": 100, "train.target_success": 0.9}))
+    assert result.success[-1] >= 0.9 > result.success[-2]
+    assert result.updates < 100
+
+
+def test_resuming_with_another_experiment_is_refused(tmp_path: Path) -> None:
+    train(experiment(tmp_path), run="r")
+    with pytest.raises(StoreError, match="Resume it with the experiment it began with"):
+        train(experiment(tmp_path, seed=9), run="r")
+
+
+@pytest.mark.system
+def test_run_that_is_killed_again_and_again_equals_one_that_never_stopped(tmp_path: Path) -> None:
+    words = ["train", str(tmp_path / "e.yaml"), "--run", "killed", "--json"]
+    (tmp_path / "e.yaml").write_text(json.dumps(experiment(tmp_path).model_dump(mode="json")))
+    rng, kills = random.Random(0), 0
+    while True:
+        process = subprocess.Popen([sys.executable, "-m", "loomrl", *words], cwd=tmp_path, stdout=subprocess.PIPE)
+        try:
+            out, _ = process.communicate(timeout=rng.uniform(0.5, 1.6) + 0.3 * kills)
+            break
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+            kills += 1
+    assert process.returncode == 0
+    assert kills >= 2
+    assert json.loads(out.splitlines()[-1])["updates"] == UPDATES
+    train(experiment(tmp_path), run="whole")
+    assert checkpoint(tmp_path, "killed") == checkpoint(tmp_path, "whole")
+    assert trained_twice(tmp_path, "killed") == []
+
+
+def trained_twice(folder: Path, run: str) -> list[str]:
+    """Leases that went into more than one version."""
+    leases = Counter(checkpoint_lease(folder, run, n) for n in range(1, UPDATES + 1))
+    return [lease for lease, times in leases.items() if times > 1]
+
+
+def checkpoint_lease(folder: Path, run: str, number: int) -> str:
+    lease: str = json.loads(open_artifacts(str(folder / "artifacts")).get(f"runs/{run}/checkpoint-{number:06d}"))[
+        "lease"
+    ]
+    return lease
