@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from loomrl.errors import Conflict, CorruptPayload, HubError, LeaseLost, StoreError
 from loomrl.hub import wire
+from loomrl.hub.codec import encode
 from loomrl.hub.hub import EVERYTHING, GroupPlan, Hub, HubStats, Lease, Ready, Selection
 from loomrl.types import Trajectory
 
@@ -38,8 +39,11 @@ class HubClient(Hub):
 
     @override
     def append(self, trajectories: Sequence[Trajectory]) -> list[int]:
-        answer = self._send("append", wire.join(trajectories), content_type=wire.PAYLOADS)
-        return wire.parse(answer, wire.Cursors).cursors
+        return self.append_payloads([encode(trajectory) for trajectory in trajectories])
+
+    @override
+    def append_payloads(self, payloads: Sequence[bytes | memoryview]) -> list[int]:
+        return wire.parse(self._send("append", b"".join(payloads), content_type=wire.PAYLOADS), wire.Cursors).cursors
 
     @override
     def open(self, plans: Sequence[GroupPlan]) -> list[str]:

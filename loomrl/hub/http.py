@@ -16,6 +16,7 @@ from starlette.routing import BaseRoute, Route
 
 from loomrl.errors import Conflict, CorruptPayload, HubError, LeaseLost, LoomError, StoreError
 from loomrl.hub import wire
+from loomrl.hub.codec import split
 from loomrl.hub.gate import MAX_BYTES, Gate
 from loomrl.hub.hub import Hub
 
@@ -52,7 +53,7 @@ def create_app(
 
 
 def _append(hub: Hub, body: bytes) -> bytes:
-    return _json(wire.Cursors(hub.append(wire.part(body, origin="body"))))
+    return _json(wire.Cursors(hub.append_payloads(list(split(body)))))
 
 
 def _open(hub: Hub, body: bytes) -> bytes:

@@ -114,6 +114,10 @@ class Hub(ABC):
         """
 
     @abstractmethod
+    def append_payloads(self, payloads: Sequence[bytes | memoryview]) -> list[int]:
+        """`append` for trajectories that are encoded already (`loomrl.hub.codec`), as a server receives them."""
+
+    @abstractmethod
     def open(self, plans: Sequence[GroupPlan]) -> list[str]:
         """Announce groups before their attempts start; the ids admitted now. A repeated plan is admitted again.
 

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import bindparam, insert, select, update
 
 from loomrl.errors import Conflict, HubError
-from loomrl.hub.codec import encode
+from loomrl.hub.codec import decode, encode
 from loomrl.hub.hub import GroupPlan
 from loomrl.hub.ledger import Ledger
 from loomrl.store.hub_tables import groups, trajectories
@@ -23,7 +23,7 @@ class Parcel:
     """A checked trajectory with its payload."""
 
     trajectory: Trajectory
-    payload: bytes
+    payload: bytes | memoryview
 
 
 @dataclass(slots=True)
@@ -113,16 +113,13 @@ class Intake:
 
     def _sort_out(self, parcels: Sequence[Parcel]) -> tuple[dict[str, int], list[Parcel]]:
         """The cursors of what is stored already, and what is not, each once."""
-        ids = [parcel.trajectory.id for parcel in parcels]
-        columns = (trajectories.c.id, trajectories.c.position, trajectories.c.payload)
-        stored = {
-            row.id: row for row in self.ledger.connection.execute(select(*columns).where(trajectories.c.id.in_(ids)))
-        }
+        ids = {parcel.trajectory.id for parcel in parcels}
+        stored = {row.id: row for row in self.ledger.connection.execute(_STORED, {"ids": list(ids)})}
         fresh: dict[str, Parcel] = {}
         for parcel in parcels:
             id = parcel.trajectory.id
             first = stored[id].payload if id in stored else fresh.setdefault(id, parcel).payload
-            if first != parcel.payload:
+            if not _equal(first, parcel.payload):
                 raise Conflict(
                     f"Trajectory {id!r} is stored already with other content; nothing of this call was stored. "
                     "A trajectory is never edited: give the new attempt a new id."
@@ -139,7 +136,7 @@ class Intake:
         return known | {group.id: group for group in self._begin(list(unknown.values()))}
 
     def _known(self, ids: Iterable[str]) -> dict[str, Standing]:
-        rows = self.ledger.connection.execute(select(groups).where(groups.c.id.in_(set(ids))))
+        rows = self.ledger.connection.execute(_KNOWN, {"ids": list(set(ids))})
         return {row.id: Standing(**row._mapping) for row in rows}
 
     def _begin(self, plans: Sequence[GroupPlan]) -> list[Standing]:
@@ -175,12 +172,16 @@ class Intake:
             self.ledger.connection.execute(_ADVANCE, progress)
 
 
+_STORED = select(trajectories.c.id, trajectories.c.position, trajectories.c.payload).where(
+    trajectories.c.id.in_(bindparam("ids", expanding=True))
+)
+_KNOWN = select(groups).where(groups.c.id.in_(bindparam("ids", expanding=True)))
 _ADVANCE = update(groups).where(groups.c.position == bindparam("at"))
 _PROGRESS = ("state", "cause", "arrived", "usable", "oldest")
 
 
-def parcel(trajectory: Trajectory) -> Parcel:
-    """A trajectory made ready to be stored; HubError for what no database or statistic can take."""
+def parcel(trajectory: Trajectory, payload: bytes | memoryview) -> Parcel:
+    """A trajectory and its payload, ready to be stored; HubError for what no database or statistic can take."""
     task = trajectory.task
     for what, name in (
         ("id", trajectory.id),
@@ -201,7 +202,7 @@ def parcel(trajectory: Trajectory) -> Parcel:
     numbers = (trajectory.reward.total, trajectory.reward.success, *trajectory.reward.parts.values())
     if not all(map(math.isfinite, numbers)):
         raise HubError(f"Trajectory {trajectory.id!r}: {trajectory.reward} is not finite. End it as FAILED instead.")
-    return Parcel(trajectory, encode(trajectory))
+    return Parcel(trajectory, payload)
 
 
 def check_name(what: str, name: str, *, empty: bool = False) -> None:
@@ -214,6 +215,11 @@ def check_name(what: str, name: str, *, empty: bool = False) -> None:
 
 def _is_unicode(name: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in name)
+
+
+def _equal(stored: bytes | memoryview, given: bytes | memoryview) -> bool:
+    """Whether two payloads hold equal content; other loomrls may have laid out the same content in other bytes."""
+    return stored == given or encode(decode(stored)) == encode(decode(given))
 
 
 def _agree(plan: GroupPlan, there: GroupPlan | Standing) -> None:

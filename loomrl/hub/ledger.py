@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, Row, Table, func, insert, select, update
+from sqlalchemy import Connection, Row, Table, bindparam, func, insert, select, update
 
 from loomrl.hub.hub import EnvironmentStats
 from loomrl.store.hub_tables import hub_counters
@@ -105,7 +105,7 @@ class Ledger:
     def __init__(self, connection: Connection, now: float) -> None:
         self.connection = connection
         self.now = now
-        rows = connection.execute(select(hub_counters)).all()
+        rows = connection.execute(ALL_LINES).all()
         self._stored = {row.environment: dict(row._mapping) for row in rows}
         self.lines = {row.environment: Line.of(row) for row in rows}
         self._next: dict[str, int] = {}
@@ -129,9 +129,14 @@ class Ledger:
 
     def close(self) -> None:
         """Write the counters that changed."""
-        for name, line in self.lines.items():
-            row = line.row()
-            if name not in self._stored:
-                self.connection.execute(insert(hub_counters).values(row))
-            elif row != self._stored[name]:
-                self.connection.execute(update(hub_counters).where(hub_counters.c.environment == name).values(row))
+        rows = [line.row() for line in self.lines.values()]
+        new = [row for row in rows if row["environment"] not in self._stored]
+        changed = [row | {"at": row["environment"]} for row in rows if row != self._stored.get(row["environment"], row)]
+        if new:
+            self.connection.execute(insert(hub_counters), new)
+        if changed:
+            self.connection.execute(_SET_LINE, changed)
+
+
+ALL_LINES = select(hub_counters)
+_SET_LINE = update(hub_counters).where(hub_counters.c.environment == bindparam("at"))

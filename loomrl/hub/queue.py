@@ -13,13 +13,14 @@ from typing_extensions import override
 from loomrl.config import HubConfig
 from loomrl.errors import HubError
 from loomrl.hub import archive, lending
+from loomrl.hub.codec import decode, encode
 from loomrl.hub.commit import Committer
 from loomrl.hub.hub import EVERYTHING, GroupPlan, Hub, HubStats, Lease, Ready, Selection
-from loomrl.hub.intake import LARGEST_INT, Intake, check_name, parcel
-from loomrl.hub.ledger import Ledger, Line
+from loomrl.hub.intake import LARGEST_INT, Intake, Parcel, check_name, parcel
+from loomrl.hub.ledger import ALL_LINES, Ledger, Line
 from loomrl.hub.lending import Loan
 from loomrl.store.db import LoomDB
-from loomrl.store.hub_tables import groups, hub_counters, hub_notes, leases
+from loomrl.store.hub_tables import groups, hub_notes, leases
 from loomrl.types import Trajectory
 
 log = logging.getLogger(__name__)
@@ -67,11 +68,16 @@ class LocalHub(Hub):
 
     @override
     def append(self, trajectories: Sequence[Trajectory]) -> list[int]:
-        if len(trajectories) > MOST_AT_ONCE:
-            raise HubError(
-                f"append: {len(trajectories)} trajectories, at most {MOST_AT_ONCE} per call. Send them in parts."
-            )
-        parcels = [parcel(trajectory) for trajectory in trajectories]
+        return self.store([parcel(trajectory, encode(trajectory)) for trajectory in trajectories])
+
+    @override
+    def append_payloads(self, payloads: Sequence[bytes | memoryview]) -> list[int]:
+        return self.store([parcel(decode(payload), payload) for payload in payloads])
+
+    def store(self, parcels: Sequence[Parcel]) -> list[int]:
+        """`append` for trajectories that are checked and encoded already."""
+        if len(parcels) > MOST_AT_ONCE:
+            raise HubError(f"append: {len(parcels)} trajectories, at most {MOST_AT_ONCE} at once.")
         return self._committer.run(lambda ledger: self._intake(ledger).store(parcels)) if parcels else []
 
     @override
@@ -88,7 +94,7 @@ class LocalHub(Hub):
     @override
     def demand(self, *, version: int) -> int:
         with self._db.read() as connection:
-            lines = [Line.of(row) for row in connection.execute(select(hub_counters))]
+            lines = [Line.of(row) for row in connection.execute(ALL_LINES)]
             leaving = lending.leaving(self._clock(), floor=self._promises.floor(version))
             gone = connection.scalar(select(func.count()).select_from(groups).where(leaving)) or 0
         return max(self._promises.capacity - _in_flight(lines) + gone, 0)
@@ -135,7 +141,7 @@ class LocalHub(Hub):
     def stats(self) -> HubStats:
         now = self._clock()
         with self._db.read() as connection:
-            lines = [Line.of(row) for row in connection.execute(select(hub_counters))]
+            lines = [Line.of(row) for row in connection.execute(ALL_LINES)]
         return HubStats({line.environment: line.stats(now) for line in lines}, self._promises.capacity)
 
     @override

@@ -165,16 +165,6 @@ def parse(body: bytes | memoryview, kind: type[T]) -> T:
         raise HubError(f"The body is no {kind.__name__}: {error}.") from None
 
 
-def join(trajectories: Iterable[Trajectory]) -> bytes:
-    """A body of trajectories."""
-    return b"".join(map(encode, trajectories))
-
-
-def part(body: bytes | memoryview, *, origin: str) -> list[Trajectory]:
-    """The trajectories of a body."""
-    return [decode(payload, origin=origin) for payload in split(body, origin=origin)]
-
-
 def pack_lease(lease: Lease) -> bytes:
     """An answer to `lease`."""
     heads = tuple(GroupHead(group.id, group.cause, len(group.trajectories)) for group in lease.groups)
@@ -211,4 +201,5 @@ def _head_and_trajectories(answer: bytes, kind: type[T]) -> tuple[T, list[Trajec
         raise CorruptPayload("The hub's answer is cut off. Is something between here and the hub that changes it?")
     end = LENGTH.size + LENGTH.unpack_from(answer)[0]
     view = memoryview(answer)
-    return parse(view[LENGTH.size : end], kind), part(view[end:], origin="answer")
+    payloads = split(view[end:], origin="answer")
+    return parse(view[LENGTH.size : end], kind), [decode(payload, origin="answer") for payload in payloads]
