@@ -4,7 +4,9 @@ Writers take turns (the write lock of SQLite, an advisory lock on PostgreSQL). S
 at a cursor never misses a row that commits late, and two writers cannot deadlock. Keep write transactions short.
 """
 
+import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -122,7 +124,8 @@ def _sqlite(url: URL) -> Engine:
     @event.listens_for(engine, "connect")
     def _configure(connection: Any, _record: Any) -> None:
         connection.isolation_level = None  # BEGIN is ours, below: the driver's comes too late to take the write lock
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "wal_autocheckpoint=4000"):
+        _enter_wal(connection, file)
+        for pragma in ("synchronous=FULL", "foreign_keys=ON", "wal_autocheckpoint=4000"):
             connection.execute(f"PRAGMA {pragma}")
 
     @event.listens_for(engine, "begin")
@@ -131,6 +134,22 @@ def _sqlite(url: URL) -> Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
 
     return engine
+
+
+def _enter_wal(connection: sqlite3.Connection, file: Path) -> None:
+    """Switch a new file to WAL. It is the one step at which SQLite fails at once, not waiting for another process."""
+    deadline = time.monotonic() + BUSY_TIMEOUT_S
+    while True:
+        try:
+            (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+            continue
+        if mode != "wal":
+            raise StoreError(f"{file}: this file system cannot hold a database in WAL mode. Use a local disk.")
+        return
 
 
 def _postgresql(url: URL) -> Engine:

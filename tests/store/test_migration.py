@@ -1,4 +1,5 @@
 import sqlite3
+import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -57,6 +58,21 @@ def test_first_opens_from_several_processes_do_not_collide(store_url: str) -> No
     with ProcessPoolExecutor(4, mp_context=get_context("spawn")) as processes:
         tables = set(processes.map(open_and_count_tables, [store_url] * 8))
     assert tables == {len(metadata.tables) + 1}
+
+
+def open_at(url: str, at: float) -> None:
+    time.sleep(max(0.0, at - time.time()))
+    open_store(url).close()
+
+
+def test_first_opens_at_the_same_moment_wait_for_each_other(tmp_path: Path) -> None:
+    """SQLite does not wait by itself when two processes switch one new file to WAL."""
+    with ProcessPoolExecutor(4, mp_context=get_context("spawn")) as processes:
+        for number in range(10):
+            at = time.time() + (1.0 if number == 0 else 0.05)  # the first one pays for the imports
+            opens = [processes.submit(open_at, f"sqlite:///{tmp_path}/{number}.db", at) for _ in range(4)]
+            for opened in opens:
+                opened.result()
 
 
 def test_a_migration_that_fails_leaves_nothing_behind(store_url: str) -> None:
