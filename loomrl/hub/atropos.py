@@ -68,7 +68,8 @@ class Settled(Response):
             self.headers["content-length"] = str(len(self.body))
             async with asyncio.timeout(DELIVERY_TIMEOUT_S):
                 await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-                await send({"type": "http.response.body", "body": self.body[:-1], "more_body": True})
+                for part in (self.body[:-1], b""):  # the server waits for the client when it is given more
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
                 if await self._request.is_disconnected():
                     return
             await run_in_threadpool(settle)

@@ -1,0 +1,146 @@
+"""The process dies: nothing is lost and nothing counted twice, as far as a protocol without acks can tell."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from atropos_support import ENVIRONMENT, TRAINER, Process, first_tokens, group
+from conftest import free_port
+
+from loomrl.config import HubConfig
+from loomrl.hub import Hub
+from loomrl.hub.atropos_groups import ScoredData
+from loomrl.hub.atropos_session import AtroposSession
+from loomrl.hub.atropos_state import RegisterEnv, Registration
+from loomrl.hub.open import open_hub
+
+WRITES = {"append", "remember", "lease_groups", "ack", "release", "renew"}
+
+
+class Crash(BaseException):
+    """The process is gone."""
+
+
+class Dying:
+    """A hub whose process dies just before or just after its nth write; while it settles, always before."""
+
+    def __init__(self, hub: Hub, *, nth: int, before: bool) -> None:
+        self._hub = hub
+        self._left = nth
+        self._before = before
+        self.settling = False
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        call = getattr(self._hub, name)
+        return (lambda *args, **more: self._write(call, *args, **more)) if name in WRITES else call
+
+    def _write(self, call: Callable[..., Any], *args: Any, **more: Any) -> Any:
+        self._left -= 1
+        if self._left == 0 and (self._before or self.settling):
+            raise Crash
+        answer = call(*args, **more)
+        if self._left == 0:
+            raise Crash
+        return answer
+
+
+class Clients:
+    """An environment and a trainer that ask again when they get no answer, of a server that is started again."""
+
+    def __init__(self, hub: Hub, *, nth: int, before: bool) -> None:
+        self._hub = Dying(hub, nth=nth, before=before)
+        self.crashes = 0
+        self.trained: list[int] = []
+        self._start()
+
+    def _start(self) -> None:
+        self._session = AtroposSession(self._hub, clock=lambda: 0.0)  # type: ignore[arg-type]
+
+    def call(self, exchange: Callable[[AtroposSession], Any]) -> Any:
+        while True:
+            try:
+                return exchange(self._session)
+            except Crash:
+                self.crashes += 1
+                self._start()
+
+    def settled(self, exchange: Callable[[AtroposSession], Any]) -> Any:
+        def whole(session: AtroposSession) -> Any:
+            answer, settle = exchange(session)
+            self._hub.settling = True
+            try:
+                settle()
+            finally:
+                self._hub.settling = False
+            return answer
+
+        return self.call(whole)
+
+    def post(self, data: dict[str, Any]) -> None:
+        content = hashlib.sha256(json.dumps(data).encode()).hexdigest()
+        self.settled(lambda session: session.submit([ScoredData(**data)], content=content))
+
+    def train(self) -> None:
+        """As the real trainers: collect until null, then train on all of it."""
+        collected: list[int] = []
+        while (batch := self.settled(lambda session: session.batch())["batch"]) is not None:
+            collected += first_tokens(batch)
+        self.trained += collected
+
+    def run(self) -> None:
+        self.call(lambda session: session.register(Registration(**TRAINER)))
+        self.train()
+        self.call(lambda session: session.register_environment(RegisterEnv(**ENVIRONMENT)))
+        self.post(group(0, env_id=0))
+        self.post(group(100, env_id=0))
+        self.train()
+        self.post(group(200, size=2, env_id=0))
+        self.post(group(300, size=2, env_id=0))
+        self.train()
+        self.train()
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_server_that_dies_at_any_write_loses_and_repeats_nothing(sqlite_url: str, before: bool) -> None:
+    with open_hub(sqlite_url, HubConfig()) as hub:
+        for nth in range(1, 200):
+            clients = Clients(hub, nth=nth, before=before)
+            clients.run()
+            assert sorted(clients.trained) == [0, 100, 200, 300], f"died at write {nth}"
+            assert clients.call(lambda session: session.state.handed) == []
+            if clients.crashes == 0:
+                break
+            AtroposSession(hub, clock=lambda: 0.0).reset()
+        assert nth > 20
+
+
+def test_sigkill_between_calls_loses_and_repeats_nothing(store_url: str) -> None:
+    port = free_port()
+    server = Process(store_url, port=port)
+
+    def restart() -> None:
+        nonlocal server
+        server.kill()
+        server = Process(store_url, port=port)
+
+    try:
+        server.call("POST", "/register", json=TRAINER)
+        assert server.call("GET", "/batch") == {"batch": None}
+        assert server.call("POST", "/register-env", json=ENVIRONMENT)["env_id"] == 0
+        for number in range(2):
+            server.call("POST", "/scored_data", json=group(number * 100, env_id=0))
+        server.call("POST", "/scored_data", json=group(200, size=2, env_id=0))
+        restart()
+        assert server.call("POST", "/register-env", json=ENVIRONMENT)["wandb_name"] == "math_1"
+        assert server.call("POST", "/scored_data", json=group(300, size=2, env_id=0))["buffer_size"] == 0
+        assert first_tokens(server.call("GET", "/batch")["batch"]) == [0]
+        restart()
+        batches = [server.call("GET", "/batch")["batch"] for _ in range(3)]
+        assert [batch and first_tokens(batch) for batch in batches] == [[100], [200, 300], None]
+        restart()
+        assert server.call("GET", "/batch") == {"batch": None}
+        assert server.call("GET", "/status") == {"current_step": 3, "queue_size": 0}
+    finally:
+        server.kill()
