@@ -1,0 +1,171 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from experiments.cli import app, main
+from experiments.shipped import names, resolve
+from loomrl.store import open_store
+from loomrl.store.evaluations import list_evaluations
+from loomrl.store.runs import list_runs
+
+SMALL = ["environments.0.families=[algebra.linear, geometry.*]", "evaluation.episodes=30"]
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def run(*words: str, code: int = 0) -> str:
+    done = CliRunner().invoke(app, list(words), catch_exceptions=False)
+    assert done.exit_code == code, done.output
+    return done.stdout
+
+
+def run_json(*words: str, code: int = 0) -> dict[str, Any]:
+    """The one JSON object on the last line."""
+    lines = run(*words, "--json", code=code).splitlines()
+    assert len(lines) == 1
+    result: dict[str, Any] = json.loads(lines[0])
+    return result
+
+
+def test_every_shipped_experiment_resolves() -> None:
+    assert "math" in names()
+    assert all(resolve([name]).name for name in names())
+
+
+def test_show_prints_what_a_file_of_it_would_resolve_to() -> None:
+    text = run("show", "math", "seed=5")
+    assert "seed: 5" in text
+    Path("again.yaml").write_text(text)
+    assert run_json("show", "again.yaml")["sha256"] == run_json("show", "seed=5")["sha256"]
+    assert run_json("show", "seed=5")["sha256"] in text
+
+
+def test_evaluation_tells_the_oracle_from_a_random_policy_and_is_on_record() -> None:
+    result = run_json("evaluate", "math", *SMALL, "--policy", "oracle", "--policy", "random")
+    assert result["policies"]["oracle"]["overall"]["success"]["mean"] == 1.0
+    assert result["policies"]["random"]["overall"]["success"]["mean"] < 0.2
+    assert result["policies"]["oracle"]["overall"]["success"]["count"] == 30
+    assert {family.split(".")[0] for family in result["policies"]["oracle"]["by_family"]} == {
+        "Math/algebra",
+        "Math/geometry",
+    }
+    db = open_store("sqlite:///loom.db")
+    (recorded,) = list_runs(db)
+    assert (recorded.id, recorded.kind) == (result["run"], "evaluate")
+    assert list(recorded.environments) == ["Math@1.0.0"]
+    assert {e.run for e in list_evaluations(db)} == {result["run"]}
+    db.close()
+    assert result["run"] in run("runs")
+
+
+def test_evaluation_repeats_itself() -> None:
+    def success() -> dict[str, Any]:
+        report: dict[str, Any] = run_json("evaluate", *SMALL, "--policy", "random")["policies"]["random"]
+        return report
+
+    assert success() == success()
+
+
+def test_trained_version_can_be_evaluated_and_traced_to_its_origin() -> None:
+    run_json("train", *SMALL, "train.updates=3", "rollout.groups_per_update=2", "--run", "r")
+    report = run_json("evaluate", *SMALL, "--policy", "r/3")["policies"]["r/3"]
+    assert report["overall"]["success"]["mean"] > 0.3
+    traced = run_json("lineage", "r/3")
+    assert [a["id"] for a in traced["ancestors"]] == ["r/2", "r/1"]
+    assert traced["evaluations"]
+    assert traced["made_from"]["environments"].keys() == {"Math@1.0.0"}
+    assert "r/1" in run("lineage", "r/3")
+
+
+def test_doctor_names_what_is_missing_and_how_to_get_it() -> None:
+    found = run_json("doctor")
+    assert found["healthy"]
+    assert found["cores"] >= 1
+    assert all(part["remedy"] for part in found["optional"])
+    assert "[vllm]" in run("doctor") or "vllm" in {p["name"] for p in found["optional"] if p["found"]}
+
+
+def test_envs_are_listed_shown_verified_and_compared() -> None:
+    assert "Math@1.0.0" in run_json("envs", "list")["installed"]
+    assert "algebra.linear" in run_json("envs", "show", "Math")["families"]
+    run("evaluate", *SMALL, "--policy", "oracle")
+    assert run_json("envs", "verify", "Math")["equal"]
+    assert run_json("envs", "diff", "Math@1.0.0", "Math@1.0.0")["differences"] == []
+
+
+CUSTOM = """
+from loomrl.gym.base import BaseEnvironment, Step
+from loomrl.types import Message, Reward
+
+class {name}(BaseEnvironment):
+    version = "{version}"
+    async def reset(self, task=None):
+        task = task or self.sample_task(0)
+        self.word = f"word{{task.seed % 10007}}x{{task.level}}"
+        return (Message("user", f"Say {{self.word}} backwards."),)
+    async def step(self, action):
+        right = float(action == self.word[::-1])
+        return Step((), Reward(right, {{"correctness": right}}, right), True, False, {{}})
+    def oracle(self):
+        return {oracle}
+"""
+
+
+@pytest.mark.system
+def test_own_environment_is_checked_evaluated_and_cannot_change_under_its_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    good, bad = Path("echo_good.py"), Path("echo_bad.py")
+    good.write_text(CUSTOM.format(name="Echo", version="1.0.0", oracle="self.word[::-1]"))
+    bad.write_text(CUSTOM.format(name="Deaf", version="1.0.0", oracle="self.word"))
+    assert run_json("envs", "check", "echo_good:Echo")["passed"]
+    failed = run_json("envs", "check", "echo_bad:Deaf", code=1)
+    assert "oracle" in {check["name"] for check in failed["checks"] if not check["passed"]}
+    words = ["evaluate", "environments=[{id: 'echo_good:Echo'}]", "evaluation.episodes=9", "--policy", "oracle"]
+    assert run_json(*words)["policies"]["oracle"]["overall"]["success"]["mean"] == 1.0
+    good.write_text(good.read_text() + "# changed")
+    refused = subprocess.run([sys.executable, "-m", "loomrl", *words], capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert "Echo@1.0.0 is recorded with snapshot" in refused.stderr
+    assert "echo_good.py changed" in refused.stderr
+    assert "new version number" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["show", "maht"], ["'maht'", "Did you mean 'math'?"]),
+        (["show", "math", "seeed=1"], ["seeed=1", "Did you mean 'seed'?"]),
+        (["evaluate", "math", "--policy", "orcale"], ["'orcale'", "Did you mean 'oracle'?"]),
+        (["evaluate", "math", "environments.0.id=Maht"], ["'Maht'", "Did you mean 'Math'?"]),
+        (["evaluate", "math", "environments.0.families=[algbra]"], ["algbra", "algebra.linear"]),
+        (["evaluate", "math", "--policy", "nowhere/3"], ["nowhere/3"]),
+        (
+            ["train", "math", "algorithm.kind=custom", "algorithm.entry_point=no.such:Thing"],
+            ["no.such:Thing", "importable"],
+        ),
+        (["lineage", "nobody/1"], ["nobody/1"]),
+        (["runs", "--store", "mysql://x/y"], ["mysql", "sqlite"]),
+        (["show", "math", "environments.0.version=9.9"], ["environments.0.version=9.9", "string"]),
+    ],
+)
+def test_mistake_is_one_message_with_value_choices_and_remedy(
+    words: list[str], said: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["loomrl", *words])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    message = capsys.readouterr().err
+    assert caught.value.code == 2
+    assert "Traceback" not in message
+    assert all(part in message for part in said), message
