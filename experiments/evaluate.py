@@ -100,7 +100,8 @@ async def _play(gym: LoomRLGym, policy: Judged, cast: Cast, draws: Sequence[Draw
             run=run,
             snapshot=member.snapshot,
         )
-        return Plan(attempt=attempt, policy=policy.choice, settings=member.config.settings)
+        seed = f"{policy.name}/{draw.seed}/{index}"
+        return Plan(attempt=attempt, policy=policy.choice, settings=member.config.settings, seed=seed)
 
     finished: list[Trajectory] = []
     with progress(f"evaluate {policy.name}", len(draws)) as report:

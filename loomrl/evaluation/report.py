@@ -1,5 +1,6 @@
 """What a policy was judged to be: success with confidence, per environment, family and level."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -60,12 +61,12 @@ def judge(policy: str, trajectories: Iterable[Trajectory], *, confidence: float 
 
 
 def score(attempts: Iterable[Trajectory], *, confidence: float) -> Score:
-    """Means over the attempts that did not fail."""
+    """Means over the attempts that did not fail; the order of the attempts makes no difference to any digit."""
     every = list(attempts)
     valid = [attempt for attempt in every if attempt.end is not End.FAILED]
     names = sorted({name for attempt in valid for name in attempt.reward.parts})
     return Score(
-        success=wilson(sum(t.reward.success for t in valid), len(valid), confidence=confidence),
+        success=wilson(math.fsum(t.reward.success for t in valid), len(valid), confidence=confidence),
         reward=_mean(t.reward.total for t in valid),
         parts={name: _mean(t.reward.parts.get(name, 0.0) for t in valid) or 0.0 for name in names},
         turns=_mean(float(len(t.turns)) for t in valid),
@@ -75,4 +76,4 @@ def score(attempts: Iterable[Trajectory], *, confidence: float) -> Score:
 
 def _mean(values: Iterable[float]) -> float | None:
     listed = list(values)
-    return sum(listed) / len(listed) if listed else None
+    return math.fsum(listed) / len(listed) if listed else None
