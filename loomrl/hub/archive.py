@@ -7,7 +7,7 @@ from sqlalchemy import ColumnElement, Connection, Select, select
 
 from loomrl.errors import CorruptPayload
 from loomrl.hub.codec import decode
-from loomrl.hub.hub import Selection
+from loomrl.hub.hub import Ready, Selection
 from loomrl.store.hub_tables import groups, trajectories
 from loomrl.types import Group, Trajectory
 
@@ -40,6 +40,16 @@ def read_groups(connection: Connection, positions: Sequence[int]) -> tuple[list[
         else:
             whole.append(Group(heads[position].id, attempts, heads[position].cause))
     return whole, damaged
+
+
+def read_ready(connection: Connection, environments: Sequence[str], limit: int) -> list[Ready]:
+    """The oldest ready groups of these environments; one by one, as only so an index knows their order."""
+    found: list[Any] = []
+    for environment in environments:
+        waiting = (groups.c.state == "ready") & (groups.c.environment == environment)
+        found += connection.execute(select(groups).where(waiting).order_by(groups.c.position).limit(limit))
+    found.sort(key=lambda row: row.position)
+    return [Ready(row.id, row.environment, row.size, row.opened_at) for row in found[:limit]]
 
 
 def read_page(connection: Connection, after: int, limit: int, selection: Selection) -> list[tuple[int, Trajectory]]:

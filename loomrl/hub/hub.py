@@ -7,7 +7,8 @@ raises LeaseLost if the groups went back – then continue from checkpoint n - 1
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from operator import mul
 
 from loomrl.types import NO_VERSION, Group, Source, Trajectory
 
@@ -29,6 +30,7 @@ class Ready:
     id: str
     environment: str
     size: int
+    opened_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,35 @@ class HubStats:
     def ready(self) -> int:
         """Groups that can be leased now."""
         return sum(line.ready for line in self.environments.values())
+
+
+def merge(parts: Sequence[HubStats]) -> HubStats:
+    """The statistics of several shards as one."""
+    lines: dict[str, list[EnvironmentStats]] = {}
+    for part in parts:
+        for name, line in part.environments.items():
+            lines.setdefault(name, []).append(line)
+    return HubStats({name: _sum(same) for name, same in lines.items()}, parts[0].capacity)
+
+
+def _sum(lines: Sequence[EnvironmentStats]) -> EnvironmentStats:
+    judged = [line.trajectories - line.failures for line in lines]
+
+    def mean(values: Sequence[float]) -> float:
+        total: float = sum(map(mul, values, judged))
+        return total / max(sum(judged), 1)
+
+    counted = ("open", "ready", "leased", "acked", "trajectories", "failures", "late", "tokens", "rate")
+    causes = {cause for line in lines for cause in line.released}
+    parts = {part for line in lines for part in line.parts}
+    return replace(
+        lines[0],
+        **{name: sum(getattr(line, name) for line in lines) for name in counted},
+        released={cause: sum(line.released.get(cause, 0) for line in lines) for cause in causes},
+        success=mean([line.success for line in lines]),
+        reward=mean([line.reward for line in lines]),
+        parts={part: mean([line.parts.get(part, 0.0) for line in lines]) for part in parts},
+    )
 
 
 class Hub(ABC):

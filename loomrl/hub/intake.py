@@ -95,8 +95,8 @@ class Intake:
 
     def store(self, parcels: Sequence[Parcel]) -> list[int]:
         """The cursors of the parcels, each stored once."""
-        cursors, fresh = self._sort_out(parcels)
-        standings = self._standings([parcel.trajectory for parcel in fresh])
+        cursors, fresh, known, unknown = self.check(parcels)
+        standings = known | {group.id: group for group in self._begin(unknown)}
         before = {id: group.state for id, group in standings.items()}
         rows = []
         for position, parcel in zip(self.ledger.positions(trajectories, len(fresh)), fresh, strict=True):
@@ -110,6 +110,18 @@ class Intake:
             self.ledger.connection.execute(insert(trajectories), rows)
         self._advance([group for id, group in standings.items() if before[id] == "open"])
         return [cursors[parcel.trajectory.id] for parcel in parcels]
+
+    def check(
+        self, parcels: Sequence[Parcel]
+    ) -> tuple[dict[str, int], list[Parcel], dict[str, Standing], list[GroupPlan]]:
+        """Cursors of what is stored, what is not, its groups that are there, those to open; Conflict or HubError."""
+        cursors, fresh = self._sort_out(parcels)
+        known = self._known(parcel.trajectory.group for parcel in fresh)
+        unknown: dict[str, GroupPlan] = {}
+        for t in (parcel.trajectory for parcel in fresh):
+            plan = GroupPlan(t.group, t.task.environment, t.group_size, t.first_version)
+            _agree(plan, known.get(plan.id) or unknown.setdefault(plan.id, plan))
+        return cursors, fresh, known, list(unknown.values())
 
     def _sort_out(self, parcels: Sequence[Parcel]) -> tuple[dict[str, int], list[Parcel]]:
         """The cursors of what is stored already, and what is not, each once."""
@@ -125,15 +137,6 @@ class Intake:
                     "A trajectory is never edited: give the new attempt a new id."
                 )
         return {id: row.position for id, row in stored.items()}, [p for id, p in fresh.items() if id not in stored]
-
-    def _standings(self, fresh: Sequence[Trajectory]) -> dict[str, Standing]:
-        """The groups of some attempts; those that nobody opened are opened."""
-        known = self._known(trajectory.group for trajectory in fresh)
-        unknown: dict[str, GroupPlan] = {}
-        for t in fresh:
-            plan = GroupPlan(t.group, t.task.environment, t.group_size, t.first_version)
-            _agree(plan, known.get(plan.id) or unknown.setdefault(plan.id, plan))
-        return known | {group.id: group for group in self._begin(list(unknown.values()))}
 
     def _known(self, ids: Iterable[str]) -> dict[str, Standing]:
         rows = self.ledger.connection.execute(_KNOWN, {"ids": list(set(ids))})

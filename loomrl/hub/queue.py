@@ -15,10 +15,11 @@ from loomrl.errors import HubError
 from loomrl.hub import archive, lending
 from loomrl.hub.codec import decode, encode
 from loomrl.hub.commit import Committer
-from loomrl.hub.hub import EVERYTHING, GroupPlan, Hub, HubStats, Lease, Ready, Selection
+from loomrl.hub.hub import EVERYTHING, GroupPlan, HubStats, Lease, Ready, Selection
 from loomrl.hub.intake import LARGEST_INT, Intake, Parcel, check_name, parcel
 from loomrl.hub.ledger import ALL_LINES, Ledger, Line
 from loomrl.hub.lending import Loan
+from loomrl.hub.shard import Shard
 from loomrl.store.db import LoomDB
 from loomrl.store.hub_tables import groups, hub_notes, leases
 from loomrl.types import Trajectory
@@ -49,7 +50,7 @@ class Promises:
         return version - self.settings.max_staleness
 
 
-class LocalHub(Hub):
+class LocalHub(Shard):
     """A hub over one LoomDB, in this process. Several processes may open the same database."""
 
     def __init__(
@@ -68,36 +69,48 @@ class LocalHub(Hub):
 
     @override
     def append(self, trajectories: Sequence[Trajectory]) -> list[int]:
-        return self.store([parcel(trajectory, encode(trajectory)) for trajectory in trajectories])
+        return self._store([parcel(trajectory, encode(trajectory)) for trajectory in trajectories])
 
     @override
     def append_payloads(self, payloads: Sequence[bytes | memoryview]) -> list[int]:
-        return self.store([parcel(decode(payload), payload) for payload in payloads])
+        return self._store([parcel(decode(payload), payload) for payload in payloads])
 
-    def store(self, parcels: Sequence[Parcel]) -> list[int]:
-        """`append` for trajectories that are checked and encoded already."""
-        if len(parcels) > MOST_AT_ONCE:
-            raise HubError(f"append: {len(parcels)} trajectories, at most {MOST_AT_ONCE} at once.")
-        return self._committer.run(lambda ledger: self._intake(ledger).store(parcels)) if parcels else []
+    @override
+    def check(self, trajectories: Sequence[Trajectory]) -> None:
+        parcels = [parcel(trajectory, encode(trajectory)) for trajectory in trajectories]
+        self._committer.run(lambda ledger: self._intake(ledger).check(parcels))
+
+    @override
+    def capacity(self) -> int:
+        return self._promises.capacity
 
     @override
     def open(self, plans: Sequence[GroupPlan]) -> list[str]:
+        return self.admit(plans, elsewhere=0)
+
+    @override
+    def admit(self, plans: Sequence[GroupPlan], *, elsewhere: int) -> list[str]:
         for plan in plans:
             _check(plan)
 
         def job(ledger: Ledger) -> list[str]:
             self._clear(ledger, max(plan.version for plan in plans))
-            return self._intake(ledger).open(plans, room=self._promises.capacity - _in_flight(ledger.lines.values()))
+            room = self._promises.capacity - elsewhere - _in_flight(ledger.lines.values())
+            return self._intake(ledger).open(plans, room=room)
 
         return self._committer.run(job) if plans else []
 
     @override
     def demand(self, *, version: int) -> int:
+        return max(self._promises.capacity - self.occupied(version=version), 0)
+
+    @override
+    def occupied(self, *, version: int) -> int:
         with self._db.read() as connection:
             lines = [Line.of(row) for row in connection.execute(ALL_LINES)]
             leaving = lending.leaving(self._clock(), floor=self._promises.floor(version))
             gone = connection.scalar(select(func.count()).select_from(groups).where(leaving)) or 0
-        return max(self._promises.capacity - _in_flight(lines) + gone, 0)
+        return _in_flight(lines) - gone
 
     @override
     def lease(
@@ -109,10 +122,17 @@ class LocalHub(Hub):
 
     @override
     def ready(self, *, limit: int = 1000) -> list[Ready]:
-        query = select(groups.c.id, groups.c.environment, groups.c.size).where(groups.c.state == "ready")
         with self._db.read() as connection:
-            rows = connection.execute(query.order_by(groups.c.position).limit(limit))
-            return [Ready(row.id, row.environment, row.size) for row in rows]
+            lines = [Line.of(row) for row in connection.execute(ALL_LINES)]
+            return archive.read_ready(connection, [line.environment for line in lines if line.ready], limit)
+
+    @override
+    def available(self, *, version: int) -> int:
+        def job(ledger: Ledger) -> int:
+            self._clear(ledger, version)
+            return sum(line.ready for line in ledger.lines.values())
+
+        return self._committer.run(job)
 
     @override
     def lease_groups(self, ids: Sequence[str], *, version: int, consumer: str, lease_id: str | None = None) -> Lease:
@@ -180,21 +200,27 @@ class LocalHub(Hub):
         self._committer.close()
         self._db.close()
 
+    @override
     def pin(self, lease_id: str) -> None:
-        """First step of an ack that spans shards: the lease cannot expire until it is acked or released."""
         self._committer.run(lambda ledger: lending.pin(ledger, lease_id))
 
-    def pinned(self) -> list[str]:
-        """Leases whose ack began and, past their expiry, did not end."""
+    @override
+    def undecided(self) -> list[str]:
         waiting = (leases.c.state == "pinned") & (leases.c.expires_at <= self._clock())
         with self._db.read() as connection:
             return list(connection.scalars(select(leases.c.id).where(waiting)))
 
-    def trained_into(self, lease_id: str) -> int | None:
-        """The version an acked lease went into; None for one that is not acked."""
+    @override
+    def lease_state(self, lease_id: str) -> tuple[str, int | None]:
+        query = select(leases.c.state, leases.c.trained_into).where(leases.c.id == lease_id)
         with self._db.read() as connection:
-            version: int | None = connection.scalar(select(leases.c.trained_into).where(leases.c.id == lease_id))
-        return version
+            row = connection.execute(query).one_or_none()
+        return (row.state, row.trained_into) if row else ("", None)
+
+    def _store(self, parcels: Sequence[Parcel]) -> list[int]:
+        if len(parcels) > MOST_AT_ONCE:
+            raise HubError(f"append: {len(parcels)} trajectories, at most {MOST_AT_ONCE} at once.")
+        return self._committer.run(lambda ledger: self._intake(ledger).store(parcels)) if parcels else []
 
     def _intake(self, ledger: Ledger) -> Intake:
         settings = self._promises.settings

@@ -1,0 +1,43 @@
+"""What a hub must offer to be one of several shards."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+from loomrl.hub.hub import GroupPlan, Hub
+from loomrl.types import Trajectory
+
+
+class Shard(Hub):
+    """A hub that can be one of several: it tells how full it is, and takes part in acks that are decided elsewhere."""
+
+    @abstractmethod
+    def capacity(self) -> int:
+        """Groups that may be in flight, in all shards together."""
+
+    @abstractmethod
+    def check(self, trajectories: Sequence[Trajectory]) -> None:
+        """Raise what `append` would raise, and store nothing."""
+
+    @abstractmethod
+    def admit(self, plans: Sequence[GroupPlan], *, elsewhere: int) -> list[str]:
+        """`open`, while so many groups are in flight in other shards."""
+
+    @abstractmethod
+    def occupied(self, *, version: int) -> int:
+        """Groups in flight, without those that only wait to be released."""
+
+    @abstractmethod
+    def available(self, *, version: int) -> int:
+        """How many groups `lease` could hand out at this version."""
+
+    @abstractmethod
+    def pin(self, lease_id: str) -> None:
+        """First step of an ack that spans shards: the lease cannot expire until it is acked or released."""
+
+    @abstractmethod
+    def undecided(self) -> list[str]:
+        """Leases that are pinned past their expiry: whoever pinned them may be gone."""
+
+    @abstractmethod
+    def lease_state(self, lease_id: str) -> tuple[str, int | None]:
+        """The state of a lease and the version it was acked into; the state is empty for an unknown one."""
