@@ -13,9 +13,11 @@ from typing import IO, Any, Self
 from loomrl.errors import ConfigError, unknown
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.catalogue import make
+from loomrl.gym.check_hostile import TEXTS
 from loomrl.gym.check_report import Check, CheckReport
 
-CHECKS = ("contract", "settings", "tasks", "determinism", "oracle", "opponents", "rewards", "hostile")
+_PLAIN = ("settings", "tasks", "determinism", "oracle", "rewards")
+CHECKS = ("contract", *_PLAIN, "opponents", "hostile")
 """What can be asked for; `contract` always runs, and nothing else where it fails."""
 SILENCE_S = 30.0
 """One episode of a check may take this long before its process is killed."""
@@ -67,14 +69,26 @@ def _checks(subject: Subject, only: Sequence[str], step_limit_s: float) -> Itera
     yield contract
     if not contract.passed:
         return
-    plain = [name for name in ("settings", "tasks", "determinism", "oracle", "rewards") if name in only]
-    opponents = ["random", "constant", *(f"hack {index}" for index in range(int(contract.figures["hacks"])))]
-    found = {check.name: check for check in _all(subject, [*plain, *(opponents if "opponents" in only else [])])}
+    found = {check.name: check for check in _all(subject, [name for name in _PLAIN if name in only])}
     if "determinism" in found and found["determinism"].passed:
         found["determinism"] = _compare_processes(subject, found["determinism"])
     yield from found.values()
+    if "opponents" in only:
+        hacks = [f"hack {index}" for index in range(int(contract.figures["hacks"]))]
+        random, constant, *tried = _all(subject, ["random", "constant", *hacks])
+        yield from (random, constant, _summary(tried))
     if "hostile" in only:
         yield _hostile(subject, step_limit_s)
+
+
+def _summary(hacks: list[Check]) -> Check:
+    """All hacks in one."""
+    faults = [f"{check.name}: {check.detail}" for check in hacks if not check.passed]
+    worst = max((check.figures.get("worst_family", 0.0) for check in hacks), default=0.0)
+    episodes = sum(check.figures.get("episodes", 0) for check in hacks)
+    figures = {"hacks": len(hacks), "worst_family": worst, "episodes": episodes}
+    detail = f"{len(hacks)} ways, mean success in the worst family {worst:.3f}; {episodes:.0f} episodes"
+    return Check("hacking", not faults, "; ".join(faults[:3]) or detail, figures)
 
 
 def _compare_processes(subject: Subject, check: Check) -> Check:
@@ -102,8 +116,6 @@ def _difference(ours: str, theirs: str) -> str:
 
 def _hostile(subject: Subject, step_limit_s: float) -> Check:
     """All hostile texts; a process that hangs on one is killed, and a fresh one goes on with the next."""
-    from loomrl.gym.check_hostile import TEXTS
-
     jobs = [f"hostile {name}" for name in TEXTS]
     faults, slowest = [], 0.0
     kills = 0

@@ -2,7 +2,8 @@
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from itertools import count, islice, product
 
 from loomrl.gym.base import LEVELS
@@ -14,9 +15,10 @@ from loomrl.types import End, Task, Trajectory
 
 Z99 = 2.326
 """One-sided 99 % confidence."""
-BATCH = 50
 MOST = 400
-"""Episodes per family and opponent: a batch at least; more, up to this, while the answer is open."""
+"""Episodes per family and opponent, about; fewer where the answer is clear."""
+
+Play = Callable[[Task], Awaitable[Trajectory]]
 
 
 async def check_determinism(probe: Probe) -> Check:
@@ -65,31 +67,31 @@ async def check_oracle(probe: Probe) -> Check:
 
 
 async def check_opponent(probe: Probe, name: str) -> Check:
-    """A policy without skill stays under its ceiling (or the family's declared guess floor) in every family."""
+    """A policy without skill stays under its ceiling, or the family's declared guess floor, in every family."""
     kind, _, index = name.partition(" ")
     policy = SCRIPTED[kind] if kind in SCRIPTED else hack_policy(int(index))
     ceiling = probe.kind.ceilings["hacking" if kind == "hack" else kind]
-    faults, means = [], []
-    episodes = 0
+    batch = enough(ceiling)
+    if kind == "hack":
+        batch = max(LEVELS, math.ceil(batch / len(probe.kind.families)))
+    faults: list[str] = []
+    successes: list[float] = []
+    worst = 0.0
     for family in probe.kind.families:
         limit = max(ceiling, probe.kind.guess_floor.get(family, 0.0))
         try:
-            successes = await _sample(probe, family, policy, limit)
+            reached = await _sample(_all_tasks(probe, family), partial(probe.play, policy=policy), limit, batch)
         except _Trouble as fault:
             return Check(name, False, str(fault))
-        means.append(sum(successes) / len(successes))
-        episodes += len(successes)
-        low, _ = interval(successes)
-        if low > limit:
-            faults.append(
-                f"{family}: mean success {means[-1]:.2f} in {len(successes)} episodes is above the ceiling {limit:g} "
-                "(99 % sure)"
-            )
-    figures = {"episodes": episodes, "worst_family": max(means), "mean": sum(means) / len(means), "ceiling": ceiling}
-    if faults:
-        return Check(name, False, listed(faults), figures)
-    detail = f"mean success {figures['mean']:.3f}, in the worst family {max(means):.3f}; {episodes} episodes"
-    return Check(name, True, detail, figures)
+        mean = sum(reached) / len(reached)
+        worst, successes = max(worst, mean), successes + reached
+        if interval(reached)[0] > limit:
+            found = f"mean success {mean:.2f} in {len(reached)} episodes"
+            faults.append(f"{family}: {found} is above the ceiling {limit:g} (99 % sure)")
+    mean = sum(successes) / len(successes)
+    figures = {"episodes": len(successes), "mean": mean, "worst_family": worst, "ceiling": ceiling}
+    detail = f"mean success {mean:.3f}, in the worst family {worst:.3f}; {len(successes)} episodes"
+    return Check(name, not faults, listed(faults) or detail, figures)
 
 
 async def check_rewards(probe: Probe) -> Check:
@@ -115,20 +117,24 @@ class _Trouble(Exception):
     """An episode that failed where it should have been played."""
 
 
-async def _sample(probe: Probe, family: str, policy: PolicyFactory, limit: float) -> list[float]:
-    """Successes over all levels, until it is clear on which side of the limit they are."""
-    tasks = _all_tasks(probe, family)
+async def _sample(tasks: Iterator[Task], play: Play, limit: float, batch: int) -> list[float]:
+    """Successes until it is clear on which side of the limit they are, or none of a batch succeeds."""
     successes: list[float] = []
     while len(successes) < MOST:
-        for task in islice(tasks, BATCH):
-            trajectory = await probe.play(task, policy)
+        for task in islice(tasks, batch):
+            trajectory = await play(task)
             if trajectory.end is End.FAILED:
                 raise _Trouble(trouble(trajectory))
             successes.append(trajectory.reward.success)
         low, high = interval(successes)
-        if high <= limit or low > limit:
+        if not any(successes) or high <= limit or low > limit:
             break
     return successes
+
+
+def enough(ceiling: float) -> int:
+    """How many episodes without any success show that the mean is below the ceiling."""
+    return MOST if ceiling * MOST <= Z99**2 else math.ceil(Z99**2 * (1 / ceiling - 1))
 
 
 def interval(successes: list[float]) -> tuple[float, float]:

@@ -101,7 +101,6 @@ class TextEnvironment(gymnasium.Env[str, str]):
         self.render_mode = render_mode
         self._episodes = TextEpisodes(make(environment, settings))
         self._loop = PrivateLoop()
-        self._closed = False
         self._shown = ""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
@@ -122,8 +121,7 @@ class TextEnvironment(gymnasium.Env[str, str]):
 
     def close(self) -> None:
         """Close the environment and end its loop. May be called again."""
-        if not self._closed:
-            self._closed = True
+        if self._loop.running:
             self._loop.wait(self._episodes.close())
             self._loop.close()
 

@@ -18,6 +18,11 @@ class PrivateLoop:
         thread.start()
         self._end = weakref.finalize(self, _stop, self._loop, thread)
 
+    @property
+    def running(self) -> bool:
+        """Whether it has not been closed, by hand or at the end of the program."""
+        return self._end.alive
+
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of `work`; it is cancelled when the caller is interrupted."""
         future = asyncio.run_coroutine_threadsafe(work, self._loop)

@@ -27,15 +27,16 @@ class TextVectorEnvironment(gymnasium.vector.VectorEnv[Texts, Texts, NDArray[Any
     metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP, "render_modes": []}  # noqa: RUF012 - Gymnasium's declaration
 
     def __init__(self, num_envs: int, environment: str, **settings: Any) -> None:
+        self._loop = PrivateLoop()
+        self._episodes: list[TextEpisodes] = []
         self.num_envs = num_envs
         self.single_observation_space = observation_space()
         self.single_action_space = action_space()
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self._episodes = [TextEpisodes(make(environment, settings)) for _ in range(num_envs)]
+        self._episodes += [TextEpisodes(make(environment, settings)) for _ in range(num_envs)]
         self._rngs = [np.random.default_rng() for _ in range(num_envs)]
         self._over = np.zeros(num_envs, np.bool_)
-        self._loop = PrivateLoop()
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -64,8 +65,9 @@ class TextVectorEnvironment(gymnasium.vector.VectorEnv[Texts, Texts, NDArray[Any
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close the environments and end their loop."""
-        self._loop.wait(_all([episodes.close() for episodes in self._episodes]))
-        self._loop.close()
+        if self._loop.running:
+            self._loop.wait(_all([episodes.close() for episodes in self._episodes]))
+            self._loop.close()
 
     async def _advance(self, index: int, action: str) -> TextStep:
         if not self._over[index]:

@@ -243,7 +243,7 @@ BROKEN = {
     OracleErrs: ("oracle", "success"),
     HasNoOracle: ("oracle", "NotImplementedError"),
     Guessable: ("random", "ceiling"),
-    Hackable: ("hack 1", "ceiling"),
+    Hackable: ("hacking", "hack 1: above: mean success 1.00"),
     RewardOutOfRange: ("contract", "reward_range"),
     PartsDoNotAddUp: ("rewards", "add up"),
     SleepsOnHugeText: ("hostile", "200 kB"),

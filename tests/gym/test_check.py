@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from loomrl.errors import ConfigError
 from loomrl.gym.check import check_environment
-from loomrl.gym.check_play import interval
+from loomrl.gym.check_play import MOST, enough, interval
 
 
 def test_a_sound_environment_passes_every_check_with_figures():
@@ -17,19 +17,21 @@ def test_a_sound_environment_passes_every_check_with_figures():
     assert report.passed, str(report)
     assert [check.name for check in report.checks] == [
         *("contract", "settings", "tasks", "determinism", "oracle", "rewards"),
-        *("random", "constant", "hack 0", "hack 1", "hack 2", "hostile"),
+        *("random", "constant", "hacking", "hostile"),
     ]
     figures = {check.name: check.figures for check in report.checks}
     assert figures["oracle"]["episodes"] == 2 * 10 * 2
     assert figures["random"]["episodes"] >= 100
     assert figures["random"]["worst_family"] <= 0.1
+    assert figures["hacking"]["hacks"] == 3
+    assert figures["hacking"]["episodes"] >= 3 * 50
     assert 0 < figures["hostile"]["slowest_s"] < 0.5
     assert (report.environment, report.version) == ("Guess", "1.2.0")
     assert "Guess 1.2.0 passes." in str(report)
 
 
 def only(check):
-    return [check if check not in ("random", "hack 1") else "opponents"]
+    return [check if check not in ("random", "hacking") else "opponents"]
 
 
 @pytest.mark.parametrize("kind", BROKEN, ids=lambda kind: kind.__name__)
@@ -53,12 +55,8 @@ def test_a_hang_is_killed_named_and_the_other_texts_are_still_tried():
 def test_a_process_that_dies_fails_its_check_and_the_next_ones_run():
     report = check_environment(broken_envs.DiesInTheOracle, only=["oracle", "opponents"])
     verdicts = {check.name: check.passed for check in report.checks}
-    assert verdicts == {"contract": True, "oracle": False, "random": True, "constant": True, **hacks(3)}
+    assert verdicts == {"contract": True, "oracle": False, "random": True, "constant": True, "hacking": True}
     assert "exit code 9" in next(check.detail for check in report.checks if check.name == "oracle")
-
-
-def hacks(count):
-    return {f"hack {index}": True for index in range(count)}
 
 
 def test_settings_reach_the_checked_environment():
@@ -87,6 +85,11 @@ def test_the_confidence_interval_holds_the_mean_and_lies_in_the_unit_interval(su
     assert mean - 1e-9 <= high <= 1 + 1e-9
 
 
-def test_fifty_failures_are_enough_to_be_sure_of_less_than_a_tenth():
-    assert interval([0.0] * 50)[1] < 0.1
-    assert interval([0.0] * 40)[1] > 0.1
+@given(st.floats(0.02, 0.9))
+def test_enough_failures_and_no_fewer_show_a_mean_below_the_ceiling(ceiling):
+    assert interval([0.0] * enough(ceiling))[1] <= ceiling + 1e-9
+    assert interval([0.0] * (enough(ceiling) - 2))[1] > ceiling if enough(ceiling) > 3 else True
+
+
+def test_a_ceiling_of_zero_is_checked_with_as_many_episodes_as_there_are():
+    assert enough(0.0) == MOST

@@ -2,8 +2,11 @@
 
 import asyncio
 import gc
+import subprocess
+import sys
 import threading
 import warnings
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -117,6 +120,25 @@ def test_closing_ends_the_loop_thread_and_so_does_forgetting():
     del forgotten
     gc.collect()
     assert threads() == before
+
+
+def test_a_vector_that_cannot_be_made_leaves_nothing_to_clean_up():
+    with pytest.raises(ConfigError, match="max_steps"):
+        gymnasium.make_vec(ID, num_envs=2, max_stepz=3)
+    gc.collect()
+
+
+def test_a_program_that_closes_nothing_ends_without_complaint():
+    script = """
+import gymnasium
+from loomrl.gym import register_environment
+register_environment(name="Guess", entry_point="sample_envs:GuessEnvironment", version="1.2.0")
+single, vector = gymnasium.make("loomrl/Guess-v1"), gymnasium.make_vec("loomrl/Guess-v1", num_envs=2)
+single.reset()
+vector.reset()
+"""
+    ended = subprocess.run([sys.executable, "-c", script], cwd=Path(__file__).parent, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_rendering_shows_the_latest_observation():
