@@ -113,12 +113,13 @@ class Artifacts:
             raise ArtifactError(f"artifact {name!r}: {into} exists already. Give a path that is free.")
         staged = into.with_name(f".{into.name}-{secrets.token_hex(4)}")
         try:
-            for file in marker.files:
-                with self._translated(name):
+            with self._translated(name):
+                for file in marker.files:
+                    _refuse_elsewhere(name, file)
                     (staged / file).parent.mkdir(parents=True, exist_ok=True)
                     with (staged / file).open("wb") as sink:
                         self._fetch(name, marker, file, sink)
-            return staged.rename(into)
+                return staged.rename(into)
         finally:
             shutil.rmtree(staged, ignore_errors=True)
 
@@ -128,11 +129,14 @@ class Artifacts:
 
     def list_names(self, under: str = "") -> list[str]:
         """The names of all complete artifacts, or of those below a path, sorted."""
+        if under:
+            _check_name(under)
         with self._translated(under):
             return sorted(self._walk(under))
 
     def delete(self, name: str) -> None:
         """Remove an artifact, half-written or complete. Killed half-way, it leaves nothing that is believed."""
+        _check_name(name)
         with self._translated(name):
             ours = [entry for entry in self._entries(name) if entry.base_name.startswith((MARKER, FILES))]
             if not ours:
@@ -160,17 +164,21 @@ class Artifacts:
     def _write(self, name: str, kind: Kind, files: Mapping[str, bytes | Path]) -> tuple[dict[str, Content], Marker]:
         """What was written, and the marker that holds now: another writer's, if one was faster."""
         ours = Marker(kind, secrets.token_hex(8), {})
-        holding = None
         try:
             for file, source in files.items():
                 ours.files[file] = self._store(ours.location(name, file), source)
-            self._complete(name, ours)
-            holding = self._complete_marker(name)
-            return ours.files, holding
-        finally:
-            if holding != ours:
-                with suppress(OSError):
-                    self._filesystem.delete_dir(f"{name}/{FILES}{ours.attempt}")
+        except BaseException:
+            self._discard(name, ours)
+            raise
+        self._complete(name, ours)  # if this fails it may have worked: our files stay
+        holding = self._complete_marker(name)
+        if holding != ours:
+            self._discard(name, ours)
+        return ours.files, holding
+
+    def _discard(self, name: str, marker: Marker) -> None:
+        with suppress(OSError):  # they are not believed anyway
+            self._filesystem.delete_dir(f"{name}/{FILES}{marker.attempt}")
 
     def _store(self, path: str, source: bytes | Path) -> Content:
         if self._folder is not None:
@@ -199,11 +207,8 @@ class Artifacts:
             _fsync(folder)
 
     def _fetch(self, name: str, marker: Marker, file: str, sink: IO[bytes]) -> None:
-        with self._translated(name):
-            if PurePosixPath(file).is_absolute() or ".." in PurePosixPath(file).parts:
-                raise ArtifactError(f"artifact {name!r}: its marker names a file outside of it, {file!r}.")
-            with self._filesystem.open_input_stream(marker.location(name, file)) as source:
-                found = _copy(source, sink)
+        with self._translated(name), self._filesystem.open_input_stream(marker.location(name, file)) as source:
+            found = _copy(source, sink)
         if found != marker.files[file]:
             raise ArtifactError(
                 f"artifact {name!r} in {self.url} is damaged: {file!r} is {found}, it was stored as "
@@ -221,11 +226,7 @@ class Artifacts:
         return marker
 
     def _marker(self, name: str) -> Marker | None:
-        if not _NAME.fullmatch(name):
-            raise ArtifactError(
-                f"artifact name {name!r}: segments of letters, digits and _.@=+- joined by '/' are needed, none "
-                "beginning with a dot or a sign. Example: runs/math-1/policy-3."
-            )
+        _check_name(name)
         try:
             with self._translated(name), self._filesystem.open_input_stream(f"{name}/{MARKER}") as source:
                 return _MARKER.validate_json(source.read())
@@ -245,7 +246,7 @@ class Artifacts:
                 f"artifact {name!r} in {self.url} is half-written: its writer was killed, or is still writing. "
                 "Wait for it, or put it again."
             )
-        guess = nearest(name, self._walk(name.rpartition("/")[0]))
+        guess = nearest(name, (str(entry.path) for entry in self._entries(name.rpartition("/")[0])))
         hint = f" Did you mean {guess!r}?" if guess else ""
         return f"artifact {name!r} is not in {self.url}.{hint}"
 
@@ -295,6 +296,20 @@ def _in_bucket(url: str) -> Artifacts:
     if found == fs.FileType.NotFound:
         raise ArtifactError(f"artifact_url={url!r}: there is no bucket {bucket!r}. Create it, or choose another.")
     return Artifacts(fs.SubTreeFileSystem(root, filesystem), url)
+
+
+def _check_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise ArtifactError(
+            f"artifact name {name!r}: segments of letters, digits and _.@=+- joined by '/' are needed, none "
+            "beginning with a dot or a sign. Example: runs/math-1/policy-3."
+        )
+
+
+def _refuse_elsewhere(name: str, file: str) -> None:
+    """A marker may come from a bucket that strangers can write to."""
+    if PurePosixPath(file).is_absolute() or ".." in PurePosixPath(file).parts:
+        raise ArtifactError(f"artifact {name!r}: its marker names a file outside of it, {file!r}. Delete the artifact.")
 
 
 def _url_of(root: str, name: str) -> str:

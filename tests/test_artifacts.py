@@ -231,8 +231,9 @@ def test_bytes_and_folders_are_not_mixed_up(artifacts: Artifacts, model: Path, t
 @pytest.mark.parametrize("name", ["", "/x", "x/", "a//b", "../x", "a/.hidden", "a?b", "a b", "a\\b", "-x"])
 def test_a_name_that_would_lead_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
     artifacts = open_artifacts(str(tmp_path))
-    with pytest.raises(ArtifactError, match="segments"):
-        artifacts.put(name, b"1")
+    for attempt in (lambda: artifacts.put(name, b"1"), lambda: artifacts.get(name), lambda: artifacts.delete(name)):
+        with pytest.raises(ArtifactError, match="segments"):
+            attempt()
 
 
 def test_a_folder_is_not_copied_over_another(artifacts: Artifacts, model: Path) -> None:
@@ -244,6 +245,19 @@ def test_a_folder_is_not_copied_over_another(artifacts: Artifacts, model: Path) 
 def test_a_folder_without_files_is_refused(artifacts: Artifacts, tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="no folder with files"):
         artifacts.put_folder("f", tmp_path / "nowhere")
+
+
+def test_a_fault_after_the_marker_leaves_the_artifact_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    artifacts = open_artifacts(str(tmp_path / "artifacts"))
+
+    def fail_on_home(path: Path) -> None:
+        if path.name == "x":
+            raise OSError("the disk went away")
+
+    monkeypatch.setattr("loomrl.artifacts._fsync", fail_on_home)
+    with pytest.raises(ArtifactError, match="went away"):
+        artifacts.put("x", b"1")
+    assert artifacts.get("x") == b"1"
 
 
 def test_of_writers_who_race_one_content_holds_whole(tmp_path: Path) -> None:

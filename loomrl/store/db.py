@@ -62,7 +62,10 @@ class LoomDB:
     def _our_turn(self) -> Iterator[None]:
         """Threads of one process queue here, where waiting costs neither a connection nor polling."""
         if not self._turn.acquire(timeout=BUSY_TIMEOUT_S):
-            raise StoreError(f"{self.location}: a thread held the write lock for over {BUSY_TIMEOUT_S:.0f} s.")
+            raise StoreError(
+                f"{self.location}: a thread of this process held the write lock for over {BUSY_TIMEOUT_S:.0f} s. "
+                "Keep writes short, and never write inside a write."
+            )
         try:
             yield
         finally:

@@ -2,8 +2,7 @@ import hashlib
 import pickle
 import random
 import sys
-from collections.abc import Callable
-from itertools import count
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from loomrl.gym.registry import Registry, make, names, register_environment, sna
 from loomrl.store import LoomDB, open_store
 from loomrl.store.events import read_events
 
-_packages = count()
 TRADING = '''
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.types import Message, Reward
@@ -72,8 +70,10 @@ def write_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..
 
 
 @pytest.fixture
-def registry(sqlite_url: str) -> Registry:
-    return Registry(open_store(sqlite_url), clock=lambda: 7.0)
+def registry(sqlite_url: str) -> Iterator[Registry]:
+    db = open_store(sqlite_url)
+    yield Registry(db, clock=lambda: 7.0)
+    db.close()
 
 
 def register_trading(**changes: Any) -> None:

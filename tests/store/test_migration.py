@@ -54,9 +54,9 @@ def open_and_count_tables(url: str) -> int:
     return tables
 
 
-def test_first_opens_from_several_processes_do_not_collide(store_url: str) -> None:
+def test_first_opens_from_several_processes_do_not_collide(postgres_url: str) -> None:
     with ProcessPoolExecutor(4, mp_context=get_context("spawn")) as processes:
-        tables = set(processes.map(open_and_count_tables, [store_url] * 8))
+        tables = set(processes.map(open_and_count_tables, [postgres_url] * 8))
     assert tables == {len(metadata.tables) + 1}
 
 
