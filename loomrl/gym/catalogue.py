@@ -103,10 +103,13 @@ def register(registration: Registration) -> None:
     from loomrl.gym.namespace import expose
 
     name, version = registration.name, registration.version
-    if name in _announced():
-        raise RegistryError(f"name={name!r} is taken by an installed package. Choose another name.")
     if version is None:
         raise RegistryError(f"name={name!r}: a registration needs a version, such as '1.0.0'.")
+    announced = _announced().get(name)
+    if announced is not None and registration == Registration(name=name, entry_point=announced, version=version):
+        return
+    if announced is not None:
+        raise RegistryError(f"name={name!r} is taken by an installed package ({announced}). Choose another name.")
     known = _registered.setdefault(name, {}).setdefault(version, registration)
     if known != registration:
         raise RegistryError(
@@ -128,10 +131,10 @@ def names() -> list[str]:
 def find(id: str) -> Found:
     """The environment of an id: `Math`, the newest there is, or `Math@1.0.0`, exactly that one."""
     name, _, version = id.partition("@")
-    versions = dict(_registered.get(name, {}))
+    versions = _registered.get(name, {})
     if name in _announced():
         found = _load(Registration(name=name, entry_point=_announced()[name]))
-        versions[found.version] = found.registration
+        versions = {found.version: found.registration}
     if not versions:
         raise RegistryError(unknown("environment", name, names()))
     chosen = version or max(versions, key=_order)

@@ -202,6 +202,10 @@ def test_an_installed_package_announces_its_environments(
         assert {"Gone", "Market", "Math"} <= set(names())
         assert make("Market").version == "3.1.0"
         assert make("Market@3.1.0").name == "Market"
+        register_trading(name="Market", version="3.1.0")  # what is announced anyway
+        assert make("Market").version == "3.1.0"
+        with pytest.raises(RegistryError, match="taken by an installed package"):
+            register_trading(name="Market", version="3.1.0", max_episode_steps=3)
         with pytest.raises(RegistryError, match="no_such_module"):
             make("Gone")
     finally:
