@@ -54,7 +54,7 @@ def check_environment(
     only: Sequence[str] = CHECKS,
     step_limit_s: float = STEP_LIMIT_S,
 ) -> CheckReport:
-    """Check the environment of a registered id, or of a class. What is wrong is in the report, never raised."""
+    """Check the environment of a registered id, or of a class. Raises only where it cannot be made at all."""
     for name in only:
         if name not in CHECKS:
             raise ConfigError("check " + unknown("name", name, CHECKS))

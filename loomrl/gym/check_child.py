@@ -5,8 +5,10 @@ import importlib
 import json
 import os
 import sys
+import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from loomrl.gym import check_hostile, check_play, check_shape
@@ -41,6 +43,16 @@ def main() -> None:
 
 
 async def _do(job: str, probe: Probe) -> Check:
+    """The job's check; what the environment raises outside an episode fails it."""
+    try:
+        return await _find_out(job, probe)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the author's code
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{Path(place.filename).name}, line {place.lineno}, in {place.name}"
+        return Check(job, False, f"{type(error).__name__}: {error} ({where})")
+
+
+async def _find_out(job: str, probe: Probe) -> Check:
     if job in JOBS:
         return await JOBS[job](probe)
     kind, _, name = job.partition(" ")

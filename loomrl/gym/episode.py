@@ -122,7 +122,7 @@ async def _play(
     except _Broken as broken:
         return broken.failure
     finally:
-        await _close(guarded, turn_timeout_s)
+        await close_environment(environment, turn_timeout_s)
 
 
 async def _act(policy: Policy, conversation: tuple[Message, ...]) -> Action:
@@ -151,13 +151,13 @@ async def _cross(boundary: type[LoomError], what: str, call: Callable[[], Awaita
         raise _Broken(failure_from(error, boundary=boundary.boundary)) from error
 
 
-async def _close(guarded: GuardedEnvironment, timeout_s: float) -> None:
+async def close_environment(environment: BaseEnvironment, timeout_s: float) -> None:
     """Close; trouble here cannot spoil an episode that is over, so it is only logged."""
     try:
         async with asyncio.timeout(timeout_s):
-            await guarded.close()
+            await environment.close()
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary
-        _log.warning("close() of %s: %s: %s", type(guarded.environment).__name__, type(error).__name__, error)
+        _log.warning("close() of %s: %s: %s", type(environment).__name__, type(error).__name__, error)
 
 
 def _trajectory(

@@ -21,6 +21,10 @@ class GuardedEnvironment:
         self._total = 0.0
         self._running = False
 
+    def task(self, family: str, level: int, seed: int) -> Task:
+        """The task of these three."""
+        return self.environment.task(family, level, seed)
+
     async def reset(self, task: Task | None = None) -> Observation:
         """Begin an attempt; None samples a task."""
         observation = checked_observation(await self.environment.reset(task), origin="reset()")

@@ -12,7 +12,7 @@ from loomrl.config import CustomPolicy, PolicyChoice, RolloutConfig, ScriptedPol
 from loomrl.errors import ConfigError, EpisodeError, PolicyError, RegistryError, failure_from
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.catalogue import Registration, register, registrations
-from loomrl.gym.episode import Attempt, Limits, failed_trajectory, run_episode
+from loomrl.gym.episode import Attempt, Limits, close_environment, failed_trajectory, run_episode
 from loomrl.gym.policy import PolicyFactory, open_policy
 from loomrl.gym.watch import Autopsy, Watchdog, examine
 from loomrl.types import Failure, Task, Trajectory
@@ -86,7 +86,7 @@ class LocalHost:
             raise
         except Exception as error:  # noqa: BLE001 - the boundary
             if environment is not None:
-                await environment.close()
+                await close_environment(environment, self._limits.turn_timeout_s)
             return failed_trajectory(plan.attempt, failure_from(error, boundary=boundary))
         return await run_episode(environment, policy, plan.attempt, limits=self._limits)
 

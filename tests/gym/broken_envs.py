@@ -207,6 +207,21 @@ class AcceptsAnySetting(Broken):
         super().__init__({key: value for key, value in (settings or {}).items() if key == "max_steps"})
 
 
+class HacksRaise(Broken):
+    def hacks(self):
+        raise KeyError("no hacks today")
+
+
+class CannotBeMadeTwice(Broken):
+    made = 0
+
+    def __init__(self, settings=None) -> None:
+        super().__init__(settings)
+        CannotBeMadeTwice.made += 1
+        if CannotBeMadeTwice.made > 1:
+            raise OSError("port in use")
+
+
 class UnstableTask(Broken):
     counter = itertools.count()
 
@@ -234,6 +249,8 @@ BROKEN = {
     SuccessOutOfRange: ("contract", "0..1"),
     Raises: ("contract", "ZeroDivisionError"),
     Exits: ("contract", "SystemExit"),
+    HacksRaise: ("contract", "KeyError: 'no hacks today' (broken_envs.py"),
+    CannotBeMadeTwice: ("contract", "OSError: port in use"),
     AcceptsAnySetting: ("settings", "accepted"),
     UnstableTask: ("tasks", "equal arguments"),
     UnpicklableTask: ("tasks", "pickle"),

@@ -6,11 +6,14 @@ import time
 
 import broken_envs
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sample_envs import GuessEnvironment
 
+from loomrl.gym.base import Step
 from loomrl.gym.episode import Attempt, Limits, run_episode
 from loomrl.gym.policy import Action, ConstantPolicy, HackPolicy, OraclePolicy, RandomPolicy
-from loomrl.types import NO_VERSION, End, Message, Source, Tokens
+from loomrl.types import NO_VERSION, End, Message, Reward, Source, Tokens
 
 SHORT = Limits(turn_timeout_s=0.1, episode_timeout_s=5)
 
@@ -50,6 +53,34 @@ async def test_oracle_episode_records_turns_parts_success_and_labels():
     assert (made.source, made.extra, made.started_at, made.finished_at) == (Source.EVALUATION, {"k": 1}, 10.0, 12.5)
     assert made.turns[0].observation[0].role == "user"
     assert made.turns[0].action == str(environment.hidden)
+
+
+class Pays(GuessEnvironment):
+    """Pays what it is told, turn by turn."""
+
+    reward_range = (-100.0, 100.0)
+
+    def __init__(self, rewards):
+        super().__init__()
+        self.rewards = list(rewards)
+
+    async def step(self, action):
+        reward = self.rewards.pop(0)
+        return Step((), reward, not self.rewards, False, {})
+
+
+shares = st.dictionaries(st.sampled_from("abc"), st.floats(-1, 1), max_size=3)
+
+
+@given(st.lists(st.tuples(shares, st.floats(0, 1)), min_size=1, max_size=8))
+def test_the_episodes_reward_is_the_sum_of_its_turns_and_the_last_word_on_success(turns):
+    rewards = [Reward(sum(parts.values()), parts, success) for parts, success in turns]
+    made = asyncio.run(play(Pays(rewards), Says(*"x" * len(turns)), limits=Limits()))
+    assert made.failure is None
+    assert made.reward.total == pytest.approx(sum(made.reward.parts.values()))
+    for name in "abc":
+        assert made.reward.parts.get(name, 0) == pytest.approx(sum(parts.get(name, 0) for parts, _ in turns))
+    assert made.reward.success == turns[-1][1]
 
 
 async def test_policy_hears_the_whole_conversation_in_order():

@@ -31,6 +31,10 @@ def test_importing_the_sdk_loads_no_heavy_package_and_no_environment():
     assert loaded == "[]"
 
 
+def test_importing_the_sdk_makes_what_is_announced_known_to_gymnasium():
+    assert python("import loomrl.gym, gymnasium; print('loomrl/Math-v1' in gymnasium.registry)") == "True"
+
+
 @pytest.fixture
 def package(tmp_path, monkeypatch):
     (tmp_path / "shop").mkdir()

@@ -5,14 +5,14 @@ import time
 from pathlib import Path
 
 import pytest
-from sample_envs import open_sample
+from sample_envs import GuessEnvironment, open_sample
 
 from loomrl.config import CustomPolicy, RolloutConfig, ScriptedPolicy
 from loomrl.errors import ConfigError
 from loomrl.gym.base import Step
 from loomrl.gym.episode import Attempt
 from loomrl.gym.host import Plan, plan_group
-from loomrl.gym.policy import Action
+from loomrl.gym.policy import SCRIPTED, Action
 from loomrl.gym.pool import LoomRLGym
 from loomrl.types import End, Message, Reward, Task
 
@@ -44,8 +44,8 @@ def gym(**rollout):
 
 async def test_an_environment_is_played_by_hand_as_in_the_five_tuple():
     env = await gym().create_environment("Guess", {"difficulty": "intermediate", "max_steps": 2})
-    obs = await env.reset()
-    assert obs[0].role == "user"
+    obs = await env.reset(env.task("below", 2, 1))
+    assert "below 0, 1000 away" in obs[0].content
     obs, reward, terminated, truncated, info = await env.step("5")
     assert (float(reward), terminated, truncated) == (0.0, False, False)
     obs, reward, terminated, truncated, info = await env.step("5")
@@ -143,6 +143,23 @@ async def test_the_same_plan_gives_the_same_trajectory():
     assert first[0].trajectories[0].turns != first[0].trajectories[1].turns
 
 
+async def test_an_environment_is_closed_when_its_policy_cannot_be_made(monkeypatch):
+    closed = []
+
+    class Closing(GuessEnvironment):
+        async def close(self):
+            closed.append(self)
+            raise OSError("close failed")
+
+    def unmakeable(environment, rng):
+        raise ZeroDivisionError
+
+    monkeypatch.setitem(SCRIPTED, "random", unmakeable)
+    pool = LoomRLGym(make=lambda name, settings: Closing(settings))
+    (made,) = [t async for t in pool.run(planned(1, policy=ScriptedPolicy(kind="random")))]
+    assert (made.failure.boundary, made.failure.kind, len(closed)) == ("policy", "ZeroDivisionError", 1)
+
+
 class Meeting:
     """Lets no episode go on before `size` of them are open at the same time."""
 
@@ -166,7 +183,7 @@ async def test_two_thousand_episodes_are_open_at_once_in_little_memory():
     pool = LoomRLGym(RolloutConfig(concurrency=count), make=Meeting(count))
     made = [t.reward.success async for t in pool.run(planned(count))]
     assert made == [1.0] * count
-    assert time.perf_counter() - began < 10
+    assert time.perf_counter() - began < 30
     assert _rss_mib() - before < 100
 
 

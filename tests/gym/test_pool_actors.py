@@ -70,6 +70,21 @@ async def test_a_killed_actor_costs_its_open_episodes_a_second_start_only():
     assert len({turn.action for made in seen.values() for turn in made.turns}) == 2
 
 
+@pytest.mark.slow
+async def test_many_kills_lose_no_episode_and_finish_none_twice():
+    finished, pids = [], set()
+    async with gym(actors=2, concurrency=8) as pool:
+        async for made in pool.run(plan(f"t{index}", policy=rests(0.05)) for index in range(400)):
+            finished.append(made.id)
+            assert made.end is End.TERMINATED
+            pid = int(made.turns[0].action)
+            if len(finished) % 50 == 0 and pid not in pids:
+                pids.add(pid)
+                os.kill(pid, signal.SIGKILL)
+    assert sorted(finished) == sorted(f"t{index}" for index in range(400))
+    assert len(pids) >= 3
+
+
 async def test_a_hang_that_holds_the_gil_is_blamed_on_its_episode_alone():
     plans = [plan(f"t{index}", policy=rests(0.3)) for index in range(8)]
     hanging = CustomPolicy(entry_point="sample_policies:Brackets")
