@@ -19,14 +19,12 @@ from loomrl.hub.hub import EVERYTHING, GroupPlan, HubStats, Lease, Ready, Select
 from loomrl.hub.intake import LARGEST_INT, Intake, Parcel, check_name, parcel
 from loomrl.hub.ledger import ALL_LINES, Ledger, Line
 from loomrl.hub.lending import Loan
-from loomrl.hub.shard import Shard
+from loomrl.hub.shard import MOST_AT_ONCE, Shard, check_counts
 from loomrl.store.db import LoomDB
 from loomrl.store.hub_tables import groups, hub_notes, leases
 from loomrl.types import Trajectory
 
 log = logging.getLogger(__name__)
-MOST_AT_ONCE = 10_000
-"""Trajectories of one append, groups of one lease."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +114,7 @@ class LocalHub(Shard):
     def lease(
         self, count: int, *, version: int, consumer: str, at_least: int = 1, lease_id: str | None = None
     ) -> Lease:
-        if not 1 <= at_least <= count <= MOST_AT_ONCE:
-            raise HubError(f"lease: 1 <= at_least={at_least} <= count={count} <= {MOST_AT_ONCE} is needed.")
+        check_counts(count, at_least)
         return self._lend(lambda ledger: lending.choose(ledger, count, at_least=at_least), version, consumer, lease_id)
 
     @override

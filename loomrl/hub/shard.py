@@ -3,8 +3,12 @@
 from abc import abstractmethod
 from collections.abc import Sequence
 
+from loomrl.errors import HubError
 from loomrl.hub.hub import GroupPlan, Hub
 from loomrl.types import Trajectory
+
+MOST_AT_ONCE = 10_000
+"""Trajectories of one append, groups of one lease."""
 
 
 class Shard(Hub):
@@ -41,3 +45,9 @@ class Shard(Hub):
     @abstractmethod
     def lease_state(self, lease_id: str) -> tuple[str, int | None]:
         """The state of a lease and the version it was acked into; the state is empty for an unknown one."""
+
+
+def check_counts(count: int, at_least: int) -> None:
+    """HubError for a lease that asks for no sensible number of groups."""
+    if not 1 <= at_least <= count <= MOST_AT_ONCE:
+        raise HubError(f"lease: 1 <= at_least={at_least} <= count={count} <= {MOST_AT_ONCE} is needed.")

@@ -16,7 +16,7 @@ from typing_extensions import override
 from loomrl.errors import LeaseLost
 from loomrl.hub.codec import decode
 from loomrl.hub.hub import EVERYTHING, GroupPlan, Hub, HubStats, Lease, Ready, Selection, merge
-from loomrl.hub.shard import Shard
+from loomrl.hub.shard import Shard, check_counts
 from loomrl.types import Trajectory
 
 T = TypeVar("T")
@@ -67,6 +67,7 @@ class ShardedHub(Hub):
     def lease(
         self, count: int, *, version: int, consumer: str, at_least: int = 1, lease_id: str | None = None
     ) -> Lease:
+        check_counts(count, at_least)
         id = self._new_id() if lease_id is None else lease_id
         shards = self._holders(id)
         if shards:

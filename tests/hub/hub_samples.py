@@ -1,0 +1,71 @@
+"""Trajectories, clocks and servers for the tests of the hub."""
+
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from loomrl.types import End, Failure, Message, Reward, Task, Tokens, Trajectory, Turn
+
+
+class Clock:
+    """Time that passes when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def attempt(id: str, group: str | None = None, **fields: Any) -> Trajectory:
+    """A small trajectory; `environment`, `family`, `level`, `success` and `failed` are given directly."""
+    environment, family = fields.pop("environment", "Math"), fields.pop("family", "algebra")
+    task = Task(environment, "1.0.0", family, fields.pop("level", 1), 7, {"terms": 3})
+    success = fields.pop("success", 1.0)
+    reward = Reward(success + 0.1, {"correctness": success, "format": 0.1}, success)
+    failure = Failure("environment", "ValueError", "boom") if fields.pop("failed", False) else None
+    tokens = Tokens.of([5, 6, 151_000], [False, True, True], [0, -0.5, -1.25], [-1, 3, 3])
+    return Trajectory(
+        id=id,
+        task=task,
+        turns=(Turn((Message("user", "1 + 1 = ?"),), "<answer>2</answer>", reward, tokens),),
+        end=End.FAILED if failure else End.TERMINATED,
+        reward=reward,
+        group=group or f"group of {id}",
+        failure=failure,
+        **fields,
+    )
+
+
+def attempts(group: str, size: int = 2, **fields: Any) -> list[Trajectory]:
+    """All attempts of a group."""
+    return [attempt(f"{group}/{index}", group, group_size=size, **fields) for index in range(size)]
+
+
+def ids(groups: Sequence[Any]) -> list[str]:
+    """The ids of groups or trajectories."""
+    return [group.id for group in groups]
+
+
+@contextmanager
+def served(app: ASGIApp) -> Iterator[str]:
+    """The address of an application that runs in a thread."""
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        while not server.started:
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+        listener.close()

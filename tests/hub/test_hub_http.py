@@ -1,0 +1,176 @@
+"""The hub's door: who may enter, how much fits through, and what an error looks like."""
+
+import gzip
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+import zstandard
+from hub_samples import attempt, attempts, served
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from loomrl.config import HubConfig
+from loomrl.errors import HubError
+from loomrl.hub import Hub, open_hub
+from loomrl.hub.client import HubClient
+from loomrl.hub.codec import encode
+from loomrl.hub.http import create_app
+from loomrl.hub.serve import is_loopback, serve_hub
+
+LIMIT = 200_000
+
+
+async def echo(request: Request) -> PlainTextResponse:
+    return PlainTextResponse(await request.body())
+
+
+@pytest.fixture
+def hub(sqlite_url: str) -> Iterator[Hub]:
+    with open_hub(sqlite_url, HubConfig()) as hub:
+        yield hub
+
+
+@pytest.fixture
+def http(hub: Hub) -> Iterator[httpx.Client]:
+    """A client that knows the token, of a server that takes small bodies."""
+    app = create_app(hub, token="secret", extra_routes=[Route("/echo", echo, methods=["POST"])], max_bytes=LIMIT)
+    headers = {"authorization": "Bearer secret"}
+    with served(app) as url, httpx.Client(base_url=url, headers=headers, trust_env=False) as client:
+        yield client
+
+
+@pytest.mark.parametrize("header", [None, "Bearer wrong", "Basic secret", "Bearer sécret", "Bearer secret2"])
+def test_without_the_token_nothing_is_read_or_stored(hub: Hub, http: httpx.Client, header: str | None) -> None:
+    del http.headers["authorization"]
+    headers = {"authorization": header.encode()} if header else {}
+    for path in ("/v2/append", "/v2/read", "/echo", "/nowhere"):
+        answer = http.post(path, content=encode(attempt("a")), headers=headers)
+        assert answer.status_code == 401
+        assert "Authorization: Bearer" in answer.json()["message"]
+    assert hub.stats().environments == {}
+
+
+def test_health_needs_no_token(http: httpx.Client) -> None:
+    del http.headers["authorization"]
+    assert http.get("/v2/health").json() == {"status": "ok"}
+
+
+@pytest.mark.parametrize("encoding", ["identity", "gzip", "zstd"])
+def test_bodies_may_be_compressed(hub: Hub, http: httpx.Client, encoding: str) -> None:
+    body = b"".join(map(encode, attempts("g")))
+    packed = {"identity": bytes, "gzip": gzip.compress, "zstd": zstandard.compress}[encoding](body)
+    answer = http.post("/v2/append", content=packed, headers={"content-encoding": encoding})
+    assert answer.json() == {"cursors": [1, 2]}
+    assert http.post("/echo", content=gzip.compress(b"hi"), headers={"content-encoding": "gzip"}).text == "hi"
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_oversized_body_is_refused(hub: Hub, http: httpx.Client, chunked: bool) -> None:
+    body = b"x" * (LIMIT + 1)
+    answer = http.post("/v2/append", content=iter([body[:1000], body[1000:]]) if chunked else body)
+    assert answer.status_code == 413
+    assert f"at most {LIMIT} bytes" in answer.json()["message"]
+    assert hub.stats().environments == {}
+
+
+@pytest.mark.parametrize(("encoding", "pack"), [("gzip", gzip.compress), ("zstd", zstandard.compress)])
+def test_small_body_that_unpacks_to_a_huge_one_is_refused(http: httpx.Client, encoding: str, pack: object) -> None:
+    bomb = pack(bytes(64 << 20))  # type: ignore[operator]
+    assert len(bomb) < LIMIT
+    answer = http.post("/v2/append", content=bomb, headers={"content-encoding": encoding})
+    assert answer.status_code == 413
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body", "status"),
+    [
+        ("gzip", b"no gzip", 400),
+        ("gzip", gzip.compress(b"cut" * 500)[:-9], 400),
+        ("zstd", b"no zstd", 400),
+        ("br", b"", 415),
+    ],
+)
+def test_body_that_cannot_be_unpacked_is_refused(http: httpx.Client, encoding: str, body: bytes, status: int) -> None:
+    answer = http.post("/v2/append", content=body, headers={"content-encoding": encoding})
+    assert answer.status_code == status
+    assert encoding in answer.json()["message"]
+
+
+def test_corrupt_payload_is_refused_with_its_offset_and_nothing_of_the_body_is_stored(
+    hub: Hub, http: httpx.Client
+) -> None:
+    good = encode(attempt("a"))
+    answer = http.post("/v2/append", content=good + good[:-1] + b"!")
+    assert (answer.status_code, answer.json()["error"]) == (400, "CorruptPayload")
+    assert f"offset {len(good)}" in answer.json()["message"]
+    assert hub.stats().environments == {}
+
+
+def test_errors_have_the_status_of_their_kind(http: httpx.Client) -> None:
+    http.post("/v2/append", content=encode(attempt("a")))
+    changed = http.post("/v2/append", content=encode(attempt("a", finished_at=1.0)))
+    assert (changed.status_code, changed.json()["error"]) == (409, "Conflict")
+    lost = http.post("/v2/ack", json={"lease_id": "x", "version": 1})
+    assert (lost.status_code, lost.json()["error"]) == (410, "LeaseLost")
+    wrong = http.post("/v2/ack", json={"lease_id": "x", "version": "one"})
+    assert wrong.status_code == 422
+    assert "Expected `int`, got `str` - at `$.version`" in wrong.json()["message"]
+    assert "unknown field `lease`" in http.post("/v2/renew", json={"lease": "x"}).json()["message"]
+    assert http.post("/v2/renew", content=b"\xff{").status_code == 422
+    assert http.post("/v2/nothing").status_code == 404
+    assert http.get("/v2/append").status_code == 405
+
+
+def test_client_without_the_token_learns_why(http: httpx.Client) -> None:
+    with HubClient(str(http.base_url), token="guess") as client, pytest.raises(HubError, match="wants its token"):
+        client.stats()
+
+
+def test_client_waits_for_a_hub_that_starts_later_and_gives_up_naming_it(hub: Hub, unused_tcp_port: int) -> None:
+    url = f"http://127.0.0.1:{unused_tcp_port}"
+    with HubClient(url, patience_s=0.2) as client, pytest.raises(HubError, match=rf"{url}.*Is the hub serving"):
+        client.stats()
+
+
+def test_address_that_others_can_reach_needs_a_token(hub: Hub) -> None:
+    with pytest.raises(HubError, match=r"'0\.0\.0\.0' can be reached.*token"):
+        serve_hub(hub, host="0.0.0.0")
+    assert [host for host in ("127.0.0.1", "::1", "localhost", "::", "10.0.0.1", "hub") if is_loopback(host)] == [
+        "127.0.0.1",
+        "::1",
+        "localhost",
+    ]
+
+
+def test_server_takes_expired_leases_back_by_itself(sqlite_url: str) -> None:
+    with open_hub(sqlite_url, HubConfig(lease_s=0.1)) as hub, served(create_app(hub)) as url, HubClient(url) as client:
+        client.append(attempts("g"))
+        client.lease(1, version=0, consumer="dead")
+        deadline = time.monotonic() + 10
+        while client.stats().environments["Math"].ready == 0:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+
+def test_damaged_group_is_released_as_corrupt_and_the_rest_is_served(sqlite_url: str, tmp_path: Path) -> None:
+    import sqlite3
+
+    with open_hub(sqlite_url, HubConfig()) as hub:
+        hub.append([*attempts("bad"), *attempts("good")])
+        with sqlite3.connect(tmp_path / "loom.db") as raw:
+            raw.execute("UPDATE trajectories SET payload = substr(payload, 1, 100) WHERE id = 'bad/1'")
+        raw.close()
+        lease = hub.lease(2, version=0, consumer="learner")
+        assert [group.id for group in lease.groups] == ["good"]
+        assert hub.stats().environments["Math"].released == {"corrupt": 1}
+
+
+def test_json_of_statistics_is_plain(hub: Hub, http: httpx.Client) -> None:
+    hub.append(attempts("g"))
+    stats = json.loads(http.post("/v2/stats").content)
+    assert stats["environments"]["Math"]["ready"] == 1
