@@ -14,13 +14,20 @@ Among the batches that keep these, the one with the older groups wins. There is 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
-
-from loomrl.hub.hub import Ready
+from typing import NamedTuple
 
 # A set of sums is an int here: bit s is set when s sequences can be had.
 
 
-def compose(ready: Sequence[Ready], *, batch_size: int, minimums: Mapping[str, int]) -> list[Ready]:
+class Candidate(NamedTuple):
+    """A ready group; `size` counts its sequences."""
+
+    id: str
+    environment: str
+    size: int
+
+
+def compose(ready: Sequence[Candidate], *, batch_size: int, minimums: Mapping[str, int]) -> list[Candidate]:
     """The next batch out of `ready`, both oldest first; empty while there is too little.
 
     `minimums` are sequences per environment.
@@ -39,7 +46,7 @@ def compose(ready: Sequence[Ready], *, batch_size: int, minimums: Mapping[str, i
     return _choose(useful, most, {})
 
 
-def _useful(ready: Sequence[Ready], batch_size: int, minimums: Mapping[str, int]) -> list[Ready]:
+def _useful(ready: Sequence[Candidate], batch_size: int, minimums: Mapping[str, int]) -> list[Candidate]:
     """Of each size, no more groups than one batch can hold: this bounds the work, and loses no combination."""
     seen: Counter[tuple[str | None, int]] = Counter()
     useful = []
@@ -51,7 +58,7 @@ def _useful(ready: Sequence[Ready], batch_size: int, minimums: Mapping[str, int]
     return useful
 
 
-def _relaxed(groups: Sequence[Ready], batch_size: int, minimums: Mapping[str, int]) -> Iterator[Mapping[str, int]]:
+def _relaxed(groups: Sequence[Candidate], batch_size: int, minimums: Mapping[str, int]) -> Iterator[Mapping[str, int]]:
     """The minimums as far as there is data; then what whole groups make of them from below; then none."""
     scale = min(1.0, batch_size / max(1, sum(minimums.values())))
     sizes = {name: [group.size for group in groups if group.environment == name] for name in minimums}
@@ -61,7 +68,7 @@ def _relaxed(groups: Sequence[Ready], batch_size: int, minimums: Mapping[str, in
     yield {}
 
 
-def _choose(groups: Sequence[Ready], target: int, floors: Mapping[str, int]) -> list[Ready]:
+def _choose(groups: Sequence[Candidate], target: int, floors: Mapping[str, int]) -> list[Candidate]:
     """The oldest groups, the first included, that hold exactly `target` and no environment less than its floor."""
     pools: dict[str | None, list[int]] = {}
     for group in groups:
@@ -81,7 +88,7 @@ def _choose(groups: Sequence[Ready], target: int, floors: Mapping[str, int]) -> 
         owed = sum(max(0, floor - taken.get(name, 0)) for name, floor in floors.items() if name != pool)
         return sum(taken.values()) + owed > target
 
-    chosen: list[Ready] = []
+    chosen: list[Candidate] = []
     for group in groups:
         pool = _pool(group, floors)
         rest[pool].pop()
@@ -97,7 +104,7 @@ def _choose(groups: Sequence[Ready], target: int, floors: Mapping[str, int]) -> 
     return chosen
 
 
-def _pool(group: Ready, floors: Mapping[str, int]) -> str | None:
+def _pool(group: Candidate, floors: Mapping[str, int]) -> str | None:
     """Environments without a minimum need not be told apart."""
     return group.environment if group.environment in floors else None
 

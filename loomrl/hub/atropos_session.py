@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from loomrl.errors import Conflict, LeaseLost
-from loomrl.hub.atropos_batch import compose
+from loomrl.hub.atropos_batch import Candidate, compose
 from loomrl.hub.atropos_groups import ScoredData, from_group, to_trajectories
 from loomrl.hub.atropos_state import (
     PREFIX,
@@ -31,8 +31,7 @@ from loomrl.hub.atropos_state import (
     State,
     Submission,
 )
-from loomrl.hub.hub import Hub, Ready
-from loomrl.hub.queue import MOST_AT_ONCE
+from loomrl.hub.hub import Hub
 from loomrl.types import NO_VERSION, Trajectory
 
 log = logging.getLogger(__name__)
@@ -41,6 +40,7 @@ NOTE = "atropos"
 CONSUMER = "atropos trainer"
 UNACKED = 8
 RETRY_WINDOW_S = 600.0
+APPEND_AT_ONCE = 1000
 LOOKAHEAD = 4096
 """A batch is made from this many of the oldest ready groups."""
 
@@ -116,8 +116,8 @@ class AtroposSession:
         rows: list[Trajectory] = []
         for number, data in enumerate(groups):
             rows += to_trajectories(data, group=f"{post.id}.{number}", environment=state.hub_name(data.env_id))
-        for start in range(0, len(rows), MOST_AT_ONCE):
-            self._hub.append(rows[start : start + MOST_AT_ONCE])
+        for start in range(0, len(rows), APPEND_AT_ONCE):
+            self._hub.append(rows[start : start + APPEND_AT_ONCE])
 
         def settle() -> None:
             with self._change() as state:
@@ -150,7 +150,7 @@ class AtroposSession:
                 return {"batch": [from_group(group) for group in lent.groups]}, lambda: self._received(lease)
         return {"batch": None}, self._drained
 
-    def queue(self) -> list[Ready]:
+    def queue(self) -> list[Candidate]:
         """The groups that batches are made from, oldest first."""
         waiting = {held.group for held in self.state.held}
         return [group for group in self._ready() if group.id not in waiting]
@@ -183,10 +183,12 @@ class AtroposSession:
         self._hub.remember(NOTE, state.model_dump_json())
         self.state = state
 
-    def _ready(self) -> list[Ready]:
-        return [group for group in self._hub.ready(limit=LOOKAHEAD) if group.environment.startswith(PREFIX)]
+    def _ready(self) -> list[Candidate]:
+        ready = self._hub.ready(limit=LOOKAHEAD)
+        ours = [group for group in ready if group.environment.startswith(PREFIX)]
+        return [Candidate(group.id, group.environment, group.size) for group in ours]
 
-    def _choose(self, state: State) -> list[Ready]:
+    def _choose(self, state: State) -> list[Candidate]:
         if state.trainer is None or len(state.handed) >= UNACKED:
             return []
         self._hub.sweep()
@@ -229,10 +231,12 @@ def _queue(state: State, data: ScoredData, *, group: str) -> Answer:
     if environment is None or data.env_id is None or size >= environment.group_size:
         return {"status": "received"}
     state.held.append(Held(group=group, environment=data.env_id, size=size))
-    waiting = [Ready(held.group, "", held.size) for held in state.held if held.environment == data.env_id]
-    complete = {ready.id for ready in compose(waiting, batch_size=environment.group_size, minimums={})}
-    state.held = [held for held in state.held if held.group not in complete]
-    return {"status": "buffered", "buffer_size": sum(ready.size for ready in waiting if ready.id not in complete)}
+    waiting = [Candidate(held.group, "", held.size) for held in state.held if held.environment == data.env_id]
+    complete = compose(waiting, batch_size=environment.group_size, minimums={})
+    ready = {candidate.id for candidate in complete}
+    state.held = [held for held in state.held if held.group not in ready]
+    left = sum(candidate.size for candidate in waiting) - sum(candidate.size for candidate in complete)
+    return {"status": "buffered", "buffer_size": left}
 
 
 def _no_such(env_id: int) -> Answer:

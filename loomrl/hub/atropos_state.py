@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from loomrl.hub.hub import Ready
+from loomrl.hub.atropos_batch import Candidate
 
 PREFIX = "atropos/"
 """Before the names of environments in the hub that came over this protocol."""
@@ -102,7 +102,7 @@ class State(BaseModel):
         least = {PREFIX + environment.name: int(size * environment.share) for environment in self.environments}
         return {name: count for name, count in least.items() if count}
 
-    def status_of(self, env_id: int, queue: list[Ready]) -> Answer:
+    def status_of(self, env_id: int, queue: list[Candidate]) -> Answer:
         """What an environment throttles itself by. `queue_size` counts in groups of its own size.
 
         Other environments' groups count packed to the largest size, less what they are promised anyway.

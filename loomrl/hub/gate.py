@@ -37,11 +37,20 @@ class Gate:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
+        arrived = False
+
+        async def watched() -> Message:
+            nonlocal arrived
+            message = await receive()
+            arrived = not message.get("more_body", False)
+            return message
+
         try:
             self._authorise(scope["path"], headers)
-            body = await self._body(headers, receive)
+            body = await self._body(headers, watched)
         except Refused as refusal:
-            await _discard(receive, self._max_bytes)
+            if not arrived:  # what comes after a whole request is the client's goodbye: nothing to wait for
+                await _discard(receive, self._max_bytes)
             answer = {"error": "HubError", "message": str(refusal)}
             extra = {"www-authenticate": "Bearer"} if refusal.status == 401 else {}
             await JSONResponse(answer, refusal.status, headers={"connection": "close", **extra})(scope, receive, send)

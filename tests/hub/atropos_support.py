@@ -1,5 +1,6 @@
 """A served hub for the Atropos tests: in a thread, or as a process that can be killed."""
 
+import socket
 import subprocess
 import sys
 import threading
@@ -76,6 +77,14 @@ class Process:
     def kill(self) -> None:
         self._process.kill()
         self._process.wait()
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def group(start: int, size: int = 4, length: int = 6, **more: Any) -> dict[str, Any]:

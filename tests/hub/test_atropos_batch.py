@@ -6,35 +6,34 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loomrl.hub import Ready
-from loomrl.hub.atropos_batch import compose
+from loomrl.hub.atropos_batch import Candidate, compose
 
 ENVIRONMENTS = ("a", "b", "c")
 
 
 @st.composite
-def queues(draw: st.DrawFn) -> list[Ready]:
+def queues(draw: st.DrawFn) -> list[Candidate]:
     kinds = draw(st.lists(st.tuples(st.sampled_from(ENVIRONMENTS), st.integers(1, 9)), max_size=9))
-    return [Ready(str(number), environment, size) for number, (environment, size) in enumerate(kinds)]
+    return [Candidate(str(number), environment, size) for number, (environment, size) in enumerate(kinds)]
 
 
-def sequences(groups: list[Ready], environment: str | None = None) -> int:
+def sequences(groups: list[Candidate], environment: str | None = None) -> int:
     return sum(group.size for group in groups if environment in (None, group.environment))
 
 
-def batches_with_the_oldest(queue: list[Ready]) -> list[list[Ready]]:
+def batches_with_the_oldest(queue: list[Candidate]) -> list[list[Candidate]]:
     rest = queue[1:]
     return [[queue[0], *more] for count in range(len(rest) + 1) for more in combinations(rest, count)]
 
 
-def keeps(batch: list[Ready], minimums: dict[str, int]) -> bool:
+def keeps(batch: list[Candidate], minimums: dict[str, int]) -> bool:
     return all(sequences(batch, name) >= least for name, least in minimums.items())
 
 
 @given(queues(), st.integers(1, 16))
 @settings(deadline=None)
 def test_batch_is_exact_whenever_brute_force_finds_one_with_the_oldest_group(
-    queue: list[Ready], batch_size: int
+    queue: list[Candidate], batch_size: int
 ) -> None:
     batch = compose(queue, batch_size=batch_size, minimums={})
     if sequences(queue) < batch_size or not queue:
@@ -48,7 +47,7 @@ def test_batch_is_exact_whenever_brute_force_finds_one_with_the_oldest_group(
 
 @given(queues(), st.integers(1, 16))
 @settings(deadline=None)
-def test_among_equally_good_batches_the_older_groups_win(queue: list[Ready], batch_size: int) -> None:
+def test_among_equally_good_batches_the_older_groups_win(queue: list[Candidate], batch_size: int) -> None:
     batch = compose(queue, batch_size=batch_size, minimums={})
     if batch:
         ages = [int(group.id) for group in batch]
@@ -59,7 +58,7 @@ def test_among_equally_good_batches_the_older_groups_win(queue: list[Ready], bat
 @given(queues(), st.integers(1, 16), st.fixed_dictionaries({"a": st.integers(1, 8), "b": st.integers(1, 8)}))
 @settings(deadline=None)
 def test_minimums_are_kept_whenever_an_exact_batch_can_keep_them(
-    queue: list[Ready], batch_size: int, minimums: dict[str, int]
+    queue: list[Candidate], batch_size: int, minimums: dict[str, int]
 ) -> None:
     batch = compose(queue, batch_size=batch_size, minimums=minimums)
     if not batch or sum(minimums.values()) > batch_size:
@@ -71,24 +70,24 @@ def test_minimums_are_kept_whenever_an_exact_batch_can_keep_them(
 
 
 def test_environment_with_a_minimum_overtakes_but_never_the_oldest_group() -> None:
-    queue = [Ready(str(n), "busy", 4) for n in range(9)] + [Ready(f"rare{n}", "rare", 4) for n in range(3)]
+    queue = [Candidate(str(n), "busy", 4) for n in range(9)] + [Candidate(f"rare{n}", "rare", 4) for n in range(3)]
     batch = compose(queue, batch_size=16, minimums={"rare": 8})
     assert [group.id for group in batch] == ["0", "1", "rare0", "rare1"]
 
 
 def test_minimum_without_data_does_not_hold_up_the_others() -> None:
-    queue = [Ready(str(n), "busy", 4) for n in range(4)]
+    queue = [Candidate(str(n), "busy", 4) for n in range(4)]
     assert compose(queue, batch_size=16, minimums={"silent": 8}) == queue
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_no_group_starves_in_a_long_run_of_sizes_that_do_not_divide(seed: int) -> None:
     rng = random.Random(seed)
-    queue: list[Ready] = []
+    queue: list[Candidate] = []
     arrived, handed_out = 0, []
     for _ in range(400):
         while sequences(queue) < 48:
-            queue.append(Ready(str(arrived), rng.choice(ENVIRONMENTS), rng.choice((3, 4, 5, 7, 16, 20))))
+            queue.append(Candidate(str(arrived), rng.choice(ENVIRONMENTS), rng.choice((3, 4, 5, 7, 16, 20))))
             arrived += 1
         batch = compose(queue, batch_size=16, minimums={"a": 4})
         assert batch[0] == queue[0]
@@ -101,7 +100,7 @@ def test_no_group_starves_in_a_long_run_of_sizes_that_do_not_divide(seed: int) -
 
 def test_batch_of_a_thousand_out_of_thousands_is_found_in_no_time() -> None:
     rng = random.Random(0)
-    queue = [Ready(str(n), rng.choice(ENVIRONMENTS), rng.choice((3, 5, 7, 8))) for n in range(4096)]
+    queue = [Candidate(str(n), rng.choice(ENVIRONMENTS), rng.choice((3, 5, 7, 8))) for n in range(4096)]
     start = time.perf_counter()
     batch = compose(queue, batch_size=1024, minimums={"a": 400, "b": 400})
     assert sequences(batch) == 1024

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from atropos_support import ENVIRONMENT, TRAINER, Process, first_tokens, group
-from conftest import free_port
+from atropos_support import ENVIRONMENT, TRAINER, Process, first_tokens, free_port, group
 
 from loomrl.config import HubConfig
 from loomrl.hub import Hub
