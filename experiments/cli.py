@@ -89,6 +89,35 @@ def train(
 
 
 @app.command()
+def hub(
+    words: Words = None,
+    host: Annotated[
+        str, typer.Option(help="Address to serve on; beyond this machine a token is required.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
+    token: Annotated[
+        str | None, typer.Option(envvar="LOOMRL_HUB_TOKEN", help="Bearer token that callers need.")
+    ] = None,
+) -> None:
+    """Serve the trajectory hub over HTTP until interrupted: the Atropos routes under /, our own under /v2."""
+    from experiments.shipped import resolve
+    from loomrl.hub import open_hub
+    from loomrl.hub.atropos import atropos_routes
+    from loomrl.hub.serve import serve_hub
+
+    experiment = resolve(words or [])
+    rollout = experiment.rollout
+    with open_hub(
+        experiment.store_url,
+        experiment.hub,
+        groups_per_update=rollout.groups_per_update,
+        environments=experiment.environments,
+    ) as served:
+        print(f"hub of {experiment.store_url} on http://{host}:{port}", file=sys.stderr, flush=True)
+        serve_hub(served, host=host, port=port, token=token, extra_routes=atropos_routes(served))
+
+
+@app.command()
 def doctor(as_json: AsJson = False) -> None:
     """Report versions, cores, GPUs, and which optional parts are here or how to get them."""
     from experiments.doctor import examine

@@ -1,0 +1,40 @@
+import re
+from pathlib import Path
+
+import pytest
+
+from experiments.shipped import resolve
+from loomrl.gym import check_environment, register_environment
+from loomrl.gym.template import load_templates
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+def blocks(file: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (DOCS / file).read_text(), re.DOTALL)
+
+
+@pytest.mark.system
+def test_environment_of_the_guide_passes_the_checker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "trading_envs.py").write_text(blocks("environments.md", "python")[0])
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    register_environment(name="Trading", entry_point="trading_envs:TradingEnvironment", version="1.2.0")
+    report = check_environment("Trading")
+    assert report.passed, str(report)
+
+
+def test_templates_of_the_guide_load(tmp_path: Path) -> None:
+    (tmp_path / "t.yaml").write_text(blocks("environments.md", "yaml")[0])
+    assert [template.name for template in load_templates(tmp_path / "t.yaml")] == ["percentages"]
+
+
+def test_local_links_of_the_documents_lead_somewhere() -> None:
+    root = DOCS.parent
+    for page in [*DOCS.glob("*.md"), *root.glob("*.md")]:
+        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_default_experiment_is_the_one_the_readme_runs() -> None:
+    assert resolve([]).name == "math"
