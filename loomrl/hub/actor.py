@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from loomrl.config import EnvironmentConfig, HubConfig
 from loomrl.hub.codec import encode
-from loomrl.hub.hub import EVERYTHING, GroupPlan, Hub, HubStats, Lease, Ready, Selection
+from loomrl.hub.hub import EVERYTHING, GroupPlan, Hub, HubStats, Lease, Ready, Selection, lease_once
 from loomrl.hub.open import shard_urls
 from loomrl.hub.queue import LocalHub, Promises
 from loomrl.hub.shard import Shard
@@ -114,9 +114,12 @@ class ActorHub(Shard):
     def lease(
         self, count: int, *, version: int, consumer: str, at_least: int = 1, lease_id: str | None = None
     ) -> Lease:
-        id = self._new_id() if lease_id is None else lease_id
-        lease: Lease = self._call("lease", count, version=version, consumer=consumer, at_least=at_least, lease_id=id)
-        return lease
+        def ask(id: str) -> Lease:
+            asked = {"version": version, "consumer": consumer, "at_least": at_least, "lease_id": id}
+            lease: Lease = self._call("lease", count, **asked)
+            return lease
+
+        return lease_once(ask, lease_id, self._new_id)
 
     @override
     def ready(self, *, limit: int = 1000) -> list[Ready]:
@@ -125,9 +128,11 @@ class ActorHub(Shard):
 
     @override
     def lease_groups(self, ids: Sequence[str], *, version: int, consumer: str, lease_id: str | None = None) -> Lease:
-        id = self._new_id() if lease_id is None else lease_id
-        lease: Lease = self._call("lease_groups", ids, version=version, consumer=consumer, lease_id=id)
-        return lease
+        def ask(id: str) -> Lease:
+            lease: Lease = self._call("lease_groups", ids, version=version, consumer=consumer, lease_id=id)
+            return lease
+
+        return lease_once(ask, lease_id, self._new_id)
 
     @override
     def renew(self, lease_id: str) -> float:

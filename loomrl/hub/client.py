@@ -12,7 +12,7 @@ from typing_extensions import override
 from loomrl.errors import Conflict, CorruptPayload, HubError, LeaseLost, StoreError
 from loomrl.hub import wire
 from loomrl.hub.codec import encode
-from loomrl.hub.hub import EVERYTHING, GroupPlan, Hub, HubStats, Lease, Ready, Selection
+from loomrl.hub.hub import EVERYTHING, GroupPlan, Hub, HubStats, Lease, Ready, Selection, lease_once
 from loomrl.types import Trajectory
 
 T = TypeVar("T")
@@ -57,9 +57,11 @@ class HubClient(Hub):
     def lease(
         self, count: int, *, version: int, consumer: str, at_least: int = 1, lease_id: str | None = None
     ) -> Lease:
-        id = self._new_id() if lease_id is None else lease_id
-        body = wire.LeaseBody(count, version, consumer, at_least, id)
-        return wire.unpack_lease(self._send("lease", msgspec.json.encode(body)))
+        def ask(id: str) -> Lease:
+            body = wire.LeaseBody(count, version, consumer, at_least, id)
+            return wire.unpack_lease(self._send("lease", msgspec.json.encode(body)))
+
+        return lease_once(ask, lease_id, self._new_id)
 
     @override
     def ready(self, *, limit: int = 1000) -> list[Ready]:
@@ -67,9 +69,11 @@ class HubClient(Hub):
 
     @override
     def lease_groups(self, ids: Sequence[str], *, version: int, consumer: str, lease_id: str | None = None) -> Lease:
-        id = self._new_id() if lease_id is None else lease_id
-        body = wire.LeaseGroupsBody(tuple(ids), version, consumer, id)
-        return wire.unpack_lease(self._send("lease_groups", msgspec.json.encode(body)))
+        def ask(id: str) -> Lease:
+            body = wire.LeaseGroupsBody(tuple(ids), version, consumer, id)
+            return wire.unpack_lease(self._send("lease_groups", msgspec.json.encode(body)))
+
+        return lease_once(ask, lease_id, self._new_id)
 
     @override
     def renew(self, lease_id: str) -> float:

@@ -6,10 +6,11 @@ raises LeaseLost if the groups went back – then continue from checkpoint n - 1
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import mul
 
+from loomrl.errors import LeaseLost
 from loomrl.types import NO_VERSION, Group, Source, Trajectory
 
 
@@ -133,6 +134,19 @@ def _sum(lines: Sequence[EnvironmentStats]) -> EnvironmentStats:
     )
 
 
+def lease_once(ask: Callable[[str], Lease], lease_id: str | None, new_id: Callable[[], str]) -> Lease:
+    """A lease asked for under an id, so that a request sent twice leases once; for whoever asks from afar.
+
+    Where the answer got lost and the repetition came only after the lease had expired, it is asked for anew.
+    """
+    while True:
+        try:
+            return ask(new_id() if lease_id is None else lease_id)
+        except LeaseLost:
+            if lease_id is not None:
+                raise
+
+
 class Hub(ABC):
     """A durable queue of groups: idempotent append, lease → ack → gone, bounded staleness, fair shares, replay."""
 
@@ -168,7 +182,7 @@ class Hub(ABC):
 
         Environments take turns by weight and minimum share, oldest group first within each. A group whose oldest
         policy version is more than `max_staleness` behind is released instead. A repeated `lease_id` that is still
-        held gives the same lease again.
+        held gives the same lease again; one that ended raises LeaseLost.
         """
 
     @abstractmethod

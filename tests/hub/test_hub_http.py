@@ -9,13 +9,13 @@ from pathlib import Path
 import httpx
 import pytest
 import zstandard
-from hub_samples import attempt, attempts, served
+from hub_samples import Clock, attempt, attempts, served
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from loomrl.config import HubConfig
-from loomrl.errors import HubError
+from loomrl.errors import HubError, LeaseLost
 from loomrl.hub import Hub, open_hub
 from loomrl.hub.client import HubClient
 from loomrl.hub.codec import encode
@@ -129,6 +129,19 @@ def test_errors_have_the_status_of_their_kind(http: httpx.Client) -> None:
 def test_client_without_the_token_learns_why(http: httpx.Client) -> None:
     with HubClient(str(http.base_url), token="guess") as client, pytest.raises(HubError, match="wants its token"):
         client.stats()
+
+
+def test_lease_whose_answer_was_lost_until_it_expired_is_asked_for_anew(sqlite_url: str) -> None:
+    clock = Clock()
+    with open_hub(sqlite_url, HubConfig(lease_s=10), clock=clock) as hub, served(create_app(hub)) as url:
+        hub.append(attempts("g"))
+        hub.lease(1, version=0, consumer="learner", lease_id="lost")
+        clock.now += 11
+        names = iter(["lost", "fresh"])
+        with HubClient(url, new_id=lambda: next(names)) as client:
+            assert client.lease(1, version=0, consumer="learner").id == "fresh"
+            with pytest.raises(LeaseLost):
+                client.lease(1, version=0, consumer="learner", lease_id="lost")
 
 
 def test_client_waits_for_a_hub_that_starts_later_and_gives_up_naming_it(hub: Hub, unused_tcp_port: int) -> None:

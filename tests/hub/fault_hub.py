@@ -1,0 +1,10 @@
+"""A hub as a process that gets killed: `fault_hub.py STORE_URL PORT`."""
+
+import sys
+
+from loomrl.config import HubConfig
+from loomrl.hub import open_hub
+from loomrl.hub.serve import serve_hub
+
+if __name__ == "__main__":
+    serve_hub(open_hub(sys.argv[1], HubConfig(lease_s=1.0), groups_per_update=10_000), port=int(sys.argv[2]))
