@@ -68,9 +68,9 @@ def _same_set(answer: Answer, attempt: str, calculator: Calculator) -> bool:
     """Equal as sets: `{2, -3}`, `2, -3`, `x = 2 or x = -3`, `1 ± √2`."""
     given = _items(_strip_brackets(attempt, "{", "}"), answer, calculator)
     truth = _items(answer.text, answer, Calculator())
-    if not all(has_form(item.node, item.value, item.node, answer.form) for item in given):
+    if not (_covers(given, truth, calculator) and _covers(truth, given, calculator)):
         return False
-    return _covers(given, truth, calculator) and _covers(truth, given, calculator)
+    return all(has_form(item.node, item.value, item.node, answer.form) for item in given)
 
 
 def _covers(some: list[Item], others: list[Item], calculator: Calculator) -> bool:

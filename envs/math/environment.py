@@ -1,4 +1,4 @@
-"""The Math environment: one question, an answer between tags, exact checking, reward for the answer and for sound steps."""
+"""The Math environment: a question, an answer between tags, exact checking, reward for answer and sound steps."""
 
 from collections.abc import Mapping, Sequence
 from random import Random
@@ -6,22 +6,15 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from envs.math import algebra, arithmetic, calculus, geometry, statistics
 from envs.math.answer import Answer, Match, compare
-from envs.math.problem import Generator, Problem
+from envs.math.family import FAMILIES, make_problem
+from envs.math.problem import Problem
 from envs.math.step import progress
 from envs.math.verify import may_verify, verify
 from loomrl.gym.answer import ANSWER_FORMAT, Submission, parse_submission
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.types import Message, Observation, Reward, Task
 
-GENERATORS: Mapping[str, Generator] = {
-    **arithmetic.GENERATORS,
-    **algebra.GENERATORS,
-    **calculus.GENERATORS,
-    **geometry.GENERATORS,
-    **statistics.GENERATORS,
-}
 PROGRESS_WEIGHT = 0.2
 FORMAT_WEIGHT = 0.05
 REMINDER = f"No answer was found. {ANSWER_FORMAT}"
@@ -37,13 +30,13 @@ class MathSettings(EnvironmentSettings):
 class MathEnvironment(BaseEnvironment):
     """Exact mathematics in arithmetic, algebra, calculus, geometry and statistics.
 
-    A complete answer, right or wrong, terminates. Parts of the reward: `correctness` is 1 for a right answer; only with it,
-    `logical_progression` (at most 0.2) pays true steps and `format` (0.05) a tidy first answer.
+    A complete answer, right or wrong, terminates. Parts of the reward: `correctness` is 1 for a right answer; only with
+    it, `logical_progression` (at most 0.2) pays true steps and `format` (0.05) a tidy first answer.
     """
 
     name = "Math"
     version = "1.0.0"
-    families = tuple(GENERATORS)
+    families = tuple(FAMILIES)
     settings_class = MathSettings
     reward_range = (0.0, 1.0 + PROGRESS_WEIGHT + FORMAT_WEIGHT)
     ceilings: ClassVar[Mapping[str, float]] = {"random": 0.03, "constant": 0.03, "hacking": 0.03}
@@ -101,11 +94,6 @@ class MathEnvironment(BaseEnvironment):
 _PARTS = ("correctness", "logical_progression", "format")
 
 
-def make_problem(family: str, level: int, seed: int) -> Problem:
-    """The problem of these three: the same in every process."""
-    return GENERATORS[family](level, Random(f"{family}:{level}:{seed}"))
-
-
 def _guess(answer: Answer, rng: Random) -> str:
     number = rng.randint(-20, 100)
     if answer.kind in ("set", "tuple"):
@@ -125,7 +113,9 @@ def _hacked_answers(problem: Problem) -> list[str]:
     every = ", ".join(map(str, range(-10, 11)))
     letter = (*answer.names, *answer.variables, "x")[0]
     question = problem.prompt.split(".")[0].split("?")[0]
-    bare = question.removeprefix("Compute ").removeprefix("What is ").removeprefix("Evaluate ").removeprefix("Work out ")
+    bare = (
+        question.removeprefix("Compute ").removeprefix("What is ").removeprefix("Evaluate ").removeprefix("Work out ")
+    )
     return [
         every,
         f"{{{every}}}",

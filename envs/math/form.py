@@ -61,13 +61,12 @@ def _factors(node: Node) -> Iterator[Node]:
         yield from _factors(node.parts[0])
         return
     if node.kind == "/" and not _is_fraction(node):
-        numbers = [part for part in _factors(node.parts[0]) if not _is_literal(part)]
-        one_number = len(list(_factors(node.parts[0]))) - len(numbers) <= 1
-        if numbers and one_number and _is_literal(node.parts[1]):
-            yield from numbers
-            yield node.parts[1]
+        above = list(_factors(node.parts[0]))
+        other = [factor for factor in above if not _is_literal(factor)]
+        if other and len(above) - len(other) <= 1 and _is_literal(node.parts[1]):
+            yield from (*other, node.parts[1])
             return
-        yield from _factors(node.parts[0])
+        yield from above
         yield from _factors(node.parts[1])
         return
     yield node
@@ -107,7 +106,11 @@ def _single(exponent: Node) -> bool:
 
 def _is_literal(node: Node) -> bool:
     """A number as one writes it: 7, 2.5, 3/4, 2 1/2, 15 %."""
-    return node.kind in ("number", "mixed") or (node.kind == "percent" and _is_literal(node.parts[0])) or _is_fraction(node)
+    return (
+        node.kind in ("number", "mixed")
+        or (node.kind == "percent" and _is_literal(node.parts[0]))
+        or _is_fraction(node)
+    )
 
 
 def _is_whole_fraction(node: Node) -> bool:

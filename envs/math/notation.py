@@ -47,6 +47,16 @@ def term(coefficient: Number, body: str) -> str:
     return f"-({shown[1:]}){body}" if shown.startswith("-") else f"({shown}){body}"
 
 
+def x_power(exponent: int) -> str:
+    """`x^3`, `x`, `x^(-2)`, and nothing for exponent 0."""
+    return f"x^({exponent})" if exponent < 0 else power("x", exponent)
+
+
+def times_pi(value: Number) -> str:
+    """`12π`, `(3/4)π`."""
+    return term(Fraction(value), "π")
+
+
 def total(terms: Sequence[tuple[Number, str]]) -> str:
     """`3x^2 - x + 4` from coefficients and bodies; zero terms are left out."""
     shown = [term(coefficient, body) for coefficient, body in terms if coefficient]

@@ -1,11 +1,13 @@
 """What a generator makes: a question, its exact answer, and a worked solution."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from random import Random
 
 from envs.math.answer import Answer
-
+from envs.math.form import Form
+from envs.math.notation import number
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +22,15 @@ class Problem:
     @property
     def letters(self) -> str:
         """The letters that may occur in a step."""
-        return "".join(sorted({"x", *self.answer.variables, *"".join(self.answer.names), *"".join(map("".join, self.known))}))
+        return "".join(
+            sorted({"x", *self.answer.variables, *"".join(self.answer.names), *"".join(map("".join, self.known))})
+        )
+
+
+def fraction_problem(prompt: str, value: Fraction, steps: Sequence[str]) -> Problem:
+    """A question whose answer is a number in lowest terms; the prompt says so."""
+    prompt += " Give a whole number or a fraction in lowest terms."
+    return Problem(prompt, Answer(number(value), form=Form.LOWEST), tuple(steps))
 
 
 Generator = Callable[[int, Random], Problem]

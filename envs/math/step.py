@@ -1,14 +1,15 @@
 """Which steps of a solution can be checked, and which of them are true, new, and lead from question to answer.
 
-A step is an equality `a = b` in the reasoning that our grammar reads. It holds if the sides are equal as they stand, or at
-a solution of the problem. It counts if it also *says* something (not `7 = 7`, `x + 0 = x`, `2 + 3 = 3 + 2`, nor the answer
-itself), was not said before, holds a number that the question or an earlier step gave, and one that the answer or a later
-step that counts needs.
+A step is an equality `a = b` in the reasoning that our grammar reads. It holds if the sides are equal as they stand,
+or at a solution of the problem. It counts if it also *says* something (not `7 = 7`, `x + 0 = x`, `2 + 3 = 3 + 2`, nor
+the answer itself), was not said before, holds a number that the question or an earlier step gave, and one that the
+answer or a later step that counts needs.
 """
 
 import re
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
+from itertools import pairwise
 from math import ceil
 from typing import NamedTuple
 
@@ -21,7 +22,10 @@ MAX_CLAIMS = 40
 MAX_CLAIM = 160
 WORK = 4_000
 _NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
-_WORDS = r"\\(?:frac|dfrac|sqrt|cdot|times|pi|left|right|sin|cos|tan|ln)(?![A-Za-z])|(?<![A-Za-z])(?:sqrt|pi|sin|cos|tan|ln|exp)(?![A-Za-z])"
+_WORDS = (
+    r"\\(?:frac|dfrac|sqrt|cdot|times|pi|left|right|sin|cos|tan|ln)(?![A-Za-z])"
+    r"|(?<![A-Za-z])(?:sqrt|pi|sin|cos|tan|ln|exp)(?![A-Za-z])"
+)
 
 _CALLS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ'")
 """What makes the `(3)` behind it an argument, as in `f(3) = 7`."""
@@ -68,7 +72,7 @@ def _steps(reasoning: str, letters: str) -> Iterator[Step]:
             sides = match[0].split("=")
             if match[0].startswith("(") and line[match.start() - 1 : match.start()] in _CALLS:
                 sides = sides[1:]
-            for left, right in zip(sides, sides[1:], strict=False):
+            for left, right in pairwise(sides):
                 if not left.strip() or not right.strip() or len(left) + len(right) > MAX_CLAIM:
                     continue
                 try:

@@ -102,7 +102,10 @@ def join_thousands(text: str) -> str:
 
 
 class Reader:
-    """Recursive descent over tokens. `variables` are the only letters that may occur (`e` is Euler's unless it is one)."""
+    """Recursive descent over tokens.
+
+    `variables` are the only letters that may occur, besides e, which is Euler's number.
+    """
 
     def __init__(self, tokens: list[str], variables: str) -> None:
         self.tokens = tokens
@@ -135,9 +138,7 @@ class Reader:
 
     def sum(self) -> Node:
         """Terms joined by + and -."""
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            raise Unreadable("too deeply nested")
+        self._deeper()
         node = self._product()
         while self.next() in ("+", "-"):
             kind = self.tokens[self.position]
@@ -145,6 +146,11 @@ class Reader:
             node = Node(kind, (node, self._product()))
         self.depth -= 1
         return node
+
+    def _deeper(self) -> None:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise Unreadable("too deeply nested")
 
     def _product(self) -> Node:
         node = self._signed()
@@ -183,11 +189,14 @@ class Reader:
         return node
 
     def _exponent(self) -> Node:
-        if self.take("{"):
-            return self._closed("}")
-        if self.take("-"):
-            return Node("negate", (self._atom(),))
-        return self._atom()
+        """What stands above; 2^3^2 is 2^9."""
+        negative = self.take("-")
+        node = self._atom()
+        if self.take("^"):
+            self._deeper()
+            node = Node("^", (node, self._exponent()))
+            self.depth -= 1
+        return Node("negate", (node,)) if negative else node
 
     def _closed(self, bracket: str) -> Node:
         node = self.sum()
@@ -254,9 +263,7 @@ class Reader:
 
     def _argument(self, name: str) -> Node:
         """`sin 2x` takes the product 2x, `sin(2x)y` and `√2x` only what is next."""
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            raise Unreadable("too deeply nested")
+        self._deeper()
         bracketed = self.next() in ("(", "{", "|")
         node = self._atom() if bracketed or name == "sqrt" else self._power()
         while not bracketed and name != "sqrt" and self._starts_factor() and self.next() not in ("(", *FUNCTIONS):
@@ -294,7 +301,7 @@ def _absolute(calculator: Calculator, value: Value) -> Value:
     number = rational(value)
     if number is None:
         raise Unreadable("the absolute value of something that is not a rational number")
-    return constant(abs(number))
+    return constant(number if number >= 0 else -number)
 
 
 def _nth_root(calculator: Calculator, value: Value, degree: Value) -> Value:

@@ -82,9 +82,7 @@ class Calculator:
         """a + b."""
         if a.denominator == b.denominator:
             return Value(self._plus(a.numerator, b.numerator), a.denominator)
-        numerator = self._plus(
-            self._times(a.numerator, b.denominator), self._times(b.numerator, a.denominator)
-        )
+        numerator = self._plus(self._times(a.numerator, b.denominator), self._times(b.numerator, a.denominator))
         return Value(numerator, self._times(a.denominator, b.denominator))
 
     def negate(self, a: Value) -> Value:
@@ -146,9 +144,7 @@ class Calculator:
     def logarithm(self, a: Value) -> Value:
         """The natural logarithm, split along products."""
         if a.denominator != ONE:
-            return self.subtract(
-                self.logarithm(Value(a.numerator, ONE)), self.logarithm(Value(a.denominator, ONE))
-            )
+            return self.subtract(self.logarithm(Value(a.numerator, ONE)), self.logarithm(Value(a.denominator, ONE)))
         if not a.numerator:
             raise Unreadable("the logarithm of 0")
         content, common, rest = _parts(a.numerator)
@@ -256,13 +252,15 @@ class Calculator:
             raise Unreadable("a power with a variable in base and exponent")
         if number is not None and number <= 0:
             raise Unreadable("a power of a number that is not positive")
-        bases = [("e", 1)] if number is None else self._factors(number.numerator)
-        bases += [] if number is None else [(prime, -e) for prime, e in self._factors(number.denominator)]
+        bases: list[tuple[str, int]] = [("e", 1)]
+        if number is not None:
+            bases = [(str(prime), e) for prime, e in self._factors(number.numerator)]
+            bases += [(str(prime), -e) for prime, e in self._factors(number.denominator)]
         result = Value(ONE, ONE)
         for name, multiplicity in bases:
             for monomial, coefficient in exponent.numerator.items():
                 times = _tidy(coefficient * multiplicity)
-                result = self.multiply(result, self._elementary(str(name), monomial, times))
+                result = self.multiply(result, self._elementary(name, monomial, times))
         return result
 
     def _elementary(self, base: str, monomial: Monomial, times: Rational) -> Value:

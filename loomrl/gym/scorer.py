@@ -1,9 +1,9 @@
 """Scoring code that may hang, crash or eat memory, run where it can be killed.
 
 A `Scorer` keeps a few worker processes. Each call has a deadline, after which its worker is killed. Whether a failed
-call is the answer's fault or the machine's is decided by experiment: the call is repeated on a fresh worker, and if it fails
-again a known good call, the control, must pass on another fresh worker. Then the answer is to blame and scores 0; where even
-the control fails nobody can score anything, and the caller gets a ScorerError.
+call is the answer's fault or the machine's is decided by experiment: the call is repeated on a fresh worker, and if it
+fails again a known good call, the control, must pass on another fresh worker. Then the answer is to blame and scores 0;
+where even the control fails nobody can score anything, and the caller gets a ScorerError.
 """
 
 import asyncio
@@ -31,7 +31,13 @@ class Scorer:
     """
 
     def __init__(
-        self, entry_point: str, *, control: Sequence[str], workers: int = 1, deadline_s: float = 2.0, memory_mb: int = 2048
+        self,
+        entry_point: str,
+        *,
+        control: Sequence[str],
+        workers: int = 1,
+        deadline_s: float = 2.0,
+        memory_mb: int = 2048,
     ) -> None:
         self.entry_point = entry_point
         self.control = tuple(control)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from envs.math.answer import Answer
 from envs.math.form import Form
 from envs.math.notation import bracketed, decimal, number
-from envs.math.problem import Generator, Problem, between, phrase
+from envs.math.problem import Problem, between, phrase
 
 
 def sums(level: int, rng: Random) -> Problem:
@@ -16,7 +16,9 @@ def sums(level: int, rng: Random) -> Problem:
     count = between(level, 2, 8)
     numbers = [rng.randint(high // 20, high) for _ in range(count)]
     signs = [1] + [rng.choice((1, -1) if level > 1 else (1,)) for _ in numbers[1:]]
-    text = str(numbers[0]) + "".join(f" {'+' if s > 0 else '-'} {n}" for s, n in zip(signs[1:], numbers[1:], strict=True))
+    text = str(numbers[0]) + "".join(
+        f" {'+' if s > 0 else '-'} {n}" for s, n in zip(signs[1:], numbers[1:], strict=True)
+    )
     steps, running = [], numbers[0]
     for sign, value in zip(signs[1:], numbers[1:], strict=True):
         following = running + sign * value
@@ -53,7 +55,11 @@ def product(level: int, rng: Random) -> Problem:
         steps.append(f"The factors have different signs: {-a} * {b} = {-running}")
     text = f"{sign * a} × {b}"
     prompt = phrase(
-        rng, f"Compute {text}.", f"What is the product {text}?", f"Multiply: {text}.", f"Find the exact value of {text}."
+        rng,
+        f"Compute {text}.",
+        f"What is the product {text}?",
+        f"Multiply: {text}.",
+        f"Find the exact value of {text}.",
     )
     return Problem(prompt, Answer(str(sign * running)), tuple(steps))
 
@@ -202,8 +208,10 @@ def _change(level: int, rng: Random) -> Problem:
     thing = rng.choice(("bicycle", "jacket", "lamp", "printer", "guitar", "tent", "watch"))
     prompt = phrase(
         rng,
-        f"The price of a {thing} is ${price}. It {'rises' if up else 'falls'} by {rate}%. What is the new price in dollars?",
-        f"A {thing} costs ${price}. A shop {'adds' if up else 'takes off'} {rate}%. How many dollars does the {thing} cost now?",
+        f"The price of a {thing} is ${price}. It {'rises' if up else 'falls'} by {rate}%. What is the new "
+        "price in dollars?",
+        f"A {thing} costs ${price}. A shop {'adds' if up else 'takes off'} {rate}%. How many dollars does the "
+        f"{thing} cost now?",
     )
     sign = "+" if up else "-"
     steps = (
@@ -231,7 +239,10 @@ def _successive(level: int, rng: Random) -> Problem:
 
 def _backwards(level: int, rng: Random) -> Problem:
     original = 20 * rng.randint(3, 30 * level)
-    rates = [rng.choice((-60, -50, -40, -25, -20, -15, -5, 5, 10, 15, 20, 25, 30, 40, 60)) for _ in range(1 if level == 8 else 2)]
+    rates = [
+        rng.choice((-60, -50, -40, -25, -20, -15, -5, 5, 10, 15, 20, 25, 30, 40, 60))
+        for _ in range(1 if level == 8 else 2)
+    ]
     final = Fraction(original)
     for rate in rates:
         final = final * (100 + rate) / 100
@@ -259,7 +270,8 @@ def division(level: int, rng: Random) -> Problem:
     prompt = phrase(
         rng,
         f"Divide {dividend} by {divisor}. Answer with the pair (quotient, remainder).",
-        f"What are the quotient and the remainder when {dividend} is divided by {divisor}? Answer as (quotient, remainder).",
+        f"What are the quotient and the remainder when {dividend} is divided by {divisor}? Answer as "
+        "(quotient, remainder).",
         f"{dividend} stickers are shared equally among {divisor} children, as many as possible each. "
         "How many does each child get and how many are left over? Answer as (each, left over).",
     )
@@ -268,13 +280,3 @@ def division(level: int, rng: Random) -> Problem:
         f"{dividend} - {divisor * quotient} = {remainder}",
     )
     return Problem(prompt, Answer(f"{quotient}, {remainder}", "tuple"), steps)
-
-
-GENERATORS: dict[str, Generator] = {
-    "arithmetic.sum": sums,
-    "arithmetic.product": product,
-    "arithmetic.expression": expression,
-    "arithmetic.fraction": fraction,
-    "arithmetic.percent": percent,
-    "arithmetic.division": division,
-}
