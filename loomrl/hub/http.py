@@ -18,7 +18,7 @@ from loomrl.errors import Conflict, CorruptPayload, HubError, LeaseLost, LoomErr
 from loomrl.hub import wire
 from loomrl.hub.codec import split
 from loomrl.hub.gate import MAX_BYTES, Gate
-from loomrl.hub.hub import Hub
+from loomrl.hub.hub import Hub, HubStats
 
 log = logging.getLogger(__name__)
 SWEEP_S = 1.0
@@ -29,7 +29,7 @@ STATUS: dict[type[LoomError], int] = {
     HubError: 422,
     StoreError: 503,
 }
-Answer = Callable[[Hub, bytes], bytes]
+Answer = Callable[[Hub, bytes], Response]
 
 
 def create_app(
@@ -52,19 +52,19 @@ def create_app(
     )
 
 
-def _append(hub: Hub, body: bytes) -> bytes:
+def _append(hub: Hub, body: bytes) -> Response:
     return _json(wire.Cursors(hub.append_payloads(list(split(body)))))
 
 
-def _open(hub: Hub, body: bytes) -> bytes:
+def _open(hub: Hub, body: bytes) -> Response:
     return _json(wire.Admitted(hub.open(wire.parse(body, wire.OpenBody).plans)))
 
 
-def _demand(hub: Hub, body: bytes) -> bytes:
+def _demand(hub: Hub, body: bytes) -> Response:
     return _json(wire.Number(hub.demand(version=wire.parse(body, wire.VersionBody).version)))
 
 
-def _lease(hub: Hub, body: bytes) -> bytes:
+def _lease(hub: Hub, body: bytes) -> Response:
     asked = wire.parse(body, wire.LeaseBody)
     lease = hub.lease(
         asked.count,
@@ -73,65 +73,66 @@ def _lease(hub: Hub, body: bytes) -> bytes:
         at_least=asked.at_least,
         lease_id=asked.lease_id,
     )
-    return wire.pack_lease(lease)
+    return Response(wire.pack_lease(lease), media_type=wire.PAYLOADS)
 
 
-def _lease_groups(hub: Hub, body: bytes) -> bytes:
+def _lease_groups(hub: Hub, body: bytes) -> Response:
     asked = wire.parse(body, wire.LeaseGroupsBody)
     lease = hub.lease_groups(asked.ids, version=asked.version, consumer=asked.consumer, lease_id=asked.lease_id)
-    return wire.pack_lease(lease)
+    return Response(wire.pack_lease(lease), media_type=wire.PAYLOADS)
 
 
-def _ready(hub: Hub, body: bytes) -> bytes:
+def _ready(hub: Hub, body: bytes) -> Response:
     return _json(wire.Waiting(hub.ready(limit=wire.parse(body, wire.LimitBody).limit)))
 
 
-def _renew(hub: Hub, body: bytes) -> bytes:
+def _renew(hub: Hub, body: bytes) -> Response:
     return _json(wire.Number(hub.renew(wire.parse(body, wire.LeaseIdBody).lease_id)))
 
 
-def _release(hub: Hub, body: bytes) -> bytes:
+def _release(hub: Hub, body: bytes) -> Response:
     hub.release(wire.parse(body, wire.LeaseIdBody).lease_id)
     return _json(wire.Done())
 
 
-def _ack(hub: Hub, body: bytes) -> bytes:
+def _ack(hub: Hub, body: bytes) -> Response:
     asked = wire.parse(body, wire.AckBody)
     hub.ack(asked.lease_id, version=asked.version)
     return _json(wire.Done())
 
 
-def _read(hub: Hub, body: bytes) -> bytes:
+def _read(hub: Hub, body: bytes) -> Response:
     asked = wire.parse(body, wire.ReadBody)
-    return wire.pack_page(hub.read(asked.after, limit=asked.limit, selection=asked.selection))
+    page = hub.read(asked.after, limit=asked.limit, selection=asked.selection)
+    return Response(wire.pack_page(page), media_type=wire.PAYLOADS)
 
 
-def _stats(hub: Hub, _: bytes) -> bytes:
-    return msgspec.json.encode(hub.stats())
+def _stats(hub: Hub, _: bytes) -> Response:
+    return _json(hub.stats())
 
 
-def _share(hub: Hub, body: bytes) -> bytes:
+def _share(hub: Hub, body: bytes) -> Response:
     asked = wire.parse(body, wire.ShareBody)
     hub.share(asked.environment, weight=asked.weight, min_share=asked.min_share)
     return _json(wire.Done())
 
 
-def _remember(hub: Hub, body: bytes) -> bytes:
+def _remember(hub: Hub, body: bytes) -> Response:
     asked = wire.parse(body, wire.NoteBody)
     hub.remember(asked.key, asked.text)
     return _json(wire.Done())
 
 
-def _recall(hub: Hub, body: bytes) -> bytes:
+def _recall(hub: Hub, body: bytes) -> Response:
     return _json(wire.Note(hub.recall(wire.parse(body, wire.NoteBody).key)))
 
 
-def _sweep(hub: Hub, _: bytes) -> bytes:
+def _sweep(hub: Hub, _: bytes) -> Response:
     hub.sweep()
     return _json(wire.Done())
 
 
-def _health(hub: Hub, _: bytes) -> bytes:
+def _health(hub: Hub, _: bytes) -> Response:
     """Reads from the store, so that a hub whose database is down says so."""
     hub.recall("health")
     return _json(wire.Done())
@@ -158,15 +159,13 @@ _ANSWERS: dict[str, Answer] = {
 
 def _endpoint(hub: Hub, answer: Answer) -> Callable[[Request], Any]:
     async def endpoint(request: Request) -> Response:
-        body = await request.body()
-        content = await run_in_threadpool(answer, hub, body)
-        return Response(content, media_type=wire.JSON if content[:1] == b"{" else wire.PAYLOADS)
+        return await run_in_threadpool(answer, hub, await request.body())
 
     return endpoint
 
 
-def _json(message: wire.Message) -> bytes:
-    return msgspec.json.encode(message)
+def _json(message: wire.Message | HubStats) -> Response:
+    return Response(msgspec.json.encode(message), media_type=wire.JSON)
 
 
 async def _refuse(_: Request, error: Exception) -> Response:

@@ -69,6 +69,16 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
+class Delivery:
+    """Parcels compared with what is stored: cursors by id, what is new, its groups, and the groups yet to open."""
+
+    cursors: dict[str, int]
+    fresh: list[Parcel]
+    known: dict[str, Standing]
+    unknown: list[GroupPlan]
+
+
+@dataclass(frozen=True, slots=True)
 class Intake:
     """Opens groups and stores attempts within one transaction, under the promises it is given."""
 
@@ -95,8 +105,9 @@ class Intake:
 
     def store(self, parcels: Sequence[Parcel]) -> list[int]:
         """The cursors of the parcels, each stored once."""
-        cursors, fresh, known, unknown = self.check(parcels)
-        standings = known | {group.id: group for group in self._begin(unknown)}
+        delivery = self.check(parcels)
+        fresh, cursors = delivery.fresh, delivery.cursors
+        standings = delivery.known | {group.id: group for group in self._begin(delivery.unknown)}
         before = {id: group.state for id, group in standings.items()}
         rows = []
         for position, parcel in zip(self.ledger.positions(trajectories, len(fresh)), fresh, strict=True):
@@ -111,17 +122,15 @@ class Intake:
         self._advance([group for id, group in standings.items() if before[id] == "open"])
         return [cursors[parcel.trajectory.id] for parcel in parcels]
 
-    def check(
-        self, parcels: Sequence[Parcel]
-    ) -> tuple[dict[str, int], list[Parcel], dict[str, Standing], list[GroupPlan]]:
-        """Cursors of what is stored, what is not, its groups that are there, those to open; Conflict or HubError."""
+    def check(self, parcels: Sequence[Parcel]) -> Delivery:
+        """What storing the parcels would mean; Conflict or HubError where it may not be."""
         cursors, fresh = self._sort_out(parcels)
         known = self._known(parcel.trajectory.group for parcel in fresh)
         unknown: dict[str, GroupPlan] = {}
         for t in (parcel.trajectory for parcel in fresh):
             plan = GroupPlan(t.group, t.task.environment, t.group_size, t.first_version)
             _agree(plan, known.get(plan.id) or unknown.setdefault(plan.id, plan))
-        return cursors, fresh, known, list(unknown.values())
+        return Delivery(cursors, fresh, known, list(unknown.values()))
 
     def _sort_out(self, parcels: Sequence[Parcel]) -> tuple[dict[str, int], list[Parcel]]:
         """The cursors of what is stored already, and what is not, each once."""
@@ -200,20 +209,30 @@ def parcel(trajectory: Trajectory, payload: bytes | memoryview) -> Parcel:
         ("first_version", trajectory.first_version),
         ("last_version", trajectory.last_version),
     ):
-        if not -LARGEST_INT <= number <= LARGEST_INT:
-            raise HubError(f"Trajectory {trajectory.id!r}: {what}={number} is out of range, at most {LARGEST_INT}.")
+        check_number(f"Trajectory {trajectory.id!r}: {what}", number)
     numbers = (trajectory.reward.total, trajectory.reward.success, *trajectory.reward.parts.values())
     if not all(map(math.isfinite, numbers)):
         raise HubError(f"Trajectory {trajectory.id!r}: {trajectory.reward} is not finite. End it as FAILED instead.")
     return Parcel(trajectory, payload)
 
 
+def check_number(what: str, number: int) -> None:
+    """HubError for an integer that no database column holds."""
+    if not -LARGEST_INT <= number <= LARGEST_INT:
+        raise HubError(f"{what}={number} is out of range: at most {LARGEST_INT}.")
+
+
+def check_text(what: str, text: str) -> None:
+    """HubError for a text that not every database can hold."""
+    if "\0" in text or not _is_unicode(text):
+        raise HubError(f"{what}={text!r:.80}: NUL and half surrogates cannot be stored.")
+
+
 def check_name(what: str, name: str, *, empty: bool = False) -> None:
     """HubError for a name that no database could hold or find again."""
-    if (not name and not empty) or len(name) > LONGEST_NAME or "\0" in name or not _is_unicode(name):
-        raise HubError(
-            f"{what}={name!r:.80}: 1 to {LONGEST_NAME} characters without NUL and half surrogates are needed."
-        )
+    check_text(what, name)
+    if len(name) > LONGEST_NAME or not (name or empty):
+        raise HubError(f"{what}={name!r:.80}: 1 to {LONGEST_NAME} characters are needed.")
 
 
 def _is_unicode(name: str) -> bool:

@@ -16,10 +16,10 @@ from loomrl.hub import archive, lending
 from loomrl.hub.codec import decode, encode
 from loomrl.hub.commit import Committer
 from loomrl.hub.hub import EVERYTHING, GroupPlan, HubStats, Lease, Ready, Selection
-from loomrl.hub.intake import LARGEST_INT, Intake, Parcel, check_name, parcel
+from loomrl.hub.intake import Intake, Parcel, check_name, check_number, check_text, parcel
 from loomrl.hub.ledger import ALL_LINES, Ledger, Line
 from loomrl.hub.lending import Loan
-from loomrl.hub.shard import MOST_AT_ONCE, Shard, check_counts
+from loomrl.hub.shard import MOST_AT_ONCE, Shard, check_counts, check_page
 from loomrl.store.db import LoomDB
 from loomrl.store.hub_tables import groups, hub_notes, leases
 from loomrl.types import Trajectory
@@ -119,6 +119,7 @@ class LocalHub(Shard):
 
     @override
     def ready(self, *, limit: int = 1000) -> list[Ready]:
+        check_page(0, limit)
         with self._db.read() as connection:
             lines = [Line.of(row) for row in connection.execute(ALL_LINES)]
             return archive.read_ready(connection, [line.environment for line in lines if line.ready], limit)
@@ -145,12 +146,14 @@ class LocalHub(Shard):
 
     @override
     def ack(self, lease_id: str, *, version: int) -> None:
+        check_number("version", version)
         self._committer.run(lambda ledger: lending.ack(ledger, lease_id, version))
 
     @override
     def read(
         self, after: int = 0, *, limit: int = 100, selection: Selection = EVERYTHING
     ) -> list[tuple[int, Trajectory]]:
+        check_page(after, limit)
         with self._db.read() as connection:
             return archive.read_page(connection, after, limit, selection)
 
@@ -180,6 +183,7 @@ class LocalHub(Shard):
             ledger.connection.execute(insert(hub_notes).values(key=key, text=text))
 
         check_name("key", key)
+        check_text("text", text)
         self._committer.run(job)
 
     @override
@@ -232,6 +236,7 @@ class LocalHub(Shard):
 
     def _lend(self, pick: Callable[[Ledger], list[int]], version: int, consumer: str, lease_id: str | None) -> Lease:
         id = self._new_id() if lease_id is None else lease_id
+        check_number("version", version)
         check_name("consumer", consumer)
         check_name("lease_id", id)
 
@@ -256,5 +261,7 @@ def _in_flight(lines: Iterable[Line]) -> int:
 def _check(plan: GroupPlan) -> None:
     check_name(f"Group {plan.id!r:.80}: id", plan.id)
     check_name(f"Group {plan.id!r:.80}: environment", plan.environment)
-    if not 1 <= plan.size <= LARGEST_INT or abs(plan.version) > LARGEST_INT:
-        raise HubError(f"{plan}: a size of at least 1 and a version below {LARGEST_INT} are needed.")
+    check_number(f"Group {plan.id!r}: version", plan.version)
+    check_number(f"Group {plan.id!r}: size", plan.size)
+    if plan.size < 1:
+        raise HubError(f"{plan}: a size of at least 1 is needed.")

@@ -9,6 +9,8 @@ from loomrl.types import Trajectory
 
 MOST_AT_ONCE = 10_000
 """Trajectories of one append, groups of one lease."""
+POSITION_BITS = 48
+"""Of a cursor; a cursor of several shards holds one position of each."""
 
 
 class Shard(Hub):
@@ -51,3 +53,9 @@ def check_counts(count: int, at_least: int) -> None:
     """HubError for a lease that asks for no sensible number of groups."""
     if not 1 <= at_least <= count <= MOST_AT_ONCE:
         raise HubError(f"lease: 1 <= at_least={at_least} <= count={count} <= {MOST_AT_ONCE} is needed.")
+
+
+def check_page(after: int, limit: int) -> None:
+    """HubError for a page that cannot be read."""
+    if limit < 1 or not 0 <= after < 1 << POSITION_BITS:
+        raise HubError(f"read: after={after} is no cursor of this hub, or limit={limit} is not at least 1.")

@@ -16,11 +16,10 @@ from typing_extensions import override
 from loomrl.errors import LeaseLost
 from loomrl.hub.codec import decode
 from loomrl.hub.hub import EVERYTHING, GroupPlan, Hub, HubStats, Lease, Ready, Selection, merge
-from loomrl.hub.shard import Shard, check_counts
+from loomrl.hub.shard import POSITION_BITS, Shard, check_counts, check_page
 from loomrl.types import Trajectory
 
 T = TypeVar("T")
-POSITION_BITS = 48
 
 
 class ShardedHub(Hub):
@@ -132,6 +131,7 @@ class ShardedHub(Hub):
         self, after: int = 0, *, limit: int = 100, selection: Selection = EVERYTHING
     ) -> list[tuple[int, Trajectory]]:
         page: list[tuple[int, Trajectory]] = []
+        check_page(after >> POSITION_BITS * len(self._shards), limit)
         positions = [after >> (POSITION_BITS * index) & (1 << POSITION_BITS) - 1 for index in range(len(self._shards))]
         for index in sorted(range(len(positions)), key=positions.__getitem__):
             rows = self._shards[index].read(positions[index], limit=limit - len(page), selection=selection)

@@ -358,6 +358,14 @@ def test_unstorable_trajectory_is_refused_by_name_and_spoils_nothing(
 def test_senseless_requests_are_refused(hub: Hub) -> None:
     with pytest.raises(HubError, match="at_least=3 <= count=2"):
         hub.lease(2, version=0, consumer="learner", at_least=3)
+    with pytest.raises(HubError, match="limit=-1"):
+        hub.read(limit=-1)
+    with pytest.raises(HubError, match="no cursor of this hub"):
+        hub.read(1 << 200)
+    with pytest.raises(HubError, match="version=1099511627776"):
+        hub.ack("x", version=1 << 40)
+    with pytest.raises(HubError, match="NUL"):
+        hub.remember("key", "a\0b")
     with pytest.raises(HubError, match="size of at least 1"):
         hub.open([GroupPlan("g", "Math", 0)])
     hub.append(attempts("g"))
