@@ -56,7 +56,9 @@ def postgres_url(postgres_server: str) -> str:
     with psycopg.connect(url, autocommit=True) as connection:
         others = "pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
         connection.execute(f"SELECT pg_terminate_backend(pid, 10000) FROM {others}")
-        connection.execute("DROP SCHEMA public CASCADE")
+        ours = "pg_namespace WHERE nspname NOT LIKE 'pg\\_%' AND nspname <> 'information_schema'"
+        for (schema,) in connection.execute(f"SELECT nspname FROM {ours}").fetchall():
+            connection.execute(f'DROP SCHEMA "{schema}" CASCADE')
         connection.execute("CREATE SCHEMA public")
     return url
 

@@ -4,6 +4,7 @@ Writers take turns (the write lock of SQLite, an advisory lock on PostgreSQL). S
 at a cursor never misses a row that commits late, and two writers cannot deadlock. Keep write transactions short.
 """
 
+import re
 import sqlite3
 import threading
 import time
@@ -16,11 +17,14 @@ from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.schema import CreateSchema
 
 from loomrl.errors import StoreError, unknown
 
 BACKENDS = ("sqlite", "postgresql")
 WRITE_LOCK = 0x4C6F6F6D  # "Loom"
+SCHEMA = "schema"
+"""In the query of a PostgreSQL URL: the schema in which this LoomDB lives."""
 BUSY_TIMEOUT_S = 60.0
 STUCK_WRITER_S = 30.0
 """PostgreSQL ends a writer that is silent this long in its transaction (a frozen or unreachable machine)."""
@@ -87,27 +91,57 @@ class LoomDB:
         self.engine.dispose()
 
 
+_NAME = re.compile(r"[\w.-]{1,50}", re.ASCII)
 _TAKE_WRITE_LOCK = text(
     f"SELECT set_config('lock_timeout', '{BUSY_TIMEOUT_S:.0f}s', true), "
     f"set_config('idle_in_transaction_session_timeout', '{STUCK_WRITER_S:.0f}s', true), "
-    f"pg_advisory_xact_lock({WRITE_LOCK})"
+    f"pg_advisory_xact_lock({WRITE_LOCK}, hashtext(current_schema()))"
 )
+
+
+def beside(url: str, name: str) -> str:
+    """The URL of another LoomDB beside this one: `loom-NAME.db`, or the schema NAME of the same PostgreSQL database."""
+    if not _NAME.fullmatch(name):
+        raise StoreError(f"name={name!r}: at most 50 letters, digits, '.', '_' and '-' are needed.")
+    parsed = _parsed(url)
+    if parsed.get_backend_name() == "sqlite":
+        file = Path(parsed.database or "")
+        return str(parsed.set(database=str(file.with_name(f"{file.stem}-{name}{file.suffix}"))))
+    before = parsed.query.get(SCHEMA)
+    schema = parsed.update_query_dict({SCHEMA: f"{before}-{name}" if before else name})
+    return schema.render_as_string(hide_password=False)
+
+
+def make_schema(url: str) -> None:
+    """Make the PostgreSQL schema that the URL names, if it names one and it is not there."""
+    parsed = _parsed(url)
+    schema = parsed.query.get(SCHEMA)
+    if schema is None or parsed.get_backend_name() == "sqlite":
+        return
+    db = LoomDB(_postgresql(parsed.difference_update_query([SCHEMA])))
+    with db.write() as connection:
+        connection.execute(CreateSchema(str(schema), if_not_exists=True))
+    db.close()
 
 
 def connect(url: str) -> Engine:
     """The engine behind a URL, with nothing created or migrated yet."""
-    try:
-        parsed = make_url(url)
-    except ArgumentError:
-        raise StoreError(
-            f"store_url={url!r} is no URL. Examples: sqlite:///loom.db, postgresql://user@host/db."
-        ) from None
+    parsed = _parsed(url)
     backend = parsed.get_backend_name()
     if backend == "sqlite":
         return _sqlite(parsed)
     if backend == "postgresql":
         return _postgresql(parsed)
     raise StoreError("store_url scheme " + unknown("backend", backend, BACKENDS))
+
+
+def _parsed(url: str) -> URL:
+    try:
+        return make_url(url)
+    except ArgumentError:
+        raise StoreError(
+            f"store_url={url!r} is no URL. Examples: sqlite:///loom.db, postgresql://user@host/db."
+        ) from None
 
 
 def _sqlite(url: URL) -> Engine:
@@ -156,10 +190,11 @@ def _enter_wal(connection: sqlite3.Connection, file: Path) -> None:
 
 
 def _postgresql(url: URL) -> Engine:
+    schema = url.query.get(SCHEMA)
+    settings = {} if schema is None else {"options": f'-csearch_path="{schema}"'}
+    plain = url.difference_update_query([SCHEMA]).set(drivername="postgresql+psycopg")
     try:
-        return create_engine(
-            url.set(drivername="postgresql+psycopg"), pool_pre_ping=True, connect_args={"connect_timeout": 10}
-        )
+        return create_engine(plain, pool_pre_ping=True, connect_args={"connect_timeout": 10, **settings})
     except ModuleNotFoundError:
         raise StoreError(
             "store_url: PostgreSQL needs a driver. Install it: pip install 'loomrl[postgresql]'."
