@@ -11,13 +11,12 @@ from envs.math.family import FAMILIES, make_problem
 from envs.math.problem import Problem
 from envs.math.step import progress
 from envs.math.verify import may_verify, verify
-from loomrl.gym.answer import ANSWER_FORMAT, Submission, parse_submission
+from loomrl.gym.answer import ANSWER_FORMAT, REMINDER, Submission, parse_submission
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.types import Message, Observation, Reward, Task
 
 PROGRESS_WEIGHT = 0.2
 FORMAT_WEIGHT = 0.05
-REMINDER = f"No answer was found. {ANSWER_FORMAT}"
 
 
 class MathSettings(EnvironmentSettings):

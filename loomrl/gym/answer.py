@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 OPENING, CLOSING = "<answer>", "</answer>"
 ANSWER_FORMAT = "Think step by step, then give the final answer between <answer> and </answer>."
+REMINDER = f"No answer was found. {ANSWER_FORMAT}"
 
 
 class Submission(NamedTuple):
