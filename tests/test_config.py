@@ -151,6 +151,13 @@ def test_minimum_shares_above_one_are_refused() -> None:
     assert "1.2" in fault(["name=x", shares])
 
 
+def test_password_is_kept_out_of_what_is_recorded() -> None:
+    message = fault(["name=x", "store_url=postgresql://u:secret@h/d"])
+    assert "~/.pgpass" in message
+    assert "secret" not in message
+    assert load([], [*NAMED, "store_url=postgresql://u@h/d"]).store_url == "postgresql://u@h/d"
+
+
 def test_experiments_are_frozen_and_finite() -> None:
     experiment = load([], NAMED)
     with pytest.raises(ValueError, match="frozen"):
