@@ -28,7 +28,7 @@ from loomrl.gym.host import Plan
 from loomrl.gym.pool import LoomRLGym
 from loomrl.hub import GroupPlan, Hub, Lease, Selection, open_hub
 from loomrl.load import dump
-from loomrl.store import LoomDB, open_store
+from loomrl.store import LoomDB, beside, open_store
 from loomrl.store.policies import list_policies, record_policy
 from loomrl.store.runs import Run, RunStatus, code_revision, finish_run, start_run
 from loomrl.telemetry.progress import progress
@@ -227,7 +227,7 @@ def train(experiment: Experiment, *, run: str | None = None, clock: Callable[[],
 
 def _train(experiment: Experiment, run: str, db: LoomDB, cast: Cast, clock: Callable[[], float]) -> TrainResult:
     hub = open_hub(
-        experiment.store_url,
+        beside(experiment.store_url, run),
         experiment.hub,
         groups_per_update=experiment.rollout.groups_per_update,
         environments=experiment.environments,

@@ -7,7 +7,7 @@ from loomrl.config import EnvironmentConfig, HubConfig
 from loomrl.hub.hub import Hub
 from loomrl.hub.queue import LocalHub, Promises
 from loomrl.hub.sharded import ShardedHub
-from loomrl.store import open_store
+from loomrl.store import beside, open_store
 
 
 def open_hub(
@@ -28,11 +28,5 @@ def open_hub(
 
 
 def shard_urls(url: str, count: int) -> list[str]:
-    """The database of each shard: `loom.db`, `loom-2.db`, `loom-3.db`, …; on a server they must exist already."""
-    if count == 1:
-        return [url]
-    address, question, options = url.partition("?")
-    folder, slash, name = address.rpartition("/")
-    stem, dot, ending = name.partition(".")
-    names = [name, *(f"{stem}-{number}{dot}{ending}" for number in range(2, count + 1))]
-    return [f"{folder}{slash}{each}{question}{options}" for each in names]
+    """The database of each shard: the named one, and its neighbours `2`, `3`, …"""
+    return [url, *(beside(url, str(number)) for number in range(2, count + 1))]

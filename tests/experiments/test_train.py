@@ -3,17 +3,18 @@ import random
 import signal
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import make_url
 
 from experiments.train import TrainResult, train
 from loomrl.artifacts import open_artifacts
-from loomrl.config import Experiment
+from loomrl.config import Experiment, HubConfig
 from loomrl.errors import StoreError
-from loomrl.store import open_store
+from loomrl.hub import GroupPlan, open_hub
+from loomrl.store import beside, open_store
 from loomrl.store.policies import list_policies
 from loomrl.store.runs import RunStatus, show_run
 
@@ -88,17 +89,27 @@ def test_run_that_is_killed_again_and_again_equals_one_that_never_stopped(tmp_pa
     assert json.loads(out.splitlines()[-1])["updates"] == UPDATES
     train(experiment(tmp_path), run="whole")
     assert checkpoint(tmp_path, "killed") == checkpoint(tmp_path, "whole")
-    assert trained_twice(tmp_path, "killed") == []
+    with open_hub(beside(f"sqlite:///{tmp_path}/loom.db", "killed"), HubConfig()) as hub:
+        line = hub.stats().environments["Math"]
+        acked = [t.id for _, t in hub.replay()]
+    assert len(acked) == len(set(acked)) == UPDATES * 16 == line.trajectories
+    assert (line.acked, line.open + line.ready + line.leased) == (UPDATES * 4, 0)
 
 
-def trained_twice(folder: Path, run: str) -> list[str]:
-    """Leases that went into more than one version."""
-    leases = Counter(checkpoint_lease(folder, run, n) for n in range(1, UPDATES + 1))
-    return [lease for lease, times in leases.items() if times > 1]
+def test_killed_neighbour_does_not_hold_up_a_run(tmp_path: Path) -> None:
+    whole = experiment(tmp_path)
+    with open_hub(beside(whole.store_url, "dead"), whole.hub, groups_per_update=4) as hub:
+        hub.open([GroupPlan(f"dead/{i}", "Math", 4, 0) for i in range(4)])
+    assert train(whole, run="alive").updates == UPDATES
 
 
-def checkpoint_lease(folder: Path, run: str, number: int) -> str:
-    lease: str = json.loads(open_artifacts(str(folder / "artifacts")).get(f"runs/{run}/checkpoint-{number:06d}"))[
-        "lease"
-    ]
-    return lease
+def test_training_runs_on_postgresql_with_sharded_hubs(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = make_url(postgres_url)
+    monkeypatch.setenv("PGPASSWORD", str(url.password))
+    stores = {"store_url": url.set(password=None).render_as_string(), "hub.shards": 2, "train.updates": 3}
+    assert train(experiment(tmp_path, **stores), run="r").updates == 3
+    db = open_store(postgres_url)
+    assert [v.number for v in list_policies(db, run="r")] == [3, 2, 1]
+    db.close()

@@ -36,7 +36,7 @@ def test_every_shard_has_a_database_of_its_own() -> None:
     ]
     assert shard_urls("postgresql://me@host/loom?sslmode=on", 2) == [
         "postgresql://me@host/loom?sslmode=on",
-        "postgresql://me@host/loom-2?sslmode=on",
+        "postgresql://me@host/loom?schema=2&sslmode=on",
     ]
 
 
