@@ -21,6 +21,7 @@ MAX_REASONING = 8_000
 MAX_CLAIMS = 40
 MAX_CLAIM = 160
 WORK = 4_000
+_DELIMITER = re.compile(r"\\[()\[\]]|\$")
 _NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
 _WORDS = (
     r"\\(?:frac|dfrac|sqrt|cdot|times|pi|left|right|sin|cos|tan|ln)(?![A-Za-z])"
@@ -67,7 +68,7 @@ def _steps(reasoning: str, letters: str) -> Iterator[Step]:
     symbols = rf"(?<![A-Za-z\\])[{letters}e]+(?![A-Za-z])"
     run = re.compile(rf"(?:{_WORDS}|{symbols}|\d+(?:,\d{{3}})*(?:\.\d+)?|[-+*/^=(){{}}²³√π·×−÷%]|[ ])+")
     count = 0
-    for line in reasoning[-MAX_REASONING:].splitlines():
+    for line in _DELIMITER.sub(" ", reasoning[-MAX_REASONING:]).splitlines():
         for match in run.finditer(line) if "=" in line else ():
             sides = match[0].split("=")
             if match[0].startswith("(") and line[match.start() - 1 : match.start()] in _CALLS:

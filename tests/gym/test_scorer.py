@@ -1,4 +1,4 @@
-"""Scoring code that hangs, dies and eats memory never takes the caller with it, and never turns a fault into a score."""
+"""Scoring code that hangs, dies or eats memory takes no caller with it, and turns no fault into a score."""
 
 import asyncio
 import os
@@ -10,7 +10,7 @@ import pytest
 from loomrl.errors import ScorerError
 from loomrl.gym.scorer import Scorer
 
-SCORING = '''
+SCORING = """
 import os, signal, time
 from pathlib import Path
 
@@ -31,7 +31,7 @@ def judge(text, flag=""):
     if text == "print":
         print("1.0\\n" * 100, flush=True)
     return 1.0 if text in ("good", "hang once", "print") else 0.5
-'''
+"""
 
 
 @pytest.fixture
@@ -51,7 +51,13 @@ def scoring(tmp_path, monkeypatch):
 
 async def test_the_function_answers_and_its_worker_is_kept(scoring):
     scorer = scoring()
-    assert [await scorer.score(text) for text in ("good", "half", "raise", "print", "good")] == [1.0, 0.5, 0.0, 1.0, 1.0]
+    assert [await scorer.score(text) for text in ("good", "half", "raise", "print", "good")] == [
+        1.0,
+        0.5,
+        0.0,
+        1.0,
+        1.0,
+    ]
 
 
 @pytest.mark.parametrize("text", ["hang", "crash", "memory", "recursion"])
@@ -102,9 +108,9 @@ def test_one_scorer_serves_several_event_loops(scoring):
     assert [asyncio.run(scorer.score("good")) for _ in range(2)] == [1.0, 1.0]
 
 
-async def test_no_process_is_left_behind(scoring):
+def test_no_process_is_left_behind(scoring):
     scorer = scoring()
-    await scorer.score("hang")
+    asyncio.run(scorer.score("hang"))
     scorer.close()
     children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
     lines = [Path(f"/proc/{child}/cmdline").read_bytes() for child in children]

@@ -1,0 +1,125 @@
+"""The Math environment: what ends an episode, what is paid, and what is not."""
+
+import subprocess
+import sys
+from random import Random
+
+import pytest
+
+from envs.math import MathEnvironment
+from envs.math.family import make_problem
+from loomrl.errors import ConfigError
+from loomrl.gym.check import check_environment
+
+EXAMPLES = [("arithmetic.sum", 5), ("algebra.quadratic", 8), ("calculus.derivative", 10), ("statistics.conditional", 6)]
+
+
+async def opened(family="arithmetic.sum", level=5, seed=0, **settings) -> MathEnvironment:
+    environment = MathEnvironment(settings)
+    await environment.reset(environment.task(family, level, seed))
+    return environment
+
+
+@pytest.mark.parametrize(("family", "level"), EXAMPLES)
+async def test_a_worked_solution_earns_everything(family, level):
+    environment = await opened(family, level)
+    step = await environment.step(environment.oracle())
+    assert step.reward.parts == {"correctness": 1.0, "logical_progression": pytest.approx(0.2), "format": 0.05}
+    assert (step.reward.success, step.terminated, step.truncated) == (1.0, True, False)
+    assert step.reward.total == pytest.approx(environment.reward_range[1])
+
+
+async def test_a_right_answer_alone_is_success_and_no_more():
+    environment = await opened()
+    answer = make_problem("arithmetic.sum", 5, 0).answer.text
+    step = await environment.step(f"<answer>{answer}</answer>")
+    assert (step.reward.total, step.reward.success) == (1.0, 1.0)
+
+
+async def test_sound_steps_and_tidy_form_are_worth_nothing_with_a_wrong_answer():
+    environment = await opened()
+    steps = environment.oracle().split("<answer>")[0]
+    step = await environment.step(f"{steps}<answer>123456789</answer>")
+    assert (step.reward.total, step.reward.success, step.terminated) == (0.0, 0.0, True)
+
+
+async def test_a_missing_answer_gets_a_reminder_until_the_attempts_are_used_up():
+    environment = await opened(max_steps=3)
+    steps = [await environment.step("It is 5.") for _ in range(3)]
+    assert [(step.terminated, step.truncated) for step in steps] == [(False, False), (False, False), (False, True)]
+    assert "<answer>" in steps[0].observation[0].content
+    assert all(step.reward.total == 0.0 for step in steps)
+
+
+async def test_a_right_answer_after_a_reminder_counts_but_earns_no_format():
+    environment = await opened()
+    await environment.step("I forgot the tags.")
+    step = await environment.step(environment.oracle())
+    assert step.reward.success == 1.0
+    assert step.reward.parts["format"] == 0.0
+
+
+async def test_what_our_grammar_cannot_read_gets_a_second_opinion():
+    environment = await opened("calculus.derivative", 6, 0)
+    answer = make_problem("calculus.derivative", 6, 0).answer.text
+    assert (await environment.step(f"<answer>\\cosh(0)\\cdot({answer})</answer>")).reward.success == 1.0
+    await environment.reset(environment.task("calculus.derivative", 6, 0))
+    assert (await environment.step("<answer>\\cosh(0)\\cdot x</answer>")).reward.success == 0.0
+
+
+@pytest.mark.parametrize(
+    "text", [r"\frac{d}{dx} f", r"\int f dx", r"\sum_{k=1}^{9} k", "f'(x)", r"D(x^2)", r"\cosh(9^{9^9})"]
+)
+async def test_the_second_opinion_is_not_asked_to_solve_the_problem(text, monkeypatch):
+    async def refuse(answer, attempt):
+        raise AssertionError(f"asked about {attempt}")
+
+    monkeypatch.setattr("envs.math.environment.verify", refuse)
+    environment = await opened("calculus.derivative", 1, 0)
+    assert (await environment.step(f"<answer>{text}</answer>")).reward.success == 0.0
+
+
+async def test_the_question_says_how_to_answer():
+    environment = MathEnvironment()
+    (message,) = await environment.reset(environment.task("geometry.circle", 4, 1))
+    assert message.role == "user"
+    assert "<answer>" in message.content
+    assert "pi" in message.content
+
+
+@pytest.mark.parametrize(
+    "family", ["arithmetic.percent", "algebra.linear", "calculus.limit", "geometry.angle", "statistics.mean"]
+)
+async def test_known_hacks_and_guesses_stay_under_the_ceilings(family):
+    environment = MathEnvironment()
+    hacked, guessed = [], []
+    for seed in range(30):
+        task = environment.task(family, 1 + seed % 10, seed)
+        await environment.reset(task)
+        hacks = [*environment.hacks(), environment.random_action(Random(seed))]
+        for index, action in enumerate(hacks):
+            await environment.reset(task)
+            (guessed if index == len(hacks) - 1 else hacked).append((await environment.step(action)).reward.total)
+    assert sum(hacked) / len(hacked) <= environment.ceilings["hacking"]
+    assert sum(guessed) / len(guessed) <= environment.ceilings["random"]
+
+
+def test_an_unknown_family_is_refused_with_the_nearest_known():
+    with pytest.raises(ConfigError, match=r"algebra\.linear"):
+        MathEnvironment().task("algebra.linaer", 1, 0)
+
+
+def test_neither_sympy_nor_math_verify_is_imported_here():
+    code = "import sys, envs.math; sys.exit('sympy' in sys.modules or 'math_verify' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_it_passes_the_checks_that_custom_environments_must_pass():
+    report = check_environment(MathEnvironment, only=("settings", "tasks", "determinism", "rewards", "hostile"))
+    assert report.passed, report
+
+
+@pytest.mark.slow
+def test_it_passes_every_check():
+    report = check_environment(MathEnvironment)
+    assert report.passed, report

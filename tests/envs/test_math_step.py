@@ -1,0 +1,80 @@
+"""Which steps are paid for: true, new, about this question – and nothing that anyone could write."""
+
+import pytest
+
+from envs.math.answer import Answer
+from envs.math.family import make_problem
+from envs.math.problem import Problem
+from envs.math.step import progress
+
+SUM = Problem("Compute 12 + 30 - 5.", Answer("37"), ("12 + 30 = 42", "42 - 5 = 37"))
+LINEAR = Problem("Solve 2x + 3 = 11.", Answer("4", names=("x",)), ("11 - 3 = 8", "2x = 8", "8 / 2 = 4"), ({"x": "4"},))
+
+
+@pytest.mark.parametrize(
+    ("problem", "reasoning"),
+    [
+        (SUM, "12 + 30 = 42\n42 - 5 = 37"),
+        (SUM, "First I add: 12 + 30 = 42. Then 42 − 5 = 37."),
+        (SUM, r"We have $12 + 30 = 42$, so \(42 - 5 = 37\)."),
+        (SUM, "12 + 30 - 5 = 42 - 5 = 37"),
+        (LINEAR, "2x + 3 = 11\n2x = 11 - 3 = 8\nx = 8/2 = 4"),
+        (LINEAR, "With x = 4: 2·4 + 3 = 11, and 8 / 2 = 4"),
+    ],
+)
+def test_a_sound_solution_earns_everything(problem, reasoning):
+    assert progress(reasoning, problem) == 1.0
+
+
+@pytest.mark.parametrize(
+    "reasoning",
+    [
+        "",
+        "I just know it.",
+        "37 = 37",
+        "x = x",
+        "37 + 0 = 37",
+        "1 * 37 = 37\n37/1 = 37\n37^1 = 37",
+        "12 + 30 = 30 + 12",
+        "1 = 1\n2 = 2\n3 = 3",
+        "1 + 1 = 2\n2 + 2 = 4\n3 + 3 = 6",
+        "100 + 1 = 101\n101 + 1 = 102",
+        "12 + 1 = 13\n30 + 1 = 31",
+        "12 + 30 = 43",
+        "f(12) = 37",
+        "answer = 37",
+        "0 * 12 = 0 * 37",
+    ],
+)
+def test_what_says_nothing_about_the_question_earns_nothing(reasoning):
+    assert progress(reasoning, SUM) == 0.0
+
+
+def test_a_step_said_twice_counts_once():
+    assert progress("42 - 5 = 37\n" * 30, SUM) == progress("42 - 5 = 37", SUM)
+    swapped = "42 - 5 = 37\n37 = 42 - 5\n42 - 5 + 0 = 37"
+    assert progress(swapped, SUM) == progress("42 - 5 = 37", SUM)
+
+
+def test_false_steps_among_true_ones_cost_their_share():
+    assert progress("12 + 30 = 42\n42 - 5 = 37\n2 + 2 = 5\n3 + 3 = 7", SUM) == pytest.approx(0.5)
+
+
+def test_fewer_steps_than_half_a_solution_earn_less():
+    problem = make_problem("arithmetic.sum", 10, 0)
+    assert 0 < progress(problem.steps[-1], problem) < 0.5
+    assert progress("\n".join(problem.steps), problem) == 1.0
+
+
+def test_a_step_holds_only_at_a_solution_of_the_problem():
+    assert progress("11 - 3 = 8\n2x = 8\n8/2 = 4", LINEAR) == 1.0
+    assert progress("11 - 3 = 8\n2x = 10\n8/2 = 4", LINEAR) < 1.0
+
+
+def test_a_long_text_full_of_steps_is_read_only_in_part():
+    import time
+
+    start = time.process_time()
+    progress("(x+1)^40 = (x+1)^39 * (x+1)\n" * 2000, LINEAR)
+    progress("sqrt(99999941) + 12 = 99999941/√99999941 + 12\n" * 2000, SUM)
+    assert time.process_time() - start < 0.2
