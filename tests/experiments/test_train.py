@@ -3,6 +3,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from loomrl.store.policies import list_policies
 from loomrl.store.runs import RunStatus, show_run
 
 UPDATES = 12
+KILLS = 5
 
 
 def experiment(folder: Path, **changes: Any) -> Experiment:
@@ -70,23 +72,30 @@ def test_resuming_with_another_experiment_is_refused(tmp_path: Path) -> None:
         train(experiment(tmp_path, seed=9), run="r")
 
 
+def kill_after_a_checkpoint(words: list[str], folder: Path, delay_s: float) -> None:
+    """SIGKILL a training process, somewhere in the work between one checkpoint and the next."""
+
+    def staged() -> int:
+        return len(list(folder.glob("artifacts/runs/killed/*")))
+
+    before = staged()
+    process = subprocess.Popen([sys.executable, "-m", "loomrl", *words], cwd=folder, stderr=subprocess.DEVNULL)
+    while staged() == before and process.poll() is None:
+        time.sleep(0.002)
+    time.sleep(delay_s)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+
+
 @pytest.mark.system
 def test_run_that_is_killed_again_and_again_equals_one_that_never_stopped(tmp_path: Path) -> None:
     words = ["train", str(tmp_path / "e.yaml"), "--run", "killed", "--json"]
     (tmp_path / "e.yaml").write_text(json.dumps(experiment(tmp_path).model_dump(mode="json")))
-    rng, kills = random.Random(0), 0
-    while True:
-        process = subprocess.Popen([sys.executable, "-m", "loomrl", *words], cwd=tmp_path, stdout=subprocess.PIPE)
-        try:
-            out, _ = process.communicate(timeout=rng.uniform(0.5, 1.6) + 0.3 * kills)
-            break
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            process.communicate()
-            kills += 1
-    assert process.returncode == 0
-    assert kills >= 2
-    assert json.loads(out.splitlines()[-1])["updates"] == UPDATES
+    rng = random.Random(0)
+    for _ in range(KILLS):
+        kill_after_a_checkpoint(words, tmp_path, rng.uniform(0, 0.06))
+    done = subprocess.run([sys.executable, "-m", "loomrl", *words], cwd=tmp_path, capture_output=True, check=True)
+    assert json.loads(done.stdout.splitlines()[-1])["updates"] == UPDATES
     train(experiment(tmp_path), run="whole")
     assert checkpoint(tmp_path, "killed") == checkpoint(tmp_path, "whole")
     with open_hub(beside(f"sqlite:///{tmp_path}/loom.db", "killed"), HubConfig()) as hub:
@@ -108,7 +117,7 @@ def test_training_runs_on_postgresql_with_sharded_hubs(
 ) -> None:
     url = make_url(postgres_url)
     monkeypatch.setenv("PGPASSWORD", str(url.password))
-    stores = {"store_url": url.set(password=None).render_as_string(), "hub.shards": 2, "train.updates": 3}
+    stores = {"store_url": postgres_url.replace(f":{url.password}@", "@"), "hub.shards": 2, "train.updates": 3}
     assert train(experiment(tmp_path, **stores), run="r").updates == 3
     db = open_store(postgres_url)
     assert [v.number for v in list_policies(db, run="r")] == [3, 2, 1]
