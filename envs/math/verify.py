@@ -24,6 +24,7 @@ _WORDS = frozenset(
         "sinh cosh tanh infty pm text mathrm boxed and or e quad"
     )
 )
+_BARE = re.compile(r"(?<![A-Za-z\\])((?:arc)?(?:sin|cos|tan)h?|cot|sec|csc|ln|log|exp|pi)(?![A-Za-z])")
 _FUNCTION = re.compile(r"[a-z]{3}")
 _PLAIN = re.compile(r"[-\sA-Za-z0-9+*/^_(){}\[\]|,.;=%$\\]*")
 _TOWER = re.compile(r"\^[^-+*/,;=]*\^|\^\s*[({]?\s*-?\d{3}|\d{9}")
@@ -50,7 +51,7 @@ async def verify(answer: Answer, attempt: str) -> bool:
     separator = ", " if "," in answer.text else ""
     truth = separator.join(latex(read(item, answer.variables)) for item in answer.text.split(","))
     truth = f"({truth})" if answer.kind == "tuple" else rf"\{{{truth}\}}" if answer.kind == "set" else truth
-    return await _scorer(os.getpid()).score(truth, attempt) >= 1.0
+    return await _scorer(os.getpid()).score(truth, _BARE.sub(r"\\\1", attempt)) >= 1.0
 
 
 @lru_cache(maxsize=1)

@@ -96,10 +96,11 @@ async def test_known_hacks_and_guesses_stay_under_the_ceilings(family):
     for seed in range(30):
         task = environment.task(family, 1 + seed % 10, seed)
         await environment.reset(task)
-        hacks = [*environment.hacks(), environment.random_action(Random(seed))]
-        for index, action in enumerate(hacks):
-            await environment.reset(task)
-            (guessed if index == len(hacks) - 1 else hacked).append((await environment.step(action)).reward.total)
+        guesses = [environment.random_action(Random(draw)) for draw in range(20)]
+        for actions, rewards in ((environment.hacks(), hacked), (guesses, guessed)):
+            for action in actions:
+                await environment.reset(task)
+                rewards.append((await environment.step(action)).reward.success)
     assert sum(hacked) / len(hacked) <= environment.ceilings["hacking"]
     assert sum(guessed) / len(guessed) <= environment.ceilings["random"]
 

@@ -92,7 +92,7 @@ def _elementary(level: int, rng: Random) -> tuple[str, str, list[str]]:
 
 
 def _exponential_product(level: int, rng: Random) -> tuple[str, str, list[str]]:
-    n, k, c = rng.randint(2, 6), nonzero(rng, 6), rng.randint(2, 9)
+    n, k, c = rng.randint(2, 6), rng.choice((-5, -4, -3, -2, 2, 3, 4, 5, 6)), rng.randint(2, 9)
     factor = rng.choice(("e^({})", "sin({})", "cos({})"))
     inner, other = term(k, "x"), _BASIC[factor]
     sign = -1 if other.startswith("-") else 1
