@@ -187,12 +187,10 @@ def percent(level: int, rng: Random) -> Problem:
 def _part(level: int, rng: Random) -> Problem:
     rate, whole = 5 * rng.randint(1, 19), (20 if level == 1 else 4) * rng.randint(3, 60)
     result = Fraction(rate * whole, 100)
-    prompt = phrase(
-        rng,
-        f"What is {rate}% of {whole}?",
-        f"Find {rate} percent of {whole}.",
-        f"A school has {whole} students and {rate}% of them walk to school. Compute {rate}% of {whole}.",
-    )
+    wordings = [f"What is {rate}% of {whole}?", f"Find {rate} percent of {whole}."]
+    if result.denominator == 1:
+        wordings.append(f"A school has {whole} students, and {rate}% of them walk to school. How many students walk?")
+    prompt = phrase(rng, *wordings)
     return Problem(
         prompt,
         Answer(decimal(result)),
@@ -231,8 +229,7 @@ def _successive(level: int, rng: Random) -> Problem:
         value = following
     story = [f"{'rises' if rate > 0 else 'falls'} by {abs(rate)}%" for rate in rates]
     thing = rng.choice(("The value of a share", "The number of visitors of a site", "A town's budget", "A fund"))
-    first = rng.choice(("first", "in the first year"))
-    prompt = f"{thing} starts at {start}. It {first} {story[0]}, then {', then '.join(story[1:])}. "
+    prompt = f"{thing} starts at {start}. It first {story[0]}, then {', then '.join(story[1:])}. "
     prompt += phrase(rng, "What is it at the end? Give the exact value.", "Find the exact final value.")
     return Problem(prompt, Answer(decimal(value)), tuple(steps))
 
@@ -246,6 +243,8 @@ def _backwards(level: int, rng: Random) -> Problem:
     final = Fraction(original)
     for rate in rates:
         final = final * (100 + rate) / 100
+    if final == original:
+        return _backwards(level, rng)
     steps, value = [], final
     for rate in reversed(rates):
         before = value * 100 / (100 + rate)

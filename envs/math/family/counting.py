@@ -82,7 +82,7 @@ def _committee(level: int, rng: Random) -> Counted:
             rng,
             f"In how many ways can a committee of {k} be chosen from {n} people?",
             f"How many different sets of {k} cards can be taken from {n} different cards?",
-            f"{n} teams are there. How many ways are there to select {k} of them?",
+            f"There are {n} teams. In how many ways can {k} of them be selected?",
         )
         return prompt, comb(n, k), [choose(n, k)]
     without = comb(n - 2, k)

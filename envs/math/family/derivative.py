@@ -146,7 +146,8 @@ def _chain_product(level: int, rng: Random) -> tuple[str, str, list[str]]:
     m, n = rng.randint(2, 6), rng.randint(2, 6)
     left, right = _random_polynomial(rng, 1), _random_polynomial(rng, 1)
     u, v, a, c = f"({polynomial(left)})", f"({polynomial(right)})", left[0], right[0]
-    result = f"{number(m * a)}{u}^{m - 1}{v}^{n} + {bracketed(n * c)}{u}^{m}{v}^{n - 1}"
+    first, second = f"{u}^{m - 1}{v}^{n}", f"{u}^{m}{v}^{n - 1}"
+    result = total([(m * a, first), (n * c, second)])
     both = [m * a * q + n * c * p for p, q in zip(left, right, strict=True)]
     steps = [
         f"The derivative of {u}^{m} has the factor {m} * {bracketed(a)} = {number(m * a)}",

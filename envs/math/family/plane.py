@@ -234,6 +234,7 @@ def similarity(level: int, rng: Random) -> Problem:
     k = rng.randint(1, 4)
     sides = (p * k, q * k)
     what = "solids" if dimension == 3 else "triangles"
+    article = "an" if dimension == 2 else "a"
     if dimension == 1:
         prompt = phrase(
             rng,
@@ -246,7 +247,7 @@ def similarity(level: int, rng: Random) -> Problem:
     else:
         prompt = phrase(
             rng,
-            f"Two similar {what} have corresponding edges of {sides[0]} cm and {sides[1]} cm. The first has a "
+            f"Two similar {what} have corresponding edges of {sides[0]} cm and {sides[1]} cm. The first has {article} "
             f"{noun} of {base} {unit}. Find "
             f"the {noun} of the second in {unit}.",
             f"The {noun} of a figure is {base} {unit}. It is scaled so that an edge of {sides[0]} cm becomes "

@@ -7,13 +7,7 @@ from envs.math.answer import Answer
 from envs.math.notation import bracketed, listing, number, surd
 from envs.math.problem import Problem, between, fraction_problem, nonzero, phrase
 
-_SAMPLES = (
-    "The daily sales of a shop were",
-    "A sensor reported the values",
-    "The scores of a player are",
-    "Here are some measurements:",
-    "A sample consists of the values",
-)
+_SAMPLES = ("A sensor reported the values", "Here are some measurements:", "A sample consists of the values")
 
 
 def _sample(level: int, rng: Random) -> list[int]:
@@ -73,12 +67,12 @@ def _weighted_mean(level: int, rng: Random) -> Problem:
     counts = [rng.randint(2, 30) for _ in range(level - 4)]
     means = [rng.randint(40, 99) for _ in counts]
     products = [n * m for n, m in zip(counts, means, strict=True)]
-    groups = listing([f"{n} with mean {m}" for n, m in zip(counts, means, strict=True)])
+    groups = listing([f"{n} students with mean {m}" for n, m in zip(counts, means, strict=True)])
     prompt = phrase(
         rng,
         f"The students of a school took a test in {len(counts)} groups: {groups}. What is the mean score of "
         "all students?",
-        f"A data set is made of {len(counts)} parts of these sizes: {groups}. Find the mean of all values together.",
+        f"In a survey, {len(counts)} groups were asked: {groups} score. Find the mean score of all of them together.",
     )
     whole, size = sum(products), sum(counts)
     steps = [f"{n} * {m} = {n * m}" for n, m in zip(counts, means, strict=True)]
