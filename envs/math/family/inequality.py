@@ -60,10 +60,8 @@ def _quadratic_inequality(level: int, rng: Random) -> tuple[str, str, list[str]]
     effective = sign if lead > 0 else _MIRRORED[sign]
     moved: list[Number] = [0, nonzero(rng, 9), nonzero(rng, 9)] if level in (6, 8) else [0, 0, 0]
     left = [a + b for a, b in zip(product, moved, strict=True)]
-    steps = [
     shown = {1: "", -1: "-"}.get(lead, str(lead))
     steps = [f"{polynomial(product)} = {shown}({polynomial(factors[0])})({polynomial(factors[1])})"]
-    ]
     steps += [f"{polynomial(product, f'({number(root)})')} = 0" for root in (first, second) if root]
     solution = _between_or_outside(number(first), number(second), effective)
     return f"{polynomial(left)} {sign} {polynomial(moved)}", solution, steps
