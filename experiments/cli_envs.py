@@ -47,10 +47,16 @@ def _installed() -> dict[str, str]:
 
 
 @app.command()
-def show(id: Id, as_json: AsJson = False) -> None:
-    """Show what an environment is: families, reward range, ceilings, settings, snapshot, and a sample task."""
-    from experiments.environments import known
-    from loomrl.gym.catalogue import find
+def show(
+    id: Id,
+    family: Annotated[str | None, typer.Option(help="Family of the sample task; the first one by default.")] = None,
+    level: Annotated[int, typer.Option(min=1, max=10)] = 5,
+    seed: int = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Show what an environment is: families, rewards, ceilings, settings, snapshot, and how the oracle does a task."""
+    from experiments.environments import known, transcript
+    from loomrl.gym.catalogue import find, make
     from loomrl.gym.registry import snapshot_of
 
     found = find(known(id))
@@ -67,8 +73,17 @@ def show(id: Id, as_json: AsJson = False) -> None:
         "dependencies": list(cls.dependencies),
         "settings": {n: f"{s.annotation} = {s.default}" for n, s in cls.settings_class.model_fields.items()},
     }
-    rows = [(name, ", ".join(map(str, value)) if isinstance(value, list) else value) for name, value in result.items()]
-    emit(result, as_json=as_json, show=lambda console: console.print(table("", ("", ""), rows)))
+    environment = make(found.id)
+    sample = transcript(environment, environment.task(family or cls.families[0], level, seed))
+
+    def render(console: Console) -> None:
+        rows = [(name, ", ".join(map(str, v)) if isinstance(v, list) else v) for name, v in result.items()]
+        console.print(table("", ("", ""), rows))
+        for role, text in sample:
+            console.print(f"\n[bold]{role}[/bold]")
+            console.print(text, markup=False, highlight=False)
+
+    emit(result | {"sample": sample}, as_json=as_json, show=render)
 
 
 @app.command()

@@ -1,5 +1,7 @@
 """The environments of an experiment, opened and recorded: which families they have, and which tasks these give."""
 
+import asyncio
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -8,11 +10,13 @@ from loomrl.config import EnvironmentConfig, Experiment
 from loomrl.errors import ConfigError, unknown
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.curriculum import Draw, Family
+from loomrl.gym.episode import Attempt, run_episode
+from loomrl.gym.policy import OraclePolicy
 from loomrl.gym.registry import Registry, make, register_environment
 from loomrl.gym.template import TaskTemplate, load_templates
 from loomrl.named import named
 from loomrl.store import LoomDB
-from loomrl.types import Task
+from loomrl.types import Source, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,3 +112,15 @@ def known(id: str) -> str:
     name = cls.name or cls.__name__
     register_environment(name=name, entry_point=entry_point, version=cls.version)
     return name
+
+
+def transcript(environment: BaseEnvironment, task: Task) -> list[tuple[str, str]]:
+    """How the environment's oracle does a task: who said what, and the reward of each turn."""
+    attempt = Attempt(id="sample", task=task, group="sample", source=Source.DEMONSTRATION)
+    played = asyncio.run(run_episode(environment, OraclePolicy(environment, random.Random(0)), attempt))
+    said: list[tuple[str, str]] = []
+    for turn in played.turns:
+        said += [(message.role, message.content) for message in turn.observation]
+        parts = ", ".join(f"{name} {value:g}" for name, value in turn.reward.parts.items())
+        said += [("assistant (oracle)", turn.action), ("reward", f"{turn.reward.total:g}: {parts}")]
+    return said + ([("failed", str(played.failure))] if played.failure else [])
