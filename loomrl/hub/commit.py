@@ -2,26 +2,31 @@
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from itertools import groupby, islice
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from loomrl.errors import HubError, StoreError
 from loomrl.hub.ledger import Ledger
 from loomrl.store.db import LoomDB
 
+Item = TypeVar("Item")
 T = TypeVar("T")
 MOST_JOBS = 64
-"""Jobs of one transaction; readers of the same database and other processes get a turn in between."""
+MOST_ITEMS = 10_000
+"""A transaction that holds this much takes nothing more in, so that others get a turn in between."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Something to do under the write lock, and who waits for its result."""
+    """Something to do with items under the write lock, and who waits for the results, one per item."""
 
-    run: Callable[[Ledger], Any]
-    result: Future[Any] = field(default_factory=Future)
+    work: Callable[[Ledger, list[Any]], list[Any]]
+    items: Sequence[Any]
+    results: Future[list[Any]] = field(default_factory=Future)
 
 
 class Committer:
@@ -38,13 +43,19 @@ class Committer:
 
     def run(self, work: Callable[[Ledger], T]) -> T:
         """The result of `work`, once it is durable. An exception of it undoes all it wrote, and nothing else."""
-        job = Job(work)
+        results: list[T] = self._results(Job(lambda ledger, _: [work(ledger)], [None]))
+        return results[0]
+
+    def run_together(self, work: Callable[[Ledger, list[Item]], list[T]], items: Sequence[Item]) -> list[T]:
+        """`run` for one result per item; jobs with equal `work` that wait next to each other become one."""
+        return self._results(Job(work, items))
+
+    def _results(self, job: Job) -> list[Any]:
         with self._gate:
             if self._closed:
                 raise HubError("This hub is closed. Open it again: open_hub(url, settings).")
             self._jobs.put(job)
-        result: T = job.result.result()
-        return result
+        return job.results.result()
 
     def close(self) -> None:
         """Finish the jobs that were given, then end."""
@@ -57,7 +68,7 @@ class Committer:
     def _work(self) -> None:
         while (first := self._jobs.get()) is not None:
             batch = [first]
-            while len(batch) < MOST_JOBS and not self._jobs.empty():
+            while len(batch) < MOST_JOBS and sum(map(_size, batch)) < MOST_ITEMS and not self._jobs.empty():
                 job = self._jobs.get()
                 if job is None:
                     self._commit(batch)
@@ -69,19 +80,37 @@ class Committer:
         try:
             with self._db.write() as connection:
                 ledger = Ledger(connection, self._clock())
-                results = [job.run(ledger) for job in batch]
+                results = [result for work, jobs in groupby(batch, _work) for result in _perform(ledger, work, jobs)]
                 ledger.close()
         except Exception as error:  # noqa: BLE001 - the boundary of jobs: a failure belongs to who gave the job
             self._fail(batch, error)
             return
         for job, result in zip(batch, results, strict=True):
-            job.result.set_result(result)
+            job.results.set_result(result)
 
     def _fail(self, batch: list[Job], error: Exception) -> None:
         """A job that is refused spoils no other: they are tried one by one. A database that fails, fails them all."""
         if len(batch) == 1 or isinstance(error, StoreError):
             for job in batch:
-                job.result.set_exception(error)
+                job.results.set_exception(error)
             return
         for job in batch:
             self._commit([job])
+
+
+_work = attrgetter("work")
+
+
+def _size(job: Job) -> int:
+    return len(job.items)
+
+
+def _perform(ledger: Ledger, work: Callable[[Ledger, list[Any]], list[Any]], jobs: Iterable[Job]) -> list[list[Any]]:
+    """The results of jobs that are the same work, job by job."""
+    counts: list[int] = []
+    items: list[Any] = []
+    for job in jobs:
+        counts.append(len(job.items))
+        items += job.items
+    results = iter(work(ledger, items))
+    return [list(islice(results, count)) for count in counts]

@@ -100,15 +100,16 @@ class Intake:
             else:
                 continue
             admitted.append(plan.id)
-        self._begin(list(fresh.values()))
+        self._insert(self._begin(list(fresh.values())))
         return admitted
 
     def store(self, parcels: Sequence[Parcel]) -> list[int]:
         """The cursors of the parcels, each stored once."""
         delivery = self.check(parcels)
         fresh, cursors = delivery.fresh, delivery.cursors
-        standings = delivery.known | {group.id: group for group in self._begin(delivery.unknown)}
-        before = {id: group.state for id, group in standings.items()}
+        begun = self._begin(delivery.unknown)
+        undecided = [group for group in delivery.known.values() if group.state == "open"]
+        standings = delivery.known | {group.id: group for group in begun}
         rows = []
         for position, parcel in zip(self.ledger.positions(trajectories, len(fresh)), fresh, strict=True):
             trajectory = parcel.trajectory
@@ -117,9 +118,10 @@ class Intake:
             self.ledger.line(group.environment).count(trajectory, late=late, now=self.ledger.now)
             rows.append(_row(parcel, group) | {"position": position, "late": late, "created_at": self.ledger.now})
             cursors[trajectory.id] = position
+        self._insert(begun)
         if rows:
             self.ledger.connection.execute(insert(trajectories), rows)
-        self._advance([group for id, group in standings.items() if before[id] == "open"])
+        self._advance(undecided)
         return [cursors[parcel.trajectory.id] for parcel in parcels]
 
     def check(self, parcels: Sequence[Parcel]) -> Delivery:
@@ -152,9 +154,9 @@ class Intake:
         return {row.id: Standing(**row._mapping) for row in rows}
 
     def _begin(self, plans: Sequence[GroupPlan]) -> list[Standing]:
-        """Open new groups."""
+        """New groups, not stored yet."""
         now = self.ledger.now
-        begun = [
+        return [
             Standing(
                 position,
                 plan.id,
@@ -167,10 +169,13 @@ class Intake:
             )
             for position, plan in zip(self.ledger.positions(groups, len(plans)), plans, strict=True)
         ]
+
+    def _insert(self, begun: Sequence[Standing]) -> None:
+        """Store new groups, as far as they have come."""
+        for group in begun:
+            self.ledger.line(group.environment).move("", group.state, cause=group.cause)
         if begun:
             self.ledger.connection.execute(insert(groups), [asdict(group) for group in begun])
-            self.ledger.move(begun, "", "open")
-        return begun
 
     def _advance(self, standings: Sequence[Standing]) -> None:
         """Write what came of groups that were open."""
@@ -235,13 +240,17 @@ def check_name(what: str, name: str, *, empty: bool = False) -> None:
         raise HubError(f"{what}={name!r:.80}: 1 to {LONGEST_NAME} characters are needed.")
 
 
-def _is_unicode(name: str) -> bool:
-    return not any("\ud800" <= character <= "\udfff" for character in name)
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _equal(stored: bytes | memoryview, given: bytes | memoryview) -> bool:
     """Whether two payloads hold equal content; other loomrls may have laid out the same content in other bytes."""
-    return stored == given or encode(decode(stored)) == encode(decode(given))
+    return stored is given or bytes(stored) == bytes(given) or encode(decode(stored)) == encode(decode(given))
 
 
 def _agree(plan: GroupPlan, there: GroupPlan | Standing) -> None:

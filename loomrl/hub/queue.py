@@ -221,7 +221,10 @@ class LocalHub(Shard):
     def _store(self, parcels: Sequence[Parcel]) -> list[int]:
         if len(parcels) > MOST_AT_ONCE:
             raise HubError(f"append: {len(parcels)} trajectories, at most {MOST_AT_ONCE} at once.")
-        return self._committer.run(lambda ledger: self._intake(ledger).store(parcels)) if parcels else []
+        return self._committer.run_together(self._take_in, parcels) if parcels else []
+
+    def _take_in(self, ledger: Ledger, parcels: list[Parcel]) -> list[int]:
+        return self._intake(ledger).store(parcels)
 
     def _intake(self, ledger: Ledger) -> Intake:
         settings = self._promises.settings
