@@ -8,8 +8,9 @@ from fractions import Fraction
 from typing import Literal, NamedTuple
 
 from envs.math.form import Form, has_form
+from envs.math.polynomial import Unreadable
 from envs.math.syntax import MAX_LENGTH, Node, Reader, evaluate, join_thousands, read, tokens, unwrap_text
-from envs.math.value import Calculator, Unreadable, Value, atoms, rational
+from envs.math.value import Calculator, Value, atoms, rational
 
 Kind = Literal["value", "set", "tuple", "interval", "equation", "antiderivative"]
 MAX_ITEMS = 12

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from enum import Enum
 from math import gcd, isqrt
 
+from envs.math.polynomial import ONE, content
 from envs.math.syntax import Node, evaluate
-from envs.math.value import ONE, Calculator, Value, content, rational
+from envs.math.value import Calculator, Value, rational
 
 
 class Form(Enum):

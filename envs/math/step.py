@@ -13,9 +13,10 @@ from itertools import pairwise
 from math import ceil
 from typing import NamedTuple
 
+from envs.math.polynomial import Unreadable
 from envs.math.problem import Problem
 from envs.math.syntax import Node, evaluate, read
-from envs.math.value import Calculator, Unreadable
+from envs.math.value import Calculator
 
 MAX_REASONING = 8_000
 MAX_CLAIMS = 40

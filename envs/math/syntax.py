@@ -8,7 +8,8 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import NamedTuple
 
-from envs.math.value import Calculator, Unreadable, Value, atom, constant, rational
+from envs.math.polynomial import Unreadable
+from envs.math.value import Calculator, Value, atom, constant, rational
 
 MAX_LENGTH = 400
 MAX_DIGITS = 30

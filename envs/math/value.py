@@ -1,35 +1,32 @@
 """Exact values: rational functions over Q in variables, pi, e, roots, logarithms, sines and cosines.
 
-A polynomial maps monomials to rational coefficients. An *atom* is a name: a variable, `pi`, `ln(x)`, `e^(x)`; two
-atoms are taken as independent, so that equality is never claimed wrongly, though an exotic identity may be missed.
-A `Squared` atom has a square that is simpler than itself (√2, √x, sin x), so its exponent is only ever 0 or 1; every
-other exponent may be negative. Roots and logarithms take their arguments to be positive.
+Two atoms are taken as independent, so that equality is never claimed wrongly, though an exotic identity may be missed.
+Roots and logarithms take their arguments to be positive.
 """
 
 from fractions import Fraction
-from math import gcd, isqrt, lcm
+from math import isqrt
 from typing import NamedTuple
 
-Rational = int | Fraction
-Monomial = tuple[tuple[str, int], ...]
-Polynomial = dict[Monomial, Rational]
+from envs.math.polynomial import (
+    MAX_EXPONENT,
+    ONE,
+    Monomial,
+    Polynomial,
+    Rational,
+    Squared,
+    Unreadable,
+    accumulate,
+    exact_root,
+    merge,
+    parts,
+    short_text,
+    tidy,
+)
 
-MAX_BITS = 512
-MAX_EXPONENT = 60
 MAX_TERMS = 100
 MAX_PRIME = 10**4
-MAX_NAME = 400
 MAX_MULTIPLE_ANGLE = 6
-
-
-class Unreadable(ValueError):
-    """A text or an operation beyond what is read and computed here. It is nobody's fault, and never a crash."""
-
-
-class Squared(str):
-    """An atom whose square is a polynomial in other atoms."""
-
-    square: Polynomial
 
 
 class Value(NamedTuple):
@@ -39,12 +36,9 @@ class Value(NamedTuple):
     denominator: Polynomial
 
 
-ONE: Polynomial = {(): 1}
-
-
 def constant(number: Rational) -> Value:
     """A rational number as a value."""
-    return Value({(): _tidy(number)} if number else {}, ONE)
+    return Value({(): tidy(number)} if number else {}, ONE)
 
 
 def atom(name: str) -> Value:
@@ -120,7 +114,7 @@ class Calculator:
             return self.divide(self.root(product), Value(a.denominator, ONE))
         if not a.numerator:
             return constant(0)
-        content, common, rest = _parts(a.numerator)
+        content, common, rest = parts(a.numerator)
         result = self._root_of_rational(content)
         for name, exponent in common:
             half = _whole(name, exponent // 2)
@@ -128,7 +122,7 @@ class Calculator:
             if exponent % 2:
                 result = self.multiply(result, _squared(f"√{name}", {((name, 1),): 1}))
         if rest != ONE:
-            result = self.multiply(result, _squared(f"√({_name(rest)})", rest))
+            result = self.multiply(result, _squared(f"√({short_text(rest)})", rest))
         return result
 
     def nth_root(self, a: Value, degree: int) -> Value:
@@ -138,7 +132,7 @@ class Calculator:
         number = rational(a)
         if number is None or not 1 <= degree <= 12 or (number < 0 and degree % 2 == 0):
             raise Unreadable("a root that is not exact")
-        top, bottom = _exact_root(abs(number.numerator), degree), _exact_root(number.denominator, degree)
+        top, bottom = exact_root(abs(number.numerator), degree), exact_root(number.denominator, degree)
         return constant(Fraction(top if number >= 0 else -top, bottom))
 
     def logarithm(self, a: Value) -> Value:
@@ -147,7 +141,7 @@ class Calculator:
             return self.subtract(self.logarithm(Value(a.numerator, ONE)), self.logarithm(Value(a.denominator, ONE)))
         if not a.numerator:
             raise Unreadable("the logarithm of 0")
-        content, common, rest = _parts(a.numerator)
+        content, common, rest = parts(a.numerator)
         if content < 0:
             raise Unreadable("the logarithm of a negative number")
         terms = [(f"ln({prime})", exponent) for prime, exponent in self._factors(content.numerator)]
@@ -155,7 +149,7 @@ class Calculator:
         terms += [(f"ln({name})", exponent) for name, exponent in common if name != "e"]
         result = constant(dict(common).get("e", 0))
         if rest != ONE:
-            terms.append((f"ln({_name(rest)})", 1))
+            terms.append((f"ln({short_text(rest)})", 1))
         for name, exponent in terms:
             result = self.add(result, self.multiply(constant(exponent), atom(name)))
         return result
@@ -179,7 +173,7 @@ class Calculator:
             a, b = b, a
         total = dict(a)
         for monomial, number in b.items():
-            _accumulate(total, monomial, number)
+            accumulate(total, monomial, number)
         return total
 
     def _times(self, a: Polynomial, b: Polynomial) -> Polynomial:
@@ -191,15 +185,15 @@ class Calculator:
         product: Polynomial = {}
         for left, p in a.items():
             for right, q in b.items():
-                monomial, reduced = _merge(left, right)
+                monomial, reduced = merge(left, right)
                 if not reduced:
-                    _accumulate(product, monomial, _tidy(p * q))
+                    accumulate(product, monomial, tidy(p * q))
                     continue
-                term: Polynomial = {monomial: _tidy(p * q)}
+                term: Polynomial = {monomial: tidy(p * q)}
                 for square in reduced:
                     term = self._times(term, square)
                 for piece, number in term.items():
-                    _accumulate(product, piece, number)
+                    accumulate(product, piece, number)
         if len(product) > MAX_TERMS:
             raise Unreadable("too many terms")
         return ONE if product == ONE else product
@@ -211,7 +205,7 @@ class Calculator:
             return self._over(a.denominator, a.numerator)
         [(monomial, number)] = a.numerator.items()
         free: Polynomial = {
-            tuple((name, -e) for name, e in monomial if not isinstance(name, Squared)): _tidy(Fraction(1) / number)
+            tuple((name, -e) for name, e in monomial if not isinstance(name, Squared)): tidy(Fraction(1) / number)
         }
         result = Value(self._times(a.denominator, free), ONE)
         for name, _ in monomial:
@@ -222,11 +216,11 @@ class Calculator:
 
     def _over(self, numerator: Polynomial, denominator: Polynomial) -> Value:
         """The quotient with a denominator free of content and of common factors."""
-        content, common, rest = _parts(denominator)
+        content, common, rest = parts(denominator)
         plain = all(not isinstance(name, Squared) for name, _ in common)
         if not plain:
             return Value(numerator, denominator)
-        scale: Polynomial = {tuple((name, -e) for name, e in common): _tidy(Fraction(1) / content)}
+        scale: Polynomial = {tuple((name, -e) for name, e in common): tidy(Fraction(1) / content)}
         return Value(self._times(numerator, scale), rest)
 
     def _whole_power(self, base: Value, exponent: int) -> Value:
@@ -259,7 +253,7 @@ class Calculator:
         result = Value(ONE, ONE)
         for name, multiplicity in bases:
             for monomial, coefficient in exponent.numerator.items():
-                times = _tidy(coefficient * multiplicity)
+                times = tidy(coefficient * multiplicity)
                 result = self.multiply(result, self._elementary(name, monomial, times))
         return result
 
@@ -267,12 +261,12 @@ class Calculator:
         """base ^ (times · monomial)."""
         if not monomial and base != "e":
             return self.power(constant(int(base)), constant(times))
-        whole, parts = times.numerator, times.denominator
+        whole, share = times.numerator, times.denominator
         if abs(whole) > MAX_EXPONENT:
             raise Unreadable("an exponent that is too large")
-        if not monomial and parts == 1:
+        if not monomial and share == 1:
             return _whole("e", whole)
-        return _whole(f"{base}^({_name({monomial: _tidy(Fraction(1, parts))})})", whole)
+        return _whole(f"{base}^({short_text({monomial: tidy(Fraction(1, share))})})", whole)
 
     def _root_of_rational(self, number: Rational) -> Value:
         if number < 0:
@@ -313,14 +307,14 @@ class Calculator:
             return constant(0), constant(1)
         if set(a.numerator) == {(("pi", 1),)}:
             return self._at_turn(Fraction(a.numerator[("pi", 1),]) / 2)
-        content, _, _ = _parts(a.numerator)
+        content, _, _ = parts(a.numerator)
         if max(a.numerator.items())[1] < 0:
             sine, cosine = self._circular(self.negate(a))
             return self.negate(sine), cosine
         times = abs(content.numerator)
         if not 1 <= times <= MAX_MULTIPLE_ANGLE:
             times = 1
-        name = _name(self.divide(a, constant(times)).numerator)
+        name = short_text(self.divide(a, constant(times)).numerator)
         cos = atom(f"cos({name})")
         sin = _squared(f"sin({name})", self._plus(ONE, {((f"cos({name})", 2),): -1}))
         sine, cosine = sin, cos
@@ -355,83 +349,6 @@ class Calculator:
         return sine, cosine
 
 
-def text(polynomial: Polynomial) -> str:
-    """One name for one polynomial, whatever order it was built in."""
-    terms = sorted(polynomial.items())
-    return "+".join("*".join([str(number), *(f"{n}^{e}" for n, e in monomial)]) for monomial, number in terms)
-
-
-def _name(polynomial: Polynomial) -> str:
-    name = text(polynomial)
-    if len(name) > MAX_NAME:
-        raise Unreadable("too deeply nested")
-    return name
-
-
-def content(polynomial: Polynomial) -> Fraction:
-    """The positive rational number that, divided out, leaves coprime whole coefficients."""
-    numbers = list(polynomial.values())
-    return Fraction(gcd(*(n.numerator for n in numbers)), lcm(*(n.denominator for n in numbers)))
-
-
-def _parts(polynomial: Polynomial) -> tuple[Fraction, Monomial, Polynomial]:
-    """Content (negative only for a single term), common factors and the primitive rest."""
-    number = content(polynomial)
-    first, *others = polynomial
-    common = dict(first)
-    for monomial in others:
-        exponents = dict(monomial)
-        common = {name: min(e, exponents.get(name, 0)) for name, e in common.items()}
-        for name, exponent in exponents.items():
-            if exponent < 0:
-                common[name] = min(common.get(name, 0), exponent)
-    shared = tuple(sorted((name, e) for name, e in common.items() if e))
-    if not others:
-        return (number if polynomial[first] > 0 else -number), shared, ONE
-    inverse = tuple((name, -e) for name, e in shared)
-    return number, shared, {_merge_plain(m, inverse): _tidy(Fraction(c) / number) for m, c in polynomial.items()}
-
-
-def _merge_plain(a: Monomial, b: Monomial) -> Monomial:
-    exponents = dict(a)
-    for name, exponent in b:
-        exponents[name] = exponents.get(name, 0) + exponent
-    return tuple(sorted((name, e) for name, e in exponents.items() if e))
-
-
-def _merge(a: Monomial, b: Monomial) -> tuple[Monomial, list[Polynomial]]:
-    """The product of two monomials, and the squares that came out of it."""
-    if not a:
-        return b, []
-    if not b:
-        return a, []
-    merged = _merge_plain(a, b)
-    squares: list[Polynomial] = []
-    for name, exponent in merged:
-        if abs(exponent) > 2 * MAX_EXPONENT:
-            raise Unreadable("an exponent that is too large")
-        if isinstance(name, Squared) and exponent > 1:
-            squares.append(name.square)
-    if squares:
-        merged = tuple((name, e) for name, e in merged if not isinstance(name, Squared) or e == 1)
-    return merged, squares
-
-
-def _accumulate(polynomial: Polynomial, monomial: Monomial, number: Rational) -> None:
-    total = polynomial.get(monomial, 0) + number
-    if not total:
-        polynomial.pop(monomial, None)
-        return
-    polynomial[monomial] = total
-
-
-def _tidy(number: Rational) -> Rational:
-    """A whole number as an int, whatever it was; one with too many digits is Unreadable."""
-    if number.numerator.bit_length() > MAX_BITS or number.denominator.bit_length() > MAX_BITS:
-        raise Unreadable("a number with too many digits")
-    return number.numerator if number.denominator == 1 else number
-
-
 def _squared(name: str, square: Polynomial) -> Value:
     made = Squared(name)
     made.square = square
@@ -442,11 +359,3 @@ def _whole(name: str, exponent: int) -> Value:
     if not exponent:
         return Value(ONE, ONE)
     return Value({((name, exponent),): 1}, ONE)
-
-
-def _exact_root(number: int, degree: int) -> int:
-    guess = round(number ** (1 / degree)) if number < 2**52 else 0
-    for candidate in (guess - 1, guess, guess + 1):
-        if candidate >= 0 and candidate**degree == number:
-            return candidate
-    raise Unreadable("a root that is not exact")

@@ -8,6 +8,8 @@ import pytest
 
 from envs.math import MathEnvironment
 from envs.math.family import make_problem
+from envs.math.notation import latex
+from envs.math.syntax import read
 from loomrl.errors import ConfigError
 from loomrl.gym.check import check_environment
 
@@ -61,7 +63,7 @@ async def test_a_right_answer_after_a_reminder_counts_but_earns_no_format():
 
 async def test_what_our_grammar_cannot_read_gets_a_second_opinion():
     environment = await opened("calculus.derivative", 6, 0)
-    answer = make_problem("calculus.derivative", 6, 0).answer.text
+    answer = latex(read(make_problem("calculus.derivative", 6, 0).answer.text, "x"))
     assert (await environment.step(f"<answer>\\cosh(0)\\cdot({answer})</answer>")).reward.success == 1.0
     await environment.reset(environment.task("calculus.derivative", 6, 0))
     assert (await environment.step("<answer>\\cosh(0)\\cdot x</answer>")).reward.success == 0.0

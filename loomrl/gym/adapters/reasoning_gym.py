@@ -4,6 +4,7 @@ Of its 106 data sets only those in `ALLOWED` are offered; `REFUSED` says why eac
 set's full score and nothing else: most of them pay partial credit for a text that merely contains the answer.
 """
 
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib import import_module
@@ -18,11 +19,11 @@ from loomrl.gym.answer import ANSWER_FORMAT, REMINDER, parse_submission
 from loomrl.gym.base import LEVELS, BaseEnvironment, EnvironmentSettings, Step
 from loomrl.types import Message, Observation, Reward, Task
 
-MAX_ANSWER = 8_000
+MAX_ANSWER = 16_000
 PREFIX = "reasoning_gym."
 
 _EXECUTES = "executes the answer while scoring it"
-_JUNK = "gives full score for junk: any text, nan, or a list of candidates"
+_JUNK = "gives full score for junk: any text, nan, a list of candidates, any number of the question"
 _HASH_ORDER = "makes other tasks in a process with another PYTHONHASHSEED"
 _NO_ANSWER = "has no reference answer, so that nothing shows that its tasks can be solved"
 _GUESSED = "one constant answer is right in more than a third of the tasks of some level"
@@ -61,6 +62,7 @@ REFUSED: Mapping[str, str] = {
     "n_queens": _EXECUTES,
     "needle_haystack": _LONG,
     "polynomial_equations": _GUESSED,
+    "number_format": _JUNK,
     "polynomial_multiplication": _EXECUTES,
     "propositional_logic": _NO_ANSWER,
     "puzzle24": _EXECUTES,
@@ -114,7 +116,6 @@ ALLOWED = (
     "maze",
     "mini_sudoku",
     "number_filtering",
-    "number_format",
     "number_sequence",
     "number_sorting",
     "palindrome_generation",
@@ -213,7 +214,9 @@ class ReasoningGymEnvironment(BaseEnvironment):
         if len(answer) > MAX_ANSWER:
             return False
         try:
-            return bool(self._dataset.score_answer(answer, self._entry) >= 1.0)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return bool(self._dataset.score_answer(answer, self._entry) >= 1.0)
         except MemoryError:
             raise
         except Exception:  # noqa: BLE001 – the boundary: a scorer that chokes on an answer has found it malformed
