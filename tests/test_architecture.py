@@ -31,7 +31,7 @@ OPENED_IN = {
     "pyarrow": {"loomrl/artifacts.py"},
     "nats": {"loomrl/bus/*"},
     "vllm": {"loomrl/inference/*"},
-    "math_verify": {"loomrl/gym/scorer_worker.py"},
+    "math_verify": {"envs/math/verify.py"},
     "sympy": set(),
     "reasoning_gym": {"loomrl/gym/adapters/reasoning_gym.py"},
     "starlette": {"loomrl/hub/*"},
