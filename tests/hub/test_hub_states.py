@@ -1,8 +1,7 @@
 """Whatever happens in whatever order: counters tell the truth, and nothing is trained twice, stale or unfinished."""
 
 from collections import Counter
-from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 
 from hub_samples import Clock, attempt
 from hypothesis import settings
@@ -27,8 +26,8 @@ class HubMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.clock = Clock()
-        url = f"sqlite:///{Path(mkdtemp(prefix='loom-test-'))}/loom.db"
-        hub = open_hub(url, SETTINGS, groups_per_update=2, clock=self.clock)
+        self.folder = TemporaryDirectory(prefix="loom-test-")
+        hub = open_hub(f"sqlite:///{self.folder.name}/loom.db", SETTINGS, groups_per_update=2, clock=self.clock)
         assert isinstance(hub, LocalHub)
         self.hub = hub
         self.version = 0
@@ -37,6 +36,7 @@ class HubMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.hub.close()
+        self.folder.cleanup()
 
     @rule(name=st.sampled_from(sorted(SIZES)))
     def announce(self, name: str) -> None:
