@@ -15,8 +15,8 @@ def hub(
     as_json: AsJson = False,
 ) -> None:
     """Tokens ingested per second, durably: in process, over HTTP, and by a JSON server; cost of a lease as it grows."""
-    from experiments.bench_hub import bench
+    from experiments.bench_hub import FULL, QUICK, measure
 
-    figures = bench(quick=quick)
+    figures = measure(QUICK if quick else FULL)
     rows = [(name, f"{value:,.3f}" if isinstance(value, float) else value) for name, value in figures.items()]
     emit(figures, as_json=as_json, show=lambda console: console.print(table("", ("figure", "value>"), rows)))

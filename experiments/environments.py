@@ -92,6 +92,8 @@ def open_cast(experiment: Experiment, db: LoomDB) -> Cast:
             snapshot=version.snapshot,
             templates={t.name: t for t in templates if t.environment == version.name},
         )
+        for template in member.templates.values():
+            _try_out(member, template)
         if member.name in members:
             raise ConfigError(f"environments: {member.name!r} is there twice. Give it one entry and a larger weight.")
         members[member.name] = member
@@ -99,6 +101,18 @@ def open_cast(experiment: Experiment, db: LoomDB) -> Cast:
     if strangers:
         raise ConfigError(f"{experiment.templates}: environment " + unknown("name", min(strangers), members))
     return Cast(members)
+
+
+def _try_out(member: Member, template: TaskTemplate) -> None:
+    """Begin one task of every level that the template describes: a mistake in it is said before anything starts."""
+    for level in template.levels:
+        task = template.task(member.environment.task(template.family, level, 0))
+        try:
+            asyncio.run(member.environment.reset(task))
+        except Exception as error:
+            raise ConfigError(
+                f"template {template.name!r}, level {level}: {member.name} refuses it: {error}"
+            ) from error
 
 
 def known(id: str) -> str:

@@ -168,8 +168,8 @@ class HubConfig(Config):
 
     max_staleness: int = Field(0, ge=0)
     """A group is trained at most this many policy versions after its oldest token was sampled."""
-    quorum: float = Field(1.0, gt=0, le=1)
-    """Share of a group's attempts that must be usable when it completes or times out."""
+    quorum: float = Field(0.5, gt=0, le=1)
+    """Share of a group's attempts that must be usable when it completes or times out; FAILED ones are not."""
     group_timeout_s: Seconds = 600.0
     lease_s: Seconds = 600.0
     shards: PositiveInt = 1

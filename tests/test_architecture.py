@@ -17,10 +17,22 @@ MAY_IMPORT = {
     "cluster": {"loomrl", "cluster"},
     "experiments": set(TOP),
 }
-LAYERS = (
-    "canonical types errors named schema config load store artifacts bus gym hub inference evaluation safety serving feedback "
-    "telemetry"
-).split()
+LAYERS = [
+    *("canonical", "types", "errors", "named", "schema", "config", "load"),
+    *(
+        "store",
+        "artifacts",
+        "bus",
+        "gym",
+        "hub",
+        "inference",
+        "evaluation",
+        "safety",
+        "serving",
+        "feedback",
+        "telemetry",
+    ),
+]
 """Inside loomrl a module imports from its own layer and those before it."""
 
 OPENED_IN = {

@@ -7,6 +7,8 @@ from typing import ClassVar
 from pydantic import Field
 
 from envs.math.answer import Answer, Match, compare
+from envs.math.custom import FAMILY as CUSTOM
+from envs.math.custom import custom_problem
 from envs.math.family import FAMILIES, make_problem
 from envs.math.problem import Problem
 from envs.math.step import progress
@@ -36,6 +38,7 @@ class MathEnvironment(BaseEnvironment):
     name = "Math"
     version = "1.0.0"
     families = tuple(FAMILIES)
+    template_families = (CUSTOM,)
     settings_class = MathSettings
     reward_range = (0.0, 1.0 + PROGRESS_WEIGHT + FORMAT_WEIGHT)
     ceilings: ClassVar[Mapping[str, float]] = {"random": 0.05, "constant": 0.05, "hacking": 0.05}
@@ -61,7 +64,8 @@ class MathEnvironment(BaseEnvironment):
     async def reset(self, task: Task | None = None) -> Observation:
         """The question, with the format that the answer must have."""
         task = task or self.sample_task(Random().getrandbits(31))
-        self._problem = make_problem(task.family, task.level, task.seed)
+        custom = task.family == CUSTOM
+        self._problem = custom_problem(task.parameters) if custom else make_problem(task.family, task.level, task.seed)
         self._attempts = 0
         return (Message("user", f"{self._problem.prompt}\n\n{ANSWER_FORMAT}"),)
 

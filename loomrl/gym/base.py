@@ -54,6 +54,8 @@ class BaseEnvironment(ABC):
     """Filled by registration where it is left empty."""
     version: ClassVar[str] = "0.1.0"
     families: ClassVar[tuple[str, ...]] = ("default",)
+    template_families: ClassVar[tuple[str, ...]] = ()
+    """Further families, whose tasks need parameters from a task template."""
     settings_class: ClassVar[type[EnvironmentSettings]] = EnvironmentSettings
     reward_range: ClassVar[tuple[float, float]] = (0.0, 1.2)
     """No episode's total may leave it."""
@@ -71,8 +73,9 @@ class BaseEnvironment(ABC):
 
     def task(self, family: str, level: int, seed: int) -> Task:
         """The task of these three; equal arguments give equal tasks in every process."""
-        if family not in self.families:
-            raise ConfigError("family " + unknown(type(self).__name__, family, self.families))
+        known = (*self.families, *self.template_families)
+        if family not in known:
+            raise ConfigError("family " + unknown(type(self).__name__, family, known))
         if not 1 <= level <= LEVELS:
             raise ConfigError(f"level={level}: levels go from 1 to {LEVELS}.")
         return Task(self.name or type(self).__name__, self.version, family, level, seed)

@@ -19,7 +19,7 @@ from loomrl.gym.base import BaseEnvironment
 Content = Mapping[str, Mapping[str, Any]]
 """`sources`: file → hash; `configuration` and `settings`: key → value; `dependencies`: name → version."""
 
-DECLARED = ("families", "reward_range", "ceilings", "guess_floor")
+DECLARED = ("families", "template_families", "reward_range", "ceilings", "guess_floor")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ delimit themselves: many of them, one after the other, are a valid body (`split`
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -48,23 +48,32 @@ def encode(trajectory: Trajectory) -> bytes:
 def decode(payload: bytes | memoryview, *, origin: str = "payload") -> Trajectory:
     """The trajectory of `encode`, or CorruptPayload; never more memory than a small multiple of the payload."""
     view = memoryview(payload)
-    length = _frame(view, 0, origin)
+    length, checksum = _frame(view, 0, origin)
     if length != len(view):
         raise CorruptPayload(f"{origin}: {len(view) - length} bytes too many, from offset {length} on. {REMEDY}")
-    return _trajectory(view[HEADER.size :], origin)
+    body = view[HEADER.size :]
+    if zlib.crc32(body) != checksum:
+        raise CorruptPayload(f"{origin}, offset 0: the checksum of its {len(body)} bytes is wrong. {REMEDY}")
+    return _trajectory(body, origin)
+
+
+def decode_all(payloads: Sequence[bytes | memoryview]) -> list[Trajectory]:
+    """Each decoded; CorruptPayload says which one cannot be."""
+    count = len(payloads)
+    return [decode(payload, origin=f"payload {number} of {count}") for number, payload in enumerate(payloads, 1)]
 
 
 def split(body: bytes | memoryview, *, origin: str = "body") -> Iterator[memoryview]:
-    """The payloads of a body that is nothing but payloads."""
+    """The payloads of a body that is nothing but payloads; what is in them, `decode` checks."""
     view, offset = memoryview(body), 0
     while offset < len(view):
-        length = _frame(view, offset, origin)
+        length, _ = _frame(view, offset, origin)
         yield view[offset : offset + length]
         offset += length
 
 
-def _frame(view: memoryview, offset: int, origin: str) -> int:
-    """The length of the payload at an offset, once header, length and checksum are found right."""
+def _frame(view: memoryview, offset: int, origin: str) -> tuple[int, int]:
+    """The length of the payload at an offset, and the checksum it announces, once the header is found right."""
     where = f"{origin}, offset {offset}"
     if len(view) - offset < HEADER.size:
         raise CorruptPayload(f"{where}: cut off in its header of {HEADER.size} bytes. {REMEDY}")
@@ -75,9 +84,7 @@ def _frame(view: memoryview, offset: int, origin: str) -> int:
     start = offset + HEADER.size
     if length > len(view) - start:
         raise CorruptPayload(f"{where}: cut off, {length} bytes announced and {len(view) - start} there. {REMEDY}")
-    if zlib.crc32(view[start : start + length]) != checksum:
-        raise CorruptPayload(f"{where}: the checksum of its {length} bytes is wrong. {REMEDY}")
-    return HEADER.size + int(length)
+    return HEADER.size + int(length), int(checksum)
 
 
 def _trajectory(body: memoryview, origin: str) -> Trajectory:

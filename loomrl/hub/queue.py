@@ -13,7 +13,7 @@ from typing_extensions import override
 from loomrl.config import HubConfig
 from loomrl.errors import HubError
 from loomrl.hub import archive, lending
-from loomrl.hub.codec import decode, encode
+from loomrl.hub.codec import decode_all, encode
 from loomrl.hub.commit import Committer
 from loomrl.hub.hub import EVERYTHING, GroupPlan, HubStats, Lease, Ready, Selection
 from loomrl.hub.intake import Intake, Parcel, check_name, check_number, check_text, parcel
@@ -71,7 +71,7 @@ class LocalHub(Shard):
 
     @override
     def append_payloads(self, payloads: Sequence[bytes | memoryview]) -> list[int]:
-        return self._store([parcel(decode(payload), payload) for payload in payloads])
+        return self._store([parcel(*pair) for pair in zip(decode_all(payloads), payloads, strict=True)])
 
     @override
     def check(self, trajectories: Sequence[Trajectory]) -> None:

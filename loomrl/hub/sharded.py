@@ -14,7 +14,7 @@ from typing import TypeVar
 from typing_extensions import override
 
 from loomrl.errors import LeaseLost
-from loomrl.hub.codec import decode
+from loomrl.hub.codec import decode_all
 from loomrl.hub.hub import EVERYTHING, GroupPlan, Hub, HubStats, Lease, Ready, Selection, merge
 from loomrl.hub.shard import POSITION_BITS, Shard, check_counts, check_page
 from loomrl.types import Trajectory
@@ -46,7 +46,7 @@ class ShardedHub(Hub):
 
     @override
     def append_payloads(self, payloads: Sequence[bytes | memoryview]) -> list[int]:
-        return self.append([decode(payload) for payload in payloads])
+        return self.append(decode_all(payloads))
 
     @override
     def open(self, plans: Sequence[GroupPlan]) -> list[str]:

@@ -26,6 +26,8 @@ WRITE_LOCK = 0x4C6F6F6D  # "Loom"
 SCHEMA = "schema"
 """In the query of a PostgreSQL URL: the schema in which this LoomDB lives."""
 BUSY_TIMEOUT_S = 60.0
+PAGE_BYTES = 8192
+"""Of a new SQLite file. Payloads span many pages; twice SQLite's default halves the time they take in the kernel."""
 STUCK_WRITER_S = 30.0
 """PostgreSQL ends a writer that is silent this long in its transaction (a frozen or unreachable machine)."""
 
@@ -91,6 +93,12 @@ class LoomDB:
         self.engine.dispose()
 
 
+_PRAGMAS = (
+    "synchronous=FULL",  # a commit is on the disk when it returns
+    "foreign_keys=ON",
+    "wal_autocheckpoint=8000",  # pages, 64 MB: the file is written in long strokes
+    "cache_size=-65536",  # KiB: a large commit stays in memory until it is one
+)
 _NAME = re.compile(r"[\w.-]{1,50}", re.ASCII)
 _TAKE_WRITE_LOCK = text(
     f"SELECT set_config('lock_timeout', '{BUSY_TIMEOUT_S:.0f}s', true), "
@@ -161,8 +169,9 @@ def _sqlite(url: URL) -> Engine:
     @event.listens_for(engine, "connect")
     def _configure(connection: Any, _record: Any) -> None:
         connection.isolation_level = None  # BEGIN is ours, below: the driver's comes too late to take the write lock
+        connection.execute(f"PRAGMA page_size={PAGE_BYTES}")
         _enter_wal(connection, file)
-        for pragma in ("synchronous=FULL", "foreign_keys=ON", "wal_autocheckpoint=4000"):
+        for pragma in _PRAGMAS:
             connection.execute(f"PRAGMA {pragma}")
 
     @event.listens_for(engine, "begin")

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from experiments.cli import app, main
 from experiments.shipped import names, resolve
+from loomrl.errors import LoomError
 from loomrl.store import open_store
 from loomrl.store.evaluations import list_evaluations
 from loomrl.store.runs import list_runs
@@ -139,6 +140,42 @@ def test_own_environment_is_checked_evaluated_and_cannot_change_under_its_versio
     assert "Echo@1.0.0 is recorded with snapshot" in refused.stderr
     assert "echo_good.py changed" in refused.stderr
     assert "new version number" in refused.stderr
+
+
+TEMPLATE = """
+templates:
+  - name: percentages
+    environment: Math
+    family: custom
+    levels: {1: {a: [1, 9], b: [10, 90]}, 5: {a: [10, 99], b: [100, 999]}}
+    parameters: {prompt: "What is {a} percent of {b}?", answer: "{a}*{b}/100"}
+"""
+
+
+def test_tasks_from_a_template_are_played_like_any_other() -> None:
+    Path("t.yaml").write_text(TEMPLATE)
+    words = ["evaluate", "templates=t.yaml", *SMALL, "--policy", "oracle", "--policy", "random"]
+    policies = run_json(*words)["policies"]
+    assert policies["oracle"]["by_family"]["Math/custom"]["success"]["mean"] == 1.0
+    assert policies["random"]["by_family"]["Math/custom"]["success"]["mean"] < 0.5
+    trained = run_json("train", "templates=t.yaml", *SMALL, "train.updates=2", "curriculum.kind=adaptive")
+    assert trained["updates"] == 2
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        (TEMPLATE.replace("{a}*{b}/100", "{a} quux"), ["'percentages', level 1", "quux", "plain notation"]),
+        (TEMPLATE.replace("answer:", "anser:"), ["Did you mean 'answer'?"]),
+        (TEMPLATE.replace("environment: Math", "environment: Maths"), ["'Maths'", "Did you mean 'Math'?"]),
+        (TEMPLATE.replace("family: custom", "family: costum"), ["'costum'", "Did you mean 'custom'?"]),
+    ],
+)
+def test_mistake_in_a_template_is_said_before_anything_starts(broken: str, said: list[str]) -> None:
+    Path("t.yaml").write_text(broken)
+    with pytest.raises(LoomError) as caught:
+        run("evaluate", "templates=t.yaml", *SMALL)
+    assert all(part in str(caught.value) for part in said), str(caught.value)
 
 
 @pytest.mark.parametrize(

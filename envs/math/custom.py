@@ -1,0 +1,52 @@
+"""Problems that a user writes as task templates: a prompt, and an answer in plain notation."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field
+
+from envs.math.answer import Answer, Kind, Match, compare
+from envs.math.form import Form
+from envs.math.notation import number
+from envs.math.polynomial import Unreadable
+from envs.math.problem import Problem
+from envs.math.syntax import evaluate, read
+from envs.math.value import Calculator, rational
+from loomrl.errors import ConfigError
+from loomrl.schema import Config
+
+FAMILY = "custom"
+
+
+class _Parameters(Config):
+    """What a template of Math gives."""
+
+    prompt: str = Field(min_length=1)
+    answer: str
+    """Plain notation; a number may be given as the expression that computes it, such as `7*50/100`."""
+    kind: Kind = "value"
+    unknowns: tuple[str, ...] = ()
+    variables: str = ""
+    unit: str = ""
+    template: str = ""
+
+
+def custom_problem(parameters: Mapping[str, Any]) -> Problem:
+    """The problem of these parameters; an answer that our own grammar cannot read is a ConfigError."""
+    given = _Parameters.parse(dict(parameters), origin="parameters of a task template of Math")
+    text = _computed(given.answer, given.variables) if given.kind == "value" else given.answer
+    answer = Answer(
+        text, kind=given.kind, form=Form.EXPANDED, names=given.unknowns, variables=given.variables, unit=given.unit
+    )
+    if compare(answer, text) is not Match.EQUAL:
+        raise ConfigError(f"answer={given.answer!r} cannot be read as a {given.kind}. Write it in plain notation.")
+    return Problem(given.prompt, answer, ())
+
+
+def _computed(text: str, variables: str) -> str:
+    """The number that an expression stands for; anything else as it is."""
+    try:
+        value = rational(evaluate(read(text, variables), Calculator()))
+    except Unreadable:
+        return text
+    return text if value is None else number(value)
