@@ -1,6 +1,7 @@
 """What a command says: a result for people or, with `--json`, one JSON object on the last line of stdout."""
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
@@ -8,6 +9,10 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+
+WIDTH = 160
+"""Columns of output that is not read on a terminal."""
+_FLUSH_RIGHT: dict[str, Any] = {"justify": "right", "no_wrap": True}
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on the last line of stdout.")]
 
@@ -17,14 +22,14 @@ def emit(result: Mapping[str, Any], *, as_json: bool, show: Callable[[Console], 
     if as_json:
         print(json.dumps(result, ensure_ascii=False, allow_nan=False, default=str), flush=True)
     else:
-        show(Console(soft_wrap=True))
+        show(Console(soft_wrap=True, width=None if sys.stdout.isatty() else WIDTH))
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
     """A table; columns whose name ends in `>` are flushed right."""
     drawn = Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        drawn.add_column(column.removesuffix(">"), justify="right" if column.endswith(">") else "left")
+        drawn.add_column(column.removesuffix(">"), **_FLUSH_RIGHT if column.endswith(">") else {})
     for row in rows:
         drawn.add_row(*("" if cell is None else escape(str(cell)) for cell in row))
     return drawn
