@@ -19,6 +19,8 @@ from pyarrow import fs
 from loomrl.artifacts import FILES, MARKER, Artifacts, locate, open_artifacts
 from loomrl.errors import ArtifactError
 
+pytestmark = pytest.mark.system
+
 _buckets = count()
 
 

@@ -96,7 +96,7 @@ class LoomDB:
 _PRAGMAS = (
     "synchronous=FULL",  # a commit is on the disk when it returns
     "foreign_keys=ON",
-    "wal_autocheckpoint=8000",  # pages, 64 MB: the file is written in long strokes
+    "wal_autocheckpoint=32000",  # pages, 256 MB: the file is written in long strokes
     "cache_size=-65536",  # KiB: a large commit stays in memory until it is one
 )
 _NAME = re.compile(r"[\w.-]{1,50}", re.ASCII)

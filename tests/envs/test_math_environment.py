@@ -13,6 +13,8 @@ from envs.math.syntax import read
 from loomrl.errors import ConfigError
 from loomrl.gym.check import check_environment
 
+pytestmark = pytest.mark.system
+
 EXAMPLES = [("arithmetic.sum", 5), ("algebra.quadratic", 8), ("calculus.derivative", 10), ("statistics.conditional", 6)]
 
 

@@ -11,6 +11,8 @@ from loomrl.errors import ConfigError
 from loomrl.gym.check import check_environment
 from loomrl.gym.check_play import MOST, enough, interval
 
+pytestmark = pytest.mark.system
+
 
 def test_a_sound_environment_passes_every_check_with_figures():
     report = check_environment(sample_envs.GuessEnvironment)

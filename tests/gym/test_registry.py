@@ -16,6 +16,8 @@ from loomrl.gym.registry import Registry, make, names, register_environment, sna
 from loomrl.store import LoomDB, open_store
 from loomrl.store.events import read_events
 
+pytestmark = pytest.mark.system
+
 TRADING = '''
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.types import Message, Reward

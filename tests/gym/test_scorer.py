@@ -10,6 +10,8 @@ import pytest
 from loomrl.errors import ScorerError
 from loomrl.gym.scorer import Scorer
 
+pytestmark = pytest.mark.system
+
 SCORING = """
 import os, signal, time
 from pathlib import Path

@@ -8,6 +8,8 @@ import pytest
 
 from loomrl.gym.watch import Autopsy, examine
 
+pytestmark = pytest.mark.system
+
 SCRIPT = """
 import asyncio, re, sys, time
 from pathlib import Path

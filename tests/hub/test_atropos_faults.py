@@ -15,6 +15,8 @@ from loomrl.hub.atropos_session import AtroposSession
 from loomrl.hub.atropos_state import RegisterEnv, Registration
 from loomrl.hub.open import open_hub
 
+pytestmark = pytest.mark.system
+
 WRITES = {"append", "remember", "lease_groups", "ack", "release", "renew"}
 
 

@@ -10,6 +10,8 @@ from atropos_support import ENVIRONMENT, TRAINER, first_tokens, group, serving
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+pytestmark = pytest.mark.system
+
 
 @pytest.fixture
 def client(sqlite_url: str) -> Iterator[httpx.Client]:

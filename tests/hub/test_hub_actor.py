@@ -10,6 +10,8 @@ from hub_samples import attempt, attempts, ids
 from loomrl.config import EnvironmentConfig, HubConfig
 from loomrl.errors import Conflict, LeaseLost
 
+pytestmark = pytest.mark.system
+
 
 @pytest.fixture(scope="module")
 def _ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:

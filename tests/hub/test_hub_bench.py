@@ -1,6 +1,10 @@
 """The benchmark runs, and its figures are what `loomrl bench hub` promises."""
 
+import pytest
+
 from experiments.bench_hub import QUICK, measure
+
+pytestmark = pytest.mark.system
 
 
 def test_quick_benchmark_gives_every_figure() -> None:

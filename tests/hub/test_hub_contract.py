@@ -14,6 +14,8 @@ from loomrl.hub import GroupPlan, Hub, Selection
 from loomrl.hub.sharded import ShardedHub
 from loomrl.types import NO_VERSION, Source
 
+pytestmark = pytest.mark.system
+
 
 def test_what_was_appended_comes_back_from_a_lease_unchanged(hub: Hub) -> None:
     group = attempts("g", 3, extra={"scores": np.arange(3, dtype=np.float32)}, first_version=4)

@@ -22,6 +22,8 @@ from loomrl.hub.codec import encode
 from loomrl.hub.http import create_app
 from loomrl.hub.serve import is_loopback, serve_hub
 
+pytestmark = pytest.mark.system
+
 LIMIT = 200_000
 
 

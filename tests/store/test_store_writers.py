@@ -17,6 +17,8 @@ from loomrl.errors import StoreError
 from loomrl.store import LoomDB, open_store
 from loomrl.store.events import Event, append_events, read_events, record
 
+pytestmark = pytest.mark.system
+
 
 def event(subject: str) -> Event:
     return Event(kind="test", subject=subject, created_at=0.0)
