@@ -13,16 +13,15 @@ from rich.console import Console
 from experiments.environments import Cast, open_cast
 from experiments.output import table
 from experiments.policies import Judged, find_policy
+from experiments.record import recorded
 from loomrl.config import EvaluationConfig, Experiment
 from loomrl.evaluation.report import Report, Score, judge
 from loomrl.gym.curriculum import HELD_OUT_SEEDS, Draw
 from loomrl.gym.episode import Attempt
 from loomrl.gym.host import Plan
 from loomrl.gym.pool import LoomRLGym
-from loomrl.load import dump
 from loomrl.store import LoomDB, open_store
 from loomrl.store.evaluations import Evaluation, record_evaluation
-from loomrl.store.runs import Run, RunStatus, code_revision, finish_run, start_run
 from loomrl.telemetry.progress import progress
 from loomrl.types import Source, Trajectory
 
@@ -47,25 +46,12 @@ def evaluate_policies(
     try:
         cast = open_cast(experiment, db)
         judged = [find_policy(text, db) for text in policies] or [Judged(experiment.policy.kind, experiment.policy)]
-        run = Run(
-            id=f"{experiment.name}-{uuid.uuid4().hex[:8]}",
-            name=experiment.name,
-            kind="evaluate",
-            experiment=experiment.sha256,
-            resolved=dump(experiment),
-            code=code_revision(),
-            environments=cast.snapshots,
-            started_at=clock(),
-        )
-        start_run(db, run)
-        try:
-            reports = asyncio.run(_judge_all(experiment, cast, run.id, judged))
-        except BaseException as error:
-            finish_run(db, run.id, status=RunStatus.FAILED, finished_at=clock(), result={"error": repr(error)})
-            raise
-        now = clock()
-        _record(db, run.id, judged, reports, now)
-        return Judgement(run.id, now - run.started_at, tuple(reports))
+        run, started = f"{experiment.name}-{uuid.uuid4().hex[:8]}", clock()
+        with recorded(db, experiment, cast, id=run, kind="evaluate", clock=clock) as result:
+            reports = asyncio.run(_judge_all(experiment, cast, run, judged))
+            _record(db, run, judged, reports, clock())
+            result["success"] = {report.policy: report.overall.success.mean for report in reports}
+        return Judgement(run, clock() - started, tuple(reports))
     finally:
         db.close()
 
@@ -117,8 +103,6 @@ def _record(db: LoomDB, run: str, judged: Sequence[Judged], reports: Sequence[Re
         record_evaluation(
             db, Evaluation(id=id, report=report.as_dict(), created_at=now, run=run, policy=policy.version)
         )
-    success = {report.policy: report.overall.success.mean for report in reports}
-    finish_run(db, run, status=RunStatus.FINISHED, finished_at=now, result={"success": success})
 
 
 def as_result(judgement: Judgement) -> dict[str, Any]:

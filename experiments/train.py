@@ -19,6 +19,7 @@ from rich.console import Console
 
 from experiments.environments import Cast, open_cast
 from experiments.learner import Learner, open_learner
+from experiments.record import recorded
 from loomrl.artifacts import Artifacts, open_artifacts
 from loomrl.config import Experiment
 from loomrl.errors import HubError, LeaseLost
@@ -27,10 +28,9 @@ from loomrl.gym.episode import Attempt
 from loomrl.gym.host import Plan
 from loomrl.gym.pool import LoomRLGym
 from loomrl.hub import GroupPlan, Hub, Lease, Selection, open_hub
-from loomrl.load import dump
 from loomrl.store import LoomDB, beside, open_store
 from loomrl.store.policies import list_policies, record_policy
-from loomrl.store.runs import Run, RunStatus, code_revision, finish_run, start_run
+from loomrl.store.runs import code_revision
 from loomrl.telemetry.progress import progress
 from loomrl.types import Group, PolicyVersion
 
@@ -203,23 +203,9 @@ def train(experiment: Experiment, *, run: str | None = None, clock: Callable[[],
     db = open_store(experiment.store_url)
     try:
         cast = open_cast(experiment, db)
-        started = Run(
-            id=run,
-            name=experiment.name,
-            kind="train",
-            experiment=experiment.sha256,
-            resolved=dump(experiment),
-            code=code_revision(),
-            environments=cast.snapshots,
-            started_at=clock(),
-        )
-        start_run(db, started)
-        try:
+        with recorded(db, experiment, cast, id=run, kind="train", clock=clock) as record:
             result = _train(experiment, run, db, cast, clock)
-        except BaseException as error:
-            finish_run(db, run, status=RunStatus.FAILED, finished_at=clock(), result={"error": repr(error)})
-            raise
-        finish_run(db, run, status=RunStatus.FINISHED, finished_at=clock(), result=result.as_dict())
+            record |= result.as_dict()
         return result
     finally:
         db.close()

@@ -39,7 +39,7 @@ def test_any_changed_setting_changes_the_hash() -> None:
     base = load([], NAMED)
     changed = [
         "seed=1",
-        "hub.quorum=0.5",
+        "hub.quorum=0.9",
         "rollout.group_size=4",
         "environments.0.weight=2",
         "store_url=sqlite:///b.db",
