@@ -77,7 +77,8 @@ def _ingest_rates(size: Size, local: Hub, remote: Hub, atropos: httpx.Client) ->
     """Tokens per second of the ways in, taking turns so that the machine's moods hit them alike."""
     rng = np.random.default_rng(0)
     rates: dict[str, list[float]] = {"local": [], "http": [], "json": [], "gzip": []}
-    for _ in range(size.rounds):
+    for number in range(1, size.rounds + 1):
+        _say(f"round {number} of {size.rounds}")
         groups = [_group(rng, GROUP_SIZE, TOKENS) for _ in range(size.groups)]
         scored = [_scored_data(group) for group in groups[: size.json_groups]]
         rates["local"].append(_rate(lambda group: local.append(group.trajectories), groups))
@@ -108,6 +109,7 @@ def _lease_costs(size: Size) -> dict[int, float]:
     costs, stored, rng = {}, 0, np.random.default_rng(1)
     with tempfile.TemporaryDirectory(prefix="loom-bench-") as folder, _open(Path(folder) / "growing.db") as hub:
         for target in size.stored:
+            _say(f"storing up to {target:,} trajectories")
             while stored < target:
                 batch = [_group(rng, 4, 4) for _ in range(min(4_000, target - stored) // 4)]
                 hub.append([trajectory for group in batch for trajectory in group.trajectories])
@@ -223,6 +225,10 @@ def _wait_for(port: int, alive: Callable[[], bool]) -> None:
                 return
         time.sleep(0.05)
     raise RuntimeError("The server of the benchmark did not start: its own message is above.")
+
+
+def _say(text: str) -> None:
+    print(f"bench hub: {text}", file=sys.stderr, flush=True)
 
 
 def main() -> None:

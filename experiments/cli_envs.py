@@ -1,5 +1,6 @@
 """`loomrl envs`: what environments there are, what they are made of, and whether they keep their promises."""
 
+import sys
 from dataclasses import asdict
 from typing import Annotated
 
@@ -91,8 +92,12 @@ def check(id: Id, as_json: AsJson = False) -> None:
     """Check what an environment promises: determinism, oracle, ceilings, hostile input. Exit 1 if it is not kept."""
     from experiments.environments import known
     from loomrl.gym.check import check_environment
+    from loomrl.gym.check_report import Check
 
-    report = check_environment(known(id))
+    def tell(check: Check) -> None:
+        print(f"{check.name}: {'ok' if check.passed else 'not kept'}", file=sys.stderr, flush=True)
+
+    report = check_environment(known(id), watch=tell)
     result = asdict(report) | {"passed": report.passed}
     emit(result, as_json=as_json, show=lambda console: console.print(str(report), markup=False, highlight=False))
     raise typer.Exit(0 if report.passed else 1)

@@ -6,7 +6,7 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any, Self
 
@@ -47,35 +47,42 @@ class Subject:
         return cls(f"{kind.__module__}:{kind.__qualname__}", environment.settings.model_dump(mode="json"))
 
 
+Watch = Callable[[Check], None]
+
+
 def check_environment(
     target: str | type[BaseEnvironment],
     settings: Mapping[str, Any] | None = None,
     *,
     only: Sequence[str] = CHECKS,
     step_limit_s: float = STEP_LIMIT_S,
+    watch: Watch = lambda check: None,
 ) -> CheckReport:
-    """Check the environment of a registered id, or of a class. Raises only where it cannot be made at all."""
+    """Check the environment of a registered id, or of a class. Raises only where it cannot be made at all.
+
+    `watch` is told of every piece of the work as it is done.
+    """
     for name in only:
         if name not in CHECKS:
             raise ConfigError("check " + unknown("name", name, CHECKS))
     environment = make(target, settings or {}) if isinstance(target, str) else target(settings)
     subject = Subject.of(environment)
     name = environment.name or type(environment).__name__
-    return CheckReport(name, environment.version, tuple(_checks(subject, only, step_limit_s)))
+    return CheckReport(name, environment.version, tuple(_checks(subject, only, step_limit_s, watch)))
 
 
-def _checks(subject: Subject, only: Sequence[str], step_limit_s: float) -> Iterator[Check]:
+def _checks(subject: Subject, only: Sequence[str], step_limit_s: float, watch: Watch) -> Iterator[Check]:
     contract = _one(subject, "contract")
     yield contract
     if not contract.passed:
         return
-    found = {check.name: check for check in _all(subject, [name for name in _PLAIN if name in only])}
+    found = {check.name: check for check in _all(subject, [name for name in _PLAIN if name in only], watch)}
     if "determinism" in found and found["determinism"].passed:
         found["determinism"] = _compare_processes(subject, found["determinism"])
     yield from found.values()
     if "opponents" in only:
         hacks = [f"hack {index}" for index in range(int(contract.figures["hacks"]))]
-        random, constant, *tried = _all(subject, ["random", "constant", *hacks])
+        random, constant, *tried = _all(subject, ["random", "constant", *hacks], watch)
         yield from (random, constant, _summary(tried))
     if "hostile" in only:
         yield _hostile(subject, step_limit_s)
@@ -140,10 +147,11 @@ def _one(subject: Subject, job: str, *, hash_seed: int = 0) -> Check:
     return check
 
 
-def _all(subject: Subject, jobs: list[str]) -> Iterator[Check]:
+def _all(subject: Subject, jobs: list[str], watch: Watch) -> Iterator[Check]:
     """Every job's check; one that kills or hangs its process fails, and a fresh process goes on after it."""
     while jobs:
         for check in _Probe(subject, jobs, silence_s=SILENCE_S).checks():
+            watch(check)
             yield check
             jobs = jobs[1:]
 
