@@ -16,11 +16,11 @@ def blocks(file: str, language: str) -> list[str]:
 
 @pytest.mark.system
 def test_environment_of_the_guide_passes_the_checker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "trading_envs.py").write_text(blocks("environments.md", "python")[0])
+    (tmp_path / "guide_envs.py").write_text(blocks("environments.md", "python")[0])
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    register_environment(name="Trading", entry_point="trading_envs:TradingEnvironment", version="1.2.0")
-    report = check_environment("Trading")
+    register_environment(name="GuideTrading", entry_point="guide_envs:TradingEnvironment", version="1.2.0")
+    report = check_environment("GuideTrading")
     assert report.passed, str(report)
 
 
