@@ -21,9 +21,8 @@ def list_all(store: StoreUrl = "sqlite:///loom.db", as_json: AsJson = False) -> 
     from loomrl.gym.registry import Registry
     from loomrl.store import open_store
 
-    db = open_store(store)
-    recorded = {version.id: version.snapshot for version in Registry(db).list()}
-    db.close()
+    with open_store(store) as db:
+        recorded = {version.id: version.snapshot for version in Registry(db).list()}
     installed = _installed()
     rows = [(id, state, recorded.get(id, "")[:12]) for id, state in installed.items()]
     rows += [(id, "not installed", snapshot[:12]) for id, snapshot in recorded.items() if id not in installed]
@@ -110,9 +109,8 @@ def verify(id: Id, store: StoreUrl = "sqlite:///loom.db", as_json: AsJson = Fals
     from loomrl.gym.registry import Registry
     from loomrl.store import open_store
 
-    db = open_store(store)
-    found = Registry(db).verify(known(id))
-    db.close()
+    with open_store(store) as db:
+        found = Registry(db).verify(known(id))
 
     def render(console: Console) -> None:
         console.print(f"{found.id}: " + ("unchanged" if found.equal else f"{found.recorded} is now {found.current}"))
@@ -129,9 +127,8 @@ def diff(old: Id, new: Id, store: StoreUrl = "sqlite:///loom.db", as_json: AsJso
     from loomrl.gym.registry import Registry
     from loomrl.store import open_store
 
-    db = open_store(store)
-    found = Registry(db).diff(old, new)
-    db.close()
+    with open_store(store) as db:
+        found = Registry(db).diff(old, new)
     lines = [str(difference) for difference in found] or ["nothing"]
     result = {"old": old, "new": new, "differences": [asdict(difference) for difference in found]}
     emit(result, as_json=as_json, show=lambda console: console.print("\n".join(lines), highlight=False))

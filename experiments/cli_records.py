@@ -19,9 +19,8 @@ def runs(store: StoreUrl = "sqlite:///loom.db", limit: int = 20, as_json: AsJson
     from loomrl.store import open_store
     from loomrl.store.runs import list_runs
 
-    db = open_store(store)
-    found = list_runs(db, limit=limit)
-    db.close()
+    with open_store(store) as db:
+        found = list_runs(db, limit=limit)
     rows = [
         (
             run.id,
@@ -49,9 +48,8 @@ def lineage(
     from loomrl.store import open_store
     from loomrl.store.lineage import lineage as trace
 
-    db = open_store(store)
-    found = trace(db, policy)
-    db.close()
+    with open_store(store) as db:
+        found = trace(db, policy)
 
     def render(console: Console) -> None:
         for version in [found, *found["ancestors"]]:

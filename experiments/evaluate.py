@@ -42,8 +42,7 @@ def evaluate_policies(
     experiment: Experiment, policies: Sequence[str] = (), *, clock: Callable[[], float] = time.time
 ) -> Judgement:
     """Judge each policy, or the experiment's own if none is named, and record run and reports in LoomDB."""
-    db = open_store(experiment.store_url)
-    try:
+    with open_store(experiment.store_url) as db:
         cast = open_cast(experiment, db)
         judged = [find_policy(text, db) for text in policies] or [Judged(experiment.policy.kind, experiment.policy)]
         run, started = f"{experiment.name}-{uuid.uuid4().hex[:8]}", clock()
@@ -52,8 +51,6 @@ def evaluate_policies(
             _record(db, run, judged, reports, clock())
             result["success"] = {report.policy: report.overall.success.mean for report in reports}
         return Judgement(run, clock() - started, tuple(reports))
-    finally:
-        db.close()
 
 
 async def _judge_all(experiment: Experiment, cast: Cast, run: str, judged: Sequence[Judged]) -> list[Report]:

@@ -64,6 +64,8 @@ class _Trainer:
     learner: Learner
     curriculum: Curriculum
     clock: Callable[[], float]
+    code: str
+    """Revision of the code that trains now."""
     done: int = 0
     cursor: int = 0
     """Behind everything the hub had when update `done` was made."""
@@ -139,6 +141,7 @@ class _Trainer:
             "lease": lease.id,
             "cursor": cursor,
             "created_at": self.clock(),
+            "code": self.code,
             "learner": self.learner.state_dict(),
             "curriculum": self.curriculum.state_dict(),
         }
@@ -160,7 +163,7 @@ class _Trainer:
             experiment=self.experiment.sha256,
             parent=f"{self.run}/{self.done - 1}" if self.done > 1 else None,
             data={"lease": state["lease"], "cursor": state["cursor"]},
-            code=code_revision(),
+            code=state["code"],
             created_at=state["created_at"],
         )
         record_policy(self.db, version)
@@ -200,15 +203,12 @@ def _in_order(group: Group) -> Group:
 def train(experiment: Experiment, *, run: str | None = None, clock: Callable[[], float] = time.time) -> TrainResult:
     """Train until the target or the last update. A run that exists already goes on where it was."""
     run = run or f"{experiment.name}-{uuid.uuid4().hex[:8]}"
-    db = open_store(experiment.store_url)
-    try:
+    with open_store(experiment.store_url) as db:
         cast = open_cast(experiment, db)
         with recorded(db, experiment, cast, id=run, kind="train", clock=clock) as record:
             result = _train(experiment, run, db, cast, clock)
             record |= result.as_dict()
         return result
-    finally:
-        db.close()
 
 
 def _train(experiment: Experiment, run: str, db: LoomDB, cast: Cast, clock: Callable[[], float]) -> TrainResult:
@@ -229,6 +229,7 @@ def _train(experiment: Experiment, run: str, db: LoomDB, cast: Cast, clock: Call
             learner=open_learner(experiment.algorithm),
             curriculum=open_curriculum(cast.families, experiment.curriculum),
             clock=clock,
+            code=code_revision(),
         )
         trainer.resume()
         return asyncio.run(_loop(trainer))

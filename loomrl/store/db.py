@@ -92,6 +92,12 @@ class LoomDB:
         """Give every connection back."""
         self.engine.dispose()
 
+    def __enter__(self) -> "LoomDB":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
 
 _PRAGMAS = (
     "synchronous=FULL",  # a commit is on the disk when it returns
@@ -126,10 +132,8 @@ def make_schema(url: str) -> None:
     schema = parsed.query.get(SCHEMA)
     if schema is None or parsed.get_backend_name() == "sqlite":
         return
-    db = LoomDB(_postgresql(parsed.difference_update_query([SCHEMA])))
-    with db.write() as connection:
+    with LoomDB(_postgresql(parsed.difference_update_query([SCHEMA]))) as db, db.write() as connection:
         connection.execute(CreateSchema(str(schema), if_not_exists=True))
-    db.close()
 
 
 def connect(url: str) -> Engine:

@@ -72,6 +72,17 @@ def test_resuming_with_another_experiment_is_refused(tmp_path: Path) -> None:
         train(experiment(tmp_path, seed=9), run="r")
 
 
+def test_run_goes_on_under_other_code_and_each_version_keeps_the_code_that_made_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for code in ("first", "second"):
+        monkeypatch.setattr("experiments.train.code_revision", lambda code=code: code)
+        assert train(experiment(tmp_path), run="r").updates == UPDATES
+    db = open_store(f"sqlite:///{tmp_path}/loom.db")
+    assert {version.code for version in list_policies(db, run="r")} == {"first"}
+    db.close()
+
+
 def kill_after_a_checkpoint(words: list[str], folder: Path, delay_s: float) -> None:
     """SIGKILL a training process, somewhere in the work between one checkpoint and the next."""
 
