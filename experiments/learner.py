@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from algorithms.bandit import Bandit
-from loomrl.config import Algorithm, BanditAlgorithm, PolicyChoice
+from loomrl.config import Algorithm, BanditAlgorithm, CustomAlgorithm, PolicyChoice
 from loomrl.named import named
 from loomrl.types import Group
 
@@ -29,5 +29,7 @@ def open_learner(algorithm: Algorithm) -> Learner:
     """The algorithm that an experiment names, untrained."""
     if isinstance(algorithm, BanditAlgorithm):
         return Bandit(algorithm)
+    if not isinstance(algorithm, CustomAlgorithm):
+        raise NotImplementedError(algorithm.kind)
     learner: Learner = named(algorithm.entry_point, what="algorithm.entry_point")(**algorithm.settings)
     return learner

@@ -239,7 +239,7 @@ async def _loop(trainer: _Trainer) -> TrainResult:
     experiment = trainer.experiment
     successes: list[float] = []
     metrics: dict[str, float] = {}
-    updates, target = experiment.train.updates, experiment.train.target_success
+    updates, target = experiment.train.updates, experiment.train.stop.target
     async with LoomRLGym(experiment.rollout) as gym:
         with progress(f"train {trainer.run}", updates) as report:
             while trainer.done < updates and not (target and successes and successes[-1] >= target):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from loomrl.config import CustomPolicy, MixturePolicy, PolicyChoice, ScriptedPolicy
+from loomrl.config import CustomPolicy, LanguagePolicy, MixturePolicy, PolicyChoice, ScriptedPolicy
 from loomrl.errors import ConfigError
 from loomrl.gym.base import BaseEnvironment
 from loomrl.named import named
@@ -122,6 +122,10 @@ def open_policy(choice: PolicyChoice) -> PolicyFactory:
         return SCRIPTED[choice.kind]
     if isinstance(choice, MixturePolicy):
         return partial(Mixture, choice)
+    if isinstance(choice, LanguagePolicy):
+        raise ConfigError(
+            f"policy.kind=language needs an engine: open it with loomrl.inference.open_policy ({choice.path})."
+        )
     policy = _custom(choice)
     return lambda environment, rng: policy
 

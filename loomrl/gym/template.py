@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from loomrl.config import Level
+from loomrl.config.basic import Level
 from loomrl.errors import ConfigError
 from loomrl.load import read_yaml
 from loomrl.schema import Config

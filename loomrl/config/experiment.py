@@ -1,29 +1,13 @@
 """The Experiment: one whole run as frozen data. Python, command line, Tune and job all end in this tree."""
 
 from typing import Annotated, Any, Literal, Self
-from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from loomrl.canonical import content_hash
+from loomrl.config.basic import EntryPoint, Level, Positive, PositiveInt, Seconds, Share, StoreUrl
+from loomrl.config.language import DPO, GRPO, PPO, RLOO, LanguagePolicy, Reinforce
 from loomrl.schema import Config
-
-Share = Annotated[float, Field(ge=0, le=1)]
-PositiveInt = Annotated[int, Field(ge=1)]
-Seconds = Annotated[float, Field(gt=0)]
-EntryPoint = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$")]
-Level = Annotated[int, Field(ge=1, le=10)]
-
-
-def _without_password(url: str) -> str:
-    if urlsplit(url).password:
-        raise ValueError(
-            "a password does not belong in an experiment, which is recorded whole: put it in ~/.pgpass or PGPASSWORD"
-        )
-    return url
-
-
-StoreUrl = Annotated[str, AfterValidator(_without_password)]
 
 
 class EnvironmentConfig(Config):
@@ -128,7 +112,7 @@ class CustomPolicy(Config):
     settings: dict[str, Any] = Field(default_factory=dict)
 
 
-PolicyChoice = Annotated[ScriptedPolicy | MixturePolicy | CustomPolicy, Field(discriminator="kind")]
+PolicyChoice = Annotated[ScriptedPolicy | MixturePolicy | CustomPolicy | LanguagePolicy, Field(discriminator="kind")]
 
 
 class BanditAlgorithm(Config):
@@ -140,14 +124,16 @@ class BanditAlgorithm(Config):
 
 
 class CustomAlgorithm(Config):
-    """`entry_point` names a class built from `settings` that learns from groups."""
+    """`entry_point` names a callable that takes the Experiment and gives the RLlib `AlgorithmConfig` to train with."""
 
     kind: Literal["custom"] = "custom"
     entry_point: EntryPoint
     settings: dict[str, Any] = Field(default_factory=dict)
 
 
-Algorithm = Annotated[BanditAlgorithm | CustomAlgorithm, Field(discriminator="kind")]
+Algorithm = Annotated[
+    PPO | GRPO | RLOO | Reinforce | DPO | BanditAlgorithm | CustomAlgorithm, Field(discriminator="kind")
+]
 
 
 class RolloutConfig(Config):
@@ -175,12 +161,37 @@ class HubConfig(Config):
     shards: PositiveInt = 1
 
 
+class Patience(Config):
+    """When to stop before the last update. Everything is judged on the mean success of the last `window` updates."""
+
+    window: PositiveInt = 10
+    target: float | None = Field(None, gt=0, le=1)
+    """Success at which the work is done."""
+    plateau: PositiveInt | None = None
+    """Updates without a new best after which nothing more is expected."""
+    decline: float | None = Field(None, gt=0, le=1)
+    """How far success may fall below its best."""
+    kl: Positive | None = None
+    """KL to the policy of the beginning beyond which the policy has collapsed."""
+
+
+class WandB(Config):
+    """Weights & Biases; offline works without an account or a network."""
+
+    project: str = "loomrl"
+    mode: Literal["online", "offline"] = "offline"
+
+
 class TrainConfig(Config):
-    """How long to train."""
+    """How long to train, what to keep, what to tell."""
 
     updates: PositiveInt = 20
-    target_success: float | None = Field(None, gt=0, le=1)
-    """Stop early when the last update's success reaches it."""
+    stop: Patience = Patience()
+    checkpoint_every: PositiveInt = 10
+    """Updates between checkpoints. The best and the last one are kept."""
+    folder: str = "runs"
+    """Where metrics and reports of runs go, in a folder named like the run."""
+    wandb: WandB | None = None
 
 
 class EvaluationConfig(Config):
@@ -203,7 +214,7 @@ class Experiment(Config):
     """A YAML file of task templates, added to the environments' own families."""
     policy: PolicyChoice = ScriptedPolicy()
     """Who acts in `loomrl evaluate`; training acts with what it learns."""
-    algorithm: Algorithm = BanditAlgorithm()
+    algorithm: Algorithm = PPO()
     rollout: RolloutConfig = RolloutConfig()
     hub: HubConfig = HubConfig()
     train: TrainConfig = TrainConfig()

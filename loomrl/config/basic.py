@@ -1,0 +1,26 @@
+"""The kinds of number and text that settings are made of."""
+
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Fraction = Annotated[float, Field(ge=0, lt=1)]
+Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+PositiveInt = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(gt=0)]
+EntryPoint = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$")]
+Level = Annotated[int, Field(ge=1, le=10)]
+
+
+def _without_password(url: str) -> str:
+    if urlsplit(url).password:
+        raise ValueError(
+            "a password does not belong in an experiment, which is recorded whole: put it in ~/.pgpass or PGPASSWORD"
+        )
+    return url
+
+
+StoreUrl = Annotated[str, AfterValidator(_without_password)]

@@ -1,0 +1,255 @@
+"""How a language policy is made and taught: model, engine sampling, warm start, algorithm. Parameters as data."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from loomrl.config.basic import Fraction, NonNegative, Positive, PositiveInt, Share
+from loomrl.schema import Config
+
+
+class Architecture(Config):
+    """A Llama built from configuration, for where nothing can be downloaded."""
+
+    hidden_size: PositiveInt = 128
+    intermediate_size: PositiveInt = 384
+    layers: PositiveInt = 4
+    heads: PositiveInt = 4
+    vocabulary: int = Field(320, ge=260)
+    """Entries of its own tokenizer, learnt from the tasks: bytes, special tokens, and what occurs together."""
+
+    @model_validator(mode="after")
+    def _divides(self) -> Self:
+        if self.hidden_size % (2 * self.heads):
+            raise ValueError(f"hidden_size={self.hidden_size} must be a multiple of 2 * heads={2 * self.heads}")
+        return self
+
+
+class Lora(Config):
+    """Train low-rank additions to the linear layers instead of the weights (`peft`)."""
+
+    rank: PositiveInt = 16
+    alpha: Positive = 32.0
+    dropout: Share = 0.0
+    targets: tuple[str, ...] = ()
+    """Names of the layers; empty means all linear ones."""
+
+
+class LanguageModel(Config):
+    """The weights to begin with: a Hugging Face folder, or, without a `path`, a small model that is built."""
+
+    path: str | None = None
+    build: Architecture | None = None
+    """None builds the default one where there is no `path`."""
+    context: PositiveInt = 256
+    """Tokens of a whole episode at most; one that outgrows them fails as a context overflow."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    gradient_checkpointing: bool = False
+    lora: Lora | None = None
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Self:
+        if self.path is not None and self.build is not None:
+            raise ValueError("path and build are both given: a model is loaded or built, not both")
+        return self
+
+
+class Sampling(Config):
+    """How a token is drawn from the model's distribution."""
+
+    temperature: NonNegative = 1.0
+    """0 takes the likeliest token."""
+    top_p: float = Field(1.0, gt=0, le=1)
+    """Draw from the likeliest tokens that hold this share. Log-probabilities stay those of the whole distribution."""
+    max_tokens: PositiveInt = 64
+    """Of one action."""
+
+
+class WarmStart(Config):
+    """Supervised steps on demonstrations of the environments' oracles, openly imperfect, before reinforcement."""
+
+    steps: int = Field(0, ge=0)
+    batch_size: PositiveInt = 128
+    learning_rate: Positive = 1e-3
+    formats: tuple[str, ...] = ("{work}\n<answer>{answer}</answer>",)
+    """Ways in which demonstrations end, in equal shares; `{work}` and `{answer}` are the oracle's."""
+    wrong: Share = 0.0
+    """Share of demonstrations with a wrong answer."""
+
+
+class ConstantRate(Config):
+    """One learning rate throughout."""
+
+    kind: Literal["constant"] = "constant"
+    warmup: int = Field(0, ge=0)
+    """Updates over which it rises from 0."""
+
+
+class LinearRate(Config):
+    """Falls in a straight line to a floor at the last update."""
+
+    kind: Literal["linear"] = "linear"
+    warmup: int = Field(0, ge=0)
+    floor: Share = 0.0
+    """Share of the learning rate that is left at the end."""
+
+
+class CosineRate(Config):
+    """Falls along half a cosine to a floor at the last update."""
+
+    kind: Literal["cosine"] = "cosine"
+    warmup: int = Field(0, ge=0)
+    floor: Share = 0.0
+
+
+class AdaptiveRate(Config):
+    """Shrinks when an update moved the policy too far, grows when it hardly moved it (measured by KL)."""
+
+    kind: Literal["adaptive"] = "adaptive"
+    target_kl: Positive = 0.01
+    factor: float = Field(1.5, gt=1)
+    lowest: Positive = 1e-7
+    highest: Positive = 1e-2
+
+
+Schedule = Annotated[ConstantRate | LinearRate | CosineRate | AdaptiveRate, Field(discriminator="kind")]
+
+
+class Clip(Config):
+    """How far a ratio of probabilities may leave 1 before it stops teaching: `1 - low … 1 + high`."""
+
+    low: Fraction = 0.2
+    high: Positive = 0.2
+    dual: float | None = Field(None, gt=1)
+    """Bounds the loss of a bad sample whose ratio has run away (dual clip); None leaves it unbounded."""
+
+
+class KL(Config):
+    """A leash to the policy with which reinforcement began."""
+
+    coefficient: NonNegative = 0.0
+    estimator: Literal["k1", "k2", "k3"] = "k3"
+    place: Literal["loss", "reward"] = "loss"
+
+
+class Optimizer(Config):
+    """AdamW, its learning rate, and how a batch becomes steps."""
+
+    learning_rate: Positive = 1e-4
+    schedule: Schedule = ConstantRate()
+    weight_decay: NonNegative = 0.0
+    betas: tuple[Fraction, Fraction] = (0.9, 0.95)
+    clip_norm: Positive = 1.0
+    """Gradients longer than this are shortened to it."""
+    epochs: PositiveInt = 1
+    """How often an update goes through its samples."""
+    minibatches: PositiveInt = 1
+    """Optimizer steps per epoch."""
+    micro_batch_tokens: PositiveInt = 16_384
+    """Tokens in one forward pass at most, padding included; gradients are accumulated over the passes of a step."""
+
+
+class Learners(Config):
+    """Where gradients are computed."""
+
+    count: int = Field(0, ge=0)
+    """Remote learners (Ray actors); 0 learns in this process."""
+    gpus: Share = 0.0
+    """Of each learner."""
+    sharding: Literal["replicate", "fsdp"] = "replicate"
+    """Every learner holds the whole model (DDP), or a shard of it (FSDP2)."""
+
+    @model_validator(mode="after")
+    def _shards_need_learners(self) -> Self:
+        if self.sharding == "fsdp" and self.count < 2:
+            raise ValueError(f"sharding=fsdp needs count of at least 2, got {self.count}")
+        return self
+
+
+class LanguageAlgorithm(Config):
+    """What every algorithm over token policies has."""
+
+    model: LanguageModel = LanguageModel()
+    sampling: Sampling = Sampling()
+    warm_start: WarmStart = WarmStart()
+    optimizer: Optimizer = Optimizer()
+    learners: Learners = Learners()
+    reward_clip: tuple[float, float] | None = None
+    """Bounds of what one attempt can earn as far as learning is concerned; what is stored stays unclipped."""
+
+    @model_validator(mode="after")
+    def _bounds_in_order(self) -> Self:
+        if self.reward_clip is not None and not self.reward_clip[0] < self.reward_clip[1]:
+            raise ValueError(f"reward_clip={self.reward_clip}: the lower bound must be below the upper one")
+        return self
+
+
+class PolicyGradient(LanguageAlgorithm):
+    """What the algorithms that follow a policy gradient share."""
+
+    clip: Clip = Clip()
+    kl: KL = KL()
+    entropy_coefficient: float = 0.0
+    average: Literal["token", "sequence"] = "token"
+    """What weighs the same in the loss: every token of a step, or every attempt."""
+    importance_cap: Positive | None = 2.0
+    """Truncated importance sampling: the most that a token counts for which learner and engine disagree. None: off."""
+    dynamic_sampling: bool = False
+    """Drop groups in which all attempts earned the same; they are counted."""
+    normalize_advantages: bool = False
+    """Over the whole batch, to mean 0 and deviation 1."""
+
+
+class PPO(PolicyGradient):
+    """Proximal policy optimisation with a value head and token-level GAE across turns."""
+
+    kind: Literal["ppo"] = "ppo"
+    normalize_advantages: bool = True
+    gamma: Share = 1.0
+    gae_lambda: Share = 0.95
+    value_coefficient: NonNegative = 0.5
+    value_clip: Positive | None = 0.2
+    """How far a value may leave the one it was collected with before it stops teaching; None: anywhere."""
+
+
+class GRPO(PolicyGradient):
+    """Advantage = reward minus the group's mean, over its deviation (`scale`)."""
+
+    kind: Literal["grpo"] = "grpo"
+    scale: bool = True
+    """False leaves the deviation out (Dr. GRPO)."""
+
+
+class RLOO(PolicyGradient):
+    """Advantage = reward minus the mean of the siblings."""
+
+    kind: Literal["rloo"] = "rloo"
+
+
+class Reinforce(PolicyGradient):
+    """REINFORCE++: reward with the KL in it, normalised over the whole batch."""
+
+    kind: Literal["reinforce"] = "reinforce"
+    normalize_advantages: bool = True
+    gamma: Share = 1.0
+
+
+class DPO(LanguageAlgorithm):
+    """Direct preference optimisation: in every group the best attempts are preferred to the worst."""
+
+    kind: Literal["dpo"] = "dpo"
+    beta: Positive = 0.1
+    pairs: PositiveInt = 4
+    """Of one group at most."""
+    label_smoothing: float = Field(0.0, ge=0, lt=0.5)
+
+
+class LanguagePolicy(Config):
+    """A trained language model, from its Hugging Face folder."""
+
+    kind: Literal["language"] = "language"
+    path: str
+    context: PositiveInt = 256
+    sampling: Sampling = Sampling(temperature=0.0)
+    version: int = -1
+    """What its tokens say they come from."""

@@ -1,0 +1,64 @@
+"""What an engine is: token ids in; token ids, their log-probabilities and the version that drew each of them out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from loomrl.config import Sampling
+
+Weights = Mapping[str, Tensor]
+"""A model's parameters by the names of its state dict."""
+
+
+class Finish(StrEnum):
+    """Why a completion ended."""
+
+    STOP = "stop"
+    LENGTH = "length"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Request:
+    """What to continue. Equal requests to equal weights are answered alike, whatever else is in the engine."""
+
+    prompt_T: NDArray[np.int32]
+    sampling: Sampling
+    stop: frozenset[int]
+    """Token ids that end the completion; the one that did is its last token."""
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Completion:
+    """The sampled tokens.
+
+    `logprobs_T` are of the whole distribution at the sampling's temperature (at 1, where that is 0), before top-p
+    takes its share: what a learner recomputes with one log-softmax.
+    """
+
+    ids_T: NDArray[np.int32]
+    logprobs_T: NDArray[np.float32]
+    versions_T: NDArray[np.int32]
+    finish: Finish
+
+
+class Engine(Protocol):
+    """Answers any number of requests at a time. A task that is cancelled takes its request with it."""
+
+    @property
+    def version(self) -> int:
+        """The policy version that samples now."""
+
+    async def generate(self, request: Request) -> Completion:
+        """The completion of one request; a PolicyError where the prompt leaves no room in the context."""
+
+    async def load(self, weights: Weights, version: int) -> None:
+        """Sample with these weights from the next token on, in open requests too; nothing cached outlives them."""
+
+    async def close(self) -> None:
+        """Let go of the memory. Open requests fail."""
