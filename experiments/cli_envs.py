@@ -55,7 +55,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show what an environment is: families, rewards, ceilings, settings, snapshot, and how the oracle does a task."""
-    from experiments.environments import known, transcript
+    from loomrl.gym.cast import known, transcript
     from loomrl.gym.catalogue import find, make
     from loomrl.gym.registry import snapshot_of
 
@@ -89,7 +89,7 @@ def show(
 @app.command()
 def check(id: Id, as_json: AsJson = False) -> None:
     """Check what an environment promises: determinism, oracle, ceilings, hostile input. Exit 1 if it is not kept."""
-    from experiments.environments import known
+    from loomrl.gym.cast import known
     from loomrl.gym.check import check_environment
     from loomrl.gym.check_report import Check
 
@@ -105,7 +105,7 @@ def check(id: Id, as_json: AsJson = False) -> None:
 @app.command()
 def verify(id: Id, store: StoreUrl = "sqlite:///loom.db", as_json: AsJson = False) -> None:
     """Compare a recorded version with what is importable now. Exit 1 if it has changed."""
-    from experiments.environments import known
+    from loomrl.gym.cast import known
     from loomrl.gym.registry import Registry
     from loomrl.store import open_store
 

@@ -10,12 +10,12 @@ from typing import Any
 
 from rich.console import Console
 
-from experiments.environments import Cast, open_cast
 from experiments.output import table
 from experiments.policies import Judged, find_policy
 from experiments.record import recorded
 from loomrl.config import EvaluationConfig, Experiment
 from loomrl.evaluation.report import Report, Score, judge
+from loomrl.gym.cast import Cast, open_cast
 from loomrl.gym.curriculum import HELD_OUT_SEEDS, Draw
 from loomrl.gym.episode import Attempt
 from loomrl.gym.host import Plan

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from experiments.environments import Cast
 from loomrl.config import Experiment
+from loomrl.gym.cast import Cast
 from loomrl.load import dump
 from loomrl.store import LoomDB
 from loomrl.store.runs import Run, RunStatus, code_revision, finish_run, start_run

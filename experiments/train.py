@@ -17,12 +17,12 @@ from typing import Any
 
 from rich.console import Console
 
-from experiments.environments import Cast, open_cast
 from experiments.learner import Learner, open_learner
 from experiments.record import recorded
 from loomrl.artifacts import Artifacts, open_artifacts
 from loomrl.config import Experiment
 from loomrl.errors import HubError, LeaseLost
+from loomrl.gym.cast import Cast, open_cast
 from loomrl.gym.curriculum import Curriculum, Outcome, open_curriculum
 from loomrl.gym.episode import Attempt
 from loomrl.gym.host import Plan
