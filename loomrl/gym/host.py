@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from loomrl.config import CustomPolicy, PolicyChoice, RolloutConfig, ScriptedPolicy
+from loomrl.config import MixturePolicy, PolicyChoice, RolloutConfig, ScriptedPolicy
 from loomrl.errors import ConfigError, EpisodeError, PolicyError, RegistryError, failure_from
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.catalogue import Registration, register, registrations
 from loomrl.gym.episode import Attempt, Limits, close_environment, failed_trajectory, run_episode
-from loomrl.gym.policy import PolicyFactory, open_policy
+from loomrl.gym.policy import OpenPolicy, PolicyFactory, open_policy
 from loomrl.gym.watch import Autopsy, Watchdog, examine
 from loomrl.types import Failure, Task, Trajectory
 
@@ -66,12 +66,13 @@ class Host(Protocol):
 
 
 class LocalHost:
-    """Plays in this process, every episode with an environment of its own."""
+    """Plays in this process, every episode with an environment of its own. A policy with weights is opened once."""
 
-    def __init__(self, make: Make, rollout: RolloutConfig) -> None:
+    def __init__(self, make: Make, rollout: RolloutConfig, *, open_policy: OpenPolicy = open_policy) -> None:
         self._make = make
+        self._open_policy = open_policy
         self._limits = Limits(rollout.turn_timeout_s, rollout.episode_timeout_s)
-        self._custom: dict[str, PolicyFactory] = {}
+        self._opened: dict[str, PolicyFactory] = {}
 
     async def play(self, plan: Plan) -> Trajectory:
         """Play one episode. Only mistakes in the configuration are raised."""
@@ -94,12 +95,12 @@ class LocalHost:
         """There is nothing to let go of."""
 
     def _factory(self, choice: PolicyChoice) -> PolicyFactory:
-        if not isinstance(choice, CustomPolicy):
-            return open_policy(choice)
+        if isinstance(choice, ScriptedPolicy | MixturePolicy):
+            return self._open_policy(choice)
         key = choice.model_dump_json()
-        if key not in self._custom:
-            self._custom[key] = open_policy(choice)
-        return self._custom[key]
+        if key not in self._opened:
+            self._opened[key] = self._open_policy(choice)
+        return self._opened[key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +114,12 @@ class _Address:
 class EpisodeActor:
     """A LocalHost in a Ray actor, with a watchdog; `known` are the driver's own registrations. Call `open` first."""
 
-    def __init__(self, make: Make, rollout: RolloutConfig, known: Sequence[Registration]) -> None:
+    def __init__(
+        self, make: Make, rollout: RolloutConfig, *, open_policy: OpenPolicy, known: Sequence[Registration]
+    ) -> None:
         for registration in known:
             register(registration)
-        self._host = LocalHost(make, rollout)
+        self._host = LocalHost(make, rollout, open_policy=open_policy)
         self._limit_s = rollout.turn_timeout_s
         self._folder = tempfile.mkdtemp(prefix="loomrl-")
 
@@ -147,11 +150,14 @@ class ActorHost:
 
     The episode that hung the actor is not played again. A death is counted against the episode that was running,
     or against all where that is unknown, and after `RETRIES` of them the episode ends as FAILED.
+
+    `make` and `open_policy` travel to the actor: they must be picklable.
     """
 
-    def __init__(self, make: Make, rollout: RolloutConfig) -> None:
+    def __init__(self, make: Make, rollout: RolloutConfig, *, open_policy: OpenPolicy = open_policy) -> None:
         self._make = make
         self._rollout = rollout
+        self._open_policy = open_policy
         self._life: _Life | None = None
 
     async def play(self, plan: Plan) -> Trajectory:
@@ -190,7 +196,7 @@ class ActorHost:
         kind = ray.remote(EpisodeActor).options(
             num_cpus=0, max_restarts=0, max_concurrency=self._rollout.concurrency + 1, scheduling_strategy="SPREAD"
         )
-        actor: Any = kind.remote(self._make, self._rollout, registrations())
+        actor: Any = kind.remote(self._make, self._rollout, open_policy=self._open_policy, known=registrations())
         return _Life(actor, asyncio.ensure_future(_resolve(actor.open.remote())))
 
     async def _bury(self, life: _Life) -> Autopsy:

@@ -31,6 +31,8 @@ class Policy(Protocol):
 
 
 PolicyFactory = Callable[[BaseEnvironment, random.Random], Policy]
+OpenPolicy = Callable[[PolicyChoice], PolicyFactory]
+"""Opens whatever an experiment can choose, such as `open_policy`; what is opened serves many episodes."""
 
 
 class OraclePolicy:

@@ -11,6 +11,7 @@ from loomrl.config import RolloutConfig
 from loomrl.gym.catalogue import EnvironmentType, make
 from loomrl.gym.guard import GuardedEnvironment
 from loomrl.gym.host import ActorHost, Host, LocalHost, Make, Plan
+from loomrl.gym.policy import OpenPolicy, open_policy
 from loomrl.types import Group, Trajectory
 
 
@@ -21,9 +22,12 @@ class LoomRLGym:
     a call hangs the pool; actors are watched, and only the episode at fault fails.
     """
 
-    def __init__(self, rollout: RolloutConfig | None = None, *, make: Make = make) -> None:
+    def __init__(
+        self, rollout: RolloutConfig | None = None, *, make: Make = make, open_policy: OpenPolicy = open_policy
+    ) -> None:
         self._rollout = rollout or RolloutConfig()
         self._make = make
+        self._open_policy = open_policy
 
     async def create_environment(
         self, kind: EnvironmentType | str, settings: Mapping[str, Any] | None = None
@@ -70,8 +74,9 @@ class LoomRLGym:
     @cached_property
     def _hosts(self) -> list[Host]:
         if not self._rollout.actors:
-            return [LocalHost(self._make, self._rollout)]
-        return [ActorHost(self._make, self._rollout) for _ in range(self._rollout.actors)]
+            return [LocalHost(self._make, self._rollout, open_policy=self._open_policy)]
+        actors = range(self._rollout.actors)
+        return [ActorHost(self._make, self._rollout, open_policy=self._open_policy) for _ in actors]
 
 
 async def _play_all(rooms: list[Host], plans: Iterator[Plan], finished: asyncio.Queue[Trajectory | None]) -> None:

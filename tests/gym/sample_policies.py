@@ -30,3 +30,8 @@ class Brackets:
 
     async def act(self, conversation):
         return Action("(" * 60)
+
+
+def open_pid(choice):
+    """Opens `Pid`, whatever was chosen."""
+    return lambda environment, rng: Pid()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sample_envs import GuessEnvironment, open_sample
 
-from loomrl.config import CustomPolicy, RolloutConfig, ScriptedPolicy
+from loomrl.config import CustomPolicy, LanguagePolicy, RolloutConfig, ScriptedPolicy
 from loomrl.errors import ConfigError
 from loomrl.gym.base import Step
 from loomrl.gym.episode import Attempt
@@ -120,6 +120,21 @@ async def test_a_custom_policy_is_made_once_and_acts():
     import test_pool
 
     assert test_pool.Answer.opened == 1
+
+
+async def test_policies_are_opened_by_whatever_was_given_and_one_with_weights_only_once():
+    opened = []
+
+    def open_any(choice):
+        opened.append(choice.kind)
+        return lambda environment, rng: Answer("77")
+
+    choices = [LanguagePolicy(path="weights"), CustomPolicy(entry_point="no_such_module:f"), ScriptedPolicy()]
+    pool = LoomRLGym(RolloutConfig(concurrency=2), make=open_sample, open_policy=open_any)
+    plans = [plan for choice in choices for plan in planned(3, policy=choice)]
+    made = [t async for t in pool.run(plans)]
+    assert {turn.action for t in made for turn in t.turns} == {"77"}
+    assert opened == ["language", "custom", "oracle", "oracle", "oracle"]
 
 
 @pytest.mark.parametrize(

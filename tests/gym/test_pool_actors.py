@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+import sample_policies
 from sample_envs import open_sample
 
 from loomrl.config import CustomPolicy, RolloutConfig, ScriptedPolicy
@@ -113,6 +114,12 @@ async def test_actors_know_what_was_registered_in_this_process():
     register_environment(name="Guess", entry_point="sample_envs:GuessEnvironment", version="1.2.0")
     made = await played(LoomRLGym(RolloutConfig(actors=1)), [plan("t")])
     assert made["t"].reward.success == 1
+
+
+async def test_actors_open_policies_with_what_they_were_given():
+    pool = LoomRLGym(RolloutConfig(actors=1), make=open_sample, open_policy=sample_policies.open_pid)
+    made = await played(pool, [plan("t")])
+    assert made["t"].turns[0].action not in ("", str(os.getpid()))
 
 
 async def test_a_mistake_in_the_configuration_is_raised_from_the_actor_too():
