@@ -1,0 +1,282 @@
+"""The training doctor: what goes wrong in a run, read off its metrics, with what to try.
+
+Every examination is a pure function of the history and answers only where its metrics are there and enough updates
+are done. `recent` is the last `WINDOW` updates; one update alone convinces nobody.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean, median
+
+from loomrl.telemetry.metric import Metric
+
+WINDOW = 10
+"""Updates that are looked at together: few enough to notice soon, enough to average over the draw of tasks."""
+SOLVED = 0.9
+"""Success from which little is left to learn, so that missing signal, entropy or gradient is no trouble."""
+FALLEN = 0.6
+"""Share of its best success below which a policy has collapsed; noise and forgetting seldom take so much."""
+FALLEN_BY = 0.1
+"""… and how much it must have lost at least: from 0.05 to 0.02 is noise."""
+LEVEL_SLACK = 0.25
+"""Levels by which tasks may have become harder and success still be compared."""
+KL_EXPLODED = 5.0
+"""Nats per token: what the policy writes now had 1/150 of its probability in the beginning, token after token."""
+FLAT_AFTER = 30
+"""Updates before learning is called flat; reinforcement often begins late."""
+FLAT_GAIN = 0.03
+"""Success gained over the first window that is not worth the name."""
+NOISY = 0.2
+"""Deviation of success from update to update. Eight groups of equal fate at even odds give 0.18; chance alone, 0.29."""
+GRADIENT_EXPLODED = 100.0
+"""Length of a gradient that no setup of ours reaches in good health."""
+GRADIENT_GREW = 10.0
+"""Factor over the run so far …"""
+GRADIENT_LARGE = 5.0
+"""… that matters only for gradients of some length."""
+GRADIENT_VANISHED = 1e-5
+"""Length below which a step of AdamW follows rounding errors."""
+ENTROPY_LEFT = 0.05
+"""Share of its entropy in the beginning below which a policy tries nothing new."""
+ENTROPY_NONE = 0.01
+"""Nats per token that are none, whatever they were in the beginning."""
+DRIFT = 0.05
+"""Mean difference of log-probabilities. bfloat16 explains about 0.02, float32 less than 0.0001."""
+VALUE_AFTER = 20
+"""Updates that a value head may take to learn something."""
+VALUE_EXPLAINS = 0.05
+"""Share of the returns' variance below which a value head is as good as none."""
+WITHOUT_SIGNAL = 0.8
+"""Share of groups without a difference in reward; the rest is then too few to learn from."""
+
+History = Sequence[Mapping[str, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A trouble by name, its evidence in numbers, and what to try."""
+
+    name: str
+    evidence: str
+    remedy: str
+
+
+def diagnose(history: History) -> list[Finding]:
+    """What the doctor finds, the gravest first; nothing for a healthy run or one that has hardly begun."""
+    return [finding for examine in EXAMINATIONS if (finding := examine(history)) is not None]
+
+
+def _values(history: History, metric: Metric) -> list[float]:
+    """The finite values of a metric, in order."""
+    return [row[metric] for row in history if math.isfinite(row.get(metric, math.nan))]
+
+
+def _recent(history: History, metric: Metric) -> float | None:
+    """Mean of a metric over the last window, or None where it is not that long."""
+    values = _values(history, metric)
+    return fmean(values[-WINDOW:]) if len(values) >= WINDOW else None
+
+
+def _first(history: History, metric: Metric) -> float:
+    return fmean(_values(history, metric)[:WINDOW])
+
+
+def _windows(values: Sequence[float]) -> list[float]:
+    """Mean of every full window."""
+    return [fmean(values[end - WINDOW : end]) for end in range(WINDOW, len(values) + 1)]
+
+
+def _noise(values: Sequence[float]) -> float:
+    """Deviation from update to update, whatever the trend: read off the differences of neighbours."""
+    steps = [later - earlier for earlier, later in pairwise(values)]
+    return math.sqrt(fmean(step * step for step in steps) / 2)
+
+
+def _unsolved(history: History) -> bool:
+    success = _recent(history, Metric.SUCCESS)
+    return success is not None and success < SOLVED
+
+
+def not_a_number(history: History) -> Finding | None:
+    """A loss, gradient or measure of the policy that is NaN or infinite."""
+    for index, row in enumerate(history, 1):
+        bad = sorted(name for name in LEARNT if not math.isfinite(row.get(name, 0.0)))
+        if bad:
+            return Finding(
+                "not a number",
+                f"{', '.join(bad)} at update {row.get('step', index):g}",
+                "Go back to the checkpoint before it. Lower optimizer.learning_rate, bound rewards with reward_clip, "
+                "and use dtype=float32 if it was bfloat16.",
+            )
+    return None
+
+
+def policy_collapse(history: History) -> Finding | None:
+    """Success far below its best on tasks no harder than those of the best, or a KL beyond reason."""
+    kl = _recent(history, Metric.POLICY_KL)
+    if kl is not None and kl > KL_EXPLODED:
+        return Finding(
+            "policy collapse",
+            f"KL to the beginning is {kl:.2f} nats per token, more than {KL_EXPLODED:g}",
+            "Go on from the best checkpoint with kl.coefficient raised and optimizer.learning_rate lowered.",
+        )
+    now = _recent(history, Metric.SUCCESS)
+    if now is None:
+        return None
+    best = _best_on_equal_terms(history)
+    if now > FALLEN * best or best - now < FALLEN_BY:
+        return None
+    return Finding(
+        "policy collapse",
+        f"success {now:.2f} over the last {WINDOW} updates, {best:.2f} at its best",
+        "Go on from the best checkpoint. Lower optimizer.learning_rate or optimizer.epochs, tighten clip, "
+        "or raise kl.coefficient; train.stop.decline stops such a run by itself.",
+    )
+
+
+def _best_on_equal_terms(history: History) -> float:
+    """The best windowed success at a level of tasks that was not below today's."""
+    rows = [row for row in history if math.isfinite(row.get(Metric.SUCCESS, math.nan))]
+    success = _windows([row[Metric.SUCCESS] for row in rows])
+    levels = _windows([row.get(Metric.LEVEL, 0.0) for row in rows])
+    return max(s for s, level in zip(success, levels, strict=True) if level >= levels[-1] - LEVEL_SLACK)
+
+
+def flat_learning(history: History) -> Finding | None:
+    """No window was better than the first by more than chance, and tasks did not become harder either."""
+    success, levels = _values(history, Metric.SUCCESS), _values(history, Metric.LEVEL)
+    if len(success) < FLAT_AFTER or not _unsolved(history):
+        return None
+    windows = _windows(success)
+    gain = max(windows) - windows[0]
+    chance = 3 * _noise(success) * math.sqrt(2 / WINDOW)
+    harder = fmean(levels[-WINDOW:]) - fmean(levels[:WINDOW]) if levels else 0.0
+    if gain > max(FLAT_GAIN, chance) or harder > LEVEL_SLACK:
+        return None
+    return Finding(
+        "flat learning",
+        f"success {windows[0]:.2f} in the beginning, {windows[-1]:.2f} after {len(success)} updates; "
+        f"the best window gained {gain:.3f}",
+        "Raise optimizer.learning_rate, or begin with easier tasks (curriculum) or a warm start whose attempts differ: "
+        "without some success and some variety there is nothing to reinforce.",
+    )
+
+
+def high_variance(history: History) -> Finding | None:
+    """Success jumps from update to update more than the draw of tasks explains."""
+    success = _values(history, Metric.SUCCESS)[-2 * WINDOW :]
+    if len(success) < 2 * WINDOW or (noise := _noise(success)) <= NOISY:
+        return None
+    return Finding(
+        "high variance",
+        f"success moves by ±{noise:.2f} from update to update (last {len(success)})",
+        "Raise rollout.groups_per_update; lower optimizer.learning_rate; mix levels and families more evenly.",
+    )
+
+
+def exploding_gradients(history: History) -> Finding | None:
+    """Gradients that are very long, or have grown far beyond what they were."""
+    norms = _values(history, Metric.GRADIENT_NORM)
+    if len(norms) < 2 * WINDOW:
+        return None
+    before, now = median(norms[:-WINDOW]), median(norms[-WINDOW:])
+    if now <= GRADIENT_EXPLODED and (now <= GRADIENT_LARGE or now <= GRADIENT_GREW * before):
+        return None
+    return Finding(
+        "exploding gradients",
+        f"gradient norm {now:.3g} over the last {WINDOW} updates, {before:.3g} before",
+        "Lower optimizer.learning_rate or optimizer.clip_norm; bound rewards with reward_clip; "
+        "lower value_coefficient if value/loss grew with it.",
+    )
+
+
+def vanishing_gradients(history: History) -> Finding | None:
+    """Gradients too short to teach, though the tasks are not solved."""
+    norms = _values(history, Metric.GRADIENT_NORM)
+    if len(norms) < WINDOW or not _unsolved(history) or (now := median(norms[-WINDOW:])) >= GRADIENT_VANISHED:
+        return None
+    return Finding(
+        "vanishing gradients",
+        f"gradient norm {now:.1e} over the last {WINDOW} updates while tasks are unsolved",
+        "Look whether attempts of a group differ in reward at all (groups/without_signal) and whether the clip or "
+        "importance_cap keeps every token from teaching (policy/clip_fraction).",
+    )
+
+
+def entropy_collapse(history: History) -> Finding | None:
+    """The policy always says the same although it is mostly wrong."""
+    now = _recent(history, Metric.POLICY_ENTROPY)
+    # Differential entropies of continuous actions may be negative and have no natural zero.
+    if now is None or not _unsolved(history) or min(_values(history, Metric.POLICY_ENTROPY)) < 0:
+        return None
+    begun = _first(history, Metric.POLICY_ENTROPY)
+    if now > max(ENTROPY_NONE, ENTROPY_LEFT * begun):
+        return None
+    success = _recent(history, Metric.SUCCESS)
+    return Finding(
+        "entropy collapse",
+        f"entropy {now:.4f} nats per token, {begun:.3f} in the beginning, at success {success:.2f}",
+        "Go back to a checkpoint with more entropy. Raise entropy_coefficient or clip.high, raise kl.coefficient, "
+        "lower optimizer.learning_rate; sample at temperature 1.",
+    )
+
+
+def engine_drift(history: History) -> Finding | None:
+    """Engine and learner disagree about the probability of the same tokens."""
+    drift = _recent(history, Metric.POLICY_DRIFT)
+    if drift is None or drift <= DRIFT:
+        return None
+    return Finding(
+        "engine-learner drift",
+        f"log-probabilities differ by {drift:.3f} on average, more than {DRIFT:g}",
+        "The engine may run older weights or another precision: compare dtype, versions (hub.max_staleness) and the "
+        "chat template. Keep importance_cap until it is found.",
+    )
+
+
+def idle_value(history: History) -> Finding | None:
+    """The value head foretells nothing of the returns, although they differ."""
+    values = _values(history, Metric.VALUE_EXPLAINED_VARIANCE)
+    if len(values) < VALUE_AFTER or not _unsolved(history) or (now := fmean(values[-WINDOW:])) > VALUE_EXPLAINS:
+        return None
+    return Finding(
+        "value function explains nothing",
+        f"explained variance {now:.2f} over the last {WINDOW} updates",
+        "Raise value_coefficient or optimizer.epochs, widen value_clip – or use grpo or rloo, which need no values.",
+    )
+
+
+def no_signal(history: History) -> Finding | None:
+    """Nearly all groups have no difference in reward to learn from."""
+    share, success = _recent(history, Metric.GROUPS_WITHOUT_SIGNAL), _recent(history, Metric.SUCCESS)
+    if share is None or share <= WITHOUT_SIGNAL or not _unsolved(history):
+        return None
+    return Finding(
+        "groups without signal",
+        f"in {share:.0%} of the groups all attempts earn the same, at success {success:.2f}",
+        "Choose levels at which some attempts succeed and some fail (curriculum.kind=adaptive), raise "
+        "rollout.group_size or the sampling temperature, or give partial credit in the reward.",
+    )
+
+
+LEARNT = tuple(
+    metric
+    for metric in Metric
+    if metric.startswith(("policy/", "gradient/", "reward/", "value/loss")) or metric is Metric.SUCCESS
+)
+"""What must be a number in every update. Explained variance has none where all returns are equal."""
+
+EXAMINATIONS: tuple[Callable[[History], Finding | None], ...] = (
+    not_a_number,
+    policy_collapse,
+    exploding_gradients,
+    engine_drift,
+    entropy_collapse,
+    vanishing_gradients,
+    no_signal,
+    flat_learning,
+    idle_value,
+    high_variance,
+)

@@ -1,0 +1,79 @@
+"""The names of a run's metrics, each with what it means. Learner, sinks, doctor and report all spell them from here.
+
+A metric that is split by environment, family, part or boundary is written under its own name and once more for each:
+`Metric.SUCCESS.of("Math/algebra.linear")` is `success/Math/algebra.linear`.
+"""
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+
+class Metric(StrEnum):
+    """A name, and its `meaning` in one line. Every value is that of one update unless the line says otherwise."""
+
+    meaning: str
+
+    def __new__(cls, name: str, meaning: str) -> "Metric":
+        """The name is the member's value; the meaning is carried along."""
+        member = str.__new__(cls, name)
+        member._value_ = name
+        member.meaning = meaning
+        return member
+
+    SUCCESS = "success", "Mean success of the attempts, 0 to 1; also per environment/family."
+    LEVEL = "level", "Mean level of the tasks that were attempted; also per environment/family."
+    REWARD_TOTAL = "reward/total", "Mean reward of an attempt."
+    REWARD_DEVIATION = "reward/deviation", "Standard deviation of the attempts' rewards."
+    REWARD_PART = "reward/part", "Mean of one named part of the reward; the parts sum to the unclipped total."
+
+    POLICY_LOSS = "policy/loss", "What the policy's gradient descends."
+    POLICY_KL = "policy/kl", "KL to the policy with which reinforcement began, in nats per token."
+    POLICY_STEP_KL = "policy/step_kl", "KL between the policy before and after the update, in nats per token."
+    POLICY_ENTROPY = "policy/entropy", "Mean entropy of the next token, in nats."
+    POLICY_CLIP_FRACTION = "policy/clip_fraction", "Share of action tokens that the clip kept from teaching."
+    POLICY_DRIFT = "policy/drift", "Mean |log-probability of the learner - that of the engine| of the sampled tokens."
+    POLICY_IMPORTANCE = "policy/importance", "Mean weight of a token against engine-learner mismatch; 1 is no mismatch."
+
+    VALUE_LOSS = "value/loss", "Squared error of the value head."
+    VALUE_EXPLAINED_VARIANCE = "value/explained_variance", "Share of the returns' variance the value head foretells."
+
+    GRADIENT_NORM = "gradient/norm", "Mean length of the gradient before clipping."
+    GRADIENT_CLIPPED = "gradient/clipped", "Share of optimizer steps whose gradient was shortened."
+    LEARNING_RATE = "learning_rate", "Step size of the optimizer at the end of the update."
+
+    LENGTH_ACTION = "length/action", "Mean tokens that the policy wrote in an attempt."
+    LENGTH_PROMPT = "length/prompt", "Mean tokens of an attempt that the policy did not write."
+
+    GROUPS_DROPPED = "groups/dropped", "Groups that were attempted and not learnt from."
+    GROUPS_WITHOUT_SIGNAL = "groups/without_signal", "Share of groups in which all attempts earned the same."
+    FAILURES = "failures", "Attempts that failed, which is never a reward; also per boundary."
+
+    TIME_ROLLOUT = "time/rollout", "Seconds in which attempts were made."
+    TIME_HUB = "time/hub", "Seconds spent leasing from the hub and acknowledging."
+    TIME_LEARN = "time/learn", "Seconds of the learner's forward passes, backward passes and steps."
+    TIME_PUBLISH = "time/publish", "Seconds until the engines had the new weights and had proved it."
+    TIME_CHECKPOINT = "time/checkpoint", "Seconds in which the checkpoint was written."
+    TIME_IDLE = "time/idle", "All other seconds; the six phases sum to the duration of the update."
+
+    ENGINE_TOKENS_PER_S = "throughput/engine_tokens_per_s", "Tokens the engines generated per second of rollout."
+    LEARNER_TOKENS_PER_S = "throughput/learner_tokens_per_s", "Tokens learnt from per second of learning, per epoch."
+
+    def of(self, part: str) -> str:
+        """The name of this metric for one environment/family, reward part or boundary."""
+        return f"{self.value}/{part}"
+
+    def parts(self, names: Iterable[str]) -> list[str]:
+        """What this metric is split by in `names`, sorted: the `part` of every name that `of` made."""
+        prefix = f"{self.value}/"
+        return sorted({name.removeprefix(prefix) for name in names if name.startswith(prefix)})
+
+
+PHASES = (
+    Metric.TIME_ROLLOUT,
+    Metric.TIME_LEARN,
+    Metric.TIME_PUBLISH,
+    Metric.TIME_HUB,
+    Metric.TIME_CHECKPOINT,
+    Metric.TIME_IDLE,
+)
+"""Where an update's seconds go."""

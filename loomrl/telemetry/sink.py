@@ -1,0 +1,166 @@
+"""Where a run's metrics go: a file of JSON lines always, Weights & Biases when the experiment says so."""
+
+import json
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from loomrl.config import TrainConfig, WandB
+from loomrl.errors import ArtifactError, ConfigError
+
+STEP, TIME = "step", "time"
+"""Keys of a line beside its metrics."""
+
+
+class Sink(ABC):
+    """Takes the metrics of one update after the other, and may be told of an update again after a restart."""
+
+    @abstractmethod
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Keep the metrics of update `step`; do so before that update's checkpoint counts, so that none is lost."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Everything written is where it belongs; nothing can be written any more."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+class JsonLines(Sink):
+    """One JSON object per update in `file`: `{"step": 3, "time": 1.7e9, "success": 0.5, …}`; NaN and infinity are null.
+
+    Opened at `step`, it drops every line of a later step and a last line that a kill cut short, so that the file of a
+    resumed run equals that of one that never stopped, `time` aside. A step that is on file already stays as it is.
+    """
+
+    def __init__(self, file: Path, *, step: int, clock: Callable[[], float] = time.time) -> None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        self._last = _restore(file, step) if file.exists() else None
+        self._clock = clock
+        self._stream = file.open("a", encoding="utf-8")
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Append one line; it is the operating system's before this returns."""
+        if self._last is not None and step <= self._last:
+            return
+        values = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+        line = json.dumps({STEP: step, TIME: self._clock(), **values}, allow_nan=False)
+        self._stream.write(line + "\n")
+        self._stream.flush()
+        self._last = step
+
+    def close(self) -> None:
+        """Close the file."""
+        self._stream.close()
+
+
+class WandBRun(Sink):
+    """A run of Weights & Biases under the run's own id, so that a resumed run goes on in the same place."""
+
+    def __init__(self, settings: WandB, *, run: str, experiment: Mapping[str, Any], folder: Path) -> None:
+        try:
+            import wandb
+        except ImportError as error:
+            raise ConfigError(
+                f"train.wandb.mode={settings.mode!r}: wandb is not installed. "
+                "Install it (pip install 'loomrl[wandb]') or leave train.wandb out."
+            ) from error
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._run = wandb.init(
+                project=settings.project,
+                id=run,
+                name=run,
+                resume="allow",
+                mode=settings.mode,
+                config=dict(experiment),
+                dir=folder,
+                settings=wandb.Settings(silent=True),
+            )
+        except wandb.Error as error:
+            raise ConfigError(
+                f"train.wandb.mode={settings.mode!r}, run {run!r}: {error}. "
+                "mode=offline works without an account; `wandb sync` uploads such a run later."
+            ) from error
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Log one update. A step that an earlier session logged already is left as it is, by W&B itself."""
+        self._run.log(dict(metrics), step=step)
+
+    def close(self) -> None:
+        """Finish the run: offline everything is on disk, online everything is uploaded."""
+        self._run.finish()
+
+
+class Sinks(Sink):
+    """Several sinks as one."""
+
+    def __init__(self, sinks: Sequence[Sink]) -> None:
+        self._sinks = tuple(sinks)
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Tell every sink."""
+        for sink in self._sinks:
+            sink.write(step, metrics)
+
+    def close(self) -> None:
+        """Close every sink, even if one of them cannot be."""
+        with ExitStack() as stack:
+            for sink in reversed(self._sinks):
+                stack.callback(sink.close)
+
+
+def metrics_file(train: TrainConfig, run: str) -> Path:
+    """Where the JSON lines of a run are."""
+    return Path(train.folder) / run / "metrics.jsonl"
+
+
+def open_sinks(train: TrainConfig, *, run: str, experiment: Mapping[str, Any], step: int) -> Sink:
+    """Everything that `train` asks for as one sink, opened for a run that has done `step` updates."""
+    file = metrics_file(train, run)
+    sinks: list[Sink] = []
+    if train.wandb is not None:
+        sinks.append(WandBRun(train.wandb, run=run, experiment=experiment, folder=file.parent))
+    return Sinks([JsonLines(file, step=step), *sinks])
+
+
+def read_metrics(file: Path) -> list[dict[str, float]]:
+    """The lines of a run in order, `step` and `time` among their keys; null reads as NaN. None if there is no file."""
+    return [{name: math.nan if value is None else value for name, value in row.items()} for _, row in _lines(file)]
+
+
+def _restore(file: Path, step: int) -> int | None:
+    """Cut the file back to whole lines of steps up to `step`; the last step that is left."""
+    kept = [(line, row) for line, row in _lines(file) if row[STEP] <= step]
+    text = "".join(line + "\n" for line, _ in kept)
+    if text.encode() != file.read_bytes():
+        draft = file.with_suffix(".draft")
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(file)
+    return kept[-1][1][STEP] if kept else None
+
+
+def _lines(file: Path) -> list[tuple[str, dict[str, Any]]]:
+    """Every whole line as text and as data. Only the last one may be cut short."""
+    if not file.exists():
+        return []
+    texts = file.read_text(encoding="utf-8", errors="replace").split("\n")
+    rows = []
+    for number, text in enumerate(texts, 1):
+        try:
+            rows.append((text, json.loads(text)))
+        except json.JSONDecodeError as error:
+            if number < len(texts):
+                raise ArtifactError(
+                    f"{file}, line {number}: not a line of metrics: {text[:80]!r}. Repair it or move the file away."
+                ) from error
+    return rows
