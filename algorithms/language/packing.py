@@ -1,0 +1,213 @@
+"""Samples of many lengths as the work of one update: optimizer steps, micro-batches, rows, tensors.
+
+Axes: `_N` samples, `_T` tokens of one sample, `_BT` rows of packed tokens, `_K` a flat list of the tokens to learn.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from loomrl.config.language import Optimizer
+
+Row = tuple[int, ...]
+"""Indices of the samples in one row, in order."""
+MicroBatch = tuple[Row, ...]
+"""Rows of one forward pass. Empty where a learner only keeps the others company."""
+
+
+class Size(NamedTuple):
+    """Of a sample: all its tokens, and those of them that are learnt (mask true, the first token never)."""
+
+    tokens: int
+    targets: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One optimizer step as one learner sees it. `targets` and `samples` count over all learners.
+
+    `samples` are those that have targets. All learners have equally many micro-batches in the same step.
+    """
+
+    micro_batches: tuple[MicroBatch, ...]
+    targets: int
+    samples: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sample:
+    """What an update learns from one sequence: ids, which of them the policy chose, and float columns for each."""
+
+    ids_T: NDArray[np.int32]
+    mask_T: NDArray[np.bool_]
+    columns: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
+
+    @property
+    def size(self) -> Size:
+        """How long it is and how much is learnt from it."""
+        return Size(len(self.ids_T), int(self.mask_T[1:].sum()))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Packed:
+    """One micro-batch as tensors.
+
+    `hidden_BTH[row_K, column_K]` are the hidden states that predict `target_K`; `sample_K` says to which sample,
+    counted through the rows, a target belongs. Samples in a row are `segment_BT` 1, 2, …; padding continues the last
+    of them, and as attention is causal it changes nothing.
+    """
+
+    ids_BT: Tensor
+    positions_BT: Tensor
+    segment_BT: Tensor
+    row_K: Tensor
+    column_K: Tensor
+    target_K: Tensor
+    sample_K: Tensor
+    columns: Mapping[str, Tensor]
+
+    def to(self, device: torch.device) -> "Packed":
+        """The same on another device."""
+        tensors = {f.name: getattr(self, f.name).to(device) for f in fields(self) if f.name != "columns"}
+        return Packed(**tensors, columns={name: column.to(device) for name, column in self.columns.items()})
+
+
+class _Shelf:
+    """Rows of one width, filled best fit first."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self.rows: list[list[int]] = []
+        self._free: list[tuple[int, int]] = []
+
+    def fits(self, length: int) -> bool:
+        """Whether a row that is there has room."""
+        return bool(self._free) and self._free[-1][0] >= length
+
+    def put(self, index: int, length: int) -> None:
+        """Add a sample to the fullest row with room, or to a new one."""
+        at = bisect_left(self._free, (length, -1))
+        if at < len(self._free):
+            free, row = self._free.pop(at)
+        else:
+            free, row = self.width, len(self.rows)
+            self.rows.append([])
+        self.rows[row].append(index)
+        insort(self._free, (free - length, row))
+
+
+def pack(lengths: Sequence[int], *, row: int) -> list[list[int]]:
+    """Rows of at most `row` tokens (a longer sample has one alone): longest sample first, each into the fullest row."""
+    shelf = _Shelf(row)
+    for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        shelf.put(index, lengths[index])
+    return shelf.rows
+
+
+def plan_update(
+    sizes: Sequence[Size],
+    *,
+    optimizer: Optimizer,
+    learners: int,
+    rng: np.random.Generator,
+    units: Sequence[Sequence[int]] | None = None,
+) -> tuple[tuple[Step, ...], ...]:
+    """The steps of each learner: `plan[learner][step]`, `epochs * minibatches` of them. Deterministic in `rng`.
+
+    Every sample is learnt once per epoch, by one learner. `units` are samples that stay together in a micro-batch, such
+    as the pairs of a preference; None lets each go alone. Fewer units than minibatches make fewer steps.
+    """
+    alone = units if units is not None else [[index] for index in range(len(sizes))]
+    steps = [
+        _step([alone[i] for i in part], sizes, optimizer.micro_batch_tokens, learners)
+        for _ in range(optimizer.epochs)
+        for part in np.array_split(rng.permutation(len(alone)), max(1, min(optimizer.minibatches, len(alone))))
+    ]
+    return tuple(zip(*steps, strict=True))
+
+
+def _step(units: Sequence[Sequence[int]], sizes: Sequence[Size], budget: int, learners: int) -> list[Step]:
+    lengths = [size.tokens for size in sizes]
+    work = [_micro_batches(share, lengths, budget) for share in _shares(units, lengths, learners)]
+    passes = max(len(micro_batches) for micro_batches in work)
+    targets_N = [sizes[index].targets for unit in units for index in unit]
+    targets, samples = sum(targets_N), sum(count > 0 for count in targets_N)
+    return [Step((*mine, *[()] * (passes - len(mine))), targets, samples) for mine in work]
+
+
+def _shares(units: Sequence[Sequence[int]], lengths: Sequence[int], learners: int) -> list[list[Sequence[int]]]:
+    """Units dealt to learners, longest first, each to whoever has the fewest tokens."""
+    load = [0] * learners
+    shares: list[list[Sequence[int]]] = [[] for _ in range(learners)]
+    for weight, unit in sorted(((sum(lengths[i] for i in unit), unit) for unit in units), key=lambda pair: -pair[0]):
+        learner = load.index(min(load))
+        load[learner] += weight
+        shares[learner].append(unit)
+    return shares
+
+
+def _micro_batches(units: Sequence[Sequence[int]], lengths: Sequence[int], budget: int) -> list[MicroBatch]:
+    """Longest units first; a micro-batch is as wide as its first sample and ends where `budget` would be exceeded."""
+    shelves: list[_Shelf] = []
+    for longest, unit in sorted(((max(lengths[i] for i in unit), unit) for unit in units), key=lambda pair: -pair[0]):
+        needed = 0 if shelves and len(unit) == 1 and shelves[-1].fits(longest) else len(unit)
+        if not shelves or (len(shelves[-1].rows) + needed) * shelves[-1].width > budget:
+            shelves.append(_Shelf(longest))
+        for index in unit:
+            shelves[-1].put(index, lengths[index])
+    return [tuple(tuple(row) for row in shelf.rows) for shelf in shelves]
+
+
+def rows(samples: Sequence[Sample], micro_batch: MicroBatch) -> Packed:
+    """The tensors of one micro-batch; an empty one is a row of one token without targets."""
+    chosen = [samples[index] for row in micro_batch for index in row] or [_nothing(samples)]
+    lengths_N = np.array([len(sample.ids_T) for sample in chosen])
+    row_N = np.repeat(np.arange(max(1, len(micro_batch))), [len(row) for row in micro_batch] or [1])
+    start_N = np.cumsum(lengths_N) - lengths_N
+    offset_N = start_N - start_N[np.searchsorted(row_N, row_N)]
+    row_L, sample_L = np.repeat(row_N, lengths_N), np.repeat(np.arange(len(chosen)), lengths_N)
+    position_L = np.arange(len(row_L)) - np.repeat(start_N, lengths_N)
+    column_L = position_L + np.repeat(offset_N, lengths_N)
+    ids_L = np.concatenate([sample.ids_T for sample in chosen])
+    ids_BT, begins_BT = np.zeros((2, row_N[-1] + 1, column_L.max() + 1), np.int64)
+    ids_BT[row_L, column_L] = ids_L
+    begins_BT[row_N, offset_N] = 1
+    columns_T = np.arange(ids_BT.shape[1])
+    positions_BT = columns_T - np.maximum.accumulate(begins_BT * columns_T, axis=1)
+    learnt_K = np.flatnonzero(np.concatenate([sample.mask_T for sample in chosen]) & (position_L > 0))
+    return Packed(
+        ids_BT=torch.from_numpy(ids_BT),
+        positions_BT=torch.from_numpy(positions_BT),
+        segment_BT=torch.from_numpy(begins_BT.cumsum(axis=1)),
+        row_K=torch.from_numpy(row_L[learnt_K]),
+        column_K=torch.from_numpy(column_L[learnt_K] - 1),
+        target_K=torch.from_numpy(ids_L[learnt_K].astype(np.int64)),
+        sample_K=torch.from_numpy(sample_L[learnt_K]),
+        columns={name: torch.from_numpy(_joined(chosen, name)[learnt_K]) for name in chosen[0].columns},
+    )
+
+
+def attention_mask(segment_BT: Tensor) -> Tensor | None:
+    """Who sees whom, `[B, 1, T, T]`: earlier tokens of the same sample. None, plainly causal, where no row is shared.
+
+    Boolean, as `attn_implementation="sdpa"` takes it; "eager" would add it to the scores and mask nothing.
+    """
+    if bool((segment_BT == 1).all()):
+        return None
+    same_BTT = segment_BT[:, :, None] == segment_BT[:, None, :]
+    return same_BTT.tril()[:, None]
+
+
+def _joined(samples: Sequence[Sample], name: str) -> NDArray[np.float32]:
+    return np.concatenate([sample.columns[name] for sample in samples])
+
+
+def _nothing(samples: Sequence[Sample]) -> Sample:
+    names = samples[0].columns if samples else ()
+    return Sample(np.zeros(1, np.int32), np.zeros(1, np.bool_), {name: np.zeros(1, np.float32) for name in names})

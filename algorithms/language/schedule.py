@@ -1,0 +1,99 @@
+"""The learning rate of every update: planned ahead, or following how far updates move the policy."""
+
+import math
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from loomrl.config.language import AdaptiveRate, ConstantRate, CosineRate, LinearRate, Optimizer
+
+HYSTERESIS = 1.5
+"""Between target / 1.5 and target * 1.5 the adaptive rate stays what it is."""
+
+
+class Schedule(Protocol):
+    """Says how fast to learn."""
+
+    def rate(self, update: int) -> float:
+        """The learning rate of update number `update`, counted from 0."""
+
+    def observe(self, kl: float) -> None:
+        """Take note of how far an update moved the policy, measured after its last step."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What was learnt from observations, as JSON."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state` was taken."""
+
+
+class Planned:
+    """Warms up, then stays or falls to a floor that it reaches with the last of `updates`. It observes nothing."""
+
+    def __init__(self, peak: float, schedule: ConstantRate | LinearRate | CosineRate, updates: int) -> None:
+        self._peak = peak
+        self._schedule = schedule
+        self._updates = updates
+
+    def rate(self, update: int) -> float:
+        """The learning rate of update number `update`; past the last one, the floor."""
+        warmup = self._schedule.warmup
+        if update < warmup:
+            return self._peak * (update + 1) / (warmup + 1)
+        progress = min(1.0, (update - warmup) / max(1, self._updates - 1 - warmup))
+        return self._peak * self._share(progress)
+
+    def _share(self, progress: float) -> float:
+        match self._schedule:
+            case ConstantRate():
+                return 1.0
+            case LinearRate(floor=floor):
+                return floor + (1 - floor) * (1 - progress)
+            case CosineRate(floor=floor):
+                return floor + (1 - floor) * (1 + math.cos(math.pi * progress)) / 2
+
+    def observe(self, kl: float) -> None:
+        """Nothing: the plan stands."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Empty: the plan is in the settings."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Nothing to restore."""
+
+
+class Adaptive:
+    """Shrinks when an update moved the policy too far, grows when it hardly moved it."""
+
+    def __init__(self, start: float, schedule: AdaptiveRate) -> None:
+        self._schedule = schedule
+        self._rate = self._bounded(start)
+
+    def rate(self, update: int) -> float:
+        """The present learning rate."""
+        return self._rate
+
+    def observe(self, kl: float) -> None:
+        """Shrink above `target_kl` * 1.5, grow below `target_kl` / 1.5, stay between."""
+        if kl > self._schedule.target_kl * HYSTERESIS:
+            self._rate = self._bounded(self._rate / self._schedule.factor)
+        elif kl < self._schedule.target_kl / HYSTERESIS:
+            self._rate = self._bounded(self._rate * self._schedule.factor)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The present rate."""
+        return {"rate": self._rate}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on with that rate."""
+        self._rate = float(state["rate"])
+
+    def _bounded(self, rate: float) -> float:
+        return min(max(rate, self._schedule.lowest), self._schedule.highest)
+
+
+def open_schedule(optimizer: Optimizer, updates: int) -> Schedule:
+    """The schedule that `optimizer` asks for, over `updates` updates."""
+    if isinstance(optimizer.schedule, AdaptiveRate):
+        return Adaptive(optimizer.learning_rate, optimizer.schedule)
+    return Planned(optimizer.learning_rate, optimizer.schedule, updates)
