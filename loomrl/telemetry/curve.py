@@ -1,0 +1,278 @@
+"""Small charts as SVG text. Colours are classes (`c1` … `c8`) that the page's style sheet fills in, for day and night.
+
+A point is (update, value); where the value is NaN, or an update is missing, the line has a gap.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from statistics import fmean
+from typing import TypeVar
+
+Point = tuple[float, float]
+Form = Callable[[float], str]
+T = TypeVar("T")
+
+WIDTH, HEIGHT = 360.0, 156.0
+LEFT, RIGHT, TOP, BOTTOM = 40.0, 314.0, 20.0, 136.0
+"""Edges of the plot; numbers of the ends stand to the right of it, what the pointer shows above it."""
+LABEL_HEIGHT = 12.0
+MOST_POINTS = 300
+"""Of a drawn line. What has more keeps the lowest and the highest point of every stretch."""
+MOST_BANDS = 50
+"""Stretches of the horizontal axis that answer to the pointer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A named series; `color` is 1 … 8."""
+
+    name: str
+    points: Sequence[Point]
+    color: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """Where an update and a value are on the canvas. What lies outside is drawn on the edge."""
+
+    first: float
+    last: float
+    low: float
+    high: float
+
+    def x(self, step: float) -> float:
+        """From the left edge (the first update) to the right one."""
+        return LEFT + (RIGHT - LEFT) * (step - self.first) / ((self.last - self.first) or 1)
+
+    def y(self, value: float) -> float:
+        """From the bottom (low) to the top (high)."""
+        share = (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
+        return BOTTOM - (BOTTOM - TOP) * share
+
+
+def figure(value: float) -> str:
+    """A number with three digits that matter: 0.912, 8.2k, 3e-4."""
+    if not math.isfinite(value):
+        return "–"
+    if value and abs(value) < 1e-3:
+        mantissa, _, exponent = f"{value:.1e}".partition("e")
+        return f"{mantissa.removesuffix('.0')}e{int(exponent)}"
+    for unit, size in (("M", 1e6), ("k", 1e3)):
+        if abs(value) >= size:
+            return f"{value / size:.3g}{unit}"
+    return f"{value:.3g}"
+
+
+def percent(value: float) -> str:
+    """A share in percent, with a decimal below 10."""
+    if not math.isfinite(value):
+        return "–"
+    return f"{100 * value:.{0 if abs(value) >= 0.0995 or value == 0 else 1}f} %"
+
+
+def smooth(points: Sequence[Point], window: int) -> list[Point]:
+    """Every point replaced by the mean of the last `window` ones that are numbers; gaps stay gaps."""
+    seen: list[float] = []
+    means = []
+    for step, value in points:
+        if math.isfinite(value):
+            seen.append(value)
+        means.append((step, fmean(seen[-window:]) if math.isfinite(value) else math.nan))
+    return means
+
+
+def line_chart(
+    lines: Sequence[Line], *, window: int = 1, span: tuple[float, float] | None = None, form: Form = figure
+) -> str:
+    """Lines over updates: the values thin, their running mean thick, its last number at the end.
+
+    `span` fixes the vertical axis; otherwise it follows the values.
+    """
+    drawn = [line for line in lines if any(math.isfinite(value) for _, value in line.points)]
+    if not drawn:
+        return '<p class="empty">No values.</p>'
+    axes = _axes(drawn, span)
+    means = [Line(line.name, smooth(line.points, window), line.color) for line in drawn]
+    raw = [_path(line.points, axes, f"raw c{line.color}") for line in drawn] if window > 1 else []
+    thick = [_path(line.points, axes, f"mean c{line.color}") for line in means]
+    parts = [*_grid(axes, form), *raw, *thick, *_ends(means, axes, form), *_bands(drawn, axes, form)]
+    return _svg(parts, "; ".join(f"{line.name}: {form(_end(line.points)[1])} at the end" for line in means))
+
+
+def stacked_chart(lines: Sequence[Line], *, form: Form = figure) -> str:
+    """Columns over updates, one line's values upon the other's; neighbouring updates share a column as their mean."""
+    steps = sorted({step for line in lines for step, value in line.points if math.isfinite(value)})
+    if not steps:
+        return '<p class="empty">No values.</p>'
+    tables = [dict(line.points) for line in lines]
+    stretches = list(_stretches(steps, MOST_BANDS))
+    columns = [[_mean_over(table, stretch) for table in tables] for stretch in stretches]
+    top = _ticks(0.0, max(sum(column) for column in columns) or 1.0)[-1]
+    axes = Axes(0, len(columns), 0.0, top)
+    parts = [*_grid(Axes(steps[0], steps[-1], 0.0, top), form)]
+    for index, (column, stretch) in enumerate(zip(columns, stretches, strict=True)):
+        left, width = axes.x(index), (RIGHT - LEFT) / len(columns)
+        parts += _column(column, [line.color for line in lines], axes, left=left, width=width)
+        shown = [(line.color, form(value)) for line, value in zip(lines, column, strict=True)]
+        parts.append(_band(_between(stretch), shown, left=left, width=width, rule=None))
+    return _svg(parts, ", ".join(line.name for line in lines))
+
+
+def strip(points: Sequence[Point], *, span: tuple[float, float], color: int, form: Form) -> str:
+    """One row of cells over updates, the fuller the higher the value; a stretch without values stays empty."""
+    steps, table = [step for step, _ in points], dict(points)
+    stretches = list(_stretches(steps, MOST_BANDS))
+    cells = []
+    for index, stretch in enumerate(stretches):
+        values = [table[step] for step in stretch if math.isfinite(table[step])]
+        if values:
+            share = min(max((fmean(values) - span[0]) / (span[1] - span[0]), 0.0), 1.0)
+            cells.append(
+                f'<rect class="f{color}" x="{index}" width="1.02" height="1" fill-opacity="{0.05 + 0.95 * share:.2f}">'
+                f"<title>{_between(stretch)}: {escape(form(fmean(values)))}</title></rect>"
+            )
+    return f'<svg viewBox="0 0 {len(stretches)} 1" preserveAspectRatio="none" aria-hidden="true">{"".join(cells)}</svg>'
+
+
+def _svg(parts: Iterable[str], label: str) -> str:
+    return (
+        f'<svg class="chart" viewBox="0 0 {WIDTH:g} {HEIGHT:g}" role="img" aria-label="{escape(label)}">'
+        f"{''.join(parts)}</svg>"
+    )
+
+
+def _axes(lines: Sequence[Line], span: tuple[float, float] | None) -> Axes:
+    steps = [step for line in lines for step, _ in line.points]
+    low, high = span or _reach(sorted(v for line in lines for _, v in line.points if math.isfinite(v)))
+    ticks = _ticks(low, high)
+    return Axes(min(steps), max(steps), *(span or (ticks[0], ticks[-1])))
+
+
+def _reach(values: Sequence[float]) -> tuple[float, float]:
+    """Lowest and highest of sorted values, down to zero where that is near; lone peaks are left out."""
+    low, high = values[0], values[-1]
+    usual = values[int(0.98 * (len(values) - 1))]
+    if high > 4 * usual > 0:
+        high = 1.5 * usual
+    if 0 <= low < 0.6 * high:
+        low = 0.0
+    if low == high:
+        margin = abs(low) / 2 or 1.0
+        return (low - margin, high + margin) if low else (0.0, margin)
+    return low, high
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Three to five round numbers from `low` or below to `high` or above."""
+    rough = (high - low) / 3
+    size = 10.0 ** math.floor(math.log10(rough))
+    step = next(size * factor for factor in (1, 2, 2.5, 5, 10) if size * factor >= rough * 0.999)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [number * step for number in range(first, last + 1)]
+
+
+def _grid(axes: Axes, form: Form) -> Iterator[str]:
+    for tick in _ticks(axes.low, axes.high):
+        if tick <= axes.high * (1 + 1e-9):
+            y = axes.y(tick)
+            kind = "base" if tick == axes.low else "grid"
+            yield f'<path class="{kind}" d="M{LEFT:g} {y:.1f}H{RIGHT:g}"/>'
+            yield f'<text class="tick" x="{LEFT - 6:g}" y="{y + 3.5:.1f}" text-anchor="end">{escape(form(tick))}</text>'
+    yield f'<text class="tick" x="{LEFT:g}" y="{HEIGHT - 5:g}">{axes.first:g}</text>'
+    if axes.last > axes.first:
+        yield f'<text class="tick" x="{RIGHT:g}" y="{HEIGHT - 5:g}" text-anchor="end">update {axes.last:g}</text>'
+
+
+def _path(points: Sequence[Point], axes: Axes, kind: str) -> str:
+    """One path with a gap wherever there is no number. A lone point becomes a dot: its line has round ends."""
+    pieces: list[list[Point]] = [[]]
+    for step, value in points:
+        if math.isfinite(value):
+            pieces[-1].append((step, value))
+        elif pieces[-1]:
+            pieces.append([])
+    drawn = ""
+    for piece in filter(None, pieces):
+        spots = [f"{axes.x(step):.1f} {axes.y(value):.1f}" for step, value in _thin(piece)]
+        drawn += "M" + "L".join(spots) + ("h0" if len(spots) == 1 else "")
+    return f'<path class="{kind}" d="{drawn}"/>'
+
+
+def _thin(points: Sequence[Point]) -> list[Point]:
+    if len(points) <= MOST_POINTS:
+        return list(points)
+    kept: set[Point] = {points[0], points[-1]}
+    for stretch in _stretches(points, MOST_POINTS // 2):
+        kept |= {min(stretch, key=lambda point: point[1]), max(stretch, key=lambda point: point[1])}
+    return sorted(kept)
+
+
+def _end(points: Sequence[Point]) -> Point:
+    return next((step, value) for step, value in reversed(points) if math.isfinite(value))
+
+
+def _ends(lines: Sequence[Line], axes: Axes, form: Form) -> Iterator[str]:
+    """A dot and a number where each line ends; numbers that would overlap move apart."""
+    ends = sorted(((axes.y(_end(line.points)[1]), line) for line in lines), key=lambda end: end[0])
+    lowest = TOP
+    heights = []
+    for index, (y, _) in enumerate(ends):
+        below = (len(ends) - index - 1) * LABEL_HEIGHT
+        lowest = max(min(y, BOTTOM - below), lowest)
+        heights.append(lowest)
+        lowest += LABEL_HEIGHT
+    for (y, line), height in zip(ends, heights, strict=True):
+        step, value = _end(line.points)
+        yield f'<circle class="dot f{line.color}" cx="{axes.x(step):.1f}" cy="{y:.1f}" r="3.5"/>'
+        yield f'<text class="end" x="{RIGHT + 8:g}" y="{height + 4:.1f}">{escape(form(value))}</text>'
+
+
+def _bands(lines: Sequence[Line], axes: Axes, form: Form) -> Iterator[str]:
+    """Upright stretches that show their last update's numbers under the pointer."""
+    tables = [dict(line.points) for line in lines]
+    steps = sorted({step for table in tables for step in table})
+    stretches = list(_stretches(steps, MOST_BANDS))
+    width = (RIGHT - LEFT) / len(stretches)
+    for index, stretch in enumerate(stretches):
+        step = stretch[-1]
+        shown = [(line.color, form(table.get(step, math.nan))) for line, table in zip(lines, tables, strict=True)]
+        yield _band(f"update {step:g}", shown, left=LEFT + index * width, width=width, rule=axes.x(step))
+
+
+def _band(title: str, shown: Sequence[tuple[int, str]], *, left: float, width: float, rule: float | None) -> str:
+    numbers = "".join(f' <tspan class="f{color}">■</tspan> {escape(text)}' for color, text in shown)
+    line = "" if rule is None else f'<path d="M{rule:.1f} {TOP:g}V{BOTTOM:g}"/>'
+    return (
+        f'<g class="band"><rect x="{left:.1f}" y="{TOP:g}" width="{width:.2f}" height="{BOTTOM - TOP:g}"/>'
+        f'{line}<text x="{LEFT:g}" y="10">{title} {numbers}</text></g>'
+    )
+
+
+def _column(values: Sequence[float], colors: Sequence[int], axes: Axes, *, left: float, width: float) -> Iterator[str]:
+    gap = min(1.5, 0.25 * width)
+    below = 0.0
+    for value, color in zip(values, colors, strict=True):
+        y, height = axes.y(below + value), axes.y(below) - axes.y(below + value)
+        if height >= 0.05:
+            yield (
+                f'<rect class="f{color}" x="{left + gap / 2:.1f}" y="{y:.1f}" '
+                f'width="{width - gap:.2f}" height="{max(height - 0.6, 0.4):.1f}"/>'
+            )
+        below += value
+
+
+def _mean_over(table: dict[float, float], steps: Sequence[float]) -> float:
+    values = [table[step] for step in steps if math.isfinite(table.get(step, math.nan))]
+    return fmean(values) if values else 0.0
+
+
+def _between(steps: Sequence[float]) -> str:
+    return f"update {steps[0]:g}" if len(steps) == 1 else f"updates {steps[0]:g} to {steps[-1]:g}"
+
+
+def _stretches(items: Sequence[T], most: int) -> Iterator[Sequence[T]]:
+    """`items` cut into at most `most` stretches of equal length, but for the last."""
+    size = max(1, math.ceil(len(items) / most))
+    return (items[start : start + size] for start in range(0, len(items), size))

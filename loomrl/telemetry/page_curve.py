@@ -1,0 +1,173 @@
+"""The curves of a report: which metrics share a chart, and in what order charts come."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from loomrl.telemetry.curve import Form, Line, Point, figure, line_chart, percent, smooth, stacked_chart, strip
+from loomrl.telemetry.metric import PHASES, Metric
+from loomrl.telemetry.sink import STEP, TIME
+
+History = Sequence[Mapping[str, float]]
+
+COLORS = 8
+SMOOTHED = 20
+"""A curve's thick line is the mean over one part in so many of the run …"""
+LONGEST_WINDOW = 25
+"""… and over so many updates at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One chart: its title, what it shows, the metrics in it by their names on the chart."""
+
+    title: str
+    note: str
+    names: Mapping[str, str]
+    span: tuple[float, float] | None = None
+    form: Form = figure
+
+
+def curves(history: History) -> str:
+    """All charts, under one heading per question they answer. A metric that the run does not have has no chart."""
+    names = list(dict.fromkeys(name for row in history for name in row if name not in (STEP, TIME)))
+    sections = [
+        ("Does it learn?", _learning(names)),
+        ("How does the policy move?", _policy()),
+        ("Is the optimizer well?", _optimizer()),
+    ]
+    html = "".join(_section(title, [_chart(panel, history) for panel in panels]) for title, panels in sections)
+    html += _section("Where does the time go?", [_chart(_speed(), history), _phases(history)])
+    html += _strips("Success of each family", Metric.SUCCESS, history, names)
+    html += _strips("Level of each family", Metric.LEVEL, history, names)
+    known = {name for _, panels in sections for panel in panels for name in panel.names.values()}
+    return html + _others(history, [name for name in names if not _shown(name, known)])
+
+
+def window(history: History) -> int:
+    """How many updates the thick lines average."""
+    return max(1, min(LONGEST_WINDOW, len(history) // SMOOTHED))
+
+
+def series(history: History, name: str) -> list[Point]:
+    """The points of one metric; NaN where an update does not have it."""
+    return [(row.get(STEP, index), row.get(name, math.nan)) for index, row in enumerate(history, 1)]
+
+
+def _panel(title: str, metric: Metric, form: Form = figure) -> Panel:
+    return Panel(title, metric.meaning, {title: metric}, form=form)
+
+
+def _learning(names: Sequence[str]) -> list[Panel]:
+    parts = Metric.REWARD_PART.parts(names)[: COLORS - 1]
+    rewards = {"total": str(Metric.REWARD_TOTAL), **{part: Metric.REWARD_PART.of(part) for part in parts}}
+    return [
+        Panel("Success", "Share of attempts that did what was asked.", {"success": Metric.SUCCESS}, (0, 1), percent),
+        Panel("Reward", "Mean of an attempt, and the parts it is made of.", rewards),
+        _panel("Level", Metric.LEVEL),
+    ]
+
+
+def _policy() -> list[Panel]:
+    lengths: dict[str, str] = {"written": Metric.LENGTH_ACTION, "read": Metric.LENGTH_PROMPT}
+    return [
+        _panel("Distance from the beginning", Metric.POLICY_KL),
+        _panel("Distance of one update", Metric.POLICY_STEP_KL),
+        _panel("Entropy", Metric.POLICY_ENTROPY),
+        _panel("Clip fraction", Metric.POLICY_CLIP_FRACTION, percent),
+        _panel("Engine–learner drift", Metric.POLICY_DRIFT),
+        Panel("Length", "Mean tokens of an attempt.", lengths),
+    ]
+
+
+def _optimizer() -> list[Panel]:
+    explained = Metric.VALUE_EXPLAINED_VARIANCE
+    return [
+        _panel("Policy loss", Metric.POLICY_LOSS),
+        _panel("Gradient norm", Metric.GRADIENT_NORM),
+        _panel("Learning rate", Metric.LEARNING_RATE),
+        _panel("Value loss", Metric.VALUE_LOSS),
+        Panel("Explained variance", explained.meaning, {"value head": explained}, (-1, 1)),
+        _panel("Groups without signal", Metric.GROUPS_WITHOUT_SIGNAL, percent),
+    ]
+
+
+def _speed() -> Panel:
+    both: dict[str, str] = {"engine": Metric.ENGINE_TOKENS_PER_S, "learner": Metric.LEARNER_TOKENS_PER_S}
+    return Panel("Tokens per second", "Generated while attempting, learnt from while learning.", both)
+
+
+def _shown(name: str, known: set[str]) -> bool:
+    split = (Metric.SUCCESS, Metric.LEVEL, Metric.REWARD_PART)
+    return name in known or name in {*PHASES, *_speed().names.values()} or any(name.startswith(m.of("")) for m in split)
+
+
+def _chart(panel: Panel, history: History) -> str:
+    """A card with the chart, or nothing where the run has none of the metrics."""
+    present = {shown: name for shown, name in panel.names.items() if any(name in row for row in history)}
+    if not present:
+        return ""
+    lines = [Line(shown, series(history, name), color) for color, (shown, name) in enumerate(present.items(), 1)]
+    chart = line_chart(lines, window=window(history), span=panel.span, form=panel.form)
+    return _card(panel.title, panel.note, chart, _legend(lines) if len(lines) > 1 else "")
+
+
+def _phases(history: History) -> str:
+    present = [phase for phase in PHASES if any(phase in row for row in history)]
+    if not present:
+        return ""
+    lines = [
+        Line(phase.removeprefix("time/"), series(history, phase), COLORS if phase is Metric.TIME_IDLE else color)
+        for color, phase in enumerate(present, 1)
+    ]
+    totals = [sum(value for _, value in line.points if math.isfinite(value)) for line in lines]
+    shares = [f"{total / (sum(totals) or 1):.0%}" for total in totals]
+    chart = stacked_chart(lines, form=lambda value: f"{figure(value)} s")
+    return _card("Seconds of an update", "Phase upon phase.", chart, _legend(lines, shares), wide=True)
+
+
+def _legend(lines: Sequence[Line], values: Sequence[str] | None = None) -> str:
+    items = zip(lines, values or [""] * len(lines), strict=True)
+    return "".join(
+        f'<li><i class="b{line.color}"></i>{escape(line.name)} <b>{escape(value)}</b></li>' for line, value in items
+    )
+
+
+def _card(title: str, note: str, chart: str, legend: str, *, wide: bool = False) -> str:
+    key = f'<ul class="legend">{legend}</ul>' if legend else ""
+    kind = "card wide" if wide else "card"
+    return f'<figure class="{kind}"><h4>{escape(title)}</h4><p class="note">{escape(note)}</p>{chart}{key}</figure>'
+
+
+def _section(title: str, cards: Sequence[str]) -> str:
+    shown = "".join(cards)
+    return f'<h3>{escape(title)}</h3><div class="grid">{shown}</div>' if shown else ""
+
+
+def _strips(title: str, metric: Metric, history: History, names: Sequence[str]) -> str:
+    """One row per family: how it went, from the first updates to the last."""
+    success = metric is Metric.SUCCESS
+    form, color = (percent, 1) if success else (figure, 5)
+    rows = []
+    for family in metric.parts(names):
+        points = series(history, metric.of(family))
+        ends = [value for _, value in smooth(points, window(history)) if math.isfinite(value)]
+        if ends:
+            top = 1.0 if success else 10.0
+            cells = strip(points, span=(0.0, top), color=color, form=form)
+            rows.append(
+                f"<span>{escape(family)}</span>{cells}<b>{escape(form(ends[0]))} → {escape(form(ends[-1]))}</b>"
+            )
+    if not rows:
+        return ""
+    note = "From the first update (left) to the last (right); the fuller the colour, the higher. Numbers: first → last."
+    return f'<h3>{escape(title)}</h3><figure class="card"><p class="note">{note}</p><div class="strips">{"".join(rows)}</div></figure>'
+
+
+def _others(history: History, names: Sequence[str]) -> str:
+    meanings = {str(metric): metric.meaning for metric in Metric}
+    cards = [_chart(Panel(name, meanings.get(name, ""), {name: name}), history) for name in sorted(names)]
+    if not cards:
+        return ""
+    return f'<details><summary>Everything else that was measured</summary><div class="grid">{"".join(cards)}</div></details>'
