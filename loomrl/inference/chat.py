@@ -1,0 +1,158 @@
+"""Conversations as token ids. Text is tokenised once, when it is new; sampled ids are never made from text again."""
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from transformers import PreTrainedTokenizerBase
+
+from loomrl.errors import ConfigError, PolicyError
+from loomrl.types import Message
+
+Ids = NDArray[np.int32]
+
+ANSWER = "LoomAnswer"
+"""Stands for an assistant's text where only what surrounds it is wanted."""
+LITERAL = re.compile("\ue000([0-9]+)\ue001")
+"""Stands for a special token's name in a message: the name is text there, and must not become the token."""
+REMEMBERED = 4096
+"""Renderings kept: the siblings of a group are prompted alike."""
+
+
+class Chat:
+    """A tokenizer's chat template, taken apart so that every message is rendered and tokenised once.
+
+    Whoever builds one knows that the tokenizer round-trips its own template and that a longer conversation begins
+    with exactly what the shorter one was; otherwise a ConfigError says what differs.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self._tokenizer = tokenizer
+        self._name = tokenizer.name_or_path or type(tokenizer).__name__
+        self._specials = sorted(set(tokenizer.all_special_tokens), key=len, reverse=True)
+        self._special = re.compile("|".join(map(re.escape, self._specials)) or "(?!)")
+        self.opening = lru_cache(REMEMBERED)(self._opening)
+        self.following = lru_cache(REMEMBERED)(self._following)
+        if not tokenizer.chat_template:
+            raise self._refusal("it has no chat template")
+        self.end = self._end()
+        """The token that ends an assistant's turn."""
+        also = set() if tokenizer.eos_token_id is None else {int(tokenizer.eos_token_id)}
+        self.stop = frozenset({self.end, *also})
+        """The tokens with which a policy can end its turn."""
+        self._check()
+
+    def decode(self, ids: Sequence[int] | Ids) -> str:
+        """The text of sampled ids without the token that stopped them. Bytes that are no text become U+FFFD."""
+        kept = list(map(int, ids))
+        if kept and kept[-1] in self.stop:
+            kept.pop()
+        text = self._tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        return str(text)
+
+    def encode(self, text: str) -> Ids:
+        """An assistant's turn as it would have been sampled: the ids of its text, then the end of the turn."""
+        return np.asarray([*self._encode(self._literal(text)), self.end], np.int32)
+
+    def _opening(self, messages: tuple[Message, ...]) -> Ids:
+        """The ids of a whole conversation up to where the assistant speaks."""
+        escaped = [Message(m.role, self._literal(m.content)) for m in messages]
+        return np.asarray(self._encode(self._render(escaped)), np.int32)
+
+    def _following(self, messages: tuple[Message, ...]) -> Ids:
+        """The ids between an assistant's text and its next: the end of its turn first, then these messages."""
+        escaped = [Message(m.role, self._literal(m.content)) for m in messages]
+        rendered = self._render([Message("user", "-"), Message("assistant", ANSWER), *escaped])
+        ids = self._encode(rendered.partition(ANSWER)[2])
+        if not ids or ids[0] != self.end:
+            raise PolicyError(f"tokenizer {self._name!r}: its template ends this turn in another way than others.")
+        return np.asarray(ids, np.int32)
+
+    def _literal(self, text: str) -> str:
+        return self._special.sub(lambda found: f"\ue000{self._specials.index(found[0])}\ue001", text)
+
+    def _render(self, messages: Sequence[Message], *, prompt: bool = True) -> str:
+        plain = [message._asdict() for message in messages]
+        try:
+            text = self._tokenizer.apply_chat_template(plain, tokenize=False, add_generation_prompt=prompt)
+        except Exception as error:  # the boundary: templates are programs
+            roles = ", ".join(message.role for message in messages)
+            raise PolicyError(f"tokenizer {self._name!r}: its template refuses {roles}: {error}") from error
+        return str(text)
+
+    def _encode(self, text: str) -> list[int]:
+        """Token ids; special tokens are recognised in the template's own text only."""
+        ids: list[int] = []
+        for index, part in enumerate(LITERAL.split(text)):
+            if index % 2:
+                name = self._specials[int(part)]
+                ids += self._tokenizer.encode(name, add_special_tokens=False, split_special_tokens=True)
+            elif part:
+                ids += self._tokenizer.encode(part, add_special_tokens=False)
+        return ids
+
+    def _end(self) -> int:
+        text = self._render([Message("user", "-"), Message("assistant", ANSWER)], prompt=False).partition(ANSWER)[2]
+        ids = self._encode(text)
+        if not ids or ids[0] not in self._tokenizer.all_special_ids:
+            raise self._refusal(f"after an assistant's turn its template puts {text!r}, no special token that ends it")
+        return ids[0]
+
+    def _check(self) -> None:
+        """Compose a conversation from its parts, text and ids, and compare with the whole."""
+        ask, more = Message("user", "1 + 1 = ?\nSay <b>'é'</b>."), Message("user", " And then? ")
+        said = Message("assistant", "Two, I think.")
+        first, whole = self._render([ask]), self._render([ask, said, more, said, more])
+        between = self._render([Message("user", "-"), said, more]).partition(said.content)[2]
+        composed = first + (said.content + between) * 2
+        if composed != whole:
+            at = next((i for i, (a, b) in enumerate(zip(composed, whole, strict=False)) if a != b), len(whole))
+            raise self._refusal(
+                "its template writes earlier turns differently as the conversation grows: "
+                f"{composed[at : at + 40]!r} became {whole[at : at + 40]!r}"
+            )
+        again = self._tokenizer.decode(
+            self._encode(whole), skip_special_tokens=False, clean_up_tokenization_spaces=False
+        )
+        if again != whole:
+            raise self._refusal(f"it turns {whole[:200]!r} into {str(again)[:200]!r}")
+
+    def _refusal(self, difference: str) -> ConfigError:
+        return ConfigError(
+            f"tokenizer {self._name!r} does not round-trip its own chat template: {difference}. "
+            "Use a tokenizer and template that keep text and earlier turns as they are."
+        )
+
+
+class Transcript:
+    """The token ids of one episode, in the order in which the policy sees them; only ever appended to."""
+
+    def __init__(self, chat: Chat) -> None:
+        self._chat = chat
+        self._spans: list[Ids] = []
+        self._open = False
+
+    @property
+    def ids(self) -> Ids:
+        """Everything so far."""
+        return np.concatenate(self._spans) if self._spans else np.zeros(0, np.int32)
+
+    def observe(self, messages: Sequence[Message]) -> Ids:
+        """Append messages that are not the policy's own and return the new prompt ids.
+
+        They begin with the end of the policy's turn where it did not sample that itself.
+        """
+        if not self._spans:
+            new = self._chat.opening(tuple(messages))
+        else:
+            new = self._chat.following(tuple(messages))
+            ended = self._spans[-1].size and self._spans[-1][-1] == self._chat.end
+            new = new[1:] if ended else new
+        self._spans.append(new)
+        return new
+
+    def sampled(self, ids: Sequence[int] | Ids) -> None:
+        """Append what the policy sampled in answer to what it was shown last."""
+        self._spans.append(np.asarray(ids, np.int32))

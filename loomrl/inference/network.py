@@ -1,0 +1,65 @@
+"""A model as the engine uses it: prompts read into rows, then one token at a time in all rows at once.
+
+Axes: P prompts of T tokens (padded on the right), R rows that get them, N rows at work, L positions attended to, V the
+vocabulary.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from loomrl.inference.cache import Filling, KeyValues, Stepping
+
+STRIDE = 8
+"""The attended length grows in steps of this many positions."""
+
+
+class Network:
+    """Any causal language model of Hugging Face's, through its own `forward`."""
+
+    def __init__(self, model: PreTrainedModel, *, slots: int, context: int) -> None:
+        self.model = model
+        self.kept = KeyValues(model, slots=slots, context=context)
+        self._context = context
+        self._place_C = torch.arange(context, device=model.device)
+
+    def fill(self, prompts: Sequence[NDArray[np.int32]], rows: Sequence[int], prompt_of: Sequence[int]) -> None:
+        """Read prompts; row `rows[i]` then stands after prompt `prompt_of[i]`."""
+        device = self.model.device
+        longest = max(map(len, prompts))
+        ids_PT = np.zeros((len(prompts), longest), np.int64)
+        for line_T, prompt_T in zip(ids_PT, prompts, strict=True):
+            line_T[: len(prompt_T)] = prompt_T
+        place_T = self._place_C[:longest]
+        self.model.base_model(
+            input_ids=torch.from_numpy(ids_PT).to(device),
+            position_ids=place_T.expand(len(prompts), -1),
+            attention_mask=self._mask(place_T[None], longest),
+            past_key_values=Filling(
+                self.kept, torch.tensor(rows, device=device), torch.tensor(prompt_of, device=device)
+            ),
+            use_cache=True,
+        )
+
+    def step(self, ids_N: Tensor, position_N: Tensor, longest: int) -> Tensor:
+        """Read one more token in each of the first N rows; `longest` is the last position among them."""
+        length = min(-(-(longest + 1) // STRIDE) * STRIDE, self._context)
+        output = self.model(
+            input_ids=ids_N[:, None],
+            position_ids=position_N[:, None],
+            attention_mask=self._mask(position_N[:, None], length),
+            past_key_values=Stepping(self.kept, position_N, length),
+            use_cache=True,
+        )
+        logits_NV: Tensor = output.logits[:, 0]
+        return logits_NV
+
+    def _mask(self, position_BT: Tensor, length: int) -> Tensor:
+        """What to add to [B, 1, T, L] scores: nothing up to a token's own position, minus infinity after it."""
+        later_BTL = self._place_C[:length] > position_BT[:, :, None]
+        mask_BTL = torch.zeros(later_BTL.shape, dtype=self.model.dtype, device=self.model.device)
+        return mask_BTL.masked_fill_(later_BTL, -torch.inf)[:, None]

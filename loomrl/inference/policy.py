@@ -1,0 +1,88 @@
+"""Policies of tokens: one speaker per episode, all on one engine."""
+
+import random
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from loomrl.config import LanguagePolicy, PolicyChoice, Sampling
+from loomrl.errors import PolicyError
+from loomrl.gym.base import BaseEnvironment
+from loomrl.gym.policy import Action, PolicyFactory
+from loomrl.gym.policy import open_policy as open_other_policy
+from loomrl.inference.chat import Chat, Ids, Transcript
+from loomrl.inference.engine import Completion, Engine, Request
+from loomrl.inference.model import open_model, open_tokenizer
+from loomrl.inference.torch_engine import TorchEngine
+from loomrl.types import NO_VERSION, Message, Tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Voice:
+    """How the speakers of an engine speak. `context` is how many tokens a whole episode can have."""
+
+    engine: Engine
+    chat: Chat
+    sampling: Sampling
+    context: int
+
+
+class Speaker:
+    """Answers one conversation with what the engine samples. What has been tokens once is never tokenised again."""
+
+    def __init__(self, voice: Voice, rng: random.Random) -> None:
+        self._voice = voice
+        self._rng = rng
+        self._transcript = Transcript(voice.chat)
+        self._heard = 0
+
+    async def act(self, conversation: tuple[Message, ...]) -> Action:
+        """The next action; its tokens are the ids that are new in this turn."""
+        prompt = self._transcript.observe(conversation[self._heard :])
+        completion = await self._voice.engine.generate(self._request())
+        self._transcript.sampled(completion.ids_T)
+        self._heard = len(conversation) + 1
+        return Action(self._voice.chat.decode(completion.ids_T), _tokens(prompt, completion))
+
+    def _request(self) -> Request:
+        ids, sampling, context = self._transcript.ids, self._voice.sampling, self._voice.context
+        room = context - len(ids)
+        if room < 1:
+            raise PolicyError(
+                f"context={context} tokens are too few: the conversation has {len(ids)} before an answer. "
+                "Raise the model's context or shorten the episode."
+            )
+        if room < sampling.max_tokens:
+            sampling = sampling.model_copy(update={"max_tokens": room})
+        return Request(ids, sampling, self._voice.chat.stop, self._rng.getrandbits(63))
+
+
+def _tokens(prompt: Ids, completion: Completion) -> Tokens:
+    given, drawn = len(prompt), len(completion.ids_T)
+    return Tokens(
+        np.concatenate([prompt, completion.ids_T]),
+        np.repeat([False, True], [given, drawn]),
+        np.concatenate([np.zeros(given, np.float32), completion.logprobs_T]),
+        np.concatenate([np.full(given, NO_VERSION, np.int32), completion.versions_T]),
+    )
+
+
+def language_policies(engine: Engine, chat: Chat, *, sampling: Sampling, context: int) -> PolicyFactory:
+    """The factory of speakers on one engine."""
+    voice = Voice(engine, chat, sampling, context)
+
+    def speaker(environment: BaseEnvironment, rng: random.Random) -> Speaker:
+        return Speaker(voice, rng)
+
+    return speaker
+
+
+def open_policy(choice: PolicyChoice) -> PolicyFactory:
+    """The factory that `choice` names; a language policy's model is opened once, here, and shared by all episodes."""
+    if not isinstance(choice, LanguagePolicy):
+        return open_other_policy(choice)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    chat = Chat(open_tokenizer(choice.path))
+    engine = TorchEngine(open_model(choice.path, device=device), context=choice.context, version=choice.version)
+    return language_policies(engine, chat, sampling=choice.sampling, context=choice.context)

@@ -1,0 +1,57 @@
+"""New weights for a model: all of them checked before the first is copied."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from loomrl.errors import PolicyError, nearest
+from loomrl.inference.engine import Weights
+
+
+def load_weights(model: nn.Module, weights: Weights, version: int) -> None:
+    """Copy weights into a model. One wrong name, shape, type or number and all the old ones stay.
+
+    Of weights that are tied, one name is enough.
+    """
+    own = model.state_dict()
+    _check_names(own, weights, version)
+    cast: dict[str, Tensor] = {}
+    for name, given in weights.items():
+        if given.shape != own[name].shape:
+            raise _refused(version, f"{name} has shape {tuple(given.shape)}, the model's is {tuple(own[name].shape)}")
+        if given.is_floating_point() != own[name].is_floating_point():
+            raise _refused(version, f"{name} is {given.dtype}, the model's is {own[name].dtype}")
+        cast[name] = given.detach().to(own[name])
+        if not bool(torch.isfinite(cast[name]).all()):
+            raise _refused(version, f"{name} has values that are not finite in {own[name].dtype}")
+    for names in _tied(own):
+        present = [cast[name] for name in names if name in cast]
+        if any(not torch.equal(present[0], other) for other in present[1:]):
+            raise _refused(version, f"{' and '.join(names)} are one tensor in the model and differ here")
+    with torch.no_grad():
+        for name, value in cast.items():
+            own[name].copy_(value)
+
+
+def _check_names(own: Mapping[str, Tensor], weights: Weights, version: int) -> None:
+    for name in weights.keys() - own.keys():
+        guess = nearest(name, own)
+        hint = f" Did you mean {guess!r}?" if guess else ""
+        raise _refused(version, f"{name!r} is none of the model's {len(own)} weights.{hint}")
+    for names in _tied(own):
+        if not any(name in weights for name in names):
+            raise _refused(version, f"{names[0]!r} is missing; a version has all of the model's {len(own)} weights")
+
+
+def _tied(own: Mapping[str, Tensor]) -> list[list[str]]:
+    """Names in groups that share memory; most groups have one."""
+    groups: dict[tuple[object, ...], list[str]] = defaultdict(list)
+    for name, tensor in own.items():
+        groups[(tensor.data_ptr(), tensor.shape) if tensor.numel() else (name,)].append(name)
+    return list(groups.values())
+
+
+def _refused(version: int, cause: str) -> PolicyError:
+    return PolicyError(f"weights of version {version}: {cause}. The engine keeps the weights it has.")
