@@ -1,7 +1,8 @@
 """One attempt at a task, from reset to trajectory. Whatever goes wrong in it becomes data, never an exception.
 
-asyncio can interrupt only what awaits. A `step` that never returns to the event loop hangs its whole process: the
-pool's actors are watched for that and killed; in this process there is no cure.
+asyncio can interrupt only what awaits. An environment that never returns to the event loop is interrupted by the alarm
+on the main thread, and elsewhere, as in the pool's actors, by a watchdog that kills the process. Time that others lost
+by a hang is not held against an episode. The policy is not interrupted: its work may be that of others, too.
 """
 
 import asyncio
@@ -9,10 +10,10 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, TypeVar
 
 from loomrl.errors import EpisodeError, LoomError, PolicyError, failure_from
+from loomrl.gym.alarm import Deadline, Hang, alarm_ready, interruptible
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.guard import GuardedEnvironment, is_storable
 from loomrl.gym.policy import Action, Policy
@@ -78,21 +79,34 @@ async def run_episode(
     """Play one episode and close the environment. Failures are in the trajectory; only cancellation is raised."""
     started_at = clock()
     record = _Record()
-    playing = asyncio.create_task(_play(environment, policy, attempt.task, limits.turn_timeout_s, record))
-    try:
-        await asyncio.wait({playing}, timeout=limits.episode_timeout_s)
-        overdue = not playing.done()
-        if overdue:
-            playing.cancel()
-            await asyncio.wait({playing}, timeout=GRACE_S)
-    finally:
-        playing.cancel()
+    with alarm_ready():
+        playing = asyncio.create_task(_play(environment, policy, attempt.task, limits.turn_timeout_s, record))
+        overdue = await _wait(playing, limits.episode_timeout_s)
     if overdue:
         message = f"the episode took longer than episode_timeout_s={limits.episode_timeout_s:g}"
         outcome: End | Failure = Failure(record.waiting_for.boundary, "TimeoutError", message)
     else:
         outcome = playing.result()
     return _trajectory(attempt, tuple(record.turns), outcome, started_at, clock())
+
+
+async def _wait(playing: asyncio.Task[End | Failure], timeout_s: float) -> bool:
+    """Whether the deadline passed first; the task is cancelled then, and given some time to clean up."""
+    try:
+        async with Deadline(timeout_s):
+            await asyncio.wait({playing})
+    except TimeoutError:
+        playing.cancel()
+        await asyncio.wait({playing}, timeout=GRACE_S)
+        return True
+    finally:
+        playing.cancel()
+    return False
+
+
+def hang(where: str, turn_timeout_s: float) -> Failure:
+    """The failure of an environment that was stuck at `where`."""
+    return Failure(EpisodeError.boundary, "Hang", f"hung longer than turn_timeout_s={turn_timeout_s:g} in {where}")
 
 
 def failed_trajectory(attempt: Attempt, failure: Failure, *, clock: Clock = time.time) -> Trajectory:
@@ -106,14 +120,16 @@ async def _play(
 ) -> End | Failure:
     guarded = GuardedEnvironment(environment)
     try:
-        observation = await _cross(EpisodeError, "reset()", partial(guarded.reset, task), turn_timeout_s)
+        reset = interruptible(guarded.reset(task), turn_timeout_s)
+        observation = await _cross(EpisodeError, "reset()", reset, turn_timeout_s)
         conversation = observation
         while True:
             record.waiting_for = PolicyError
-            action = await _cross(PolicyError, "act()", partial(_act, policy, conversation), turn_timeout_s)
+            action = await _cross(PolicyError, "act()", _act(policy, conversation), turn_timeout_s)
             record.waiting_for = EpisodeError
             record.turns.append(Turn(observation, action.text, tokens=action.tokens))
-            step = await _cross(EpisodeError, "step()", partial(guarded.step, action.text), turn_timeout_s)
+            stepping = interruptible(guarded.step(action.text), turn_timeout_s)
+            step = await _cross(EpisodeError, "step()", stepping, turn_timeout_s)
             record.turns[-1] = replace(record.turns[-1], reward=step.reward)
             if step.terminated or step.truncated:
                 return End.TERMINATED if step.terminated else End.TRUNCATED
@@ -134,11 +150,13 @@ async def _act(policy: Policy, conversation: tuple[Message, ...]) -> Action:
     return action
 
 
-async def _cross(boundary: type[LoomError], what: str, call: Callable[[], Awaitable[T]], timeout_s: float) -> T:
+async def _cross(boundary: type[LoomError], what: str, call: Awaitable[T], timeout_s: float) -> T:
     """The boundary: whatever `call` raises, and its delay, becomes the failure that ends the episode."""
     try:
-        async with asyncio.timeout(timeout_s) as timer:
-            return await call()
+        async with Deadline(timeout_s) as timer:
+            return await call
+    except Hang as error:
+        raise _Broken(hang(str(error), timeout_s)) from error
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
@@ -154,9 +172,9 @@ async def _cross(boundary: type[LoomError], what: str, call: Callable[[], Awaita
 async def close_environment(environment: BaseEnvironment, timeout_s: float) -> None:
     """Close; trouble here cannot spoil an episode that is over, so it is only logged."""
     try:
-        async with asyncio.timeout(timeout_s):
-            await environment.close()
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary
+        async with Deadline(timeout_s):
+            await interruptible(GuardedEnvironment(environment).close(), timeout_s)
+    except (Exception, SystemExit, Hang) as error:  # noqa: BLE001 - the boundary
         _log.warning("close() of %s: %s: %s", type(environment).__name__, type(error).__name__, error)
 
 

@@ -10,9 +10,10 @@ from typing import Any, Protocol
 
 from loomrl.config import MixturePolicy, PolicyChoice, RolloutConfig, ScriptedPolicy
 from loomrl.errors import ConfigError, EpisodeError, PolicyError, RegistryError, failure_from
+from loomrl.gym.alarm import Hang, Watch
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.catalogue import Registration, register, registrations
-from loomrl.gym.episode import Attempt, Limits, close_environment, failed_trajectory, run_episode
+from loomrl.gym.episode import Attempt, Limits, close_environment, failed_trajectory, hang, run_episode
 from loomrl.gym.policy import OpenPolicy, PolicyFactory, open_policy
 from loomrl.gym.watch import Autopsy, Watchdog, examine
 from loomrl.types import Failure, Task, Trajectory
@@ -80,11 +81,14 @@ class LocalHost:
         environment = None
         try:
             task = plan.attempt.task
-            environment = self._make(f"{task.environment}@{task.version}", plan.settings)
+            with Watch(self._limits.turn_timeout_s):
+                environment = self._make(f"{task.environment}@{task.version}", plan.settings)
             boundary = PolicyError.boundary
             policy = self._factory(plan.policy)(environment, random.Random(plan.seed or plan.attempt.id))
         except (ConfigError, RegistryError):
             raise
+        except Hang as error:
+            return failed_trajectory(plan.attempt, hang(str(error), self._limits.turn_timeout_s))
         except Exception as error:  # noqa: BLE001 - the boundary
             if environment is not None:
                 await close_environment(environment, self._limits.turn_timeout_s)
@@ -173,8 +177,7 @@ class ActorHost:
                 cause = " ".join(str(error).split())[:300]
             suspect = autopsy.running == plan.attempt.id
             if suspect and autopsy.trace:
-                message = f"hung longer than turn_timeout_s={self._rollout.turn_timeout_s:g} in {autopsy.trace}"
-                return failed_trajectory(plan.attempt, Failure(EpisodeError.boundary, "Hang", message))
+                return failed_trajectory(plan.attempt, hang(autopsy.trace, self._rollout.turn_timeout_s))
             deaths += suspect or not autopsy.running
             if deaths > RETRIES:
                 message = f"{deaths} actors died while it was open, the last one so: {cause}"

@@ -18,8 +18,9 @@ from loomrl.types import Group, Trajectory
 class LoomRLGym:
     """Environments by name, and episodes by the thousand: in this process, or in `rollout.actors` Ray actors.
 
-    At most `rollout.concurrency` episodes are open per actor. In this process an environment that never returns from
-    a call hangs the pool; actors are watched, and only the episode at fault fails.
+    At most `rollout.concurrency` episodes are open per actor. An environment that never returns from a call costs
+    everybody in its process `rollout.turn_timeout_s`, and only the episode at fault fails: on the main thread of this
+    process an alarm interrupts it, actors are watched and replaced. On other threads of this process it hangs the pool.
     """
 
     def __init__(

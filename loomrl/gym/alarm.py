@@ -1,0 +1,213 @@
+"""The alarm of the main thread: it interrupts environment code that does not come back to the event loop.
+
+While such code runs, `ITIMER_REAL` does too; when it expires, a Hang is raised inside the stuck frame, and again until
+it has left. Real time, because a hang may also sleep; a signal, because no thread runs while a regular expression holds
+the GIL. Python handles signals on the main thread alone: elsewhere all of this does nothing. Nor is there a cure for C
+code that neither returns nor looks for signals, and for code that catches BaseException for ever: for these, the pool's
+actors are watched and killed.
+"""
+
+import asyncio
+import math
+import signal
+import threading
+import time
+import types
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+REPEAT_S = 0.25
+"""How long interrupted code may take to clean up before it is interrupted again."""
+_SOON_S = 1e-6
+
+
+class Hang(BaseException):
+    """Raised in the stuck frame; says where that was. No Exception, so that no `except Exception` there stops it."""
+
+
+class Watch:
+    """`with` it, code that keeps the main thread longer than `limit_s` is interrupted and leaves as a Hang.
+
+    May be entered again and again, and inside another one, which it cannot outlast.
+    """
+
+    __slots__ = ("_began", "_limit_s", "_on", "due", "hang", "outer")
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self._on = _on_main_thread()
+        self.outer: Watch | None = None
+        self.hang: Hang | None = None
+        self.due = math.inf
+
+    def __enter__(self) -> None:
+        if self._on:
+            self._began = time.monotonic()
+            self.due = self._began + self._limit_s
+            _ALARM.arm(self, self._began)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if not self._on:
+            return
+        now = time.monotonic()
+        _ALARM.disarm(self, now)
+        if self.hang is not None:
+            hang, self.hang = self.hang, None
+            _ALARM.lost_s += now - self._began
+            if error is not hang:
+                raise hang
+
+
+class _Alarm:
+    """SIGALRM and its timer, of which a process has one each. Whoever used them before still gets what is theirs."""
+
+    def __init__(self) -> None:
+        self.lost_s = 0.0
+        """Time in which nothing else could run because of hangs."""
+        self._users = 0
+        self._innermost: Watch | None = None
+        self._others: Callable[[int, types.FrameType | None], Any] | int | None = None
+        self._others_due = math.inf
+        self._others_interval = 0.0
+
+    def acquire(self) -> None:
+        """Handle SIGALRM until everyone has released it."""
+        self._users += 1
+        if self._users == 1:
+            self._others = signal.signal(signal.SIGALRM, self._ring)
+
+    def release(self) -> None:
+        """The last one puts back the handler that was there."""
+        self._users -= 1
+        if self._users == 0 and signal.getsignal(signal.SIGALRM) == self._ring:
+            signal.signal(signal.SIGALRM, self._others)
+
+    def arm(self, watch: Watch, now: float) -> None:
+        """Ring when `watch` is due, or an outer one, or the timer of others."""
+        outer = watch.outer = self._innermost
+        self._innermost = watch
+        if outer is None:
+            self.acquire()
+            left, self._others_interval = signal.setitimer(signal.ITIMER_REAL, watch.due - now, REPEAT_S)
+            self._others_due = now + left if left else math.inf
+            if self._others_due > watch.due:
+                return
+        else:
+            watch.due = min(watch.due, outer.due)
+        self._set(watch, now)
+
+    def disarm(self, watch: Watch, now: float) -> None:
+        """The timer is again that of the outer watch, or of others."""
+        self._innermost = watch.outer
+        if watch.outer is not None:
+            self._set(watch.outer, now)
+            return
+        left = max(self._others_due - now, _SOON_S) if self._others_due < math.inf else 0.0
+        signal.setitimer(signal.ITIMER_REAL, left, self._others_interval)
+        self.release()
+
+    def _set(self, watch: Watch, now: float) -> None:
+        left = max(min(watch.due, self._others_due) - now, _SOON_S)
+        signal.setitimer(signal.ITIMER_REAL, left, REPEAT_S)
+
+    def _ring(self, signum: int, frame: types.FrameType | None) -> None:
+        watch, now = self._innermost, time.monotonic()
+        if watch is not None and now >= watch.due:
+            if frame is not None and frame.f_globals is not globals():
+                watch.hang = Hang(_where(frame))
+                raise watch.hang
+            return  # in our own code, which is not stuck: it disarms in a moment, or the alarm repeats
+        self._give_way(signum, frame)
+        if watch is not None:
+            self._others_due = now + self._others_interval if self._others_interval else math.inf
+            self._set(watch, now)
+
+    def _give_way(self, signum: int, frame: types.FrameType | None) -> None:
+        if callable(self._others):
+            self._others(signum, frame)
+        elif self._others == signal.SIG_DFL:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.raise_signal(signal.SIGALRM)
+
+
+_ALARM = _Alarm()
+
+
+@contextmanager
+def alarm_ready() -> Iterator[None]:
+    """Keep the signal handler in place meanwhile, which makes every `Watch` cheaper."""
+    if not _on_main_thread():
+        yield
+        return
+    _ALARM.acquire()
+    try:
+        yield
+    finally:
+        _ALARM.release()
+
+
+@types.coroutine
+def interruptible(work: Coroutine[Any, Any, T], limit_s: float) -> Generator[Any, Any, T]:
+    """The result of `work`, which may not take longer than `limit_s` from one await to the next.
+
+    Tasks that it creates are not watched.
+    """
+    watch = Watch(limit_s)
+    resume: Callable[[Any], Any] = work.send
+    value: Any = None
+    while True:
+        try:
+            with watch:
+                awaited = resume(value)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        try:
+            value = yield awaited
+            resume = work.send
+        except BaseException as error:  # noqa: BLE001 - it is meant for `work`
+            value, resume = error, work.throw
+
+
+class Deadline:
+    """`asyncio.timeout` for one of many: time that a hang of somebody else took does not count."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._timer = asyncio.timeout(None)
+
+    async def __aenter__(self) -> asyncio.Timeout:
+        self._lost_s = _ALARM.lost_s
+        self._handle = asyncio.get_running_loop().call_later(self._timeout_s, self._expire)
+        return await self._timer.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None
+    ) -> None:
+        self._handle.cancel()
+        await self._timer.__aexit__(kind, error, trace)
+
+    def _expire(self) -> None:
+        loop, lost_s = asyncio.get_running_loop(), _ALARM.lost_s - self._lost_s
+        if not lost_s:
+            self._timer.reschedule(loop.time())
+            return
+        self._lost_s += lost_s
+        self._handle = loop.call_later(lost_s, self._expire)
+
+
+def _on_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
+def _where(frame: types.FrameType) -> str:
+    """The three innermost frames, as a watchdog writes them."""
+    frames: list[str] = []
+    at: types.FrameType | None = frame
+    while at is not None and len(frames) < 3 and at.f_globals is not globals():
+        frames.append(f'File "{at.f_code.co_filename}", line {at.f_lineno} in {at.f_code.co_name}')
+        at = at.f_back
+    return " < ".join(frames)
