@@ -55,6 +55,12 @@ class ScorerError(LoomError):
     boundary = "scorer"
 
 
+class LearnerError(LoomError):
+    """A learner that ran out of memory, or whose loss is no number. No step was half made."""
+
+    boundary = "learner"
+
+
 class HubError(LoomError):
     """The hub refused a request; nothing was stored or changed by it."""
 

@@ -130,6 +130,8 @@ class KL(Config):
     coefficient: NonNegative = 0.0
     estimator: Literal["k1", "k2", "k3"] = "k3"
     place: Literal["loss", "reward"] = "loss"
+    watch: bool = True
+    """Measure it on some samples also where nothing else needs it. The learners keep a copy of the first policy."""
 
 
 class Optimizer(Config):

@@ -1,0 +1,437 @@
+"""The RLlib Algorithm of token policies: curriculum → rollouts → hub → lease → update → publish → checkpoint and ack.
+
+`training_step` is the whole line, to be read from top to bottom.
+"""
+
+import tempfile
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from ray.exceptions import RayTaskError
+from ray.rllib.algorithms.algorithm import Algorithm
+from ray.rllib.core import DEFAULT_MODULE_ID
+from ray.rllib.core.learner.training_data import TrainingData
+
+from algorithms.language.advantage import preference_pairs
+from algorithms.language.begin import ensure_origin, lessons
+from algorithms.language.config import LanguageConfig
+from algorithms.language.learner import Work
+from algorithms.language.line import Line
+from algorithms.language.measure import measure, signal
+from algorithms.language.packing import Sample, plan_update
+from algorithms.language.sample import REWARD, samples_of
+from algorithms.language.schedule import open_schedule
+from algorithms.language.stopping import Stopper
+from loomrl.artifacts import open_artifacts
+from loomrl.config import DPO, EvaluationConfig, LanguagePolicy, Sampling
+from loomrl.errors import ConfigError, LoomError
+from loomrl.evaluation.report import judge
+from loomrl.gym.cast import open_cast
+from loomrl.gym.curriculum import open_curriculum
+from loomrl.gym.episode import failed_trajectory
+from loomrl.gym.held_out import held_out_plans
+from loomrl.gym.host import Plan
+from loomrl.hub import open_hub
+from loomrl.inference.model import open_model, open_tokenizer, save_model
+from loomrl.load import dump
+from loomrl.store import LoomDB, beside, open_store
+from loomrl.store.policies import list_policies
+from loomrl.store.runs import Run, code_revision, start_run
+from loomrl.telemetry.metric import PHASES, Metric
+from loomrl.types import Failure, Group, Trajectory
+
+METRICS = "loomrl"
+"""Under this key a result has the metrics of `loomrl.telemetry.metric`."""
+RETRIES = 3
+"""How often attempts are made again whose runner died or did not answer in time."""
+
+
+class Language(Algorithm):  # type: ignore[misc]
+    """Trains a token policy with any of our language algorithms; which one is data."""
+
+    config: LanguageConfig
+
+    @classmethod
+    def get_default_config(cls) -> LanguageConfig:
+        """The default experiment."""
+        return LanguageConfig(cls)
+
+    # -- one update -------------------------------------------------------------------------------------------------
+
+    def training_step(self) -> None:
+        """One update of the policy, and all that belongs to it."""
+        self.warm_up()
+        line, clock = self.line, Phases()
+        with clock(Metric.TIME_ROLLOUT):
+            sampled = self._tokens_sampled()
+            attempts = self._play(line.missing(self._actor(line.done)))
+            sampled = self._tokens_sampled() - sampled
+        with clock(Metric.TIME_HUB):
+            line.append(attempts)
+            groups = line.lease()
+        with clock(Metric.TIME_LEARN):
+            metrics = self._learn(groups)
+        with clock(Metric.TIME_PUBLISH):
+            self._publish(line.done + 1)
+        metrics = measure(groups, family_of=line.cast.family_of) | metrics
+        stop = line.advance(groups, success=metrics[Metric.SUCCESS], kl=metrics.get(Metric.POLICY_KL, 0.0))
+        finished = stop is not None or line.done >= self._experiment.train.updates
+        with clock(Metric.TIME_CHECKPOINT):
+            if finished or line.done % self._experiment.train.checkpoint_every == 0:
+                self._checkpoint()
+        metrics |= clock.seconds()
+        metrics[Metric.ENGINE_TOKENS_PER_S] = sampled / max(metrics[Metric.TIME_ROLLOUT], 1e-9)
+        self._report(metrics, stop="updates" if finished and stop is None else stop)
+
+    def _learn(self, groups: Sequence[Group]) -> dict[str, float]:
+        """Advantages and optimizer steps, on all learners."""
+        algorithm, line = self.config.algorithm, self.line
+        rate = self._schedule.rate(line.done)
+        kept = [group for group in groups if not self._drops(group)]
+        samples, names = samples_of(kept, clip=algorithm.reward_clip)
+        metrics: dict[str, float] = {
+            Metric.LEARNING_RATE: rate,
+            Metric.GROUPS_DROPPED: float(self._experiment.rollout.groups_per_update - len(kept)),
+        }
+        units: list[tuple[int, ...]] | None = None
+        if isinstance(algorithm, DPO):
+            samples, units = _preferences(kept, samples, names, algorithm)
+        if not samples:
+            return metrics
+        kind = "prefer" if units is not None else "reinforce"
+        started = time.perf_counter()
+        metrics |= self._update(kind, samples, rate, groups=names, units=units)
+        self._schedule.observe(metrics.get(Metric.POLICY_STEP_KL, 0.0))
+        tokens = sum(len(sample.ids_T) for sample in samples) * algorithm.optimizer.epochs
+        metrics[Metric.LEARNER_TOKENS_PER_S] = tokens / (time.perf_counter() - started)
+        return metrics
+
+    def _drops(self, group: Group) -> bool:
+        algorithm = self.config.algorithm
+        return not isinstance(algorithm, DPO) and algorithm.dynamic_sampling and not signal(group)
+
+    def _update(
+        self,
+        kind: Any,
+        samples: Sequence[Sample],
+        rate: float,
+        *,
+        groups: Sequence[str] = (),
+        units: Sequence[tuple[int, ...]] | None = None,
+    ) -> dict[str, float]:
+        optimizer, learners = self.config.algorithm.optimizer, max(1, self.config.num_learners)
+        if kind == "imitate":
+            optimizer = optimizer.model_copy(update={"epochs": 1, "minibatches": 1})
+        rng = np.random.default_rng([self._experiment.seed, self._updates_made])
+        self._updates_made += 1
+        plan = plan_update([s.size for s in samples], optimizer=optimizer, learners=learners, rng=rng, units=units)
+        shares = [
+            Work(kind, tuple(samples), steps, rate, groups=tuple(groups), epochs=optimizer.epochs) for steps in plan
+        ]
+        data = TrainingData(batch=shares[0]) if self.config.num_learners < 2 else TrainingData(batches=shares)
+        with _unwrapped():
+            results = self.learner_group.update(training_data=data)
+        self.metrics.aggregate(results, key="learners")
+        found = self.metrics.peek(("learners", DEFAULT_MODULE_ID))
+        return {name: float(value) for name, value in found.items() if "/" in name and not np.isnan(value)}
+
+    # -- attempts ---------------------------------------------------------------------------------------------------
+
+    def _play(self, plans: Sequence[Plan]) -> list[Trajectory]:
+        """Every plan's trajectory. What remote runners did not deliver in time is tried again, and fails in the end."""
+        group = self.env_runner_group
+        if not self.config.num_env_runners:
+            return self.env_runner.sample(plans=plans)  # type: ignore[no-any-return]
+        finished: dict[str, Trajectory] = {}
+        for _ in range(RETRIES):
+            left = [plan for plan in plans if plan.attempt.id not in finished]
+            if not left:
+                break
+            self._load_runners()
+            ids = group.healthy_env_runner_ids()
+            shares = [_Share(left[i :: len(ids)]) for i in range(len(ids))]
+            for played in group.foreach_env_runner(
+                shares,
+                local_env_runner=False,
+                remote_worker_ids=ids,
+                timeout_seconds=self._experiment.hub.group_timeout_s,
+            ):
+                finished |= {trajectory.id: trajectory for trajectory in played}
+            self.restore_env_runners(group)
+        lost = Failure("runner", "Lost", f"no runner delivered it in {RETRIES} tries")
+        return [finished.get(plan.attempt.id) or failed_trajectory(plan.attempt, lost) for plan in plans]
+
+    def _actor(self, version: int, sampling: Sampling | None = None) -> LanguagePolicy:
+        """The present policy, as plans name it."""
+        algorithm = self.config.algorithm
+        return LanguagePolicy(
+            path="", context=algorithm.model.context, sampling=sampling or algorithm.sampling, version=version
+        )
+
+    def _publish(self, version: int) -> None:
+        """Give all runners the learners' weights under this version."""
+        found = self.learner_group.foreach_learner(lambda learner: learner.weights())
+        self._weights = next(result.get() for result in found if result.get() is not None), version
+        self._load_runners()
+
+    def _load_runners(self) -> None:
+        """Runners that act with other weights get the published ones; one that was restarted has none."""
+        weights, version = self._weights
+        self.env_runner_group.foreach_env_runner(_Load(weights, version))
+
+    def _tokens_sampled(self) -> int:
+        return sum(self.env_runner_group.foreach_env_runner(lambda runner: runner.engine.statistics.sampled_tokens))
+
+    # -- before the first update ------------------------------------------------------------------------------------
+
+    def setup(self, config: LanguageConfig) -> None:
+        """Find or build the first weights, then let RLlib build learners and runners from them."""
+        self._experiment = config.experiment
+        self._open = ExitStack()
+        self._db: LoomDB = self._open.enter_context(open_store(self._experiment.store_url))
+        self._cast = open_cast(self._experiment, self._db)
+        ensure_origin(config, self._cast)
+        self._line: Line | None = None
+        self._came_from: Mapping[str, Any] | None = None
+        self._updates_made = 0
+        self._is_warm = False
+        self._schedule = open_schedule(config.algorithm.optimizer, self._experiment.train.updates)
+        super().setup(config)
+        self._publish(-1)
+
+    def warm_up(self, report: Callable[[int, str], None] = lambda done, note: None) -> None:
+        """Imitate the demonstrations, once, before the first update; then store what reinforcement begins with."""
+        line = self.line
+        if self._is_warm:
+            return
+        for index, (batch, rate) in enumerate(lessons(self.config, self._cast)):
+            metrics = self._update("imitate", batch, rate)
+            report(index + 1, f"loss {metrics['supervised/loss']:.3f}")
+        wanted = self._wants_reference
+        self.learner_group.foreach_learner(lambda learner: learner.begin(reference=wanted))
+        self._is_warm = True
+        self._publish(line.done)
+        self._checkpoint()
+
+    @property
+    def _wants_reference(self) -> bool:
+        algorithm = self.config.algorithm
+        if isinstance(algorithm, DPO):
+            return True
+        return algorithm.kl.coefficient > 0 or algorithm.kl.watch or self._experiment.train.stop.kl is not None
+
+    @property
+    def line(self) -> Line:
+        """The run's line; opened when it is first needed, going on where the run of this id was."""
+        if self._line is None:
+            self._line = self._open_line()
+        return self._line
+
+    def _open_line(self) -> Line:
+        experiment = self._experiment
+        run = self.config.run or f"{experiment.name}-{uuid.uuid4().hex[:8]}"
+        if self._came_from is not None and list_policies(self._db, run=run, limit=1):
+            run = f"{run}-{uuid.uuid4().hex[:8]}"
+        start_run(
+            self._db,
+            Run(
+                id=run,
+                name=experiment.name,
+                kind="train",
+                experiment=experiment.sha256,
+                resolved=dump(experiment),
+                code=(code := code_revision()),
+                environments=self._cast.snapshots,
+                started_at=time.time(),
+            ),
+        )
+        hub = self._open.enter_context(
+            open_hub(
+                beside(experiment.store_url, run),
+                experiment.hub,
+                groups_per_update=experiment.rollout.groups_per_update * experiment.train.checkpoint_every,
+                environments=experiment.environments,
+            )
+        )
+        line = Line(
+            experiment=experiment,
+            run=run,
+            db=self._db,
+            hub=hub,
+            artifacts=open_artifacts(experiment.artifact_url),
+            cast=self._cast,
+            curriculum=open_curriculum(self._cast.families, experiment.curriculum),
+            stopper=Stopper(experiment.train.stop),
+            clock=time.time,
+            code=code,
+        )
+        self._line = line
+        if self._came_from is not None:
+            line.load_state_dict({**self._came_from, "cursor": 0})
+        else:
+            self._resume(line)
+        return line
+
+    # -- checkpoints ------------------------------------------------------------------------------------------------
+
+    def _checkpoint(self) -> None:
+        """Stage what a restart needs and the policy as a Hugging Face folder; then let the line commit it."""
+        with tempfile.TemporaryDirectory(prefix="loomrl-checkpoint-") as name:
+            folder = Path(name)
+            torch.save(self._state(), folder / "state.pt")
+            save_model(self._model(), open_tokenizer(self.config.origin), folder / "model")
+            self.line.commit(folder)
+
+    def _resume(self, line: Line) -> None:
+        with tempfile.TemporaryDirectory(prefix="loomrl-checkpoint-") as name:
+            folder = line.resume(Path(name))
+            if folder is not None:
+                self._load_state(torch.load(folder / "state.pt", weights_only=True))
+
+    def _state(self) -> dict[str, Any]:
+        """All but the line: weights, optimizer, schedule, counters."""
+        found = self.learner_group.foreach_learner(lambda learner: learner.whole_state())
+        return {
+            "learner": next(result.get() for result in found if result.get() is not None),
+            "schedule": self._schedule.state_dict(),
+            "updates_made": self._updates_made,
+            "is_warm": self._is_warm,
+            "iteration": self._iteration,
+        }
+
+    def _load_state(self, state: Mapping[str, Any]) -> None:
+        learner = state["learner"]
+        self.learner_group.foreach_learner(lambda each: each.load_whole_state(learner))
+        self._schedule.load_state_dict(state["schedule"])
+        self._updates_made, self._is_warm = state["updates_made"], state["is_warm"]
+        self._iteration = state["iteration"]
+        self._publish(self.line.done)
+
+    def get_state(self, *_: Any, **__: Any) -> dict[str, Any]:
+        """The whole algorithm, for RLlib's own checkpoints."""
+        return {"state": self._state(), "line": self.line.state_dict()}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state` was taken; in a run of its own, if the run of that name has gone further already."""
+        if state["line"]["experiment"] != self._experiment.sha256:
+            raise ConfigError(
+                f"the checkpoint is of experiment {state['line']['experiment'][:12]}, this is "
+                f"{self._experiment.sha256[:12]}. Restore it into the experiment it was made with."
+            )
+        self._line, self._came_from = None, state["line"]
+        self._load_state(state["state"])
+
+    def get_checkpointable_components(self) -> list[Any]:
+        """None apart: state of sharded learners can only be gathered by all of them together."""
+        return []
+
+    def _model(self) -> Any:
+        """The present policy as a Hugging Face model."""
+        model = open_model(self.config.origin, dtype=self.config.algorithm.model.dtype)
+        model.load_state_dict(self._weights[0])
+        return model
+
+    # -- evaluation -------------------------------------------------------------------------------------------------
+
+    def evaluate(self, parallel_train_future: Any = None) -> dict[str, Any]:
+        """RLlib's door: success on held-out tasks, sampled as in training."""
+        report = judge("sampled", self.trial("sampled", self._experiment.evaluation))
+        return {"env_runners": {"success": report.overall.success.mean, "episode_return_mean": report.overall.reward}}
+
+    def trial(self, name: str, settings: EvaluationConfig, sampling: Sampling | None = None) -> list[Trajectory]:
+        """The present policy's attempts at the held-out tasks."""
+        actor = self._actor(self.line.done, sampling)
+        plans = held_out_plans(self._cast, settings, run=self.line.run, name=name, policy=actor)
+        return self._play(plans)
+
+    @classmethod
+    def _should_create_evaluation_env_runners(cls, eval_config: Any) -> bool:
+        """Training's runners evaluate as well."""
+        return False
+
+    def _report(self, metrics: Mapping[str, float], *, stop: str | None) -> None:
+        for name, value in metrics.items():
+            self.metrics.log_value((METRICS, str(name)), float(value), window=1)
+        self.metrics.log_value(("env_runners", "episode_return_mean"), metrics[Metric.REWARD_TOTAL], window=1)
+        self.stopped = stop
+
+    stopped: str | None = None
+    """Why the run is over, once it is."""
+
+    def cleanup(self) -> None:
+        """Let go of learners, runners, hub and LoomDB."""
+        super().cleanup()
+        self._open.close()
+
+
+class Phases:
+    """Where the seconds of an update go."""
+
+    def __init__(self) -> None:
+        self._begun = time.perf_counter()
+        self._spent: dict[str, float] = defaultdict(float)
+
+    @contextmanager
+    def __call__(self, phase: Metric) -> Iterator[None]:
+        """Count the block's seconds as this phase's."""
+        begun = time.perf_counter()
+        yield
+        self._spent[phase] += time.perf_counter() - begun
+
+    def seconds(self) -> dict[str, float]:
+        """Per phase; what is in none of them is idle."""
+        spent = {phase: self._spent[phase] for phase in PHASES if phase is not Metric.TIME_IDLE}
+        idle = time.perf_counter() - self._begun - sum(spent.values())
+        return {str(phase): seconds for phase, seconds in spent.items()} | {Metric.TIME_IDLE: idle}
+
+
+class _Share:
+    """What one remote runner has to play."""
+
+    def __init__(self, plans: Sequence[Plan]) -> None:
+        self.plans = plans
+
+    def __call__(self, runner: Any) -> list[Trajectory]:
+        return runner.sample(plans=self.plans)  # type: ignore[no-any-return]
+
+
+class _Load:
+    """Weights for every runner that does not have them."""
+
+    def __init__(self, weights: Any, version: int) -> None:
+        self.weights, self.version = weights, version
+
+    def __call__(self, runner: Any) -> None:
+        if runner.engine.version != self.version or self.version < 0:
+            runner.load(self.weights, self.version)
+
+
+def _preferences(
+    groups: Sequence[Group], samples: Sequence[Sample], names: Sequence[str], algorithm: DPO
+) -> tuple[list[Sample], list[tuple[int, ...]]]:
+    """Every better sample followed by the worse one, and the pairs as units."""
+    chosen: list[Sample] = []
+    for group in groups:
+        members = [sample for sample, name in zip(samples, names, strict=True) if name == group.id]
+        totals = np.array([sample.columns[REWARD].sum() for sample in members])
+        for better, worse in preference_pairs(totals, limit=algorithm.pairs):
+            chosen += [members[better], members[worse]]
+    return chosen, [(i, i + 1) for i in range(0, len(chosen), 2)]
+
+
+@contextmanager
+def _unwrapped() -> Iterator[None]:
+    """An error of ours from a remote learner, as what it is."""
+    try:
+        yield
+    except RayTaskError as error:
+        if isinstance(error.cause, LoomError):
+            raise error.cause from None
+        raise

@@ -1,0 +1,73 @@
+"""How a run begins: a model built where none is given, and demonstrations to imitate."""
+
+import random
+import tempfile
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from algorithms.language.build import build_model, build_tokenizer
+from algorithms.language.config import LanguageConfig
+from algorithms.language.corpus import Demonstration, demonstrations
+from algorithms.language.packing import Sample
+from algorithms.language.schedule import open_schedule
+from loomrl.artifacts import open_artifacts
+from loomrl.config import Architecture, CosineRate, Optimizer
+from loomrl.gym.base import BaseEnvironment
+from loomrl.gym.cast import Cast
+from loomrl.gym.curriculum import open_curriculum
+from loomrl.inference.model import open_tokenizer, save_model
+from loomrl.types import Task
+
+TEXTS = 2000
+"""Demonstrations from which a tokenizer is learnt."""
+
+
+def ensure_origin(config: LanguageConfig, cast: Cast) -> None:
+    """Build and store the model that the run begins with, unless it has a path or is there already."""
+    experiment, algorithm = config.experiment, config.algorithm
+    artifacts = open_artifacts(experiment.artifact_url)
+    if algorithm.model.path is not None or artifacts.exists(config.built_name):
+        return
+    architecture = algorithm.model.build or Architecture()
+    plain = build_tokenizer([], vocabulary=architecture.vocabulary)
+    texts = [
+        message.content
+        for demonstration in islice(_demonstrations(config, cast, plain), TEXTS)
+        for message in demonstration.messages
+    ]
+    tokenizer = build_tokenizer(texts, vocabulary=architecture.vocabulary)
+    model = build_model(architecture, tokenizer, context=algorithm.model.context, seed=experiment.seed)
+    with tempfile.TemporaryDirectory(prefix="loomrl-model-") as folder:
+        save_model(model, tokenizer, Path(folder))
+        artifacts.put_folder(config.built_name, Path(folder))
+
+
+def lessons(config: LanguageConfig, cast: Cast) -> Iterator[tuple[list[Sample], float]]:
+    """The batches of the warm start, and the learning rate of each: a short rise, then half a cosine."""
+    warm_start = config.algorithm.warm_start
+    rate = CosineRate(warmup=max(1, warm_start.steps // 20), floor=0.05)
+    schedule = open_schedule(Optimizer(learning_rate=warm_start.learning_rate, schedule=rate), warm_start.steps)
+    source = _demonstrations(config, cast, open_tokenizer(config.origin))
+    for step in range(warm_start.steps):
+        batch = [
+            Sample(np.asarray(d.ids, np.int32), np.asarray(d.mask, np.bool_))
+            for d in islice(source, warm_start.batch_size)
+        ]
+        yield batch, schedule.rate(step)
+
+
+def _demonstrations(config: LanguageConfig, cast: Cast, tokenizer: PreTrainedTokenizerBase) -> Iterator[Demonstration]:
+    """Without end, from the tasks that the curriculum begins with."""
+    experiment = config.experiment
+    curriculum, rng = open_curriculum(cast.families, experiment.curriculum), random.Random(f"{experiment.seed}/corpus")
+
+    def draws() -> Iterator[tuple[BaseEnvironment, Task]]:
+        while True:
+            member = cast.member(draw := curriculum.draw(rng))
+            yield member.environment, member.task(draw)
+
+    return demonstrations(draws(), config.algorithm.warm_start, tokenizer, seed=experiment.seed)

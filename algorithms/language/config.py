@@ -1,0 +1,112 @@
+"""The RLlib configuration of token policies: an Experiment, and what RLlib wants to know of it."""
+
+from pathlib import Path
+from typing import Any, Self
+
+import gymnasium
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+
+from algorithms.language.learner import LanguageLearner
+from algorithms.language.module import LanguageModule
+from algorithms.language.origin import origin_of
+from algorithms.language.runner import LanguageRunner
+from loomrl.canonical import content_hash
+from loomrl.config import DPO, GRPO, PPO, RLOO, Experiment, Reinforce
+from loomrl.errors import ConfigError
+from loomrl.gym.catalogue import Registration, registrations
+from loomrl.schema import Tree, merge, nest
+
+Algorithms = PPO | GRPO | RLOO | Reinforce | DPO
+
+
+class LanguageConfig(AlgorithmConfig):  # type: ignore[misc]
+    """An ordinary AlgorithmConfig whose settings are those of an Experiment.
+
+    `LanguageConfig.of(experiment).training(optimizer={"learning_rate": 1e-4}).build_algo()`. Tune can search any setting
+    by its path: `config.changes["algorithm.optimizer.learning_rate"] = tune.grid_search([1e-4, 1e-3])`.
+    """
+
+    def __init__(self, algo_class: type | None = None) -> None:
+        if algo_class is None:
+            from algorithms.language.algorithm import Language
+
+            algo_class = Language
+        super().__init__(algo_class)
+        self.env_runner_cls = LanguageRunner
+        self.observation_space = self.action_space = gymnasium.spaces.Discrete(1)
+        self.tree: Tree = Experiment.defaults() | {"name": "language"}
+        self.changes: dict[str, Any] = {}
+        self.run: str | None = None
+        """Id of the run; one that exists already is gone on with. None makes a new one."""
+        self.registrations: tuple[Registration, ...] = ()
+
+    @classmethod
+    def of(cls, experiment: Experiment, *, run: str | None = None) -> Self:
+        """The configuration of this experiment."""
+        config = cls()
+        config.tree, config.run = experiment.model_dump(mode="json"), run
+        return config
+
+    def training(self, **settings: Any) -> Self:
+        """Settings of the algorithm, by their names in the experiment."""
+        for name, value in settings.items():
+            self.changes[f"algorithm.{name}"] = value
+        return self
+
+    def validate(self) -> None:
+        """Resolve the experiment and tell RLlib what follows from it."""
+        experiment = self.experiment
+        learners = self.algorithm.learners
+        self.registrations = tuple(registrations())
+        self.seed = experiment.seed
+        self.num_env_runners = experiment.rollout.actors
+        self.num_learners = learners.count
+        self.num_gpus_per_learner = learners.gpus
+        self.restart_failed_env_runners = True
+        self.lr = self.algorithm.optimizer.learning_rate
+        super().validate()
+
+    @property
+    def experiment(self) -> Experiment:
+        """The resolved experiment."""
+        return Experiment.parse(merge(self.tree, nest(self.changes)), origin="LanguageConfig")
+
+    @property
+    def algorithm(self) -> Algorithms:
+        """The experiment's algorithm; one over token policies."""
+        algorithm = self.experiment.algorithm
+        if not isinstance(algorithm, Algorithms):
+            raise ConfigError(f"algorithm.kind={algorithm.kind!r} is not over token policies: ppo, grpo, rloo, …")
+        return algorithm
+
+    @property
+    def origin(self) -> Path:
+        """The folder of the first weights, on this machine."""
+        return origin_of(self.algorithm.model, artifact_url=self.experiment.artifact_url, built=self.built_name)
+
+    @property
+    def built_name(self) -> str:
+        """Under which artifact a model without a path is stored: it follows from all that goes into it."""
+        experiment, algorithm = self.experiment, self.algorithm
+        parts = [algorithm.model, algorithm.warm_start, experiment.curriculum, *experiment.environments]
+        return f"models/{content_hash([experiment.seed, *(part.model_dump(mode='json') for part in parts)])[:16]}"
+
+    def get_default_learner_class(self) -> type[LanguageLearner]:
+        """One learner for all: what differs is data."""
+        return LanguageLearner
+
+    def get_default_rl_module_spec(self) -> RLModuleSpec:
+        """The model; text has no Gymnasium spaces, so they say nothing."""
+        algorithm = self.algorithm
+        return RLModuleSpec(
+            module_class=LanguageModule,
+            observation_space=self.observation_space,
+            action_space=self.action_space,
+            model_config={
+                "model": algorithm.model,
+                "origin": self.origin,
+                "value": isinstance(algorithm, PPO),
+                "temperature": algorithm.sampling.temperature or 1.0,
+            },
+        )

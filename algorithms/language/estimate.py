@@ -1,0 +1,76 @@
+"""From rewards to advantages: which estimator an algorithm uses, for samples whose groups are whole.
+
+Axes: `_T` tokens of one sample (numbers stand on its action tokens, zeros elsewhere), `_N` samples, `_G` one group.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algorithms.language.advantage import discounted_returns, gae_batch, group_relative, leave_one_out, whiten
+from loomrl.config import GRPO, PPO, RLOO, Reinforce
+
+Floats = NDArray[np.float64]
+Column = Sequence[NDArray[np.floating]]
+Masks = Sequence[NDArray[np.bool_]]
+PolicyGradientAlgorithm = PPO | GRPO | RLOO | Reinforce
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Per token: how much better than expected, and for a value head what to expect."""
+
+    advantages: list[Floats]
+    returns: list[Floats] | None = None
+
+
+def estimate(
+    algorithm: PolicyGradientAlgorithm,
+    rewards: Column,
+    masks: Masks,
+    *,
+    groups: Sequence[str],
+    values: Column | None = None,
+) -> Estimate:
+    """The advantages of samples, normalised over all of them where the algorithm says so.
+
+    An episode that a limit of attempts or the context cut short counts as over: that limit is part of the task.
+    """
+    made = _estimate(algorithm, rewards, masks, groups, values)
+    if not algorithm.normalize_advantages or not made.advantages:
+        return made
+    flat = whiten(np.concatenate(made.advantages), np.concatenate(masks))
+    ends = np.cumsum([len(mask_T) for mask_T in masks])[:-1]
+    return Estimate(np.split(flat, ends), made.returns)
+
+
+def _estimate(
+    algorithm: PolicyGradientAlgorithm, rewards: Column, masks: Masks, groups: Sequence[str], values: Column | None
+) -> Estimate:
+    match algorithm:
+        case PPO():
+            assert values is not None
+            over_N = np.zeros(len(rewards))
+            return Estimate(
+                *gae_batch(rewards, values, masks, gamma=algorithm.gamma, lam=algorithm.gae_lambda, bootstrap_N=over_N)
+            )
+        case Reinforce():
+            pairs = zip(rewards, masks, strict=True)
+            return Estimate([discounted_returns(r_T, m_T, gamma=algorithm.gamma) for r_T, m_T in pairs])
+        case GRPO():
+            return _relative(rewards, masks, groups, lambda r_G: group_relative(r_G, scale=algorithm.scale))
+        case RLOO():
+            return _relative(rewards, masks, groups, leave_one_out)
+
+
+def _relative(rewards: Column, masks: Masks, groups: Sequence[str], compare: Callable[[Floats], Floats]) -> Estimate:
+    """Every action token of a sample gets the sample's standing among its siblings."""
+    totals_N = np.array([r_T.sum(dtype=np.float64) for r_T in rewards])
+    names_N = np.array(groups)
+    standing_N = np.zeros(len(totals_N))
+    for name in dict.fromkeys(groups):
+        members_N = names_N == name
+        standing_N[members_N] = compare(totals_N[members_N])
+    return Estimate([mask_T * standing for mask_T, standing in zip(masks, standing_N, strict=True)])

@@ -1,0 +1,422 @@
+"""The Learner of token policies: scores, advantages, losses, steps. What to do comes as data; mathematics is imported.
+
+Axes: `_N` samples, `_A` action tokens of one sample, `_K` action tokens of one micro-batch.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+from ray.rllib.core import DEFAULT_MODULE_ID
+from ray.rllib.core.learner.torch.torch_learner import TorchLearner
+from torch import Tensor, nn
+
+from algorithms.language import sharding
+from algorithms.language.advantage import explained_variance
+from algorithms.language.estimate import Column, estimate
+from algorithms.language.loss import (
+    dpo_loss,
+    importance_weight,
+    kl_estimate,
+    policy_loss,
+    sum_by_sample,
+    token_weights,
+    value_loss,
+)
+from algorithms.language.module import LanguageModule, Scores, without_adapters
+from algorithms.language.packing import MicroBatch, Packed, Sample, Step, attention_mask, rows
+from algorithms.language.sample import ENGINE, REWARD
+from loomrl.config import DPO, PPO
+from loomrl.errors import LearnerError
+from loomrl.inference.engine import Weights
+
+OLD, REFERENCE, VALUE, RETURN, ADVANTAGE = "old", "reference", "value", "return", "advantage"
+"""Columns that the learner adds to its samples, beside those of `sample`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One update as one learner sees it: all samples, and this learner's part of each step."""
+
+    kind: Literal["imitate", "reinforce", "prefer"]
+    samples: tuple[Sample, ...]
+    steps: tuple[Step, ...]
+    rate: float
+    """Learning rate."""
+    groups: tuple[str, ...] = ()
+    """Of each sample. Preferences have none: there every better sample is followed by the worse one."""
+    epochs: int = 1
+    """How often the steps go through the samples."""
+
+
+class LanguageLearner(TorchLearner):  # type: ignore[misc]
+    """Learns from `TrainingData(batch=Work)`, or with several learners `batches=[Work, …]`."""
+
+    def build(self) -> None:
+        """Build, and shard the model where that is asked for."""
+        super().build()
+        self._reference: LanguageModule | None = None
+        self._sums: dict[str, list[float]] = {}
+
+    def update(self, *, training_data: Any = None, timesteps: Any = None, **_: Any) -> Any:
+        """One update; its metrics are means over its action tokens. A LearnerError leaves no half-made step behind."""
+        training_data.solve_refs()
+        work: Work = training_data.batch
+        self._weights_seq_no += 1
+        self._sums = {}
+        with _translated(self.config.algorithm.optimizer.micro_batch_tokens):
+            self._set_rate(work.rate)
+            match work.kind:
+                case "imitate":
+                    self._imitate(work)
+                case "reinforce":
+                    self._reinforce(work)
+                case "prefer":
+                    self._prefer(work)
+        for name, (total, weight) in self._sums.items():
+            self.metrics.log_value((DEFAULT_MODULE_ID, name), total / max(weight, 1e-9), window=1)
+        return self.metrics.reduce()
+
+    # -- the three ways to learn ------------------------------------------------------------------------------------
+
+    def _imitate(self, work: Work) -> None:
+        def loss(batch: Batch, step: Step) -> Tensor:
+            logp_K = self._forward(batch.packed)["logp_K"]
+            self._log("supervised/loss", -logp_K)
+            return -logp_K.sum() / step.targets
+
+        self._run(work, work.samples, loss)
+
+    def _reinforce(self, work: Work) -> None:
+        samples = self._basis(work)
+        single = len(work.steps) == 1
+
+        def loss(batch: Batch, step: Step) -> Tensor:
+            scores, columns = self._forward(batch.packed), batch.packed.columns
+            old_K = scores["logp_K"].detach() if single else columns[OLD]
+            loss_K = self._policy_loss(scores, columns, old_K)
+            if VALUE in columns:
+                value_K = value_loss(
+                    scores["value_K"], columns[VALUE], columns[RETURN], clip=self.config.algorithm.value_clip
+                )
+                self._log("value/loss", value_K)
+                loss_K = loss_K + self.config.algorithm.value_coefficient * value_K
+            return (loss_K * batch.weights(step, self.config.algorithm.average)).sum()
+
+        self._run(work, samples, loss)
+
+    def _policy_loss(self, scores: Scores, columns: Mapping[str, Tensor], old_K: Tensor) -> Tensor:
+        """Per token: surrogate, trusted as far as engine and learner agree, with entropy and leash."""
+        algorithm, logp_K, entropy_K = self.config.algorithm, scores["logp_K"], scores["entropy_K"]
+        loss_K, clipped_K = policy_loss(logp_K, old_K, columns[ADVANTAGE], clip=algorithm.clip)
+        self._log("policy/loss", loss_K)
+        self._log("policy/clip_fraction", clipped_K.float())
+        self._log("policy/entropy", entropy_K)
+        self._log("policy/step_kl", kl_estimate(logp_K.detach(), old_K, estimator="k3"))
+        self._log("policy/drift", (old_K - columns[ENGINE]).abs())
+        if algorithm.importance_cap is not None:
+            trust_K = importance_weight(old_K, columns[ENGINE], cap=algorithm.importance_cap)
+            self._log("policy/importance", trust_K)
+            loss_K = loss_K * trust_K
+        loss_K = loss_K - algorithm.entropy_coefficient * entropy_K
+        if algorithm.kl.coefficient and algorithm.kl.place == "loss":
+            kl_K = kl_estimate(logp_K, columns[REFERENCE], estimator=algorithm.kl.estimator)
+            loss_K = loss_K + algorithm.kl.coefficient * kl_K
+        return loss_K
+
+    def _prefer(self, work: Work) -> None:
+        algorithm: DPO = self.config.algorithm
+        reference = self._score(work, self._under_reference)["logp_K"]
+        samples = _with(work.samples, {REFERENCE: reference})
+
+        def loss(batch: Batch, step: Step) -> Tensor:
+            packed = batch.packed
+            ours_N = sum_by_sample(self._forward(packed)["logp_K"], packed.sample_K, samples=batch.count)
+            theirs_N = sum_by_sample(packed.columns[REFERENCE], packed.sample_K, samples=batch.count)
+            better, worse = batch.pairs()
+            loss_P, margin_P = dpo_loss(
+                ours_N[better],
+                ours_N[worse],
+                theirs_N[better],
+                theirs_N[worse],
+                beta=algorithm.beta,
+                label_smoothing=algorithm.label_smoothing,
+            )
+            self._log("policy/loss", loss_P)
+            self._log("preference/margin", margin_P)
+            self._log("preference/accuracy", (margin_P > 0).float())
+            return loss_P.sum() * 2 / step.samples + 0 * ours_N.sum()
+
+        self._run(work, samples, loss)
+
+    # -- before the first step --------------------------------------------------------------------------------------
+
+    def _basis(self, work: Work) -> list[Sample]:
+        """The samples with all that must be known of their tokens before the first step moves the policy."""
+        algorithm = self.config.algorithm
+        in_reward = algorithm.kl.coefficient > 0 and algorithm.kl.place == "reward"
+        needed = len(work.steps) > 1 or isinstance(algorithm, PPO) or in_reward
+        scores = self._score(work, self._forward) if needed else {}
+        columns = {OLD: scores.get("logp_K") or [sample.columns[ENGINE] for sample in work.samples]}
+        if self._reference is not None:
+            columns |= self._reference_column(work, columns[OLD])
+        rewards = [sample.columns[REWARD] for sample in work.samples]
+        masks = [sample.mask_T for sample in work.samples]
+        if in_reward:
+            gaps = zip(rewards, columns[OLD], columns[REFERENCE], strict=True)
+            rewards = [r_T - algorithm.kl.coefficient * _kl(o_T, f_T, algorithm.kl.estimator) for r_T, o_T, f_T in gaps]
+        made = estimate(algorithm, rewards, masks, groups=work.groups, values=scores.get("value_K"))
+        columns[ADVANTAGE] = made.advantages
+        if made.returns is not None:
+            columns |= {VALUE: scores["value_K"], RETURN: made.returns}
+            mask = np.concatenate(masks)
+            explained = explained_variance(np.concatenate(scores["value_K"])[mask], np.concatenate(made.returns)[mask])
+            self._sums["value/explained_variance"] = [explained, 1.0]
+        return _with(work.samples, columns)
+
+    def _reference_column(self, work: Work, old: Column) -> dict[str, Column]:
+        """Log-probabilities under the policy of the beginning; where no loss needs them, of some samples, to watch."""
+        needed = self.config.algorithm.kl.coefficient > 0
+        reference = self._score(work, self._under_reference, first=None if needed else 1)["logp_K"]
+        gaps = [
+            _kl(old_T[sample.mask_T], reference_T[sample.mask_T], "k3")
+            for sample, old_T, reference_T in zip(work.samples, old, reference, strict=True)
+            if len(reference_T)
+        ]
+        self._log("policy/kl", torch.from_numpy(np.concatenate(gaps)))
+        return {REFERENCE: reference} if needed else {}
+
+    def _score(
+        self, work: Work, forward: Callable[[Packed], Scores], *, first: int | None = None
+    ) -> dict[str, list[NDArray[np.float32]]]:
+        """What the model says of every sample now, shared by all learners; of the `first` micro-batches, if given."""
+        steps = work.steps[: len(work.steps) // work.epochs]
+        found: dict[int, dict[str, NDArray[np.float32]]] = {}
+        with torch.no_grad():
+            for micro_batch in [batch for step in steps for batch in step.micro_batches][:first]:
+                batch = Batch.of(work.samples, micro_batch, self._device)
+                scores = forward(batch.packed)
+                for name, flat_K in scores.items():
+                    numbers, sample_K = flat_K.float().cpu().numpy(), batch.packed.sample_K.cpu().numpy()
+                    for position, index in enumerate(batch.order):
+                        mask_T = work.samples[index].mask_T
+                        column_T = np.zeros(len(mask_T), np.float32)
+                        column_T[mask_T] = numbers[sample_K == position]
+                        found.setdefault(index, {})[name] = column_T
+        nothing = np.zeros(0, np.float32)
+        everyone = _gathered(found)
+        names = next(iter(everyone.values()), {})
+        return {name: [everyone.get(i, {}).get(name, nothing) for i in range(len(work.samples))] for name in names}
+
+    # -- steps ------------------------------------------------------------------------------------------------------
+
+    def _run(self, work: Work, samples: Sequence[Sample], loss: Callable[["Batch", Step], Tensor]) -> None:
+        """Optimizer steps over accumulated micro-batches. `loss` adds up to a mean over the step."""
+        optimizer = self.get_optimizer(DEFAULT_MODULE_ID)
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        for step in work.steps:
+            optimizer.zero_grad(set_to_none=True)
+            last = len(step.micro_batches) - 1
+            for index, micro_batch in enumerate(step.micro_batches):
+                batch = Batch.of(samples, micro_batch, self._device)
+                with self._accumulating(index < last):
+                    (loss(batch, step) * max(1, self.config.num_learners)).backward()
+            norm = sharding.full(nn.utils.clip_grad_norm_(parameters, self.config.algorithm.optimizer.clip_norm))
+            if not torch.isfinite(norm):
+                raise LearnerError(
+                    f"the gradient is {norm.item()} after {work.kind} on {len(work.samples)} samples: this step "
+                    "changed nothing. Lower optimizer.learning_rate, or look at the rewards of these groups."
+                )
+            optimizer.step()
+            self._log("gradient/norm", norm)
+
+    def _forward(self, packed: Packed) -> Scores:
+        """Through the wrapper of DDP or FSDP, never around it."""
+        scores: Scores = self.module[DEFAULT_MODULE_ID](_inputs(packed))
+        return scores
+
+    def _under_reference(self, packed: Packed) -> Scores:
+        assert self._reference is not None
+        if self._reference is not self._own:
+            return {"logp_K": self._reference(_inputs(packed))["logp_K"]}
+        without_adapters(self._own.lm, enabled=False)
+        try:
+            return {"logp_K": self._own(_inputs(packed))["logp_K"]}
+        finally:
+            without_adapters(self._own.lm, enabled=True)
+
+    def _accumulating(self, more: bool) -> Any:
+        """Gradients are exchanged between learners with the last micro-batch of a step only."""
+        if self.config.num_learners < 2:
+            return nullcontext()
+        return sharding.accumulating(self.module[DEFAULT_MODULE_ID], more)
+
+    def _log(self, name: str, values: Tensor) -> None:
+        entry = self._sums.setdefault(name, [0.0, 0.0])
+        entry[0] += float(values.detach().sum())
+        entry[1] += values.numel()
+
+    def _set_rate(self, rate: float) -> None:
+        self._set_optimizer_lr(self.get_optimizer(DEFAULT_MODULE_ID), rate)
+
+    # -- model, optimizer, state ------------------------------------------------------------------------------------
+
+    @property
+    def _own(self) -> LanguageModule:
+        module: LanguageModule = self.module[DEFAULT_MODULE_ID].unwrapped()
+        return module
+
+    def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
+        """AdamW over what is trainable."""
+        settings = self.config.algorithm.optimizer
+        parameters = [p for p in self._own.parameters() if p.requires_grad]
+        optimizer = torch.optim.AdamW(
+            parameters, lr=settings.learning_rate, betas=settings.betas, weight_decay=settings.weight_decay
+        )
+        self.register_optimizer(
+            module_id=module_id, optimizer=optimizer, params=parameters, lr_or_lr_schedule=settings.learning_rate
+        )
+
+    def compute_loss_for_module(self, **_: Any) -> Any:
+        """Losses are per micro-batch here; see `update`."""
+        raise NotImplementedError("LanguageLearner learns in update().")
+
+    @staticmethod
+    def _set_optimizer_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
+        for group in optimizer.param_groups:
+            group["lr"] = float(lr)
+
+    def _make_modules_ddp_if_necessary(self) -> None:
+        if self.config.algorithm.learners.sharding == "fsdp":
+            sharding.shard(self._own)
+        else:
+            super()._make_modules_ddp_if_necessary()
+
+    def begin(self, *, reference: bool) -> None:
+        """From here on it is reinforcement: a fresh optimizer, and today's policy as the reference if one is wanted."""
+        self.get_optimizer(DEFAULT_MODULE_ID).state.clear()
+        self._reference = self._frozen() if reference else None
+
+    def _frozen(self) -> LanguageModule:
+        if self.config.algorithm.model.lora is not None:
+            return self._own
+        return sharding.copy_of(self._own)
+
+    def weights(self) -> Weights | None:
+        """The policy as engines take it, on the CPU; None from all learners but the first."""
+        merged = self._own.merged()
+        whole = {name: sharding.full(tensor).detach().cpu().clone() for name, tensor in merged.items()}
+        return whole if self._is_first else None
+
+    def whole_state(self) -> dict[str, Any] | None:
+        """Everything a restart needs; None from all learners but the first."""
+        state = {
+            "module": sharding.whole(self._own.state_dict()),
+            "optimizer": sharding.whole(self.get_optimizer(DEFAULT_MODULE_ID).state_dict()),
+            "reference": None,
+        }
+        if self._reference is not None:
+            separate = self._reference is not self._own
+            state["reference"] = sharding.whole(self._reference.state_dict()) if separate else {}
+        return state if self._is_first else None
+
+    def load_whole_state(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state` was taken, on any number of learners."""
+        sharding.load_module(self._own, state["module"])
+        sharding.load_optimizer(self.get_optimizer(DEFAULT_MODULE_ID), state["optimizer"])
+        self._reference = None
+        if state["reference"] is not None:
+            self._reference = self._frozen()
+            if state["reference"]:
+                sharding.load_module(self._reference, state["reference"])
+
+    @property
+    def _is_first(self) -> bool:
+        return not dist.is_initialized() or dist.get_rank() == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A micro-batch as tensors, and which samples it holds."""
+
+    packed: Packed
+    order: tuple[int, ...]
+
+    @staticmethod
+    def of(samples: Sequence[Sample], micro_batch: MicroBatch, device: Any) -> "Batch":
+        """The tensors of these rows of samples."""
+        return Batch(rows(samples, micro_batch).to(device), tuple(index for row in micro_batch for index in row))
+
+    @property
+    def count(self) -> int:
+        """How many samples there are; the empty micro-batch has one without targets."""
+        return max(1, len(self.order))
+
+    def weights(self, step: Step, average: Literal["token", "sequence"]) -> Tensor:
+        """What each action token weighs in the step's loss; over a whole step the weights add up to one."""
+        sample_K = self.packed.sample_K
+        targets_N = torch.bincount(sample_K, minlength=self.count).cpu().numpy()
+        weight_N = token_weights(targets_N, average=average, tokens=step.targets, samples=step.samples)
+        return torch.from_numpy(weight_N).to(sample_K.device)[sample_K]
+
+    def pairs(self) -> tuple[list[int], list[int]]:
+        """Where the better samples are, and where the worse one of each is."""
+        at = {index: position for position, index in enumerate(self.order)}
+        better = [index for index in self.order if index % 2 == 0]
+        return [at[index] for index in better], [at[index + 1] for index in better]
+
+
+def _inputs(packed: Packed) -> dict[str, Tensor | None]:
+    return {
+        "ids_BT": packed.ids_BT,
+        "positions_BT": packed.positions_BT,
+        "attention": attention_mask(packed.segment_BT),
+        "row_K": packed.row_K,
+        "column_K": packed.column_K,
+        "target_K": packed.target_K,
+    }
+
+
+def _with(samples: Sequence[Sample], columns: Mapping[str, Column]) -> list[Sample]:
+    """The samples with further columns."""
+    return [
+        replace(s, columns={**s.columns, **{name: np.asarray(c[i], np.float32) for name, c in columns.items()}})
+        for i, s in enumerate(samples)
+    ]
+
+
+def _kl(logp: NDArray[np.floating], reference: NDArray[np.floating], estimator: Any) -> NDArray[np.float32]:
+    made: NDArray[np.float32] = kl_estimate(
+        torch.as_tensor(logp, dtype=torch.float32), torch.as_tensor(reference, dtype=torch.float32), estimator=estimator
+    ).numpy()
+    return made
+
+
+def _gathered(found: dict[int, Any]) -> dict[int, Any]:
+    """What all learners found, on each of them."""
+    if not dist.is_initialized():
+        return found
+    everyone: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, found)
+    return {index: scores for part in everyone for index, scores in part.items()}
+
+
+@contextmanager
+def _translated(tokens: int) -> Iterator[None]:
+    """Running out of memory, said once and with the remedy."""
+    try:
+        yield
+    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+        text = str(error)
+        short = isinstance(error, torch.OutOfMemoryError | MemoryError) or "not enough memory" in text
+        if not short:
+            raise
+        raise LearnerError(
+            f"out of memory with optimizer.micro_batch_tokens={tokens}: {text.splitlines()[0][:200]}. Halve it, or "
+            "turn on model.gradient_checkpointing."
+        ) from error

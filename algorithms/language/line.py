@@ -1,0 +1,229 @@
+"""The line of one run: curriculum → attempts → hub → lease → checkpoint → ack, with nothing lost or trained twice.
+
+The hub's ack is the commit point. Checkpoint n is staged with the leases it was trained on; it counts once the hub has
+the acks. After a crash the acks are repeated: either they hold, or a lease was lost and training goes on from the
+checkpoint before. Attempts that the hub has already are not made again.
+"""
+
+import json
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from algorithms.language.stopping import Stopper
+from loomrl.artifacts import Artifacts
+from loomrl.config import Experiment, PolicyChoice
+from loomrl.errors import HubError, LeaseLost
+from loomrl.gym.cast import Cast
+from loomrl.gym.curriculum import Curriculum, Outcome
+from loomrl.gym.episode import Attempt
+from loomrl.gym.host import Plan
+from loomrl.hub import GroupPlan, Hub, Lease, Selection
+from loomrl.store import LoomDB
+from loomrl.store.policies import list_policies, record_policy
+from loomrl.types import Group, PolicyVersion, Trajectory
+
+STATE = "line.json"
+"""The line's own file in a checkpoint."""
+
+
+@dataclass(slots=True)
+class Line:
+    """One run while it is being trained. `done` counts its updates, and is the version of the policy that acts."""
+
+    experiment: Experiment
+    run: str
+    db: LoomDB
+    hub: Hub
+    artifacts: Artifacts
+    cast: Cast
+    curriculum: Curriculum
+    stopper: Stopper
+    clock: Callable[[], float]
+    code: str
+    """Revision of the code that trains now."""
+    done: int = 0
+    cursor: int = 0
+    """Behind everything the hub had when update `done` was made."""
+    leases: list[str] = field(default_factory=list)
+    """What was trained on since the last checkpoint, in order."""
+    kept: dict[str, int] = field(default_factory=dict)
+    """Checkpoints that stay: `last` and `best`."""
+    parent: str | None = None
+    """The version recorded last."""
+
+    def missing(self, policy: PolicyChoice) -> list[Plan]:
+        """The attempts of this update that the hub does not have yet."""
+        plans = self._plans(policy)
+        stored = {}
+        for cursor, attempt in self.hub.replay(after=self.cursor, selection=Selection(run=self.run)):
+            stored[attempt.id] = cursor
+        mine = [stored[plan.attempt.id] for plan in plans if plan.attempt.id in stored]
+        self.cursor = max(mine, default=self.cursor)
+        return [plan for plan in plans if plan.attempt.id not in stored]
+
+    def append(self, attempts: Iterable[Trajectory]) -> None:
+        """Store what was attempted, in the order of the plans, whatever order it finished in."""
+        ordered = sorted(attempts, key=_by_plan)
+        if ordered:
+            self.cursor = max(self.hub.append(ordered), default=self.cursor)
+
+    def lease(self) -> list[Group]:
+        """All of this update's groups. A lease that a killed process held is taken over, a lost one replaced."""
+        for lease_id in self.leases:
+            self.hub.renew(lease_id)
+        lease = self._lease()
+        self.leases.append(lease.id)
+        groups = [Group(g.id, tuple(sorted(g.trajectories, key=_by_plan)), g.cause) for g in lease.groups]
+        return sorted(groups, key=lambda group: (len(group.id), group.id))
+
+    def advance(self, groups: Sequence[Group], *, success: float, kl: float) -> str | None:
+        """Update `done + 1` was made from these groups; why to stop now, or None."""
+        usable = [attempt for group in groups for attempt in group.usable]
+        self.curriculum.observe(Outcome(self.cast.family_of(t.task), t.task.level, t.reward.success) for t in usable)
+        self.done += 1
+        return self.stopper.observe(success, kl)
+
+    def _lease(self) -> Lease:
+        for attempt in count():
+            try:
+                lease = self.hub.lease(
+                    self.experiment.rollout.groups_per_update,
+                    version=self.done,
+                    consumer=self.run,
+                    lease_id=f"{self.run}/{self.done}/{attempt}",
+                )
+            except LeaseLost:
+                continue
+            if lease.groups:
+                return lease
+            raise HubError(f"update {self.done}: no group can be trained. Released so far: {self._causes()}.")
+        raise AssertionError("unreachable")
+
+    def _plans(self, policy: PolicyChoice) -> list[Plan]:
+        """The attempts of this update: the same after a restart, because they follow from seed and update alone."""
+        rng = random.Random(f"{self.experiment.seed}/{self.done}")
+        rollout, plans = self.experiment.rollout, []
+        for index in range(rollout.groups_per_update):
+            member = self.cast.member(draw := self.curriculum.draw(rng))
+            group = f"{self.run}/{self.done}/{index}"
+            self.hub.open([GroupPlan(group, member.name, rollout.group_size, self.done)])
+            first = Attempt(
+                id=f"{group}/0",
+                task=member.task(draw),
+                group=group,
+                group_size=rollout.group_size,
+                version=self.done,
+                run=self.run,
+                snapshot=member.snapshot,
+            )
+            for sibling in range(rollout.group_size):
+                attempt = replace(first, id=f"{group}/{sibling}")
+                seed = f"{self.experiment.seed}/{self.done}/{index}/{sibling}"
+                plans.append(Plan(attempt=attempt, policy=policy, settings=member.config.settings, seed=seed))
+        return plans
+
+    # -- checkpoints ------------------------------------------------------------------------------------------------
+
+    def commit(self, folder: Path) -> None:
+        """Stage the checkpoint in `folder`, ack everything it was trained on, then believe it and let older ones go."""
+        state = self.state_dict() | {"leases": self.leases, "created_at": self.clock(), "code": self.code}
+        (folder / STATE).write_text(json.dumps(state))
+        self.artifacts.put_folder(self._name(self.done), folder)
+        for lease_id in self.leases:
+            self.hub.renew(lease_id)
+        self._ack(state)
+        self._believe(state)
+
+    def resume(self, into: Path) -> Path | None:
+        """A copy of the newest checkpoint that counts, with the line set to where it was taken; None without any."""
+        recorded = list_policies(self.db, run=self.run, limit=1)
+        newest = recorded[0].number if recorded else -1
+        for number in reversed(self._staged()):
+            folder = self.artifacts.get_folder(self._name(number), into / str(number))
+            state = json.loads((folder / STATE).read_text())
+            if number > newest and not self._claim(state):
+                self.artifacts.delete(self._name(number))
+                continue
+            self.load_state_dict(state)
+            self._believe(state)
+            return folder
+        return None
+
+    def _claim(self, state: Mapping[str, Any]) -> bool:
+        """Whether everything that a staged checkpoint was trained on is, or becomes, acked."""
+        try:
+            self._ack(state)
+        except LeaseLost:
+            return False
+        return True
+
+    def _ack(self, state: Mapping[str, Any]) -> None:
+        for lease_id in state["leases"]:
+            self.hub.ack(lease_id, version=state["done"])
+
+    def _believe(self, state: Mapping[str, Any]) -> None:
+        number = state["done"]
+        version = PolicyVersion(
+            id=f"{self.run}/{number}",
+            number=number,
+            url=f"{self.artifacts.url}/{self._name(number)}",
+            run=self.run,
+            algorithm=self.experiment.algorithm.kind,
+            experiment=self.experiment.sha256,
+            parent=state["parent"],
+            data={"leases": state["leases"], "cursor": state["cursor"]},
+            code=state["code"],
+            created_at=state["created_at"],
+        )
+        record_policy(self.db, version)
+        self.parent, self.leases = version.id, []
+        self._prune(number, best=state["best"])
+
+    def _prune(self, last: int, *, best: bool) -> None:
+        """Keep the last checkpoint and the best; the first stays too, as what all others are compared with."""
+        self.kept["last"] = last
+        if best or "best" not in self.kept:
+            self.kept["best"] = last
+        for number in self._staged():
+            if number not in (0, *self.kept.values()):
+                self.artifacts.delete(self._name(number))
+
+    def _staged(self) -> list[int]:
+        names = self.artifacts.list_names(f"runs/{self.run}")
+        return sorted(int(last) for name in names if (last := name.rpartition("/")[2]).isdecimal())
+
+    def _name(self, number: int) -> str:
+        return f"runs/{self.run}/{number:06d}"
+
+    def _causes(self) -> dict[str, int]:
+        return {cause: n for line in self.hub.stats().environments.values() for cause, n in line.released.items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the line is, as JSON."""
+        return {
+            "run": self.run,
+            "experiment": self.experiment.sha256,
+            "done": self.done,
+            "cursor": self.cursor,
+            "parent": self.parent,
+            "kept": dict(self.kept),
+            "best": self.stopper.is_best,
+            "curriculum": self.curriculum.state_dict(),
+            "stopper": self.stopper.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        self.done, self.cursor, self.parent = state["done"], state["cursor"], state["parent"]
+        self.kept = dict(state["kept"])
+        self.curriculum.load_state_dict(state["curriculum"])
+        self.stopper.load_state_dict(state["stopper"])
+
+
+def _by_plan(attempt: Trajectory) -> tuple[int, str]:
+    """Attempts finish in any order; sums must not depend on it."""
+    return len(attempt.id), attempt.id

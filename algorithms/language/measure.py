@@ -1,0 +1,54 @@
+"""What an update's attempts say about the policy, as metrics."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+from algorithms.language.advantage import has_signal
+from loomrl.telemetry.metric import Metric
+from loomrl.types import End, Group, Task, Trajectory
+
+
+def measure(groups: Sequence[Group], *, family_of: Callable[[Task], str]) -> dict[str, float]:
+    """Means over the attempts that did not fail; failures are counted by boundary."""
+    attempts = [attempt for group in groups for attempt in group.trajectories]
+    usable = [attempt for attempt in attempts if attempt.end is not End.FAILED]
+    rewards = [attempt.reward.total for attempt in usable]
+    mean = _mean(rewards)
+    metrics: dict[str, float] = {
+        Metric.SUCCESS: _mean(t.reward.success for t in usable),
+        Metric.LEVEL: _mean(float(t.task.level) for t in usable),
+        Metric.REWARD_TOTAL: mean,
+        Metric.REWARD_DEVIATION: math.sqrt(_mean((reward - mean) ** 2 for reward in rewards)),
+        Metric.FAILURES: float(len(attempts) - len(usable)),
+        Metric.GROUPS_WITHOUT_SIGNAL: _mean(float(not signal(group)) for group in groups),
+        Metric.LENGTH_ACTION: _mean(float(_written(t)) for t in usable),
+        Metric.LENGTH_PROMPT: _mean(float(_length(t) - _written(t)) for t in usable),
+    }
+    for boundary, count in Counter(t.failure.boundary for t in attempts if t.failure).items():
+        metrics[Metric.FAILURES.of(boundary)] = float(count)
+    for part in sorted({part for t in usable for part in t.reward.parts}):
+        metrics[Metric.REWARD_PART.of(part)] = _mean(t.reward.parts.get(part, 0.0) for t in usable)
+    for family in sorted({family_of(t.task) for t in usable}):
+        members = [t for t in usable if family_of(t.task) == family]
+        metrics[Metric.SUCCESS.of(family)] = _mean(t.reward.success for t in members)
+        metrics[Metric.LEVEL.of(family)] = _mean(float(t.task.level) for t in members)
+    return metrics
+
+
+def signal(group: Group) -> bool:
+    """Whether the group's attempts earned differently."""
+    return has_signal([attempt.reward.total for attempt in group.usable])
+
+
+def _written(attempt: Trajectory) -> int:
+    return sum(int(turn.tokens.mask_T.sum()) for turn in attempt.turns if turn.tokens is not None)
+
+
+def _length(attempt: Trajectory) -> int:
+    return sum(len(turn.tokens) for turn in attempt.turns if turn.tokens is not None)
+
+
+def _mean(values: Iterable[float]) -> float:
+    listed = list(values)
+    return math.fsum(listed) / len(listed) if listed else 0.0

@@ -1,0 +1,116 @@
+"""The RLModule of a token policy: a causal language model, and a value head where the algorithm has one.
+
+Axes: `_BT` rows of packed tokens, `_K` chosen positions (one per action token), `_H` hidden size.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from algorithms.language.logprob import chosen_logprobs
+from loomrl.config import LanguageModel, Lora
+from loomrl.errors import ConfigError
+from loomrl.inference.model import open_model
+
+Batch = Mapping[str, Tensor]
+Scores = dict[str, Tensor]
+
+
+class LanguageModule(TorchRLModule):  # type: ignore[misc]
+    """Scores given tokens: log-probability, entropy and value at each chosen position, in one forward pass."""
+
+    lm: PreTrainedModel
+
+    def setup(self) -> None:
+        """Load the first weights and attach what the settings ask for."""
+        settings: LanguageModel = self.model_config["model"]
+        self.lm = open_model(self.model_config["origin"], dtype=settings.dtype)
+        _refuse_altered_logits(self.lm, self.model_config["origin"])
+        if settings.gradient_checkpointing:
+            self.lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        if settings.lora is not None:
+            _attach(self.lm, settings.lora)
+        self.value: nn.Linear | None = None
+        if self.model_config["value"]:
+            self.value = nn.Linear(self.lm.config.hidden_size, 1)
+            nn.init.zeros_(self.value.weight)
+            nn.init.zeros_(self.value.bias)
+
+    def _forward(self, batch: Batch, **_: Any) -> Scores:
+        hidden_BTH = self.lm.base_model(
+            input_ids=batch["ids_BT"],
+            attention_mask=batch["attention"],
+            position_ids=batch["positions_BT"],
+            use_cache=False,
+        ).last_hidden_state
+        hidden_KH = hidden_BTH[batch["row_K"], batch["column_K"]]
+        head = self.lm.get_output_embeddings()
+        logp_K, entropy_K = chosen_logprobs(
+            hidden_KH, head, batch["target_K"], temperature=self.model_config["temperature"]
+        )
+        scores = {"logp_K": logp_K, "entropy_K": entropy_K}
+        if self.value is not None:
+            scores["value_K"] = self.value(hidden_KH.float()).squeeze(-1)
+        return scores
+
+    def _forward_train(self, batch: Batch, **_: Any) -> Scores:
+        return self._forward(batch)
+
+    def merged(self) -> dict[str, Tensor]:
+        """The language model's weights as an engine takes them: low-rank additions added, names as in the origin."""
+        if self.model_config["model"].lora is None:
+            return dict(self.lm.state_dict())
+        return _merged(self.lm)
+
+
+def _refuse_altered_logits(lm: PreTrainedModel, origin: Path) -> None:
+    """We take logits from the hidden state with the output embedding; a model that does more would be misread."""
+    probe = torch.arange(4)[None] % lm.config.vocab_size
+    with torch.no_grad():
+        theirs = lm(input_ids=probe, use_cache=False).logits
+        ours = lm.get_output_embeddings()(lm.base_model(input_ids=probe, use_cache=False).last_hidden_state)
+    if not torch.allclose(theirs, ours, atol=1e-3, rtol=1e-3):
+        raise ConfigError(
+            f"model.path={str(origin)!r}: {type(lm).__name__} changes its logits behind the output embedding "
+            "(scaling or capping), which the learner does not follow. Choose a model without it."
+        )
+
+
+def _attach(lm: PreTrainedModel, lora: Lora) -> None:
+    """Freeze the weights and add trainable low-rank ones."""
+    from peft import LoraConfig, inject_adapter_in_model
+
+    targets = list(lora.targets) or "all-linear"
+    settings = LoraConfig(r=lora.rank, lora_alpha=lora.alpha, lora_dropout=lora.dropout, target_modules=targets)
+    for parameter in lm.parameters():
+        parameter.requires_grad_(False)
+    inject_adapter_in_model(settings, lm)
+
+
+def _merged(lm: PreTrainedModel) -> dict[str, Tensor]:
+    from peft.tuners.lora import LoraLayer
+
+    layers = {name: layer for name, layer in lm.named_modules() if isinstance(layer, LoraLayer)}
+    merged = {}
+    for name, tensor in lm.state_dict().items():
+        if ".lora_" in name:
+            continue
+        owner = name.removesuffix(".base_layer.weight")
+        if owner in layers:
+            tensor = tensor + layers[owner].get_delta_weight("default").to(tensor.dtype)
+        merged[name.replace(".base_layer.", ".")] = tensor
+    return merged
+
+
+def without_adapters(lm: PreTrainedModel, *, enabled: bool) -> None:
+    """Switch low-rank additions off (the policy of the beginning) or on again."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    for layer in lm.modules():
+        if isinstance(layer, BaseTunerLayer):
+            layer.enable_adapters(enabled)

@@ -1,0 +1,23 @@
+"""Where the first weights come from: a Hugging Face folder, or a model that was built and stored as an artifact."""
+
+import hashlib
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from loomrl.artifacts import open_artifacts
+from loomrl.config import LanguageModel
+
+
+def origin_of(model: LanguageModel, *, artifact_url: str, built: str) -> Path:
+    """The folder to load the first weights from; `built` names the artifact of a model that has no path."""
+    if model.path is not None:
+        return Path(model.path)
+    return _fetched(artifact_url, built)
+
+
+@cache
+def _fetched(artifact_url: str, name: str) -> Path:
+    """One copy per process and artifact, checked against its checksums."""
+    parent = Path(tempfile.mkdtemp(prefix="loomrl-model-"))
+    return open_artifacts(artifact_url).get_folder(name, parent / hashlib.sha256(name.encode()).hexdigest()[:16])

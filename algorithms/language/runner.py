@@ -1,0 +1,90 @@
+"""The EnvRunner of token policies: an engine and a pool of environments, in this process or in a Ray actor."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ray.rllib.env.env_runner import EnvRunner
+from ray.rllib.utils.checkpoints import Checkpointable
+
+from loomrl.config import Experiment, LanguagePolicy, PolicyChoice
+from loomrl.gym.catalogue import Registration, register
+from loomrl.gym.host import Plan
+from loomrl.gym.policy import PolicyFactory, open_policy
+from loomrl.gym.pool import LoomRLGym
+from loomrl.gym.registry import make
+from loomrl.inference.chat import Chat
+from loomrl.inference.engine import Weights
+from loomrl.inference.model import open_model, open_tokenizer
+from loomrl.inference.policy import language_policies
+from loomrl.inference.torch_engine import TorchEngine
+from loomrl.types import Trajectory
+
+
+class LanguageRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
+    """Plays plans with the weights it was last given. It has no state worth keeping: a new one is as good."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        experiment: Experiment = self.config.experiment
+        known: Sequence[Registration] = self.config.registrations
+        for registration in known:
+            register(registration)
+        algorithm = self.config.algorithm
+        origin = self.config.origin
+        self._chat = Chat(open_tokenizer(origin))
+        self._context = algorithm.model.context
+        self.engine = TorchEngine(
+            open_model(origin, dtype=algorithm.model.dtype, device=_device(self.config)),
+            slots=experiment.rollout.concurrency,
+            context=self._context,
+            version=-1,
+        )
+        local = experiment.rollout.model_copy(update={"actors": 0})
+        self._gym = LoomRLGym(local, make=make, open_policy=self._open_policy)
+
+    def sample(self, *, plans: Sequence[Plan] = (), **_: Any) -> list[Trajectory]:
+        """Play the plans; their trajectories in the order in which they finished."""
+        return asyncio.run(self._play(plans))
+
+    def load(self, weights: Weights, version: int) -> None:
+        """Act with these weights from now on."""
+        asyncio.run(self.engine.load(weights, version))
+
+    async def _play(self, plans: Sequence[Plan]) -> list[Trajectory]:
+        return [trajectory async for trajectory in self._gym.run(plans)]
+
+    def _open_policy(self, choice: PolicyChoice) -> PolicyFactory:
+        if not isinstance(choice, LanguagePolicy):
+            return open_policy(choice)
+        return language_policies(self.engine, self._chat, sampling=choice.sampling, context=self._context)
+
+    def assert_healthy(self) -> None:
+        """It would not exist if it were not."""
+
+    def get_spaces(self) -> dict[str, Any]:
+        """Text has none."""
+        return {}
+
+    def get_metrics(self) -> dict[str, Any]:
+        """Whoever asked for trajectories computes them from these."""
+        return {}
+
+    def get_state(self, *_: Any, **__: Any) -> dict[str, Any]:
+        """Nothing: weights come from the learners, by `load`."""
+        return {}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Nothing to go on from."""
+
+    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What makes another one."""
+        return (), {"config": self.config}
+
+    def stop(self) -> None:
+        """Let go of the model."""
+        asyncio.run(self.engine.close())
+
+
+def _device(config: Any) -> str:
+    return "cuda" if config.num_gpus_per_env_runner else "cpu"

@@ -1,0 +1,50 @@
+"""What a learner sees of an attempt: token ids as sampled, which of them are actions, and what these earned.
+
+Axis: `_T` tokens of one sample.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from algorithms.language.packing import Sample
+from loomrl.types import Group, Trajectory
+
+ENGINE = "engine"
+"""Column: log-probabilities as the engine reported them."""
+REWARD = "reward"
+"""Column: what was earned, on the action token with which it was: the last of its turn."""
+
+
+def sample_of(attempt: Trajectory, *, clip: tuple[float, float] | None = None) -> Sample | None:
+    """The attempt as a sample; None where no token policy acted. `clip` bounds the total, on the last action."""
+    tokens = attempt.tokens
+    if tokens is None or not tokens.mask_T[1:].any():
+        return None
+    reward_T = np.zeros(len(tokens), np.float32)
+    at, last = 0, int(np.flatnonzero(tokens.mask_T)[0])
+    for turn in attempt.turns:
+        if turn.tokens is None:
+            continue
+        actions = np.flatnonzero(turn.tokens.mask_T)
+        if actions.size:
+            last = at + int(actions[-1])
+        reward_T[last] += turn.reward.total
+        at += len(turn.tokens)
+    if clip is not None:
+        reward_T[last] += min(max(attempt.reward.total, clip[0]), clip[1]) - attempt.reward.total
+    mask_T = tokens.mask_T.copy()
+    mask_T[0] = False
+    return Sample(tokens.ids_T, mask_T, {ENGINE: tokens.logprobs_T, REWARD: reward_T})
+
+
+def samples_of(groups: Iterable[Group], *, clip: tuple[float, float] | None = None) -> tuple[list[Sample], list[str]]:
+    """All usable attempts of the groups, in order, and the group of each."""
+    samples, names = [], []
+    for group in groups:
+        for attempt in group.usable:
+            sample = sample_of(attempt, clip=clip)
+            if sample is not None:
+                samples.append(sample)
+                names.append(group.id)
+    return samples, names

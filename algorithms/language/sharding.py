@@ -1,0 +1,92 @@
+"""One model on several learners: whole on each (DDP) or a shard on each (FSDP2), and state that fits either.
+
+Everything here that gathers a shard is collective: all learners must call it.
+"""
+
+import copy
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from algorithms.language.module import LanguageModule
+
+M = TypeVar("M", bound=nn.Module)
+
+
+def shard(module: LanguageModule) -> None:
+    """Shard every block of the model, and the rest as one."""
+    for child in module.lm.modules():
+        if isinstance(child, nn.ModuleList):
+            for block in child:
+                fully_shard(block)
+    fully_shard(module)
+
+
+def accumulating(module: Any, more: bool) -> Any:
+    """Whether gradients stay here for now because `more` of them will be added."""
+    if isinstance(module, FSDPModule):
+        module.set_requires_gradient_sync(not more)
+        return nullcontext()
+    return module.no_sync() if more else nullcontext()
+
+
+def full(tensor: Tensor) -> Tensor:
+    """The whole of a tensor of which there may be only a shard here."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def whole(state: Any) -> Any:
+    """A state with every tensor whole, on the CPU and its own."""
+    if isinstance(state, Tensor):
+        return full(state).detach().cpu().clone()
+    if isinstance(state, Mapping):
+        return {key: whole(value) for key, value in state.items()}
+    if isinstance(state, list):
+        return [whole(value) for value in state]
+    return state
+
+
+def copy_of(module: LanguageModule) -> LanguageModule:
+    """A frozen copy, sharded alike."""
+    if not isinstance(module, FSDPModule):
+        return copy.deepcopy(module).requires_grad_(False)
+    twin = LanguageModule(
+        observation_space=module.observation_space,
+        action_space=module.action_space,
+        model_config=module.model_config,
+    )
+    shard(twin)
+    with torch.no_grad():
+        for theirs, ours in zip(twin.parameters(), module.parameters(), strict=True):
+            theirs.copy_(ours)
+    return twin.requires_grad_(False)
+
+
+def load_module(module: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Give the module the tensors of a whole state."""
+    own = module.state_dict()
+    module.load_state_dict({name: _like(own[name], tensor) for name, tensor in state.items()})
+
+
+def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
+    """Give the optimizer a whole state; its parameters are in the order in which they were saved."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    per_parameter = {
+        index: {
+            name: _like(parameters[index], value) if isinstance(value, Tensor) and value.ndim else value
+            for name, value in entry.items()
+        }
+        for index, entry in state["state"].items()
+    }
+    optimizer.load_state_dict({"state": per_parameter, "param_groups": state["param_groups"]})
+
+
+def _like(own: Tensor, tensor: Tensor) -> Tensor:
+    if isinstance(own, DTensor):
+        return distribute_tensor(tensor.to(own.device), own.device_mesh, own.placements)
+    return tensor.to(own.device)
