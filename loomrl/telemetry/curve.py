@@ -15,12 +15,12 @@ Form = Callable[[float], str]
 T = TypeVar("T")
 
 WIDTH, HEIGHT = 360.0, 156.0
-LEFT, RIGHT, TOP, BOTTOM = 40.0, 314.0, 20.0, 136.0
+LEFT, RIGHT, TOP, BOTTOM = 40.0, 308.0, 20.0, 136.0
 """Edges of the plot; numbers of the ends stand to the right of it, what the pointer shows above it."""
 LABEL_HEIGHT = 12.0
 MOST_POINTS = 300
 """Of a drawn line. What has more keeps the lowest and the highest point of every stretch."""
-MOST_BANDS = 50
+MOST_BANDS = 100
 """Stretches of the horizontal axis that answer to the pointer."""
 
 
@@ -39,8 +39,8 @@ class Axes:
 
     first: float
     last: float
-    low: float
-    high: float
+    ticks: Sequence[float]
+    """Numbers on the vertical axis; the lowest and the highest are its ends."""
 
     def x(self, step: float) -> float:
         """From the left edge (the first update) to the right one."""
@@ -48,7 +48,8 @@ class Axes:
 
     def y(self, value: float) -> float:
         """From the bottom (low) to the top (high)."""
-        share = (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
+        low, high = self.ticks[0], self.ticks[-1]
+        share = (min(max(value, low), high) - low) / (high - low)
         return BOTTOM - (BOTTOM - TOP) * share
 
 
@@ -56,20 +57,23 @@ def figure(value: float) -> str:
     """A number with three digits that matter: 0.912, 8.2k, 3e-4."""
     if not math.isfinite(value):
         return "–"
-    if value and abs(value) < 1e-3:
+    if value < 0:
+        return f"−{figure(-value)}"
+    if 0 < value < 1e-3:
         mantissa, _, exponent = f"{value:.1e}".partition("e")
         return f"{mantissa.removesuffix('.0')}e{int(exponent)}"
     for unit, size in (("M", 1e6), ("k", 1e3)):
-        if abs(value) >= size:
+        if value >= size:
             return f"{value / size:.3g}{unit}"
     return f"{value:.3g}"
 
 
 def percent(value: float) -> str:
-    """A share in percent, with a decimal below 10."""
+    """A share in percent, with a decimal below 10 where it is not 0."""
     if not math.isfinite(value):
         return "–"
-    return f"{100 * value:.{0 if abs(value) >= 0.0995 or value == 0 else 1}f} %"
+    shown = f"{100 * value:.1f}".removesuffix(".0")
+    return f"{shown if abs(value) < 0.1 else f'{100 * value:.0f}'} %"
 
 
 def smooth(points: Sequence[Point], window: int) -> list[Point]:
@@ -97,7 +101,8 @@ def line_chart(
     means = [Line(line.name, smooth(line.points, window), line.color) for line in drawn]
     raw = [_path(line.points, axes, f"raw c{line.color}") for line in drawn] if window > 1 else []
     thick = [_path(line.points, axes, f"mean c{line.color}") for line in means]
-    parts = [*_grid(axes, form), *raw, *thick, *_ends(means, axes, form), *_bands(drawn, axes, form)]
+    grid, above = _grid(axes, form), _above(drawn, axes, form)
+    parts = [*grid, *raw, *thick, *above, *_ends(means, axes, form), *_bands(drawn, axes, form)]
     return _svg(parts, "; ".join(f"{line.name}: {form(_end(line.points)[1])} at the end" for line in means))
 
 
@@ -109,14 +114,16 @@ def stacked_chart(lines: Sequence[Line], *, form: Form = figure) -> str:
     tables = [dict(line.points) for line in lines]
     stretches = list(_stretches(steps, MOST_BANDS))
     columns = [[_mean_over(table, stretch) for table in tables] for stretch in stretches]
-    top = _ticks(0.0, max(sum(column) for column in columns) or 1.0)[-1]
-    axes = Axes(0, len(columns), 0.0, top)
-    parts = [*_grid(Axes(steps[0], steps[-1], 0.0, top), form)]
+    ticks = _ticks(0.0, max(sum(column) for column in columns) or 1.0)
+    axes = Axes(0, len(columns), ticks)
+    parts = [*_grid(Axes(steps[0], steps[-1], ticks), form)]
     for index, (column, stretch) in enumerate(zip(columns, stretches, strict=True)):
         left, width = axes.x(index), (RIGHT - LEFT) / len(columns)
         parts += _column(column, [line.color for line in lines], axes, left=left, width=width)
         shown = [(line.color, form(value)) for line, value in zip(lines, column, strict=True)]
         parts.append(_band(_between(stretch), shown, left=left, width=width, rule=None))
+    total = sum(columns[-1])
+    parts.append(_number(axes.y(total), form(total)))
     return _svg(parts, ", ".join(line.name for line in lines))
 
 
@@ -130,10 +137,11 @@ def strip(points: Sequence[Point], *, span: tuple[float, float], color: int, for
         if values:
             share = min(max((fmean(values) - span[0]) / (span[1] - span[0]), 0.0), 1.0)
             cells.append(
-                f'<rect class="f{color}" x="{index}" width="1.02" height="1" fill-opacity="{0.05 + 0.95 * share:.2f}">'
+                f'<rect class="f{color}" x="{index}" width="1" height="1" fill-opacity="{0.05 + 0.95 * share:.2f}">'
                 f"<title>{_between(stretch)}: {escape(form(fmean(values)))}</title></rect>"
             )
-    return f'<svg viewBox="0 0 {len(stretches)} 1" preserveAspectRatio="none" aria-hidden="true">{"".join(cells)}</svg>'
+    shape = f'viewBox="0 0 {len(stretches)} 1" preserveAspectRatio="none" shape-rendering="crispEdges"'
+    return f"<svg {shape}>{''.join(cells)}</svg>"
 
 
 def _svg(parts: Iterable[str], label: str) -> str:
@@ -145,9 +153,8 @@ def _svg(parts: Iterable[str], label: str) -> str:
 
 def _axes(lines: Sequence[Line], span: tuple[float, float] | None) -> Axes:
     steps = [step for line in lines for step, _ in line.points]
-    low, high = span or _reach(sorted(v for line in lines for _, v in line.points if math.isfinite(v)))
-    ticks = _ticks(low, high)
-    return Axes(min(steps), max(steps), *(span or (ticks[0], ticks[-1])))
+    values = sorted(value for line in lines for _, value in line.points if math.isfinite(value))
+    return Axes(min(steps), max(steps), _ticks(*(span or _reach(values))))
 
 
 def _reach(values: Sequence[float]) -> tuple[float, float]:
@@ -174,15 +181,20 @@ def _ticks(low: float, high: float) -> list[float]:
 
 
 def _grid(axes: Axes, form: Form) -> Iterator[str]:
-    for tick in _ticks(axes.low, axes.high):
-        if tick <= axes.high * (1 + 1e-9):
-            y = axes.y(tick)
-            kind = "base" if tick == axes.low else "grid"
-            yield f'<path class="{kind}" d="M{LEFT:g} {y:.1f}H{RIGHT:g}"/>'
-            yield f'<text class="tick" x="{LEFT - 6:g}" y="{y + 3.5:.1f}" text-anchor="end">{escape(form(tick))}</text>'
-    yield f'<text class="tick" x="{LEFT:g}" y="{HEIGHT - 5:g}">{axes.first:g}</text>'
+    for tick in axes.ticks:
+        y, kind = axes.y(tick), "base" if tick == axes.ticks[0] else "grid"
+        yield f'<path class="{kind}" d="M{LEFT:g} {y:.1f}H{RIGHT:g}"/>'
+        yield f'<text x="{LEFT - 6:g}" y="{y + 3.5:.1f}" text-anchor="end">{escape(form(tick))}</text>'
+    yield f'<text x="{LEFT:g}" y="{HEIGHT - 5:g}">{axes.first:g}</text>'
     if axes.last > axes.first:
-        yield f'<text class="tick" x="{RIGHT:g}" y="{HEIGHT - 5:g}" text-anchor="end">update {axes.last:g}</text>'
+        yield f'<text x="{RIGHT:g}" y="{HEIGHT - 5:g}" text-anchor="end">update {axes.last:g}</text>'
+
+
+def _above(lines: Sequence[Line], axes: Axes, form: Form) -> Iterator[str]:
+    """What lies above the upper edge, in words."""
+    highest = max(value for line in lines for _, value in line.points if math.isfinite(value))
+    if highest > axes.ticks[-1]:
+        yield f'<text x="{RIGHT:g}" y="{TOP + 11:g}" text-anchor="end">highest {escape(form(highest))}</text>'
 
 
 def _path(points: Sequence[Point], axes: Axes, kind: str) -> str:
@@ -226,7 +238,11 @@ def _ends(lines: Sequence[Line], axes: Axes, form: Form) -> Iterator[str]:
     for (y, line), height in zip(ends, heights, strict=True):
         step, value = _end(line.points)
         yield f'<circle class="dot f{line.color}" cx="{axes.x(step):.1f}" cy="{y:.1f}" r="3.5"/>'
-        yield f'<text class="end" x="{RIGHT + 8:g}" y="{height + 4:.1f}">{escape(form(value))}</text>'
+        yield _number(height, form(value))
+
+
+def _number(y: float, text: str) -> str:
+    return f'<text class="end" x="{RIGHT + 8:g}" y="{y + 4:.1f}">{escape(text)}</text>'
 
 
 def _bands(lines: Sequence[Line], axes: Axes, form: Form) -> Iterator[str]:

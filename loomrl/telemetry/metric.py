@@ -31,7 +31,7 @@ class Metric(StrEnum):
     POLICY_STEP_KL = "policy/step_kl", "KL between the policy before and after the update, in nats per token."
     POLICY_ENTROPY = "policy/entropy", "Mean entropy of the next token, in nats."
     POLICY_CLIP_FRACTION = "policy/clip_fraction", "Share of action tokens that the clip kept from teaching."
-    POLICY_DRIFT = "policy/drift", "Mean |log-probability of the learner - that of the engine| of the sampled tokens."
+    POLICY_DRIFT = "policy/drift", "Mean difference of learner and engine over the log-probability of a sampled token."
     POLICY_IMPORTANCE = "policy/importance", "Mean weight of a token against engine-learner mismatch; 1 is no mismatch."
 
     VALUE_LOSS = "value/loss", "Squared error of the value head."

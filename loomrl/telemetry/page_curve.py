@@ -16,6 +16,8 @@ SMOOTHED = 20
 """A curve's thick line is the mean over one part in so many of the run …"""
 LONGEST_WINDOW = 25
 """… and over so many updates at most."""
+SPLIT = tuple(metric.of("") for metric in (Metric.SUCCESS, Metric.LEVEL, Metric.REWARD_PART))
+"""How names begin that are shown as rows or as parts of another chart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +34,21 @@ class Panel:
 def curves(history: History) -> str:
     """All charts, under one heading per question they answer. A metric that the run does not have has no chart."""
     names = list(dict.fromkeys(name for row in history for name in row if name not in (STEP, TIME)))
-    sections = [
-        ("Does it learn?", _learning(names)),
-        ("How does the policy move?", _policy()),
-        ("Is the optimizer well?", _optimizer()),
-    ]
-    html = "".join(_section(title, [_chart(panel, history) for panel in panels]) for title, panels in sections)
-    html += _section("Where does the time go?", [_chart(_speed(), history), _phases(history)])
-    html += _strips("Success of each family", Metric.SUCCESS, history, names)
-    html += _strips("Level of each family", Metric.LEVEL, history, names)
-    known = {name for _, panels in sections for panel in panels for name in panel.names.values()}
-    return html + _others(history, [name for name in names if not _shown(name, known)])
+    sections = {
+        "Does it learn?": _learning(names),
+        "How does the policy move?": _policy(),
+        "Is the optimizer well?": _optimizer(),
+        "What does it cost?": _effort(),
+    }
+    cards = {title: [_chart(panel, history) for panel in panels] for title, panels in sections.items()}
+    cards["What does it cost?"].append(_phases(history))
+    shown = {name for panels in sections.values() for panel in panels for name in panel.names.values()} | {*PHASES}
+    return (
+        "".join(_section(title, charts) for title, charts in cards.items())
+        + _strips("Success of each family", Metric.SUCCESS, history)
+        + _strips("Level of each family", Metric.LEVEL, history)
+        + _others(history, [name for name in names if name not in shown and not name.startswith(SPLIT)])
+    )
 
 
 def window(history: History) -> int:
@@ -65,19 +71,18 @@ def _learning(names: Sequence[str]) -> list[Panel]:
     return [
         Panel("Success", "Share of attempts that did what was asked.", {"success": Metric.SUCCESS}, (0, 1), percent),
         Panel("Reward", "Mean of an attempt, and the parts it is made of.", rewards),
-        _panel("Level", Metric.LEVEL),
+        Panel("Level", "Mean of the tasks attempted, 1 to 10.", {"level": Metric.LEVEL}),
     ]
 
 
 def _policy() -> list[Panel]:
-    lengths: dict[str, str] = {"written": Metric.LENGTH_ACTION, "read": Metric.LENGTH_PROMPT}
     return [
         _panel("Distance from the beginning", Metric.POLICY_KL),
         _panel("Distance of one update", Metric.POLICY_STEP_KL),
         _panel("Entropy", Metric.POLICY_ENTROPY),
         _panel("Clip fraction", Metric.POLICY_CLIP_FRACTION, percent),
         _panel("Engine–learner drift", Metric.POLICY_DRIFT),
-        Panel("Length", "Mean tokens of an attempt.", lengths),
+        _panel("Groups without signal", Metric.GROUPS_WITHOUT_SIGNAL, percent),
     ]
 
 
@@ -89,18 +94,17 @@ def _optimizer() -> list[Panel]:
         _panel("Learning rate", Metric.LEARNING_RATE),
         _panel("Value loss", Metric.VALUE_LOSS),
         Panel("Explained variance", explained.meaning, {"value head": explained}, (-1, 1)),
-        _panel("Groups without signal", Metric.GROUPS_WITHOUT_SIGNAL, percent),
+        _panel("Gradients shortened", Metric.GRADIENT_CLIPPED, percent),
     ]
 
 
-def _speed() -> Panel:
-    both: dict[str, str] = {"engine": Metric.ENGINE_TOKENS_PER_S, "learner": Metric.LEARNER_TOKENS_PER_S}
-    return Panel("Tokens per second", "Generated while attempting, learnt from while learning.", both)
-
-
-def _shown(name: str, known: set[str]) -> bool:
-    split = (Metric.SUCCESS, Metric.LEVEL, Metric.REWARD_PART)
-    return name in known or name in {*PHASES, *_speed().names.values()} or any(name.startswith(m.of("")) for m in split)
+def _effort() -> list[Panel]:
+    speeds: dict[str, str] = {"engine": Metric.ENGINE_TOKENS_PER_S, "learner": Metric.LEARNER_TOKENS_PER_S}
+    lengths: dict[str, str] = {"written": Metric.LENGTH_ACTION, "read": Metric.LENGTH_PROMPT}
+    return [
+        Panel("Tokens per second", "Generated while attempting, learnt from while learning.", speeds),
+        Panel("Tokens of an attempt", "Written by the policy, and read by it.", lengths),
+    ]
 
 
 def _chart(panel: Panel, history: History) -> str:
@@ -122,9 +126,9 @@ def _phases(history: History) -> str:
         for color, phase in enumerate(present, 1)
     ]
     totals = [sum(value for _, value in line.points if math.isfinite(value)) for line in lines]
-    shares = [f"{total / (sum(totals) or 1):.0%}" for total in totals]
+    shares = [percent(total / (sum(totals) or 1)) for total in totals]
     chart = stacked_chart(lines, form=lambda value: f"{figure(value)} s")
-    return _card("Seconds of an update", "Phase upon phase.", chart, _legend(lines, shares), wide=True)
+    return _card("Seconds of an update", "Phase upon phase; shares of the whole run.", chart, _legend(lines, shares))
 
 
 def _legend(lines: Sequence[Line], values: Sequence[str] | None = None) -> str:
@@ -134,35 +138,31 @@ def _legend(lines: Sequence[Line], values: Sequence[str] | None = None) -> str:
     )
 
 
-def _card(title: str, note: str, chart: str, legend: str, *, wide: bool = False) -> str:
+def _card(title: str, note: str, chart: str, legend: str) -> str:
     key = f'<ul class="legend">{legend}</ul>' if legend else ""
-    kind = "card wide" if wide else "card"
-    return f'<figure class="{kind}"><h4>{escape(title)}</h4><p class="note">{escape(note)}</p>{chart}{key}</figure>'
+    return f'<figure class="card"><h4>{escape(title)}</h4><p class="note">{escape(note)}</p>{chart}{key}</figure>'
 
 
-def _section(title: str, cards: Sequence[str]) -> str:
+def _section(title: str, cards: Sequence[str], *, kind: str = "grid") -> str:
     shown = "".join(cards)
-    return f'<h3>{escape(title)}</h3><div class="grid">{shown}</div>' if shown else ""
+    return f'<h3>{escape(title)}</h3><div class="{kind}">{shown}</div>' if shown else ""
 
 
-def _strips(title: str, metric: Metric, history: History, names: Sequence[str]) -> str:
+def _strips(title: str, metric: Metric, history: History) -> str:
     """One row per family: how it went, from the first updates to the last."""
-    success = metric is Metric.SUCCESS
-    form, color = (percent, 1) if success else (figure, 5)
-    rows = []
-    for family in metric.parts(names):
-        points = series(history, metric.of(family))
-        ends = [value for _, value in smooth(points, window(history)) if math.isfinite(value)]
-        if ends:
-            top = 1.0 if success else 10.0
-            cells = strip(points, span=(0.0, top), color=color, form=form)
-            rows.append(
-                f"<span>{escape(family)}</span>{cells}<b>{escape(form(ends[0]))} → {escape(form(ends[-1]))}</b>"
-            )
-    if not rows:
+    form, color = (percent, 1) if metric is Metric.SUCCESS else (figure, 5)
+    lines = {part: series(history, metric.of(part)) for part in metric.parts(name for row in history for name in row)}
+    values = [value for points in lines.values() for _, value in points if math.isfinite(value)]
+    if not values:
         return ""
-    note = "From the first update (left) to the last (right); the fuller the colour, the higher. Numbers: first → last."
-    return f'<h3>{escape(title)}</h3><figure class="card"><p class="note">{note}</p><div class="strips">{"".join(rows)}</div></figure>'
+    top = 1.0 if metric is Metric.SUCCESS else max(values)
+    rows = ""
+    for family, points in lines.items():
+        ends = [form(value) for _, value in smooth(points, window(history)) if math.isfinite(value)] or ["–"]
+        cells = strip(points, span=(0.0, top), color=color, form=form)
+        rows += f"<span>{escape(family)}</span>{cells}<b>{escape(ends[0])} → {escape(ends[-1])}</b>"
+    note = f"First update left, last update right; the fuller the colour, the higher (full: {escape(form(top))})."
+    return _section(title, [f'<p class="note">{note}</p><div class="strips">{rows}</div>'], kind="card")
 
 
 def _others(history: History, names: Sequence[str]) -> str:
@@ -170,4 +170,5 @@ def _others(history: History, names: Sequence[str]) -> str:
     cards = [_chart(Panel(name, meanings.get(name, ""), {name: name}), history) for name in sorted(names)]
     if not cards:
         return ""
-    return f'<details><summary>Everything else that was measured</summary><div class="grid">{"".join(cards)}</div></details>'
+    summary = "<summary>Everything else that was measured</summary>"
+    return f'<details>{summary}<div class="grid">{"".join(cards)}</div></details>'

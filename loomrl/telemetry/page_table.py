@@ -26,7 +26,7 @@ def comparison_table(comparison: Comparison) -> str:
     before, after = comparison.before, comparison.after
     body = _rows("all tasks", {"": before["overall"]}, {"": after["overall"]})
     body += _rows("by family", before["by_family"], after["by_family"])
-    body += _rows("by level", before["by_level"], after["by_level"])
+    body += _rows("by level", *(_by_level(report["by_level"]) for report in (before, after)))
     level = f"{after['confidence']:.0%}".replace("%", " %")
     return (
         f'<section class="card"><h4>{escape(comparison.name)}</h4>'
@@ -45,6 +45,12 @@ def _rows(title: str, before: Mapping[str, Row], after: Mapping[str, Row]) -> st
     head = "" if names == [""] else f'<tr class="head"><th colspan="5" scope="rowgroup">{escape(title)}</th></tr>'
     rows = (_row(name or title, _success(before.get(name)), _success(after.get(name))) for name in names)
     return f"<tbody>{head}{''.join(rows)}</tbody>"
+
+
+def _by_level(rows: Mapping[str, Row]) -> dict[str, Row]:
+    """`Math/05` as `Math, level  5`: so named that levels stay in order."""
+    parted = ((name.rpartition("/"), row) for name, row in rows.items())
+    return {f"{environment}, level {int(level):2}": row for (environment, _, level), row in parted}
 
 
 def _success(row: Row | None) -> Mapping[str, Any] | None:
@@ -83,7 +89,8 @@ def _change(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -
         return "–"
     apart = before["high"] < after["low"] or after["high"] < before["low"]
     kind = "apart" if apart else "chance"
-    return f'<span class="{kind}">{100 * (after["mean"] - before["mean"]):+.0f}</span>'.replace("-", "−")
+    change = f"{100 * (after['mean'] - before['mean']):+.0f}".replace("-", "−")
+    return f'<span class="{kind}">{change}</span>'
 
 
 def _failures(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:

@@ -84,7 +84,7 @@ class WandBRun(Sink):
                 mode=settings.mode,
                 config=dict(experiment),
                 dir=folder,
-                settings=wandb.Settings(silent=True),
+                settings=wandb.Settings(silent=True, console="off"),
             )
         except wandb.Error as error:
             raise ConfigError(

@@ -1,0 +1,95 @@
+"""When a run has had enough, and which update was its best."""
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from algorithms.language.stopping import Stopper
+from loomrl.config import Patience
+
+successes = st.floats(0, 1, allow_nan=False)
+kls = st.floats(0, 20, allow_nan=False)
+updates = st.lists(st.tuples(successes, kls), max_size=40)
+patience = st.builds(
+    Patience,
+    window=st.integers(1, 6),
+    target=st.none() | st.floats(0.1, 1),
+    plateau=st.none() | st.integers(1, 8),
+    decline=st.none() | st.floats(0.05, 1),
+    kl=st.none() | st.floats(0.1, 20),
+)
+
+
+def reasons(settings: Patience, success: list[float], kl: float = 0.0) -> list[str | None]:
+    stopper = Stopper(settings)
+    return [stopper.observe(value, kl) for value in success]
+
+
+def told(stopper: Stopper, rows: list[tuple[float, float]]) -> list[object]:
+    return [(stopper.observe(success, kl), stopper.best, stopper.best_mean, stopper.is_best) for success, kl in rows]
+
+
+@given(patience, updates, st.integers(0, 40))
+def test_a_resumed_stopper_equals_one_that_never_stopped(
+    settings: Patience, rows: list[tuple[float, float]], cut: int
+) -> None:
+    whole, first, second = Stopper(settings), Stopper(settings), Stopper(settings)
+    expected = told(whole, rows)
+    before = told(first, rows[:cut])
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    assert before + told(second, rows[cut:]) == expected
+    assert second.state_dict() == whole.state_dict()
+
+
+@given(st.lists(successes, min_size=1, max_size=40), st.integers(1, 6))
+def test_best_is_the_first_update_with_the_highest_mean_over_a_full_window(values: list[float], window: int) -> None:
+    stopper = Stopper(Patience(window=window))
+    for value in values:
+        stopper.observe(value, 0.0)
+    means = {end: sum(values[end - window : end]) / window for end in range(window, len(values) + 1)}
+    assert stopper.best == (max(means, key=lambda end: means[end]) if means else len(values))
+    assert stopper.is_best == (stopper.best == len(values))
+
+
+def test_without_rules_a_run_is_never_stopped() -> None:
+    assert reasons(Patience(window=2), [0.0, 1.0, 1.0, 0.0, 0.0], kl=100.0) == [None] * 5
+
+
+def test_the_target_must_be_held_over_a_whole_window() -> None:
+    *early, last = reasons(Patience(window=3, target=0.9), [1.0, 1.0, 0.6, 0.9, 0.9, 0.9])
+    assert early == [None] * 5
+    assert last is not None
+    assert last.startswith("target reached: success 0.900 over 3 updates")
+
+
+def test_a_plateau_counts_updates_since_the_best() -> None:
+    *early, last = reasons(Patience(window=1, plateau=3), [0.1, 0.5, 0.5, 0.4, 0.5])
+    assert early == [None] * 4
+    assert last == "plateau: nothing better than success 0.500 for 3 updates"
+
+
+def test_a_decline_is_measured_from_the_best() -> None:
+    *early, last = reasons(Patience(window=1, decline=0.25), [0.75, 0.625, 0.5, 0.25])
+    assert early == [None] * 3
+    assert last == "decline: success 0.250 over 1 updates, 0.750 at update 1"
+
+
+def test_a_kl_collapse_stops_at_once_and_not_only_after_a_window() -> None:
+    stopper = Stopper(Patience(window=10, kl=2.0))
+    assert stopper.observe(0.5, 1.0) is None
+    reason = stopper.observe(0.5, 9.0)
+    assert reason is not None
+    assert reason.startswith("KL collapse: 5 nats")
+
+
+def test_a_kl_that_is_no_number_is_a_collapse() -> None:
+    assert reasons(Patience(kl=2.0), [0.5], kl=math.nan)[0] is not None
+
+
+@pytest.mark.parametrize("success", [-0.1, 1.1, math.nan])
+def test_a_success_outside_its_range_is_refused(success: float) -> None:
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        Stopper(Patience()).observe(success, 0.0)

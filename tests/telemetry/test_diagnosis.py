@@ -1,0 +1,125 @@
+"""The training doctor: names each trouble when it is there, and no other, and none in a healthy run."""
+
+import math
+import random
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from loomrl.telemetry.diagnosis import DRIFT, EXAMINATIONS, KL_EXPLODED, WINDOW, diagnose
+from loomrl.telemetry.metric import Metric
+
+Course = Callable[[float, random.Random], float]
+"""A metric's value, given how far the run is (0 to 1)."""
+
+
+def history(
+    over: Mapping[Metric, Course] | None = None, *, updates: int = 100, seed: int = 0
+) -> list[dict[str, float]]:
+    """A healthy, noisy run that goes from 0.15 to about 0.85 on ever harder tasks; `over` replaces metrics."""
+    rng = random.Random(seed)
+    courses: dict[Metric, Course] = {
+        Metric.SUCCESS: lambda x, r: min(1.0, max(0.0, 0.15 + 0.7 * x + r.gauss(0, 0.08))),
+        Metric.LEVEL: lambda x, _: 1 + x,
+        Metric.REWARD_TOTAL: lambda x, r: 0.2 + 0.7 * x + r.gauss(0, 0.08),
+        Metric.POLICY_LOSS: lambda _, r: r.gauss(0, 0.02),
+        Metric.POLICY_KL: lambda x, r: 0.5 * x + abs(r.gauss(0, 0.02)),
+        Metric.POLICY_ENTROPY: lambda x, r: 0.6 * math.exp(-2 * x) + abs(r.gauss(0, 0.01)),
+        Metric.POLICY_DRIFT: lambda _, r: abs(r.gauss(0, 1e-5)),
+        Metric.VALUE_EXPLAINED_VARIANCE: lambda x, r: 0.6 * x + r.gauss(0.1, 0.1),
+        Metric.GRADIENT_NORM: lambda _, r: 0.5 + abs(r.gauss(0, 0.4)),
+        Metric.GROUPS_WITHOUT_SIGNAL: lambda x, _: 0.1 + 0.4 * x,
+        **(over or {}),
+    }
+    return [
+        {"step": step, **{str(metric): course(step / updates, rng) for metric, course in courses.items()}}
+        for step in range(1, updates + 1)
+    ]
+
+
+def falls(x: float, r: random.Random) -> float:
+    return (0.2 + x if x < 0.5 else max(0.02, 0.7 - 2 * (x - 0.5))) + r.uniform(0, 0.02)
+
+
+TROUBLES: dict[str, dict[Metric, Course]] = {
+    "not a number": {Metric.POLICY_LOSS: lambda x, _: math.nan if x > 0.9 else 0.0},
+    "policy collapse": {Metric.SUCCESS: falls, Metric.LEVEL: lambda *_: 1.0},
+    "exploding gradients": {Metric.GRADIENT_NORM: lambda x, r: math.exp(8 * x) * (1 + 0.1 * r.random())},
+    "engine-learner drift": {Metric.POLICY_DRIFT: lambda *_: 3 * DRIFT},
+    "entropy collapse": {Metric.POLICY_ENTROPY: lambda x, _: 0.8 * math.exp(-8 * x)},
+    "vanishing gradients": {Metric.GRADIENT_NORM: lambda x, _: math.exp(-30 * x)},
+    "groups without signal": {Metric.GROUPS_WITHOUT_SIGNAL: lambda *_: 0.9},
+    "flat learning": {Metric.SUCCESS: lambda _, r: 0.2 + r.gauss(0, 0.05), Metric.LEVEL: lambda *_: 1.0},
+    "value function explains nothing": {Metric.VALUE_EXPLAINED_VARIANCE: lambda _, r: r.gauss(0, 0.02)},
+    "high variance": {Metric.SUCCESS: lambda x, r: min(1.0, 0.15 + 0.65 * x + r.choice((-0.3, 0.3)))},
+}
+
+
+def names(rows: list[dict[str, float]]) -> list[str]:
+    return [finding.name for finding in diagnose(rows)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_each_trouble_is_found_and_no_other(trouble: str, seed: int) -> None:
+    assert names(history(TROUBLES[trouble], seed=seed)) == [trouble]
+
+
+def test_every_examination_has_its_trouble_here() -> None:
+    assert len(TROUBLES) == len(EXAMINATIONS)
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("updates", [1, 5, WINDOW, 30, 100, 400])
+def test_a_noisy_run_that_improves_is_healthy(updates: int, seed: int) -> None:
+    assert names(history(updates=updates, seed=seed)) == []
+
+
+SOLVED: dict[Metric, Course] = {
+    Metric.SUCCESS: lambda _, r: min(1.0, 0.97 + r.gauss(0, 0.02)),
+    Metric.POLICY_ENTROPY: lambda x, _: 0.1 * math.exp(-10 * x),
+    Metric.GRADIENT_NORM: lambda *_: 0.0,
+    Metric.GROUPS_WITHOUT_SIGNAL: lambda *_: 0.98,
+    Metric.VALUE_EXPLAINED_VARIANCE: lambda *_: math.nan,
+}
+
+
+def test_a_run_that_had_solved_its_tasks_already_is_healthy() -> None:
+    assert names(history(SOLVED)) == []
+
+
+def test_success_that_gives_way_to_harder_tasks_is_no_collapse_and_not_flat() -> None:
+    course: dict[Metric, Course] = {
+        Metric.SUCCESS: lambda x, r: 0.5 + 0.45 * math.exp(-4 * x) + r.gauss(0, 0.03),
+        Metric.LEVEL: lambda x, _: 1 + 6 * x,
+    }
+    assert names(history(course)) == []
+
+
+def test_a_kl_beyond_reason_is_a_collapse_whatever_success_says() -> None:
+    (finding,) = diagnose(history({Metric.POLICY_KL: lambda x, _: 3 * KL_EXPLODED * x}))
+    assert finding.name == "policy collapse"
+    assert "nats per token" in finding.evidence
+
+
+def test_continuous_actions_may_have_a_negative_entropy() -> None:
+    assert names(history({Metric.POLICY_ENTROPY: lambda x, _: -3 - x})) == []
+
+
+def test_a_finding_gives_its_evidence_in_numbers_and_something_to_try() -> None:
+    (finding,) = diagnose(history({Metric.POLICY_LOSS: lambda x, _: math.inf if x > 0.9 else 0.0}))
+    assert finding.evidence == "policy/loss at update 91"
+    assert "optimizer.learning_rate" in finding.remedy
+
+
+def test_no_history_and_unknown_metrics_are_no_trouble() -> None:
+    assert diagnose([]) == []
+    assert diagnose([{"step": step, "coins": math.nan} for step in range(100)]) == []
+
+
+def test_gaps_in_the_metrics_are_no_trouble() -> None:
+    rows = history()
+    assert (
+        diagnose([{k: v for k, v in row.items() if (len(k) + row["step"]) % 3} | {"step": row["step"]} for row in rows])
+        == []
+    )
