@@ -22,6 +22,8 @@ MOST_POINTS = 300
 """Of a drawn line. What has more keeps the lowest and the highest point of every stretch."""
 MOST_BANDS = 100
 """Stretches of the horizontal axis that answer to the pointer."""
+MOST_CELLS = 50
+"""Cells of a strip, and columns of a stack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ def stacked_chart(lines: Sequence[Line], *, form: Form = figure) -> str:
     if not steps:
         return '<p class="empty">No values.</p>'
     tables = [dict(line.points) for line in lines]
-    stretches = list(_stretches(steps, MOST_BANDS))
+    stretches = list(_stretches(steps, MOST_CELLS))
     columns = [[_mean_over(table, stretch) for table in tables] for stretch in stretches]
     ticks = _ticks(0.0, max(sum(column) for column in columns) or 1.0)
     axes = Axes(0, len(columns), ticks)
@@ -130,7 +132,7 @@ def stacked_chart(lines: Sequence[Line], *, form: Form = figure) -> str:
 def strip(points: Sequence[Point], *, span: tuple[float, float], color: int, form: Form) -> str:
     """One row of cells over updates, the fuller the higher the value; a stretch without values stays empty."""
     steps, table = [step for step, _ in points], dict(points)
-    stretches = list(_stretches(steps, MOST_BANDS))
+    stretches = list(_stretches(steps, MOST_CELLS))
     cells = []
     for index, stretch in enumerate(stretches):
         values = [table[step] for step in stretch if math.isfinite(table[step])]

@@ -15,7 +15,9 @@ from loomrl.telemetry.metric import Metric
 WINDOW = 10
 """Updates that are looked at together: few enough to notice soon, enough to average over the draw of tasks."""
 SOLVED = 0.9
-"""Success from which little is left to learn, so that missing signal, entropy or gradient is no trouble."""
+"""Success from which little is left to learn, so that missing signal or gradient is no trouble."""
+SURE = 0.7
+"""Success from which a policy may be sure of itself, and failures are too rare for a value head to foretell."""
 FALLEN = 0.6
 """Share of its best success below which a policy has collapsed; noise and forgetting seldom take so much."""
 FALLEN_BY = 0.1
@@ -94,9 +96,10 @@ def _noise(values: Sequence[float]) -> float:
     return math.sqrt(fmean(step * step for step in steps) / 2)
 
 
-def _unsolved(history: History) -> bool:
-    success = _recent(history, Metric.SUCCESS)
-    return success is not None and success < SOLVED
+def _below(history: History, success: float) -> bool:
+    """Whether recent success is known to be below that."""
+    recent = _recent(history, Metric.SUCCESS)
+    return recent is not None and recent < success
 
 
 def not_a_number(history: History) -> Finding | None:
@@ -147,7 +150,7 @@ def _best_on_equal_terms(history: History) -> float:
 def flat_learning(history: History) -> Finding | None:
     """No window was better than the first by more than chance, and tasks did not become harder either."""
     success, levels = _values(history, Metric.SUCCESS), _values(history, Metric.LEVEL)
-    if len(success) < FLAT_AFTER or not _unsolved(history):
+    if len(success) < FLAT_AFTER or not _below(history, SOLVED):
         return None
     windows = _windows(success)
     gain = max(windows) - windows[0]
@@ -195,7 +198,7 @@ def exploding_gradients(history: History) -> Finding | None:
 def vanishing_gradients(history: History) -> Finding | None:
     """Gradients too short to teach, though the tasks are not solved."""
     norms = _values(history, Metric.GRADIENT_NORM)
-    if len(norms) < WINDOW or not _unsolved(history) or (now := median(norms[-WINDOW:])) >= GRADIENT_VANISHED:
+    if len(norms) < WINDOW or not _below(history, SOLVED) or (now := median(norms[-WINDOW:])) >= GRADIENT_VANISHED:
         return None
     return Finding(
         "vanishing gradients",
@@ -209,7 +212,7 @@ def entropy_collapse(history: History) -> Finding | None:
     """The policy always says the same although it is mostly wrong."""
     now = _recent(history, Metric.POLICY_ENTROPY)
     # Differential entropies of continuous actions may be negative and have no natural zero.
-    if now is None or not _unsolved(history) or min(_values(history, Metric.POLICY_ENTROPY)) < 0:
+    if now is None or not _below(history, SURE) or min(_values(history, Metric.POLICY_ENTROPY)) < 0:
         return None
     begun = _first(history, Metric.POLICY_ENTROPY)
     if now > max(ENTROPY_NONE, ENTROPY_LEFT * begun):
@@ -239,7 +242,7 @@ def engine_drift(history: History) -> Finding | None:
 def idle_value(history: History) -> Finding | None:
     """The value head foretells nothing of the returns, although they differ."""
     values = _values(history, Metric.VALUE_EXPLAINED_VARIANCE)
-    if len(values) < VALUE_AFTER or not _unsolved(history) or (now := fmean(values[-WINDOW:])) > VALUE_EXPLAINS:
+    if len(values) < VALUE_AFTER or not _below(history, SURE) or (now := fmean(values[-WINDOW:])) > VALUE_EXPLAINS:
         return None
     return Finding(
         "value function explains nothing",
@@ -251,7 +254,7 @@ def idle_value(history: History) -> Finding | None:
 def no_signal(history: History) -> Finding | None:
     """Nearly all groups have no difference in reward to learn from."""
     share, success = _recent(history, Metric.GROUPS_WITHOUT_SIGNAL), _recent(history, Metric.SUCCESS)
-    if share is None or share <= WITHOUT_SIGNAL or not _unsolved(history):
+    if share is None or share <= WITHOUT_SIGNAL or not _below(history, SOLVED):
         return None
     return Finding(
         "groups without signal",

@@ -32,8 +32,8 @@ def comparison_table(comparison: Comparison) -> str:
         f'<section class="card"><h4>{escape(comparison.name)}</h4>'
         '<p class="note"><i class="key before"></i> before <i class="key after"></i> after, '
         f"each with its {level} confidence interval</p>"
-        '<table><thead><tr><th scope="col">Success</th><th class="range"><span>0</span><span>50</span>'
-        '<span>100 %</span></th><th scope="col">before</th><th scope="col">after</th><th scope="col">change</th></tr>'
+        '<table><thead><tr><th scope="col">Success in %</th><th class="range"><span>0</span><span>50</span>'
+        '<span>100</span></th><th scope="col">before</th><th scope="col">after</th><th scope="col">change</th></tr>'
         f"</thead>{body}</table>{_failures(before, after)}</section>"
     )
 

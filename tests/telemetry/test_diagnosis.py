@@ -41,16 +41,23 @@ def falls(x: float, r: random.Random) -> float:
     return (0.2 + x if x < 0.5 else max(0.02, 0.7 - 2 * (x - 0.5))) + r.uniform(0, 0.02)
 
 
+def slowly(x: float, r: random.Random) -> float:
+    return 0.1 + 0.4 * x + r.uniform(0, 0.1)
+
+
 TROUBLES: dict[str, dict[Metric, Course]] = {
     "not a number": {Metric.POLICY_LOSS: lambda x, _: math.nan if x > 0.9 else 0.0},
     "policy collapse": {Metric.SUCCESS: falls, Metric.LEVEL: lambda *_: 1.0},
     "exploding gradients": {Metric.GRADIENT_NORM: lambda x, r: math.exp(8 * x) * (1 + 0.1 * r.random())},
     "engine-learner drift": {Metric.POLICY_DRIFT: lambda *_: 3 * DRIFT},
-    "entropy collapse": {Metric.POLICY_ENTROPY: lambda x, _: 0.8 * math.exp(-8 * x)},
+    "entropy collapse": {Metric.POLICY_ENTROPY: lambda x, _: 0.8 * math.exp(-8 * x), Metric.SUCCESS: slowly},
     "vanishing gradients": {Metric.GRADIENT_NORM: lambda x, _: math.exp(-30 * x)},
     "groups without signal": {Metric.GROUPS_WITHOUT_SIGNAL: lambda *_: 0.9},
     "flat learning": {Metric.SUCCESS: lambda _, r: 0.2 + r.gauss(0, 0.05), Metric.LEVEL: lambda *_: 1.0},
-    "value function explains nothing": {Metric.VALUE_EXPLAINED_VARIANCE: lambda _, r: r.gauss(0, 0.02)},
+    "value function explains nothing": {
+        Metric.VALUE_EXPLAINED_VARIANCE: lambda _, r: r.gauss(0, 0.02),
+        Metric.SUCCESS: slowly,
+    },
     "high variance": {Metric.SUCCESS: lambda x, r: min(1.0, 0.15 + 0.65 * x + r.choice((-0.3, 0.3)))},
 }
 
@@ -103,7 +110,7 @@ def test_a_kl_beyond_reason_is_a_collapse_whatever_success_says() -> None:
 
 
 def test_continuous_actions_may_have_a_negative_entropy() -> None:
-    assert names(history({Metric.POLICY_ENTROPY: lambda x, _: -3 - x})) == []
+    assert names(history({Metric.POLICY_ENTROPY: lambda x, _: -3 - x, Metric.SUCCESS: slowly})) == []
 
 
 def test_a_finding_gives_its_evidence_in_numbers_and_something_to_try() -> None:
