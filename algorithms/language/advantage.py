@@ -63,6 +63,8 @@ def gae_batch(
     Environment tokens (mask false) take no time: after a turn's last action token comes the next turn's first. They get
     zeros. `bootstrap_N` is what a truncated sample is worth beyond its last token, 0 where it terminated.
     """
+    if np.concatenate(rewards)[~np.concatenate(masks)].any():
+        raise ValueError("rewards: one is on an environment token. Put it on the last action token before that.")
     rewards_NT, values_NT = _actions(rewards, masks), _actions(values, masks)
     lengths_N = np.array([mask.sum() for mask in masks])
     advantages_NT = np.zeros_like(rewards_NT)
