@@ -89,21 +89,6 @@ class ScriptedPolicy(Config):
     kind: Literal["oracle", "random", "constant"] = "oracle"
 
 
-class MixturePolicy(Config):
-    """Plays one of the scripted policies in each episode, drawn by the softmax of `logits`."""
-
-    kind: Literal["mixture"] = "mixture"
-    arms: tuple[Literal["oracle", "random", "constant"], ...] = Field(("oracle", "random"), min_length=1)
-    logits: tuple[float, ...] = (0.0, 0.0)
-    version: int = -1
-
-    @model_validator(mode="after")
-    def _paired(self) -> Self:
-        if len(self.arms) != len(self.logits):
-            raise ValueError(f"{len(self.arms)} arms need as many logits, got {len(self.logits)}")
-        return self
-
-
 class CustomPolicy(Config):
     """`entry_point` names a callable that takes `settings` as keywords and returns a policy."""
 
@@ -112,28 +97,29 @@ class CustomPolicy(Config):
     settings: dict[str, Any] = Field(default_factory=dict)
 
 
-PolicyChoice = Annotated[ScriptedPolicy | MixturePolicy | CustomPolicy | LanguagePolicy, Field(discriminator="kind")]
-
-
-class BanditAlgorithm(Config):
-    """REINFORCE over a mixture of scripted policies: the smallest learner that exercises the whole line."""
-
-    kind: Literal["bandit"] = "bandit"
-    arms: tuple[Literal["oracle", "random", "constant"], ...] = ("oracle", "random", "constant")
-    learning_rate: float = Field(4.0, gt=0)
+PolicyChoice = Annotated[ScriptedPolicy | CustomPolicy | LanguagePolicy, Field(discriminator="kind")]
 
 
 class CustomAlgorithm(Config):
-    """`entry_point` names a callable that takes the Experiment and gives the RLlib `AlgorithmConfig` to train with."""
+    """`entry_point` names a `LanguageConfig` of your own: `of(experiment, run=…)` gives what to train with."""
 
     kind: Literal["custom"] = "custom"
     entry_point: EntryPoint
     settings: dict[str, Any] = Field(default_factory=dict)
 
 
-Algorithm = Annotated[
-    PPO | GRPO | RLOO | Reinforce | DPO | BanditAlgorithm | CustomAlgorithm, Field(discriminator="kind")
-]
+Algorithm = Annotated[PPO | GRPO | RLOO | Reinforce | DPO | CustomAlgorithm, Field(discriminator="kind")]
+
+
+class QuarantineConfig(Config):
+    """When task families whose environment keeps failing are left alone. Failures of the policy do not count."""
+
+    window: PositiveInt = 32
+    """The latest attempts of a family, which are looked at."""
+    share: float = Field(0.5, gt=0, le=1)
+    """How much of a window must have failed."""
+    probation: PositiveInt = 20
+    """Updates until it is tried again; twice as many after each relapse."""
 
 
 class RolloutConfig(Config):
@@ -147,6 +133,7 @@ class RolloutConfig(Config):
     groups_per_update: PositiveInt = 8
     turn_timeout_s: Seconds = 60.0
     episode_timeout_s: Seconds = 600.0
+    quarantine: QuarantineConfig = QuarantineConfig()
 
 
 class HubConfig(Config):

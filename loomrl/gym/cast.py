@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from loomrl.config import EnvironmentConfig, Experiment
 from loomrl.errors import ConfigError, unknown
 from loomrl.gym.base import BaseEnvironment
-from loomrl.gym.curriculum import Draw, Family
+from loomrl.gym.curriculum import Draw, Family, family_key
 from loomrl.gym.episode import Attempt, run_episode
 from loomrl.gym.policy import OraclePolicy
 from loomrl.gym.registry import Registry, make, register_environment
@@ -76,7 +76,7 @@ class Cast:
 
     def family_of(self, task: Task) -> str:
         """The curriculum's key for the family of a task."""
-        return f"{task.environment}/{task.parameters.get('template', task.family)}"
+        return family_key(task)
 
 
 def open_cast(experiment: Experiment, db: LoomDB) -> Cast:

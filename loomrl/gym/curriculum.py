@@ -8,13 +8,14 @@ floor for every family, and p drawn back to 1/2 while a family is not tried, bec
 import math
 import random
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
 from loomrl.config import AdaptiveCurriculum, FixedCurriculum, StagedCurriculum
 from loomrl.errors import ConfigError
+from loomrl.types import Task
 
 TRAINING_SEEDS = range(2**31)
 HELD_OUT_SEEDS = range(2**31, 2**32)
@@ -34,6 +35,11 @@ class Family:
     def key(self) -> str:
         """`Math/algebra.linear`."""
         return f"{self.environment}/{self.name}"
+
+
+def family_key(task: Task) -> str:
+    """The key of the family that a task was drawn from."""
+    return f"{task.environment}/{task.parameters.get('template', task.family)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +63,14 @@ class Outcome:
 class Curriculum(Protocol):
     """A sampler that learns from outcomes."""
 
-    def draw(self, rng: random.Random) -> Draw:
-        """The next task."""
+    def draw(self, rng: random.Random, *, without: Container[str] = ()) -> Draw:
+        """The next task, of a family whose key is not among `without`; at least one must be left."""
 
     def observe(self, outcomes: Iterable[Outcome]) -> None:
         """Take in the outcomes of one update."""
 
     def progress(self) -> dict[str, float]:
-        """Level per family key."""
+        """Level per family key, of all families that can be drawn at present."""
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a restart needs, as JSON."""
@@ -80,9 +86,10 @@ class Fixed:
         self.families = _some(families)
         self.level = settings.level
 
-    def draw(self, rng: random.Random) -> Draw:
+    def draw(self, rng: random.Random, *, without: Container[str] = ()) -> Draw:
         """A family by its environment's share."""
-        family = _pick(self.families, dict.fromkeys((f.key for f in self.families), 1.0), rng)
+        families = [family for family in self.families if family.key not in without]
+        family = _pick(families, dict.fromkeys((f.key for f in families), 1.0), rng)
         return Draw(family, self.level, rng.choice(TRAINING_SEEDS))
 
     def observe(self, outcomes: Iterable[Outcome]) -> None:
@@ -117,9 +124,10 @@ class Adaptive:
         self._standing = {family.key: _Standing(float(settings.first_level)) for family in self.families}
         self._guess = {family.key: family.guess for family in self.families}
 
-    def draw(self, rng: random.Random) -> Draw:
+    def draw(self, rng: random.Random, *, without: Container[str] = ()) -> Draw:
         """A family by share and learnability, at its level or, for the replayed share, below it."""
-        family = _pick(self.families, {f.key: self.learnability(f.key) for f in self.families}, rng)
+        families = [family for family in self.families if family.key not in without]
+        family = _pick(families, {f.key: self.learnability(f.key) for f in families}, rng)
         level = self._standing[family.key].level
         base = math.floor(level)
         if base > self.settings.first_level and rng.random() < self.settings.replay:
@@ -190,9 +198,9 @@ class Staged:
         """The name of the present stage."""
         return self.settings.stages[self._index].name
 
-    def draw(self, rng: random.Random) -> Draw:
+    def draw(self, rng: random.Random, *, without: Container[str] = ()) -> Draw:
         """A task of the present stage."""
-        return self._inner[self._index].draw(rng)
+        return self._inner[self._index].draw(rng, without=without)
 
     def observe(self, outcomes: Iterable[Outcome]) -> None:
         """Teach the present stage, then pass its gate if it opened."""

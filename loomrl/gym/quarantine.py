@@ -1,0 +1,181 @@
+"""Task families, and whole environments, that keep failing are left alone for a while: said, recorded, tried again.
+
+    quarantine = Quarantine(experiment.rollout.quarantine)
+    curriculum = Quarantined(open_curriculum(cast.families, experiment.curriculum), quarantine)
+
+    draw = curriculum.draw(rng)                         # EpisodeError with all causes where nothing is left to draw
+    ...
+    for case in quarantine.observe(attempts):           # once per update: all attempts of it, stored or new, any order
+        report(str(case))                               # before the lease, which has nothing where all of them failed
+    curriculum.observe(outcomes)                        # of usable attempts, as ever
+    state = curriculum.state_dict()                     # holds the quarantine, too
+
+`quarantine.cases` is who is there now.
+"""
+
+import random
+from collections import Counter, deque
+from collections.abc import Collection, Container, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from loomrl.config import QuarantineConfig
+from loomrl.errors import EpisodeError, ScorerError
+from loomrl.gym.curriculum import Curriculum, Draw, Outcome, family_key
+from loomrl.types import Failure, Trajectory
+
+BLAMED = (EpisodeError.boundary, ScorerError.boundary)
+"""Failures at these boundaries are the environment's; others, such as the policy's, are no evidence either way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A family, or a whole environment, that is left alone."""
+
+    name: str
+    since: int
+    """The update at which it was quarantined."""
+    until: int
+    attempts: int
+    causes: Mapping[str, int]
+    """Failed attempts by cause, such as `environment/Hang`."""
+    example: str
+    """What the latest of them said."""
+
+    def __str__(self) -> str:
+        causes = ", ".join(f"{cause} {times}" for cause, times in self.causes.items())
+        return (
+            f"{self.name}: {sum(self.causes.values())} of its last {self.attempts} attempts failed ({causes}; "
+            f"such as: {self.example}); left alone from update {self.since} to {self.until}"
+        )
+
+
+class Quarantine:
+    """Who is left alone, decided from attempts. Equal attempts, in any order within an update, decide equally."""
+
+    def __init__(self, settings: QuarantineConfig) -> None:
+        self.settings = settings
+        self._updates = 0
+        self._recent: dict[str, dict[str, deque[str]]] = {}
+        """Environment → family key → causes of the latest attempts, empty for one that did not fail."""
+        self._examples: dict[str, str] = {}
+        self._cases: dict[str, Case] = {}
+        self._times: Counter[str] = Counter()
+        """How often each name was quarantined so far."""
+
+    @property
+    def cases(self) -> list[Case]:
+        """Everyone who is left alone now."""
+        return list(self._cases.values())
+
+    def allows(self, family: str) -> bool:
+        """Whether tasks of this family key may be drawn."""
+        return not any(family == name or family.startswith(f"{name}/") for name in self._cases)
+
+    def observe(self, attempts: Iterable[Trajectory]) -> list[Case]:
+        """Take in all attempts of one update, let go of those whose time is over, and return the new cases."""
+        self._updates += 1
+        for case in self.cases:
+            if case.until <= self._updates:
+                self._release(case.name)
+        for attempt in sorted(attempts, key=lambda attempt: (len(attempt.id), attempt.id)):
+            if attempt.failure is None or attempt.failure.boundary in BLAMED:
+                self._count(attempt.task.environment, family_key(attempt.task), attempt.failure)
+        return [case for environment in sorted(self._recent) for case in self._judge(environment)]
+
+    def _count(self, environment: str, family: str, failure: Failure | None) -> None:
+        recent = self._recent.setdefault(environment, {}).setdefault(family, deque(maxlen=self.settings.window))
+        recent.append(f"{failure.boundary}/{failure.kind}" if failure else "")
+        if failure:
+            self._examples[family] = failure.message[:300]
+
+    def _judge(self, environment: str) -> list[Case]:
+        """New cases: the whole environment where several of its families fail and none does not, else families."""
+        if environment in self._cases:
+            return []
+        families = self._recent[environment]
+        everything = [cause for recent in families.values() for cause in recent]
+        if len(families) > 1 and self._too_many(everything) and all(map(self._failing, families.values())):
+            worst = max(sorted(families), key=lambda family: _failures(families[family]))
+            return [self._admit(environment, everything, self._examples[worst])]
+        found = [name for name in sorted(families) if name not in self._cases and self._too_many(families[name])]
+        return [self._admit(name, families[name], self._examples[name]) for name in found]
+
+    def _too_many(self, causes: Collection[str]) -> bool:
+        return _failures(causes) >= self.settings.share * self.settings.window
+
+    def _failing(self, causes: Collection[str]) -> bool:
+        return _failures(causes) >= self.settings.share * len(causes)
+
+    def _admit(self, name: str, causes: Collection[str], example: str) -> Case:
+        until = self._updates + self.settings.probation * 2 ** self._times[name]
+        self._times[name] += 1
+        counts = dict(Counter(filter(None, causes)).most_common())
+        self._cases[name] = Case(name, self._updates, until, len(causes), counts, example)
+        return self._cases[name]
+
+    def _release(self, name: str) -> None:
+        """Let it be tried again; what it did before is forgotten, but not how often it was here."""
+        del self._cases[name]
+        self._recent.pop(name, None)
+        for families in self._recent.values():
+            families.pop(name, None)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything a restart needs, as JSON."""
+        return {
+            "updates": self._updates,
+            "recent": {e: {f: list(causes) for f, causes in recent.items()} for e, recent in self._recent.items()},
+            "examples": dict(self._examples),
+            "cases": [asdict(case) for case in self.cases],
+            "times": dict(self._times),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        window = self.settings.window
+        self._updates = state["updates"]
+        self._recent = {e: {f: deque(cs, window) for f, cs in recent.items()} for e, recent in state["recent"].items()}
+        self._examples = dict(state["examples"])
+        self._cases = {case["name"]: Case(**case) for case in state["cases"]}
+        self._times = Counter(state["times"])
+
+
+class Quarantined:
+    """A curriculum that draws nothing that is quarantined."""
+
+    def __init__(self, curriculum: Curriculum, quarantine: Quarantine) -> None:
+        self._curriculum = curriculum
+        self._quarantine = quarantine
+
+    def draw(self, rng: random.Random, *, without: Container[str] = ()) -> Draw:
+        """The next task, or an EpisodeError that says why there is none."""
+        families = self.progress().keys()
+        barred = {family for family in families if family in without or not self._quarantine.allows(family)}
+        if barred == families:
+            cases = "; ".join(map(str, self._quarantine.cases))
+            raise EpisodeError(
+                f"no task family is left to draw from: {cases}. Repair these environments, or leave them out."
+            )
+        return self._curriculum.draw(rng, without=barred)
+
+    def observe(self, outcomes: Iterable[Outcome]) -> None:
+        """Take in the outcomes of one update."""
+        self._curriculum.observe(outcomes)
+
+    def progress(self) -> dict[str, float]:
+        """Level per family key, of the quarantined ones too."""
+        return self._curriculum.progress()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The curriculum's state and the quarantine's."""
+        return {"curriculum": self._curriculum.state_dict(), "quarantine": self._quarantine.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        self._curriculum.load_state_dict(state["curriculum"])
+        self._quarantine.load_state_dict(state["quarantine"])
+
+
+def _failures(causes: Iterable[str]) -> int:
+    return sum(map(bool, causes))
