@@ -37,6 +37,9 @@ class Metric(StrEnum):
     VALUE_LOSS = "value/loss", "Squared error of the value head."
     VALUE_EXPLAINED_VARIANCE = "value/explained_variance", "Share of the returns' variance the value head foretells."
 
+    PREFERENCE_ACCURACY = "preference/accuracy", "Share of pairs in which the better attempt leads."
+    PREFERENCE_MARGIN = "preference/margin", "Mean lead of the better attempt in log-probability gained, times beta."
+
     GRADIENT_NORM = "gradient/norm", "Mean length of the gradient before clipping."
     GRADIENT_CLIPPED = "gradient/clipped", "Share of optimizer steps whose gradient was shortened."
     LEARNING_RATE = "learning_rate", "Step size of the optimizer at the end of the update."
