@@ -61,16 +61,26 @@ def evaluate(
     words: Words = None,
     policy: Annotated[
         list[str] | None,
-        typer.Option(help="oracle, random, constant, or pkg.module:callable; repeat to compare. Default: the file's."),
+        typer.Option(help="oracle, random, constant, RUN, RUN/NUMBER, a model's folder, pkg.module:callable."),
     ] = None,
+    env: Annotated[str | None, typer.Option(help="Judge on this environment instead of the experiment's.")] = None,
+    episodes: Annotated[int | None, typer.Option(min=1, help="How many held-out tasks.")] = None,
+    temperature: Annotated[float, typer.Option(min=0, help="Of language policies; 0 is greedy.")] = 0.0,
     as_json: AsJson = False,
 ) -> None:
-    """Judge policies on held-out tasks: success with confidence intervals, per family and level."""
-    from experiments.evaluate import as_result, evaluate_policies, render
-    from experiments.shipped import resolve
+    """Judge policies on held-out tasks: success with confidence intervals, per family and level.
 
-    experiment = resolve(words or [])
-    evaluation = evaluate_policies(experiment, policy or [])
+    The first word may also be a RUN or a model's folder: then that is what is judged, on the run's own environments.
+    """
+    from experiments.evaluate import as_result, evaluate_policies, render
+    from experiments.shipped import judged_words
+
+    experiment, policies = judged_words(words or [], policy or [])
+    if env is not None:
+        experiment = experiment.override({"environments": [{"id": env}]})
+    if episodes is not None:
+        experiment = experiment.override({"evaluation.episodes": episodes})
+    evaluation = evaluate_policies(experiment, policies, temperature=temperature)
     emit(as_result(evaluation), as_json=as_json, show=lambda console: render(evaluation, console))
 
 
@@ -78,13 +88,19 @@ def evaluate(
 def train(
     words: Words = None,
     run: Annotated[str | None, typer.Option(help="Id of the run; one that exists already is resumed.")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with --run, or with the latest run, by its own experiment.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train: curriculum → rollouts → hub → lease → learn → checkpoint → ack, until the target or the last update."""
-    from experiments.shipped import resolve
-    from experiments.train import render, train
+    """Train: curriculum → rollouts → hub → lease → learn → publish → checkpoint and ack, until there is enough."""
+    from experiments.shipped import TRAINED, resolve
+    from experiments.train import render, resumed, train
 
-    result = train(resolve(words or []), run=run)
+    experiment = resolve(words or [], default=TRAINED)
+    if resume:
+        experiment, run = resumed(experiment, run)
+    result = train(experiment, run=run)
     emit(result.as_dict(), as_json=as_json, show=lambda console: render(result, console))
 
 

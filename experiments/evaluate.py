@@ -5,28 +5,22 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import cycle, islice, product
 from typing import Any
 
 from rich.console import Console
 
 from experiments.output import table
-from experiments.policies import Judged, find_policy
+from experiments.policies import Judged, find_policy, open_policy
 from experiments.record import recorded
 from loomrl.config import EvaluationConfig, Experiment
 from loomrl.evaluation.report import Report, Score, judge
 from loomrl.gym.cast import Cast, open_cast
-from loomrl.gym.curriculum import HELD_OUT_SEEDS, Draw
-from loomrl.gym.episode import Attempt
-from loomrl.gym.host import Plan
+from loomrl.gym.held_out import held_out_plans
 from loomrl.gym.pool import LoomRLGym
 from loomrl.store import LoomDB, open_store
 from loomrl.store.evaluations import Evaluation, record_evaluation
 from loomrl.telemetry.progress import progress
-from loomrl.types import Source, Trajectory
-
-SEEDS_APART = 1_000_003
-"""So that two evaluation seeds share no task unless one has a million episodes."""
+from loomrl.types import Trajectory
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +33,17 @@ class Judgement:
 
 
 def evaluate_policies(
-    experiment: Experiment, policies: Sequence[str] = (), *, clock: Callable[[], float] = time.time
+    experiment: Experiment,
+    policies: Sequence[str] = (),
+    *,
+    temperature: float = 0.0,
+    clock: Callable[[], float] = time.time,
 ) -> Judgement:
     """Judge each policy, or the experiment's own if none is named, and record run and reports in LoomDB."""
     with open_store(experiment.store_url) as db:
         cast = open_cast(experiment, db)
-        judged = [find_policy(text, db) for text in policies] or [Judged(experiment.policy.kind, experiment.policy)]
+        judged = [find_policy(text, db, temperature=temperature) for text in policies]
+        judged = judged or [Judged(experiment.policy.kind, experiment.policy)]
         run, started = f"{experiment.name}-{uuid.uuid4().hex[:8]}", clock()
         with recorded(db, experiment, cast, id=run, kind="evaluate", clock=clock) as result:
             reports = asyncio.run(_judge_all(experiment, cast, run, judged))
@@ -54,41 +53,19 @@ def evaluate_policies(
 
 
 async def _judge_all(experiment: Experiment, cast: Cast, run: str, judged: Sequence[Judged]) -> list[Report]:
-    draws = held_out(cast, experiment.evaluation)
-    async with LoomRLGym(experiment.rollout) as gym:
+    settings = experiment.evaluation
+    async with LoomRLGym(experiment.rollout, open_policy=open_policy) as gym:
         return [
-            judge(policy.name, await _play(gym, policy, cast, draws, run), confidence=experiment.evaluation.confidence)
+            judge(policy.name, await _play(gym, policy, cast, settings, run), confidence=settings.confidence)
             for policy in judged
         ]
 
 
-def held_out(cast: Cast, settings: EvaluationConfig) -> list[Draw]:
-    """Tasks that no training draws, evenly over families and levels."""
-    cells = cycle(product(settings.levels, cast.families))
-    first = HELD_OUT_SEEDS.start + settings.seed * SEEDS_APART % len(HELD_OUT_SEEDS)
-    return [
-        Draw(family, level, first + index)
-        for index, (level, family) in enumerate(islice(cells, settings.episodes))
-    ]  # fmt: skip
-
-
-async def _play(gym: LoomRLGym, policy: Judged, cast: Cast, draws: Sequence[Draw], run: str) -> list[Trajectory]:
-    def plan(index: int, draw: Draw) -> Plan:
-        member = cast.member(draw)
-        attempt = Attempt(
-            id=f"{run}/{policy.name}/{index}",
-            task=member.task(draw),
-            group=f"{run}/{policy.name}/{index}",
-            source=Source.EVALUATION,
-            run=run,
-            snapshot=member.snapshot,
-        )
-        seed = f"{policy.name}/{draw.seed}/{index}"
-        return Plan(attempt=attempt, policy=policy.choice, settings=member.config.settings, seed=seed)
-
+async def _play(gym: LoomRLGym, policy: Judged, cast: Cast, settings: EvaluationConfig, run: str) -> list[Trajectory]:
+    plans = held_out_plans(cast, settings, run=run, name=policy.name, policy=policy.choice)
     finished: list[Trajectory] = []
-    with progress(f"evaluate {policy.name}", len(draws)) as report:
-        async for trajectory in gym.run(plan(index, draw) for index, draw in enumerate(draws)):
+    with progress(f"evaluate {policy.name}", len(plans)) as report:
+        async for trajectory in gym.run(plans):
             finished.append(trajectory)
             report(len(finished))
     return finished

@@ -1,19 +1,24 @@
-"""Policies by what a person types: a scripted one, code of their own, or a version that a run made."""
+"""Policies by what a person types: a scripted one, code of their own, a model's folder, or what a run made."""
 
-import json
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 from typing import get_args
 
-from experiments.learner import open_learner
+from experiments.algorithms import open_algorithm
 from loomrl.artifacts import locate
-from loomrl.config import CustomPolicy, Experiment, PolicyChoice, ScriptedPolicy
+from loomrl.config import CustomPolicy, Experiment, LanguagePolicy, PolicyChoice, Sampling, ScriptedPolicy
 from loomrl.errors import ConfigError, unknown
+from loomrl.gym import policy
+from loomrl.gym.policy import PolicyFactory
 from loomrl.load import parse_yaml
 from loomrl.store import LoomDB
-from loomrl.store.policies import show_policy
-from loomrl.store.runs import show_run
+from loomrl.store.policies import list_policies, show_policy
+from loomrl.store.runs import list_runs, show_run
+from loomrl.types import PolicyVersion
 
 SCRIPTED: tuple[str, ...] = get_args(ScriptedPolicy.model_fields["kind"].annotation)
+FORMS = ["pkg.module:callable", "RUN", "RUN/NUMBER", "a model's folder"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,22 +30,55 @@ class Judged:
     version: str | None = None
 
 
-def find_policy(text: str, db: LoomDB) -> Judged:
-    """`oracle`, `pkg.module:callable`, or `RUN/NUMBER`."""
+def find_policy(text: str, db: LoomDB, *, temperature: float = 0.0) -> Judged:
+    """`oracle`, `pkg.module:callable`, a Hugging Face folder, `RUN` (its last version) or `RUN/NUMBER`."""
+    if is_model(text):
+        return Judged(text, LanguagePolicy(path=text, sampling=Sampling(temperature=temperature)))
     if ":" in text:
         return Judged(text, CustomPolicy(entry_point=text))
-    if "/" in text:
-        return Judged(text, _trained(text, db), text)
-    if text not in SCRIPTED:
-        raise ConfigError("policy " + unknown("name", text, [*SCRIPTED, "pkg.module:callable", "RUN/NUMBER"]))
-    return Judged(text, ScriptedPolicy.parse({"kind": text}))
+    if text in SCRIPTED:
+        return Judged(text, ScriptedPolicy.parse({"kind": text}))
+    version = latest_of(text, db)
+    if version is None and "/" in text:
+        version = show_policy(db, text)
+    if version is None:
+        raise ConfigError("policy " + unknown("name", text, [*SCRIPTED, *FORMS, *(run.id for run in list_runs(db))]))
+    return Judged(text, _trained(version, db, temperature), version.id)
 
 
-def _trained(id: str, db: LoomDB) -> PolicyChoice:
-    """What acted as this version: its checkpoint, loaded into the algorithm of its run's experiment."""
-    version = show_policy(db, id)
-    experiment = Experiment.parse(parse_yaml(show_run(db, version.run).resolved, origin=f"run {version.run}"))
+def open_policy(choice: PolicyChoice) -> PolicyFactory:
+    """The factory that `choice` names; torch is loaded for those with weights only."""
+    if isinstance(choice, LanguagePolicy):
+        from loomrl.inference import policy as inference
+
+        return inference.open_policy(choice)
+    return policy.open_policy(choice)
+
+
+def is_model(text: str) -> bool:
+    """Whether this is a folder with a model in it."""
+    return (Path(text) / "config.json").is_file()
+
+
+def latest_of(run: str, db: LoomDB) -> PolicyVersion | None:
+    """The last version that a run made, or None where there is no such run."""
+    made = list_policies(db, run=run, limit=1)
+    return made[0] if made else None
+
+
+def experiment_of(version: PolicyVersion, db: LoomDB) -> Experiment:
+    """What the version was made with."""
+    return Experiment.parse(parse_yaml(show_run(db, version.run).resolved, origin=f"run {version.run}"))
+
+
+def _trained(version: PolicyVersion, db: LoomDB, temperature: float) -> LanguagePolicy:
+    """The version's model, copied from its artifact and checked."""
+    algorithm = open_algorithm(experiment_of(version, db)).algorithm
     artifacts, name = locate(version.url)
-    learner = open_learner(experiment.algorithm)
-    learner.load_state_dict(json.loads(artifacts.get(name))["learner"])
-    return learner.policy(version.number)
+    folder = artifacts.get_folder(name, Path(tempfile.mkdtemp(prefix="loomrl-policy-")) / "policy")
+    return LanguagePolicy(
+        path=str(folder / "model"),
+        context=algorithm.model.context,
+        sampling=algorithm.sampling.model_copy(update={"temperature": temperature}),
+        version=version.number,
+    )

@@ -3,12 +3,16 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from experiments.policies import experiment_of, is_model, latest_of
 from loomrl.config import Experiment
 from loomrl.errors import ConfigError, unknown
-from loomrl.load import load
+from loomrl.load import load, parse_assignment
+from loomrl.schema import merge, nest
+from loomrl.store import open_store
 
 HOME = Path(__file__).parent
 DEFAULT = "math"
+TRAINED = "language/math_tiny"
 
 
 def names() -> list[str]:
@@ -16,11 +20,30 @@ def names() -> list[str]:
     return sorted(str(file.relative_to(HOME).with_suffix("")) for file in HOME.rglob("*.yaml"))
 
 
-def resolve(words: Sequence[str]) -> Experiment:
+def resolve(words: Sequence[str], *, default: str = DEFAULT) -> Experiment:
     """The experiment of `FILE… path=value…`; without a file, the default one."""
     files = [word for word in words if "=" not in word]
     assignments = [word for word in words if "=" in word]
-    return load([_file(name) for name in files or [DEFAULT]], assignments)
+    return load([_file(name) for name in files or [default]], assignments)
+
+
+def judged_words(words: Sequence[str], policies: Sequence[str]) -> tuple[Experiment, list[str]]:
+    """What to judge and on what; a first word that is a run or a model's folder is a policy."""
+    first = next((word for word in words if "=" not in word), None)
+    if first is None or first in names() or Path(first).is_file():
+        return resolve(words), list(policies)
+    rest = [word for word in words if word != first]
+    if is_model(first):
+        return resolve(rest), [first, *policies]
+    store_url = resolve([word for word in rest if "=" in word]).store_url
+    with open_store(store_url) as db:
+        version = latest_of(first, db)
+        if version is None:
+            return resolve(words), list(policies)
+        experiment = experiment_of(version, db)
+    assigned = nest({path: value for word in rest for path, value in parse_assignment(word).items()})
+    merged = merge(experiment.model_dump(mode="json"), assigned)
+    return Experiment.parse(merged, origin=f"run {first}"), [first, *policies]
 
 
 def _file(name: str) -> Path:

@@ -47,6 +47,8 @@ OPENED_IN = {
     "pyarrow": {"loomrl/artifacts.py"},
     "nats": {"loomrl/bus/*"},
     "vllm": {"loomrl/inference/*"},
+    "wandb": {"loomrl/telemetry/sink.py"},
+    "peft": {"algorithms/language/module.py"},
     "math_verify": {"envs/math/verify.py"},
     "sympy": set(),
     "reasoning_gym": {"loomrl/gym/adapters/reasoning_gym.py"},

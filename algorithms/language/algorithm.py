@@ -6,7 +6,6 @@
 import tempfile
 import time
 import uuid
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -20,12 +19,14 @@ from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.learner.training_data import TrainingData
 
 from algorithms.language.advantage import preference_pairs
+from algorithms.language.batch import Work
 from algorithms.language.begin import ensure_origin, lessons
 from algorithms.language.config import LanguageConfig
-from algorithms.language.learner import Work
+from algorithms.language.crew import Crew
 from algorithms.language.line import Line
 from algorithms.language.measure import measure, signal
 from algorithms.language.packing import Sample, plan_update
+from algorithms.language.phase import Phases
 from algorithms.language.sample import REWARD, samples_of
 from algorithms.language.schedule import open_schedule
 from algorithms.language.stopping import Stopper
@@ -35,28 +36,30 @@ from loomrl.errors import ConfigError, LoomError
 from loomrl.evaluation.report import judge
 from loomrl.gym.cast import open_cast
 from loomrl.gym.curriculum import open_curriculum
-from loomrl.gym.episode import failed_trajectory
 from loomrl.gym.held_out import held_out_plans
-from loomrl.gym.host import Plan
 from loomrl.hub import open_hub
 from loomrl.inference.model import open_model, open_tokenizer, save_model
 from loomrl.load import dump
 from loomrl.store import LoomDB, beside, open_store
 from loomrl.store.policies import list_policies
 from loomrl.store.runs import Run, code_revision, start_run
-from loomrl.telemetry.metric import PHASES, Metric
-from loomrl.types import Failure, Group, Trajectory
+from loomrl.telemetry.metric import Metric
+from loomrl.types import Group, Trajectory
 
 METRICS = "loomrl"
 """Under this key a result has the metrics of `loomrl.telemetry.metric`."""
-RETRIES = 3
-"""How often attempts are made again whose runner died or did not answer in time."""
 
 
 class Language(Algorithm):  # type: ignore[misc]
     """Trains a token policy with any of our language algorithms; which one is data."""
 
     config: LanguageConfig
+    stopped: str | None = None
+    """Why the run is over, once it is."""
+    is_warm = False
+    """Whether the warm start is behind it."""
+    listen: Callable[[int, Mapping[str, float]], None] = staticmethod(lambda done, metrics: None)
+    """Told every update's metrics before its checkpoint counts."""
 
     @classmethod
     def get_default_config(cls) -> LanguageConfig:
@@ -70,9 +73,9 @@ class Language(Algorithm):  # type: ignore[misc]
         self.warm_up()
         line, clock = self.line, Phases()
         with clock(Metric.TIME_ROLLOUT):
-            sampled = self._tokens_sampled()
-            attempts = self._play(line.missing(self._actor(line.done)))
-            sampled = self._tokens_sampled() - sampled
+            sampled = self._crew.tokens_sampled()
+            attempts = self._crew.play(line.missing(self._actor(line.done)))
+            sampled = self._crew.tokens_sampled() - sampled
         with clock(Metric.TIME_HUB):
             line.append(attempts)
             groups = line.lease()
@@ -82,13 +85,15 @@ class Language(Algorithm):  # type: ignore[misc]
             self._publish(line.done + 1)
         metrics = measure(groups, family_of=line.cast.family_of) | metrics
         stop = line.advance(groups, success=metrics[Metric.SUCCESS], kl=metrics.get(Metric.POLICY_KL, 0.0))
-        finished = stop is not None or line.done >= self._experiment.train.updates
-        with clock(Metric.TIME_CHECKPOINT):
-            if finished or line.done % self._experiment.train.checkpoint_every == 0:
-                self._checkpoint()
         metrics |= clock.seconds()
+        metrics[Metric.TIME_CHECKPOINT] = self._last_checkpoint_s
         metrics[Metric.ENGINE_TOKENS_PER_S] = sampled / max(metrics[Metric.TIME_ROLLOUT], 1e-9)
-        self._report(metrics, stop="updates" if finished and stop is None else stop)
+        self._report(metrics)
+        if stop is None and line.done >= self._experiment.train.updates:
+            stop = f"all {line.done} updates done"
+        if stop is not None or line.done % self._experiment.train.checkpoint_every == 0:
+            self._checkpoint()
+        self.stopped = stop
 
     def _learn(self, groups: Sequence[Group]) -> dict[str, float]:
         """Advantages and optimizer steps, on all learners."""
@@ -144,30 +149,6 @@ class Language(Algorithm):  # type: ignore[misc]
 
     # -- attempts ---------------------------------------------------------------------------------------------------
 
-    def _play(self, plans: Sequence[Plan]) -> list[Trajectory]:
-        """Every plan's trajectory. What remote runners did not deliver in time is tried again, and fails in the end."""
-        group = self.env_runner_group
-        if not self.config.num_env_runners:
-            return self.env_runner.sample(plans=plans)  # type: ignore[no-any-return]
-        finished: dict[str, Trajectory] = {}
-        for _ in range(RETRIES):
-            left = [plan for plan in plans if plan.attempt.id not in finished]
-            if not left:
-                break
-            self._load_runners()
-            ids = group.healthy_env_runner_ids()
-            shares = [_Share(left[i :: len(ids)]) for i in range(len(ids))]
-            for played in group.foreach_env_runner(
-                shares,
-                local_env_runner=False,
-                remote_worker_ids=ids,
-                timeout_seconds=self._experiment.hub.group_timeout_s,
-            ):
-                finished |= {trajectory.id: trajectory for trajectory in played}
-            self.restore_env_runners(group)
-        lost = Failure("runner", "Lost", f"no runner delivered it in {RETRIES} tries")
-        return [finished.get(plan.attempt.id) or failed_trajectory(plan.attempt, lost) for plan in plans]
-
     def _actor(self, version: int, sampling: Sampling | None = None) -> LanguagePolicy:
         """The present policy, as plans name it."""
         algorithm = self.config.algorithm
@@ -178,16 +159,8 @@ class Language(Algorithm):  # type: ignore[misc]
     def _publish(self, version: int) -> None:
         """Give all runners the learners' weights under this version."""
         found = self.learner_group.foreach_learner(lambda learner: learner.weights())
-        self._weights = next(result.get() for result in found if result.get() is not None), version
-        self._load_runners()
-
-    def _load_runners(self) -> None:
-        """Runners that act with other weights get the published ones; one that was restarted has none."""
-        weights, version = self._weights
-        self.env_runner_group.foreach_env_runner(_Load(weights, version))
-
-    def _tokens_sampled(self) -> int:
-        return sum(self.env_runner_group.foreach_env_runner(lambda runner: runner.engine.statistics.sampled_tokens))
+        self._weights = next(result.get() for result in found if result.get() is not None)
+        self._crew.load(self._weights, version)
 
     # -- before the first update ------------------------------------------------------------------------------------
 
@@ -201,22 +174,24 @@ class Language(Algorithm):  # type: ignore[misc]
         self._line: Line | None = None
         self._came_from: Mapping[str, Any] | None = None
         self._updates_made = 0
-        self._is_warm = False
+        self._last_checkpoint_s = 0.0
         self._schedule = open_schedule(config.algorithm.optimizer, self._experiment.train.updates)
         super().setup(config)
-        self._publish(-1)
+        self._crew = Crew(
+            self.env_runner_group, restore=self.restore_env_runners, timeout_s=self._experiment.hub.group_timeout_s
+        )
 
     def warm_up(self, report: Callable[[int, str], None] = lambda done, note: None) -> None:
         """Imitate the demonstrations, once, before the first update; then store what reinforcement begins with."""
         line = self.line
-        if self._is_warm:
+        if self.is_warm:
             return
         for index, (batch, rate) in enumerate(lessons(self.config, self._cast)):
             metrics = self._update("imitate", batch, rate)
             report(index + 1, f"loss {metrics['supervised/loss']:.3f}")
         wanted = self._wants_reference
         self.learner_group.foreach_learner(lambda learner: learner.begin(reference=wanted))
-        self._is_warm = True
+        self.is_warm = True
         self._publish(line.done)
         self._checkpoint()
 
@@ -283,11 +258,13 @@ class Language(Algorithm):  # type: ignore[misc]
 
     def _checkpoint(self) -> None:
         """Stage what a restart needs and the policy as a Hugging Face folder; then let the line commit it."""
+        begun = time.perf_counter()
         with tempfile.TemporaryDirectory(prefix="loomrl-checkpoint-") as name:
             folder = Path(name)
             torch.save(self._state(), folder / "state.pt")
             save_model(self._model(), open_tokenizer(self.config.origin), folder / "model")
             self.line.commit(folder)
+        self._last_checkpoint_s = time.perf_counter() - begun
 
     def _resume(self, line: Line) -> None:
         with tempfile.TemporaryDirectory(prefix="loomrl-checkpoint-") as name:
@@ -302,7 +279,7 @@ class Language(Algorithm):  # type: ignore[misc]
             "learner": next(result.get() for result in found if result.get() is not None),
             "schedule": self._schedule.state_dict(),
             "updates_made": self._updates_made,
-            "is_warm": self._is_warm,
+            "is_warm": self.is_warm,
             "iteration": self._iteration,
         }
 
@@ -310,7 +287,7 @@ class Language(Algorithm):  # type: ignore[misc]
         learner = state["learner"]
         self.learner_group.foreach_learner(lambda each: each.load_whole_state(learner))
         self._schedule.load_state_dict(state["schedule"])
-        self._updates_made, self._is_warm = state["updates_made"], state["is_warm"]
+        self._updates_made, self.is_warm = state["updates_made"], state["is_warm"]
         self._iteration = state["iteration"]
         self._publish(self.line.done)
 
@@ -335,7 +312,7 @@ class Language(Algorithm):  # type: ignore[misc]
     def _model(self) -> Any:
         """The present policy as a Hugging Face model."""
         model = open_model(self.config.origin, dtype=self.config.algorithm.model.dtype)
-        model.load_state_dict(self._weights[0])
+        model.load_state_dict(self._weights)
         return model
 
     # -- evaluation -------------------------------------------------------------------------------------------------
@@ -349,68 +326,23 @@ class Language(Algorithm):  # type: ignore[misc]
         """The present policy's attempts at the held-out tasks."""
         actor = self._actor(self.line.done, sampling)
         plans = held_out_plans(self._cast, settings, run=self.line.run, name=name, policy=actor)
-        return self._play(plans)
+        return self._crew.play(plans)
 
     @classmethod
     def _should_create_evaluation_env_runners(cls, eval_config: Any) -> bool:
         """Training's runners evaluate as well."""
         return False
 
-    def _report(self, metrics: Mapping[str, float], *, stop: str | None) -> None:
+    def _report(self, metrics: Mapping[str, float]) -> None:
+        self.listen(self.line.done, metrics)
         for name, value in metrics.items():
             self.metrics.log_value((METRICS, str(name)), float(value), window=1)
         self.metrics.log_value(("env_runners", "episode_return_mean"), metrics[Metric.REWARD_TOTAL], window=1)
-        self.stopped = stop
-
-    stopped: str | None = None
-    """Why the run is over, once it is."""
 
     def cleanup(self) -> None:
         """Let go of learners, runners, hub and LoomDB."""
         super().cleanup()
         self._open.close()
-
-
-class Phases:
-    """Where the seconds of an update go."""
-
-    def __init__(self) -> None:
-        self._begun = time.perf_counter()
-        self._spent: dict[str, float] = defaultdict(float)
-
-    @contextmanager
-    def __call__(self, phase: Metric) -> Iterator[None]:
-        """Count the block's seconds as this phase's."""
-        begun = time.perf_counter()
-        yield
-        self._spent[phase] += time.perf_counter() - begun
-
-    def seconds(self) -> dict[str, float]:
-        """Per phase; what is in none of them is idle."""
-        spent = {phase: self._spent[phase] for phase in PHASES if phase is not Metric.TIME_IDLE}
-        idle = time.perf_counter() - self._begun - sum(spent.values())
-        return {str(phase): seconds for phase, seconds in spent.items()} | {Metric.TIME_IDLE: idle}
-
-
-class _Share:
-    """What one remote runner has to play."""
-
-    def __init__(self, plans: Sequence[Plan]) -> None:
-        self.plans = plans
-
-    def __call__(self, runner: Any) -> list[Trajectory]:
-        return runner.sample(plans=self.plans)  # type: ignore[no-any-return]
-
-
-class _Load:
-    """Weights for every runner that does not have them."""
-
-    def __init__(self, weights: Any, version: int) -> None:
-        self.weights, self.version = weights, version
-
-    def __call__(self, runner: Any) -> None:
-        if runner.engine.version != self.version or self.version < 0:
-            runner.load(self.weights, self.version)
 
 
 def _preferences(

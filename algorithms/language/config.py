@@ -23,8 +23,8 @@ Algorithms = PPO | GRPO | RLOO | Reinforce | DPO
 class LanguageConfig(AlgorithmConfig):  # type: ignore[misc]
     """An ordinary AlgorithmConfig whose settings are those of an Experiment.
 
-    `LanguageConfig.of(experiment).training(optimizer={"learning_rate": 1e-4}).build_algo()`. Tune can search any setting
-    by its path: `config.changes["algorithm.optimizer.learning_rate"] = tune.grid_search([1e-4, 1e-3])`.
+    `LanguageConfig.of(experiment).training(optimizer={"learning_rate": 1e-4}).build_algo()`. Tune can search any
+    setting by its path: `config.changes["algorithm.optimizer.learning_rate"] = tune.grid_search([1e-4, 1e-3])`.
     """
 
     def __init__(self, algo_class: type | None = None) -> None:
@@ -34,7 +34,8 @@ class LanguageConfig(AlgorithmConfig):  # type: ignore[misc]
             algo_class = Language
         super().__init__(algo_class)
         self.env_runner_cls = LanguageRunner
-        self.observation_space = self.action_space = gymnasium.spaces.Discrete(1)
+        self.observation_space: gymnasium.Space[Any] = gymnasium.spaces.Discrete(1)
+        self.action_space: gymnasium.Space[Any] = gymnasium.spaces.Discrete(1)
         self.tree: Tree = Experiment.defaults() | {"name": "language"}
         self.changes: dict[str, Any] = {}
         self.run: str | None = None
@@ -79,6 +80,11 @@ class LanguageConfig(AlgorithmConfig):  # type: ignore[misc]
         if not isinstance(algorithm, Algorithms):
             raise ConfigError(f"algorithm.kind={algorithm.kind!r} is not over token policies: ppo, grpo, rloo, …")
         return algorithm
+
+    @property
+    def needed_cpus(self) -> int:
+        """Of remote learners and runners."""
+        return self.algorithm.learners.count + self.experiment.rollout.actors
 
     @property
     def origin(self) -> Path:

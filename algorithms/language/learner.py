@@ -5,8 +5,7 @@ Axes: `_N` samples, `_A` action tokens of one sample, `_K` action tokens of one 
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 
 from algorithms.language import sharding
 from algorithms.language.advantage import explained_variance
+from algorithms.language.batch import Batch, Work, gathered, inputs, kl, with_columns
 from algorithms.language.estimate import Column, estimate
 from algorithms.language.loss import (
     dpo_loss,
@@ -25,11 +25,10 @@ from algorithms.language.loss import (
     kl_estimate,
     policy_loss,
     sum_by_sample,
-    token_weights,
     value_loss,
 )
 from algorithms.language.module import LanguageModule, Scores, without_adapters
-from algorithms.language.packing import MicroBatch, Packed, Sample, Step, attention_mask, rows
+from algorithms.language.packing import Packed, Sample, Step
 from algorithms.language.sample import ENGINE, REWARD
 from loomrl.config import DPO, PPO
 from loomrl.errors import LearnerError
@@ -37,21 +36,6 @@ from loomrl.inference.engine import Weights
 
 OLD, REFERENCE, VALUE, RETURN, ADVANTAGE = "old", "reference", "value", "return", "advantage"
 """Columns that the learner adds to its samples, beside those of `sample`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """One update as one learner sees it: all samples, and this learner's part of each step."""
-
-    kind: Literal["imitate", "reinforce", "prefer"]
-    samples: tuple[Sample, ...]
-    steps: tuple[Step, ...]
-    rate: float
-    """Learning rate."""
-    groups: tuple[str, ...] = ()
-    """Of each sample. Preferences have none: there every better sample is followed by the worse one."""
-    epochs: int = 1
-    """How often the steps go through the samples."""
 
 
 class LanguageLearner(TorchLearner):  # type: ignore[misc]
@@ -132,7 +116,7 @@ class LanguageLearner(TorchLearner):  # type: ignore[misc]
     def _prefer(self, work: Work) -> None:
         algorithm: DPO = self.config.algorithm
         reference = self._score(work, self._under_reference)["logp_K"]
-        samples = _with(work.samples, {REFERENCE: reference})
+        samples = with_columns(work.samples, {REFERENCE: reference})
 
         def loss(batch: Batch, step: Step) -> Tensor:
             packed = batch.packed
@@ -162,14 +146,14 @@ class LanguageLearner(TorchLearner):  # type: ignore[misc]
         in_reward = algorithm.kl.coefficient > 0 and algorithm.kl.place == "reward"
         needed = len(work.steps) > 1 or isinstance(algorithm, PPO) or in_reward
         scores = self._score(work, self._forward) if needed else {}
-        columns = {OLD: scores.get("logp_K") or [sample.columns[ENGINE] for sample in work.samples]}
+        columns: dict[str, Column] = {OLD: scores.get("logp_K") or [sample.columns[ENGINE] for sample in work.samples]}
         if self._reference is not None:
             columns |= self._reference_column(work, columns[OLD])
         rewards = [sample.columns[REWARD] for sample in work.samples]
         masks = [sample.mask_T for sample in work.samples]
         if in_reward:
             gaps = zip(rewards, columns[OLD], columns[REFERENCE], strict=True)
-            rewards = [r_T - algorithm.kl.coefficient * _kl(o_T, f_T, algorithm.kl.estimator) for r_T, o_T, f_T in gaps]
+            rewards = [r_T - algorithm.kl.coefficient * kl(o_T, f_T, algorithm.kl.estimator) for r_T, o_T, f_T in gaps]
         made = estimate(algorithm, rewards, masks, groups=work.groups, values=scores.get("value_K"))
         columns[ADVANTAGE] = made.advantages
         if made.returns is not None:
@@ -177,14 +161,14 @@ class LanguageLearner(TorchLearner):  # type: ignore[misc]
             mask = np.concatenate(masks)
             explained = explained_variance(np.concatenate(scores["value_K"])[mask], np.concatenate(made.returns)[mask])
             self._sums["value/explained_variance"] = [explained, 1.0]
-        return _with(work.samples, columns)
+        return with_columns(work.samples, columns)
 
     def _reference_column(self, work: Work, old: Column) -> dict[str, Column]:
         """Log-probabilities under the policy of the beginning; where no loss needs them, of some samples, to watch."""
         needed = self.config.algorithm.kl.coefficient > 0
         reference = self._score(work, self._under_reference, first=None if needed else 1)["logp_K"]
         gaps = [
-            _kl(old_T[sample.mask_T], reference_T[sample.mask_T], "k3")
+            kl(old_T[sample.mask_T], reference_T[sample.mask_T], "k3")
             for sample, old_T, reference_T in zip(work.samples, old, reference, strict=True)
             if len(reference_T)
         ]
@@ -209,8 +193,8 @@ class LanguageLearner(TorchLearner):  # type: ignore[misc]
                         column_T[mask_T] = numbers[sample_K == position]
                         found.setdefault(index, {})[name] = column_T
         nothing = np.zeros(0, np.float32)
-        everyone = _gathered(found)
-        names = next(iter(everyone.values()), {})
+        everyone = gathered(found)
+        names: dict[str, Any] = next(iter(everyone.values()), {})
         return {name: [everyone.get(i, {}).get(name, nothing) for i in range(len(work.samples))] for name in names}
 
     # -- steps ------------------------------------------------------------------------------------------------------
@@ -237,16 +221,16 @@ class LanguageLearner(TorchLearner):  # type: ignore[misc]
 
     def _forward(self, packed: Packed) -> Scores:
         """Through the wrapper of DDP or FSDP, never around it."""
-        scores: Scores = self.module[DEFAULT_MODULE_ID](_inputs(packed))
+        scores: Scores = self.module[DEFAULT_MODULE_ID](inputs(packed))
         return scores
 
     def _under_reference(self, packed: Packed) -> Scores:
         assert self._reference is not None
         if self._reference is not self._own:
-            return {"logp_K": self._reference(_inputs(packed))["logp_K"]}
+            return {"logp_K": self._reference(inputs(packed))["logp_K"]}
         without_adapters(self._own.lm, enabled=False)
         try:
-            return {"logp_K": self._own(_inputs(packed))["logp_K"]}
+            return {"logp_K": self._own(inputs(packed))["logp_K"]}
         finally:
             without_adapters(self._own.lm, enabled=True)
 
@@ -338,72 +322,6 @@ class LanguageLearner(TorchLearner):  # type: ignore[misc]
     @property
     def _is_first(self) -> bool:
         return not dist.is_initialized() or dist.get_rank() == 0
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """A micro-batch as tensors, and which samples it holds."""
-
-    packed: Packed
-    order: tuple[int, ...]
-
-    @staticmethod
-    def of(samples: Sequence[Sample], micro_batch: MicroBatch, device: Any) -> "Batch":
-        """The tensors of these rows of samples."""
-        return Batch(rows(samples, micro_batch).to(device), tuple(index for row in micro_batch for index in row))
-
-    @property
-    def count(self) -> int:
-        """How many samples there are; the empty micro-batch has one without targets."""
-        return max(1, len(self.order))
-
-    def weights(self, step: Step, average: Literal["token", "sequence"]) -> Tensor:
-        """What each action token weighs in the step's loss; over a whole step the weights add up to one."""
-        sample_K = self.packed.sample_K
-        targets_N = torch.bincount(sample_K, minlength=self.count).cpu().numpy()
-        weight_N = token_weights(targets_N, average=average, tokens=step.targets, samples=step.samples)
-        return torch.from_numpy(weight_N).to(sample_K.device)[sample_K]
-
-    def pairs(self) -> tuple[list[int], list[int]]:
-        """Where the better samples are, and where the worse one of each is."""
-        at = {index: position for position, index in enumerate(self.order)}
-        better = [index for index in self.order if index % 2 == 0]
-        return [at[index] for index in better], [at[index + 1] for index in better]
-
-
-def _inputs(packed: Packed) -> dict[str, Tensor | None]:
-    return {
-        "ids_BT": packed.ids_BT,
-        "positions_BT": packed.positions_BT,
-        "attention": attention_mask(packed.segment_BT),
-        "row_K": packed.row_K,
-        "column_K": packed.column_K,
-        "target_K": packed.target_K,
-    }
-
-
-def _with(samples: Sequence[Sample], columns: Mapping[str, Column]) -> list[Sample]:
-    """The samples with further columns."""
-    return [
-        replace(s, columns={**s.columns, **{name: np.asarray(c[i], np.float32) for name, c in columns.items()}})
-        for i, s in enumerate(samples)
-    ]
-
-
-def _kl(logp: NDArray[np.floating], reference: NDArray[np.floating], estimator: Any) -> NDArray[np.float32]:
-    made: NDArray[np.float32] = kl_estimate(
-        torch.as_tensor(logp, dtype=torch.float32), torch.as_tensor(reference, dtype=torch.float32), estimator=estimator
-    ).numpy()
-    return made
-
-
-def _gathered(found: dict[int, Any]) -> dict[int, Any]:
-    """What all learners found, on each of them."""
-    if not dist.is_initialized():
-        return found
-    everyone: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(everyone, found)
-    return {index: scores for part in everyone for index, scores in part.items()}
 
 
 @contextmanager

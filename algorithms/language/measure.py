@@ -4,6 +4,8 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
+import numpy as np
+
 from algorithms.language.advantage import has_signal
 from loomrl.telemetry.metric import Metric
 from loomrl.types import End, Group, Task, Trajectory
@@ -38,7 +40,7 @@ def measure(groups: Sequence[Group], *, family_of: Callable[[Task], str]) -> dic
 
 def signal(group: Group) -> bool:
     """Whether the group's attempts earned differently."""
-    return has_signal([attempt.reward.total for attempt in group.usable])
+    return has_signal(np.array([attempt.reward.total for attempt in group.usable]))
 
 
 def _written(attempt: Trajectory) -> int:

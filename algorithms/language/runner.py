@@ -38,8 +38,9 @@ class LanguageRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
             open_model(origin, dtype=algorithm.model.dtype, device=_device(self.config)),
             slots=experiment.rollout.concurrency,
             context=self._context,
-            version=-1,
         )
+        self.loaded: int | None = None
+        """The version that was loaded last; None after a restart."""
         local = experiment.rollout.model_copy(update={"actors": 0})
         self._gym = LoomRLGym(local, make=make, open_policy=self._open_policy)
 
@@ -50,6 +51,7 @@ class LanguageRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
     def load(self, weights: Weights, version: int) -> None:
         """Act with these weights from now on."""
         asyncio.run(self.engine.load(weights, version))
+        self.loaded = version
 
     async def _play(self, plans: Sequence[Plan]) -> list[Trajectory]:
         return [trajectory async for trajectory in self._gym.run(plans)]

@@ -54,7 +54,9 @@ def whole(state: Any) -> Any:
 def copy_of(module: LanguageModule) -> LanguageModule:
     """A frozen copy, sharded alike."""
     if not isinstance(module, FSDPModule):
-        return copy.deepcopy(module).requires_grad_(False)
+        twin = copy.deepcopy(module)
+        twin.requires_grad_(False)
+        return twin
     twin = LanguageModule(
         observation_space=module.observation_space,
         action_space=module.action_space,
@@ -64,7 +66,8 @@ def copy_of(module: LanguageModule) -> LanguageModule:
     with torch.no_grad():
         for theirs, ours in zip(twin.parameters(), module.parameters(), strict=True):
             theirs.copy_(ours)
-    return twin.requires_grad_(False)
+    twin.requires_grad_(False)
+    return twin
 
 
 def load_module(module: nn.Module, state: Mapping[str, Tensor]) -> None:

@@ -56,7 +56,7 @@ def judge(policy: str, trajectories: Iterable[Trajectory], *, confidence: float 
         by_environment=scored(lambda t: t.task.environment),
         by_family=scored(lambda t: f"{t.task.environment}/{t.task.family}"),
         by_level=scored(lambda t: f"{t.task.environment}/{t.task.level:02d}"),
-        failures=Counter(f"{t.failure.boundary}: {t.failure.kind}" for t in attempts if t.failure),
+        failures=dict(Counter(f"{t.failure.boundary}: {t.failure.kind}" for t in attempts if t.failure)),
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from loomrl.config import MixturePolicy, PolicyChoice, RolloutConfig, ScriptedPolicy
+from loomrl.config import PolicyChoice, RolloutConfig, ScriptedPolicy
 from loomrl.errors import ConfigError, EpisodeError, PolicyError, RegistryError, failure_from
 from loomrl.gym.alarm import Hang, Watch
 from loomrl.gym.base import BaseEnvironment
@@ -99,7 +99,7 @@ class LocalHost:
         """There is nothing to let go of."""
 
     def _factory(self, choice: PolicyChoice) -> PolicyFactory:
-        if isinstance(choice, ScriptedPolicy | MixturePolicy):
+        if isinstance(choice, ScriptedPolicy):
             return self._open_policy(choice)
         key = choice.model_dump_json()
         if key not in self._opened:

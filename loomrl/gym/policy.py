@@ -1,14 +1,12 @@
 """Who acts in an episode. A policy serves one episode; its factory gets the environment and a source of randomness."""
 
 import inspect
-import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Protocol
 
-from loomrl.config import CustomPolicy, LanguagePolicy, MixturePolicy, PolicyChoice, ScriptedPolicy
+from loomrl.config import CustomPolicy, LanguagePolicy, PolicyChoice, ScriptedPolicy
 from loomrl.errors import ConfigError
 from loomrl.gym.base import BaseEnvironment
 from loomrl.named import named
@@ -85,31 +83,6 @@ class HackPolicy:
         return Action(hacks[self._index] if self._index < len(hacks) else "")
 
 
-class Mixture:
-    """Plays one of several scripted policies throughout an episode.
-
-    A policy of one token: the first action carries which arm was drawn, with its log-probability and version.
-    """
-
-    def __init__(self, choice: MixturePolicy, environment: BaseEnvironment, rng: random.Random) -> None:
-        logprobs = log_softmax(choice.logits)
-        arm = rng.choices(range(len(choice.arms)), [math.exp(p) for p in logprobs])[0]
-        self._arm = SCRIPTED[choice.arms[arm]](environment, rng)
-        self._drawn: Tokens | None = Tokens.of([arm], [True], [logprobs[arm]], [choice.version])
-
-    async def act(self, conversation: tuple[Message, ...]) -> Action:
-        """The drawn policy's action."""
-        action, self._drawn = Action((await self._arm.act(conversation)).text, self._drawn), None
-        return action
-
-
-def log_softmax(logits: Sequence[float]) -> list[float]:
-    """Log-probabilities of a categorical distribution."""
-    top = max(logits)
-    norm = top + math.log(sum(math.exp(logit - top) for logit in logits))
-    return [logit - norm for logit in logits]
-
-
 SCRIPTED: dict[str, PolicyFactory] = {"oracle": OraclePolicy, "random": RandomPolicy, "constant": ConstantPolicy}
 
 
@@ -122,8 +95,6 @@ def open_policy(choice: PolicyChoice) -> PolicyFactory:
     """The factory that `choice` names. A custom policy is made once, here, and shared by all episodes."""
     if isinstance(choice, ScriptedPolicy):
         return SCRIPTED[choice.kind]
-    if isinstance(choice, MixturePolicy):
-        return partial(Mixture, choice)
     if isinstance(choice, LanguagePolicy):
         raise ConfigError(
             f"policy.kind=language needs an engine: open it with loomrl.inference.open_policy ({choice.path})."

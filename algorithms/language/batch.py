@@ -1,0 +1,101 @@
+"""The work of one learner, and its micro-batches as tensors.
+
+Axes: `_N` samples, `_T` tokens of one sample, `_K` action tokens of one micro-batch.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+from torch import Tensor
+
+from algorithms.language.estimate import Column
+from algorithms.language.loss import kl_estimate, token_weights
+from algorithms.language.packing import MicroBatch, Packed, Sample, Step, attention_mask, rows
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One update as one learner sees it: all samples, and this learner's part of each step."""
+
+    kind: Literal["imitate", "reinforce", "prefer"]
+    samples: tuple[Sample, ...]
+    steps: tuple[Step, ...]
+    rate: float
+    """Learning rate."""
+    groups: tuple[str, ...] = ()
+    """Of each sample. Preferences have none: there every better sample is followed by the worse one."""
+    epochs: int = 1
+    """How often the steps go through the samples."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A micro-batch as tensors, and which samples it holds."""
+
+    packed: Packed
+    order: tuple[int, ...]
+
+    @staticmethod
+    def of(samples: Sequence[Sample], micro_batch: MicroBatch, device: Any) -> "Batch":
+        """The tensors of these rows of samples."""
+        return Batch(rows(samples, micro_batch).to(device), tuple(index for row in micro_batch for index in row))
+
+    @property
+    def count(self) -> int:
+        """How many samples there are; the empty micro-batch has one without targets."""
+        return max(1, len(self.order))
+
+    def weights(self, step: Step, average: Literal["token", "sequence"]) -> Tensor:
+        """What each action token weighs in the step's loss; over a whole step the weights add up to one."""
+        sample_K = self.packed.sample_K
+        targets_N = torch.bincount(sample_K, minlength=self.count).cpu().numpy()
+        weight_N = token_weights(targets_N, average=average, tokens=step.targets, samples=step.samples)
+        return torch.from_numpy(weight_N).to(sample_K.device)[sample_K]
+
+    def pairs(self) -> tuple[list[int], list[int]]:
+        """Where the better samples are, and where the worse one of each is."""
+        at = {index: position for position, index in enumerate(self.order)}
+        better = [index for index in self.order if index % 2 == 0]
+        return [at[index] for index in better], [at[index + 1] for index in better]
+
+
+def inputs(packed: Packed) -> dict[str, Tensor | None]:
+    """What `LanguageModule` takes."""
+    return {
+        "ids_BT": packed.ids_BT,
+        "positions_BT": packed.positions_BT,
+        "attention": attention_mask(packed.segment_BT),
+        "row_K": packed.row_K,
+        "column_K": packed.column_K,
+        "target_K": packed.target_K,
+    }
+
+
+def with_columns(samples: Sequence[Sample], columns: Mapping[str, Column]) -> list[Sample]:
+    """The samples with further columns."""
+    return [
+        replace(s, columns={**s.columns, **{name: np.asarray(c[i], np.float32) for name, c in columns.items()}})
+        for i, s in enumerate(samples)
+    ]
+
+
+def kl(logp: NDArray[np.floating], reference: NDArray[np.floating], estimator: Any) -> NDArray[np.float32]:
+    """`kl_estimate` of arrays."""
+    made: NDArray[np.float32] = kl_estimate(
+        torch.as_tensor(logp, dtype=torch.float32), torch.as_tensor(reference, dtype=torch.float32), estimator=estimator
+    ).numpy()
+    return made
+
+
+def gathered(found: dict[int, Any]) -> dict[int, Any]:
+    """What all learners found, on each of them."""
+    if not dist.is_initialized():
+        return found
+    everyone: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, found)
+    return {index: scores for part in everyone for index, scores in part.items()}
