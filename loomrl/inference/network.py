@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from loomrl.errors import ConfigError
 from loomrl.inference.cache import Filling, KeyValues, Stepping
 
 STRIDE = 8
@@ -22,7 +23,12 @@ class Network:
     """Any causal language model of Hugging Face's, through its own `forward`."""
 
     def __init__(self, model: PreTrainedModel, *, slots: int, context: int) -> None:
-        self.model = model
+        self.model = model.eval()
+        known = getattr(model.config.get_text_config(), "max_position_embeddings", context)
+        if context > known:
+            raise ConfigError(
+                f"context={context}: a {model.config.model_type} with positions up to {known} has no more."
+            )
         self.kept = KeyValues(model, slots=slots, context=context)
         self._context = context
         self._place_C = torch.arange(context, device=model.device)

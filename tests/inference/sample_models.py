@@ -11,6 +11,8 @@ from transformers import (
     GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
     PreTrainedModel,
     PreTrainedTokenizerFast,
     Qwen2Config,
@@ -60,13 +62,13 @@ def tiny_model(kind: str = "llama", *, seed: int = 0, scale: float = 0.3) -> Pre
         "intermediate_size": 48,
         "num_hidden_layers": 2,
         "num_attention_heads": 4,
-        "max_position_embeddings": 128,
+        "max_position_embeddings": 256,
         "initializer_range": scale,
         "attn_implementation": "sdpa",
     }
     if kind == "gpt2":
         config = GPT2Config(
-            vocab_size=VOCABULARY, n_embd=32, n_layer=2, n_head=4, n_positions=128, initializer_range=scale,
+            vocab_size=VOCABULARY, n_embd=32, n_layer=2, n_head=4, n_positions=256, initializer_range=scale,
             bos_token_id=0, eos_token_id=0, attn_implementation="sdpa",
         )  # fmt: skip
         return GPT2LMHeadModel(config).eval()
@@ -74,6 +76,8 @@ def tiny_model(kind: str = "llama", *, seed: int = 0, scale: float = 0.3) -> Pre
         return Qwen2ForCausalLM(Qwen2Config(**sizes, num_key_value_heads=2, tie_word_embeddings=True)).eval()
     if kind == "qwen3":
         return Qwen3ForCausalLM(Qwen3Config(**sizes, num_key_value_heads=2, head_dim=16)).eval()
+    if kind == "mistral":
+        return MistralForCausalLM(MistralConfig(**sizes, num_key_value_heads=2, sliding_window=16)).eval()
     return LlamaForCausalLM(LlamaConfig(**sizes, num_key_value_heads=4, tie_word_embeddings=False)).eval()
 
 
@@ -91,13 +95,17 @@ def random_prompt(seed: int, length: int) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, VOCABULARY, length).astype(np.int32)
 
 
-def logprobs(model: PreTrainedModel, asked: Request, ids: np.ndarray) -> np.ndarray:
-    """Log-probabilities of sampled ids by one plain forward pass over the whole sequence."""
+def logits(model: PreTrainedModel, asked: Request, ids: np.ndarray) -> torch.Tensor:
+    """Of the positions at which `ids` were sampled, by one plain forward pass over the whole sequence."""
     whole = torch.tensor(np.concatenate([asked.prompt_T, ids]), dtype=torch.long)[None]
     with torch.inference_mode():
-        logits = model(input_ids=whole, use_cache=False).logits[0].float()
-    logp = torch.log_softmax(logits / (asked.sampling.temperature or 1.0), -1)
-    return logp[len(asked.prompt_T) - 1 : -1].gather(1, whole[0, len(asked.prompt_T) :, None])[:, 0].numpy()
+        return model(input_ids=whole, use_cache=False).logits[0, len(asked.prompt_T) - 1 : -1].float()
+
+
+def logprobs(model: PreTrainedModel, asked: Request, ids: np.ndarray) -> np.ndarray:
+    """Log-probabilities of sampled ids by one plain forward pass over the whole sequence."""
+    logp = torch.log_softmax(logits(model, asked, ids) / (asked.sampling.temperature or 1.0), -1)
+    return logp.gather(1, torch.tensor(ids, dtype=torch.long)[:, None])[:, 0].numpy()
 
 
 async def answers(engine: object, asked: Sequence[Request]) -> list[Completion]:

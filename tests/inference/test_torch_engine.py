@@ -1,12 +1,38 @@
 """The embedded engine against plain forward passes of the same weights."""
 
 import asyncio
+import copy
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from sample_models import KINDS, answers, logprobs, random_prompt, request, tiny_model
+import torch
+from sample_models import (
+    KINDS,
+    answers,
+    logits,
+    logprobs,
+    random_prompt,
+    request,
+    tiny_model,
+)
+from transformers import PreTrainedModel
 
+from loomrl.errors import ConfigError, PolicyError
+from loomrl.inference.engine import Completion, Finish, Request
 from loomrl.inference.torch_engine import TorchEngine
+
+torch.set_num_threads(1)
+
+TOLERANCE = 1e-4
+
+
+def drift(model: PreTrainedModel, asked: Sequence[Request], got: Sequence[Completion]) -> float:
+    """The largest difference between a reported log-probability and that of a plain forward pass."""
+    return max(
+        float(np.abs(logprobs(model, one, completion.ids_T) - completion.logprobs_T).max())
+        for one, completion in zip(asked, got, strict=True)
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -17,5 +43,246 @@ def test_reported_logprobs_are_those_of_a_plain_forward_pass(kind: str) -> None:
         request(random_prompt(seed, 1 + 3 * seed), seed=seed, temperature=(0.0, 0.7, 1.0, 1.3)[seed % 4])
         for seed in range(12)
     ]
-    for one, completion in zip(asked, asyncio.run(answers(engine, asked)), strict=True):
-        assert np.abs(logprobs(model, one, completion.ids_T) - completion.logprobs_T).max() <= 1e-4
+    got = asyncio.run(answers(engine, asked))
+    assert all(len(completion.ids_T) == 16 for completion in got)
+    assert drift(model, asked, got) <= TOLERANCE
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_greedy_tokens_are_those_of_generate(kind: str) -> None:
+    model = tiny_model(kind)
+    prompts = [random_prompt(seed, 3 + 5 * seed) for seed in range(5)]
+    got = asyncio.run(answers(TorchEngine(model), [request(p, temperature=0, max_tokens=12) for p in prompts]))
+    for prompt, completion in zip(prompts, got, strict=True):
+        ids = torch.tensor(prompt, dtype=torch.long)[None]
+        mask = torch.ones_like(ids)
+        whole = model.generate(
+            ids, attention_mask=mask, max_new_tokens=12, do_sample=False, eos_token_id=None, pad_token_id=0
+        )
+        assert completion.ids_T.tolist() == whole[0, len(prompt) :].tolist()
+
+
+def test_top_p_draws_from_the_nucleus_and_reports_the_whole_distribution() -> None:
+    model = tiny_model()
+    asked = [request(random_prompt(seed, 6), seed=seed, top_p=0.4, temperature=0.9) for seed in range(8)]
+    asked.append(request(random_prompt(9, 6), temperature=0.9))
+    got = asyncio.run(answers(TorchEngine(model), asked))
+    assert drift(model, asked, got) <= TOLERANCE
+    for one, completion in zip(asked[:-1], got, strict=False):
+        for p_V, drawn in zip(logits(model, one, completion.ids_T).div(0.9).softmax(-1), completion.ids_T, strict=True):
+            assert float(p_V[p_V > p_V[drawn]].sum()) < 0.4 + 1e-4
+
+
+async def test_requests_that_come_and_go_leave_the_others_as_they_were() -> None:
+    model = tiny_model("qwen3")
+    engine = TorchEngine(model, slots=6, context=64)
+    asked = [request(random_prompt(seed, 2 + seed), seed=seed, max_tokens=5 + 3 * seed) for seed in range(12)]
+    tasks = []
+    for index, one in enumerate(asked):
+        tasks.append(asyncio.create_task(engine.generate(one)))
+        for _ in range(1 + index % 3):
+            await asyncio.sleep(0)
+        if index % 4 == 3:
+            tasks[index - 2].cancel()
+    got = await asyncio.gather(*tasks, return_exceptions=True)
+    kept = [(a, c) for a, c in zip(asked, got, strict=True) if isinstance(c, Completion)]
+    assert len(kept) >= 9
+    assert drift(model, *zip(*kept, strict=True)) <= TOLERANCE  # type: ignore[arg-type]
+    for one, completion in kept:
+        alone = await TorchEngine(model, slots=1, context=64).generate(one)
+        assert alone.ids_T.tolist() == completion.ids_T.tolist()
+
+
+async def test_a_cancelled_request_frees_its_row() -> None:
+    engine = TorchEngine(tiny_model(), slots=1, context=64)
+    endless = asyncio.create_task(engine.generate(request([1, 2], max_tokens=60)))
+    waiting = asyncio.create_task(engine.generate(request([4], max_tokens=60)))
+    after = asyncio.create_task(engine.generate(request([3], max_tokens=2)))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    endless.cancel()
+    waiting.cancel()
+    assert len((await after).ids_T) == 2
+    assert engine.statistics.sampled_tokens < 30
+
+
+def test_the_same_request_is_answered_alike_and_another_seed_otherwise() -> None:
+    model = tiny_model(scale=0.1)
+    one, other = request(random_prompt(1, 9), seed=5), request(random_prompt(1, 9), seed=6)
+    crowd = [request(random_prompt(seed, seed), seed=seed) for seed in range(2, 20)]
+    first, second, *_ = asyncio.run(answers(TorchEngine(model), [one, other, *crowd]))
+    (alone,) = asyncio.run(answers(TorchEngine(model, version=3), [one]))
+    assert first.ids_T.tolist() == alone.ids_T.tolist() != second.ids_T.tolist()
+    assert alone.versions_T.tolist() == [3] * 16
+
+
+def test_the_same_sequence_of_requests_gives_the_same_bits() -> None:
+    asked = [request(random_prompt(seed // 3, 4 + seed // 3), seed=seed, max_tokens=3 + seed) for seed in range(9)]
+    first, second = (asyncio.run(answers(TorchEngine(tiny_model(), slots=4), asked)) for _ in range(2))
+    for one, other in zip(first, second, strict=True):
+        assert one.ids_T.tobytes() == other.ids_T.tobytes()
+        assert one.logprobs_T.tobytes() == other.logprobs_T.tobytes()
+
+
+def test_a_completion_ends_with_its_stop_token_or_at_its_length() -> None:
+    model = tiny_model()
+    (free,) = asyncio.run(answers(TorchEngine(model), [request([7, 8], max_tokens=10)]))
+    assert (free.finish, len(free.ids_T)) == (Finish.LENGTH, 10)
+    stop = int(free.ids_T[4])
+    expected = free.ids_T[: free.ids_T.tolist().index(stop) + 1]
+    asked = [request([7, 8], max_tokens=10, stop={stop, 299, 298}), request([7, 8], max_tokens=10)]
+    stopped, other = asyncio.run(answers(TorchEngine(model), asked))
+    assert (stopped.finish, stopped.ids_T.tolist()) == (Finish.STOP, expected.tolist())
+    assert other.finish is Finish.LENGTH
+
+
+def test_a_completion_ends_where_the_context_does() -> None:
+    model = tiny_model()
+    asked = [request(random_prompt(0, 20), max_tokens=64)]
+    got = asyncio.run(answers(TorchEngine(model, context=32), asked))
+    assert (len(got[0].ids_T), got[0].finish) == (12, Finish.LENGTH)
+    assert drift(model, asked, got) <= TOLERANCE
+
+
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [([1] * 32, "32 tokens in context=32"), ([], "0 tokens"), ([300], "0 to 299"), ([-1], "0 to 299")],
+)
+async def test_a_prompt_that_cannot_be_continued_is_refused(prompt: list[int], message: str) -> None:
+    with pytest.raises(PolicyError, match=message):
+        await TorchEngine(tiny_model(), context=32).generate(request(prompt))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_new_weights_take_over_in_the_middle_of_a_request(kind: str) -> None:
+    models = [tiny_model(kind, seed=seed) for seed in range(3)]
+    engine = TorchEngine(copy.deepcopy(models[0]), slots=4, context=64)
+    asked = [request(random_prompt(seed // 2, 3 + seed // 2), seed=seed, max_tokens=24) for seed in range(6)]
+    tasks = [asyncio.create_task(engine.generate(one)) for one in asked]
+    for version in (1, 2):
+        while engine.statistics.sampled_tokens < 30 * version:
+            await asyncio.sleep(0)
+        await engine.load(models[version].state_dict(), version)
+    assert engine.version == 2
+    seen = set()
+    for one, completion in zip(asked, await asyncio.gather(*tasks), strict=True):
+        expected = np.stack([logprobs(model, one, completion.ids_T) for model in models])
+        by_version = expected[completion.versions_T, np.arange(24)]
+        assert np.abs(by_version - completion.logprobs_T).max() <= TOLERANCE
+        assert (np.diff(completion.versions_T) >= 0).all()
+        seen |= set(completion.versions_T.tolist())
+    assert seen == {0, 1, 2}
+
+
+async def test_refused_weights_leave_the_engine_as_it_was() -> None:
+    model = tiny_model()
+    engine = TorchEngine(copy.deepcopy(model), version=4)
+    before = await engine.generate(request([1, 2, 3]))
+    broken = dict(tiny_model(seed=1).state_dict())
+    broken["model.norm.weight"] = torch.full((32,), torch.nan)
+    with pytest.raises(PolicyError, match=r"version 5: model\.norm\.weight has values that are not finite"):
+        await engine.load(broken, 5)
+    after = await engine.generate(request([1, 2, 3]))
+    assert engine.version == 4
+    assert after.logprobs_T.tobytes() == before.logprobs_T.tobytes()
+
+
+async def test_logits_that_are_not_finite_are_an_error_and_spoil_nobody() -> None:
+    model = tiny_model()
+    engine = TorchEngine(copy.deepcopy(model), slots=4, context=64)
+    huge = {name: x * (3e38 if "v_proj" in name else 1) for name, x in model.state_dict().items()}
+    await engine.load(huge, 1)
+    got = await asyncio.gather(*(engine.generate(request([n] * 9)) for n in range(6)), return_exceptions=True)
+    assert all(isinstance(one, PolicyError) and "version 1" in str(one) for one in got)
+    await engine.load(model.state_dict(), 2)
+    asked = [request([n], seed=n) for n in range(6)]
+    assert drift(model, asked, await answers(engine, asked)) <= TOLERANCE
+
+
+def test_an_error_in_a_step_fails_what_is_open_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = TorchEngine(tiny_model(), slots=2)
+
+    def exhausted(*args: object) -> None:
+        raise torch.OutOfMemoryError("tried to allocate too much")
+
+    async def play() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr("loomrl.inference.torch_engine.draw", exhausted)
+            got = await asyncio.gather(*(engine.generate(request([n])) for n in range(4)), return_exceptions=True)
+        assert all(isinstance(one, PolicyError) and "OutOfMemoryError: tried" in str(one) for one in got)
+        assert len((await engine.generate(request([1]))).ids_T) == 16
+
+    asyncio.run(play())
+
+
+def test_an_engine_outlives_event_loops_and_what_they_left_behind() -> None:
+    model = tiny_model()
+    engine = TorchEngine(model, slots=2, context=64)
+
+    async def leave_some() -> None:
+        for n in range(4):
+            asyncio.ensure_future(engine.generate(request([n], max_tokens=60)))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    asyncio.run(leave_some())
+    asked = [request([n], seed=n) for n in range(4)]
+    for _ in range(2):
+        assert drift(model, asked, asyncio.run(answers(engine, asked))) <= TOLERANCE
+    stopped = asyncio.new_event_loop()
+    orphan = stopped.create_task(engine.generate(request([1], max_tokens=60)))
+    stopped.run_until_complete(asyncio.sleep(0))
+    assert drift(model, asked, asyncio.run(answers(engine, asked))) <= TOLERANCE
+    with pytest.raises(PolicyError, match="event loop"):
+        stopped.run_until_complete(orphan)
+    stopped.close()
+
+
+async def test_close_fails_what_is_open_and_what_comes_later() -> None:
+    engine = TorchEngine(tiny_model(), slots=1)
+    tasks = [asyncio.create_task(engine.generate(request([n]))) for n in range(3)]
+    await asyncio.sleep(0)
+    await engine.close()
+    for one in await asyncio.gather(*tasks, return_exceptions=True):
+        assert isinstance(one, PolicyError)
+        assert "closed" in str(one)
+    with pytest.raises(PolicyError, match="closed"):
+        await engine.generate(request([1]))
+
+
+def test_siblings_that_arrive_together_are_read_once() -> None:
+    model = tiny_model("gpt2")
+    engine = TorchEngine(model, slots=16)
+    read: list[torch.Size] = []
+    model.transformer.wte.register_forward_pre_hook(lambda module, args: read.append(args[0].shape))
+    prompts = [random_prompt(index // 4, 9) for index in range(8)]
+    asyncio.run(answers(engine, [request(p, seed=seed, max_tokens=3) for seed, p in enumerate(prompts)]))
+    assert read == [(2, 8), (8, 1), (8, 1), (8, 1)]
+
+
+def test_follow_up_requests_join_the_next_step() -> None:
+    engine = TorchEngine(tiny_model(), slots=8)
+
+    async def talk(seed: int) -> None:
+        for turn in range(4):
+            await engine.generate(request([seed, turn], seed=seed, max_tokens=5))
+
+    async def all_talk() -> None:
+        await asyncio.gather(*(talk(seed) for seed in range(8)))
+
+    asyncio.run(all_talk())
+    assert engine.statistics.steps == 20
+    assert engine.statistics.sampled_tokens == 8 * 4 * 5
+    assert engine.statistics.prompt_tokens == 8 * 4 * 2
+    assert engine.statistics.busy_s > 0
+
+
+def test_a_context_beyond_the_models_own_is_refused() -> None:
+    with pytest.raises(ConfigError, match="context=257.*256"):
+        TorchEngine(tiny_model("gpt2"), context=257)
+
+
+def test_a_model_that_keeps_more_than_keys_and_values_is_refused() -> None:
+    with pytest.raises(ConfigError, match="full attention"):
+        TorchEngine(tiny_model("mistral"), context=64)
+    assert TorchEngine(tiny_model("mistral"), context=16).version == 0
