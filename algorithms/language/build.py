@@ -1,0 +1,75 @@
+"""A small language policy from settings alone: its tokenizer, learnt from the tasks, and a Llama without skill."""
+
+from collections.abc import Iterable
+
+import torch
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from loomrl.config import Architecture
+from loomrl.errors import ConfigError
+
+PAD, END = "<|pad|>", "<|end|>"
+ROLES = ("system", "user", "assistant", "tool")
+SPECIAL = (PAD, *(f"<|{role}|>" for role in ROLES), END)
+TEMPLATE = (
+    "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+BYTES = 256
+
+
+def build_tokenizer(texts: Iterable[str], *, vocabulary: int) -> PreTrainedTokenizerFast:
+    """A byte-level tokenizer with at most `vocabulary` entries. It gives back every text unchanged.
+
+    Every digit is a token of its own, so that numbers can be computed with. Between digits anything may be joined,
+    words and lines too: a sentence that occurs in every task becomes one token.
+    """
+    if vocabulary < BYTES + len(SPECIAL):
+        raise ConfigError(f"vocabulary={vocabulary}: {BYTES} bytes and {len(SPECIAL)} special tokens need as many.")
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex("[0-9]"), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=list(SPECIAL),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token=END,
+        pad_token=PAD,
+        additional_special_tokens=list(SPECIAL[1:-1]),
+        chat_template=TEMPLATE,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def build_model(
+    architecture: Architecture, tokenizer: PreTrainedTokenizerFast, *, context: int, seed: int
+) -> LlamaForCausalLM:
+    """A Llama of that shape for that tokenizer, in float32. Equal seeds give equal weights."""
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=architecture.hidden_size,
+        intermediate_size=architecture.intermediate_size,
+        num_hidden_layers=architecture.layers,
+        num_attention_heads=architecture.heads,
+        num_key_value_heads=architecture.heads,
+        max_position_embeddings=context,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        dtype="float32",
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return LlamaForCausalLM(config)

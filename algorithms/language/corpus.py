@@ -1,0 +1,133 @@
+"""Demonstrations to begin with: what the environments' oracles say, openly imperfect, as tokens to imitate.
+
+Answers come in several formats, of which an environment may accept one, and some are wrong. That is on purpose: a
+policy that has seen one format only has nothing left for reinforcement to choose from.
+"""
+
+import asyncio
+import random
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from transformers import PreTrainedTokenizerBase
+
+from loomrl.config import WarmStart
+from loomrl.errors import ConfigError
+from loomrl.gym.answer import parse_submission
+from loomrl.gym.base import BaseEnvironment
+from loomrl.types import Message, Task
+
+CHUNK = 256
+"""Demonstrations made at a time; the tokenizer is quick with many texts and slow with one."""
+
+Conversation = tuple[Message, ...]
+Draw = tuple[BaseEnvironment, Task]
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstration:
+    """An episode to imitate: the messages, their token ids, and which of these are the assistant's to say."""
+
+    messages: Conversation
+    ids: list[int]
+    mask: list[bool]
+
+
+def demonstrations(
+    draws: Iterable[Draw], settings: WarmStart, tokenizer: PreTrainedTokenizerBase, *, seed: int
+) -> Iterator[Demonstration]:
+    """One demonstration for each draw, in order and without end where the draws have none. Equal seeds, equal texts."""
+    flaws = Flaws(settings, random.Random(seed))
+    source = iter(draws)
+    while chunk := list(islice(source, CHUNK)):
+        perfect = asyncio.run(_play_all(chunk))
+        flawed = [
+            flaws.put_into(said, family=f"{e.name}/{task.family}")
+            for said, (e, task) in zip(perfect, chunk, strict=True)
+        ]
+        yield from _encode_all(flawed, tokenizer)
+
+
+async def _play_all(draws: Sequence[Draw]) -> list[Conversation]:
+    return [await play(environment, task) for environment, task in draws]
+
+
+async def play(environment: BaseEnvironment, task: Task) -> Conversation:
+    """What is said when the oracle does the task, up to its first action with an answer, or to the end."""
+    said: Conversation = tuple(await environment.reset(task))
+    while True:
+        action = environment.oracle()
+        said += (Message("assistant", action),)
+        if parse_submission(action) is not None:
+            return said
+        step = await environment.step(action)
+        if step.terminated or step.truncated:
+            return said
+        said += tuple(step.observation)
+
+
+class Flaws:
+    """Makes perfect episodes imperfect: answers in other formats, and some of them wrong."""
+
+    def __init__(self, settings: WarmStart, rng: random.Random) -> None:
+        self._settings = settings
+        self._rng = rng
+        self._answers: dict[str, str] = {}
+        """The latest answer of each family."""
+
+    def put_into(self, said: Conversation, *, family: str) -> Conversation:
+        """The episode with another last action; one that gives no answer between tags stays as it is."""
+        submission = parse_submission(said[-1].content)
+        if submission is None:
+            return said
+        work, answer = submission.reasoning.strip(), submission.answer
+        if self._rng.random() < self._settings.wrong:
+            work, answer = self._spoilt(work, answer, self._answers.get(family, answer))
+        self._answers[family] = submission.answer
+        format = self._rng.choice(self._settings.formats)
+        text = format.replace("{work}", work).replace("{answer}", answer).strip()
+        return (*said[:-1], Message("assistant", text))
+
+    def _spoilt(self, work: str, answer: str, other: str) -> tuple[str, str]:
+        """Another digit in the answer, and in the work where that ends with it; without digits, another answer."""
+        digits = [match.start() for match in re.finditer("[0-9]", answer)]
+        if not digits:
+            return work, other
+        at = self._rng.choice(digits)
+        digit = self._rng.choice([d for d in "123456789" if d != answer[at]])
+        wrong = answer[:at] + digit + answer[at + 1 :]
+        return work.removesuffix(answer) + wrong if work.endswith(answer) else work, wrong
+
+
+def _encode_all(episodes: Sequence[Conversation], tokenizer: PreTrainedTokenizerBase) -> Iterator[Demonstration]:
+    spans = [_spans(said, tokenizer) for said in episodes]
+    texts = [text for episode in spans for text in episode]
+    encoded = iter(tokenizer(texts, add_special_tokens=False)["input_ids"])
+    for said, episode in zip(episodes, spans, strict=True):
+        ids: list[int] = []
+        mask: list[bool] = []
+        for index, span in enumerate(islice(encoded, len(episode))):
+            ids += span
+            mask += [index % 2 == 1] * len(span)
+        yield Demonstration(said, ids, mask)
+
+
+def _spans(said: Conversation, tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """Prompt, answer, prompt, answer, …: what the assistant says, with its end, alternates with all the rest."""
+    spans: list[str] = []
+    text = ""
+    for index, message in enumerate(said):
+        if message.role != "assistant":
+            continue
+        turns = [m._asdict() for m in said[:index]]
+        rendered = str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
+        if not rendered.startswith(text):
+            raise ConfigError(
+                "the chat template rewrites earlier turns, so that no episode has one sequence of tokens."
+            )
+        answer = f"{message.content}{tokenizer.eos_token}"
+        spans += [rendered[len(text) :], answer]
+        text = rendered + answer
+    return spans

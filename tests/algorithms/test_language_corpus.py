@@ -1,0 +1,124 @@
+import random
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+
+import pytest
+
+from algorithms.language.build import build_tokenizer
+from algorithms.language.corpus import Demonstration, Draw, demonstrations
+from envs.math import MathEnvironment
+from loomrl.config import WarmStart
+from loomrl.errors import ConfigError
+from loomrl.gym.answer import ANSWER_FORMAT, parse_submission
+from loomrl.gym.base import BaseEnvironment, Step
+from loomrl.types import Message, Observation, Reward, Task
+
+FORMATS = ("{work}\n<answer>{answer}</answer>", "{work}\n\\boxed{{answer}}", "{answer}")
+TOKENIZER = build_tokenizer([f"What is 1 + 2?\n\n{ANSWER_FORMAT}"], vocabulary=300)
+
+
+class Count(BaseEnvironment):
+    """Asks for the number after the last one, `level` times; then for a word."""
+
+    name = "Count"
+    version = "1"
+    families = ("up",)
+    at = 0
+
+    async def reset(self, task: Task | None = None) -> Observation:
+        self.at, self.last = 0, task.level if task else 1
+        return Message("system", "Count."), Message("user", "0")
+
+    async def step(self, action: str) -> Step:
+        self.at += 1
+        assert action == str(self.at)
+        return Step((Message("user", str(self.at)),), Reward(), False, False, {})
+
+    def oracle(self) -> str:
+        return "Done. <answer>yes</answer>" if self.at == self.last else str(self.at + 1)
+
+
+def draws(family: str = "arithmetic.sum") -> Iterator[Draw]:
+    environment, rng = MathEnvironment(), random.Random(0)
+    while True:
+        yield environment, environment.task(family, 1, rng.randrange(1000))
+
+
+def made(settings: WarmStart, count: int = 600, *, seed: int = 0) -> list[Demonstration]:
+    return list(islice(demonstrations(draws(), settings, TOKENIZER, seed=seed), count))
+
+
+def shape(text: str) -> str:
+    return "tags" if "<answer>" in text else "boxed" if "boxed" in text else "bare" if text.isdecimal() else "other"
+
+
+def test_formats_come_in_equal_shares() -> None:
+    shapes = Counter(shape(d.messages[-1].content) for d in made(WarmStart(formats=FORMATS)))
+    assert set(shapes) == {"tags", "boxed", "bare"}
+    assert all(150 < count < 250 for count in shapes.values())
+
+
+def test_without_flaws_every_demonstration_is_right_in_work_and_answer() -> None:
+    for demonstration in made(WarmStart(), 50):
+        work, _, answer = demonstration.messages[-1].content.partition("\n")
+        left, _, right = work.partition(" = ")
+        assert sum(map(int, left.split(" + "))) == int(right)
+        assert answer == f"<answer>{right}</answer>"
+
+
+def test_the_asked_share_is_wrong_and_its_work_agrees_with_it() -> None:
+    wrong = 0
+    for demonstration in made(WarmStart(wrong=0.3)):
+        text = demonstration.messages[-1].content
+        submission = parse_submission(text)
+        assert submission is not None
+        left, _, right = submission.reasoning.strip().partition(" = ")
+        assert right == submission.answer
+        truth = str(sum(map(int, left.split(" + "))))
+        wrong += truth != right
+        assert sum(a != b for a, b in zip(truth, right, strict=True)) == (truth != right)
+    assert 0.22 < wrong / 600 < 0.38
+
+
+def test_a_wrong_answer_without_digits_is_one_of_another_task() -> None:
+    class Colour(Count):
+        def oracle(self) -> str:
+            return f"<answer>{'red' if self.last == 1 else 'blue'}</answer>"
+
+    tasks = ((Colour(), Task("Colour", "1", "up", 1 + index % 2, index)) for index in range(10))
+    texts = [d.messages[-1].content for d in demonstrations(tasks, WarmStart(wrong=1.0), TOKENIZER, seed=0)]
+    assert texts[1:] == ["<answer>red</answer>", "<answer>blue</answer>"] * 4 + ["<answer>red</answer>"]
+
+
+def test_only_what_the_assistant_says_is_to_be_learnt() -> None:
+    for demonstration in made(WarmStart(formats=FORMATS, wrong=0.5), 30):
+        question, answer = demonstration.messages
+        said = [i for i, own in zip(demonstration.ids, demonstration.mask, strict=True) if own]
+        heard = [i for i, own in zip(demonstration.ids, demonstration.mask, strict=True) if not own]
+        assert TOKENIZER.decode(said) == f"{answer.content}<|end|>"
+        assert TOKENIZER.decode(heard) == f"<|user|>{question.content}<|end|><|assistant|>"
+
+
+def test_an_episode_of_several_turns_is_one_sequence() -> None:
+    settings = WarmStart(formats=("{work} It is {answer}!",))
+    (demonstration,) = demonstrations([(Count(), Task("Count", "1", "up", 2, 0))], settings, TOKENIZER, seed=0)
+    assert TOKENIZER.decode(demonstration.ids) == (
+        "<|system|>Count.<|end|><|user|>0<|end|><|assistant|>1<|end|><|user|>1<|end|><|assistant|>2<|end|>"
+        "<|user|>2<|end|><|assistant|>Done. It is yes!<|end|>"
+    )
+    said = [i for i, own in zip(demonstration.ids, demonstration.mask, strict=True) if own]
+    assert TOKENIZER.decode(said) == "1<|end|>2<|end|>Done. It is yes!<|end|>"
+
+
+def test_equal_seeds_give_equal_demonstrations() -> None:
+    settings = WarmStart(formats=FORMATS, wrong=0.3)
+    assert made(settings, 300) == made(settings, 300)
+    assert made(settings, 300) != made(settings, 300, seed=1)
+
+
+def test_a_template_that_rewrites_earlier_turns_is_refused() -> None:
+    tokenizer = build_tokenizer(["0"], vocabulary=300)
+    tokenizer.chat_template = "{{ messages | length }}"
+    with pytest.raises(ConfigError, match="rewrites earlier turns"):
+        list(demonstrations([(Count(), Task("Count", "1", "up", 1, 0))], WarmStart(), tokenizer, seed=0))
