@@ -37,12 +37,15 @@ class Chat:
         self.following = lru_cache(REMEMBERED)(self._following)
         if not tokenizer.chat_template:
             raise self._refusal("it has no chat template")
-        self.end = self._end()
-        """The token that ends an assistant's turn."""
+        try:
+            self.end = self._end()
+            """The token that ends an assistant's turn."""
+            self._check()
+        except PolicyError as error:
+            raise self._refusal(str(error)) from error
         also = set() if tokenizer.eos_token_id is None else {int(tokenizer.eos_token_id)}
         self.stop = frozenset({self.end, *also})
         """The tokens with which a policy can end its turn."""
-        self._check()
 
     def decode(self, ids: Sequence[int] | Ids) -> str:
         """The text of sampled ids without the token that stopped them. Bytes that are no text become U+FFFD."""
@@ -78,7 +81,7 @@ class Chat:
         try:
             text = self._tokenizer.apply_chat_template(plain, tokenize=False, add_generation_prompt=prompt)
         except Exception as error:  # the boundary: templates are programs
-            roles = ", ".join(message.role for message in messages)
+            roles = ", ".join(message.role for message in messages) or "no messages"
             raise PolicyError(f"tokenizer {self._name!r}: its template refuses {roles}: {error}") from error
         return str(text)
 

@@ -35,6 +35,12 @@ def drift(model: PreTrainedModel, asked: Sequence[Request], got: Sequence[Comple
     )
 
 
+async def until_sampled(engine: TorchEngine, tokens: int) -> None:
+    """Return between two steps, as soon as that much has been sampled."""
+    while engine.statistics.sampled_tokens < tokens:  # noqa: ASYNC110 - a step is a turn of this loop
+        await asyncio.sleep(0)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_reported_logprobs_are_those_of_a_plain_forward_pass(kind: str) -> None:
     model = tiny_model(kind)
@@ -160,8 +166,7 @@ async def test_new_weights_take_over_in_the_middle_of_a_request(kind: str) -> No
     asked = [request(random_prompt(seed // 2, 3 + seed // 2), seed=seed, max_tokens=24) for seed in range(6)]
     tasks = [asyncio.create_task(engine.generate(one)) for one in asked]
     for version in (1, 2):
-        while engine.statistics.sampled_tokens < 30 * version:
-            await asyncio.sleep(0)
+        await until_sampled(engine, 30 * version)
         await engine.load(models[version].state_dict(), version)
     assert engine.version == 2
     seen = set()
@@ -218,12 +223,12 @@ def test_an_error_in_a_step_fails_what_is_open_and_nothing_else(monkeypatch: pyt
 def test_an_engine_outlives_event_loops_and_what_they_left_behind() -> None:
     model = tiny_model()
     engine = TorchEngine(model, slots=2, context=64)
+    left: list[asyncio.Future[Completion]] = []
 
     async def leave_some() -> None:
         for n in range(4):
-            asyncio.ensure_future(engine.generate(request([n], max_tokens=60)))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+            left.append(asyncio.ensure_future(engine.generate(request([n], max_tokens=60))))
+        await until_sampled(engine, 4)
 
     asyncio.run(leave_some())
     asked = [request([n], seed=n) for n in range(4)]
@@ -278,7 +283,7 @@ def test_follow_up_requests_join_the_next_step() -> None:
 
 
 def test_a_context_beyond_the_models_own_is_refused() -> None:
-    with pytest.raises(ConfigError, match="context=257.*256"):
+    with pytest.raises(ConfigError, match=r"context=257.*256"):
         TorchEngine(tiny_model("gpt2"), context=257)
 
 

@@ -1,0 +1,154 @@
+"""Speakers: whole episodes through the pool, every token as it was sampled."""
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sample_models import logprobs, request, tiny_model, tiny_tokenizer
+
+from loomrl.config import LanguagePolicy, RolloutConfig, Sampling, ScriptedPolicy
+from loomrl.errors import ConfigError, PolicyError
+from loomrl.gym.base import BaseEnvironment, Step
+from loomrl.gym.host import plan_group
+from loomrl.gym.policy import OraclePolicy
+from loomrl.gym.pool import LoomRLGym
+from loomrl.inference.chat import Chat
+from loomrl.inference.engine import Completion, Request
+from loomrl.inference.model import save_model
+from loomrl.inference.policy import language_policies, open_policy
+from loomrl.inference.torch_engine import TorchEngine
+from loomrl.types import NO_VERSION, End, Message, Reward, Task, Trajectory
+
+TURNS = 3
+
+
+class Echo(BaseEnvironment):
+    """Says back what it hears, three times."""
+
+    async def reset(self, task: Task | None = None) -> tuple[Message, ...]:
+        self._left = TURNS
+        return Message("system", "Talk."), Message("user", "hello")
+
+    async def step(self, action: str) -> Step:
+        self._left -= 1
+        return Step((Message("user", f"you said {action}"),), Reward(0.25, {"talk": 0.25}), self._left == 0, False, {})
+
+
+TASK = Task("Echo", "1", "default", 1, 0)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    save_model(tiny_model(), tiny_tokenizer(), tmp_path / "model")
+    return tmp_path / "model"
+
+
+async def play(choice: LanguagePolicy, *, size: int = 4) -> list[Trajectory]:
+    def make(name: str, settings: Any) -> BaseEnvironment:
+        return Echo()
+
+    async with LoomRLGym(RolloutConfig(concurrency=8), make=make, open_policy=open_policy) as gym:
+        groups = await gym.collect(plan_group(TASK, group="g", size=size, policy=choice))
+    return list(groups[0].trajectories)
+
+
+async def test_the_tokens_of_an_episode_are_what_the_engine_saw_and_drew(folder: Path) -> None:
+    model, chat = tiny_model(), Chat(tiny_tokenizer())
+    choice = LanguagePolicy(path=str(folder), sampling=Sampling(temperature=0.8, max_tokens=12), version=6)
+    trajectories = await play(choice)
+    assert len({t.tokens.ids_T.tobytes() for t in trajectories if t.tokens}) == 4
+    for trajectory in trajectories:
+        assert trajectory.end is End.TERMINATED, trajectory.failure
+        assert (trajectory.first_version, trajectory.last_version) == (6, 6)
+        assert len(trajectory.turns) == TURNS
+        before = np.zeros(0, np.int32)
+        for turn in trajectory.turns:
+            assert turn.tokens is not None
+            ids, mask = turn.tokens.ids_T, turn.tokens.mask_T
+            prompt = np.concatenate([before, ids[~mask]])
+            assert (np.diff(mask.astype(int)) >= 0).all()
+            assert turn.action == chat.decode(ids[mask])
+            expected = logprobs(model, request(prompt, temperature=0.8), ids[mask])
+            assert np.abs(turn.tokens.logprobs_T[mask] - expected).max() <= 1e-4
+            assert not turn.tokens.logprobs_T[~mask].any()
+            assert set(turn.tokens.versions_T[mask]) == {6}
+            assert set(turn.tokens.versions_T[~mask]) == {NO_VERSION}
+            before = np.concatenate([before, ids])
+
+
+async def test_the_same_plans_are_played_alike(folder: Path) -> None:
+    choice = LanguagePolicy(path=str(folder), sampling=Sampling(max_tokens=8))
+    first, second = [await play(choice) for _ in range(2)]
+    assert [t.turns for t in first] == [t.turns for t in second]
+
+
+async def test_an_episode_that_outgrows_the_context_fails_with_numbers(folder: Path) -> None:
+    trajectories = await play(LanguagePolicy(path=str(folder), context=60, sampling=Sampling(max_tokens=24)), size=8)
+    failed = [t for t in trajectories if t.end is End.FAILED]
+    assert failed
+    for trajectory in failed:
+        assert trajectory.failure is not None
+        assert trajectory.failure.boundary == "policy"
+        assert "context=60 tokens are too few" in trajectory.failure.message
+    assert all(len(t.tokens) <= 60 for t in trajectories if t.tokens is not None)
+
+
+class Recording(TorchEngine):
+    """Remembers what it was asked, and never stops early."""
+
+    def __init__(self) -> None:
+        super().__init__(tiny_model(), slots=4)
+        self.asked: list[Request] = []
+
+    async def generate(self, request: Request) -> Completion:
+        self.asked.append(request)
+        return await super().generate(replace(request, stop=frozenset()))
+
+
+async def test_the_length_of_an_action_is_cut_to_the_room_that_is_left() -> None:
+    engine, chat = Recording(), Chat(tiny_tokenizer())
+    speaker = language_policies(engine, chat, sampling=Sampling(max_tokens=9), context=20)(Echo(), random.Random(0))
+    conversation: tuple[Message, ...] = (Message("user", "x"),)
+    lengths = []
+    for _ in range(2):
+        action = await speaker.act(conversation)
+        conversation += (Message("assistant", action.text), Message("user", "y"))
+        lengths.append(int(action.tokens.mask_T.sum()))  # type: ignore[union-attr]
+    assert lengths == [9, 2]
+    with pytest.raises(PolicyError, match="25 before an answer"):
+        await speaker.act(conversation)
+
+
+async def test_seeds_come_from_the_episodes_own_randomness() -> None:
+    engine, chat = Recording(), Chat(tiny_tokenizer())
+    factory = language_policies(engine, chat, sampling=Sampling(max_tokens=2), context=64)
+    for seed in (1, 1, 2):
+        await factory(Echo(), random.Random(seed)).act((Message("user", "x"),))
+    first, again, other = (asked.seed for asked in engine.asked)
+    assert first == again != other
+
+
+def test_other_choices_are_opened_as_ever() -> None:
+    assert open_policy(ScriptedPolicy()) is OraclePolicy
+
+
+def test_a_policy_without_a_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such folder"):
+        open_policy(LanguagePolicy(path=str(tmp_path / "none")))
+
+
+def test_a_context_beyond_the_models_is_refused_when_the_policy_is_opened(folder: Path) -> None:
+    with pytest.raises(ConfigError, match="context=4096"):
+        open_policy(LanguagePolicy(path=str(folder), context=4096))
+
+
+async def test_an_engine_can_serve_speakers_and_others_at_once(folder: Path) -> None:
+    engine = TorchEngine(tiny_model(), slots=4)
+    speaker = language_policies(engine, Chat(tiny_tokenizer()), sampling=Sampling(max_tokens=4), context=64)
+    action = await speaker(Echo(), random.Random(0)).act((Message("user", "x"),))
+    other = await engine.generate(request([1, 2]))
+    assert action.tokens is not None
+    assert len(other.ids_T) == 16
