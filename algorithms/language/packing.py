@@ -21,6 +21,12 @@ MicroBatch = tuple[Row, ...]
 """Rows of one forward pass. Empty where a learner only keeps the others company."""
 
 
+ROW_LENGTHS = (1.0, 1.5, 2.0)
+"""In longest samples."""
+LONGER = 0.1
+"""Share of a row's work that attention adds per longest sample: measured on a small model of short samples."""
+
+
 class Size(NamedTuple):
     """Of a sample: all its tokens, and those of them that are learnt (mask true, the first token never)."""
 
@@ -78,36 +84,18 @@ class Packed:
         return Packed(**tensors, columns={name: column.to(device) for name, column in self.columns.items()})
 
 
-class _Shelf:
-    """Rows of one width, filled best fit first."""
-
-    def __init__(self, width: int) -> None:
-        self.width = width
-        self.rows: list[list[int]] = []
-        self._free: list[tuple[int, int]] = []
-
-    def fits(self, length: int) -> bool:
-        """Whether a row that is there has room."""
-        return bool(self._free) and self._free[-1][0] >= length
-
-    def put(self, index: int, length: int) -> None:
-        """Add a sample to the fullest row with room, or to a new one."""
-        at = bisect_left(self._free, (length, -1))
-        if at < len(self._free):
-            free, row = self._free.pop(at)
-        else:
-            free, row = self.width, len(self.rows)
-            self.rows.append([])
-        self.rows[row].append(index)
-        insort(self._free, (free - length, row))
-
-
 def pack(lengths: Sequence[int], *, row: int) -> list[list[int]]:
     """Rows of at most `row` tokens (a longer sample has one alone): longest sample first, each into the fullest row."""
-    shelf = _Shelf(row)
+    rows: list[list[int]] = []
+    free: list[tuple[int, int]] = []
     for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        shelf.put(index, lengths[index])
-    return shelf.rows
+        at = bisect_left(free, (lengths[index], -1))
+        room, into = free.pop(at) if at < len(free) else (row, len(rows))
+        if into == len(rows):
+            rows.append([])
+        rows[into].append(index)
+        insort(free, (room - lengths[index], into))
+    return rows
 
 
 def plan_update(
@@ -120,8 +108,8 @@ def plan_update(
 ) -> tuple[tuple[Step, ...], ...]:
     """The steps of each learner: `plan[learner][step]`, `epochs * minibatches` of them. Deterministic in `rng`.
 
-    Every sample is learnt once per epoch, by one learner. `units` are samples that stay together in a micro-batch, such
-    as the pairs of a preference; None lets each go alone. Fewer units than minibatches make fewer steps.
+    Every sample is learnt once per epoch, by one learner. `units` are samples that stay together, in one row, such as
+    the pairs of a preference; None lets each go alone. Fewer units than minibatches make fewer steps.
     """
     alone = units if units is not None else [[index] for index in range(len(sizes))]
     steps = [
@@ -153,15 +141,29 @@ def _shares(units: Sequence[Sequence[int]], lengths: Sequence[int], learners: in
 
 
 def _micro_batches(units: Sequence[Sequence[int]], lengths: Sequence[int], budget: int) -> list[MicroBatch]:
-    """Longest units first; a micro-batch is as wide as its first sample and ends where `budget` would be exceeded."""
-    shelves: list[_Shelf] = []
-    for longest, unit in sorted(((max(lengths[i] for i in unit), unit) for unit in units), key=lambda pair: -pair[0]):
-        needed = 0 if shelves and len(unit) == 1 and shelves[-1].fits(longest) else len(unit)
-        if not shelves or (len(shelves[-1].rows) + needed) * shelves[-1].width > budget:
-            shelves.append(_Shelf(longest))
-        for index in unit:
-            shelves[-1].put(index, lengths[index])
-    return [tuple(tuple(row) for row in shelf.rows) for shelf in shelves]
+    """Rows of whichever length, of a few multiples of the longest unit's, makes the least work."""
+    totals = [sum(lengths[index] for index in unit) for unit in units]
+    longest = max(totals, default=1)
+    attempts = [(times, _filled(totals, int(min(budget, times * longest)), budget)) for times in ROW_LENGTHS]
+    _, best = min(attempts, key=lambda attempt: _padded(attempt[1], totals) * (1 + LONGER * attempt[0]))
+    return [tuple(tuple(index for at in row for index in units[at]) for row in rows) for rows in best]
+
+
+def _filled(totals: Sequence[int], row: int, budget: int) -> list[list[list[int]]]:
+    """Rows of units, fullest first, in as few micro-batches as keep to `budget`."""
+    filled: list[list[list[int]]] = []
+    width = 0
+    for members in sorted(pack(totals, row=row), key=lambda members: -sum(totals[at] for at in members)):
+        if not filled or (len(filled[-1]) + 1) * width > budget:
+            filled.append([])
+            width = sum(totals[at] for at in members)
+        filled[-1].append(members)
+    return filled
+
+
+def _padded(micro_batches: Sequence[Sequence[Sequence[int]]], totals: Sequence[int]) -> int:
+    """Tokens that pass through the model; a micro-batch is as wide as its first row."""
+    return sum(len(rows) * sum(totals[at] for at in rows[0]) for rows in micro_batches)
 
 
 def rows(samples: Sequence[Sample], micro_batch: MicroBatch) -> Packed:
@@ -180,6 +182,7 @@ def rows(samples: Sequence[Sample], micro_batch: MicroBatch) -> Packed:
     begins_BT[row_N, offset_N] = 1
     columns_T = np.arange(ids_BT.shape[1])
     positions_BT = columns_T - np.maximum.accumulate(begins_BT * columns_T, axis=1)
+    positions_BT = np.minimum(positions_BT, lengths_N.max() - 1)  # padding may outrun what the model has positions for
     learnt_K = np.flatnonzero(np.concatenate([sample.mask_T for sample in chosen]) & (position_L > 0))
     return Packed(
         ids_BT=torch.from_numpy(ids_BT),
