@@ -1,0 +1,270 @@
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from algorithms.language.advantage import discounted_returns, gae_batch, group_relative, leave_one_out, whiten
+from algorithms.language.loss import (
+    dpo_loss,
+    importance_weight,
+    kl_estimate,
+    policy_loss,
+    sum_by_sample,
+    token_weights,
+    value_loss,
+)
+from loomrl.config.language import Clip
+
+LOG2 = math.log(2)
+numbers = st.floats(-4, 4, width=32)
+
+
+def columns(width: int) -> st.SearchStrategy[Tensor]:
+    """`width` rows of as many numbers."""
+    return st.integers(1, 8).flatmap(
+        lambda n: st.lists(st.lists(numbers, min_size=n, max_size=n), min_size=width, max_size=width).map(
+            lambda rows: torch.tensor(rows, dtype=torch.float64)
+        )
+    )
+
+
+def slope(loss: Tensor, by: Tensor) -> Tensor:
+    return torch.autograd.grad(loss.sum(), by)[0]
+
+
+# -- policy ---------------------------------------------------------------------------------------------------------
+
+
+def test_policy_loss_on_ratios_around_the_clip() -> None:
+    """Ratios 1, 2, ½, 2, ½, 8 against 0.75 … 1.5 with dual clip 4."""
+    logp = torch.tensor([0, LOG2, -LOG2, LOG2, -LOG2, 3 * LOG2], requires_grad=True)
+    advantage = torch.tensor([2.0, 2.0, 2.0, -2.0, -2.0, -2.0])
+    loss, clipped = policy_loss(logp, torch.zeros(6), advantage, clip=Clip(low=0.25, high=0.5, dual=4.0))
+    torch.testing.assert_close(loss, torch.tensor([-2.0, -3.0, -1.0, 4.0, 1.5, 8.0]))
+    assert clipped.tolist() == [False, True, False, False, True, True]
+    torch.testing.assert_close(slope(loss, logp), torch.tensor([-2.0, 0, -1.0, 4.0, 0, 0]))
+
+
+def test_without_dual_clip_a_runaway_ratio_counts_in_full() -> None:
+    loss, clipped = policy_loss(torch.tensor([3 * LOG2]), torch.zeros(1), torch.tensor([-2.0]), clip=Clip())
+    assert loss.item() == pytest.approx(16)
+    assert not clipped.any()
+
+
+@given(columns(2))
+def test_on_policy_the_gradient_is_that_of_reinforce(rows: Tensor) -> None:
+    logp, advantage = rows
+    logp = logp.requires_grad_()
+    loss, clipped = policy_loss(logp, logp.detach(), advantage, clip=Clip())
+    torch.testing.assert_close(slope(loss, logp), -advantage)
+    assert not clipped.any()
+
+
+@given(columns(3))
+def test_policy_gradient_is_that_of_the_naive_formulation(rows: Tensor) -> None:
+    logp, old, advantage = rows
+    logp, clip = logp.requires_grad_(), Clip(low=0.2, high=0.28, dual=3.0)
+    naive = []
+    for new, before, good in zip(logp, old, advantage, strict=True):
+        ratio = torch.exp(new - before)
+        gain = torch.min(ratio * good, torch.clamp(ratio, 0.8, 1.28) * good)
+        naive.append(-torch.max(gain, 3.0 * good) if good < 0 else -gain)
+    loss, clipped = policy_loss(logp, old, advantage, clip=clip)
+    torch.testing.assert_close(loss, torch.stack(naive))
+    torch.testing.assert_close(slope(loss, logp), slope(torch.stack(naive), logp))
+    assert not slope(policy_loss(logp, old, advantage, clip=clip)[0], logp)[clipped].any()
+
+
+def test_absurd_ratios_stay_finite() -> None:
+    logp = torch.tensor([500.0, -500.0], requires_grad=True)
+    loss, _ = policy_loss(logp, torch.zeros(2), torch.tensor([-1.0, 1.0]), clip=Clip())
+    assert torch.isfinite(loss).all()
+    assert torch.isfinite(slope(loss, logp)).all()
+    assert torch.isfinite(kl_estimate(logp, -logp, estimator="k3")).all()
+
+
+# -- value, leash, trust, preference -----------------------------------------------------------------------------
+
+
+def test_value_loss_is_half_the_squared_error() -> None:
+    loss = value_loss(torch.tensor([1.0, 3.0]), torch.zeros(2), torch.tensor([2.0, 1.0]), clip=None)
+    assert loss.tolist() == [0.5, 2.0]
+
+
+def test_a_value_that_left_its_clip_towards_the_return_stops_learning() -> None:
+    value = torch.tensor([1.0, -1.0, 0.1], requires_grad=True)
+    loss = value_loss(value, torch.zeros(3), torch.tensor([2.0, 2.0, 2.0]), clip=0.2)
+    torch.testing.assert_close(loss, 0.5 * torch.tensor([1.8**2, 3.0**2, 1.9**2]))
+    torch.testing.assert_close(slope(loss, value), torch.tensor([0.0, -3.0, -1.9]))
+
+
+def test_kl_estimators_on_a_token_twice_as_likely() -> None:
+    logp, reference = torch.tensor([LOG2]), torch.zeros(1)
+    assert kl_estimate(logp, reference, estimator="k1").item() == pytest.approx(LOG2)
+    assert kl_estimate(logp, reference, estimator="k2").item() == pytest.approx(LOG2**2 / 2)
+    assert kl_estimate(logp, reference, estimator="k3").item() == pytest.approx(0.5 - 1 + LOG2)
+
+
+@given(columns(2))
+def test_k1_and_k3_are_unbiased_and_k3_never_negative(logits: Tensor) -> None:
+    ours, theirs = logits.log_softmax(-1)
+    kl = (ours.exp() * (ours - theirs)).sum()
+    for estimator in ("k1", "k3"):
+        torch.testing.assert_close((ours.exp() * kl_estimate(ours, theirs, estimator=estimator)).sum(), kl)
+    assert (kl_estimate(ours, theirs, estimator="k3") >= -1e-12).all()
+
+
+def test_importance_is_capped_and_has_no_gradient() -> None:
+    old = torch.tensor([LOG2, -LOG2, 200.0], requires_grad=True)
+    weight = importance_weight(old, torch.zeros(3), cap=1.5)
+    torch.testing.assert_close(weight, torch.tensor([1.5, 0.5, 1.5]))
+    assert not weight.requires_grad
+
+
+def test_dpo_loss_on_a_known_margin() -> None:
+    chosen = torch.tensor([3.0, 1.0], requires_grad=True)
+    rejected, references = torch.tensor([1.0, 1.0]), (torch.tensor([1.0, 1.0]), torch.tensor([1.0, 1.0]))
+    loss, margin = dpo_loss(chosen, rejected, *references, beta=0.5, label_smoothing=0.0)
+    torch.testing.assert_close(margin, torch.tensor([1.0, 0.0]))
+    torch.testing.assert_close(loss, torch.tensor([math.log(1 + math.exp(-1)), LOG2]))
+    torch.testing.assert_close(slope(loss, chosen), torch.tensor([-0.5 / (1 + math.e), -0.25]))
+    smooth, _ = dpo_loss(chosen, rejected, *references, beta=0.5, label_smoothing=0.25)
+    torch.testing.assert_close(smooth, loss + 0.25 * margin)
+
+
+# -- averages --------------------------------------------------------------------------------------------------------
+
+
+def test_sums_by_sample_count_every_token_once() -> None:
+    sums = sum_by_sample(torch.tensor([1.0, 2.0, 4.0]), torch.tensor([2, 0, 2]), samples=4)
+    assert sums.tolist() == [2.0, 0.0, 5.0, 0.0]
+
+
+def test_weights_of_tokens_and_of_sequences() -> None:
+    targets = np.array([1, 3, 0])
+    by_token = token_weights(targets, average="token", tokens=4, samples=2)
+    np.testing.assert_allclose(by_token, [0.25, 0.25, 0.25])
+    by_sequence = token_weights(targets, average="sequence", tokens=4, samples=2)
+    np.testing.assert_allclose(by_sequence[:2], [1 / 2, 1 / 6])
+
+
+@pytest.mark.parametrize("average", ["token", "sequence"])
+@given(
+    targets=st.lists(st.integers(0, 7), min_size=1, max_size=9).filter(any),
+    cuts=st.lists(st.integers(0, 9), max_size=4),
+    seed=st.integers(0, 9),
+)
+def test_micro_batches_and_learners_add_up_to_one_big_batch(
+    average: str, targets: list[int], cuts: list[int], seed: int
+) -> None:
+    model = nn.Linear(3, 1).double()
+    generator = torch.Generator().manual_seed(seed)
+    tokens = [torch.randn(count, 3, generator=generator, dtype=torch.float64) for count in targets]
+    total = {"tokens": sum(targets), "samples": sum(count > 0 for count in targets)}
+
+    def loss(part: slice) -> Tensor:
+        if not tokens[part]:
+            return torch.zeros(())
+        counts = np.array(targets[part])
+        weight_N = token_weights(counts, average=average, **total)  # type: ignore[arg-type]
+        weight_K = torch.from_numpy(np.repeat(weight_N, counts))
+        return (weight_K * model(torch.cat(tokens[part]))[:, 0].square()).sum()
+
+    def gradient(parts: list[slice]) -> list[Tensor]:
+        model.zero_grad()
+        for part in parts:
+            loss(part).backward() if tokens[part] else None
+        return [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
+
+    edges = [0, *sorted(min(cut, len(targets)) for cut in cuts), len(targets)]
+    parts = [slice(a, b) for a, b in pairwise(edges)]
+    torch.testing.assert_close(gradient(parts), gradient([slice(None)]))
+    errors = [model(part)[:, 0].square() for part in tokens if len(part)]
+    mean = torch.cat(errors).mean() if average == "token" else torch.stack([e.mean() for e in errors]).mean()
+    torch.testing.assert_close(loss(slice(None)), mean, atol=1e-6, rtol=1e-5)
+
+
+# -- learning ---------------------------------------------------------------------------------------------------------
+
+GROUPS, GROUP, LENGTH, CHOICES = 8, 8, 3, 4
+"""A policy of a table: at each of `LENGTH` places one of `CHOICES` tokens; every 0 earns, the last place most."""
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Tiny tensors are slower on two."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def advantages_of(how: str, rewards_NT: np.ndarray, values_T: np.ndarray) -> np.ndarray:
+    """Of every token, by the estimator of that algorithm."""
+    mask_T, totals_N = np.ones(LENGTH, bool), rewards_NT.sum(1)
+    if how in ("grpo", "rloo"):
+        compare = leave_one_out if how == "rloo" else lambda group: group_relative(group, scale=True)
+        per_sample = np.concatenate([compare(group) for group in totals_N.reshape(GROUPS, GROUP)])
+        return np.repeat(per_sample[:, None], LENGTH, axis=1)
+    if how == "reinforce":
+        estimated = np.stack([discounted_returns(r_T, mask_T, gamma=1.0) for r_T in rewards_NT])
+    else:
+        count = len(rewards_NT)
+        lists, _ = gae_batch(
+            list(rewards_NT), [values_T] * count, [mask_T] * count, gamma=1.0, lam=0.95, bootstrap_N=np.zeros(count)
+        )
+        estimated = np.stack(lists)
+    return whiten(estimated, np.ones_like(estimated, bool))
+
+
+def skill_after_training(how: str, *, shuffled: bool, seed: int) -> float:
+    """The share of earning tokens after 40 updates of two steps each; 1 / CHOICES is chance."""
+    generator, rng = torch.Generator().manual_seed(seed), np.random.default_rng(seed)
+    logits = torch.zeros(LENGTH, CHOICES, requires_grad=True)
+    values = torch.zeros(LENGTH, requires_grad=True)
+    optimizer = torch.optim.Adam([logits, values], lr=0.1)
+    for _ in range(40):
+        chances = logits.detach().softmax(-1)
+        tokens_TN = torch.multinomial(chances, GROUPS * GROUP, replacement=True, generator=generator)
+        rewards = (tokens_TN.T == 0).numpy() * np.array([0.5, 0.5, 1.0])
+        rewards = rewards[rng.permutation(len(rewards))] if shuffled else rewards
+        advantage = torch.from_numpy(advantages_of(how, rewards, values.detach().double().numpy())).float()
+        returns = torch.from_numpy(rewards[:, ::-1].cumsum(1)[:, ::-1].copy()).float()
+        old_NT = chances.log().gather(1, tokens_TN).T
+        for _ in range(2):
+            logp_NT = logits.log_softmax(-1).gather(1, tokens_TN).T
+            loss_NT, _ = policy_loss(logp_NT, old_NT, advantage, clip=Clip())
+            critic_NT = value_loss(values.expand_as(returns), values.detach().expand_as(returns), returns, clip=None)
+            optimizer.zero_grad()
+            (loss_NT + 0.5 * critic_NT).mean().backward()
+            optimizer.step()
+    return logits.softmax(-1)[:, 0].mean().item()
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("how", ["grpo", "rloo", "reinforce", "gae"])
+def test_every_estimator_teaches_a_policy_of_tokens_and_shuffled_rewards_teach_nothing(how: str) -> None:
+    learnt = [skill_after_training(how, shuffled=False, seed=seed) for seed in range(3)]
+    control = [skill_after_training(how, shuffled=True, seed=seed) for seed in range(3)]
+    assert min(learnt) > 0.8, learnt
+    assert sum(control) / 3 < 0.45, control
+
+
+def test_preferences_teach_a_policy_of_tokens() -> None:
+    logits = torch.zeros(CHOICES, requires_grad=True)
+    optimizer = torch.optim.Adam([logits], lr=0.1)
+    better, worse, even = torch.tensor([0, 0, 1]), torch.tensor([1, 2, 3]), torch.full((3,), math.log(1 / CHOICES))
+    for _ in range(60):
+        logp = logits.log_softmax(-1)
+        loss, margin = dpo_loss(logp[better], logp[worse], even, even, beta=0.5, label_smoothing=0.0)
+        optimizer.zero_grad()
+        loss.mean().backward()
+        optimizer.step()
+    assert (margin > 1).all()
+    assert logits.argmax() == 0
