@@ -110,20 +110,23 @@ class _Alarm:
         self.release()
 
     def _set(self, watch: Watch, now: float) -> None:
-        left = max(min(watch.due, self._others_due) - now, _SOON_S)
-        signal.setitimer(signal.ITIMER_REAL, left, REPEAT_S)
+        left = min(watch.due, self._others_due) - now
+        signal.setitimer(signal.ITIMER_REAL, left if left > 0 else REPEAT_S, REPEAT_S)
 
     def _ring(self, signum: int, frame: types.FrameType | None) -> None:
         watch, now = self._innermost, time.monotonic()
-        if watch is not None and now >= watch.due:
-            if frame is not None and frame.f_globals is not globals():
-                watch.hang = Hang(_where(frame))
-                raise watch.hang
-            return  # in our own code, which is not stuck: it disarms in a moment, or the alarm repeats
-        self._give_way(signum, frame)
-        if watch is not None:
+        if watch is None:
+            self._give_way(signum, frame)
+        elif now >= self._others_due:
             self._others_due = now + self._others_interval if self._others_interval else math.inf
             self._set(watch, now)
+            self._give_way(signum, frame)
+        elif now < watch.due:
+            self._set(watch, now)
+        elif frame is not None and frame.f_globals is not globals():
+            watch.hang = Hang(_where(frame))
+            raise watch.hang
+        # else it is our own code, which is not stuck: it disarms in a moment, or the alarm repeats
 
     def _give_way(self, signum: int, frame: types.FrameType | None) -> None:
         if callable(self._others):

@@ -93,7 +93,8 @@ class Rests(GuessEnvironment):
     """Takes most of its turn, without keeping anybody from anything."""
 
     async def step(self, action):
-        await asyncio.sleep(TURN_S * 0.8)
+        await asyncio.sleep(TURN_S * 0.4)
+        await asyncio.sleep(TURN_S * 0.4)
         return await super().step(action)
 
 
@@ -239,14 +240,17 @@ def others():
     signal.setitimer(signal.ITIMER_REAL, left - (time.monotonic() - began))
 
 
-def test_the_alarm_of_others_rings_in_time_inside_a_watch(others):
-    signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
+def test_the_alarm_of_others_rings_inside_a_watch(others):
+    signal.setitimer(signal.ITIMER_REAL, 0.05, 0.1)
     began = time.monotonic()
-    with pytest.raises(Hang), Watch(0.23):
+    with pytest.raises(Hang), Watch(0.3):
         for_ever()
-    assert [round((at - began) / 0.05) for at in others] == [1, 2, 3, 4]
-    time.sleep(0.1)
-    assert len(others) >= 5
+    assert 0.3 <= time.monotonic() - began < 0.9
+    assert others[0] - began < 0.25
+    before = len(others)
+    assert before >= 2
+    time.sleep(0.2)
+    assert len(others) > before
 
 
 def test_an_alarm_of_others_that_came_due_meanwhile_is_not_lost(others):
@@ -260,12 +264,29 @@ def test_an_alarm_of_others_that_came_due_meanwhile_is_not_lost(others):
 
 def test_others_may_interrupt_what_is_watched(others):
     def give_up(*_):
+        others.append(time.monotonic())
         raise TimeoutError("of the test")
 
     signal.signal(signal.SIGALRM, give_up)
     signal.setitimer(signal.ITIMER_REAL, 0.05)
     with pytest.raises(TimeoutError, match="of the test"), Watch(1):
         for_ever()
+    time.sleep(0.05)
+    assert len(others) == 1
+
+
+def test_others_are_not_kept_waiting_by_code_that_swallows_everything(others):
+    def deaf():
+        while not others:
+            try:
+                time.sleep(60)
+            except BaseException:  # noqa: BLE001 - the mistake
+                continue
+
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    with pytest.raises(Hang), Watch(0.01):
+        deaf()
+    assert len(others) == 1
 
 
 async def test_errors_and_cancellation_pass_through_unchanged():
