@@ -20,3 +20,17 @@ def hub(
     figures = measure(QUICK if quick else FULL)
     rows = [(name, f"{value:,.3f}" if isinstance(value, float) else value) for name, value in figures.items()]
     emit(figures, as_json=as_json, show=lambda console: console.print(table("", ("figure", "value>"), rows)))
+
+
+@app.command()
+def language(
+    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    gpu: Annotated[bool, typer.Option("--gpu", help="A model of half a billion parameters on a GPU.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Tokens per second of engine (against vLLM, where it is installed) and learner; where an update's time goes."""
+    from experiments.bench_language import FULL, HALF_BILLION, QUICK, measure
+
+    figures = measure(QUICK if quick else HALF_BILLION if gpu else FULL)
+    rows = [(name, f"{value:,.3f}" if isinstance(value, float) else value) for name, value in figures.items()]
+    emit(figures, as_json=as_json, show=lambda console: console.print(table("", ("figure", "value>"), rows)))

@@ -1,3 +1,33 @@
-"""LoomRL trains agents with reinforcement learning on Ray, ships them behind a gate, and keeps learning."""
+"""LoomRL: reinforcement learning for agents on Ray. The names below are loaded when they are first used."""
+
+import importlib
+from typing import Any
 
 __version__ = "0.1.0"
+
+_DOORS = {
+    "Experiment": "loomrl.config",
+    "LoomRLGym": "loomrl.gym.pool",
+    "BaseEnvironment": "loomrl.gym.base",
+    "register_environment": "loomrl.gym.registry",
+    "open_hub": "loomrl.hub",
+    "PPOConfig": "experiments.integrated",
+    "PPOTrainer": "experiments.integrated",
+    "GymTrainingConfig": "experiments.integrated",
+    "GymPPOIntegration": "experiments.integrated",
+    "create_integrated_rl_system": "experiments.integrated",
+}
+"""Name → module. Those of the composition root are named by string: the framework imports none of its siblings."""
+
+__all__ = ["__version__", *_DOORS]
+
+
+def __getattr__(name: str) -> Any:
+    """The name's object, from the module that defines it."""
+    if name not in _DOORS:
+        raise AttributeError(f"module 'loomrl' has no attribute {name!r}. Known: {', '.join(_DOORS)}.")
+    return getattr(importlib.import_module(_DOORS[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

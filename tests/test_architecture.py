@@ -46,7 +46,7 @@ OPENED_IN = {
     "sqlalchemy": {"loomrl/store/*", "loomrl/store/migrations/versions/*", "loomrl/hub/*"},
     "pyarrow": {"loomrl/artifacts.py"},
     "nats": {"loomrl/bus/*"},
-    "vllm": {"loomrl/inference/*"},
+    "vllm": {"loomrl/inference/*", "experiments/bench_vllm.py"},
     "wandb": {"loomrl/telemetry/sink.py"},
     "peft": {"algorithms/language/module.py"},
     "math_verify": {"envs/math/verify.py"},

@@ -37,7 +37,9 @@ from loomrl.evaluation.report import judge
 from loomrl.gym.cast import open_cast
 from loomrl.gym.curriculum import open_curriculum
 from loomrl.gym.held_out import held_out_plans
+from loomrl.gym.quarantine import Quarantine, Quarantined
 from loomrl.hub import open_hub
+from loomrl.inference.engine import Weights
 from loomrl.inference.model import open_model, open_tokenizer, save_model
 from loomrl.load import dump
 from loomrl.store import LoomDB, beside, open_store
@@ -72,22 +74,21 @@ class Language(Algorithm):  # type: ignore[misc]
         """One update of the policy, and all that belongs to it."""
         self.warm_up()
         line, clock = self.line, Phases()
-        with clock(Metric.TIME_ROLLOUT):
-            sampled = self._crew.tokens_sampled()
-            attempts = self._crew.play(line.missing(self._actor(line.done)))
-            sampled = self._crew.tokens_sampled() - sampled
+        tokens_before, busy_before_s = self._crew.worked()
         with clock(Metric.TIME_HUB):
-            line.append(attempts)
-            groups = line.lease()
+            groups = line.attempt(self._actor(self._acting), clock.timed(Metric.TIME_ROLLOUT, self._crew.play))
+        tokens, busy_s = self._crew.worked()
         with clock(Metric.TIME_LEARN):
             metrics = self._learn(groups)
         with clock(Metric.TIME_PUBLISH):
-            self._publish(line.done + 1)
+            if (line.done + 1) % self._experiment.rollout.publish_every == 0:
+                self._publish(line.done + 1)
         metrics = measure(groups, family_of=line.cast.family_of) | metrics
         stop = line.advance(groups, success=metrics[Metric.SUCCESS], kl=metrics.get(Metric.POLICY_KL, 0.0))
         metrics |= clock.seconds()
         metrics[Metric.TIME_CHECKPOINT] = self._last_checkpoint_s
-        metrics[Metric.ENGINE_TOKENS_PER_S] = sampled / max(metrics[Metric.TIME_ROLLOUT], 1e-9)
+        metrics[Metric.TIME_ENGINE] = busy_s - busy_before_s
+        metrics[Metric.ENGINE_TOKENS_PER_S] = (tokens - tokens_before) / max(metrics[Metric.TIME_ROLLOUT], 1e-9)
         self._report(metrics)
         if stop is None and line.done >= self._experiment.train.updates:
             stop = f"all {line.done} updates done"
@@ -129,11 +130,12 @@ class Language(Algorithm):  # type: ignore[misc]
         rate: float,
         *,
         groups: Sequence[str] = (),
+        minibatches: int | None = None,
         units: Sequence[tuple[int, ...]] | None = None,
     ) -> dict[str, float]:
         optimizer, learners = self.config.algorithm.optimizer, max(1, self.config.num_learners)
-        if kind == "imitate":
-            optimizer = optimizer.model_copy(update={"epochs": 1, "minibatches": 1})
+        if minibatches is not None:
+            optimizer = optimizer.model_copy(update={"epochs": 1, "minibatches": minibatches})
         rng = np.random.default_rng([self._experiment.seed, self._updates_made])
         self._updates_made += 1
         plan = plan_update([s.size for s in samples], optimizer=optimizer, learners=learners, rng=rng, units=units)
@@ -158,9 +160,13 @@ class Language(Algorithm):  # type: ignore[misc]
 
     def _publish(self, version: int) -> None:
         """Give all runners the learners' weights under this version."""
+        self._crew.load(self._weights(), version)
+        self._acting = version
+
+    def _weights(self) -> Weights:
+        """The learners' present ones, as engines take them."""
         found = self.learner_group.foreach_learner(lambda learner: learner.weights())
-        self._weights = next(result.get() for result in found if result.get() is not None)
-        self._crew.load(self._weights, version)
+        return next(result.get() for result in found if result.get() is not None)
 
     # -- before the first update ------------------------------------------------------------------------------------
 
@@ -186,9 +192,11 @@ class Language(Algorithm):  # type: ignore[misc]
         line = self.line
         if self.is_warm:
             return
-        for index, (batch, rate) in enumerate(lessons(self.config, self._cast)):
-            metrics = self._update("imitate", batch, rate)
-            report(index + 1, f"loss {metrics['supervised/loss']:.3f}")
+        done = 0
+        for samples, rate, steps in lessons(self.config, self._cast):
+            metrics = self._update("imitate", samples, rate, minibatches=steps)
+            done += steps
+            report(done, f"loss {metrics[Metric.SUPERVISED_LOSS]:.3f}")
         wanted = self._wants_reference
         self.learner_group.foreach_learner(lambda learner: learner.begin(reference=wanted))
         self.is_warm = True
@@ -235,6 +243,7 @@ class Language(Algorithm):  # type: ignore[misc]
                 environments=experiment.environments,
             )
         )
+        quarantine = Quarantine(experiment.rollout.quarantine)
         line = Line(
             experiment=experiment,
             run=run,
@@ -242,7 +251,8 @@ class Language(Algorithm):  # type: ignore[misc]
             hub=hub,
             artifacts=open_artifacts(experiment.artifact_url),
             cast=self._cast,
-            curriculum=open_curriculum(self._cast.families, experiment.curriculum),
+            curriculum=Quarantined(open_curriculum(self._cast.families, experiment.curriculum), quarantine),
+            quarantine=quarantine,
             stopper=Stopper(experiment.train.stop),
             clock=time.time,
             code=code,
@@ -312,7 +322,7 @@ class Language(Algorithm):  # type: ignore[misc]
     def _model(self) -> Any:
         """The present policy as a Hugging Face model."""
         model = open_model(self.config.origin, dtype=self.config.algorithm.model.dtype)
-        model.load_state_dict(self._weights)
+        model.load_state_dict(self._weights())
         return model
 
     # -- evaluation -------------------------------------------------------------------------------------------------
@@ -324,7 +334,9 @@ class Language(Algorithm):  # type: ignore[misc]
 
     def trial(self, name: str, settings: EvaluationConfig, sampling: Sampling | None = None) -> list[Trajectory]:
         """The present policy's attempts at the held-out tasks."""
-        actor = self._actor(self.line.done, sampling)
+        if self._acting != self.line.done:
+            self._publish(self.line.done)
+        actor = self._actor(self._acting, sampling)
         plans = held_out_plans(self._cast, settings, run=self.line.run, name=name, policy=actor)
         return self._crew.play(plans)
 

@@ -22,6 +22,8 @@ from loomrl.gym.curriculum import open_curriculum
 from loomrl.inference.model import open_tokenizer, save_model
 from loomrl.types import Task
 
+AT_ONCE = 10
+"""Optimizer steps of the warm start in one update of the learners."""
 TEXTS = 2000
 """Demonstrations from which a tokenizer is learnt."""
 
@@ -46,18 +48,19 @@ def ensure_origin(config: LanguageConfig, cast: Cast) -> None:
         artifacts.put_folder(config.built_name, Path(folder))
 
 
-def lessons(config: LanguageConfig, cast: Cast) -> Iterator[tuple[list[Sample], float]]:
-    """The batches of the warm start, and the learning rate of each: a short rise, then half a cosine."""
+def lessons(config: LanguageConfig, cast: Cast) -> Iterator[tuple[list[Sample], float, int]]:
+    """The warm start in parts: samples, learning rate, optimizer steps. It rises briefly, then falls along a cosine."""
     warm_start = config.algorithm.warm_start
-    rate = CosineRate(warmup=max(1, warm_start.steps // 20), floor=0.05)
-    schedule = open_schedule(Optimizer(learning_rate=warm_start.learning_rate, schedule=rate), warm_start.steps)
+    shape = CosineRate(warmup=max(1, warm_start.steps // 20), floor=0.05)
+    schedule = open_schedule(Optimizer(learning_rate=warm_start.learning_rate, schedule=shape), warm_start.steps)
     source = _demonstrations(config, cast, open_tokenizer(config.origin))
-    for step in range(warm_start.steps):
-        batch = [
+    for first in range(0, warm_start.steps, AT_ONCE):
+        steps = min(AT_ONCE, warm_start.steps - first)
+        samples = [
             Sample(np.asarray(d.ids, np.int32), np.asarray(d.mask, np.bool_))
-            for d in islice(source, warm_start.batch_size)
+            for d in islice(source, warm_start.batch_size * steps)
         ]
-        yield batch, schedule.rate(step)
+        yield samples, schedule.rate(first), steps
 
 
 def _demonstrations(config: LanguageConfig, cast: Cast, tokenizer: PreTrainedTokenizerBase) -> Iterator[Demonstration]:

@@ -42,9 +42,10 @@ class Crew:
         lost = Failure("runner", "Lost", f"no runner delivered it in {TRIES} tries of {self._timeout_s:g} s")
         return [finished.get(plan.attempt.id) or failed_trajectory(plan.attempt, lost) for plan in plans]
 
-    def tokens_sampled(self) -> int:
-        """By the engines that are alive, since they were made."""
-        return sum(self._group.foreach_env_runner(lambda runner: runner.engine.statistics.sampled_tokens))
+    def worked(self) -> tuple[int, float]:
+        """Tokens that the engines sampled since they were made, and the seconds they computed, on average."""
+        found = self._group.foreach_env_runner(lambda runner: runner.engine.statistics)
+        return sum(each.sampled_tokens for each in found), sum(each.busy_s for each in found) / max(1, len(found))
 
     def _deal(self, plans: Sequence[Plan]) -> list[list[Trajectory]]:
         """The plans dealt to healthy runners, what came back in time, and the dead ones replaced."""

@@ -27,12 +27,14 @@ from algorithms.language.loss import (
     sum_by_sample,
     value_loss,
 )
-from algorithms.language.module import LanguageModule, Scores, without_adapters
+from algorithms.language.module import LanguageModule, without_adapters
 from algorithms.language.packing import Packed, Sample, Step
 from algorithms.language.sample import ENGINE, REWARD
+from algorithms.language.score import Scores
 from loomrl.config import DPO, PPO
 from loomrl.errors import LearnerError
 from loomrl.inference.engine import Weights
+from loomrl.telemetry.metric import Metric
 
 OLD, REFERENCE, VALUE, RETURN, ADVANTAGE = "old", "reference", "value", "return", "advantage"
 """Columns that the learner adds to its samples, beside those of `sample`."""
@@ -63,7 +65,7 @@ class LanguageLearner(TorchLearner):  # type: ignore[misc]
                 case "prefer":
                     self._prefer(work)
         for name, (total, weight) in self._sums.items():
-            self.metrics.log_value((DEFAULT_MODULE_ID, name), total / max(weight, 1e-9), window=1)
+            self.metrics.log_value((DEFAULT_MODULE_ID, str(name)), total / max(weight, 1e-9), window=1)
         return self.metrics.reduce()
 
     # -- the three ways to learn ------------------------------------------------------------------------------------
@@ -71,7 +73,7 @@ class LanguageLearner(TorchLearner):  # type: ignore[misc]
     def _imitate(self, work: Work) -> None:
         def loss(batch: Batch, step: Step) -> Tensor:
             logp_K = self._forward(batch.packed)["logp_K"]
-            self._log("supervised/loss", -logp_K)
+            self._log(Metric.SUPERVISED_LOSS, -logp_K)
             return -logp_K.sum() / step.targets
 
         self._run(work, work.samples, loss)
@@ -88,7 +90,7 @@ class LanguageLearner(TorchLearner):  # type: ignore[misc]
                 value_K = value_loss(
                     scores["value_K"], columns[VALUE], columns[RETURN], clip=self.config.algorithm.value_clip
                 )
-                self._log("value/loss", value_K)
+                self._log(Metric.VALUE_LOSS, value_K)
                 loss_K = loss_K + self.config.algorithm.value_coefficient * value_K
             return (loss_K * batch.weights(step, self.config.algorithm.average)).sum()
 
@@ -97,15 +99,16 @@ class LanguageLearner(TorchLearner):  # type: ignore[misc]
     def _policy_loss(self, scores: Scores, columns: Mapping[str, Tensor], old_K: Tensor) -> Tensor:
         """Per token: surrogate, trusted as far as engine and learner agree, with entropy and leash."""
         algorithm, logp_K, entropy_K = self.config.algorithm, scores["logp_K"], scores["entropy_K"]
+        loss_K: Tensor
         loss_K, clipped_K = policy_loss(logp_K, old_K, columns[ADVANTAGE], clip=algorithm.clip)
-        self._log("policy/loss", loss_K)
-        self._log("policy/clip_fraction", clipped_K.float())
-        self._log("policy/entropy", entropy_K)
-        self._log("policy/step_kl", kl_estimate(logp_K.detach(), old_K, estimator="k3"))
-        self._log("policy/drift", (old_K - columns[ENGINE]).abs())
+        self._log(Metric.POLICY_LOSS, loss_K)
+        self._log(Metric.POLICY_CLIP_FRACTION, clipped_K.float())
+        self._log(Metric.POLICY_ENTROPY, entropy_K)
+        self._log(Metric.POLICY_STEP_KL, kl_estimate(logp_K.detach(), old_K, estimator="k3"))
+        self._log(Metric.POLICY_DRIFT, (old_K - columns[ENGINE]).abs())
         if algorithm.importance_cap is not None:
             trust_K = importance_weight(old_K, columns[ENGINE], cap=algorithm.importance_cap)
-            self._log("policy/importance", trust_K)
+            self._log(Metric.POLICY_IMPORTANCE, trust_K)
             loss_K = loss_K * trust_K
         loss_K = loss_K - algorithm.entropy_coefficient * entropy_K
         if algorithm.kl.coefficient and algorithm.kl.place == "loss":
@@ -131,9 +134,9 @@ class LanguageLearner(TorchLearner):  # type: ignore[misc]
                 beta=algorithm.beta,
                 label_smoothing=algorithm.label_smoothing,
             )
-            self._log("policy/loss", loss_P)
-            self._log("preference/margin", margin_P)
-            self._log("preference/accuracy", (margin_P > 0).float())
+            self._log(Metric.POLICY_LOSS, loss_P)
+            self._log(Metric.PREFERENCE_MARGIN, margin_P)
+            self._log(Metric.PREFERENCE_ACCURACY, (margin_P > 0).float())
             return loss_P.sum() * 2 / step.samples + 0 * ours_N.sum()
 
         self._run(work, samples, loss)
@@ -160,7 +163,7 @@ class LanguageLearner(TorchLearner):  # type: ignore[misc]
             columns |= {VALUE: scores["value_K"], RETURN: made.returns}
             mask = np.concatenate(masks)
             explained = explained_variance(np.concatenate(scores["value_K"])[mask], np.concatenate(made.returns)[mask])
-            self._sums["value/explained_variance"] = [explained, 1.0]
+            self._sums[Metric.VALUE_EXPLAINED_VARIANCE] = [explained, 1.0]
         return with_columns(work.samples, columns)
 
     def _reference_column(self, work: Work, old: Column) -> dict[str, Column]:
@@ -172,7 +175,7 @@ class LanguageLearner(TorchLearner):  # type: ignore[misc]
             for sample, old_T, reference_T in zip(work.samples, old, reference, strict=True)
             if len(reference_T)
         ]
-        self._log("policy/kl", torch.from_numpy(np.concatenate(gaps)))
+        self._log(Metric.POLICY_KL, torch.from_numpy(np.concatenate(gaps)))
         return {REFERENCE: reference} if needed else {}
 
     def _score(
@@ -217,7 +220,8 @@ class LanguageLearner(TorchLearner):  # type: ignore[misc]
                     "changed nothing. Lower optimizer.learning_rate, or look at the rewards of these groups."
                 )
             optimizer.step()
-            self._log("gradient/norm", norm)
+            self._log(Metric.GRADIENT_NORM, norm)
+            self._log(Metric.GRADIENT_CLIPPED, (norm > self.config.algorithm.optimizer.clip_norm).float())
 
     def _forward(self, packed: Packed) -> Scores:
         """Through the wrapper of DDP or FSDP, never around it."""

@@ -6,6 +6,7 @@ checkpoint before. Attempts that the hub has already are not made again.
 """
 
 import json
+import logging
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,17 +16,22 @@ from typing import Any
 
 from algorithms.language.stopping import Stopper
 from loomrl.artifacts import Artifacts
-from loomrl.config import Experiment, PolicyChoice
+from loomrl.config import Experiment, LanguagePolicy
 from loomrl.errors import HubError, LeaseLost
 from loomrl.gym.cast import Cast
 from loomrl.gym.curriculum import Curriculum, Outcome
 from loomrl.gym.episode import Attempt
 from loomrl.gym.host import Plan
+from loomrl.gym.quarantine import Quarantine
 from loomrl.hub import GroupPlan, Hub, Lease, Selection
 from loomrl.store import LoomDB
 from loomrl.store.policies import list_policies, record_policy
 from loomrl.types import Group, PolicyVersion, Trajectory
 
+_log = logging.getLogger(__name__)
+
+TRIES = 3
+"""How often an update is attempted, each time with other tasks, when every group of it fails."""
 STATE = "line.json"
 """The line's own file in a checkpoint."""
 
@@ -41,6 +47,8 @@ class Line:
     artifacts: Artifacts
     cast: Cast
     curriculum: Curriculum
+    quarantine: Quarantine
+    """Part of the curriculum, which leaves out whoever is in it."""
     stopper: Stopper
     clock: Callable[[], float]
     code: str
@@ -55,39 +63,38 @@ class Line:
     parent: str | None = None
     """The version recorded last."""
 
-    def missing(self, policy: PolicyChoice) -> list[Plan]:
-        """The attempts of this update that the hub does not have yet."""
-        plans = self._plans(policy)
-        stored = {}
-        for cursor, attempt in self.hub.replay(after=self.cursor, selection=Selection(run=self.run)):
-            stored[attempt.id] = cursor
-        mine = [stored[plan.attempt.id] for plan in plans if plan.attempt.id in stored]
-        self.cursor = max(mine, default=self.cursor)
-        return [plan for plan in plans if plan.attempt.id not in stored]
+    def attempt(self, policy: LanguagePolicy, play: Callable[[Sequence[Plan]], Iterable[Trajectory]]) -> list[Group]:
+        """This update's groups, leased. What the hub has already is not played again; if all failed, others are tried.
 
-    def append(self, attempts: Iterable[Trajectory]) -> None:
-        """Store what was attempted, in the order of the plans, whatever order it finished in."""
-        ordered = sorted(attempts, key=_by_plan)
-        if ordered:
-            self.cursor = max(self.hub.append(ordered), default=self.cursor)
-
-    def lease(self) -> list[Group]:
-        """All of this update's groups. A lease that a killed process held is taken over, a lost one replaced."""
+        Families that keep failing are quarantined on the way.
+        """
         for lease_id in self.leases:
             self.hub.renew(lease_id)
-        lease = self._lease()
-        self.leases.append(lease.id)
-        groups = [Group(g.id, tuple(sorted(g.trajectories, key=_by_plan)), g.cause) for g in lease.groups]
-        return sorted(groups, key=lambda group: (len(group.id), group.id))
+        for tries in range(TRIES):
+            plans = {plan.attempt.id: plan for plan in self._plans(policy, tries)}
+            stored = self.hub.replay(after=self.cursor, selection=Selection(run=self.run))
+            attempts = {t.id: t for _, t in stored if t.id in plans}
+            played = sorted(play([plan for id, plan in plans.items() if id not in attempts]), key=_by_plan)
+            if played:
+                self.hub.append(played)
+            for case in self.quarantine.observe([*attempts.values(), *played]):
+                _log.warning("quarantined: %s", case)
+            lease = self._lease()
+            if lease.groups:
+                self.leases.append(lease.id)
+                return [_in_order(group) for group in sorted(lease.groups, key=lambda g: (len(g.id), g.id))]
+        raise HubError(f"update {self.done}: no group can be trained. Released so far: {self._causes()}.")
 
     def advance(self, groups: Sequence[Group], *, success: float, kl: float) -> str | None:
         """Update `done + 1` was made from these groups; why to stop now, or None."""
         usable = [attempt for group in groups for attempt in group.usable]
         self.curriculum.observe(Outcome(self.cast.family_of(t.task), t.task.level, t.reward.success) for t in usable)
         self.done += 1
+        self.cursor = max((cursor for cursor, _ in self.hub.read(self.cursor, limit=10**6)), default=self.cursor)
         return self.stopper.observe(success, kl)
 
     def _lease(self) -> Lease:
+        """Whatever is ready. A lease that a killed process held is taken over, a lost one replaced."""
         for attempt in count():
             try:
                 lease = self.hub.lease(
@@ -98,25 +105,23 @@ class Line:
                 )
             except LeaseLost:
                 continue
-            if lease.groups:
-                return lease
-            raise HubError(f"update {self.done}: no group can be trained. Released so far: {self._causes()}.")
+            return lease
         raise AssertionError("unreachable")
 
-    def _plans(self, policy: PolicyChoice) -> list[Plan]:
+    def _plans(self, policy: LanguagePolicy, tries: int) -> list[Plan]:
         """The attempts of this update: the same after a restart, because they follow from seed and update alone."""
-        rng = random.Random(f"{self.experiment.seed}/{self.done}")
+        rng = random.Random(f"{self.experiment.seed}/{self.done}/{tries}")
         rollout, plans = self.experiment.rollout, []
-        for index in range(rollout.groups_per_update):
+        for index in range(tries * rollout.groups_per_update, (tries + 1) * rollout.groups_per_update):
             member = self.cast.member(draw := self.curriculum.draw(rng))
             group = f"{self.run}/{self.done}/{index}"
-            self.hub.open([GroupPlan(group, member.name, rollout.group_size, self.done)])
+            self.hub.open([GroupPlan(group, member.name, rollout.group_size, policy.version)])
             first = Attempt(
                 id=f"{group}/0",
                 task=member.task(draw),
                 group=group,
                 group_size=rollout.group_size,
-                version=self.done,
+                version=policy.version,
                 run=self.run,
                 snapshot=member.snapshot,
             )
@@ -222,6 +227,10 @@ class Line:
         self.kept = dict(state["kept"])
         self.curriculum.load_state_dict(state["curriculum"])
         self.stopper.load_state_dict(state["stopper"])
+
+
+def _in_order(group: Group) -> Group:
+    return Group(group.id, tuple(sorted(group.trajectories, key=_by_plan)), group.cause)
 
 
 def _by_plan(attempt: Trajectory) -> tuple[int, str]:

@@ -1,7 +1,4 @@
-"""The RLModule of a token policy: a causal language model, and a value head where the algorithm has one.
-
-Axes: `_BT` rows of packed tokens, `_K` chosen positions (one per action token), `_H` hidden size.
-"""
+"""The RLModule of a token policy: a causal language model, and a value head where the algorithm has one."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,13 +9,10 @@ from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from algorithms.language.logprob import chosen_logprobs
+from algorithms.language.score import Scores, score
 from loomrl.config import LanguageModel, Lora
 from loomrl.errors import ConfigError
 from loomrl.inference.model import open_model
-
-Batch = Mapping[str, Tensor]
-Scores = dict[str, Tensor]
 
 
 class LanguageModule(TorchRLModule):  # type: ignore[misc]
@@ -41,24 +35,10 @@ class LanguageModule(TorchRLModule):  # type: ignore[misc]
             nn.init.zeros_(self.value.weight)
             nn.init.zeros_(self.value.bias)
 
-    def _forward(self, batch: Batch, **_: Any) -> Scores:
-        hidden_BTH = self.lm.base_model(
-            input_ids=batch["ids_BT"],
-            attention_mask=batch["attention"],
-            position_ids=batch["positions_BT"],
-            use_cache=False,
-        ).last_hidden_state
-        hidden_KH = hidden_BTH[batch["row_K"], batch["column_K"]]
-        head = self.lm.get_output_embeddings()
-        logp_K, entropy_K = chosen_logprobs(
-            hidden_KH, head, batch["target_K"], temperature=self.model_config["temperature"]
-        )
-        scores = {"logp_K": logp_K, "entropy_K": entropy_K}
-        if self.value is not None:
-            scores["value_K"] = self.value(hidden_KH.float()).squeeze(-1)
-        return scores
+    def _forward(self, batch: Mapping[str, Tensor | None], **_: Any) -> Scores:
+        return score(self.lm, batch, temperature=self.model_config["temperature"], value=self.value)
 
-    def _forward_train(self, batch: Batch, **_: Any) -> Scores:
+    def _forward_train(self, batch: Mapping[str, Tensor | None], **_: Any) -> Scores:
         return self._forward(batch)
 
     def merged(self) -> dict[str, Tensor]:

@@ -1,29 +1,44 @@
 """Where the seconds of an update go."""
 
 import time
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import ParamSpec, TypeVar
 
 from loomrl.telemetry.metric import PHASES, Metric
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 
 class Phases:
-    """Where the seconds of an update go."""
+    """Seconds per phase; a phase inside another one is not counted twice."""
 
     def __init__(self) -> None:
         self._begun = time.perf_counter()
-        self._spent: dict[str, float] = defaultdict(float)
+        self._spent: dict[str, float] = dict.fromkeys(PHASES, 0.0)
+        self._inner = 0.0
+        """Spent in phases inside the present one."""
 
     @contextmanager
     def __call__(self, phase: Metric) -> Iterator[None]:
         """Count the block's seconds as this phase's."""
-        begun = time.perf_counter()
+        begun, outer, self._inner = time.perf_counter(), self._inner, 0.0
         yield
-        self._spent[phase] += time.perf_counter() - begun
+        seconds = time.perf_counter() - begun
+        self._spent[phase] += seconds - self._inner
+        self._inner = outer + seconds
+
+    def timed(self, phase: Metric, call: Callable[P, R]) -> Callable[P, R]:
+        """`call`, its seconds counted as this phase's."""
+
+        def counted(*args: P.args, **kwargs: P.kwargs) -> R:
+            with self(phase):
+                return call(*args, **kwargs)
+
+        return counted
 
     def seconds(self) -> dict[str, float]:
         """Per phase; what is in none of them is idle."""
-        spent = {phase: self._spent[phase] for phase in PHASES if phase is not Metric.TIME_IDLE}
-        idle = time.perf_counter() - self._begun - sum(spent.values())
-        return {str(phase): seconds for phase, seconds in spent.items()} | {Metric.TIME_IDLE: idle}
+        spent = {str(phase): seconds for phase, seconds in self._spent.items() if phase != Metric.TIME_IDLE}
+        return spent | {Metric.TIME_IDLE: time.perf_counter() - self._begun - sum(spent.values())}

@@ -131,6 +131,8 @@ class RolloutConfig(Config):
     """Open episodes per actor."""
     group_size: PositiveInt = 8
     groups_per_update: PositiveInt = 8
+    publish_every: PositiveInt = 1
+    """Updates between two times that whoever acts gets new weights."""
     turn_timeout_s: Seconds = 60.0
     episode_timeout_s: Seconds = 600.0
     quarantine: QuarantineConfig = QuarantineConfig()
@@ -214,6 +216,21 @@ class Experiment(Config):
         total = sum(environment.min_share for environment in self.environments)
         if total > 1:
             raise ValueError(f"the environments' min_share add up to {total:g}, more than 1")
+        return self
+
+    @model_validator(mode="after")
+    def _old_weights_are_welcome(self) -> Self:
+        every = self.rollout.publish_every
+        if self.hub.max_staleness < every - 1:
+            raise ValueError(
+                f"rollout.publish_every={every} makes trajectories up to {every - 1} versions old, but "
+                f"hub.max_staleness={self.hub.max_staleness}: raise it to {every - 1}"
+            )
+        if self.train.checkpoint_every % every:
+            raise ValueError(
+                f"train.checkpoint_every={self.train.checkpoint_every} is no multiple of "
+                f"rollout.publish_every={every}: a resumed run would act with other weights than one that never stopped"
+            )
         return self
 
     @property

@@ -34,6 +34,8 @@ class Metric(StrEnum):
     POLICY_DRIFT = "policy/drift", "Mean difference of learner and engine over the log-probability of a sampled token."
     POLICY_IMPORTANCE = "policy/importance", "Mean weight of a token against engine-learner mismatch; 1 is no mismatch."
 
+    SUPERVISED_LOSS = "supervised/loss", "Negative log-likelihood of demonstrated tokens, in nats."
+
     VALUE_LOSS = "value/loss", "Squared error of the value head."
     VALUE_EXPLAINED_VARIANCE = "value/explained_variance", "Share of the returns' variance the value head foretells."
 
@@ -52,6 +54,7 @@ class Metric(StrEnum):
     FAILURES = "failures", "Attempts that failed, which is never a reward; also per boundary."
 
     TIME_ROLLOUT = "time/rollout", "Seconds in which attempts were made."
+    TIME_ENGINE = "time/engine", "Seconds of the rollout in which the engines computed, on average over the runners."
     TIME_HUB = "time/hub", "Seconds spent leasing from the hub and acknowledging."
     TIME_LEARN = "time/learn", "Seconds of the learner's forward passes, backward passes and steps."
     TIME_PUBLISH = "time/publish", "Seconds until the engines had the new weights and had proved it."

@@ -1,0 +1,37 @@
+"""What a language model says of given tokens, in one forward pass. Tensors only: no Ray, no RLlib.
+
+Axes: `_BT` rows of packed tokens, `_K` chosen positions (one per action token), `_H` hidden size.
+"""
+
+from collections.abc import Mapping
+
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from algorithms.language.logprob import chosen_logprobs
+
+Scores = dict[str, Tensor]
+"""`logp_K`, `entropy_K`, and `value_K` where there is a value head."""
+
+
+def score(
+    lm: PreTrainedModel,
+    batch: Mapping[str, Tensor | None],
+    *,
+    temperature: float = 1.0,
+    value: nn.Module | None = None,
+) -> Scores:
+    """Log-probability, entropy and value at each chosen position; `batch` is what `inputs` makes of a packed one."""
+    hidden_BTH = lm.base_model(
+        input_ids=batch["ids_BT"],
+        attention_mask=batch["attention"],
+        position_ids=batch["positions_BT"],
+        use_cache=False,
+    ).last_hidden_state
+    hidden_KH, target_K = hidden_BTH[batch["row_K"], batch["column_K"]], batch["target_K"]
+    assert target_K is not None
+    logp_K, entropy_K = chosen_logprobs(hidden_KH, lm.get_output_embeddings(), target_K, temperature=temperature)
+    scores = {"logp_K": logp_K, "entropy_K": entropy_K}
+    if value is not None:
+        scores["value_K"] = value(hidden_KH.float()).squeeze(-1)
+    return scores

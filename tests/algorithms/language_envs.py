@@ -1,0 +1,44 @@
+"""Environments that any correct learner improves on within seconds, and some that misbehave."""
+
+import time
+
+from loomrl.gym.base import BaseEnvironment, Step
+from loomrl.types import Message, Observation, Reward, Task
+
+
+class AsciiEnvironment(BaseEnvironment):
+    """Rewards the share of ASCII characters in what is said: about half of a random model's."""
+
+    name = "Ascii"
+    families = ("plain", "polite")
+    reward_range = (0.0, 1.0)
+
+    async def reset(self, task: Task | None = None) -> Observation:
+        assert task is not None
+        return (Message("user", f"Say something {task.family} about {task.seed % 7}."),)
+
+    async def step(self, action: str) -> Step:
+        share = sum(c < "\x80" for c in action) / len(action) if action else 0.0
+        return Step((), Reward(share, {"ascii": share}, share), True, False, {})
+
+    def oracle(self) -> str:
+        return "<answer>ok</answer>"
+
+
+class MoodyEnvironment(AsciiEnvironment):
+    """One family raises, one hangs, one is fine."""
+
+    name = "Moody"
+    families = ("plain", "raises", "hangs")
+
+    async def step(self, action: str) -> Step:
+        if self._family == "raises":
+            raise RuntimeError("no mood for this")
+        if self._family == "hangs":
+            time.sleep(3600)
+        return await super().step(action)
+
+    async def reset(self, task: Task | None = None) -> Observation:
+        assert task is not None
+        self._family = task.family
+        return await super().reset(task)

@@ -1,0 +1,42 @@
+"""A language policy so small that an update takes milliseconds."""
+
+from pathlib import Path
+from typing import Any
+
+from algorithms.language.config import LanguageConfig
+from loomrl.config import Experiment
+
+ASCII = "tests.algorithms.language_envs:AsciiEnvironment"
+
+
+def experiment(folder: Path, kind: str = "grpo", **changes: Any) -> Experiment:
+    base = Experiment.parse(
+        {
+            "name": "small",
+            "seed": 3,
+            "environments": [{"id": ASCII}],
+            "algorithm": {
+                "kind": kind,
+                "model": {
+                    "build": {"hidden_size": 32, "intermediate_size": 64, "layers": 1, "heads": 2, "vocabulary": 270},
+                    "context": 128,
+                },
+                "sampling": {"max_tokens": 6},
+                "optimizer": {"learning_rate": 1e-2},
+            },
+            "rollout": {"groups_per_update": 8, "group_size": 8},
+            "train": {"updates": 6, "checkpoint_every": 2, "folder": str(folder / "runs")},
+            "evaluation": {"episodes": 32, "levels": [1]},
+            "store_url": f"sqlite:///{folder}/loom.db",
+            "artifact_url": str(folder / "artifacts"),
+        }
+    )
+    return base.override(changes)
+
+
+def build(folder: Path, kind: str = "grpo", *, run: str = "r", **changes: Any) -> Any:
+    return LanguageConfig.of(experiment(folder, kind, **changes), run=run).build_algo()
+
+
+def weights(algo: Any) -> dict[str, Any]:
+    return {name: tensor.numpy() for name, tensor in algo._weights().items()}
