@@ -24,7 +24,7 @@ class KeyValues:
             value_SHCD = value_1H1D.new_zeros(slots, value_1H1D.shape[1], context, value_1H1D.shape[3])
             self.layers.append((key_SHCD, value_SHCD))
 
-    def move(self, source: int, target: int, length: int) -> None:
+    def copy(self, source: int, target: int, length: int) -> None:
         """Row `target` becomes what row `source` is, up to `length`."""
         for tensors in self.layers:
             for x_SHCD in tensors:

@@ -15,9 +15,6 @@ from transformers import PreTrainedModel
 from loomrl.errors import ConfigError
 from loomrl.inference.cache import Filling, KeyValues, Stepping
 
-STRIDE = 8
-"""The attended length grows in steps of this many positions."""
-
 
 class Network:
     """Any causal language model of Hugging Face's, through its own `forward`."""
@@ -31,7 +28,7 @@ class Network:
             )
         self.kept = KeyValues(model, slots=slots, context=context)
         self._context = context
-        self._place_C = torch.arange(context, device=model.device)
+        self._position_C = torch.arange(context, device=model.device)
 
     def fill(self, prompts: Sequence[NDArray[np.int32]], rows: Sequence[int], prompt_of: Sequence[int]) -> None:
         """Read prompts; row `rows[i]` then stands after prompt `prompt_of[i]`."""
@@ -40,20 +37,19 @@ class Network:
         ids_PT = np.zeros((len(prompts), longest), np.int64)
         for line_T, prompt_T in zip(ids_PT, prompts, strict=True):
             line_T[: len(prompt_T)] = prompt_T
-        place_T = self._place_C[:longest]
+        position_T = self._position_C[:longest]
         self.model.base_model(
             input_ids=torch.from_numpy(ids_PT).to(device),
-            position_ids=place_T.expand(len(prompts), -1),
-            attention_mask=self._mask(place_T[None], longest),
+            position_ids=position_T.expand(len(prompts), -1),
+            attention_mask=self._mask(position_T[None], longest),
             past_key_values=Filling(
                 self.kept, torch.tensor(rows, device=device), torch.tensor(prompt_of, device=device)
             ),
             use_cache=True,
         )
 
-    def step(self, ids_N: Tensor, position_N: Tensor, longest: int) -> Tensor:
-        """Read one more token in each of the first N rows; `longest` is the last position among them."""
-        length = min(-(-(longest + 1) // STRIDE) * STRIDE, self._context)
+    def step(self, ids_N: Tensor, position_N: Tensor, length: int) -> Tensor:
+        """The logits after one more token in each of the first N rows, none of which has more than `length` then."""
         output = self.model(
             input_ids=ids_N[:, None],
             position_ids=position_N[:, None],
@@ -66,6 +62,6 @@ class Network:
 
     def _mask(self, position_BT: Tensor, length: int) -> Tensor:
         """What to add to [B, 1, T, L] scores: nothing up to a token's own position, minus infinity after it."""
-        later_BTL = self._place_C[:length] > position_BT[:, :, None]
+        later_BTL = self._position_C[:length] > position_BT[:, :, None]
         mask_BTL = torch.zeros(later_BTL.shape, dtype=self.model.dtype, device=self.model.device)
         return mask_BTL.masked_fill_(later_BTL, -torch.inf)[:, None]

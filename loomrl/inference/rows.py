@@ -63,6 +63,11 @@ class Rows:
         ids_T: NDArray[np.int32] = self._ids_SC[row, : self._length_S[row] - 1]
         return ids_T
 
+    def prompt(self, row: int) -> NDArray[np.int32]:
+        """The prompt of a row but its last id: what a sibling of it must have read before its first step."""
+        ids_T: NDArray[np.int32] = self._ids_SC[row, : self._prompt_S[row] - 1]
+        return ids_T
+
     def columns(self) -> NDArray[np.float64]:
         """What the next step needs: unread id, its position, temperature, top-p, and a uniform number, of N rows."""
         count = len(self.opened)

@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 from loomrl.errors import PolicyError
 from loomrl.inference.engine import Completion, Request, Weights
 from loomrl.inference.network import Network
+from loomrl.inference.open_network import open_network
 from loomrl.inference.rows import Opened, Rows
 from loomrl.inference.sampling import draw
 from loomrl.inference.weights import load_weights
@@ -42,7 +43,7 @@ class TorchEngine:
 
     def __init__(self, model: PreTrainedModel, *, slots: int = 256, context: int = 256, version: int = 0) -> None:
         self.statistics = Statistics()
-        self._network: Network | None = Network(model, slots=slots, context=context)
+        self._network: Network | None = open_network(model, slots=slots, context=context)
         self._slots = slots
         self._context = context
         self._version = version
@@ -145,10 +146,14 @@ class TorchEngine:
 
     def _fill(self, rows: range) -> None:
         """Read all but the last token of these rows; the same prompt once, prompts of like length together."""
+        known = {self._rows.prompt(row).tobytes(): row for row in range(rows.start)}
         same: dict[bytes, list[int]] = {}
         for row in rows:
-            same.setdefault(self._rows.read(row).tobytes(), []).append(row)
-        same.pop(b"", None)
+            text = self._rows.read(row)
+            if text.tobytes() in known:
+                self._open_network().kept.copy(known[text.tobytes()], row, len(text))
+            elif len(text):
+                same.setdefault(text.tobytes(), []).append(row)
         groups = sorted(same.values(), key=lambda group: len(self._rows.read(group[0])))
         while groups:
             longest = len(self._rows.read(groups[-1][0]))
@@ -162,7 +167,7 @@ class TorchEngine:
         """Draw one token in every row and answer those that ended; how many did."""
         columns = self._rows.columns()
         x = torch.from_numpy(columns).to(self._open_network().model.device)
-        logits_NV = self._open_network().step(x[0].long(), x[1].long(), int(columns[1].max()))
+        logits_NV = self._open_network().step(x[0].long(), x[1].long(), int(columns[1].max()) + 1)
         token_N, logprob_N = draw(logits_NV, x[2], x[3] if columns[3].min() < 1 else None, x[4])
         drawn = torch.stack([token_N.double(), logprob_N.double()]).cpu().numpy()
         ended = self._rows.append(drawn[0].astype(np.int64), drawn[1], self._version)
@@ -180,7 +185,7 @@ class TorchEngine:
 
     def _remove(self, rows: set[int] | list[int]) -> None:
         for source, target, length in self._rows.remove(rows):
-            self._open_network().kept.move(source, target, length)
+            self._open_network().kept.copy(source, target, length)
 
     def _fail(self, cause: str) -> None:
         """Answer all open requests with an error."""

@@ -13,6 +13,8 @@ from transformers import (
     LlamaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
+    Olmo2Config,
+    Olmo2ForCausalLM,
     PreTrainedModel,
     PreTrainedTokenizerFast,
     Qwen2Config,
@@ -76,12 +78,14 @@ def tiny_model(kind: str = "llama", *, seed: int = 0, scale: float = 0.3) -> Pre
         return Qwen2ForCausalLM(Qwen2Config(**sizes, num_key_value_heads=2, tie_word_embeddings=True)).eval()
     if kind == "qwen3":
         return Qwen3ForCausalLM(Qwen3Config(**sizes, num_key_value_heads=2, head_dim=16)).eval()
+    if kind == "olmo2":
+        return Olmo2ForCausalLM(Olmo2Config(**sizes, num_key_value_heads=2)).eval()
     if kind == "mistral":
         return MistralForCausalLM(MistralConfig(**sizes, num_key_value_heads=2, sliding_window=16)).eval()
     return LlamaForCausalLM(LlamaConfig(**sizes, num_key_value_heads=4, tie_word_embeddings=False)).eval()
 
 
-KINDS = ("llama", "qwen2", "qwen3", "gpt2")
+KINDS = ("llama", "qwen2", "qwen3", "olmo2", "gpt2")
 
 
 def request(

@@ -3,6 +3,7 @@
 import asyncio
 import copy
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from sample_models import (
     request,
     tiny_model,
 )
-from transformers import PreTrainedModel
+from transformers import GPT2LMHeadModel, PreTrainedModel
 
 from loomrl.errors import ConfigError, PolicyError
 from loomrl.inference.engine import Completion, Finish, Request
@@ -263,6 +264,32 @@ def test_siblings_that_arrive_together_are_read_once() -> None:
     prompts = [random_prompt(index // 4, 9) for index in range(8)]
     asyncio.run(answers(engine, [request(p, seed=seed, max_tokens=3) for seed, p in enumerate(prompts)]))
     assert read == [(2, 8), (8, 1), (8, 1), (8, 1)]
+
+
+async def test_a_sibling_that_comes_later_is_not_read_again_while_one_is_open() -> None:
+    model = tiny_model("gpt2")
+    own = copy.deepcopy(model)
+    engine = TorchEngine(own, slots=4, context=64)
+    asked = [request(random_prompt(0, 9), seed=seed, max_tokens=20) for seed in range(3)]
+    tasks = [asyncio.create_task(engine.generate(asked[0]))]
+    await until_sampled(engine, 4)
+    read: list[int] = []
+    own.transformer.wte.register_forward_pre_hook(lambda _, args: read.append(args[0].shape[1]))
+    tasks += [asyncio.create_task(engine.generate(one)) for one in asked[1:]]
+    assert drift(model, asked, await asyncio.gather(*tasks)) <= TOLERANCE
+    assert set(read) == {1}
+
+
+class Forgetful(GPT2LMHeadModel):
+    """Does not listen when it is told where tokens stand."""
+
+    def forward(self, *args: Any, position_ids: torch.Tensor | None = None, **kwargs: Any) -> Any:
+        return super().forward(*args, **kwargs)
+
+
+def test_a_model_whose_cached_steps_are_not_its_forward_pass_is_refused() -> None:
+    with pytest.raises(ConfigError, match="Forgetful: with cached keys and values its logits are off by"):
+        TorchEngine(Forgetful(tiny_model("gpt2").config).eval(), context=64)
 
 
 def test_follow_up_requests_join_the_next_step() -> None:
