@@ -96,6 +96,13 @@ def test_plans_keep_their_promises(case: dict[str, int]) -> None:
         assert all(unit[1] in row for row in rows_of)
 
 
+def test_a_micro_batch_ends_before_the_row_that_would_exceed_its_budget() -> None:
+    (steps,) = plan_update(
+        [Size(40, 1)] * 5, optimizer=Optimizer(micro_batch_tokens=100), learners=1, rng=np.random.default_rng(0)
+    )
+    assert [len(micro_batch) for micro_batch in steps[0].micro_batches] == [2, 2, 1]
+
+
 def test_epochs_are_shuffled_differently_and_minibatches_are_even() -> None:
     (steps,) = plan_update(
         [Size(5, 2)] * 10, optimizer=Optimizer(epochs=2, minibatches=3), learners=1, rng=np.random.default_rng(0)
