@@ -67,10 +67,14 @@ class TorchEngine:
         self._waiting.append(opened)
         if self._pump is None or self._pump.done():
             self._pump = asyncio.create_task(self._run())
+            self._pump.add_done_callback(self._stopped)
         return await opened.answer
 
     async def load(self, weights: Weights, version: int) -> None:
-        """Sample with these weights from the next token on. A PolicyError, and the old ones stay, if any is wrong."""
+        """Sample with these weights from the next token on, in open requests too; what was cached is computed anew.
+
+        A PolicyError, and all the old weights stay, where one name, shape, type or number is wrong.
+        """
         load_weights(self._open_network().model, weights, version)
         self._version = version
         self._stale = True
@@ -108,13 +112,20 @@ class TorchEngine:
     async def _run(self) -> None:
         """Step while there is anything to do; never leave a request without an answer."""
         while self._waiting or self._rows.opened:
-            try:
-                changed = self._step()
-            except Exception as error:  # noqa: BLE001 - the boundary
-                self._fail(f"{type(error).__name__}: {error}")
-                changed = True
-            for _ in range(TURNS if changed else 1):
+            for _ in range(TURNS if self._guarded_step() else 1):
                 await asyncio.sleep(0)
+
+    def _stopped(self, pump: asyncio.Task[None]) -> None:
+        """A task that is cancelled before its first step runs no `finally`; this is called all the same."""
+        if self._pump is pump:
+            self._fail("the engine's task was cancelled")
+
+    def _guarded_step(self) -> bool:
+        try:
+            return self._step()
+        except Exception as error:  # noqa: BLE001 - the boundary
+            self._fail(f"{type(error).__name__}: {error}")
+            return True
 
     def _step(self) -> bool:
         """One token in every open request; whether requests came or went."""

@@ -256,6 +256,29 @@ async def test_close_fails_what_is_open_and_what_comes_later() -> None:
         await engine.generate(request([1]))
 
 
+async def test_no_request_hangs_when_every_other_task_is_cancelled() -> None:
+    engine = TorchEngine(tiny_model(), slots=1)
+    mine = asyncio.current_task()
+
+    async def cancel_the_rest() -> None:
+        for task in asyncio.all_tasks() - {mine, asyncio.current_task()}:
+            task.cancel()
+
+    killer = asyncio.create_task(cancel_the_rest())
+    with pytest.raises(PolicyError, match="cancelled"):
+        async with asyncio.timeout(5):
+            await engine.generate(request([1], max_tokens=60))
+    await killer
+    assert len((await engine.generate(request([1]))).ids_T) == 16
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen3", "gpt2"])
+def test_a_model_in_bfloat16_is_sampled_in_bfloat16(kind: str) -> None:
+    model = tiny_model(kind, scale=0.1).bfloat16()
+    asked = [request(random_prompt(seed, 3 + seed), seed=seed) for seed in range(6)]
+    assert drift(model, asked, asyncio.run(answers(TorchEngine(model), asked))) <= 0.05
+
+
 def test_siblings_that_arrive_together_are_read_once() -> None:
     model = tiny_model("gpt2")
     engine = TorchEngine(model, slots=16)
