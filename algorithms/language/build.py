@@ -17,14 +17,18 @@ TEMPLATE = (
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 BYTES = 256
+COMMON = 100
+"""Only what occurs once in so many texts, or more often, is worth a token."""
 
 
 def build_tokenizer(texts: Iterable[str], *, vocabulary: int) -> PreTrainedTokenizerFast:
     """A byte-level tokenizer with at most `vocabulary` entries. It gives back every text unchanged.
 
     Every digit is a token of its own, so that numbers can be computed with. Between digits anything may be joined,
-    words and lines too: a sentence that occurs in every task becomes one token.
+    words and lines too, if it occurs once in a hundred texts: a sentence of every task becomes one token, a whole
+    question does not.
     """
+    texts = list(texts)
     if vocabulary < BYTES + len(SPECIAL):
         raise ConfigError(f"vocabulary={vocabulary}: {BYTES} bytes and {len(SPECIAL)} special tokens need as many.")
     tokenizer = Tokenizer(models.BPE())
@@ -37,6 +41,7 @@ def build_tokenizer(texts: Iterable[str], *, vocabulary: int) -> PreTrainedToken
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary,
+        min_frequency=len(texts) // COMMON,
         special_tokens=list(SPECIAL),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,

@@ -11,6 +11,7 @@ from loomrl.gym.answer import ANSWER_FORMAT
 
 TEXTS = [f"What is {n} + {2 * n}?\n\n{ANSWER_FORMAT}" for n in range(300)]
 TOKENIZER = build_tokenizer(TEXTS, vocabulary=400)
+COLOURS = ("red", "green", "blue", "white", "black", "yellow")
 SMALL = Architecture(hidden_size=16, intermediate_size=32, layers=1, heads=2)
 
 
@@ -29,6 +30,13 @@ def test_digits_are_single_tokens() -> None:
 def test_a_sentence_of_every_task_becomes_one_token() -> None:
     prompt = TOKENIZER(TEXTS[7], add_special_tokens=False)["input_ids"]
     assert TOKENIZER.decode(prompt[-1:]).endswith(ANSWER_FORMAT)
+
+
+def test_what_is_rare_stays_in_pieces() -> None:
+    rare = [f"{a} {b} {c}" for a in COLOURS for b in COLOURS for c in COLOURS]
+    tokenizer = build_tokenizer(rare, vocabulary=1000)
+    assert {"red", "green", "blue"} <= {piece.strip("Ġ") for piece in tokenizer.get_vocab()}
+    assert max(len(tokenizer.decode([index]).split()) for index in tokenizer.get_vocab().values()) == 2
 
 
 def test_chat_template_frames_messages_with_special_tokens() -> None:
