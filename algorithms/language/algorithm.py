@@ -76,14 +76,16 @@ class Language(Algorithm):  # type: ignore[misc]
         line, clock = self.line, Phases()
         tokens_before, busy_before_s = self._crew.worked()
         with clock(Metric.TIME_HUB):
-            groups = line.attempt(self._actor(self._acting), clock.timed(Metric.TIME_ROLLOUT, self._crew.play))
+            groups, failures = line.attempt(
+                self._actor(self._acting), clock.timed(Metric.TIME_ROLLOUT, self._crew.play)
+            )
         tokens, busy_s = self._crew.worked()
         with clock(Metric.TIME_LEARN):
             metrics = self._learn(groups)
         with clock(Metric.TIME_PUBLISH):
             if (line.done + 1) % self._experiment.rollout.publish_every == 0:
                 self._publish(line.done + 1)
-        metrics = measure(groups, family_of=line.cast.family_of) | metrics
+        metrics = measure(groups, failures, family_of=line.cast.family_of) | metrics
         stop = line.advance(groups, success=metrics[Metric.SUCCESS], kl=metrics.get(Metric.POLICY_KL, 0.0))
         metrics |= clock.seconds()
         metrics[Metric.TIME_CHECKPOINT] = self._last_checkpoint_s
@@ -165,8 +167,17 @@ class Language(Algorithm):  # type: ignore[misc]
 
     def _weights(self) -> Weights:
         """The learners' present ones, as engines take them."""
-        found = self.learner_group.foreach_learner(lambda learner: learner.weights())
-        return next(result.get() for result in found if result.get() is not None)
+        weights: Weights = self._first_of(lambda learner: learner.weights())
+        return weights
+
+    def _first_of(self, call: Callable[[Any], Any]) -> Any:
+        """What all learners do together, and only the first has an answer to."""
+        with _unwrapped():
+            results = list(self.learner_group.foreach_learner(call))
+            for result in results:
+                if not result.ok:
+                    raise result.get()
+        return results[0].get()
 
     # -- before the first update ------------------------------------------------------------------------------------
 
@@ -198,7 +209,7 @@ class Language(Algorithm):  # type: ignore[misc]
             done += steps
             report(done, f"loss {metrics[Metric.SUPERVISED_LOSS]:.3f}")
         wanted = self._wants_reference
-        self.learner_group.foreach_learner(lambda learner: learner.begin(reference=wanted))
+        self._first_of(lambda learner: learner.begin(reference=wanted))
         self.is_warm = True
         self._publish(line.done)
         self._checkpoint()
@@ -284,9 +295,8 @@ class Language(Algorithm):  # type: ignore[misc]
 
     def _state(self) -> dict[str, Any]:
         """All but the line: weights, optimizer, schedule, counters."""
-        found = self.learner_group.foreach_learner(lambda learner: learner.whole_state())
         return {
-            "learner": next(result.get() for result in found if result.get() is not None),
+            "learner": self._first_of(lambda learner: learner.whole_state()),
             "schedule": self._schedule.state_dict(),
             "updates_made": self._updates_made,
             "is_warm": self.is_warm,
@@ -295,7 +305,7 @@ class Language(Algorithm):  # type: ignore[misc]
 
     def _load_state(self, state: Mapping[str, Any]) -> None:
         learner = state["learner"]
-        self.learner_group.foreach_learner(lambda each: each.load_whole_state(learner))
+        self._first_of(lambda each: each.load_whole_state(learner))
         self._schedule.load_state_dict(state["schedule"])
         self._updates_made, self.is_warm = state["updates_made"], state["is_warm"]
         self._iteration = state["iteration"]

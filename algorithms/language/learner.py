@@ -79,7 +79,7 @@ class LanguageLearner(TorchLearner):  # type: ignore[misc]
         self._run(work, work.samples, loss)
 
     def _reinforce(self, work: Work) -> None:
-        samples = self._basis(work)
+        algorithm, samples = self.config.algorithm, self._basis(work)
         single = len(work.steps) == 1
 
         def loss(batch: Batch, step: Step) -> Tensor:
@@ -87,14 +87,25 @@ class LanguageLearner(TorchLearner):  # type: ignore[misc]
             old_K = scores["logp_K"].detach() if single else columns[OLD]
             loss_K = self._policy_loss(scores, columns, old_K)
             if VALUE in columns:
-                value_K = value_loss(
-                    scores["value_K"], columns[VALUE], columns[RETURN], clip=self.config.algorithm.value_clip
-                )
+                value_K = value_loss(scores["value_K"], columns[VALUE], columns[RETURN], clip=algorithm.value_clip)
                 self._log(Metric.VALUE_LOSS, value_K)
-                loss_K = loss_K + self.config.algorithm.value_coefficient * value_K
-            return (loss_K * batch.weights(step, self.config.algorithm.average)).sum()
+                loss_K = loss_K + algorithm.value_coefficient * value_K
+            return (loss_K * batch.weights(step, algorithm.average)).sum()
 
         self._run(work, samples, loss)
+        if single and algorithm.optimizer.schedule.kind == "adaptive":
+            self._watch_step(work)
+
+    def _watch_step(self, work: Work) -> None:
+        """How far the one step moved the policy: with one step, nothing before it can tell."""
+        after = self._score(work, self._forward, first=1)["logp_K"]
+        gaps = [
+            kl(sample.columns[ENGINE][sample.mask_T], after_T[sample.mask_T], "k3")
+            for sample, after_T in zip(work.samples, after, strict=True)
+            if len(after_T)
+        ]
+        self._sums[Metric.POLICY_STEP_KL] = [0.0, 0.0]
+        self._log(Metric.POLICY_STEP_KL, torch.from_numpy(np.concatenate(gaps)))
 
     def _policy_loss(self, scores: Scores, columns: Mapping[str, Tensor], old_K: Tensor) -> Tensor:
         """Per token: surrogate, trusted as far as engine and learner agree, with entropy and leash."""
@@ -279,11 +290,21 @@ class LanguageLearner(TorchLearner):  # type: ignore[misc]
         for group in optimizer.param_groups:
             group["lr"] = float(lr)
 
+    def _make_module(self) -> Any:
+        """Shard before there is an optimizer: sharding replaces the parameters."""
+        made = super()._make_module()
+        if self._is_sharded:
+            sharding.shard(made[DEFAULT_MODULE_ID])
+        return made
+
     def _make_modules_ddp_if_necessary(self) -> None:
-        if self.config.algorithm.learners.sharding == "fsdp":
-            sharding.shard(self._own)
-        else:
+        if not self._is_sharded:
             super()._make_modules_ddp_if_necessary()
+
+    @property
+    def _is_sharded(self) -> bool:
+        sharded: bool = self.config.algorithm.learners.sharding == "fsdp"
+        return sharded
 
     def begin(self, *, reference: bool) -> None:
         """From here on it is reinforcement: a fresh optimizer, and today's policy as the reference if one is wanted."""

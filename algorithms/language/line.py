@@ -26,7 +26,7 @@ from loomrl.gym.quarantine import Quarantine
 from loomrl.hub import GroupPlan, Hub, Lease, Selection
 from loomrl.store import LoomDB
 from loomrl.store.policies import list_policies, record_policy
-from loomrl.types import Group, PolicyVersion, Trajectory
+from loomrl.types import Failure, Group, PolicyVersion, Trajectory
 
 _log = logging.getLogger(__name__)
 
@@ -63,11 +63,15 @@ class Line:
     parent: str | None = None
     """The version recorded last."""
 
-    def attempt(self, policy: LanguagePolicy, play: Callable[[Sequence[Plan]], Iterable[Trajectory]]) -> list[Group]:
-        """This update's groups, leased. What the hub has already is not played again; if all failed, others are tried.
+    def attempt(
+        self, policy: LanguagePolicy, play: Callable[[Sequence[Plan]], Iterable[Trajectory]]
+    ) -> tuple[list[Group], list[Failure]]:
+        """This update's groups, leased, and what failed on the way to them.
 
-        Families that keep failing are quarantined on the way.
+        What the hub has already is not played again. If all of it failed, other tasks are tried; families that keep
+        failing are quarantined.
         """
+        failures: list[Failure] = []
         for lease_id in self.leases:
             self.hub.renew(lease_id)
         for tries in range(TRIES):
@@ -77,12 +81,14 @@ class Line:
             played = sorted(play([plan for id, plan in plans.items() if id not in attempts]), key=_by_plan)
             if played:
                 self.hub.append(played)
-            for case in self.quarantine.observe([*attempts.values(), *played]):
+            everything = [*attempts.values(), *played]
+            failures += [attempt.failure for attempt in everything if attempt.failure is not None]
+            for case in self.quarantine.observe(everything):
                 _log.warning("quarantined: %s", case)
             lease = self._lease()
             if lease.groups:
                 self.leases.append(lease.id)
-                return [_in_order(group) for group in sorted(lease.groups, key=lambda g: (len(g.id), g.id))]
+                return [_in_order(g) for g in sorted(lease.groups, key=lambda g: (len(g.id), g.id))], failures
         raise HubError(f"update {self.done}: no group can be trained. Released so far: {self._causes()}.")
 
     def advance(self, groups: Sequence[Group], *, success: float, kl: float) -> str | None:

@@ -8,13 +8,14 @@ import numpy as np
 
 from algorithms.language.advantage import has_signal
 from loomrl.telemetry.metric import Metric
-from loomrl.types import End, Group, Task, Trajectory
+from loomrl.types import Failure, Group, Task, Trajectory
 
 
-def measure(groups: Sequence[Group], *, family_of: Callable[[Task], str]) -> dict[str, float]:
-    """Means over the attempts that did not fail; failures are counted by boundary."""
-    attempts = [attempt for group in groups for attempt in group.trajectories]
-    usable = [attempt for attempt in attempts if attempt.end is not End.FAILED]
+def measure(
+    groups: Sequence[Group], failures: Sequence[Failure], *, family_of: Callable[[Task], str]
+) -> dict[str, float]:
+    """Means over the attempts that are learnt from, of which there are some; failures are counted by boundary."""
+    usable = [attempt for group in groups for attempt in group.usable]
     rewards = [attempt.reward.total for attempt in usable]
     mean = _mean(rewards)
     metrics: dict[str, float] = {
@@ -22,12 +23,12 @@ def measure(groups: Sequence[Group], *, family_of: Callable[[Task], str]) -> dic
         Metric.LEVEL: _mean(float(t.task.level) for t in usable),
         Metric.REWARD_TOTAL: mean,
         Metric.REWARD_DEVIATION: math.sqrt(_mean((reward - mean) ** 2 for reward in rewards)),
-        Metric.FAILURES: float(len(attempts) - len(usable)),
+        Metric.FAILURES: float(len(failures)),
         Metric.GROUPS_WITHOUT_SIGNAL: _mean(float(not signal(group)) for group in groups),
         Metric.LENGTH_ACTION: _mean(float(_written(t)) for t in usable),
         Metric.LENGTH_PROMPT: _mean(float(_length(t) - _written(t)) for t in usable),
     }
-    for boundary, count in Counter(t.failure.boundary for t in attempts if t.failure).items():
+    for boundary, count in Counter(failure.boundary for failure in failures).items():
         metrics[Metric.FAILURES.of(boundary)] = float(count)
     for part in sorted({part for t in usable for part in t.reward.parts}):
         metrics[Metric.REWARD_PART.of(part)] = _mean(t.reward.parts.get(part, 0.0) for t in usable)

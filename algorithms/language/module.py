@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
 from algorithms.language.score import Scores, score
@@ -41,6 +42,12 @@ class LanguageModule(TorchRLModule):  # type: ignore[misc]
     def _forward_train(self, batch: Mapping[str, Tensor | None], **_: Any) -> Scores:
         return self._forward(batch)
 
+    def get_state(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """The weights as NumPy arrays; nothing where only a shard of them is here (`LanguageLearner.whole_state`)."""
+        if any(isinstance(parameter, DTensor) for parameter in self.parameters()):
+            return {}
+        return super().get_state(*args, **kwargs)  # type: ignore[no-any-return]
+
     def merged(self) -> dict[str, Tensor]:
         """The language model's weights as an engine takes them: low-rank additions added, names as in the origin."""
         if self.model_config["model"].lora is None:
@@ -63,8 +70,12 @@ def _refuse_altered_logits(lm: PreTrainedModel, origin: Path) -> None:
 
 def _attach(lm: PreTrainedModel, lora: Lora) -> None:
     """Freeze the weights and add trainable low-rank ones."""
-    from peft import LoraConfig, inject_adapter_in_model
-
+    try:
+        from peft import LoraConfig, inject_adapter_in_model
+    except ImportError as error:
+        raise ConfigError(
+            f"model.lora: peft cannot be imported ({error}). Install: pip install 'loomrl[lora]'."
+        ) from None
     targets = list(lora.targets) or "all-linear"
     settings = LoraConfig(r=lora.rank, lora_alpha=lora.alpha, lora_dropout=lora.dropout, target_modules=targets)
     for parameter in lm.parameters():
@@ -75,7 +86,7 @@ def _attach(lm: PreTrainedModel, lora: Lora) -> None:
 def _merged(lm: PreTrainedModel) -> dict[str, Tensor]:
     from peft.tuners.lora import LoraLayer
 
-    layers = {name: layer for name, layer in lm.named_modules() if isinstance(layer, LoraLayer)}
+    layers: dict[str, Any] = {name: layer for name, layer in lm.named_modules() if isinstance(layer, LoraLayer)}
     merged = {}
     for name, tensor in lm.state_dict().items():
         if ".lora_" in name:

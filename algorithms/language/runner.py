@@ -22,7 +22,10 @@ from loomrl.types import Trajectory
 
 
 class LanguageRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
-    """Plays plans with the weights it was last given. It has no state worth keeping: a new one is as good."""
+    """Plays plans with the weights it was last given. It has no state worth keeping: a new one is as good.
+
+    It must not have a coroutine for a method: Ray would make an asyncio actor of it, whose methods run inside a loop.
+    """
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -46,15 +49,12 @@ class LanguageRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
 
     def sample(self, *, plans: Sequence[Plan] = (), **_: Any) -> list[Trajectory]:
         """Play the plans; their trajectories in the order in which they finished."""
-        return asyncio.run(self._play(plans))
+        return asyncio.run(_play(self._gym, plans))
 
     def load(self, weights: Weights, version: int) -> None:
         """Act with these weights from now on."""
         asyncio.run(self.engine.load(weights, version))
         self.loaded = version
-
-    async def _play(self, plans: Sequence[Plan]) -> list[Trajectory]:
-        return [trajectory async for trajectory in self._gym.run(plans)]
 
     def _open_policy(self, choice: PolicyChoice) -> PolicyFactory:
         if not isinstance(choice, LanguagePolicy):
@@ -86,6 +86,10 @@ class LanguageRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
     def stop(self) -> None:
         """Let go of the model."""
         asyncio.run(self.engine.close())
+
+
+async def _play(gym: LoomRLGym, plans: Sequence[Plan]) -> list[Trajectory]:
+    return [trajectory async for trajectory in gym.run(plans)]
 
 
 def _device(config: Any) -> str:

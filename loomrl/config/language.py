@@ -29,7 +29,7 @@ class Lora(Config):
     """Train low-rank additions to the linear layers instead of the weights (`peft`)."""
 
     rank: PositiveInt = 16
-    alpha: Positive = 32.0
+    alpha: PositiveInt = 32
     dropout: Share = 0.0
     targets: tuple[str, ...] = ()
     """Names of the layers; empty means all linear ones."""

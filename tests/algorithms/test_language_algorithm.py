@@ -1,0 +1,194 @@
+"""Token policies as an RLlib algorithm: they learn, resume, restore, and say what went wrong."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from algorithms.language.algorithm import METRICS, Language
+from loomrl.artifacts import open_artifacts
+from loomrl.errors import ConfigError, HubError, LearnerError
+from loomrl.hub import EVERYTHING, open_hub
+from loomrl.store import beside, open_store
+from loomrl.store.policies import list_policies
+from loomrl.telemetry.metric import Metric
+from tests.algorithms.language_support import build, experiment, weights
+
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.usefixtures("ray_cluster"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
+]
+
+
+def train(algo: Any, updates: int | None = None) -> list[dict[str, float]]:
+    """Updates until the run is over, or so many; their metrics."""
+    history: list[dict[str, float]] = []
+    while algo.stopped is None and (updates is None or len(history) < updates):
+        history.append(algo.train()[METRICS])
+    return history
+
+
+def same(left: dict[str, Any], right: dict[str, Any]) -> bool:
+    return left.keys() == right.keys() and all(np.array_equal(left[name], right[name]) for name in left)
+
+
+def finish(algo: Any, updates: int | None = None) -> dict[str, Any]:
+    """The weights after training, and the algorithm stopped."""
+    train(algo, updates)
+    found = weights(algo)
+    algo.stop()
+    return found
+
+
+@pytest.mark.parametrize("kind", ["ppo", "grpo", "rloo", "reinforce", "dpo"])
+def test_every_algorithm_learns_what_is_rewarded(tmp_path: Path, kind: str) -> None:
+    algo = build(tmp_path, kind, **{"train.updates": 14})
+    history = train(algo)
+    algo.stop()
+    success = [line[Metric.SUCCESS] for line in history]
+    assert np.mean(success[-2:]) > np.mean(success[:2]) + 0.12
+    assert history[0].get(Metric.POLICY_DRIFT, 0.0) <= 1e-4
+
+
+def test_same_seed_gives_bit_identical_weights_and_another_seed_others(tmp_path: Path) -> None:
+    first, again, other = (
+        finish(build(tmp_path / name, "ppo", seed=seed)) for name, seed in (("a", 3), ("b", 3), ("c", 4))
+    )
+    assert same(first, again)
+    assert not same(first, other)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"algorithm.optimizer.epochs": 2, "algorithm.optimizer.minibatches": 2},
+        {"algorithm.kl.coefficient": 0.1, "curriculum": {"kind": "adaptive"}},
+        {"algorithm.optimizer.schedule": {"kind": "adaptive"}, "algorithm.kl": {"coefficient": 0.1, "place": "reward"}},
+    ],
+)
+def test_resumed_run_equals_one_that_never_stopped(tmp_path: Path, changes: dict[str, Any]) -> None:
+    whole = finish(build(tmp_path / "whole", "ppo", **changes))
+    finish(build(tmp_path / "parts", "ppo", **changes), updates=4)
+    assert same(whole, finish(build(tmp_path / "parts", "ppo", **changes)))
+
+
+def test_update_after_the_last_checkpoint_is_made_again_from_the_same_attempts(tmp_path: Path) -> None:
+    whole = finish(build(tmp_path / "whole"))
+    finish(build(tmp_path / "parts"), updates=3)
+    assert same(whole, finish(build(tmp_path / "parts")))
+    with open_hub(beside(f"sqlite:///{tmp_path}/parts/loom.db", "r"), experiment(tmp_path).hub) as hub:
+        line = hub.stats().environments["Ascii"]
+        acked = [trajectory.id for _, trajectory in hub.replay()]
+    assert len(acked) == len(set(acked)) == 6 * 64 == line.trajectories
+    assert (line.acked, line.open + line.ready + line.leased) == (48, 0)
+
+
+def test_rllib_checkpoint_restores_into_a_run_of_its_own(tmp_path: Path) -> None:
+    algo = build(tmp_path)
+    train(algo, 2)
+    algo.save_to_path(str(tmp_path / "checkpoint"))
+    whole = finish(algo)
+    restored = Language.from_checkpoint(str(tmp_path / "checkpoint"))
+    assert restored.line.run != "r"
+    assert restored.training_iteration == 2
+    assert same(whole, finish(restored))
+    with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
+        first = min(list_policies(db, run=restored.line.run), key=lambda version: version.number)
+    assert first.parent == "r/2"
+
+
+def test_checkpoint_of_another_experiment_is_refused(tmp_path: Path) -> None:
+    algo = build(tmp_path / "a")
+    algo.save_to_path(str(tmp_path / "checkpoint"))
+    other = build(tmp_path / "b", seed=9)
+    with pytest.raises(ConfigError, match="the checkpoint is of experiment"):
+        other.restore_from_path(str(tmp_path / "checkpoint"))
+    for each in (algo, other):
+        each.stop()
+
+
+def test_best_and_last_checkpoint_are_kept_and_every_version_has_its_parent(tmp_path: Path) -> None:
+    algo = build(tmp_path, **{"train.stop.window": 2})
+    train(algo)
+    kept = {0, *algo.line.kept.values()}
+    algo.stop()
+    names = open_artifacts(str(tmp_path / "artifacts")).list_names("runs/r")
+    assert {int(name.rpartition("/")[2]) for name in names} == kept >= {6}
+    with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
+        versions = list_policies(db, run="r")
+    assert [(v.number, v.parent) for v in versions] == [(6, "r/4"), (4, "r/2"), (2, "r/0"), (0, None)]
+
+
+def test_evaluation_is_on_held_out_tasks_and_changes_nothing(tmp_path: Path) -> None:
+    whole = finish(build(tmp_path / "a"))
+    algo = build(tmp_path / "b")
+    train(algo, 2)
+    assert 0 < algo.evaluate()["env_runners"]["success"] < 1
+    assert same(whole, finish(algo))
+
+
+def test_remote_runners_and_learners_learn_as_one_process_does(tmp_path: Path) -> None:
+    changes = {"rollout.actors": 1, "algorithm.learners.count": 2, "train.updates": 3}
+    alone = finish(build(tmp_path / "alone", "ppo", **{"train.updates": 3}))
+    spread = finish(build(tmp_path / "spread", "ppo", **changes))
+    assert all(np.allclose(alone[name], spread[name], atol=2e-3) for name in alone)
+
+
+def test_sharded_learners_resume_as_if_they_never_stopped(tmp_path: Path) -> None:
+    changes = {"algorithm.learners": {"count": 2, "sharding": "fsdp"}, "algorithm.kl.coefficient": 0.1}
+    whole = finish(build(tmp_path / "whole", "ppo", **changes))
+    finish(build(tmp_path / "parts", "ppo", **changes), updates=4)
+    again = finish(build(tmp_path / "parts", "ppo", **changes))
+    assert all(np.allclose(whole[name], again[name], atol=1e-6) for name in whole)
+    alone = finish(build(tmp_path / "alone", "ppo", **{"algorithm.kl.coefficient": 0.1}))
+    assert all(np.allclose(whole[name], alone[name], atol=2e-3) for name in alone)
+
+
+def test_low_rank_additions_learn_and_the_engine_acts_with_them(tmp_path: Path) -> None:
+    algo = build(tmp_path, **{"algorithm.model.lora": {"rank": 4, "alpha": 16}, "train.updates": 10})
+    before = weights(algo)
+    history = train(algo)
+    after = weights(algo)
+    algo.stop()
+    assert history[-1][Metric.SUCCESS] > history[0][Metric.SUCCESS]
+    assert before.keys() == after.keys()
+    assert max(line[Metric.POLICY_DRIFT] for line in history) <= 1e-4
+
+
+def test_environment_that_raises_or_hangs_is_quarantined_and_the_rest_is_learnt(tmp_path: Path) -> None:
+    changes = {
+        "environments": [{"id": "tests.algorithms.language_envs:MoodyEnvironment"}],
+        "rollout.turn_timeout_s": 0.2,
+        "rollout.quarantine": {"window": 8},
+    }
+    algo = build(tmp_path, **changes)
+    history = train(algo)
+    assert {case.name for case in algo.line.quarantine.cases} == {"Moody/raises", "Moody/hangs"}
+    algo.stop()
+    assert history[0][Metric.FAILURES] > 0 == history[-1][Metric.FAILURES]
+    assert all(line[Metric.SUCCESS] > 0.3 for line in history)
+
+
+def test_loss_that_is_no_number_stops_the_run_and_leaves_the_last_checkpoint(tmp_path: Path) -> None:
+    algo = build(tmp_path, **{"algorithm.entropy_coefficient": 1e38, "algorithm.optimizer.epochs": 2})
+    with pytest.raises(LearnerError, match="learning_rate"):
+        train(algo)
+    algo.stop()
+    assert open_artifacts(str(tmp_path / "artifacts")).list_names("runs/r") == ["runs/r/000000"]
+
+
+def test_context_overflow_is_a_counted_failure_and_never_a_reward(tmp_path: Path) -> None:
+    algo = build(tmp_path, **{"algorithm.model.context": 20})
+    with pytest.raises(HubError, match="no group can be trained"):
+        train(algo)
+    with open_hub(beside(f"sqlite:///{tmp_path}/loom.db", "r"), experiment(tmp_path).hub) as hub:
+        failures = {t.failure.boundary for _, t in hub.replay(selection=EVERYTHING) if t.failure}
+    algo.stop()
+    assert failures == {"policy"}
+
+
+def test_model_path_that_is_no_model_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="config.json"):
+        build(tmp_path, **{"algorithm.model": {"path": str(tmp_path), "build": None}})
