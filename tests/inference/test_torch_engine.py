@@ -193,15 +193,19 @@ async def test_refused_weights_leave_the_engine_as_it_was() -> None:
     assert after.logprobs_T.tobytes() == before.logprobs_T.tobytes()
 
 
-async def test_logits_that_are_not_finite_are_an_error_and_spoil_nobody() -> None:
-    model = tiny_model()
-    engine = TorchEngine(copy.deepcopy(model), slots=4, context=64)
+@pytest.mark.parametrize("opened_with_them", [True, False])
+async def test_logits_that_are_not_finite_are_an_error_and_spoil_nobody(opened_with_them: bool) -> None:
+    model, broken = tiny_model(), tiny_model()
     huge = {name: x * (3e38 if "v_proj" in name else 1) for name, x in model.state_dict().items()}
-    await engine.load(huge, 1)
-    got = await asyncio.gather(*(engine.generate(request([n] * 9)) for n in range(6)), return_exceptions=True)
-    assert all(isinstance(one, PolicyError) and "version 1" in str(one) for one in got)
+    if opened_with_them:
+        broken.load_state_dict(huge)
+    engine = TorchEngine(broken, slots=6, context=64, version=1)
+    if not opened_with_them:
+        await engine.load(huge, 1)
+        got = await asyncio.gather(*(engine.generate(request([n] * 9)) for n in range(6)), return_exceptions=True)
+        assert all(isinstance(one, PolicyError) and "version 1" in str(one) for one in got)
     await engine.load(model.state_dict(), 2)
-    asked = [request([n], seed=n) for n in range(6)]
+    asked = [request(random_prompt(n, 1 + 4 * n), seed=n) for n in range(6)]
     assert drift(model, asked, await answers(engine, asked)) <= TOLERANCE
 
 
@@ -318,17 +322,17 @@ def test_a_model_whose_cached_steps_are_not_its_forward_pass_is_refused() -> Non
 def test_follow_up_requests_join_the_next_step() -> None:
     engine = TorchEngine(tiny_model(), slots=8)
 
-    async def talk(seed: int) -> None:
-        for turn in range(4):
-            await engine.generate(request([seed, turn], seed=seed, max_tokens=5))
+    async def talk(turns: int) -> None:
+        for turn in range(turns):
+            await engine.generate(request([turns, turn], seed=turns, max_tokens=20 // turns))
 
     async def all_talk() -> None:
-        await asyncio.gather(*(talk(seed) for seed in range(8)))
+        await asyncio.gather(*(talk(turns) for turns in (1, 2, 4, 5, 10, 20)))
 
     asyncio.run(all_talk())
     assert engine.statistics.steps == 20
-    assert engine.statistics.sampled_tokens == 8 * 4 * 5
-    assert engine.statistics.prompt_tokens == 8 * 4 * 2
+    assert engine.statistics.sampled_tokens == 6 * 20
+    assert engine.statistics.prompt_tokens == (1 + 2 + 4 + 5 + 10 + 20) * 2
     assert engine.statistics.busy_s > 0
 
 
