@@ -1,7 +1,7 @@
 """The short door for a script or a notebook: PPO over a gym, in a dozen knobs. The same machinery as `loomrl train`.
 
-trainer = PPOTrainer(PPOConfig(learning_rate=3e-4), GymTrainingConfig(environments=("Math",)))
-result = await trainer.train(total_timesteps=20_000)
+trainer = PPOTrainer(PPOConfig(learning_rate=3e-4, batch_size=128))
+summary = await trainer.train(total_timesteps=5_000)
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import Field
 
 from experiments.algorithms import open_algorithm, ray_running
+from experiments.shipped import TRAINED, resolve
 from loomrl.config import PPO, EnvironmentConfig, Experiment, LanguageModel, Sampling, WarmStart
 from loomrl.config.basic import Level, NonNegative, Positive, PositiveInt
 from loomrl.errors import ConfigError
@@ -24,16 +25,23 @@ from loomrl.telemetry.metric import Metric
 _log = logging.getLogger(__name__)
 
 
-class GymTrainingConfig(Config):
-    """Where the agent acts, and with which model."""
+def _demo(name: str) -> Any:
+    """A default that is what the demo has."""
+    return Field(default_factory=lambda: getattr(resolve([TRAINED]).algorithm, name))
 
-    environments: tuple[str | EnvironmentConfig, ...] = Field(("Math",), min_length=1)
+
+class GymTrainingConfig(Config):
+    """Where the agent acts, and with which model. The defaults are those of the demo, which learns on a laptop."""
+
+    environments: tuple[str | EnvironmentConfig, ...] = Field(
+        default_factory=lambda: resolve([TRAINED]).environments, min_length=1
+    )
     """Names, or names with families, settings and weights: several make one policy for several tasks."""
-    level: Level = 1
+    level: Level = 2
     group_size: PositiveInt = 8
-    model: LanguageModel = LanguageModel()
-    sampling: Sampling = Sampling()
-    warm_start: WarmStart = WarmStart()
+    model: LanguageModel = _demo("model")
+    sampling: Sampling = _demo("sampling")
+    warm_start: WarmStart = _demo("warm_start")
     name: str = "integrated"
     seed: int = Field(0, ge=0)
     store_url: str = "sqlite:///loom.db"

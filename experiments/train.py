@@ -15,8 +15,8 @@ from rich.console import Console
 from experiments.algorithms import open_algorithm, ray_running
 from experiments.output import table
 from loomrl.config import Experiment, Sampling
-from loomrl.errors import ConfigError
-from loomrl.evaluation.report import Report, judge
+from loomrl.errors import ConfigError, StoreError
+from loomrl.evaluation.report import judge
 from loomrl.load import dump, parse_yaml
 from loomrl.store import LoomDB, open_store
 from loomrl.store.evaluations import Evaluation, record_evaluation
@@ -32,7 +32,7 @@ from loomrl.types import End, Trajectory
 SHOWN = 8
 """Tasks whose attempts the page shows, before and after."""
 Judged = dict[str, dict[str, Any]]
-"""Way of sampling → report and shown attempts, as JSON."""
+"""Way of sampling → report, shown attempts and time, as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +90,11 @@ def resumed(experiment: Experiment, run: str | None) -> tuple[Experiment, str]:
 def _train(algo: Any, experiment: Experiment, run: str, db: LoomDB, clock: Callable[[], float]) -> TrainResult:
     begun, folder = clock(), Path(experiment.train.folder) / run
     folder.mkdir(parents=True, exist_ok=True)
-    steps = algo.config.algorithm.warm_start.steps
-    if steps and not algo.is_warm:
-        with progress("warm start", steps) as report:
-            algo.warm_up(report)
-    first = algo.line.done == 0
-    before = _judge_all(algo, experiment, run, db) if first else json.loads((folder / "before.json").read_text())
-    (folder / "before.json").write_text(json.dumps(before))
+    with progress("warm start", algo.config.algorithm.warm_start.steps) as report:
+        algo.warm_up(report)
+    before = _judged(algo, experiment, folder, db, number=0)
     _updates(algo, experiment, run)
-    after = _judge_all(algo, experiment, run, db)
+    after = _judged(algo, experiment, folder, db, number=algo.line.done)
     history = read_metrics(metrics_file(experiment.train, run))
     comparisons = tuple(
         Comparison(name=name, before=before[name]["report"], after=after[name]["report"]) for name in after
@@ -160,27 +156,44 @@ def _note(metrics: Mapping[str, float]) -> str:
     return "  ".join(shown)
 
 
-def _judge_all(algo: Any, experiment: Experiment, run: str, db: LoomDB) -> Judged:
+def _judged(algo: Any, experiment: Experiment, folder: Path, db: LoomDB, *, number: int) -> Judged:
+    """What is known of version `number`: judged once, kept beside the metrics, on record however often it is asked."""
+    file = folder / f"judged-{number:06d}.json"
+    if not file.exists():
+        if number != algo.line.done:
+            raise StoreError(f"{file} is gone: run {algo.line.run} is past version {number}. Train under a new --run.")
+        unfinished = file.with_suffix(".part")
+        unfinished.write_text(json.dumps(_judge_now(algo, experiment)))
+        unfinished.replace(file)
+    judged: Judged = json.loads(file.read_text())
+    run = algo.line.run
+    for name, way in judged.items():
+        record_evaluation(
+            db,
+            Evaluation(
+                id=f"{run}/{number}/{name}",
+                report=way["report"],
+                created_at=way["created_at"],
+                run=run,
+                policy=f"{run}/{number}",
+            ),
+        )
+    return judged
+
+
+def _judge_now(algo: Any, experiment: Experiment) -> Judged:
     """The present policy on the held-out tasks, greedily and as it samples in training."""
     sampling: Sampling = algo.config.algorithm.sampling
     ways = {"greedy": sampling.model_copy(update={"temperature": 0.0, "top_p": 1.0}), "sampled": sampling}
     judged: Judged = {}
-    number = algo.line.done
     for name, way in ways.items():
-        attempts = algo.trial(f"{name}-{number}", experiment.evaluation, way)
-        report: Report = judge(f"{run}/{number} {name}", attempts, confidence=experiment.evaluation.confidence)
-        judged[name] = {"report": report.as_dict(), "attempts": [_shown(attempt) for attempt in attempts[:SHOWN]]}
-        if algo.line.parent is not None:
-            record_evaluation(
-                db,
-                Evaluation(
-                    id=f"{run}/{number}/{name}",
-                    report=report.as_dict(),
-                    created_at=time.time(),
-                    run=run,
-                    policy=algo.line.parent,
-                ),
-            )
+        attempts = algo.trial(f"{name}-{algo.line.done}", experiment.evaluation, way)
+        title = f"{algo.line.run}/{algo.line.done} {name}"
+        judged[name] = {
+            "report": judge(title, attempts, confidence=experiment.evaluation.confidence).as_dict(),
+            "attempts": [_shown(attempt) for attempt in attempts[:SHOWN]],
+            "created_at": time.time(),
+        }
     return judged
 
 

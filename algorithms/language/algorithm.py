@@ -194,9 +194,7 @@ class Language(Algorithm):  # type: ignore[misc]
         self._last_checkpoint_s = 0.0
         self._schedule = open_schedule(config.algorithm.optimizer, self._experiment.train.updates)
         super().setup(config)
-        self._crew = Crew(
-            self.env_runner_group, restore=self.restore_env_runners, timeout_s=self._experiment.hub.group_timeout_s
-        )
+        self._crew = Crew(self.env_runner_group, timeout_s=self._experiment.hub.group_timeout_s)
 
     def warm_up(self, report: Callable[[int, str], None] = lambda done, note: None) -> None:
         """Imitate the demonstrations, once, before the first update; then store what reinforcement begins with."""

@@ -6,6 +6,7 @@ from typing import Any, Self
 import gymnasium
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+from ray.util.debug import log_once
 
 from algorithms.language.learner import LanguageLearner
 from algorithms.language.module import LanguageModule
@@ -25,6 +26,7 @@ class LanguageConfig(AlgorithmConfig):  # type: ignore[misc]
 
     `LanguageConfig.of(experiment).training(optimizer={"learning_rate": 1e-4}).build_algo()`. Tune can search any
     setting by its path: `config.changes["algorithm.optimizer.learning_rate"] = tune.grid_search([1e-4, 1e-3])`.
+    An algorithm of your own is a subclass: its `algorithm` is made from `experiment.algorithm.settings`.
     """
 
     def __init__(self, algo_class: type | None = None) -> None:
@@ -66,6 +68,9 @@ class LanguageConfig(AlgorithmConfig):  # type: ignore[misc]
         self.num_gpus_per_learner = learners.gpus
         self.restart_failed_env_runners = True
         self.lr = self.algorithm.optimizer.learning_rate
+        log_once(
+            f"{self.algo_class.__name__}_on_new_api_stack"
+        )  # said already, so RLlib does not: it has no choice here
         super().validate()
 
     @property

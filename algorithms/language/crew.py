@@ -1,25 +1,24 @@
 """All runners of a run as one: whoever plays the plans, with the weights that were published last."""
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Sequence
 from typing import Any
 
+import ray
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 
+from loomrl.errors import EpisodeError
 from loomrl.gym.episode import failed_trajectory
 from loomrl.gym.host import Plan
 from loomrl.inference.engine import Weights
 from loomrl.types import Failure, Trajectory
 
-TRIES = 3
-"""How often attempts are made whose runner dies or does not answer in time."""
-
 
 class Crew:
-    """`restore` brings dead runners back, as RLlib does it; `timeout_s` is how long a runner may take for its share."""
+    """`timeout_s` is how long all attempts of an update may take; a runner that hangs is replaced."""
 
-    def __init__(self, group: EnvRunnerGroup, *, restore: Callable[[EnvRunnerGroup], Any], timeout_s: float) -> None:
+    def __init__(self, group: EnvRunnerGroup, *, timeout_s: float) -> None:
         self._group = group
-        self._restore = restore
         self._timeout_s = timeout_s
         self._load: _Load | None = None
 
@@ -29,44 +28,59 @@ class Crew:
         self._group.foreach_env_runner(self._load)
 
     def play(self, plans: Sequence[Plan]) -> list[Trajectory]:
-        """Every plan's trajectory. What remote runners do not deliver is tried again, and fails in the end."""
+        """Every plan's trajectory.
+
+        What a runner does not deliver, because it died or took more than half of the time, is played again, each family
+        by itself: one that ends or hangs its runner there, too, is to blame, and its attempts have failed.
+        """
         if self._group.num_remote_env_runners() == 0:
             return self._group.local_env_runner.sample(plans=plans)  # type: ignore[no-any-return]
-        finished: dict[str, Trajectory] = {}
-        for _ in range(TRIES):
-            left = [plan for plan in plans if plan.attempt.id not in finished]
-            if not left:
-                break
-            for played in self._deal(left):
-                finished |= {trajectory.id: trajectory for trajectory in played}
-        lost = Failure("runner", "Lost", f"no runner delivered it in {TRIES} tries of {self._timeout_s:g} s")
-        return [finished.get(plan.attempt.id) or failed_trajectory(plan.attempt, lost) for plan in plans]
+        deadline = time.monotonic() + self._timeout_s
+        found = self._deal(plans, self._timeout_s / 2)
+        families: dict[tuple[str, str], list[Plan]] = {}
+        for plan in plans:
+            if plan.attempt.id not in found:
+                families.setdefault((plan.attempt.task.environment, plan.attempt.task.family), []).append(plan)
+        for part in families.values():
+            found |= self._deal(part, max(1.0, deadline - time.monotonic()))
+        lost = Failure(EpisodeError.boundary, "Lost", f"its runner died twice, or hung for {self._timeout_s / 2:g} s")
+        return [found.get(plan.attempt.id) or failed_trajectory(plan.attempt, lost) for plan in plans]
 
     def worked(self) -> tuple[int, float]:
         """Tokens that the engines sampled since they were made, and the seconds they computed, on average."""
         found = self._group.foreach_env_runner(lambda runner: runner.engine.statistics)
         return sum(each.sampled_tokens for each in found), sum(each.busy_s for each in found) / max(1, len(found))
 
-    def _deal(self, plans: Sequence[Plan]) -> list[list[Trajectory]]:
-        """The plans dealt to healthy runners, what came back in time, and the dead ones replaced."""
+    def _deal(self, plans: Sequence[Plan], timeout_s: float) -> dict[str, Trajectory]:
+        """What came back of the plans, dealt to all runners that live, by id."""
+        self._group.probe_unhealthy_env_runners()
         self._group.foreach_env_runner(self._load)
         ids = self._group.healthy_env_runner_ids()
-        shares = [_Share(plans[i :: len(ids)]) for i in range(len(ids))]
-        played: list[list[Trajectory]] = self._group.foreach_env_runner(
-            shares, local_env_runner=False, remote_worker_ids=ids, timeout_seconds=self._timeout_s
+        shares = [_Share(id, plans[i :: len(ids)]) for i, id in enumerate(ids)]
+        answers: dict[int, list[Trajectory]] = dict(
+            self._group.foreach_env_runner(
+                shares, local_env_runner=False, remote_worker_ids=ids, timeout_seconds=timeout_s
+            )
         )
-        self._restore(self._group)
-        return played
+        for id in set(self._group.healthy_env_runner_ids()).difference(answers):
+            self._replace(id)
+        return {trajectory.id: trajectory for played in answers.values() for trajectory in played}
+
+    def _replace(self, id: int) -> None:
+        """End a runner that hangs; Ray starts another in its place."""
+        manager = self._group._worker_manager
+        ray.kill(manager.actors()[id], no_restart=False)
+        manager.set_actor_state(id, healthy=False)
 
 
 class _Share:
     """What one runner has to play."""
 
-    def __init__(self, plans: Sequence[Plan]) -> None:
-        self.plans = plans
+    def __init__(self, id: int, plans: Sequence[Plan]) -> None:
+        self.id, self.plans = id, plans
 
-    def __call__(self, runner: Any) -> list[Trajectory]:
-        return runner.sample(plans=self.plans)  # type: ignore[no-any-return]
+    def __call__(self, runner: Any) -> tuple[int, list[Trajectory]]:
+        return self.id, runner.sample(plans=self.plans)
 
 
 class _Load:

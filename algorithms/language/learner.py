@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from algorithms.language import sharding
 from algorithms.language.advantage import explained_variance
 from algorithms.language.batch import Batch, Work, gathered, inputs, kl, with_columns
-from algorithms.language.estimate import Column, estimate
+from algorithms.language.estimate import Column, Estimate, estimate
 from algorithms.language.loss import (
     dpo_loss,
     importance_weight,
@@ -41,7 +41,11 @@ OLD, REFERENCE, VALUE, RETURN, ADVANTAGE = "old", "reference", "value", "return"
 
 
 class LanguageLearner(TorchLearner):  # type: ignore[misc]
-    """Learns from `TrainingData(batch=Work)`, or with several learners `batches=[Work, …]`."""
+    """Learns from `TrainingData(batch=Work)`, or with several learners `batches=[Work, …]`.
+
+    An algorithm of your own overrides `advantages` or `policy_loss`, and names this class in its configuration's
+    `get_default_learner_class`.
+    """
 
     def build(self) -> None:
         """Build, and shard the model where that is asked for."""
@@ -85,7 +89,7 @@ class LanguageLearner(TorchLearner):  # type: ignore[misc]
         def loss(batch: Batch, step: Step) -> Tensor:
             scores, columns = self._forward(batch.packed), batch.packed.columns
             old_K = scores["logp_K"].detach() if single else columns[OLD]
-            loss_K = self._policy_loss(scores, columns, old_K)
+            loss_K = self.policy_loss(scores, columns, old_K)
             if VALUE in columns:
                 value_K = value_loss(scores["value_K"], columns[VALUE], columns[RETURN], clip=algorithm.value_clip)
                 self._log(Metric.VALUE_LOSS, value_K)
@@ -107,7 +111,7 @@ class LanguageLearner(TorchLearner):  # type: ignore[misc]
         self._sums[Metric.POLICY_STEP_KL] = [0.0, 0.0]
         self._log(Metric.POLICY_STEP_KL, torch.from_numpy(np.concatenate(gaps)))
 
-    def _policy_loss(self, scores: Scores, columns: Mapping[str, Tensor], old_K: Tensor) -> Tensor:
+    def policy_loss(self, scores: Scores, columns: Mapping[str, Tensor], old_K: Tensor) -> Tensor:
         """Per token: surrogate, trusted as far as engine and learner agree, with entropy and leash."""
         algorithm, logp_K, entropy_K = self.config.algorithm, scores["logp_K"], scores["entropy_K"]
         loss_K: Tensor
@@ -154,6 +158,12 @@ class LanguageLearner(TorchLearner):  # type: ignore[misc]
 
     # -- before the first step --------------------------------------------------------------------------------------
 
+    def advantages(
+        self, rewards: Column, masks: Sequence[NDArray[np.bool_]], *, groups: Sequence[str], values: Column | None
+    ) -> Estimate:
+        """Per token of every sample, from rewards per token; siblings have the same group."""
+        return estimate(self.config.algorithm, rewards, masks, groups=groups, values=values)
+
     def _basis(self, work: Work) -> list[Sample]:
         """The samples with all that must be known of their tokens before the first step moves the policy."""
         algorithm = self.config.algorithm
@@ -168,7 +178,7 @@ class LanguageLearner(TorchLearner):  # type: ignore[misc]
         if in_reward:
             gaps = zip(rewards, columns[OLD], columns[REFERENCE], strict=True)
             rewards = [r_T - algorithm.kl.coefficient * kl(o_T, f_T, algorithm.kl.estimator) for r_T, o_T, f_T in gaps]
-        made = estimate(algorithm, rewards, masks, groups=work.groups, values=scores.get("value_K"))
+        made = self.advantages(rewards, masks, groups=work.groups, values=scores.get("value_K"))
         columns[ADVANTAGE] = made.advantages
         if made.returns is not None:
             columns |= {VALUE: scores["value_K"], RETURN: made.returns}

@@ -1,5 +1,8 @@
 """Environments that any correct learner improves on within seconds, and some that misbehave."""
 
+import ctypes
+import os
+import signal
 import time
 
 from loomrl.gym.base import BaseEnvironment, Step
@@ -26,16 +29,20 @@ class AsciiEnvironment(BaseEnvironment):
 
 
 class MoodyEnvironment(AsciiEnvironment):
-    """One family raises, one hangs, one is fine."""
+    """One family raises, one hangs, one so that only the end of its process helps, one ends it; one is fine."""
 
     name = "Moody"
-    families = ("plain", "raises", "hangs")
+    families = ("plain", "raises", "hangs", "freezes", "dies")
 
     async def step(self, action: str) -> Step:
         if self._family == "raises":
             raise RuntimeError("no mood for this")
         if self._family == "hangs":
-            time.sleep(3600)
+            time.sleep(3600)  # noqa: ASYNC251  it hangs as bad code does
+        if self._family == "freezes":
+            ctypes.PyDLL(None).sleep(3600)
+        if self._family == "dies":
+            os.kill(os.getpid(), signal.SIGKILL)
         return await super().step(action)
 
     async def reset(self, task: Task | None = None) -> Observation:

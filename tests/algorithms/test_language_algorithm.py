@@ -1,17 +1,23 @@
 """Token policies as an RLlib algorithm: they learn, resume, restore, and say what went wrong."""
 
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import ray
+from ray import tune
 
 from algorithms.language.algorithm import METRICS, Language
+from algorithms.language.config import LanguageConfig
+from experiments.algorithms import open_algorithm
 from loomrl.artifacts import open_artifacts
 from loomrl.errors import ConfigError, HubError, LearnerError
 from loomrl.hub import EVERYTHING, open_hub
 from loomrl.store import beside, open_store
 from loomrl.store.policies import list_policies
+from loomrl.store.runs import list_runs
 from loomrl.telemetry.metric import Metric
 from tests.algorithms.language_support import build, experiment, weights
 
@@ -20,6 +26,10 @@ pytestmark = [
     pytest.mark.usefixtures("ray_cluster"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
 ]
+
+
+SHARED = ("model", "sampling", "optimizer")
+MOODY = "tests.algorithms.language_envs:MoodyEnvironment"
 
 
 def train(algo: Any, updates: int | None = None) -> list[dict[str, float]]:
@@ -159,13 +169,44 @@ def test_low_rank_additions_learn_and_the_engine_acts_with_them(tmp_path: Path) 
 
 def test_environment_that_raises_or_hangs_is_quarantined_and_the_rest_is_learnt(tmp_path: Path) -> None:
     changes = {
-        "environments": [{"id": "tests.algorithms.language_envs:MoodyEnvironment"}],
+        "environments": [{"id": MOODY, "families": ["plain", "raises", "hangs"]}],
         "rollout.turn_timeout_s": 0.2,
         "rollout.quarantine": {"window": 8},
     }
     algo = build(tmp_path, **changes)
     history = train(algo)
     assert {case.name for case in algo.line.quarantine.cases} == {"Moody/raises", "Moody/hangs"}
+    algo.stop()
+    assert history[0][Metric.FAILURES] > 0 == history[-1][Metric.FAILURES]
+    assert all(line[Metric.SUCCESS] > 0.3 for line in history)
+
+
+def test_runner_that_dies_is_replaced_and_its_attempts_are_made_again(tmp_path: Path) -> None:
+    changes = {"rollout.actors": 2, "train.updates": 3}
+    whole = finish(build(tmp_path / "whole", **changes))
+    algo = build(tmp_path / "killed", **changes)
+    train(algo, 1)
+    for actor in algo.env_runner_group._worker_manager.actors().values():
+        ray.kill(actor, no_restart=False)
+    assert train(algo, 1)[0][Metric.FAILURES] == 0
+    assert same(whole, finish(algo))
+
+
+@pytest.mark.parametrize("family", ["freezes", "dies"])
+def test_family_that_takes_its_runner_along_costs_one_timeout_and_is_quarantined(tmp_path: Path, family: str) -> None:
+    changes = {
+        "environments": [{"id": MOODY, "families": ["plain", family]}],
+        "rollout.actors": 1,
+        "rollout.quarantine": {"window": 8},
+        "hub.group_timeout_s": 8.0,
+        "train.updates": 3,
+    }
+    algo = build(tmp_path, **changes)
+    algo.warm_up()
+    begun = time.monotonic()
+    history = train(algo)
+    assert time.monotonic() - begun < 60
+    assert [case.name for case in algo.line.quarantine.cases] == [f"Moody/{family}"]
     algo.stop()
     assert history[0][Metric.FAILURES] > 0 == history[-1][Metric.FAILURES]
     assert all(line[Metric.SUCCESS] > 0.3 for line in history)
@@ -190,5 +231,25 @@ def test_context_overflow_is_a_counted_failure_and_never_a_reward(tmp_path: Path
 
 
 def test_model_path_that_is_no_model_is_refused_before_anything_runs(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="config.json"):
+    with pytest.raises(ConfigError, match=r"config\.json"):
         build(tmp_path, **{"algorithm.model": {"path": str(tmp_path), "build": None}})
+
+
+def test_algorithm_of_your_own_comes_by_entry_point(tmp_path: Path) -> None:
+    settings = {key: value for key, value in experiment(tmp_path).model_dump()["algorithm"].items() if key in SHARED}
+    own = {"kind": "custom", "entry_point": "tests.algorithms.own_algorithm:BestConfig", "settings": settings}
+    algo = open_algorithm(experiment(tmp_path, algorithm=own, **{"train.updates": 14})).build_algo()
+    success = [line[Metric.SUCCESS] for line in train(algo)]
+    algo.stop()
+    assert np.mean(success[-2:]) > np.mean(success[:2]) + 0.12
+
+
+def test_tune_searches_any_setting_by_its_path(tmp_path: Path) -> None:
+    config = LanguageConfig.of(experiment(tmp_path, "ppo", **{"train.updates": 2}))
+    config.changes["algorithm.optimizer.learning_rate"] = tune.grid_search([1e-3, 1e-2])
+    run = tune.RunConfig(stop={"training_iteration": 2}, storage_path=str(tmp_path / "tune"), verbose=0)
+    results = tune.Tuner(Language, param_space=config, run_config=run).fit()
+    assert not results.errors
+    assert {round(result.metrics[METRICS][Metric.LEARNING_RATE], 6) for result in results} == {1e-3, 1e-2}
+    with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
+        assert len({run.experiment for run in list_runs(db, kind="train")}) == 2

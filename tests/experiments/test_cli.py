@@ -13,6 +13,7 @@ from loomrl.errors import LoomError
 from loomrl.store import open_store
 from loomrl.store.evaluations import list_evaluations
 from loomrl.store.runs import list_runs
+from tests.algorithms.language_support import experiment
 
 SMALL = ["environments.0.families=[algebra.linear, geometry.*]", "evaluation.episodes=30"]
 
@@ -75,15 +76,28 @@ def test_evaluation_repeats_itself() -> None:
     assert success() == success()
 
 
-def test_trained_version_can_be_evaluated_and_traced_to_its_origin() -> None:
-    run_json("train", *SMALL, "train.updates=3", "rollout.groups_per_update=2", "--run", "r")
-    report = run_json("evaluate", *SMALL, "--policy", "r/3")["policies"]["r/3"]
-    assert report["overall"]["success"]["mean"] > 0.3
-    traced = run_json("lineage", "r/3")
-    assert [a["id"] for a in traced["ancestors"]] == ["r/2", "r/1"]
+@pytest.mark.system
+@pytest.mark.usefixtures("ray_cluster")
+def test_trained_version_can_be_evaluated_and_traced_to_its_origin(tmp_path: Path) -> None:
+    settings = experiment(tmp_path, **{"train.updates": 2, "store_url": "sqlite:///loom.db"})
+    Path("e.yaml").write_text(json.dumps(settings.model_dump(mode="json")))
+    assert run_json("train", "e.yaml", "--run", "r")["policy"] == "r/2"
+    for words in (["r"], ["e.yaml", "--policy", "r/2"], ["r", "--episodes", "16", "--temperature", "1"]):
+        (report,) = run_json("evaluate", *words)["policies"].values()
+        assert 0.2 < report["overall"]["success"]["mean"] <= 1
+        assert set(report["by_family"]) == {"Ascii/plain", "Ascii/polite"}
+    model = next(tmp_path.glob("artifacts/runs/r/**/config.json"))
+    (judged,) = run_json("evaluate", str(model.parent), "e.yaml")["policies"].values()
+    assert judged["overall"]["success"]["count"] == 32
+    traced = run_json("lineage", "r/2")
+    assert [a["id"] for a in traced["ancestors"]] == ["r/0"]
     assert traced["evaluations"]
-    assert traced["made_from"]["environments"].keys() == {"Math@1.0.0"}
-    assert "r/1" in run("lineage", "r/3")
+    assert "r/0" in run("lineage", "r/2")
+
+
+def test_run_that_nobody_knows_is_answered_with_those_there_are() -> None:
+    with pytest.raises(LoomError, match="no-such"):
+        run("evaluate", "--policy", "no-such")
 
 
 def test_doctor_names_what_is_missing_and_how_to_get_it() -> None:
@@ -158,8 +172,6 @@ def test_tasks_from_a_template_are_played_like_any_other() -> None:
     policies = run_json(*words)["policies"]
     assert policies["oracle"]["by_family"]["Math/custom"]["success"]["mean"] == 1.0
     assert policies["random"]["by_family"]["Math/custom"]["success"]["mean"] < 0.5
-    trained = run_json("train", "templates=t.yaml", *SMALL, "train.updates=2", "curriculum.kind=adaptive")
-    assert trained["updates"] == 2
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,24 @@
+"""An algorithm that somebody wrote for themselves: only the best attempt of a group teaches."""
+
+from algorithms.language.config import LanguageConfig
+from algorithms.language.estimate import Estimate
+from algorithms.language.learner import LanguageLearner
+from loomrl.config import CustomAlgorithm, Reinforce
+
+
+class BestLearner(LanguageLearner):
+    def advantages(self, rewards, masks, *, groups, values):
+        totals = [reward_T.sum() for reward_T in rewards]
+        best = {name: max(t for t, other in zip(totals, groups, strict=True) if other == name) for name in set(groups)}
+        right = [float(total == best[name]) for total, name in zip(totals, groups, strict=True)]
+        return Estimate([mask_T * share for mask_T, share in zip(masks, right, strict=True)])
+
+
+class BestConfig(LanguageConfig):
+    @property
+    def algorithm(self):
+        assert isinstance(self.experiment.algorithm, CustomAlgorithm)
+        return Reinforce.parse(self.experiment.algorithm.settings)
+
+    def get_default_learner_class(self):
+        return BestLearner

@@ -1,0 +1,76 @@
+"""The short door: a dozen knobs, the same machinery."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import loomrl
+from loomrl.errors import ConfigError
+from loomrl.store import open_store
+from loomrl.store.runs import show_run
+from loomrl.telemetry.metric import Metric
+from tests.algorithms.language_support import ASCII
+
+quiet = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning")
+
+
+def gym(folder: Path, **changes: Any) -> Any:
+    tiny = {"hidden_size": 32, "intermediate_size": 64, "layers": 1, "heads": 2, "vocabulary": 270}
+    return loomrl.GymTrainingConfig.parse(
+        {
+            "environments": [ASCII],
+            "model": {"build": tiny, "context": 128},
+            "sampling": {"max_tokens": 6},
+            "warm_start": {"steps": 0},
+            "store_url": f"sqlite:///{folder}/loom.db",
+            "artifact_url": str(folder / "artifacts"),
+            **changes,
+        }
+    )
+
+
+@pytest.mark.system
+@pytest.mark.usefixtures("ray_cluster")
+@quiet
+async def test_trainer_learns_for_at_least_so_many_timesteps(tmp_path: Path) -> None:
+    trainer = loomrl.PPOTrainer(loomrl.PPOConfig(learning_rate=1e-2, batch_size=64), gym(tmp_path))
+    summary = await trainer.train(total_timesteps=64 * 14 - 10)
+    assert (summary.iterations, summary.timesteps) == (14, 64 * 14)
+    success = [line[Metric.SUCCESS] for line in summary.history]
+    assert summary.success == success[-1] > success[0] + 0.12
+    with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
+        assert show_run(db, summary.run).kind == "train"
+
+
+@pytest.mark.system
+@pytest.mark.usefixtures("ray_cluster")
+@quiet
+async def test_integrated_system_trains_on_two_learners_with_weights_that_arrive_late(tmp_path: Path) -> None:
+    ppo = loomrl.PPOConfig(batch_size=32, distributed=True, sync_frequency=2, n_epochs=2)
+    system = loomrl.create_integrated_rl_system(gym(tmp_path), ppo)
+    summary = await system.run_training_loop(max_iterations=4)
+    drift = [line[Metric.POLICY_DRIFT] for line in summary.history]
+    assert max(drift[0], drift[2]) <= 1e-4 < min(drift[1], drift[3])
+
+
+def test_knobs_reach_the_settings_they_are_named_after(tmp_path: Path) -> None:
+    ppo = loomrl.PPOConfig(learning_rate=1e-3, n_epochs=3, clip_epsilon=0.1, value_loss_coef=0.3, entropy_coef=0.01)
+    experiment = ppo.experiment(gym(tmp_path, level=2), updates=5)
+    algorithm = experiment.algorithm
+    assert (algorithm.optimizer.learning_rate, algorithm.optimizer.epochs) == (1e-3, 3)
+    assert (algorithm.clip.low, algorithm.clip.high) == (0.1, 0.1)
+    assert (algorithm.value_coefficient, algorithm.entropy_coefficient) == (0.3, 0.01)
+    assert (experiment.train.updates, experiment.rollout.groups_per_update) == (5, 8)
+    assert experiment.curriculum.level == 2
+
+
+def test_trainer_without_a_gym_has_that_of_the_demo() -> None:
+    trained = loomrl.PPOConfig().experiment(loomrl.GymTrainingConfig(), updates=1)
+    assert trained.algorithm.warm_start.steps > 0
+    assert trained.environments[0].families
+
+
+def test_batch_that_does_not_divide_into_groups_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="group_size=8"):
+        loomrl.PPOConfig(batch_size=60).experiment(gym(tmp_path), updates=1)
