@@ -191,7 +191,7 @@ def _judge_now(algo: Any, experiment: Experiment) -> Judged:
         title = f"{algo.line.run}/{algo.line.done} {name}"
         judged[name] = {
             "report": judge(title, attempts, confidence=experiment.evaluation.confidence).as_dict(),
-            "attempts": [_shown(attempt) for attempt in attempts[:SHOWN]],
+            "attempts": [_shown(attempt) for attempt in attempts[:: -(-len(attempts) // SHOWN)]],
             "created_at": time.time(),
         }
     return judged

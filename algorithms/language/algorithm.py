@@ -341,12 +341,13 @@ class Language(Algorithm):  # type: ignore[misc]
         return {"env_runners": {"success": report.overall.success.mean, "episode_return_mean": report.overall.reward}}
 
     def trial(self, name: str, settings: EvaluationConfig, sampling: Sampling | None = None) -> list[Trajectory]:
-        """The present policy's attempts at the held-out tasks."""
+        """The present policy's attempts at the held-out tasks, in the order of the tasks."""
         if self._acting != self.line.done:
             self._publish(self.line.done)
         actor = self._actor(self._acting, sampling)
         plans = held_out_plans(self._cast, settings, run=self.line.run, name=name, policy=actor)
-        return self._crew.play(plans)
+        played = {trajectory.id: trajectory for trajectory in self._crew.play(plans)}
+        return [played[plan.attempt.id] for plan in plans]
 
     @classmethod
     def _should_create_evaluation_env_runners(cls, eval_config: Any) -> bool:

@@ -15,6 +15,7 @@ from algorithms.language.runner import LanguageRunner
 from loomrl.canonical import content_hash
 from loomrl.config import DPO, GRPO, PPO, RLOO, Experiment, Reinforce
 from loomrl.errors import ConfigError
+from loomrl.gym.cast import known
 from loomrl.gym.catalogue import Registration, registrations
 from loomrl.schema import Tree, merge, nest
 
@@ -43,6 +44,7 @@ class LanguageConfig(AlgorithmConfig):  # type: ignore[misc]
         self.run: str | None = None
         """Id of the run; one that exists already is gone on with. None makes a new one."""
         self.registrations: tuple[Registration, ...] = ()
+        """Environments that remote runners have to know."""
 
     @classmethod
     def of(cls, experiment: Experiment, *, run: str | None = None) -> Self:
@@ -61,12 +63,15 @@ class LanguageConfig(AlgorithmConfig):  # type: ignore[misc]
         """Resolve the experiment and tell RLlib what follows from it."""
         experiment = self.experiment
         learners = self.algorithm.learners
+        for environment in experiment.environments:
+            known(environment.id)
         self.registrations = tuple(registrations())
         self.seed = experiment.seed
         self.num_env_runners = experiment.rollout.actors
         self.num_learners = learners.count
         self.num_gpus_per_learner = learners.gpus
         self.restart_failed_env_runners = True
+        self.delay_between_env_runner_restarts_s = 0.0
         self.lr = self.algorithm.optimizer.learning_rate
         log_once(
             f"{self.algo_class.__name__}_on_new_api_stack"

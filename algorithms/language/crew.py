@@ -1,21 +1,25 @@
 """All runners of a run as one: whoever plays the plans, with the weights that were published last."""
 
 import time
+import traceback
 from collections.abc import Sequence
 from typing import Any
 
 import ray
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 
-from loomrl.errors import EpisodeError
+from loomrl.errors import EpisodeError, PolicyError
 from loomrl.gym.episode import failed_trajectory
 from loomrl.gym.host import Plan
 from loomrl.inference.engine import Weights
 from loomrl.types import Failure, Trajectory
 
+_LOST = Failure(EpisodeError.boundary, "Lost", "its runner died, or did not answer in time, whenever it was played")
+_NOBODY = Failure("runner", "Nobody", "all runners are dead, and none came back")
+
 
 class Crew:
-    """`timeout_s` is how long all attempts of an update may take; a runner that hangs is replaced."""
+    """`timeout_s` is what an attempt that never returns may cost; a runner that hangs is replaced."""
 
     def __init__(self, group: EnvRunnerGroup, *, timeout_s: float) -> None:
         self._group = group
@@ -35,36 +39,52 @@ class Crew:
         """
         if self._group.num_remote_env_runners() == 0:
             return self._group.local_env_runner.sample(plans=plans)  # type: ignore[no-any-return]
-        deadline = time.monotonic() + self._timeout_s
-        found = self._deal(plans, self._timeout_s / 2)
+        found = self._deal(plans) or {}
         families: dict[tuple[str, str], list[Plan]] = {}
         for plan in plans:
             if plan.attempt.id not in found:
                 families.setdefault((plan.attempt.task.environment, plan.attempt.task.family), []).append(plan)
         for part in families.values():
-            found |= self._deal(part, max(1.0, deadline - time.monotonic()))
-        lost = Failure(EpisodeError.boundary, "Lost", f"its runner died twice, or hung for {self._timeout_s / 2:g} s")
-        return [found.get(plan.attempt.id) or failed_trajectory(plan.attempt, lost) for plan in plans]
+            again = self._deal(part)
+            lost = _LOST if again is not None else _NOBODY
+            found |= {plan.attempt.id: failed_trajectory(plan.attempt, lost) for plan in part} | (again or {})
+        return [found[plan.attempt.id] for plan in plans]
 
     def worked(self) -> tuple[int, float]:
         """Tokens that the engines sampled since they were made, and the seconds they computed, on average."""
         found = self._group.foreach_env_runner(lambda runner: runner.engine.statistics)
         return sum(each.sampled_tokens for each in found), sum(each.busy_s for each in found) / max(1, len(found))
 
-    def _deal(self, plans: Sequence[Plan], timeout_s: float) -> dict[str, Trajectory]:
-        """What came back of the plans, dealt to all runners that live, by id."""
-        self._group.probe_unhealthy_env_runners()
-        self._group.foreach_env_runner(self._load)
-        ids = self._group.healthy_env_runner_ids()
+    def _deal(self, plans: Sequence[Plan]) -> dict[str, Trajectory] | None:
+        """What came back of the plans, dealt to all runners that live, by id; None where none lives."""
+        ids = self._able()
+        if not ids:
+            return None
         shares = [_Share(id, plans[i :: len(ids)]) for i, id in enumerate(ids)]
-        answers: dict[int, list[Trajectory]] = dict(
+        answers: dict[int, list[Trajectory] | str] = dict(
             self._group.foreach_env_runner(
-                shares, local_env_runner=False, remote_worker_ids=ids, timeout_seconds=timeout_s
+                shares, local_env_runner=False, remote_worker_ids=ids, timeout_seconds=self._timeout_s / 2
             )
         )
-        for id in set(self._group.healthy_env_runner_ids()).difference(answers):
+        for id in set(self._group.healthy_env_runner_ids()).intersection(ids).difference(answers):
             self._replace(id)
-        return {trajectory.id: trajectory for played in answers.values() for trajectory in played}
+        found: dict[str, Trajectory] = {}
+        for id, played in answers.items():
+            if isinstance(played, str):
+                raise PolicyError(f"runner {id} failed outside of any attempt:\n{played}")
+            found |= {trajectory.id: trajectory for trajectory in played}
+        return found
+
+    def _able(self) -> list[int]:
+        """Runners that live and have the weights; where all have died, those that are first to be back."""
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            self._group.probe_unhealthy_env_runners()
+            self._group.foreach_env_runner(self._load)
+            ids: list[int] = self._group.healthy_env_runner_ids()
+            if ids or time.monotonic() > deadline:
+                return ids
+            time.sleep(0.2)
 
     def _replace(self, id: int) -> None:
         """End a runner that hangs; Ray starts another in its place."""
@@ -79,8 +99,12 @@ class _Share:
     def __init__(self, id: int, plans: Sequence[Plan]) -> None:
         self.id, self.plans = id, plans
 
-    def __call__(self, runner: Any) -> tuple[int, list[Trajectory]]:
-        return self.id, runner.sample(plans=self.plans)
+    def __call__(self, runner: Any) -> tuple[int, list[Trajectory] | str]:
+        """Its trajectories; an exception as text, since RLlib would take it for the runner's death and hide it."""
+        try:
+            return self.id, runner.sample(plans=self.plans)
+        except Exception:  # noqa: BLE001 - the boundary
+            return self.id, traceback.format_exc()
 
 
 class _Load:

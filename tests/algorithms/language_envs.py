@@ -28,6 +28,12 @@ class AsciiEnvironment(BaseEnvironment):
         return "<answer>ok</answer>"
 
 
+class FarEnvironment(AsciiEnvironment):
+    """Known by its entry point alone: whoever plays it elsewhere has to be told."""
+
+    name = "Far"
+
+
 class MoodyEnvironment(AsciiEnvironment):
     """One family raises, one hangs, one so that only the end of its process helps, one ends it; one is fine."""
 

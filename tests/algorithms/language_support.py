@@ -1,9 +1,12 @@
 """A language policy so small that an update takes milliseconds."""
 
+import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from algorithms.language.config import LanguageConfig
+from algorithms.language.sample import REWARD
 from loomrl.config import Experiment
 
 ASCII = "tests.algorithms.language_envs:AsciiEnvironment"
@@ -40,3 +43,19 @@ def build(folder: Path, kind: str = "grpo", *, run: str = "r", **changes: Any) -
 
 def weights(algo: Any) -> dict[str, Any]:
     return {name: tensor.numpy() for name, tensor in algo._weights().items()}
+
+
+def shuffled(samples_of: Callable[..., Any]) -> Callable[..., Any]:
+    """`samples_of`, with what the attempts of an update earned dealt out anew among them."""
+    rng = random.Random(0)
+
+    def dealt_anew(*args: Any, **kwargs: Any) -> Any:
+        samples, names = samples_of(*args, **kwargs)
+        totals = [float(sample.columns[REWARD].sum()) for sample in samples]
+        rng.shuffle(totals)
+        for sample, total in zip(samples, totals, strict=True):
+            sample.columns[REWARD][:] = 0
+            sample.columns[REWARD][sample.mask_T.nonzero()[0][-1]] = total
+        return samples, names
+
+    return dealt_anew

@@ -6,15 +6,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from sqlalchemy import make_url
 
 from algorithms.language import algorithm as language
-from algorithms.language.packing import Sample
-from algorithms.language.sample import REWARD
 from experiments.train import resumed, train
 from loomrl.artifacts import open_artifacts
 from loomrl.config import Experiment, HubConfig
@@ -26,7 +23,7 @@ from loomrl.store.policies import list_policies
 from loomrl.store.runs import RunStatus, show_run
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.sink import metrics_file, read_metrics
-from tests.algorithms.language_support import experiment
+from tests.algorithms.language_support import experiment, shuffled
 
 pytestmark = [
     pytest.mark.system,
@@ -63,18 +60,7 @@ def test_run_learns_and_leaves_metrics_judgements_lineage_and_a_page(tmp_path: P
 
 
 def test_shuffled_rewards_teach_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rng, samples_of = random.Random(0), language.samples_of
-
-    def shuffled(*args: Any, **kwargs: Any) -> tuple[list[Sample], list[str]]:
-        samples, names = samples_of(*args, **kwargs)
-        totals = [float(sample.columns[REWARD].sum()) for sample in samples]
-        rng.shuffle(totals)
-        for sample, total in zip(samples, totals, strict=True):
-            sample.columns[REWARD][:] = 0
-            sample.columns[REWARD][sample.mask_T.nonzero()[0][-1]] = total
-        return samples, names
-
-    monkeypatch.setattr(language, "samples_of", shuffled)
+    monkeypatch.setattr(language, "samples_of", shuffled(language.samples_of))
     train(experiment(tmp_path, "ppo", **{"train.updates": 14}), run="r")
     history = read_metrics(metrics_file(experiment(tmp_path).train, "r"))
     success = [line[Metric.SUCCESS] for line in history]

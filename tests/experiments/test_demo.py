@@ -1,0 +1,61 @@
+"""The demo keeps its word: held-out success before and after, in minutes, and only because of the rewards."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from algorithms.language import algorithm as language
+from experiments.shipped import resolve
+from experiments.train import TrainResult, train
+from tests.algorithms.language_support import shuffled
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(1200),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
+]
+
+
+def run(folder: Path, name: str, **changes: Any) -> TrainResult:
+    os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+    places = {
+        "store_url": f"sqlite:///{folder}/loom.db",
+        "artifact_url": str(folder / "artifacts"),
+        "train.folder": str(folder / "runs"),
+    }
+    return train(resolve([f"language/{name}"]).override(places | changes), run="r")
+
+
+@pytest.mark.parametrize(
+    ("name", "seed"),
+    [("math_tiny", 1), ("math_tiny", 2), ("math_tiny", 3), ("math_tiny_grpo", 1), ("math_tiny_rloo", 1)],
+)
+def test_reinforcement_alone_takes_a_tiny_model_to_mastery_within_four_minutes(
+    tmp_path: Path, name: str, seed: int
+) -> None:
+    result = run(tmp_path, name, seed=seed)
+    assert result.before["greedy"] <= 0.45
+    assert result.before["sampled"] <= 0.30
+    assert result.after["greedy"] >= 0.90
+    assert result.after["sampled"] >= 0.85
+    assert result.seconds < 240
+
+
+def test_one_policy_improves_on_both_of_its_environments(tmp_path: Path) -> None:
+    for comparison in run(tmp_path, "math_tiny_multitask").comparisons:
+        for family in (
+            "Math/calculus.derivative",
+            "Math/calculus.integral",
+            "ReasoningGym/reasoning_gym.family_relationships",
+        ):
+            low = comparison.after["by_family"][family]["success"]["low"]
+            assert low > comparison.before["by_family"][family]["success"]["high"], (comparison.name, family)
+
+
+def test_shuffled_rewards_do_not_improve_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(language, "samples_of", shuffled(language.samples_of))
+    result = run(tmp_path, "math_tiny")
+    assert result.after["sampled"] <= result.before["sampled"] + 0.05
+    assert result.after["greedy"] <= result.before["greedy"] + 0.05
