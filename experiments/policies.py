@@ -1,5 +1,6 @@
 """Policies by what a person types: a scripted one, code of their own, a model's folder, or what a run made."""
 
+import json
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,8 @@ from loomrl.types import PolicyVersion
 
 SCRIPTED: tuple[str, ...] = get_args(ScriptedPolicy.model_fields["kind"].annotation)
 FORMS = ["pkg.module:callable", "RUN", "RUN/NUMBER", "a model's folder"]
+CONTEXT, ANSWER = 1024, 256
+"""What an episode, and an action in it, may have of tokens with a model that no run of ours has made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,7 @@ class Judged:
 def find_policy(text: str, db: LoomDB, *, temperature: float = 0.0) -> Judged:
     """`oracle`, `pkg.module:callable`, a Hugging Face folder, `RUN` (its last version) or `RUN/NUMBER`."""
     if is_model(text):
-        return Judged(text, LanguagePolicy(path=text, sampling=Sampling(temperature=temperature)))
+        return Judged(text, _loose(Path(text), temperature))
     if ":" in text:
         return Judged(text, CustomPolicy(entry_point=text))
     if text in SCRIPTED:
@@ -69,6 +72,16 @@ def latest_of(run: str, db: LoomDB) -> PolicyVersion | None:
 def experiment_of(version: PolicyVersion, db: LoomDB) -> Experiment:
     """What the version was made with."""
     return Experiment.parse(parse_yaml(show_run(db, version.run).resolved, origin=f"run {version.run}"))
+
+
+def _loose(folder: Path, temperature: float) -> LanguagePolicy:
+    """A model of which only the folder is known."""
+    known = json.loads((folder / "config.json").read_text()).get("max_position_embeddings", CONTEXT)
+    return LanguagePolicy(
+        path=str(folder),
+        context=min(int(known), CONTEXT),
+        sampling=Sampling(temperature=temperature, max_tokens=ANSWER),
+    )
 
 
 def _trained(version: PolicyVersion, db: LoomDB, temperature: float) -> LanguagePolicy:

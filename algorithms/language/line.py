@@ -8,7 +8,7 @@ checkpoint before. Attempts that the hub has already are not made again.
 import json
 import logging
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -55,7 +55,7 @@ class Line:
     """Revision of the code that trains now."""
     done: int = 0
     cursor: int = 0
-    """Behind everything the hub had when update `done` was made."""
+    """Behind the attempts of all updates that are done, and before those of the next ones, if there are any already."""
     leases: list[str] = field(default_factory=list)
     """What was trained on since the last checkpoint, in order."""
     kept: dict[str, int] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class Line:
             failures += [attempt.failure for attempt in everything if attempt.failure is not None]
             for case in self.quarantine.observe(everything):
                 _log.warning("quarantined: %s", case)
-            lease = self._lease()
+            lease = self._lease(dict.fromkeys(plan.attempt.group for plan in plans.values()))
             if lease.groups:
                 self.leases.append(lease.id)
                 return [_in_order(g) for g in sorted(lease.groups, key=lambda g: (len(g.id), g.id))], failures
@@ -96,19 +96,29 @@ class Line:
         usable = [attempt for group in groups for attempt in group.usable]
         self.curriculum.observe(Outcome(self.cast.family_of(t.task), t.task.level, t.reward.success) for t in usable)
         self.done += 1
-        self.cursor = max((cursor for cursor, _ in self.hub.read(self.cursor, limit=10**6)), default=self.cursor)
+        for cursor, attempt in self.hub.read(self.cursor, limit=10**6):
+            if self._update_of(attempt) >= self.done:
+                break
+            self.cursor = cursor
         return self.stopper.observe(success, kl)
 
-    def _lease(self) -> Lease:
-        """Whatever is ready. A lease that a killed process held is taken over, a lost one replaced."""
+    def _update_of(self, attempt: Trajectory) -> int:
+        """Which update an attempt was made for."""
+        number, _, _ = attempt.id.removeprefix(f"{self.run}/").partition("/")
+        return int(number) if number.isdecimal() else -1
+
+    def _lease(self, groups: Collection[str]) -> Lease:
+        """Whichever of these groups can be trained: what a killed process left of later updates stays where it is.
+
+        A lease that the killed process held is taken over, a lost one replaced.
+        """
         for attempt in count():
+            id = f"{self.run}/{self.done}/{attempt}"
             try:
-                lease = self.hub.lease(
-                    self.experiment.rollout.groups_per_update,
-                    version=self.done,
-                    consumer=self.run,
-                    lease_id=f"{self.run}/{self.done}/{attempt}",
-                )
+                lease = self.hub.lease_groups(list(groups), version=self.done, consumer=self.run, lease_id=id)
+                if not lease.groups:
+                    ready = [one.id for one in self.hub.ready(limit=10**6) if one.id in groups]
+                    lease = self.hub.lease_groups(ready, version=self.done, consumer=self.run, lease_id=id)
             except LeaseLost:
                 continue
             return lease

@@ -19,7 +19,7 @@ from loomrl.store import beside, open_store
 from loomrl.store.policies import list_policies
 from loomrl.store.runs import list_runs
 from loomrl.telemetry.metric import Metric
-from tests.algorithms.language_support import build, experiment, weights
+from tests.algorithms.language_support import ASCII, build, experiment, weights
 
 pytestmark = [
     pytest.mark.system,
@@ -29,6 +29,7 @@ pytestmark = [
 
 
 SHARED = ("model", "sampling", "optimizer")
+FAR = "tests.algorithms.language_envs:FarEnvironment"
 MOODY = "tests.algorithms.language_envs:MoodyEnvironment"
 
 
@@ -95,6 +96,18 @@ def test_update_after_the_last_checkpoint_is_made_again_from_the_same_attempts(t
     assert (line.acked, line.open + line.ready + line.leased) == (48, 0)
 
 
+@pytest.mark.parametrize("leases", ["held", "expired"])
+def test_several_updates_after_the_last_checkpoint_are_made_again_one_by_one(tmp_path: Path, leases: str) -> None:
+    changes = {"environments": [{"id": ASCII, "weight": 3}, {"id": FAR}], "train.checkpoint_every": 6}
+    whole = finish(build(tmp_path / "whole", "ppo", **changes))
+    finish(build(tmp_path / "parts", "ppo", **changes), updates=4)
+    if leases == "expired":
+        with open_hub(beside(f"sqlite:///{tmp_path}/parts/loom.db", "r"), experiment(tmp_path).hub) as hub:
+            for update in range(4):
+                hub.release(f"r/{update}/0")
+    assert same(whole, finish(build(tmp_path / "parts", "ppo", **changes)))
+
+
 def test_rllib_checkpoint_restores_into_a_run_of_its_own(tmp_path: Path) -> None:
     algo = build(tmp_path)
     train(algo, 2)
@@ -140,7 +153,7 @@ def test_evaluation_is_on_held_out_tasks_and_changes_nothing(tmp_path: Path) -> 
 
 
 def test_remote_runners_and_learners_learn_as_one_process_does(tmp_path: Path) -> None:
-    few = {"environments": [{"id": "tests.algorithms.language_envs:FarEnvironment"}], "train.updates": 3}
+    few = {"environments": [{"id": FAR}], "train.updates": 3}
     spread = finish(build(tmp_path / "spread", "ppo", **few, **{"rollout.actors": 1, "algorithm.learners.count": 2}))
     alone = finish(build(tmp_path / "alone", "ppo", **few))
     assert all(np.allclose(alone[name], spread[name], atol=2e-3) for name in alone)
