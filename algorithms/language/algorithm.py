@@ -63,6 +63,11 @@ class Language(Algorithm):  # type: ignore[misc]
     listen: Callable[[int, Mapping[str, float]], None] = staticmethod(lambda done, metrics: None)
     """Told every update's metrics before its checkpoint counts."""
 
+    _crew: Crew
+    _acting: int
+    """The version that the runners have."""
+    _last_checkpoint_s: float = 0.0
+
     @classmethod
     def get_default_config(cls) -> LanguageConfig:
         """The default experiment."""
@@ -89,6 +94,7 @@ class Language(Algorithm):  # type: ignore[misc]
         stop = line.advance(groups, success=metrics[Metric.SUCCESS], kl=metrics.get(Metric.POLICY_KL, 0.0))
         metrics |= clock.seconds()
         metrics[Metric.TIME_CHECKPOINT] = self._last_checkpoint_s
+        self._last_checkpoint_s = 0.0
         metrics[Metric.TIME_ENGINE] = busy_s - busy_before_s
         metrics[Metric.ENGINE_TOKENS_PER_S] = (tokens - tokens_before) / max(metrics[Metric.TIME_ROLLOUT], 1e-9)
         self._report(metrics)
@@ -191,7 +197,6 @@ class Language(Algorithm):  # type: ignore[misc]
         self._line: Line | None = None
         self._came_from: Mapping[str, Any] | None = None
         self._updates_made = 0
-        self._last_checkpoint_s = 0.0
         self._schedule = open_schedule(config.algorithm.optimizer, self._experiment.train.updates)
         super().setup(config)
         self._crew = Crew(self.env_runner_group, timeout_s=self._experiment.hub.group_timeout_s)

@@ -55,13 +55,15 @@ class Line:
     """Revision of the code that trains now."""
     done: int = 0
     cursor: int = 0
-    """Behind the attempts of all updates that are done, and before those of the next ones, if there are any already."""
+    """Behind the attempts of all updates that are done. Those of later ones, if there are any, come after it."""
     leases: list[str] = field(default_factory=list)
     """What was trained on since the last checkpoint, in order."""
     kept: dict[str, int] = field(default_factory=dict)
     """Checkpoints that stay: `last` and `best`."""
     parent: str | None = None
     """The version recorded last."""
+    _reached: int = 0
+    """Behind the attempts of the present update, too."""
 
     def attempt(
         self, policy: LanguagePolicy, play: Callable[[Sequence[Plan]], Iterable[Trajectory]]
@@ -79,8 +81,8 @@ class Line:
             stored = self.hub.replay(after=self.cursor, selection=Selection(run=self.run))
             attempts = {t.id: t for _, t in stored if t.id in plans}
             played = sorted(play([plan for id, plan in plans.items() if id not in attempts]), key=_by_plan)
-            if played:
-                self.hub.append(played)
+            cursors = [*(c for c, t in stored if t.id in plans), *(self.hub.append(played) if played else ())]
+            self._reached = max(self._reached, *cursors)
             everything = [*attempts.values(), *played]
             failures += [attempt.failure for attempt in everything if attempt.failure is not None]
             for case in self.quarantine.observe(everything):
@@ -96,16 +98,8 @@ class Line:
         usable = [attempt for group in groups for attempt in group.usable]
         self.curriculum.observe(Outcome(self.cast.family_of(t.task), t.task.level, t.reward.success) for t in usable)
         self.done += 1
-        for cursor, attempt in self.hub.read(self.cursor, limit=10**6):
-            if self._update_of(attempt) >= self.done:
-                break
-            self.cursor = cursor
+        self.cursor = self._reached
         return self.stopper.observe(success, kl)
-
-    def _update_of(self, attempt: Trajectory) -> int:
-        """Which update an attempt was made for."""
-        number, _, _ = attempt.id.removeprefix(f"{self.run}/").partition("/")
-        return int(number) if number.isdecimal() else -1
 
     def _lease(self, groups: Collection[str]) -> Lease:
         """Whichever of these groups can be trained: what a killed process left of later updates stays where it is.
@@ -127,11 +121,11 @@ class Line:
     def _plans(self, policy: LanguagePolicy, tries: int) -> list[Plan]:
         """The attempts of this update: the same after a restart, because they follow from seed and update alone."""
         rng = random.Random(f"{self.experiment.seed}/{self.done}/{tries}")
-        rollout, plans = self.experiment.rollout, []
+        rollout, plans, groups = self.experiment.rollout, [], []
         for index in range(tries * rollout.groups_per_update, (tries + 1) * rollout.groups_per_update):
             member = self.cast.member(draw := self.curriculum.draw(rng))
             group = f"{self.run}/{self.done}/{index}"
-            self.hub.open([GroupPlan(group, member.name, rollout.group_size, policy.version)])
+            groups.append(GroupPlan(group, member.name, rollout.group_size, policy.version))
             first = Attempt(
                 id=f"{group}/0",
                 task=member.task(draw),
@@ -145,6 +139,7 @@ class Line:
                 attempt = replace(first, id=f"{group}/{sibling}")
                 seed = f"{self.experiment.seed}/{self.done}/{index}/{sibling}"
                 plans.append(Plan(attempt=attempt, policy=policy, settings=member.config.settings, seed=seed))
+        self.hub.open(groups)
         return plans
 
     # -- checkpoints ------------------------------------------------------------------------------------------------
@@ -240,6 +235,7 @@ class Line:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where `state` was taken."""
         self.done, self.cursor, self.parent = state["done"], state["cursor"], state["parent"]
+        self._reached = self.cursor
         self.kept = dict(state["kept"])
         self.curriculum.load_state_dict(state["curriculum"])
         self.stopper.load_state_dict(state["stopper"])

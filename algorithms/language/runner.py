@@ -49,7 +49,14 @@ class LanguageRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
 
     def sample(self, *, plans: Sequence[Plan] = (), **_: Any) -> list[Trajectory]:
         """Play the plans; their trajectories in the order in which they finished."""
-        return asyncio.run(_play(self._gym, plans))
+        played: list[Trajectory] = []
+
+        async def play() -> None:
+            async for trajectory in self._gym.run(plans):
+                played.append(trajectory)
+
+        asyncio.run(play())  # which prints its task when it ends, result included: so there is none
+        return played
 
     def load(self, weights: Weights, version: int) -> None:
         """Act with these weights from now on."""
@@ -86,10 +93,6 @@ class LanguageRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
     def stop(self) -> None:
         """Let go of the model."""
         asyncio.run(self.engine.close())
-
-
-async def _play(gym: LoomRLGym, plans: Sequence[Plan]) -> list[Trajectory]:
-    return [trajectory async for trajectory in gym.run(plans)]
 
 
 def _device(config: Any) -> str:

@@ -36,7 +36,7 @@ class MathEnvironment(BaseEnvironment):
     """
 
     name = "Math"
-    version = "1.0.0"
+    version = "1.0.1"
     families = tuple(FAMILIES)
     template_families = (CUSTOM,)
     settings_class = MathSettings

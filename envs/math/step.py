@@ -9,6 +9,7 @@ answer or a later step that counts needs.
 import re
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
+from functools import lru_cache
 from itertools import pairwise
 from math import ceil
 from typing import NamedTuple
@@ -40,28 +41,49 @@ class Step(NamedTuple):
     right: Node
 
 
+class Frame(NamedTuple):
+    """What a problem has to do with its steps."""
+
+    prompt: str
+    answer: str
+    letters: str
+    known: tuple[tuple[tuple[str, str], ...], ...]
+
+
 def progress(reasoning: str, problem: Problem) -> float:
     """0..1: the share of claimed steps that are true, times how much of a solution the steps that count make up.
 
     Half as many steps as our worked solution has are a whole solution.
     """
-    claimed, true, counted = _count(reasoning, problem)
+    frame = Frame(
+        problem.prompt,
+        problem.answer.text,
+        problem.letters,
+        tuple(tuple(solution.items()) for solution in problem.known),
+    )
+    claimed, true, counted = _count(reasoning, frame)
     if not counted:
         return 0.0
-    _, _, expected = _count("\n".join(problem.steps), problem)
-    return true / claimed * min(1.0, counted / max(1, ceil(expected / 2)))
+    return true / claimed * min(1.0, counted / max(1, ceil(_expected(problem.steps, frame) / 2)))
 
 
-def _count(reasoning: str, problem: Problem) -> tuple[int, int, int]:
+@lru_cache(maxsize=1024)
+def _expected(steps: tuple[str, ...], frame: Frame) -> int:
+    """How many steps count in our worked solution; siblings share the answer."""
+    _, _, expected = _count("\n".join(steps), frame)
+    return expected
+
+
+def _count(reasoning: str, frame: Frame) -> tuple[int, int, int]:
     """How many steps are claimed, how many of them are true, and how many count."""
     calculator = Calculator(WORK)
     claimed, true, found = 0, 0, []
-    for step in _steps(reasoning, problem.letters):
+    for step in _steps(reasoning, frame.letters):
         claimed += 1
-        if _holds(step, problem.known, calculator):
+        if _holds(step, frame.known, calculator):
             true += 1
             found.append(step)
-    return claimed, true, len(_leading(_relevant(found, problem.prompt), problem.answer.text))
+    return claimed, true, len(_leading(_relevant(found, frame.prompt), frame.answer))
 
 
 def _steps(reasoning: str, letters: str) -> Iterator[Step]:
@@ -86,9 +108,9 @@ def _steps(reasoning: str, letters: str) -> Iterator[Step]:
                     return
 
 
-def _holds(step: Step, known: tuple[Mapping[str, str], ...], calculator: Calculator) -> bool:
-    for solution in ({}, *known):
-        bound = {name: read(text) for name, text in solution.items()}
+def _holds(step: Step, known: tuple[tuple[tuple[str, str], ...], ...], calculator: Calculator) -> bool:
+    for solution in ((), *known):
+        bound = {name: read(text) for name, text in solution}
         try:
             left, right = (evaluate(_bind(side, bound), calculator) for side in step)
         except Unreadable:

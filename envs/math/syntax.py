@@ -6,6 +6,7 @@ The tree keeps how a thing was written, so that `3 + 4` and `7` can be told apar
 import re
 from collections.abc import Callable
 from fractions import Fraction
+from functools import lru_cache
 from typing import NamedTuple
 
 from envs.math.polynomial import Unreadable
@@ -273,6 +274,7 @@ class Reader:
         return node
 
 
+@lru_cache(maxsize=2048)
 def read(text: str, variables: str = "") -> Node:
     """The tree of one expression, or Unreadable."""
     if " " in text and "/" in text:

@@ -58,7 +58,7 @@ class Metric(StrEnum):
     TIME_HUB = "time/hub", "Seconds spent leasing from the hub and acknowledging."
     TIME_LEARN = "time/learn", "Seconds of the learner's forward passes, backward passes and steps."
     TIME_PUBLISH = "time/publish", "Seconds until the engines had the new weights and had proved it."
-    TIME_CHECKPOINT = "time/checkpoint", "Seconds in which the checkpoint was written."
+    TIME_CHECKPOINT = "time/checkpoint", "Seconds in which the checkpoint before the update, if any, was written."
     TIME_IDLE = "time/idle", "All other seconds; the six phases sum to the duration of the update."
 
     ENGINE_TOKENS_PER_S = "throughput/engine_tokens_per_s", "Tokens the engines generated per second of rollout."
