@@ -4,6 +4,7 @@ The engine and the learner are measured without Ray, so that the same file runs 
 """
 
 import asyncio
+import gc
 import json
 import os
 import platform
@@ -47,13 +48,14 @@ class Size:
     samples: int = 512
     rounds: int = 5
     micro_batch_tokens: int = 16_384
-    updates: int = 12
+    updates: int = 16
+    warm_steps: int = 300
     dtype: str = "float32"
     device: str = "cpu"
 
 
 FULL = Size()
-QUICK = Size(requests=64, samples=32, rounds=1, updates=2)
+QUICK = Size(requests=64, samples=32, rounds=1, updates=2, warm_steps=10)
 HALF_BILLION = Size(
     hidden=896,
     layers=24,
@@ -205,12 +207,14 @@ def _updates(size: Size) -> dict[str, Any]:
             {
                 "store_url": f"sqlite:///{folder}/loom.db",
                 "artifact_url": f"{folder}/artifacts",
-                "algorithm.warm_start.steps": 20,
+                "algorithm.warm_start.steps": size.warm_steps,
                 "train.updates": size.updates,
             }
         )
         with ray_running(1):
             algo = open_algorithm(experiment).build_algo()
+            gc.collect()
+            gc.freeze()
             algo.listen = lambda done, metrics: history.append(dict(metrics))
             while algo.stopped is None:
                 algo.train()

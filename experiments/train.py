@@ -1,5 +1,6 @@
 """`loomrl train`: warm start, judgement, updates, judgement again; all of it on record, on the screen and on a page."""
 
+import gc
 import json
 import os
 import platform
@@ -63,6 +64,8 @@ def train(experiment: Experiment, *, run: str | None = None, clock: Callable[[],
     config = open_algorithm(experiment, run=run)
     with ray_running(1 + config.needed_cpus), open_store(experiment.store_url) as db:
         algo = config.build_algo()
+        gc.collect()
+        gc.freeze()  # torch, transformers and Ray are a million objects that no later collection need look at
         try:
             result = _train(algo, experiment, run, db, clock)
         except BaseException as error:

@@ -56,8 +56,8 @@ class Line:
     done: int = 0
     cursor: int = 0
     """Behind the attempts of all updates that are done. Those of later ones, if there are any, come after it."""
-    leases: list[str] = field(default_factory=list)
-    """What was trained on since the last checkpoint, in order."""
+    leases: dict[str, float] = field(default_factory=dict)
+    """What was trained on since the last checkpoint, in order, and until when it is ours."""
     kept: dict[str, int] = field(default_factory=dict)
     """Checkpoints that stay: `last` and `best`."""
     parent: str | None = None
@@ -74,8 +74,7 @@ class Line:
         failing are quarantined.
         """
         failures: list[Failure] = []
-        for lease_id in self.leases:
-            self.hub.renew(lease_id)
+        self._hold()
         for tries in range(TRIES):
             plans = {plan.attempt.id: plan for plan in self._plans(policy, tries)}
             stored = self.hub.replay(after=self.cursor, selection=Selection(run=self.run))
@@ -89,7 +88,7 @@ class Line:
                 _log.warning("quarantined: %s", case)
             lease = self._lease(dict.fromkeys(plan.attempt.group for plan in plans.values()))
             if lease.groups:
-                self.leases.append(lease.id)
+                self.leases[lease.id] = lease.expires_at
                 return [_in_order(g) for g in sorted(lease.groups, key=lambda g: (len(g.id), g.id))], failures
         raise HubError(f"update {self.done}: no group can be trained. Released so far: {self._causes()}.")
 
@@ -100,6 +99,13 @@ class Line:
         self.done += 1
         self.cursor = self._reached
         return self.stopper.observe(success, kl)
+
+    def _hold(self) -> None:
+        """Renew every lease of which less than half its term is left."""
+        soon = self.clock() + self.experiment.hub.lease_s / 2
+        for id, expires_at in self.leases.items():
+            if expires_at < soon:
+                self.leases[id] = self.hub.renew(id)
 
     def _lease(self, groups: Collection[str]) -> Lease:
         """Whichever of these groups can be trained: what a killed process left of later updates stays where it is.
@@ -146,11 +152,10 @@ class Line:
 
     def commit(self, folder: Path) -> None:
         """Stage the checkpoint in `folder`, ack everything it was trained on, then believe it and let older ones go."""
-        state = self.state_dict() | {"leases": self.leases, "created_at": self.clock(), "code": self.code}
+        state = self.state_dict() | {"leases": [*self.leases], "created_at": self.clock(), "code": self.code}
         (folder / STATE).write_text(json.dumps(state))
         self.artifacts.put_folder(self._name(self.done), folder)
-        for lease_id in self.leases:
-            self.hub.renew(lease_id)
+        self._hold()
         self._ack(state)
         self._believe(state)
 
@@ -196,7 +201,7 @@ class Line:
             created_at=state["created_at"],
         )
         record_policy(self.db, version)
-        self.parent, self.leases = version.id, []
+        self.parent, self.leases = version.id, {}
         self._prune(number, best=state["best"])
 
     def _prune(self, last: int, *, best: bool) -> None:
