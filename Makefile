@@ -32,8 +32,8 @@ $(ATROPOS)/.installed: $(INSTALLED)
 		$$($(ATROPOS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/loomrl.pth
 	touch $@
 
-demo: setup ## the main job: judge the oracle and a random policy on Math, and print the report
-	$(BIN)/loomrl evaluate math --policy oracle --policy random
+demo: setup ## the main job: a model of a million parameters learns calculus, in minutes on two cores
+	$(BIN)/loomrl train language/math_tiny
 
 check: setup ## lint, types, architecture, fast tests
 	$(BIN)/ruff check .

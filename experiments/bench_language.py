@@ -221,9 +221,12 @@ def _updates(size: Size) -> dict[str, Any]:
             algo.stop()
     settled = history[1:]
     phases = {phase: statistics.median(line[phase] for line in settled) for phase in PHASES}
-    busy = sum(line[Metric.TIME_ENGINE] + line[Metric.TIME_LEARN] for line in settled)
+    idle = [
+        1 - (line[Metric.TIME_ENGINE] + line[Metric.TIME_LEARN]) / sum(line[phase] for phase in PHASES)
+        for line in settled
+    ]
     return {
-        "idle_share": round(1 - busy / sum(line[phase] for line in settled for phase in PHASES), 3),
+        "idle_share": round(statistics.median(idle), 3),
         "phase_s": {phase.value.removeprefix("time/"): round(seconds, 4) for phase, seconds in phases.items()},
     }
 

@@ -366,7 +366,7 @@ def _translated(tokens: int) -> Iterator[None]:
         yield
     except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
         text = str(error)
-        short = isinstance(error, torch.OutOfMemoryError | MemoryError) or "not enough memory" in text
+        short = isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator" in text
         if not short:
             raise
         raise LearnerError(

@@ -1,0 +1,119 @@
+"""From attempts to what is learnt and what is told of them: samples, advantages, metrics, phases, errors."""
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from algorithms.language.estimate import estimate
+from algorithms.language.learner import _translated
+from algorithms.language.measure import measure
+from algorithms.language.phase import Phases
+from algorithms.language.sample import ENGINE, REWARD, samples_of
+from loomrl.config import GRPO, PPO, RLOO, Reinforce
+from loomrl.errors import LearnerError
+from loomrl.telemetry.metric import PHASES, Metric
+from loomrl.types import End, Failure, Group, Reward, Task, Tokens, Trajectory, Turn
+
+
+def turn(prompt: int, action: int, reward: float) -> Turn:
+    mask = np.repeat([False, True], [prompt, action])
+    ids = np.arange(prompt + action, dtype=np.int32)
+    tokens = Tokens(ids, mask, np.where(mask, -0.5, 0.0).astype(np.float32), np.where(mask, 0, -1).astype(np.int32))
+    return Turn((), "x", reward=Reward(reward, {"correctness": reward}, float(reward > 0)), tokens=tokens)
+
+
+def attempt(id: str, *turns: Turn, family: str = "plain", failed: bool = False) -> Trajectory:
+    total = sum(t.reward.total for t in turns)
+    return Trajectory(
+        id=id,
+        task=Task("Ascii", "1.0.0", family, 2, 0),
+        turns=turns,
+        end=End.FAILED if failed else End.TERMINATED,
+        reward=Reward() if failed else Reward(total, {"correctness": total}, float(total > 0)),
+        group="g",
+        failure=Failure("environment", "Hang", "stuck") if failed else None,
+    )
+
+
+GROUP = Group(
+    "g",
+    (
+        attempt("a", turn(3, 2, 0.5), turn(2, 1, 1.0)),
+        attempt("b", turn(3, 4, 0.0)),
+        attempt("c", turn(3, 1, 0.0), failed=True),
+    ),
+)
+
+
+def test_reward_of_a_turn_stands_on_its_last_action_and_failures_teach_nothing() -> None:
+    samples, names = samples_of([GROUP])
+    assert names == ["g", "g"]
+    np.testing.assert_array_equal(samples[0].columns[REWARD], [0, 0, 0, 0, 0.5, 0, 0, 1.0])
+    np.testing.assert_array_equal(samples[0].mask_T, [0, 0, 0, 1, 1, 0, 0, 1])
+    assert not samples[1].columns[REWARD].any()
+    assert (samples[0].columns[ENGINE][samples[0].mask_T] == -0.5).all()
+
+
+def test_clip_bounds_what_an_attempt_earns_in_all() -> None:
+    samples, _ = samples_of([GROUP], clip=(-1.0, 1.0))
+    assert samples[0].columns[REWARD].sum() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "expected"),
+    [
+        (GRPO(scale=False), [0.75, -0.75]),
+        (RLOO(), [1.5, -1.5]),
+        (Reinforce(normalize_advantages=False), [1.5, 0.0]),
+        (PPO(normalize_advantages=False, gae_lambda=1.0), [1.0, -0.5]),
+    ],
+)
+def test_every_algorithm_weighs_the_first_action_as_it_says(algorithm: Any, expected: list[float]) -> None:
+    samples, names = samples_of([GROUP])
+    rewards, masks = [s.columns[REWARD] for s in samples], [s.mask_T for s in samples]
+    values = [0.5 * mask_T.astype(np.float32) for mask_T in masks]
+    made = estimate(algorithm, rewards, masks, groups=names, values=values)
+    first = [advantages[mask_T][0] for advantages, mask_T in zip(made.advantages, masks, strict=True)]
+    np.testing.assert_allclose(first, expected, atol=1e-6)
+    assert all(not advantages[~mask_T].any() for advantages, mask_T in zip(made.advantages, masks, strict=True))
+
+
+def test_normalised_advantages_have_mean_zero_and_deviation_one_over_all_actions() -> None:
+    samples, names = samples_of([GROUP])
+    masks = [s.mask_T for s in samples]
+    made = estimate(Reinforce(), [s.columns[REWARD] for s in samples], masks, groups=names)
+    flat = np.concatenate([a[m] for a, m in zip(made.advantages, masks, strict=True)])
+    assert (flat.mean(), flat.std()) == (pytest.approx(0, abs=1e-6), pytest.approx(1, rel=1e-3))
+
+
+def test_failures_are_counted_and_are_no_reward() -> None:
+    failure = Failure("environment", "Hang", "stuck")
+    found = measure([GROUP], [failure], family_of=lambda task: task.family)
+    assert found[Metric.SUCCESS] == 0.5
+    assert found[Metric.REWARD_TOTAL] == 0.75
+    assert (found[Metric.FAILURES], found[Metric.FAILURES.of("environment")]) == (1, 1)
+    assert (found[Metric.LENGTH_ACTION], found[Metric.LENGTH_PROMPT]) == (3.5, 4)
+    assert found[Metric.SUCCESS.of("plain")] == 0.5
+    assert found[Metric.GROUPS_WITHOUT_SIGNAL] == 0
+
+
+def test_phases_sum_to_the_update_and_an_inner_one_is_not_counted_twice() -> None:
+    begun, clock = time.perf_counter(), Phases()
+    with clock(Metric.TIME_HUB):
+        clock.timed(Metric.TIME_ROLLOUT, time.sleep)(0.03)
+        time.sleep(0.01)
+    time.sleep(0.01)
+    seconds = clock.seconds()
+    whole = time.perf_counter() - begun
+    assert seconds[Metric.TIME_ROLLOUT] >= 0.03 > seconds[Metric.TIME_HUB] >= 0.01
+    assert sum(seconds[phase] for phase in PHASES) == pytest.approx(whole, abs=2e-3)
+
+
+def test_running_out_of_memory_names_the_setting_to_lower() -> None:
+    with pytest.raises(LearnerError, match=r"micro_batch_tokens=16384[\s\S]*Halve it"), _translated(16_384):
+        torch.empty(2**50)
+    with pytest.raises(RuntimeError, match="something else"), _translated(16_384):
+        raise RuntimeError("something else")
