@@ -77,11 +77,11 @@ class Line:
         self._hold()
         for tries in range(TRIES):
             plans = {plan.attempt.id: plan for plan in self._plans(policy, tries)}
-            stored = self.hub.replay(after=self.cursor, selection=Selection(run=self.run))
+            stored = list(self.hub.replay(after=self.cursor, selection=Selection(run=self.run)))
             attempts = {t.id: t for _, t in stored if t.id in plans}
             played = sorted(play([plan for id, plan in plans.items() if id not in attempts]), key=_by_plan)
             cursors = [*(c for c, t in stored if t.id in plans), *(self.hub.append(played) if played else ())]
-            self._reached = max(self._reached, *cursors)
+            self._reached = max([self._reached, *cursors])
             everything = [*attempts.values(), *played]
             failures += [attempt.failure for attempt in everything if attempt.failure is not None]
             for case in self.quarantine.observe(everything):

@@ -159,6 +159,7 @@ def test_remote_runners_and_learners_learn_as_one_process_does(tmp_path: Path) -
     assert all(np.allclose(alone[name], spread[name], atol=2e-3) for name in alone)
 
 
+@pytest.mark.slow
 def test_sharded_learners_resume_as_if_they_never_stopped(tmp_path: Path) -> None:
     changes = {"algorithm.learners": {"count": 2, "sharding": "fsdp"}, "algorithm.kl.coefficient": 0.1}
     whole = finish(build(tmp_path / "whole", "ppo", **changes))
@@ -205,7 +206,8 @@ def test_runner_that_dies_is_replaced_and_its_attempts_are_made_again(tmp_path: 
     assert same(whole, finish(algo))
 
 
-@pytest.mark.parametrize("family", ["freezes", "dies"])
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["dies", "freezes"])
 def test_family_that_takes_its_runner_along_costs_one_timeout_and_is_quarantined(tmp_path: Path, family: str) -> None:
     changes = {
         "environments": [{"id": MOODY, "families": ["plain", family]}],

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 
-@pytest.mark.system
+@pytest.mark.slow
 def test_quick_benchmark_prints_every_figure() -> None:
     command = [sys.executable, "-m", "loomrl", "bench", "language", "--quick", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

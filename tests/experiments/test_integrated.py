@@ -43,7 +43,7 @@ async def test_trainer_learns_for_at_least_so_many_timesteps(tmp_path: Path) -> 
         assert show_run(db, summary.run).kind == "train"
 
 
-@pytest.mark.system
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_cluster")
 @quiet
 async def test_integrated_system_trains_on_two_learners_with_weights_that_arrive_late(tmp_path: Path) -> None:
