@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 ATROPOS := .venv-atropos
 
-.PHONY: help setup vllm atropos demo check test test-slow bench wheel clean
+.PHONY: help setup vllm atropos demo lint check test test-slow bench wheel clean
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / – /'
@@ -35,10 +35,12 @@ $(ATROPOS)/.installed: $(INSTALLED)
 demo: setup ## the main job: a model of a million parameters learns calculus, in minutes on two cores
 	$(BIN)/loomrl train language/math_tiny
 
-check: setup ## lint, types, architecture, fast tests
+lint: setup ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+check: lint ## lint, types, architecture, fast tests
 	$(BIN)/python -m pytest -q -m "not slow and not system"
 
 test: setup ## all tests that take seconds

@@ -21,6 +21,8 @@ from queue import SimpleQueue
 from loomrl.errors import ScorerError
 
 START_TIMEOUT_S = 60.0
+WARM_UP = 10
+"""Deadlines that a worker may take for its first call."""
 READY = b"ready"
 
 
@@ -82,7 +84,14 @@ class Scorer:
             self._idle.put(worker)
 
     def _start(self) -> "_Worker":
-        return _Worker(self.entry_point, self.memory_mb)
+        """A worker that has done the control call: what it imports for its first one is at no answer's expense."""
+        worker = _Worker(self.entry_point, self.memory_mb)
+        try:
+            worker.call(self.control, WARM_UP * self.deadline_s)
+        except _Broken as error:
+            worker.kill()
+            raise ScorerError(f"{self.entry_point} fails its control call {self.control}: {error}.") from None
+        return worker
 
 
 class _Broken(Exception):
