@@ -26,6 +26,17 @@ settings.register_profile(
 settings.load_profile("loomrl")
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Tiny tensors are slower on two; and whoever runs next has as many as before, or its sums have other last bits."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture(scope="session")
 def postgres_server(unused_tcp_port_factory: Callable[[], int]) -> Iterator[str]:
     """The base URL of a PostgreSQL server of our own, durable as by default; append a database name."""

@@ -1,5 +1,4 @@
 import math
-from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -194,15 +193,6 @@ def test_micro_batches_and_learners_add_up_to_one_big_batch(
 
 GROUPS, GROUP, LENGTH, CHOICES = 8, 8, 3, 4
 """A policy of a table: at each of `LENGTH` places one of `CHOICES` tokens; every 0 earns, the last place most."""
-
-
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """Tiny tensors are slower on two."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def advantages_of(how: str, rewards_NT: np.ndarray, values_T: np.ndarray) -> np.ndarray:

@@ -23,7 +23,7 @@ from loomrl.errors import ConfigError, PolicyError
 from loomrl.inference.engine import Completion, Finish, Request
 from loomrl.inference.torch_engine import TorchEngine
 
-torch.set_num_threads(1)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 TOLERANCE = 1e-4
 
