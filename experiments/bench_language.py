@@ -23,9 +23,9 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from algorithms.language.batch import Batch, inputs
-from algorithms.language.loss import policy_loss
 from algorithms.language.packing import Sample, plan_update
 from algorithms.language.score import score
+from algorithms.losses import policy_loss
 from loomrl.config import Clip, Optimizer, Sampling
 from loomrl.inference.engine import Request
 from loomrl.inference.torch_engine import TorchEngine

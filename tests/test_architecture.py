@@ -31,6 +31,7 @@ LAYERS = [
     "gym",
     "hub",
     "inference",
+    "control",
     "evaluation",
     "safety",
     "serving",

@@ -9,18 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from algorithms.advantage import has_signal
+
 Array = NDArray[np.floating[Any]]
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
-
-NO_SPREAD = 1e-8
-"""Differences below this, relative to the values, are what floating point left of equal rewards."""
-
-
-def has_signal(rewards_G: Array) -> bool:
-    """Whether the attempts earned differently, so that comparing them teaches something."""
-    rewards = np.asarray(rewards_G, np.float64)
-    return bool(rewards.size) and bool(np.ptp(rewards) > NO_SPREAD * max(1.0, float(np.abs(rewards).max())))
 
 
 def group_relative(rewards_G: Array, *, scale: bool) -> Floats:
@@ -100,13 +93,6 @@ def preference_pairs(rewards_G: Array, *, limit: int) -> list[tuple[int, int]]:
     order = np.argsort(-np.asarray(rewards_G, np.float64), kind="stable").tolist()
     pairs = zip(order[: len(order) // 2], reversed(order), strict=False)
     return [(better, worse) for better, worse in pairs if has_signal(rewards_G[[better, worse]])][:limit]
-
-
-def explained_variance(values: Array, returns: Array) -> float:
-    """Share of the returns' variance that the values predicted: 1 is perfect, 0 no better than a constant."""
-    if not has_signal(returns):
-        return 0.0
-    return float(1.0 - np.var(returns - values) / np.var(returns))
 
 
 def _actions(columns: Sequence[Array], masks: Sequence[Mask]) -> Floats:

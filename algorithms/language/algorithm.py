@@ -6,17 +6,15 @@
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from ray.exceptions import RayTaskError
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.core import DEFAULT_MODULE_ID
-from ray.rllib.core.learner.training_data import TrainingData
 
 from algorithms.language.advantage import preference_pairs
 from algorithms.language.batch import Work
@@ -28,11 +26,12 @@ from algorithms.language.measure import measure, signal
 from algorithms.language.packing import Sample, plan_update
 from algorithms.language.phase import Phases
 from algorithms.language.sample import REWARD, samples_of
-from algorithms.language.schedule import open_schedule
-from algorithms.language.stopping import Stopper
+from algorithms.learners import training_data, unwrapped
+from algorithms.schedule import open_schedule
+from algorithms.stopping import Stopper
 from loomrl.artifacts import open_artifacts
 from loomrl.config import DPO, EvaluationConfig, LanguagePolicy, Sampling
-from loomrl.errors import ConfigError, LoomError
+from loomrl.errors import ConfigError
 from loomrl.evaluation.report import judge
 from loomrl.gym.cast import open_cast
 from loomrl.gym.curriculum import open_curriculum
@@ -150,9 +149,8 @@ class Language(Algorithm):  # type: ignore[misc]
         shares = [
             Work(kind, tuple(samples), steps, rate, groups=tuple(groups), epochs=optimizer.epochs) for steps in plan
         ]
-        data = TrainingData(batch=shares[0]) if self.config.num_learners < 2 else TrainingData(batches=shares)
-        with _unwrapped():
-            results = self.learner_group.update(training_data=data)
+        with unwrapped():
+            results = self.learner_group.update(training_data=training_data(shares))
         self.metrics.aggregate(results, key="learners")
         found = self.metrics.peek(("learners", DEFAULT_MODULE_ID))
         return {name: float(value) for name, value in found.items() if "/" in name and not np.isnan(value)}
@@ -178,7 +176,7 @@ class Language(Algorithm):  # type: ignore[misc]
 
     def _first_of(self, call: Callable[[Any], Any]) -> Any:
         """What all learners do together, and only the first has an answer to."""
-        with _unwrapped():
+        with unwrapped():
             results = list(self.learner_group.foreach_learner(call))
             for result in results:
                 if not result.ok:
@@ -197,7 +195,8 @@ class Language(Algorithm):  # type: ignore[misc]
         self._line: Line | None = None
         self._came_from: Mapping[str, Any] | None = None
         self._updates_made = 0
-        self._schedule = open_schedule(config.algorithm.optimizer, self._experiment.train.updates)
+        optimizer, updates = config.algorithm.optimizer, self._experiment.train.updates
+        self._schedule = open_schedule(optimizer.learning_rate, optimizer.schedule, updates)
         super().setup(config)
         self._crew = Crew(self.env_runner_group, timeout_s=self._experiment.hub.group_timeout_s)
 
@@ -382,14 +381,3 @@ def _preferences(
         for better, worse in preference_pairs(totals, limit=algorithm.pairs):
             chosen += [members[better], members[worse]]
     return chosen, [(i, i + 1) for i in range(0, len(chosen), 2)]
-
-
-@contextmanager
-def _unwrapped() -> Iterator[None]:
-    """An error of ours from a remote learner, as what it is."""
-    try:
-        yield
-    except RayTaskError as error:
-        if isinstance(error.cause, LoomError):
-            raise error.cause from None
-        raise

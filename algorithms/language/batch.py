@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from algorithms.language.estimate import Column
-from algorithms.language.loss import kl_estimate, token_weights
+from algorithms.language.loss import token_weights
 from algorithms.language.packing import MicroBatch, Packed, Sample, Step, attention_mask, rows
+from algorithms.losses import kl_estimate
 
 
 @dataclass(frozen=True, slots=True)

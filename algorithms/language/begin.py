@@ -13,9 +13,9 @@ from algorithms.language.build import build_model, build_tokenizer
 from algorithms.language.config import LanguageConfig
 from algorithms.language.corpus import Demonstration, demonstrations
 from algorithms.language.packing import Sample
-from algorithms.language.schedule import open_schedule
+from algorithms.schedule import open_schedule
 from loomrl.artifacts import open_artifacts
-from loomrl.config import Architecture, CosineRate, Optimizer
+from loomrl.config import Architecture, CosineRate
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.cast import Cast
 from loomrl.gym.curriculum import open_curriculum
@@ -52,7 +52,7 @@ def lessons(config: LanguageConfig, cast: Cast) -> Iterator[tuple[list[Sample], 
     """The warm start in parts: samples, learning rate, optimizer steps. It rises briefly, then falls along a cosine."""
     warm_start = config.algorithm.warm_start
     shape = CosineRate(warmup=max(1, warm_start.steps // 20), floor=0.05)
-    schedule = open_schedule(Optimizer(learning_rate=warm_start.learning_rate, schedule=shape), warm_start.steps)
+    schedule = open_schedule(warm_start.learning_rate, shape, warm_start.steps)
     source = _demonstrations(config, cast, open_tokenizer(config.origin))
     for first in range(0, warm_start.steps, AT_ONCE):
         steps = min(AT_ONCE, warm_start.steps - first)

@@ -15,22 +15,16 @@ from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from torch import Tensor, nn
 
+from algorithms.advantage import explained_variance
 from algorithms.language import sharding
-from algorithms.language.advantage import explained_variance
 from algorithms.language.batch import Batch, Work, gathered, inputs, kl, with_columns
 from algorithms.language.estimate import Column, Estimate, estimate
-from algorithms.language.loss import (
-    dpo_loss,
-    importance_weight,
-    kl_estimate,
-    policy_loss,
-    sum_by_sample,
-    value_loss,
-)
+from algorithms.language.loss import dpo_loss, importance_weight, sum_by_sample
 from algorithms.language.module import LanguageModule, without_adapters
 from algorithms.language.packing import Packed, Sample, Step
 from algorithms.language.sample import ENGINE, REWARD
 from algorithms.language.score import Scores
+from algorithms.losses import kl_estimate, policy_loss, value_loss
 from loomrl.config import DPO, PPO
 from loomrl.errors import LearnerError
 from loomrl.inference.engine import Weights

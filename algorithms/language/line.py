@@ -14,7 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from algorithms.language.stopping import Stopper
+from algorithms.stopping import Stopper
 from loomrl.artifacts import Artifacts
 from loomrl.config import Experiment, LanguagePolicy
 from loomrl.errors import HubError, LeaseLost

@@ -28,24 +28,19 @@ from loomrl.config.language import (
     KL,
     PPO,
     RLOO,
-    AdaptiveRate,
     Architecture,
-    Clip,
-    ConstantRate,
-    CosineRate,
     LanguageAlgorithm,
     LanguageModel,
     LanguagePolicy,
     Learners,
-    LinearRate,
     Lora,
     Optimizer,
     PolicyGradient,
     Reinforce,
     Sampling,
-    Schedule,
     WarmStart,
 )
+from loomrl.config.optimizer import AdaptiveRate, Clip, ConstantRate, CosineRate, LinearRate, Schedule
 
 __all__ = [
     "DPO",

@@ -1,10 +1,11 @@
 """How a language policy is made and taught: model, engine sampling, warm start, algorithm. Parameters as data."""
 
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from loomrl.config.basic import Fraction, NonNegative, Positive, PositiveInt, Share
+from loomrl.config.optimizer import Clip, ConstantRate, Schedule
 from loomrl.schema import Config
 
 
@@ -75,53 +76,6 @@ class WarmStart(Config):
     """Ways in which demonstrations end, in equal shares; `{work}` and `{answer}` are the oracle's."""
     wrong: Share = 0.0
     """Share of demonstrations with a wrong answer."""
-
-
-class ConstantRate(Config):
-    """One learning rate throughout."""
-
-    kind: Literal["constant"] = "constant"
-    warmup: int = Field(0, ge=0)
-    """Updates over which it rises from 0."""
-
-
-class LinearRate(Config):
-    """Falls in a straight line to a floor at the last update."""
-
-    kind: Literal["linear"] = "linear"
-    warmup: int = Field(0, ge=0)
-    floor: Share = 0.0
-    """Share of the learning rate that is left at the end."""
-
-
-class CosineRate(Config):
-    """Falls along half a cosine to a floor at the last update."""
-
-    kind: Literal["cosine"] = "cosine"
-    warmup: int = Field(0, ge=0)
-    floor: Share = 0.0
-
-
-class AdaptiveRate(Config):
-    """Shrinks when an update moved the policy too far, grows when it hardly moved it (measured by KL)."""
-
-    kind: Literal["adaptive"] = "adaptive"
-    target_kl: Positive = 0.01
-    factor: float = Field(1.5, gt=1)
-    lowest: Positive = 1e-7
-    highest: Positive = 1e-2
-
-
-Schedule = Annotated[ConstantRate | LinearRate | CosineRate | AdaptiveRate, Field(discriminator="kind")]
-
-
-class Clip(Config):
-    """How far a ratio of probabilities may leave 1 before it stops teaching: `1 - low … 1 + high`."""
-
-    low: Fraction = 0.2
-    high: Positive = 0.2
-    dual: float | None = Field(None, gt=1)
-    """Bounds the loss of a bad sample whose ratio has run away (dual clip); None leaves it unbounded."""
 
 
 class KL(Config):

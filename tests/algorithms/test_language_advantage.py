@@ -5,13 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from algorithms.advantage import explained_variance, has_signal
 from algorithms.language.advantage import (
     discounted_returns,
-    explained_variance,
     gae,
     gae_batch,
     group_relative,
-    has_signal,
     leave_one_out,
     preference_pairs,
     whiten,

@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.language.schedule import open_schedule
-from loomrl.config.language import AdaptiveRate, ConstantRate, CosineRate, LinearRate, Optimizer
+from algorithms.schedule import open_schedule
+from loomrl.config import AdaptiveRate, ConstantRate, CosineRate, LinearRate
 
 PEAK = 1e-3
 
 
 def rates(kind: ConstantRate | LinearRate | CosineRate, updates: int) -> list[float]:
-    schedule = open_schedule(Optimizer(learning_rate=PEAK, schedule=kind), updates)
+    schedule = open_schedule(PEAK, kind, updates)
     return [schedule.rate(update) for update in range(updates)]
 
 
@@ -46,7 +46,7 @@ def test_a_plan_rises_to_its_peak_then_never_rises_again(
 
 
 def test_an_update_past_the_plan_keeps_the_floor() -> None:
-    schedule = open_schedule(Optimizer(learning_rate=PEAK, schedule=LinearRate(floor=0.1)), 10)
+    schedule = open_schedule(PEAK, LinearRate(floor=0.1), 10)
     assert schedule.rate(1000) == pytest.approx(1e-4)
 
 
@@ -54,9 +54,7 @@ def test_an_update_past_the_plan_keeps_the_floor() -> None:
     ("kl", "factor"), [(0.016, 1 / 2), (0.0149, 1), (0.01, 1), (0.0067, 1), (0.006, 2), (math.inf, 1 / 2)]
 )
 def test_adaptive_rate_leaves_a_band_around_its_target_alone(kl: float, factor: float) -> None:
-    schedule = open_schedule(
-        Optimizer(learning_rate=PEAK, schedule=AdaptiveRate(target_kl=0.01, factor=2.0)), updates=10
-    )
+    schedule = open_schedule(PEAK, AdaptiveRate(target_kl=0.01, factor=2.0), 10)
     schedule.observe(kl)
     assert schedule.rate(1) == pytest.approx(PEAK * factor)
 
@@ -64,15 +62,14 @@ def test_adaptive_rate_leaves_a_band_around_its_target_alone(kl: float, factor: 
 @given(st.lists(st.floats(0, 1), max_size=60))
 def test_adaptive_rate_stays_within_its_bounds(observed: list[float]) -> None:
     kind = AdaptiveRate(lowest=1e-4, highest=1e-2, factor=3.0)
-    schedule = open_schedule(Optimizer(learning_rate=PEAK, schedule=kind), 10)
+    schedule = open_schedule(PEAK, kind, 10)
     for kl in observed:
         schedule.observe(kl)
         assert 1e-4 <= schedule.rate(0) <= 1e-2
 
 
 def test_adaptive_rate_resumes_as_if_it_never_stopped() -> None:
-    settings = Optimizer(learning_rate=PEAK, schedule=AdaptiveRate())
-    whole, resumed = open_schedule(settings, 10), open_schedule(settings, 10)
+    whole, resumed = open_schedule(PEAK, AdaptiveRate(), 10), open_schedule(PEAK, AdaptiveRate(), 10)
     for kl in (0.1, 0.1, 0.001):
         whole.observe(kl)
     resumed.load_state_dict(json.loads(json.dumps(whole.state_dict())))

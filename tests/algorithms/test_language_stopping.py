@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.language.stopping import Stopper
+from algorithms.stopping import Stopper
 from loomrl.config import Patience
 
 successes = st.floats(0, 1, allow_nan=False)

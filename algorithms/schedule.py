@@ -4,7 +4,8 @@ import math
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from loomrl.config.language import AdaptiveRate, ConstantRate, CosineRate, LinearRate, Optimizer
+from loomrl.config import AdaptiveRate, ConstantRate, CosineRate, LinearRate
+from loomrl.config import Schedule as Plan
 
 HYSTERESIS = 1.5
 """Between target / 1.5 and target * 1.5 the adaptive rate stays what it is."""
@@ -92,8 +93,8 @@ class Adaptive:
         return min(max(rate, self._schedule.lowest), self._schedule.highest)
 
 
-def open_schedule(optimizer: Optimizer, updates: int) -> Schedule:
-    """The schedule that `optimizer` asks for, over `updates` updates."""
-    if isinstance(optimizer.schedule, AdaptiveRate):
-        return Adaptive(optimizer.learning_rate, optimizer.schedule)
-    return Planned(optimizer.learning_rate, optimizer.schedule, updates)
+def open_schedule(rate: float, schedule: Plan, updates: int) -> Schedule:
+    """A learning rate of `rate` at its highest, or to begin with, that goes as `schedule` says over `updates`."""
+    if isinstance(schedule, AdaptiveRate):
+        return Adaptive(rate, schedule)
+    return Planned(rate, schedule, updates)

@@ -1,0 +1,200 @@
+"""The Learner of control policies: rollouts in, one table of steps, optimizer steps over minibatches of it.
+
+Axes: `_T` steps, `_N` environments, `_S` steps of the table, `_B` steps of a minibatch, `_I` inputs of a distribution.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from ray.rllib.core import ALL_MODULES, DEFAULT_MODULE_ID
+from ray.rllib.core.columns import Columns
+from ray.rllib.core.learner.torch.torch_learner import TorchLearner
+from ray.rllib.utils.metrics import NUM_MODULE_STEPS_TRAINED_LIFETIME
+from torch import Tensor, nn
+
+from algorithms.module import ControlModule
+from algorithms.rollout import Rollout
+from loomrl.control.distribution import open_distribution
+from loomrl.control.network import Normalizer
+from loomrl.control.space import acts
+from loomrl.errors import LearnerError
+
+Table = dict[str, Tensor]
+"""Columns of equal length: `seen`, `actions`, and what an algorithm adds."""
+OURS = "loomrl"
+"""In a state: what RLlib does not keep by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one learner is to learn from, and how fast."""
+
+    rollouts: tuple[Rollout, ...]
+    rate: float
+    entropy: float = 0.0
+
+
+class ArrayLearner(TorchLearner):  # type: ignore[misc]
+    """What the learners of control algorithms share. Fed `TrainingData(batch=Work)`, or `batches`, one per learner."""
+
+    def build(self) -> None:
+        """Build, with what is part of the state beside the module: chance, and the scale of rewards."""
+        super().build()
+        self._chance = torch.Generator().manual_seed(int(self.config.seed or 0))
+        self._scale = Normalizer(1)
+        self._distribution = open_distribution(acts(self.own.action_space))
+        self._sums: dict[str, list[Tensor]] = {}
+
+    def update(self, *, training_data: Any = None, timesteps: Any = None, **_: Any) -> Any:
+        """One update; its metrics are means over its optimizer steps. A LearnerError leaves no half-made step."""
+        training_data.solve_refs()
+        work: Work = training_data.batch
+        self._weights_seq_no += 1
+        self._sums = {}
+        self._set_optimizer_lr(self.get_optimizer(DEFAULT_MODULE_ID), work.rate)
+        trained = self.learn(work)
+        for name, values in self._sums.items():
+            self.metrics.log_value((DEFAULT_MODULE_ID, name), float(torch.stack(values).mean()), window=1)
+        for module_id in (DEFAULT_MODULE_ID, ALL_MODULES):
+            self.metrics.log_value((module_id, NUM_MODULE_STEPS_TRAINED_LIFETIME), trained, reduce="lifetime_sum")
+        return self.metrics.reduce()
+
+    def learn(self, work: Work) -> int:
+        """All that an algorithm does with its work; how many steps it has gone through."""
+        raise NotImplementedError
+
+    # -- what algorithms are made of --------------------------------------------------------------------------------
+
+    @property
+    def own(self) -> Any:
+        """The module itself, without DDP around it."""
+        return self.module[DEFAULT_MODULE_ID].unwrapped()
+
+    @property
+    def ranks(self) -> int:
+        """Learners that share this update."""
+        return dist.get_world_size() if dist.is_initialized() else 1
+
+    def forward(self, seen_B: Tensor) -> tuple[Tensor, Tensor]:
+        """Inputs of the distribution and values; with several learners through the wrapper of DDP, never around it."""
+        module, batch = self.module[DEFAULT_MODULE_ID], {Columns.OBS: seen_B}
+        if self.ranks == 1 and isinstance(module, ControlModule):
+            return module.net(seen_B)  # type: ignore[no-any-return]
+        out = module(batch)
+        if Columns.VF_PREDS in out:
+            return out[Columns.ACTION_DIST_INPUTS], out[Columns.VF_PREDS]
+        embeddings = out.get(Columns.EMBEDDINGS)
+        return out[Columns.ACTION_DIST_INPUTS], self.own.compute_values(batch, embeddings=embeddings)
+
+    def minibatches(self, table: Table, size: int) -> Iterator[Table]:
+        """The table once through, in random order, in parts of about this many steps over all learners."""
+        rows = len(next(iter(table.values())))
+        parts = max(1, round(self._least(rows) * self.ranks / size))
+        order_S = torch.randperm(rows, generator=self._chance)
+        mixed = {name: column[order_S].tensor_split(parts) for name, column in table.items()}
+        for columns in zip(*mixed.values(), strict=True):
+            yield dict(zip(mixed, columns, strict=True))
+
+    def step(self, loss: Tensor, optimizer: torch.optim.Optimizer, *, clip_norm: float | None) -> None:
+        """One optimizer step, unless its gradient is no number."""
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(parameters, clip_norm or math.inf, foreach=True)
+        if not math.isfinite(norm.item()):
+            raise LearnerError(
+                f"the gradient is {norm.item()} (loss {loss.item():.4g}): this step changed nothing. Lower the "
+                "learning rate, set normalize_rewards or normalize_observations, or look at the environment's numbers."
+            )
+        optimizer.step()
+        self.log("gradient/norm", norm)
+
+    def log(self, name: str, value: Tensor) -> None:
+        """A number of one optimizer step."""
+        self._sums.setdefault(name, []).append(value.detach())
+
+    def whitened(self, values_S: Tensor) -> Tensor:
+        """To mean 0 and deviation 1, over all learners' steps."""
+        mean, deviation = self._spread(values_S[:, None])
+        return (values_S - mean) / (deviation + 1e-8)
+
+    def mean(self, values: Sequence[Tensor]) -> float:
+        """Of a number of every step, over all learners."""
+        total = torch.stack(list(values)).mean()
+        if self.ranks > 1:
+            dist.all_reduce(total)
+        return float(total) / self.ranks
+
+    # -- statistics -------------------------------------------------------------------------------------------------
+
+    def scaled(self, rollouts: Sequence[Rollout]) -> list[Tensor]:
+        """Rewards of each rollout, over the deviation of the discounted return where that is asked for."""
+        rewards = [torch.from_numpy(rollout.rewards) for rollout in rollouts]
+        if not self.config.settings.normalize_rewards:
+            return rewards
+        returns = [torch.from_numpy(r.discounted[r.valid]) for r in rollouts if r.discounted is not None]
+        self._observe(self._scale, torch.cat(returns)[:, None])
+        deviation = float(self._scale.variance.sqrt() + 1e-8)
+        return [(reward / deviation).clamp(-10, 10) for reward in rewards]
+
+    def observe(self, seen_S: Tensor) -> None:
+        """Take new observations into the statistics by which the network normalises them."""
+        normalizer = getattr(getattr(self.own, "net", None), "normalizer", None)
+        if normalizer is not None:
+            self._observe(normalizer, seen_S)
+
+    def _observe(self, normalizer: Normalizer, numbers_SF: Tensor) -> None:
+        """The same statistics on all learners."""
+        count, mean_F, variance_F = self._moments(numbers_SF)
+        normalizer.observe(count, mean_F.float(), variance_F.float())
+
+    def _spread(self, numbers_SF: Tensor) -> tuple[Tensor, Tensor]:
+        _, mean_F, variance_F = self._moments(numbers_SF)
+        return mean_F.float(), variance_F.sqrt().float()
+
+    def _moments(self, numbers_SF: Tensor) -> tuple[float, Tensor, Tensor]:
+        """Count, mean and variance over all learners."""
+        wide_SF = numbers_SF.double()
+        count = wide_SF.new_tensor([len(wide_SF)])
+        sums = torch.cat([count, wide_SF.sum(0), wide_SF.square().sum(0)])
+        if self.ranks > 1:
+            dist.all_reduce(sums)
+        mean_F, square_F = (sums[1:] / sums[0]).chunk(2)
+        return float(sums[0]), mean_F, (square_F - mean_F.square()).clamp(min=0)
+
+    def _least(self, count: int) -> int:
+        """The smallest of all learners' counts: all must take the same number of steps."""
+        if self.ranks == 1:
+            return count
+        least = torch.tensor(count)
+        dist.all_reduce(least, op=dist.ReduceOp.MIN)
+        return int(least)
+
+    # -- RLlib's hooks ----------------------------------------------------------------------------------------------
+
+    def compute_loss_for_module(self, **_: Any) -> Any:
+        """Losses belong to optimizer steps here; see `learn`."""
+        raise NotImplementedError(f"{type(self).__name__} learns in learn().")
+
+    @staticmethod
+    def _set_optimizer_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
+        for group in optimizer.param_groups:
+            group["lr"] = float(lr)
+
+    def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
+        """With chance and the scale of rewards."""
+        state: dict[str, Any] = super().get_state(components, **kwargs)
+        if components is None:
+            state[OURS] = {"chance": self._chance.get_state(), "scale": self._scale.state_dict()}
+        return state
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        super().set_state(state)
+        if OURS in state:
+            self._chance.set_state(state[OURS]["chance"])
+            self._scale.load_state_dict(state[OURS]["scale"])

@@ -1,0 +1,120 @@
+"""The RLModule of control policies, and any other RLModule as our runner and learner see it."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from ray.rllib.core.columns import Columns
+from ray.rllib.core.rl_module.apis import ValueFunctionAPI
+from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
+from torch import Tensor, nn
+
+from loomrl.control.distribution import Distribution, open_distribution
+from loomrl.control.network import ActorCritic
+from loomrl.control.space import acts, seen
+
+
+class ControlModule(TorchRLModule, ValueFunctionAPI):  # type: ignore[misc]
+    """An ActorCritic, as RLlib has it."""
+
+    net: ActorCritic
+
+    def setup(self) -> None:
+        """Build the network from `model_config`: `network`, `normalize`."""
+        self.net = ActorCritic(
+            seen(self.observation_space),
+            acts(self.action_space),
+            self.model_config["network"],
+            normalize=self.model_config["normalize"],
+        )
+
+    def _forward(self, batch: Mapping[str, Tensor], **_: Any) -> dict[str, Tensor]:
+        return {Columns.ACTION_DIST_INPUTS: self.net.decide(self.net.features(batch[Columns.OBS]))}
+
+    def _forward_train(self, batch: Mapping[str, Tensor], **_: Any) -> dict[str, Tensor]:
+        inputs_BI, value_B = self.net(batch[Columns.OBS])
+        return {Columns.ACTION_DIST_INPUTS: inputs_BI, Columns.VF_PREDS: value_B}
+
+    def compute_values(self, batch: Mapping[str, Any], embeddings: Any = None) -> Tensor:
+        """What is expected from each observation."""
+        return self.net.value(self.net.features(batch[Columns.OBS]))
+
+
+class Policy(Protocol):
+    """Decides by putting numbers into a distribution."""
+
+    distribution: Distribution
+
+    def decide(self, seen_N: Tensor) -> Tensor:
+        """`[N, I]` for what the network sees."""
+
+
+class Own:
+    """The short way through a ControlModule."""
+
+    def __init__(self, module: ControlModule) -> None:
+        self._net = module.net
+        self.distribution = module.net.distribution
+
+    def decide(self, seen_N: Tensor) -> Tensor:
+        """See Policy."""
+        return self._net.decide(self._net.features(seen_N))
+
+
+class Foreign:
+    """Through the public methods of any RLModule whose distribution takes what RLlib's own take."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+        self.distribution = open_distribution(acts(module.action_space))
+
+    def decide(self, seen_N: Tensor) -> Tensor:
+        """See Policy."""
+        out: Tensor = self._module.forward_exploration({Columns.OBS: seen_N})[Columns.ACTION_DIST_INPUTS]
+        return out
+
+
+class Plain:
+    """Plain layers as NumPy arrays, as they are now: for few environments calling torch costs more than computing."""
+
+    def __init__(self, net: ActorCritic) -> None:
+        self.distribution = net.distribution
+        self._normalizer = net.normalizer
+        layers = [*(net.trunk or ()), *(net.policy if isinstance(net.policy, nn.Sequential) else (net.policy,))]
+        self._layers = [_as_numpy(layer) for layer in layers]
+        self._log_std = None if net.log_std is None else net.log_std.detach().numpy()
+
+    def decide(self, seen_N: Tensor) -> Tensor:
+        """See Policy."""
+        numbers = (seen_N if self._normalizer is None else self._normalizer(seen_N)).numpy()
+        for layer in self._layers:
+            numbers = layer(numbers)
+        if self._log_std is not None:
+            numbers = np.concatenate([numbers, np.broadcast_to(self._log_std, numbers.shape)], axis=1)
+        return torch.from_numpy(numbers)
+
+    @staticmethod
+    def can(net: ActorCritic) -> bool:
+        """Whether it is made of plain layers only, and not on a GPU."""
+        return net.pixels is None and all(
+            isinstance(layer, (nn.Linear, nn.Tanh, nn.ReLU)) and all(not p.is_cuda for p in layer.parameters())
+            for part in (net.trunk, net.policy)
+            if part is not None
+            for layer in part.modules()
+            if not isinstance(layer, nn.Sequential)
+        )
+
+
+def _as_numpy(layer: nn.Module) -> Callable[[Any], Any]:
+    if isinstance(layer, nn.Linear):
+        weight, bias = layer.weight.detach().numpy().T, layer.bias.detach().numpy()
+        return lambda x: x @ weight + bias
+    return np.tanh if isinstance(layer, nn.Tanh) else lambda x: np.maximum(x, 0)
+
+
+def policy_of(module: Any) -> Policy:
+    """The module as whoever acts sees it."""
+    if not isinstance(module, ControlModule):
+        return Foreign(module)
+    return Plain(module.net) if Plain.can(module.net) else Own(module)

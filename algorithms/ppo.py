@@ -1,0 +1,155 @@
+"""Proximal policy optimisation. Beside `sac.py` and `weave.py`: what differs between the files is what differs.
+
+Axes: `_T` steps, `_N` environments, `_S` steps of the table, `_B` steps of a minibatch.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from ray.rllib.algorithms import ppo as stock
+from ray.rllib.algorithms.ppo.torch.default_ppo_torch_rl_module import DefaultPPOTorchRLModule
+from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner
+from ray.rllib.core import DEFAULT_MODULE_ID
+from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+from torch import Tensor
+
+from algorithms.advantage import explained_variance, gae
+from algorithms.control import ControlConfig, ControlStep
+from algorithms.learner import ArrayLearner, Table, Work
+from algorithms.losses import policy_loss, value_loss
+from algorithms.rollout import Rollout
+from loomrl.config.control import ControlPPO
+from loomrl.telemetry.metric import Metric
+
+
+class PPOLearner(ArrayLearner):
+    """Learns policy and value function from steps that the present policy took."""
+
+    def learn(self, work: Work) -> int:
+        """`epochs` times through the table in minibatches, or until the policy has moved far enough."""
+        settings, optimizer = self.config.settings, self.get_optimizer(DEFAULT_MODULE_ID)
+        table = self._table(work.rollouts)
+        trained = 0
+        for _ in range(settings.epochs):
+            moved = []
+            for batch in self.minibatches(table, settings.minibatch):
+                loss, kl = self._loss(batch, work)
+                self.step(loss, optimizer, clip_norm=settings.clip_norm)
+                trained += len(batch["logp"])
+                moved.append(kl)
+            if settings.target_kl is not None and self.mean(moved) > settings.target_kl:
+                break
+        self.observe(table["seen"])
+        return trained
+
+    def _loss(self, batch: Table, work: Work) -> tuple[Tensor, Tensor]:
+        settings = self.config.settings
+        inputs, values_B = self.forward(batch["seen"])
+        logp_B = self._distribution.logp(inputs, batch["actions"])
+        loss_B, clipped_B = policy_loss(logp_B, batch["logp"], batch["advantages"], clip=settings.clip)
+        policy = loss_B.mean()
+        value = value_loss(values_B, batch["values"], batch["returns"], clip=settings.value_clip).mean()
+        entropy = self._distribution.entropy(inputs).mean()
+        with torch.no_grad():
+            behind_B = batch["logp"] - logp_B
+            kl = (behind_B.exp() - 1 - behind_B).mean()
+        self.log(Metric.POLICY_LOSS, policy)
+        self.log(Metric.VALUE_LOSS, value)
+        self.log(Metric.POLICY_ENTROPY, entropy)
+        self.log(Metric.POLICY_STEP_KL, kl)
+        self.log(Metric.POLICY_CLIP_FRACTION, clipped_B.float().mean())
+        return policy + settings.value_coefficient * value - work.entropy * entropy, kl
+
+    def _table(self, rollouts: Sequence[Rollout]) -> Table:
+        """Every step that had an action, with all that must be known of it before the policy moves."""
+        parts = [self._part(rollout, rewards) for rollout, rewards in zip(rollouts, self.scaled(rollouts), strict=True)]
+        table = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+        explained = explained_variance(table["values"].numpy(), table["returns"].numpy())
+        self.log(Metric.VALUE_EXPLAINED_VARIANCE, torch.tensor(explained))
+        if self.config.settings.normalize_advantages:
+            table["advantages"] = self.whitened(table["advantages"])
+        return table
+
+    def _part(self, rollout: Rollout, rewards_TN: Tensor) -> Table:
+        settings, valid = self.config.settings, torch.from_numpy(rollout.valid)
+        seen = torch.from_numpy(rollout.seen)
+        with torch.no_grad():
+            values_TN = self.own.compute_values({"obs": seen.flatten(0, 1)}).view(seen.shape[:2])
+        advantages_TN = gae(
+            rewards_TN.numpy(),
+            values_TN.numpy(),
+            rollout.terminated,
+            rollout.ended,
+            gamma=settings.gamma,
+            lam=settings.gae_lambda,
+        )
+        actions, values_S = torch.from_numpy(rollout.actions)[valid], values_TN[:-1][valid]
+        advantages_S = torch.from_numpy(advantages_TN)[valid]
+        return {
+            "seen": seen[:-1][valid],
+            "actions": actions,
+            "logp": self._distribution.logp(torch.from_numpy(rollout.inputs)[valid], actions),
+            "advantages": advantages_S,
+            "values": values_S,
+            "returns": advantages_S + values_S,
+        }
+
+    def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
+        """Adam over everything."""
+        parameters = list(self.get_parameters(self._module[module_id]))
+        optimizer = torch.optim.Adam(parameters, lr=self.config.settings.learning_rate, eps=1e-5, fused=True)
+        self.register_optimizer(
+            module_id=module_id,
+            optimizer=optimizer,
+            params=parameters,
+            lr_or_lr_schedule=self.config.settings.learning_rate,
+        )
+
+
+class PPOConfig(ControlConfig, stock.PPOConfig):  # type: ignore[misc]
+    """`PPOConfig().environment("CartPole-v1").training(learning_rate=1e-3).build_algo()`."""
+
+    settings_class = ControlPPO
+    fast_learner, stock_learner = PPOLearner, PPOTorchLearner
+    stock_settings = ControlConfig.stock_settings | {
+        "learning_rate",
+        "gae_lambda",
+        "clip",
+        "value_clip",
+        "value_coefficient",
+        "entropy_coefficient",
+        "epochs",
+        "minibatch",
+    }
+
+    def __init__(self, algo_class: type | None = None) -> None:
+        super().__init__(algo_class or PPO)
+
+    def tell_rllib(self) -> None:
+        """Our settings under RLlib's names, for what of RLlib looks at them and for its own learner."""
+        settings = self.settings
+        self.lr, self.gamma, self.lambda_ = settings.learning_rate, settings.gamma, settings.gae_lambda
+        self.num_epochs = settings.epochs
+        self.minibatch_size = settings.minibatch
+        self.clip_param, self.entropy_coeff = settings.clip.low, settings.entropy_coefficient
+        self.vf_loss_coeff, self.vf_clip_param = settings.value_coefficient, settings.value_clip or float("inf")
+        self.grad_clip, self.use_kl_loss = settings.clip_norm, False
+
+    def stock_spec(self) -> RLModuleSpec:
+        """RLlib's own module of the same shape."""
+        network = self.settings.network
+        shape = {"fcnet_hiddens": list(network.hidden), "fcnet_activation": network.activation}
+        return RLModuleSpec(
+            module_class=DefaultPPOTorchRLModule,
+            model_config=shape | {"vf_share_layers": network.shared} | dict(self._model_config),
+        )
+
+
+class PPO(ControlStep, stock.PPO):  # type: ignore[misc]
+    """Rollouts, an update, new weights for the runners."""
+
+    @classmethod
+    def get_default_config(cls) -> PPOConfig:
+        """The defaults of `ControlPPO`."""
+        return PPOConfig(cls)

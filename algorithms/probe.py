@@ -1,0 +1,53 @@
+"""One look at an environment before anything is built on it."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from ray.rllib.env.env_context import EnvContext
+from ray.tune.registry import ENV_CREATOR, _global_registry
+
+from loomrl.control.space import acts, seen
+from loomrl.errors import ConfigError, EpisodeError, LoomError
+
+
+def probe(env: Any, settings: dict[str, Any]) -> None:
+    """Make the environment, reset it, take a step. An error says what of it cannot be trained on, and what to do."""
+    try:
+        made = _made(env, settings)
+    except LoomError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"environment {env!r} with {dict(settings)} cannot be made: {type(error).__name__}: {error}"
+        ) from error
+    try:
+        if isinstance(made, gymnasium.Env):
+            _look(made, env)
+    finally:
+        made.close()
+
+
+def _made(env: Any, settings: dict[str, Any]) -> Any:
+    if isinstance(env, str) and not _global_registry.contains(ENV_CREATOR, env):
+        return gymnasium.make(env, **settings)
+    create = _global_registry.get(ENV_CREATOR, env) if isinstance(env, str) else env
+    return create(EnvContext(settings, worker_index=0))
+
+
+def _look(made: gymnasium.Env[Any, Any], env: Any) -> None:
+    seen(made.observation_space)
+    acts(made.action_space)
+    try:
+        first, _ = made.reset(seed=0)
+        after, reward, *_ = made.step(made.action_space.sample())
+    except Exception as error:
+        raise EpisodeError(f"environment {env!r} raised {type(error).__name__} at its first step: {error}") from error
+    for name, value in (("reset", first), ("step", after)):
+        if np.shape(value) != (made.observation_space.shape or np.shape(value)):
+            raise EpisodeError(
+                f"environment {env!r}: {name} returned an observation of shape {np.shape(value)}, its observation "
+                f"space is {made.observation_space}. Bring the two together."
+            )
+    if not np.isfinite(float(reward)):
+        raise EpisodeError(f"environment {env!r}: the reward of its first step is {reward}.")

@@ -1,0 +1,101 @@
+"""What a runner brings home: arrays of steps, and the episodes that ended in them.
+
+Axes: `_T` steps, `_N` environments.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+WINDOW = 100
+"""Episodes over which a return is told, as the field does."""
+
+
+class Episode(NamedTuple):
+    """One that ended by itself or at its limit; what a reset cut short is none."""
+
+    reward: float
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """`T` steps of `N` environments. A step that only began a new episode is not `valid`: it has no action."""
+
+    seen: NDArray[Any]
+    """`[T + 1, N, …]`: what the network saw before every step, and after the last one."""
+    actions: NDArray[Any]
+    """`[T, N]` or `[T, N, D]`, as the policy drew them: before bounds, and counted from 0."""
+    inputs: NDArray[np.float32]
+    """`[T, N, I]`: the numbers that the policy gave their distribution."""
+    rewards: NDArray[np.float32]
+    terminated: NDArray[np.bool_]
+    ended: NDArray[np.bool_]
+    """Terminated or truncated. The observation after such a step is the episode's last one."""
+    valid: NDArray[np.bool_]
+    discounted: NDArray[np.float32] | None
+    """Discounted return of every environment at every step, where rewards are normalised by its deviation."""
+    episodes: tuple[Episode, ...]
+
+    def env_steps(self) -> int:
+        """Steps that an environment took."""
+        return int(self.valid.sum())
+
+    agent_steps = env_steps
+
+    def split(self, parts: int) -> list["Rollout"]:
+        """The same steps of disjoint environments; the first part tells the episodes."""
+
+        def cut(array: NDArray[Any] | None) -> list[Any]:
+            return [None] * parts if array is None else np.split(array, parts, axis=1)
+
+        arrays = {name: cut(getattr(self, name)) for name in ARRAYS}
+        return [
+            Rollout(
+                **{name: pieces[part] for name, pieces in arrays.items()}, episodes=self.episodes if not part else ()
+            )
+            for part in range(parts)
+        ]
+
+
+ARRAYS = ("seen", "actions", "inputs", "rewards", "terminated", "ended", "valid", "discounted")
+
+
+class Window:
+    """The latest episodes, in the order in which they ended, whoever played them."""
+
+    def __init__(self) -> None:
+        self._latest: deque[Episode] = deque(maxlen=WINDOW)
+        self.episodes = 0
+        """All that ended so far."""
+
+    def observe(self, rollouts: Iterable[Rollout]) -> None:
+        """Take in what ended."""
+        for rollout in rollouts:
+            self._latest.extend(rollout.episodes)
+            self.episodes += len(rollout.episodes)
+
+    def means(self) -> tuple[float, float] | None:
+        """Mean reward and steps of the latest episodes; None before the first one ended."""
+        if not self._latest:
+            return None
+        rewards, steps = zip(*self._latest, strict=True)
+        return float(np.mean(rewards)), float(np.mean(steps))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as many ended as are looked at."""
+        return len(self._latest) == WINDOW
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything a restart needs, as JSON."""
+        return {"episodes": self.episodes, "latest": [list(episode) for episode in self._latest]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        self.episodes = state["episodes"]
+        self._latest = deque((Episode(*episode) for episode in state["latest"]), maxlen=WINDOW)

@@ -1,0 +1,333 @@
+"""An EnvRunner that keeps no episode objects: it fills arrays, step by step, for all its environments at once.
+
+Axes: `_T` steps, `_N` environments, `_I` numbers that a distribution takes.
+"""
+
+import logging
+import pickle
+from collections.abc import Callable
+from copy import copy
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from numpy.typing import NDArray
+from ray import cloudpickle
+from ray.rllib.callbacks.utils import make_callback
+from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
+from ray.tune.registry import ENV_CREATOR, _global_registry
+from ray.util.debug import log_once
+
+from algorithms.module import policy_of
+from algorithms.rollout import Episode, Rollout
+from loomrl.control.space import Acts, acts, flatten, seen
+from loomrl.errors import ConfigError, EpisodeError
+
+_log = logging.getLogger(__name__)
+
+ROUTE = "route"
+"""In a state: where the environments are, in the middle of their episodes."""
+
+
+class ArrayRunner(SingleAgentEnvRunner):  # type: ignore[misc]
+    """Steps many environments at once; `sample` returns one `Rollout`.
+
+    Everything that is RLlib's stays RLlib's: how environments and modules are made, counters, state of the weights.
+    """
+
+    env: Any
+    _needs_initial_reset: bool
+
+    def __init__(self, *, config: Any, **kwargs: Any) -> None:
+        super().__init__(config=config, **kwargs)
+        self._noise = torch.Generator().manual_seed(self._seed if self._seed is not None else torch.seed() % 2**31)
+        self._chance = np.random.default_rng(self._seed)
+        if self.env is not None:
+            self._flatten = flatten(self.env.single_observation_space)
+            self._acts = acts(self.env.single_action_space)
+            self._translate = translator(self._acts)
+        self._forget()
+
+    def _forget(self) -> None:
+        """No episode is under way."""
+        self._now: NDArray[Any] | None = None
+        self._over_N = np.zeros(self.num_envs, bool)
+        self._earned_N = np.zeros(self.num_envs)
+        self._steps_N = np.zeros(self.num_envs, np.int64)
+        self._discounted_N = np.zeros(self.num_envs, np.float32)
+
+    # -- environments -----------------------------------------------------------------------------------------------
+
+    def make_env(self) -> None:
+        """As RLlib does; infos stay one dictionary of arrays."""
+        super().make_env()
+        self.env = self.env.env
+        mode = self.env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
+        if mode is not AutoresetMode.NEXT_STEP:
+            raise ConfigError(
+                f"environment {self.config.env}: its vector form resets by {mode}. Only {AutoresetMode.NEXT_STEP} is "
+                "supported, where the last observation of an episode is seen; or use gym_env_vectorize_mode='SYNC'."
+            )
+
+    def _begin(self) -> None:
+        """Reset everything; the first time with this runner's seed."""
+        first = self._needs_initial_reset
+        self._forget()
+        observations, _ = self.env.reset(seed=self._seed if first else None)
+        self._needs_initial_reset = False
+        self._now = self._flatten(observations)
+        expected = (self.num_envs, *seen(self.env.single_observation_space).shape)
+        if self._now.shape != expected:
+            raise EpisodeError(
+                f"environment {self.config.env}: its observations have shape {self._now.shape}, its observation space "
+                f"{self.env.single_observation_space} promises {expected}."
+            )
+
+    # -- sampling ---------------------------------------------------------------------------------------------------
+
+    def sample(
+        self,
+        *,
+        num_timesteps: int | None = None,
+        num_episodes: int | None = None,
+        explore: bool | None = None,
+        random_actions: bool = False,
+        force_reset: bool = False,
+    ) -> list[Rollout | EpisodeError]:
+        """One rollout of a fragment's steps, or rollouts until so many episodes have ended.
+
+        Of a remote runner an error comes back as a result: RLlib takes an exception for a death and restarts the
+        runner without a word.
+        """
+        try:
+            return self._sample(num_timesteps, num_episodes, explore, random_actions, force_reset)
+        except EpisodeError as error:
+            if self.config.restart_failed_sub_environments:
+                _log.warning("%s New environments take their place (restart_failed_sub_environments).", error)
+                self.make_env()
+                return self._sample(num_timesteps, num_episodes, explore, random_actions, force_reset=True)
+            if not self.worker_index:
+                raise
+            return [error]
+
+    def _sample(
+        self,
+        num_timesteps: int | None,
+        num_episodes: int | None,
+        explore: bool | None,
+        random_actions: bool,
+        force_reset: bool,
+    ) -> list[Any]:
+        explore = self.config.explore if explore is None else explore
+        if self._now is None or force_reset or num_episodes is not None:
+            self._begin()
+        if num_episodes is not None:
+            rollouts = self._until(num_episodes, explore=explore)
+        else:
+            steps = self.config.get_rollout_fragment_length(self.worker_index)
+            if num_timesteps is not None:
+                steps = -(-num_timesteps // self.num_envs)
+            rollouts = [self._collect(steps, explore=explore, random=random_actions)]
+        make_callback(
+            "on_sample_end",
+            callbacks_objects=self._callbacks,
+            callbacks_functions=self.config.callbacks_on_sample_end,
+            kwargs={"env_runner": self, "metrics_logger": self.metrics, "samples": rollouts},
+        )
+        for rollout in rollouts:
+            self._increase_sampled_metrics(rollout.env_steps(), len(rollout.episodes))
+        return rollouts
+
+    def _collect(self, steps: int, *, explore: bool, random: bool = False) -> Rollout:
+        """The hot loop: nothing in it that can wait until after it."""
+        env, count, translate = self.env, self.num_envs, self._translate
+        assert self._now is not None
+        policy, now = policy_of(self.module), self._now
+        seen_T = np.empty((steps + 1, *now.shape), now.dtype)
+        inputs_T = torch.empty(steps, count, policy.distribution.inputs)
+        drawn: list[NDArray[Any]] = []
+        rewards, terminated, truncated = (np.empty((steps, count), kind) for kind in (np.float32, bool, bool))
+        sample, mode, decide = policy.distribution.sample, policy.distribution.mode, policy.decide
+        noise_T = policy.distribution.noise(steps, count, generator=self._noise) if explore else None
+        with torch.inference_mode():
+            for t in range(steps):
+                seen_T[t] = now
+                inputs = decide(torch.from_numpy(seen_T[t]))
+                inputs_T[t] = inputs
+                actions = (mode(inputs) if noise_T is None else sample(inputs, noise_T[t])).numpy()
+                if random:
+                    actions = _random(self._acts, count, self._chance)
+                drawn.append(actions)
+                try:
+                    observations, rewards[t], terminated[t], truncated[t], _ = env.step(translate(actions))
+                    now = self._flatten(observations)
+                except Exception as error:
+                    raise EpisodeError(
+                        f"environment {self.config.env} raised {type(error).__name__}: {error}. Nothing was learnt "
+                        "from these steps. `loomrl envs check` looks for such faults one by one."
+                    ) from error
+            seen_T[steps] = now
+        self._now = now
+        return self._told(seen_T, np.stack(drawn), inputs_T.numpy(), rewards, terminated, truncated)
+
+    def _told(
+        self,
+        seen_T: NDArray[Any],
+        actions_T: NDArray[Any],
+        inputs_T: NDArray[np.float32],
+        rewards: NDArray[np.float32],
+        terminated: NDArray[np.bool_],
+        truncated: NDArray[np.bool_],
+    ) -> Rollout:
+        """The rollout, and what of its episodes goes on after it."""
+        ended = terminated | truncated
+        valid = ~np.concatenate([self._over_N[None], ended[:-1]])
+        self._over_N = ended[-1].copy()
+        rewards[~valid] = 0.0
+        self._refuse_nan(seen_T, rewards)
+        return Rollout(
+            seen=seen_T,
+            actions=actions_T,
+            inputs=inputs_T,
+            rewards=rewards,
+            terminated=terminated,
+            ended=ended,
+            valid=valid,
+            discounted=self._discount(rewards, ended) if self.config.settings.normalize_rewards else None,
+            episodes=tuple(self._episodes(rewards, ended, valid)),
+        )
+
+    def _episodes(
+        self, rewards: NDArray[np.float32], ended: NDArray[np.bool_], valid: NDArray[np.bool_]
+    ) -> list[Episode]:
+        earned = self._earned_N + np.cumsum(rewards, axis=0, dtype=np.float64)
+        steps = self._steps_N + np.cumsum(valid, axis=0)
+        told_earned, told_steps = np.zeros(self.num_envs), np.zeros(self.num_envs, np.int64)
+        episodes = []
+        for t, n in np.argwhere(ended):
+            episodes.append(Episode(float(earned[t, n] - told_earned[n]), int(steps[t, n] - told_steps[n])))
+            told_earned[n], told_steps[n] = earned[t, n], steps[t, n]
+        self._earned_N, self._steps_N = earned[-1] - told_earned, steps[-1] - told_steps
+        return episodes
+
+    def _discount(self, rewards: NDArray[np.float32], ended: NDArray[np.bool_]) -> NDArray[np.float32]:
+        out = np.empty_like(rewards)
+        now_N = self._discounted_N
+        for t in range(len(rewards)):
+            now_N = now_N * self.config.settings.gamma + rewards[t]
+            out[t] = now_N
+            now_N = np.where(ended[t], np.float32(0), now_N)
+        self._discounted_N = now_N
+        return out
+
+    def _refuse_nan(self, seen_T: NDArray[Any], rewards: NDArray[np.float32]) -> None:
+        what = "reward" if not np.isfinite(rewards).all() else "observation"
+        if what == "observation" and (seen_T.dtype.kind != "f" or np.isfinite(seen_T).all()):
+            return
+        raise EpisodeError(
+            f"environment {self.config.env}: a {what} is not a finite number. Nothing was learnt from these steps. "
+            "Look for a division by zero or a missing bound in the environment."
+        )
+
+    def _until(self, episodes: int, *, explore: bool) -> list[Rollout]:
+        """Rollouts until every environment has ended its share of `episodes`; what it played beyond it is not told."""
+        share_N = np.full(self.num_envs, episodes // self.num_envs) + (
+            np.arange(self.num_envs) < episodes % self.num_envs
+        )
+        rollouts = []
+        while (share_N > 0).any():
+            rollout = self._collect(1, explore=explore)
+            wanted_N = rollout.ended[0] & (share_N > 0)
+            told = iter(rollout.episodes)
+            for n in np.flatnonzero(rollout.ended[0]):
+                episode = next(told)
+                if wanted_N[n]:
+                    self._log_episode_metrics(episode.steps, episode.reward, 0.0)
+            share_N -= wanted_N
+            rollouts.append(rollout)
+        self._needs_initial_reset = False
+        return rollouts
+
+    def get_metrics(self) -> Any:
+        """Counters since the last call; returns of episodes come with the rollouts."""
+        return self.metrics.reduce()
+
+    # -- state ------------------------------------------------------------------------------------------------------
+
+    def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
+        """With the environments in the middle of their episodes, where they can be pickled."""
+        state: dict[str, Any] = super().get_state(components, not_components=not_components, **kwargs)
+        if components is None and self.env is not None:
+            state[ROUTE] = {
+                "env": _pickled(self.env, self.config.env),
+                "noise": self._noise.get_state(),
+                "chance": self._chance.bit_generator.state,
+                "arrays": [self._now, self._over_N, self._earned_N, self._steps_N, self._discounted_N],
+            }
+        return state
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        super().set_state(state)
+        route = state.get(ROUTE)
+        if route is None or self.env is None:
+            return
+        self._noise.set_state(route["noise"])
+        self._chance.bit_generator.state = route["chance"]
+        if route["env"] is None:
+            self._forget()
+            return
+        self.env = pickle.loads(route["env"])
+        self._now, self._over_N, self._earned_N, self._steps_N, self._discounted_N = route["arrays"]
+        self._needs_initial_reset = self._now is None
+
+
+def translator(kind: Acts) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    """From actions as a policy draws them to actions as the environment takes them."""
+    shape, starts = (-1, *kind.shape), np.array(kind.starts)
+    if kind.kind == "discrete":
+        return (lambda actions_N: actions_N + starts[0]) if starts[0] else (lambda actions_N: actions_N)
+    if kind.kind == "multi_discrete":
+        return lambda actions_ND: (actions_ND + starts).reshape(shape)
+    if kind.kind == "box":
+        low, high = np.array(kind.low, np.float32), np.array(kind.high, np.float32)
+        return lambda actions_ND: np.minimum(np.maximum(actions_ND, low), high).reshape(shape)
+    return lambda actions_ND: actions_ND.reshape(shape)
+
+
+def _random(kind: Acts, count: int, chance: np.random.Generator) -> NDArray[Any]:
+    """Actions drawn evenly; real ones within bounds, or from a standard normal where there are none."""
+    if kind.kind == "discrete":
+        return chance.integers(kind.sizes[0], size=count)
+    if kind.kind == "multi_discrete":
+        return chance.integers(kind.sizes, size=(count, kind.count))
+    if kind.kind == "multi_binary":
+        return chance.integers(2, size=(count, kind.count))
+    low, high = np.array(kind.low), np.array(kind.high)
+    bounded = np.isfinite(low) & np.isfinite(high)
+    even = chance.uniform(np.where(bounded, low, 0), np.where(bounded, high, 1), size=(count, kind.count))
+    return np.where(bounded, even, chance.standard_normal((count, kind.count))).astype(np.float32)
+
+
+def vectorization(env: Any) -> str:
+    """The environment's own vector form, if Gymnasium knows of one."""
+    if isinstance(env, str) and not _global_registry.contains(ENV_CREATOR, env):
+        spec = gymnasium.registry.get(env)
+        if spec is not None and spec.vector_entry_point is not None:
+            return str(gymnasium.VectorizeMode.VECTOR_ENTRY_POINT.value)
+    return str(gymnasium.VectorizeMode.SYNC.value)
+
+
+def _pickled(env: Any, name: Any) -> bytes | None:
+    """The environments as they are; None, and a word in the log, where they cannot be pickled."""
+    if isinstance(env, SyncVectorEnv):
+        env = copy(env)
+        env._actions, env.env_fns = None, ()  # an iterator that every step uses up, and what it was made by
+    try:
+        return cloudpickle.dumps(env)  # type: ignore[no-any-return]
+    except Exception as error:  # noqa: BLE001 - whatever an environment holds may refuse in its own way
+        if log_once(f"unpicklable {name}"):
+            _log.warning("environment %s cannot be pickled (%s): a resumed run begins new episodes.", name, error)
+        return None

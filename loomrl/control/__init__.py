@@ -1,0 +1,1 @@
+"""Control policies outside RLlib: spaces, distributions, networks, exported policies."""

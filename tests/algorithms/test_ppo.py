@@ -1,0 +1,209 @@
+"""PPO on the fast runner: learns in every action space, repeats itself bit for bit, and says what is wrong."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from ray.rllib.core import DEFAULT_MODULE_ID
+
+from algorithms.advantage import gae
+from algorithms.ppo import PPO, PPOConfig
+from loomrl.errors import ConfigError, EpisodeError, LearnerError
+from tests.algorithms.control_envs import ACTIONS, register
+
+pytestmark = [
+    pytest.mark.usefixtures("ray_cluster", "one_thread"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+]
+
+
+def config(env: str = "Identity", fragment: int = 16, keywords: Any = None, **settings: Any) -> PPOConfig:
+    settings = {"learning_rate": 3e-3, "minibatch": 64, "gamma": 0.0} | settings
+    made = PPOConfig().environment(env, env_config=keywords or {}).debugging(seed=7).training(**settings)
+    return made.env_runners(num_envs_per_env_runner=8, rollout_fragment_length=fragment)
+
+
+def weights(algo: PPO) -> dict[str, torch.Tensor]:
+    state = algo.learner_group.get_state()["learner"]["rl_module"][DEFAULT_MODULE_ID]
+    return {name: torch.as_tensor(value).clone() for name, value in state.items()}
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def success(algo: PPO) -> float:
+    means = algo.window.means()
+    assert means is not None
+    return means[0] / means[1]
+
+
+@pytest.fixture(autouse=True)
+def environments() -> None:
+    register()
+
+
+@pytest.mark.parametrize("kind", ACTIONS)
+def test_every_kind_of_action_is_mastered(kind: str) -> None:
+    algo = config(keywords={"kind": kind}).build_algo()
+    for _ in range(100):
+        algo.train()
+    assert success(algo) > (0.8 if kind == "box" else 0.95)
+    algo.stop()
+
+
+def test_pictures_are_understood() -> None:
+    algo = config("Pictures").build_algo()
+    for _ in range(30):
+        algo.train()
+    assert success(algo) > 0.9
+    algo.stop()
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_the_same_seed_gives_the_same_weights(normalize: bool) -> None:
+    def trained() -> dict[str, torch.Tensor]:
+        algo = config(normalize_observations=normalize, normalize_rewards=normalize).build_algo()
+        for _ in range(4):
+            algo.train()
+        algo.stop()
+        return weights(algo)
+
+    assert same(trained(), trained())
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "Identity"])
+def test_a_resumed_run_ends_as_one_that_never_stopped(env: Any, tmp_path: Path) -> None:
+    asked = config(env, normalize_observations=True, normalize_rewards=True, schedule={"kind": "linear"}, steps=2000)
+    whole = asked.build_algo()
+    for _ in range(3):
+        whole.train()
+    whole.save_to_path(tmp_path / "checkpoint")
+    for _ in range(3):
+        told = whole.train()
+    again = asked.copy(copy_frozen=False).build_algo()
+    again.restore_from_path(tmp_path / "checkpoint")
+    for _ in range(3):
+        retold = again.train()
+    assert same(weights(whole), weights(again))
+    for name in ("episode_return_mean", "num_env_steps_sampled_lifetime"):
+        assert told["env_runners"][name] == retold["env_runners"][name]
+    whole.stop()
+    again.stop()
+
+
+def rollout(**keywords: Any) -> Any:
+    algo = config("Countdown", fragment=10, keywords=keywords).build_algo()
+    (made,) = algo.env_runner.sample()
+    algo.stop()
+    return made
+
+
+def test_the_step_that_only_begins_an_episode_is_no_step() -> None:
+    made = rollout()
+    assert made.seen[:, 0, 0].tolist() == [3, 2, 1, 0, 3, 2, 1, 0, 3, 2, 1]
+    assert made.valid[:, 0].tolist() == [True, True, True, False] * 2 + [True, True]
+    assert made.terminated[:, 0].tolist() == [False, False, True, False] * 2 + [False, False]
+    assert made.rewards[:, 0].tolist() == [1, 1, 1, 0] * 2 + [1, 1]
+    assert {(episode.reward, episode.steps) for episode in made.episodes} == {(3.0, 3)}
+    assert (len(made.episodes), made.env_steps()) == (16, 64)
+
+
+@pytest.mark.parametrize(("truncates", "expected"), [(False, [3, 2, 1]), (True, [13, 12, 11])])
+def test_what_follows_a_truncation_counts_and_what_follows_an_end_not(truncates: bool, expected: list[int]) -> None:
+    made = rollout(truncates=truncates)
+    values = np.full(made.seen.shape[:2], 10.0)
+    returns = gae(made.rewards, values, made.terminated, made.ended, gamma=1.0, lam=1.0) + values[:-1]
+    assert returns[:3, 0].tolist() == expected
+
+
+def test_episodes_go_on_across_rollouts_and_are_told_once() -> None:
+    algo = config("Countdown", fragment=4, keywords={"steps": 7}, minibatch=16).build_algo()
+    told = [episode for _ in range(8) for made in algo.env_runner.sample() for episode in made.episodes]
+    assert told == [(7.0, 7)] * 8 * 4
+    algo.stop()
+
+
+@pytest.mark.parametrize(
+    ("how", "error", "words"),
+    [
+        ("raises", EpisodeError, "raised ValueError: the bridge is out"),
+        ("nan", EpisodeError, "a reward is not a finite number"),
+        ("shape", EpisodeError, "raised ValueError"),
+    ],
+)
+def test_an_environment_that_misbehaves_is_named(how: str, error: type[Exception], words: str) -> None:
+    algo = config("Misbehaving", keywords={"how": how}).build_algo()
+    before = weights(algo)
+    with pytest.raises(error, match=words):
+        algo.train()
+    assert same(before, weights(algo))
+    algo.stop()
+
+
+@pytest.mark.parametrize("runners", [0, 1])
+def test_an_environment_that_cannot_be_made_is_named_before_training(runners: int) -> None:
+    asked = config(keywords={"kindd": "discrete"}).env_runners(num_env_runners=runners)
+    with pytest.raises(ConfigError, match=r"'Identity' with .*kindd.* cannot be made: TypeError"):
+        asked.build_algo()
+
+
+def test_an_environment_that_raises_in_a_remote_runner_ends_the_run_with_its_words() -> None:
+    algo = config("Misbehaving", keywords={"how": "raises"}).env_runners(num_env_runners=1).build_algo()
+    with pytest.raises(EpisodeError, match="raised ValueError: the bridge is out"):
+        algo.train()
+    algo.stop()
+
+
+def test_a_gradient_that_is_no_number_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    algo = config(gamma=0.9).build_algo()
+    before = weights(algo)
+    monkeypatch.setattr("algorithms.ppo.value_loss", lambda value, *_, clip: value * float("nan"))
+    with pytest.raises(LearnerError, match="changed nothing"):
+        algo.train()
+    assert same(before, weights(algo))
+    algo.stop()
+
+
+def test_a_setting_that_does_not_exist_is_named_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"learning_rat.*learning_rate"):
+        config(learning_rat=1.0).validate()
+
+
+def test_two_learners_have_the_same_weights_and_nothing_is_lost() -> None:
+    algo = config(normalize_observations=True).learners(num_learners=2).build_algo()
+    for _ in range(2):
+        told = algo.train()
+    found = algo.learner_group.foreach_learner(lambda learner: learner.get_state())
+    states = [result.get()["rl_module"][DEFAULT_MODULE_ID] for result in found]
+    assert len(states) == 2
+    assert all(np.array_equal(states[0][name], states[1][name]) for name in states[0])
+    assert told["learners"][DEFAULT_MODULE_ID]["num_module_steps_trained_lifetime"] > 0
+    algo.stop()
+
+
+def test_a_killed_runner_is_replaced_and_counts_nothing_twice(tmp_path: Path) -> None:
+    asked = config("Mortal", keywords={"marker": str(tmp_path / "died")}).env_runners(num_env_runners=2)
+    algo = asked.fault_tolerance(delay_between_env_runner_restarts_s=0).build_algo()
+    steps = []
+    for _ in range(12):
+        steps.append(algo.train()["env_runners"]["num_env_steps_sampled_lifetime"])
+    assert (tmp_path / "died").exists()
+    gained = np.diff(steps)
+    assert (gained <= 2 * 8 * 16).all()
+    assert (gained[-3:] > 8 * 16).all()
+    algo.stop()
+
+
+def test_what_the_fast_way_cannot_do_goes_rllibs_own_way_and_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    asked = config("CartPole-v1", gamma=0.99).callbacks(on_episode_end=lambda **_: None)
+    algo = asked.build_algo()
+    assert algo.config.slow == ("callback on_episode_end",)
+    assert any("several times slower" in line and "callback on_episode_end" in line for line in caplog.messages)
+    assert algo.train()["env_runners"]["num_env_steps_sampled_lifetime"] > 0
+    algo.stop()
+    with pytest.raises(ConfigError, match=r"normalize_rewards: RLlib's own.*callback on_episode_end"):
+        asked.copy(copy_frozen=False).training(normalize_rewards=True).validate()
