@@ -16,6 +16,7 @@ from ray.rllib.utils.metrics import (
     EPISODE_RETURN_MEAN,
     LEARNER_RESULTS,
     LEARNER_UPDATE_TIMER,
+    NUM_ENV_STEPS_SAMPLED_LIFETIME,
     SYNCH_WORKER_WEIGHTS_TIMER,
     TIMERS,
 )
@@ -27,12 +28,10 @@ from algorithms.module import ControlModule
 from algorithms.probe import probe
 from algorithms.rollout import Rollout, Window
 from algorithms.runner import ArrayRunner, vectorization
-from algorithms.schedule import open_schedule
 from algorithms.slow import reasons
 from loomrl.config.control import ControlAlgorithm
 from loomrl.errors import ConfigError, EpisodeError
 from loomrl.schema import merge, nest
-from loomrl.telemetry.metric import Metric
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +50,7 @@ class ControlConfig(AlgorithmConfig):  # type: ignore[misc]
     settings: Any
     fast_learner: ClassVar[type]
     stock_learner: ClassVar[type]
-    stock_settings: ClassVar[frozenset[str]] = frozenset({"network", "gamma", "clip_norm", "learners"})
+    stock_settings: ClassVar[frozenset[str]] = frozenset({"network", "gamma", "clip_norm"})
     """Those that RLlib's own learner knows, too."""
 
     def __init__(self, algo_class: type) -> None:
@@ -84,7 +83,7 @@ class ControlConfig(AlgorithmConfig):  # type: ignore[misc]
             self.gym_env_vectorize_mode = "sync" if self.slow else vectorization(self.env)
         self.tell_rllib()
         if not self.in_evaluation:
-            self.train_batch_size_per_learner = self._batch // max(1, self.num_learners)
+            self.train_batch_size_per_learner = self.steps_per_update // max(1, self.num_learners)
         if self.slow:
             self._go_slowly()
         else:
@@ -102,7 +101,8 @@ class ControlConfig(AlgorithmConfig):  # type: ignore[misc]
         raise NotImplementedError
 
     @property
-    def _batch(self) -> int:
+    def steps_per_update(self) -> int:
+        """Of all runners."""
         return int(max(1, self.num_env_runners) * self.num_envs_per_env_runner * self.rollout_fragment_length)
 
     def _check_shares(self) -> None:
@@ -136,6 +136,10 @@ class ControlConfig(AlgorithmConfig):  # type: ignore[misc]
         """Ours, where it can do the work."""
         if self.slow:
             return self.stock_spec()
+        return self.our_spec()
+
+    def our_spec(self) -> RLModuleSpec:
+        """The module that our learner teaches."""
         network = {"network": self.settings.network, "normalize": self.settings.normalize_observations}
         return RLModuleSpec(module_class=ControlModule, model_config=network)
 
@@ -151,14 +155,14 @@ class ControlStep(Algorithm):  # type: ignore[misc]
         if not config.slow:
             probe(config.env, config.env_config)
         super().setup(config)
-        settings, batch = self.config.settings, self.config._batch
+        batch = self.config.steps_per_update
         self.window = Window()
-        self._updates = 0
-        self._planned = -(-(self.config.steps or batch) // batch)
-        self._schedule = open_schedule(settings.learning_rate, settings.schedule, self._planned)
-
-        self._is_alone = not self.config.slow and self.config.num_env_runners == 0 and self.config.num_learners == 0
-        if self._is_alone:  # one process needs no copy of the weights
+        self.updates = 0
+        """Done so far."""
+        self.planned = -(-(self.config.steps or batch) // batch)
+        """Of the whole run."""
+        self.is_alone = not self.config.slow and self.config.num_env_runners == 0 and self.config.num_learners == 0
+        if self.is_alone:  # one process needs no copy of the weights
             self.env_runner.module = self.learner_group._learner.module[DEFAULT_MODULE_ID]
 
     def training_step(self) -> None:
@@ -166,26 +170,33 @@ class ControlStep(Algorithm):  # type: ignore[misc]
         if self.config.slow:
             super().training_step()
             return
-        rollouts = self._sampled()
-        rate, entropy = self._schedule.rate(self._updates), self._entropy()
-        works = [Work(share, rate, entropy) for share in shares(rollouts, max(1, self.config.num_learners))]
+        rollouts = self.sampled()
+        works = [self.work(share) for share in shares(rollouts, max(1, self.config.num_learners))]
         with self.metrics.log_time((TIMERS, LEARNER_UPDATE_TIMER)), unwrapped():
             results = self.learner_group.update(training_data=training_data(works))
         self.metrics.aggregate(results, key=LEARNER_RESULTS)
-        self._updates += 1
-        self._schedule.observe(self.metrics.peek((LEARNER_RESULTS, DEFAULT_MODULE_ID, Metric.POLICY_STEP_KL)))
-        if self._is_alone:
+        self.updates += 1
+        if self.is_alone:
             return
         with self.metrics.log_time((TIMERS, SYNCH_WORKER_WEIGHTS_TIMER)):
             self.env_runner_group.sync_weights(
                 from_worker_or_learner_group=self.learner_group, policies={DEFAULT_MODULE_ID}, inference_only=True
             )
 
-    def _sampled(self) -> list[Rollout]:
-        """A rollout of every runner that is alive."""
+    @property
+    def env_steps(self) -> int:
+        """Taken so far, by all runners."""
+        return int(self.metrics.peek((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), default=0))
+
+    def work(self, share: tuple[Rollout, ...]) -> Work:
+        """What one learner is to do."""
+        return Work(share)
+
+    def sampled(self, *, random: bool = False) -> list[Rollout]:
+        """A rollout of every runner that is alive; `random` ones ask no policy."""
         with self.metrics.log_time((TIMERS, ENV_RUNNER_SAMPLING_TIMER)):
             found = self.env_runner_group.foreach_env_runner(
-                lambda runner: (runner.sample(), runner.get_metrics()),
+                lambda runner: (runner.sample(random_actions=random), runner.get_metrics()),
                 local_env_runner=self.config.num_env_runners == 0,
                 timeout_seconds=self.config.sample_timeout_s,
             )
@@ -199,31 +210,23 @@ class ControlStep(Algorithm):  # type: ignore[misc]
                 f"sample_timeout_s={self.config.sample_timeout_s}. Their log says why; a slow environment needs a "
                 "longer timeout or a shorter rollout_fragment_length."
             )
-        self.metrics.aggregate([told for _, told in found], key=ENV_RUNNER_RESULTS)
+        self.brought(rollouts, [told for _, told in found])
+        return rollouts
+
+    def brought(self, rollouts: Sequence[Rollout], counted: Sequence[Any]) -> None:
+        """Count what the runners brought, and tell of the latest episodes."""
+        self.metrics.aggregate(list(counted), key=ENV_RUNNER_RESULTS)
         self.window.observe(rollouts)
         means = self.window.means()
         if means is not None:
             for name, value in zip((EPISODE_RETURN_MEAN, EPISODE_LEN_MEAN), means, strict=True):
                 self.metrics.log_value((ENV_RUNNER_RESULTS, name), value, window=1)
-        return rollouts
-
-    def _entropy(self) -> float:
-        settings = self.config.settings
-        if settings.entropy_floor is None:
-            return float(settings.entropy_coefficient)
-        done = min(1.0, self._updates / max(1, self._planned - 1))
-        return float(settings.entropy_coefficient + (settings.entropy_floor - settings.entropy_coefficient) * done)
 
     def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """With the latest episodes and how far schedules are."""
+        """With the latest episodes."""
         state: dict[str, Any] = super().get_state(components, **kwargs)
         if components is None:
-            ours = {
-                "window": self.window.state_dict(),
-                "schedule": self._schedule.state_dict(),
-                "updates": self._updates,
-            }
-            state[OURS] = ours
+            state[OURS] = {"window": self.window.state_dict(), "updates": self.updates}
         return state
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -231,8 +234,7 @@ class ControlStep(Algorithm):  # type: ignore[misc]
         super().set_state(state)
         if OURS in state:
             self.window.load_state_dict(state[OURS]["window"])
-            self._schedule.load_state_dict(state[OURS]["schedule"])
-            self._updates = state[OURS]["updates"]
+            self.updates = state[OURS]["updates"]
 
 
 def shares(rollouts: Sequence[Rollout], learners: int) -> list[tuple[Rollout, ...]]:

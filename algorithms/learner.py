@@ -16,12 +16,13 @@ from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.utils.metrics import NUM_MODULE_STEPS_TRAINED_LIFETIME
 from torch import Tensor, nn
 
-from algorithms.module import ControlModule
+from algorithms.module import ActorModule, ControlModule
 from algorithms.rollout import Rollout
 from loomrl.control.distribution import open_distribution
 from loomrl.control.network import Normalizer
 from loomrl.control.space import acts
 from loomrl.errors import LearnerError
+from loomrl.telemetry.metric import Metric
 
 Table = dict[str, Tensor]
 """Columns of equal length: `seen`, `actions`, and what an algorithm adds."""
@@ -34,7 +35,7 @@ class Work:
     """What one learner is to learn from, and how fast."""
 
     rollouts: tuple[Rollout, ...]
-    rate: float
+    rate: float = 0.0
     entropy: float = 0.0
 
 
@@ -46,21 +47,26 @@ class ArrayLearner(TorchLearner):  # type: ignore[misc]
         super().build()
         self._chance = torch.Generator().manual_seed(int(self.config.seed or 0))
         self._scale = Normalizer(1)
-        self._distribution = open_distribution(acts(self.own.action_space))
+        own = self.own
+        self.distribution: Any = (
+            own.net.distribution if isinstance(own, ActorModule) else open_distribution(acts(own.action_space))
+        )
+        """Over actions; of a module that is not ours, that of its action space."""
         self._sums: dict[str, list[Tensor]] = {}
 
     def update(self, *, training_data: Any = None, timesteps: Any = None, **_: Any) -> Any:
         """One update; its metrics are means over its optimizer steps. A LearnerError leaves no half-made step."""
         training_data.solve_refs()
-        work: Work = training_data.batch
+        return self.told(self.learn(training_data.batch))
+
+    def told(self, trained: int) -> Any:
+        """The metrics of all that was learnt since the last time, which went through so many steps."""
         self._weights_seq_no += 1
-        self._sums = {}
-        self._set_optimizer_lr(self.get_optimizer(DEFAULT_MODULE_ID), work.rate)
-        trained = self.learn(work)
         for name, values in self._sums.items():
             self.metrics.log_value((DEFAULT_MODULE_ID, name), float(torch.stack(values).mean()), window=1)
         for module_id in (DEFAULT_MODULE_ID, ALL_MODULES):
             self.metrics.log_value((module_id, NUM_MODULE_STEPS_TRAINED_LIFETIME), trained, reduce="lifetime_sum")
+        self._sums = {}
         return self.metrics.reduce()
 
     def learn(self, work: Work) -> int:
@@ -104,14 +110,17 @@ class ArrayLearner(TorchLearner):  # type: ignore[misc]
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        norm = nn.utils.clip_grad_norm_(parameters, clip_norm or math.inf, foreach=True)
-        if not math.isfinite(norm.item()):
+        what, judged = "loss", loss
+        if clip_norm is not None:
+            what, judged = "gradient", nn.utils.clip_grad_norm_(parameters, clip_norm, foreach=True)
+        if not math.isfinite(judged.item()):
             raise LearnerError(
-                f"the gradient is {norm.item()} (loss {loss.item():.4g}): this step changed nothing. Lower the "
-                "learning rate, set normalize_rewards or normalize_observations, or look at the environment's numbers."
+                f"the {what} is {judged.item()}: this step changed nothing. Lower the learning rate, set "
+                "normalize_rewards or normalize_observations, or look at the environment's numbers."
             )
         optimizer.step()
-        self.log("gradient/norm", norm)
+        if clip_norm is not None:
+            self.log(Metric.GRADIENT_NORM, judged)
 
     def log(self, name: str, value: Tensor) -> None:
         """A number of one optimizer step."""

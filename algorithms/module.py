@@ -11,11 +11,20 @@ from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
 from torch import Tensor, nn
 
 from loomrl.control.distribution import Distribution, open_distribution
-from loomrl.control.network import ActorCritic
+from loomrl.control.network import Actor, ActorCritic
 from loomrl.control.space import acts, seen
 
 
-class ControlModule(TorchRLModule, ValueFunctionAPI):  # type: ignore[misc]
+class ActorModule(TorchRLModule):  # type: ignore[misc]
+    """An Actor, as RLlib has it."""
+
+    net: Actor
+
+    def _forward(self, batch: Mapping[str, Tensor], **_: Any) -> dict[str, Tensor]:
+        return {Columns.ACTION_DIST_INPUTS: self.net.decide(self.net.features(batch[Columns.OBS]))}
+
+
+class ControlModule(ActorModule, ValueFunctionAPI):  # type: ignore[misc]
     """An ActorCritic, as RLlib has it."""
 
     net: ActorCritic
@@ -28,9 +37,6 @@ class ControlModule(TorchRLModule, ValueFunctionAPI):  # type: ignore[misc]
             self.model_config["network"],
             normalize=self.model_config["normalize"],
         )
-
-    def _forward(self, batch: Mapping[str, Tensor], **_: Any) -> dict[str, Tensor]:
-        return {Columns.ACTION_DIST_INPUTS: self.net.decide(self.net.features(batch[Columns.OBS]))}
 
     def _forward_train(self, batch: Mapping[str, Tensor], **_: Any) -> dict[str, Tensor]:
         inputs_BI, value_B = self.net(batch[Columns.OBS])
@@ -51,9 +57,9 @@ class Policy(Protocol):
 
 
 class Own:
-    """The short way through a ControlModule."""
+    """The short way through a module of ours."""
 
-    def __init__(self, module: ControlModule) -> None:
+    def __init__(self, module: ActorModule) -> None:
         self._net = module.net
         self.distribution = module.net.distribution
 
@@ -78,7 +84,7 @@ class Foreign:
 class Plain:
     """Plain layers as NumPy arrays, as they are now: for few environments calling torch costs more than computing."""
 
-    def __init__(self, net: ActorCritic) -> None:
+    def __init__(self, net: Actor) -> None:
         self.distribution = net.distribution
         self._normalizer = net.normalizer
         layers = [*(net.trunk or ()), *(net.policy if isinstance(net.policy, nn.Sequential) else (net.policy,))]
@@ -95,7 +101,7 @@ class Plain:
         return torch.from_numpy(numbers)
 
     @staticmethod
-    def can(net: ActorCritic) -> bool:
+    def can(net: Actor) -> bool:
         """Whether it is made of plain layers only, and not on a GPU."""
         return net.pixels is None and all(
             isinstance(layer, (nn.Linear, nn.Tanh, nn.ReLU)) and all(not p.is_cuda for p in layer.parameters())
@@ -115,6 +121,6 @@ def _as_numpy(layer: nn.Module) -> Callable[[Any], Any]:
 
 def policy_of(module: Any) -> Policy:
     """The module as whoever acts sees it."""
-    if not isinstance(module, ControlModule):
+    if not isinstance(module, ActorModule):
         return Foreign(module)
     return Plain(module.net) if Plain.can(module.net) else Own(module)

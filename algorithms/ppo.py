@@ -3,7 +3,7 @@
 Axes: `_T` steps, `_N` environments, `_S` steps of the table, `_B` steps of a minibatch.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,13 +12,15 @@ from ray.rllib.algorithms.ppo.torch.default_ppo_torch_rl_module import DefaultPP
 from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner
 from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+from ray.rllib.utils.metrics import LEARNER_RESULTS
 from torch import Tensor
 
 from algorithms.advantage import explained_variance, gae
 from algorithms.control import ControlConfig, ControlStep
-from algorithms.learner import ArrayLearner, Table, Work
+from algorithms.learner import OURS, ArrayLearner, Table, Work
 from algorithms.losses import policy_loss, value_loss
 from algorithms.rollout import Rollout
+from algorithms.schedule import open_schedule
 from loomrl.config.control import ControlPPO
 from loomrl.telemetry.metric import Metric
 
@@ -29,6 +31,7 @@ class PPOLearner(ArrayLearner):
     def learn(self, work: Work) -> int:
         """`epochs` times through the table in minibatches, or until the policy has moved far enough."""
         settings, optimizer = self.config.settings, self.get_optimizer(DEFAULT_MODULE_ID)
+        self._set_optimizer_lr(optimizer, work.rate)
         table = self._table(work.rollouts)
         trained = 0
         for _ in range(settings.epochs):
@@ -46,11 +49,11 @@ class PPOLearner(ArrayLearner):
     def _loss(self, batch: Table, work: Work) -> tuple[Tensor, Tensor]:
         settings = self.config.settings
         inputs, values_B = self.forward(batch["seen"])
-        logp_B = self._distribution.logp(inputs, batch["actions"])
+        logp_B = self.distribution.logp(inputs, batch["actions"])
         loss_B, clipped_B = policy_loss(logp_B, batch["logp"], batch["advantages"], clip=settings.clip)
         policy = loss_B.mean()
         value = value_loss(values_B, batch["values"], batch["returns"], clip=settings.value_clip).mean()
-        entropy = self._distribution.entropy(inputs).mean()
+        entropy = self.distribution.entropy(inputs).mean()
         with torch.no_grad():
             behind_B = batch["logp"] - logp_B
             kl = (behind_B.exp() - 1 - behind_B).mean()
@@ -89,7 +92,7 @@ class PPOLearner(ArrayLearner):
         return {
             "seen": seen[:-1][valid],
             "actions": actions,
-            "logp": self._distribution.logp(torch.from_numpy(rollout.inputs)[valid], actions),
+            "logp": self.distribution.logp(torch.from_numpy(rollout.inputs)[valid], actions),
             "advantages": advantages_S,
             "values": values_S,
             "returns": advantages_S + values_S,
@@ -153,3 +156,35 @@ class PPO(ControlStep, stock.PPO):  # type: ignore[misc]
     def get_default_config(cls) -> PPOConfig:
         """The defaults of `ControlPPO`."""
         return PPOConfig(cls)
+
+    def setup(self, config: PPOConfig) -> None:
+        """With a learning rate that follows its schedule."""
+        super().setup(config)
+        settings = self.config.settings
+        self._schedule = open_schedule(settings.learning_rate, settings.schedule, self.planned)
+
+    def work(self, share: tuple[Rollout, ...]) -> Work:
+        """Learn from these steps, as fast and as curiously as the schedules say."""
+        settings = self.config.settings
+        done = min(1.0, self.updates / max(1, self.planned - 1))
+        first, last = settings.entropy_coefficient, settings.entropy_floor
+        return Work(share, self._schedule.rate(self.updates), first if last is None else first + (last - first) * done)
+
+    def training_step(self) -> None:
+        """One update."""
+        super().training_step()
+        if not self.config.slow:
+            self._schedule.observe(self.metrics.peek((LEARNER_RESULTS, DEFAULT_MODULE_ID, Metric.POLICY_STEP_KL)))
+
+    def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
+        """With what the schedule has learnt."""
+        state: dict[str, Any] = super().get_state(components, **kwargs)
+        if OURS in state:
+            state[OURS]["schedule"] = self._schedule.state_dict()
+        return state
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        super().set_state(state)
+        if OURS in state:
+            self._schedule.load_state_dict(state[OURS]["schedule"])

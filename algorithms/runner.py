@@ -5,8 +5,8 @@ Axes: `_T` steps, `_N` environments, `_I` numbers that a distribution takes.
 
 import logging
 import pickle
-from collections.abc import Callable
 from copy import copy
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -22,7 +22,7 @@ from ray.util.debug import log_once
 
 from algorithms.module import policy_of
 from algorithms.rollout import Episode, Rollout
-from loomrl.control.space import Acts, acts, flatten, seen
+from loomrl.control.space import Acts, acts, flatten, seen, translator
 from loomrl.errors import ConfigError, EpisodeError
 
 _log = logging.getLogger(__name__)
@@ -44,10 +44,16 @@ class ArrayRunner(SingleAgentEnvRunner):  # type: ignore[misc]
         super().__init__(config=config, **kwargs)
         self._noise = torch.Generator().manual_seed(self._seed if self._seed is not None else torch.seed() % 2**31)
         self._chance = np.random.default_rng(self._seed)
+        self._counted = np.zeros(2, np.int64)
         if self.env is not None:
             self._flatten = flatten(self.env.single_observation_space)
             self._acts = acts(self.env.single_action_space)
-            self._translate = translator(self._acts)
+            if self.module is not None and policy_of(self.module).distribution.squashed:
+                self._translate = translator(self._acts, squashed=True)
+                one = (1.0,) * self._acts.count
+                self._acts = replace(self._acts, low=tuple(-x for x in one), high=one)
+            else:
+                self._translate = translator(self._acts)
         self._forget()
 
     def _forget(self) -> None:
@@ -136,8 +142,7 @@ class ArrayRunner(SingleAgentEnvRunner):  # type: ignore[misc]
             callbacks_functions=self.config.callbacks_on_sample_end,
             kwargs={"env_runner": self, "metrics_logger": self.metrics, "samples": rollouts},
         )
-        for rollout in rollouts:
-            self._increase_sampled_metrics(rollout.env_steps(), len(rollout.episodes))
+        self._counted += np.array([(made.env_steps(), len(made.episodes)) for made in rollouts]).sum(0)
         return rollouts
 
     def _collect(self, steps: int, *, explore: bool, random: bool = False) -> Rollout:
@@ -252,6 +257,8 @@ class ArrayRunner(SingleAgentEnvRunner):  # type: ignore[misc]
 
     def get_metrics(self) -> Any:
         """Counters since the last call; returns of episodes come with the rollouts."""
+        self._increase_sampled_metrics(*self._counted.tolist())
+        self._counted = np.zeros(2, np.int64)
         return self.metrics.reduce()
 
     # -- state ------------------------------------------------------------------------------------------------------
@@ -282,19 +289,6 @@ class ArrayRunner(SingleAgentEnvRunner):  # type: ignore[misc]
         self.env = pickle.loads(route["env"])
         self._now, self._over_N, self._earned_N, self._steps_N, self._discounted_N = route["arrays"]
         self._needs_initial_reset = self._now is None
-
-
-def translator(kind: Acts) -> Callable[[NDArray[Any]], NDArray[Any]]:
-    """From actions as a policy draws them to actions as the environment takes them."""
-    shape, starts = (-1, *kind.shape), np.array(kind.starts)
-    if kind.kind == "discrete":
-        return (lambda actions_N: actions_N + starts[0]) if starts[0] else (lambda actions_N: actions_N)
-    if kind.kind == "multi_discrete":
-        return lambda actions_ND: (actions_ND + starts).reshape(shape)
-    if kind.kind == "box":
-        low, high = np.array(kind.low, np.float32), np.array(kind.high, np.float32)
-        return lambda actions_ND: np.minimum(np.maximum(actions_ND, low), high).reshape(shape)
-    return lambda actions_ND: actions_ND.reshape(shape)
 
 
 def _random(kind: Acts, count: int, chance: np.random.Generator) -> NDArray[Any]:

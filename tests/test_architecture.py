@@ -52,6 +52,8 @@ OPENED_IN = {
     "peft": {"algorithms/language/module.py"},
     "math_verify": {"envs/math/verify.py"},
     "sympy": set(),
+    "pettingzoo": {"envs/teamwork/parallel.py"},
+    "onnx": {"loomrl/control/policy.py"},
     "reasoning_gym": {"loomrl/gym/adapters/reasoning_gym.py"},
     "starlette": {"loomrl/hub/*"},
     "uvicorn": {"loomrl/hub/*", "experiments/bench_hub.py"},

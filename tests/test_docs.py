@@ -1,4 +1,7 @@
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,6 +30,16 @@ def test_environment_of_the_guide_passes_the_checker(tmp_path: Path, monkeypatch
 def test_templates_of_the_guide_load(tmp_path: Path) -> None:
     (tmp_path / "t.yaml").write_text(blocks("environments.md", "yaml")[0])
     assert [template.name for template in load_templates(tmp_path / "t.yaml")] == ["percentages"]
+
+
+@pytest.mark.system
+def test_control_policy_of_the_guide_learns(tmp_path: Path) -> None:
+    (tmp_path / "guide.py").write_text(blocks("control.md", "python")[0])
+    environment = os.environ | {"PYTHONPATH": str(DOCS.parent), "RAY_AUTH_MODE": "disabled"}
+    done = subprocess.run(
+        [sys.executable, tmp_path / "guide.py"], capture_output=True, text=True, env=environment, check=True
+    )
+    assert float(done.stdout.split(":")[-1]) > 60
 
 
 def test_local_links_of_the_documents_lead_somewhere() -> None:

@@ -1,22 +1,12 @@
 """How a control policy is made and taught: environment, network, PPO, SAC, services of the loop. Parameters as data."""
 
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from loomrl.config.basic import EntryPoint, NonNegative, Positive, PositiveInt, Share
+from loomrl.config.basic import NonNegative, Positive, PositiveInt, Share
 from loomrl.config.optimizer import Clip, ConstantRate, Schedule
 from loomrl.schema import Config
-
-
-class ControlEnvironment(Config):
-    """What to act in: a Gymnasium id, or the entry point of an environment (a PettingZoo parallel one, too)."""
-
-    id: str
-    settings: dict[str, Any] = Field(default_factory=dict)
-    """The environment's own keywords."""
-    vectorization: Literal["auto", "native", "sync", "async"] = "auto"
-    """Many copies as one: by the environment's own vector form if it has one, in this process, or in processes."""
 
 
 class Network(Config):
@@ -39,25 +29,6 @@ class Network(Config):
         return self
 
 
-class Curiosity(Config):
-    """Random network distillation: what a fixed random network says of a state and a learnt one cannot foretell yet."""
-
-    coefficient: Positive = 0.1
-    hidden: tuple[PositiveInt, ...] = (64, 64)
-    size: PositiveInt = 32
-    learning_rate: Positive = 1e-3
-
-
-class ControlLearners(Config):
-    """Where gradients are computed, and how they travel."""
-
-    count: int = Field(0, ge=0)
-    """Remote learners (Ray actors); 0 learns in this process."""
-    gpus: Share = 0.0
-    compression: Literal["none", "fp16", "bf16", "powersgd"] = "none"
-    """How gradients are made smaller on their way between learners (Nexus)."""
-
-
 class ControlAlgorithm(Config):
     """What every algorithm over control policies has."""
 
@@ -68,7 +39,6 @@ class ControlAlgorithm(Config):
     """By the deviation of the discounted return."""
     clip_norm: Positive | None = 0.5
     """Gradients longer than this are shortened to it."""
-    learners: ControlLearners = ControlLearners()
 
 
 class ControlPPO(ControlAlgorithm):
@@ -90,7 +60,6 @@ class ControlPPO(ControlAlgorithm):
     normalize_advantages: bool = True
     target_kl: Positive | None = None
     """Stop going through a batch once the policy has moved this far from the one that collected it."""
-    curiosity: Curiosity | None = None
 
 
 class Prioritized(Config):
@@ -129,11 +98,3 @@ class SAC(ControlAlgorithm):
     updates_per_step: Positive = 1.0
     n_step: PositiveInt = 1
     replay: Replay = Replay()
-
-
-class CustomControl(Config):
-    """`entry_point` names an RLlib configuration class of your own with `of(experiment)`."""
-
-    kind: Literal["custom"] = "custom"
-    entry_point: EntryPoint
-    settings: dict[str, Any] = Field(default_factory=dict)

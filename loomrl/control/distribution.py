@@ -13,6 +13,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, softplus
 from loomrl.control.space import Acts
 
 HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
+NEARLY = 1 - 1e-6
 
 
 class Distribution(Protocol):
@@ -20,6 +21,8 @@ class Distribution(Protocol):
 
     inputs: int
     """Numbers per decision."""
+    squashed: bool
+    """Whether real-valued actions are between -1 and 1, to be stretched to the bounds of the action space."""
 
     def logp(self, inputs_BI: Tensor, actions: Tensor) -> Tensor:
         """Log-probability (density) of given actions, `[B]`."""
@@ -42,6 +45,8 @@ class Distribution(Protocol):
 
 class Categorical:
     """One of `n` choices; the network puts out logits."""
+
+    squashed = False
 
     def __init__(self, n: int) -> None:
         self.inputs = n
@@ -75,6 +80,8 @@ class Categorical:
 
 class MultiCategorical:
     """Several choices at once, independent of each other."""
+
+    squashed = False
 
     def __init__(self, sizes: tuple[int, ...]) -> None:
         self.inputs = sum(sizes)
@@ -113,6 +120,8 @@ class MultiCategorical:
 class Bernoulli:
     """Bits, independent of each other; the network puts out the logit of each one."""
 
+    squashed = False
+
     def __init__(self, n: int) -> None:
         self.inputs = n
 
@@ -144,6 +153,8 @@ class Bernoulli:
 
 class Gaussian:
     """Real numbers, independent of each other; the network puts out means, then logarithms of deviations."""
+
+    squashed = False
 
     def __init__(self, n: int) -> None:
         self.inputs = 2 * n
@@ -179,8 +190,63 @@ class Gaussian:
         return inputs_BI.chunk(2, -1)[0]
 
 
-def open_distribution(acts: Acts) -> Distribution:
-    """The distribution over actions of this kind."""
+class SquashedGaussian:
+    """Real numbers between -1 and 1: the hyperbolic tangent of Gaussian ones."""
+
+    squashed = True
+
+    def __init__(self, n: int) -> None:
+        self.inputs = 2 * n
+
+    def draw(self, inputs_BI: Tensor, noise_BW: Tensor) -> tuple[Tensor, Tensor]:
+        """Actions and their log-density, both with gradients."""
+        mean_BD, log_std_BD = self._parts(inputs_BI)
+        free_BD = torch.addcmul(mean_BD, log_std_BD.exp(), noise_BW)
+        logp_BD = -0.5 * noise_BW.square() - log_std_BD - HALF_LOG_TAU - _log_slope(free_BD)
+        return free_BD.tanh(), logp_BD.sum(-1)
+
+    def logp(self, inputs_BI: Tensor, actions: Tensor) -> Tensor:
+        """See Distribution."""
+        mean_BD, log_std_BD = self._parts(inputs_BI)
+        free_BD = actions.clamp(-NEARLY, NEARLY).atanh()
+        z_BD = (free_BD - mean_BD) * (-log_std_BD).exp()
+        return (-0.5 * z_BD.square() - log_std_BD - HALF_LOG_TAU - _log_slope(free_BD)).sum(-1)
+
+    def entropy(self, inputs_BI: Tensor) -> Tensor:
+        """An upper bound: that of the Gaussian. The squashed one has no closed form."""
+        return (self._parts(inputs_BI)[1] + (0.5 + HALF_LOG_TAU)).sum(-1)
+
+    def kl(self, inputs_BI: Tensor, other_BI: Tensor) -> Tensor:
+        """See Distribution; squashing both alike changes nothing."""
+        one, other = (torch.cat(self._parts(x), -1) for x in (inputs_BI, other_BI))
+        return Gaussian(self.inputs // 2).kl(one, other)
+
+    def noise(self, *shape: int, generator: torch.Generator | None = None) -> Tensor:
+        """Standard normal noise."""
+        return torch.randn(*shape, self.inputs // 2, generator=generator)
+
+    def sample(self, inputs_BI: Tensor, noise_BW: Tensor) -> Tensor:
+        """See Distribution."""
+        mean_BD, log_std_BD = self._parts(inputs_BI)
+        return torch.addcmul(mean_BD, log_std_BD.exp(), noise_BW).tanh()
+
+    def mode(self, inputs_BI: Tensor) -> Tensor:
+        """The action of the mean, which is where greedy policies of this kind are judged."""
+        return inputs_BI.chunk(2, -1)[0].tanh()
+
+    @staticmethod
+    def _parts(inputs_BI: Tensor) -> tuple[Tensor, Tensor]:
+        mean_BD, log_std_BD = inputs_BI.chunk(2, -1)
+        return mean_BD, log_std_BD.clamp(-20, 2)
+
+
+def _log_slope(free_BD: Tensor) -> Tensor:
+    """Logarithm of the slope of tanh, exact where tanh is nearly flat."""
+    return 2 * (math.log(2) - free_BD - softplus(-2 * free_BD))
+
+
+def open_distribution(acts: Acts, *, squashed: bool = False) -> Distribution:
+    """The distribution over actions of this kind; `squashed` keeps real ones within bounds."""
     match acts.kind:
         case "discrete":
             return Categorical(acts.sizes[0])
@@ -189,4 +255,4 @@ def open_distribution(acts: Acts) -> Distribution:
         case "multi_binary":
             return Bernoulli(acts.count)
         case "box":
-            return Gaussian(acts.count)
+            return SquashedGaussian(acts.count) if squashed else Gaussian(acts.count)

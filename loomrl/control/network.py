@@ -4,6 +4,7 @@ Axes: `_B` observations, `_F` features, `_I` numbers that a distribution takes.
 """
 
 import math
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -49,28 +50,32 @@ class Normalizer(nn.Module):
         self.count.fill_(total)
 
 
-class ActorCritic(nn.Module):
-    """A policy and its value function: two towers, or two heads on one trunk."""
+class Actor(nn.Module):
+    """A policy: what it sees becomes features, features become what a distribution takes.
 
-    def __init__(self, seen: Seen, acts: Acts, network: Network, *, normalize: bool) -> None:
+    A `squashed` one lets its deviation follow the state and stays within bounds; else it is the same everywhere.
+    """
+
+    def __init__(self, seen: Seen, acts: Acts, network: Network, *, normalize: bool, squashed: bool = False) -> None:
         super().__init__()
-        self.distribution = open_distribution(acts)
-        means = acts.count if acts.kind == "box" else self.distribution.inputs
+        self.distribution = open_distribution(acts, squashed=squashed)
+        free = acts.kind == "box" and not squashed
+        numbers = acts.count if free else self.distribution.inputs
         self.normalizer = Normalizer(seen.shape[0]) if normalize and seen.kind == "numbers" else None
         self.pixels = Pixels(seen.shape) if seen.kind == "pixels" else None
-        size = self.pixels.size if self.pixels is not None else seen.shape[0]
-        self.trunk = nn.Sequential(*_layers(size, network)) if network.shared else None
-        if self.trunk is not None:
-            width = network.hidden[-1]
-            self.policy: nn.Module = _linear(width, means, SMALL, network)
-            self.critic: nn.Module = _linear(width, 1, 1.0, network)
-        else:
-            self.policy = tower(size, means, network, gain=SMALL)
-            self.critic = tower(size, 1, network, gain=1.0)
-        self.log_std = nn.Parameter(torch.full((means,), network.log_std)) if acts.kind == "box" else None
+        self.size = self.pixels.size if self.pixels is not None else seen.shape[0]
+        """Of what the towers get."""
+        self.trunk = nn.Sequential(*_layers(self.size, network)) if network.shared else None
+        self.policy = self._head(numbers, network, gain=SMALL)
+        self.log_std = nn.Parameter(torch.full((numbers,), network.log_std)) if free else None
+
+    def _head(self, numbers: int, network: Network, *, gain: float) -> nn.Module:
+        if network.shared:
+            return _linear(network.hidden[-1], numbers, gain, network)
+        return tower(self.size, numbers, network, gain=gain)
 
     def features(self, seen_B: Tensor) -> Tensor:
-        """What both heads begin with."""
+        """What all heads begin with."""
         if self.pixels is not None:
             seen_B = self.pixels(seen_B)
         elif self.normalizer is not None:
@@ -79,10 +84,18 @@ class ActorCritic(nn.Module):
 
     def decide(self, features_BF: Tensor) -> Tensor:
         """What the distribution takes, `[B, I]`."""
-        means_BD: Tensor = self.policy(features_BF)
+        numbers_BI: Tensor = self.policy(features_BF)
         if self.log_std is None:
-            return means_BD
-        return torch.cat([means_BD, self.log_std.expand_as(means_BD)], -1)
+            return numbers_BI
+        return torch.cat([numbers_BI, self.log_std.expand_as(numbers_BI)], -1)
+
+
+class ActorCritic(Actor):
+    """A policy and its value function: two towers, or two heads on one trunk."""
+
+    def __init__(self, seen: Seen, acts: Acts, network: Network, *, normalize: bool) -> None:
+        super().__init__(seen, acts, network, normalize=normalize)
+        self.critic = self._head(1, network, gain=1.0)
 
     def value(self, features_BF: Tensor) -> Tensor:
         """What is expected from here, `[B]`."""
@@ -92,6 +105,28 @@ class ActorCritic(nn.Module):
         """Inputs of the distribution, and values."""
         features_BF = self.features(seen_B)
         return self.decide(features_BF), self.value(features_BF)
+
+
+class Twins(nn.Module):
+    """Two critics of equal shape that share no weight, computed as one: `[B, F]` → `[2, B, out]`."""
+
+    def __init__(self, size: int, out: int, network: Network) -> None:
+        super().__init__()
+        sizes = [size, *network.hidden, out]
+        pairs = [[nn.Linear(i, o) for _ in range(2)] for i, o in pairwise(sizes)]
+        self.weights = nn.ParameterList(torch.stack([layer.weight.detach().T for layer in pair]) for pair in pairs)
+        self.biases = nn.ParameterList(torch.stack([layer.bias.detach()[None] for layer in pair]) for pair in pairs)
+        self.activation = ACTIVATIONS[network.activation]()
+
+    def forward(self, inputs_BF: Tensor) -> Tensor:
+        """What each of the two says."""
+        x_2BF = inputs_BF.expand(2, *inputs_BF.shape)
+        last = len(self.weights) - 1
+        for index, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            x_2BF = torch.baddbmm(bias, x_2BF, weight)
+            if index < last:
+                x_2BF = self.activation(x_2BF)
+        return x_2BF
 
 
 class Pixels(nn.Module):

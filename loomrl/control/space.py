@@ -3,7 +3,7 @@
 Axes: `_N` environments.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -82,6 +82,84 @@ def acts(space: spaces.Space[Any]) -> Acts:
         f"the action space {space} is not supported. Known: Discrete, MultiDiscrete, MultiBinary, Box of floats. "
         "Wrap the environment (gymnasium.wrappers.TransformAction)."
     )
+
+
+def as_batch(space: spaces.Space[Any], given: Any, *, one: bool, place: str = "the observation") -> Any:
+    """Observations in the form of a vector environment, as arrays; if `one`, of an environment alone.
+
+    A ConfigError names the part that is not of this space. Real numbers may be beyond their bounds, as in training.
+    """
+    match space:
+        case spaces.Dict():
+            if not isinstance(given, Mapping) or given.keys() != space.spaces.keys():
+                found = f"has {', '.join(map(str, given))}" if isinstance(given, Mapping) else f"is {given!r:.80}"
+                raise ConfigError(f"{place} {found}; a dictionary of {', '.join(map(str, space.spaces))} is needed.")
+            return {
+                name: as_batch(part, given[name], one=one, place=f"{place}[{name!r}]")
+                for name, part in space.spaces.items()
+            }
+        case spaces.Tuple():
+            if not isinstance(given, tuple | list) or len(given) != len(space.spaces):
+                raise ConfigError(f"{place} is {given!r:.80}; a tuple of {len(space.spaces)} is needed.")
+            parts = zip(space.spaces, given, strict=True)
+            return tuple(as_batch(part, x, one=one, place=f"{place}[{i}]") for i, (part, x) in enumerate(parts))
+    try:
+        values = np.asarray(given)
+    except ValueError:
+        raise ConfigError(f"{place} is {given!r:.80}, whose rows differ in length; {space} is needed.") from None
+    values_N = values[None] if one else values
+    fault = _fault(space, values_N)
+    if fault is None:
+        return values_N
+    shape = space.shape or ()
+    needed = ", ".join(map(str, shape if one else ("N", *shape)))
+    raise ConfigError(f"{place} of shape {values.shape} {fault}; {space}, of shape ({needed}), is needed.")
+
+
+def _fault(space: spaces.Space[Any], values_N: Array) -> str | None:
+    if values_N.dtype.kind not in "biuf":
+        return f"is {values_N.dtype}, not numbers"
+    if values_N.shape[:1] + (space.shape or ()) != values_N.shape or not values_N.ndim:
+        return "has another shape"
+    if values_N.dtype.kind == "f" and space.dtype is not None and space.dtype.kind != "f":
+        return f"is {values_N.dtype}, not whole numbers"
+    if values_N.dtype.kind == "f" and not np.isfinite(values_N).all():
+        return "has NaN or infinity in it"
+    low, choices = _choices_from(space)
+    if choices is not None and not ((values_N >= low) & (values_N < low + choices)).all():
+        return "has a choice that does not exist"
+    return None
+
+
+def _choices_from(space: spaces.Space[Any]) -> tuple[Any, Any]:
+    """The first choice, and how many there are; no number where any one may come."""
+    match space:
+        case spaces.Discrete():
+            return int(space.start), int(space.n)
+        case spaces.MultiDiscrete():
+            return space.start.astype(np.int64), space.nvec.astype(np.int64)
+        case spaces.MultiBinary():
+            return 0, 2
+    return 0, None
+
+
+def translator(kind: Acts, *, squashed: bool = False) -> Callable[[Array], Array]:
+    """From actions as a policy draws them to actions as the environment takes them.
+
+    Those of a `squashed` policy are stretched from -1 … 1 to the bounds, others are cut at them.
+    """
+    shape, starts = (-1, *kind.shape), np.array(kind.starts)
+    if kind.kind == "discrete":
+        return (lambda actions_N: actions_N + starts[0]) if starts[0] else (lambda actions_N: actions_N)
+    if kind.kind == "multi_discrete":
+        return lambda actions_ND: (actions_ND + starts).reshape(shape)
+    if kind.kind == "box":
+        low, high = np.array(kind.low, np.float32), np.array(kind.high, np.float32)
+        if squashed:
+            middle, reach = (high + low) / 2, (high - low) / 2
+            return lambda actions_ND: (middle + reach * actions_ND).reshape(shape)
+        return lambda actions_ND: np.minimum(np.maximum(actions_ND, low), high).reshape(shape)
+    return lambda actions_ND: actions_ND.reshape(shape)
 
 
 def _size(space: spaces.Space[Any], what: str) -> int:

@@ -9,9 +9,10 @@ import torch
 from ray.rllib.core import DEFAULT_MODULE_ID
 
 from algorithms.advantage import gae
-from algorithms.ppo import PPO, PPOConfig
+from algorithms.ppo import PPOConfig
 from loomrl.errors import ConfigError, EpisodeError, LearnerError
 from tests.algorithms.control_envs import ACTIONS, register
+from tests.algorithms.control_support import same, success, weights
 
 pytestmark = [
     pytest.mark.usefixtures("ray_cluster", "one_thread"),
@@ -24,21 +25,6 @@ def config(env: str = "Identity", fragment: int = 16, keywords: Any = None, **se
     settings = {"learning_rate": 3e-3, "minibatch": 64, "gamma": 0.0} | settings
     made = PPOConfig().environment(env, env_config=keywords or {}).debugging(seed=7).training(**settings)
     return made.env_runners(num_envs_per_env_runner=8, rollout_fragment_length=fragment)
-
-
-def weights(algo: PPO) -> dict[str, torch.Tensor]:
-    state = algo.learner_group.get_state()["learner"]["rl_module"][DEFAULT_MODULE_ID]
-    return {name: torch.as_tensor(value).clone() for name, value in state.items()}
-
-
-def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
-
-
-def success(algo: PPO) -> float:
-    means = algo.window.means()
-    assert means is not None
-    return means[0] / means[1]
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,62 @@
+"""From rollouts to steps that are remembered: n rewards as one, and what comes after them.
+
+Axes: `_M` rows of steps, `_N` environments, `_S` steps.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algorithms.rollout import Rollout
+
+Rows = dict[str, NDArray[Any]]
+
+
+class NStep:
+    """Steps with the discounted rewards of the next `n`; those at the end wait for the next rollout."""
+
+    def __init__(self, n: int, gamma: float) -> None:
+        self._n, self._gamma = n, gamma
+        self._waiting: Rows | None = None
+
+    def __call__(self, rollout: Rollout, rewards: NDArray[np.float32]) -> Rows:
+        """Columns of steps: `seen`, `actions`, `rewards`, `after`, and `ahead`, what the value after them counts."""
+        rows: Rows = {
+            "seen": rollout.seen[:-1],
+            "after": rollout.seen[1:],
+            "actions": rollout.actions,
+            "rewards": rewards,
+            "terminated": rollout.terminated,
+            "ended": rollout.ended,
+            "valid": rollout.valid,
+        }
+        if self._waiting is not None:
+            rows = {name: np.concatenate([self._waiting[name], column]) for name, column in rows.items()}
+        whole = max(0, len(rows["rewards"]) - self._n + 1)
+        self._waiting = {name: column[whole:].copy() for name, column in rows.items()} if self._n > 1 else None
+        return self._summed(rows, whole)
+
+    def _summed(self, rows: Rows, whole: int) -> Rows:
+        shape = rows["rewards"][:whole].shape
+        total, alive = np.zeros(shape, np.float32), np.ones(shape, bool)
+        ahead, after = np.zeros(shape, np.float32), rows["after"][:whole].copy()
+        for k in range(self._n):
+            total += np.where(alive, np.float32(self._gamma**k) * rows["rewards"][k : k + whole], 0)
+            counts = np.float32(self._gamma ** (k + 1)) * ~rows["terminated"][k : k + whole]
+            ahead = np.where(alive, counts, ahead).astype(np.float32)
+            after[alive] = rows["after"][k : k + whole][alive]
+            alive &= ~rows["ended"][k : k + whole]
+        valid = rows["valid"][:whole]
+        columns = {"seen": rows["seen"][:whole], "actions": rows["actions"][:whole], "after": after}
+        columns |= {"rewards": total, "ahead": ahead}
+        return {name: column[valid] for name, column in columns.items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything a restart needs."""
+        return {"waiting": self._waiting}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        self._waiting = state["waiting"]

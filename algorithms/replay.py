@@ -1,0 +1,171 @@
+"""What an off-policy algorithm remembers: a ring of steps in contiguous memory, drawn evenly or by priority.
+
+Axes: `_B` steps that are drawn, `_N` environments.
+"""
+
+import mmap
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loomrl.config.control import Prioritized, Replay
+from loomrl.errors import ConfigError
+
+GIGABYTE = 2**30
+Columns = Mapping[str, tuple[tuple[int, ...], Any]]
+"""Name → shape and dtype of one step's entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Steps to learn from: their places, how much each counts, and their columns."""
+
+    places_B: NDArray[np.int64]
+    weights_B: NDArray[np.float32]
+    columns: dict[str, NDArray[Any]]
+
+
+class Ring:
+    """The latest `capacity` steps. The oldest give way."""
+
+    def __init__(self, columns: Columns, settings: Replay, *, seed: int) -> None:
+        self.capacity = settings.capacity
+        size = sum(int(np.prod(shape)) * np.dtype(kind).itemsize for shape, kind in columns.values()) * self.capacity
+        self._file = _room(size, settings)
+        self.columns = {name: self._column(shape, kind) for name, (shape, kind) in columns.items()}
+        self.steps = 0
+        """All that were ever kept."""
+        self._chance = np.random.default_rng(seed)
+        self._tree = SumTree(self.capacity, settings.prioritized) if settings.prioritized is not None else None
+
+    def __len__(self) -> int:
+        return min(self.steps, self.capacity)
+
+    def _column(self, shape: tuple[int, ...], kind: Any) -> NDArray[Any]:
+        whole = (self.capacity, *shape)
+        if self._file is None:
+            return np.zeros(whole, kind)
+        with tempfile.TemporaryFile(dir=self._file) as file:
+            file.truncate(max(1, int(np.prod(whole)) * np.dtype(kind).itemsize))
+            mapped = mmap.mmap(file.fileno(), 0)
+        return np.frombuffer(mapped, kind, count=int(np.prod(whole))).reshape(whole)
+
+    def append(self, steps: Mapping[str, NDArray[Any]]) -> None:
+        """Keep these steps, in order."""
+        count = len(next(iter(steps.values())))
+        places = (self.steps + np.arange(count)) % self.capacity
+        for name, column in self.columns.items():
+            column[places] = steps[name]
+        self.steps += count
+        if self._tree is not None:
+            self._tree.welcome(places)
+
+    def draw(self, count: int) -> Drawn:
+        """So many steps; a step can be drawn twice."""
+        if self._tree is None:
+            places_B = self._chance.integers(len(self), size=count)
+            weights_B = np.ones(count, np.float32)
+        else:
+            places_B, weights_B = self._tree.draw(self._chance.random(count), len(self))
+        return Drawn(places_B, weights_B, {name: column[places_B] for name, column in self.columns.items()})
+
+    def surprised(self, drawn: Drawn, errors_B: NDArray[np.floating[Any]]) -> None:
+        """Take note of how wrong the critics were about what was drawn."""
+        if self._tree is not None:
+            self._tree.update(drawn.places_B, errors_B)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything a restart needs; only what is filled."""
+        count = len(self)
+        return {
+            "steps": self.steps,
+            "chance": self._chance.bit_generator.state,
+            "columns": {name: column[:count].copy() for name, column in self.columns.items()},
+            "tree": None if self._tree is None else self._tree.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        self.steps = state["steps"]
+        self._chance.bit_generator.state = state["chance"]
+        for name, kept in state["columns"].items():
+            self.columns[name][: len(kept)] = kept
+        if self._tree is not None:
+            self._tree.load_state_dict(state["tree"])
+
+
+class SumTree:
+    """Priorities as leaves of a tree of sums: drawing and updating take as many steps as the tree is high."""
+
+    def __init__(self, capacity: int, settings: Prioritized) -> None:
+        self._settings = settings
+        self._leaves = 1 << (capacity - 1).bit_length()
+        self._sums = np.zeros(2 * self._leaves)
+        self._highest = 1.0
+
+    def welcome(self, places: NDArray[np.int64]) -> None:
+        """What is new is as interesting as the most surprising so far."""
+        self._set(places, np.full(len(places), self._highest))
+
+    def update(self, places_B: NDArray[np.int64], errors_B: NDArray[np.floating[Any]]) -> None:
+        """Priorities follow errors."""
+        priorities = (np.abs(errors_B).astype(float) + 1e-6) ** self._settings.alpha
+        self._highest = max(self._highest, float(priorities.max()))
+        self._set(places_B, priorities)
+
+    def draw(self, chance_B: NDArray[np.float64], count: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Places by priority, from one number between 0 and 1 for each stratum, and what corrects for it."""
+        total = self._sums[1]
+        target_B = (np.arange(len(chance_B)) + chance_B) / len(chance_B) * total
+        node_B = np.ones(len(chance_B), np.int64)
+        while node_B[0] < self._leaves:
+            left_B = 2 * node_B
+            beyond_B = target_B >= self._sums[left_B]
+            target_B -= np.where(beyond_B, self._sums[left_B], 0.0)
+            node_B = left_B + beyond_B
+        places_B = np.minimum(node_B - self._leaves, count - 1)
+        share_B = np.maximum(self._sums[places_B + self._leaves], 1e-12) / total
+        weights_B = (count * share_B) ** -self._settings.beta
+        return places_B, (weights_B / weights_B.max()).astype(np.float32)
+
+    def _set(self, places: NDArray[np.int64], priorities: NDArray[np.float64]) -> None:
+        nodes = places + self._leaves
+        self._sums[nodes] = priorities
+        while len(nodes) and nodes[0] > 1:
+            nodes = np.unique(nodes // 2)
+            self._sums[nodes] = self._sums[2 * nodes] + self._sums[2 * nodes + 1]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything a restart needs."""
+        return {"leaves": self._sums[self._leaves :].copy(), "highest": self._highest}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        self._highest = state["highest"]
+        self._set(np.arange(self._leaves), state["leaves"])
+
+
+def _room(size: int, settings: Replay) -> str | None:
+    """Where to keep so many bytes: None is memory, else a folder for files; a ConfigError where there is no room."""
+    if size <= settings.memory_gb * GIGABYTE:
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        if size > free:
+            raise ConfigError(
+                f"replay.capacity={settings.capacity} needs {size / GIGABYTE:.1f} GB of memory, of which "
+                f"{free / GIGABYTE:.1f} are free. Lower it, or lower replay.memory_gb, beyond which a file is used."
+            )
+        return None
+    folder = tempfile.gettempdir()
+    free = shutil.disk_usage(folder).free
+    if size > free:
+        raise ConfigError(
+            f"replay.capacity={settings.capacity} needs {size / GIGABYTE:.1f} GB in {folder}, where "
+            f"{free / GIGABYTE:.1f} are free. Lower it, or set TMPDIR to a larger disk."
+        )
+    return folder

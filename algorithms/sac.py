@@ -1,0 +1,261 @@
+"""Soft actor–critic. Beside `ppo.py`: what differs between the files is what differs.
+
+Axes: `_T` steps, `_N` environments, `_S` steps, `_B` steps that are drawn, `_A` choices, `_2` the two critics.
+"""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import torch
+from ray.rllib.algorithms import sac as stock
+from ray.rllib.algorithms.sac.torch.default_sac_torch_rl_module import DefaultSACTorchRLModule
+from ray.rllib.algorithms.sac.torch.sac_torch_learner import SACTorchLearner
+from ray.rllib.core import DEFAULT_MODULE_ID
+from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+from ray.rllib.utils.metrics import LEARNER_RESULTS, LEARNER_UPDATE_TIMER, TIMERS
+from torch import Tensor
+
+from algorithms.control import ControlConfig, ControlStep
+from algorithms.learner import OURS, ArrayLearner, Work
+from algorithms.module import ActorModule
+from algorithms.nstep import NStep
+from algorithms.replay import Drawn, Ring
+from algorithms.rollout import Rollout
+from loomrl.config import control as kinds
+from loomrl.control.network import Actor, Twins
+from loomrl.control.space import acts, seen
+from loomrl.errors import ConfigError
+from loomrl.telemetry.metric import Metric
+
+Batch = Mapping[str, Tensor]
+ACTOR, CRITICS, TEMPERATURE = "actor", "critics", "temperature"
+"""The three optimizers."""
+AT_ONCE = 20
+"""Updates that are told of together where everything is in one process."""
+
+
+class SACModule(ActorModule):
+    """An actor within bounds, two critics and their slow followers, and how much chance is worth."""
+
+    def setup(self) -> None:
+        """Build from `model_config`: `network`, `normalize`, `temperature`."""
+        view, kind, network = seen(self.observation_space), acts(self.action_space), self.model_config["network"]
+        if kind.kind not in ("box", "discrete") or view.kind == "pixels":
+            raise ConfigError(
+                f"sac takes numbers and decides real numbers or one choice, not {self.observation_space} and "
+                f"{self.action_space}. Use ppo."
+            )
+        if not all(np.isfinite([*kind.low, *kind.high])):
+            raise ConfigError(
+                f"sac needs bounds of every action, {self.action_space} has none. Wrap the environment "
+                "(gymnasium.wrappers.RescaleAction)."
+            )
+        self.net = Actor(view, kind, network, normalize=self.model_config["normalize"], squashed=True)
+        size, out = (self.net.size + kind.count, 1) if kind.kind == "box" else (self.net.size, kind.sizes[0])
+        self.critics = Twins(size, out, network)
+        self.targets = deepcopy(self.critics).requires_grad_(False)
+        self.log_temperature = torch.nn.Parameter(torch.tensor(float(np.log(self.model_config["temperature"]))))
+
+
+class SACLearner(ArrayLearner):
+    """Learns from what it remembers: of every step that comes in, and as often as `updates_per_step` says."""
+
+    def build(self) -> None:
+        """Build, with an empty memory."""
+        super().build()
+        settings, kind = self.config.settings, acts(self.own.action_space)
+        self._is_box = kind.kind == "box"
+        view = seen(self.own.observation_space)
+        numbers, action = (view.shape, np.float32), ((kind.count,), np.float32) if self._is_box else ((), np.int64)
+        columns = {"seen": numbers, "after": numbers, "actions": action}
+        columns |= {"rewards": ((), np.float32), "ahead": ((), np.float32)}
+        self.ring = Ring(columns, settings.replay, seed=int(self.config.seed or 0))
+        self._steps = NStep(settings.n_step, settings.gamma)
+        self._owed = 0.0
+        most = 0.7 * float(np.log(kind.sizes[0])) if kind.sizes else -float(kind.count)
+        self._target_entropy = most if settings.target_entropy is None else settings.target_entropy
+
+    def learn(self, work: Work) -> int:
+        """Remember, then make the updates that are due."""
+        settings = self.config.settings
+        for rollout, rewards in zip(work.rollouts, self.scaled(work.rollouts), strict=True):
+            self.observe(torch.from_numpy(rollout.seen[:-1][rollout.valid]))
+            self.ring.append(self._steps(rollout, rewards.numpy()))
+            self._owed += rollout.env_steps() * settings.updates_per_step
+        if self.ring.steps < settings.warmup:
+            self._owed = 0.0
+            return 0
+        due = int(self._owed)
+        self._owed -= due
+        for _ in range(due):
+            self._update()
+        return due * int(settings.batch)
+
+    def _update(self) -> None:
+        """One step of the critics, the actor and the temperature; the targets follow."""
+        settings, own = self.config.settings, self.own
+        drawn = self.ring.draw(settings.batch)
+        batch = {name: torch.from_numpy(column) for name, column in drawn.columns.items()}
+        features_B = own.net.features(batch["seen"])
+        temperature = own.log_temperature.detach().exp()
+        error_2B = self._critics_step(batch, drawn, features_B, temperature)
+        logp_B = self._actor_step(features_B, temperature)
+        surplus = (logp_B + self._target_entropy).mean()
+        self._step(TEMPERATURE, -own.log_temperature * surplus)
+        with torch.no_grad():
+            torch._foreach_lerp_(list(own.targets.parameters()), list(own.critics.parameters()), settings.tau)
+        self.ring.surprised(drawn, error_2B.abs().mean(0).numpy())
+        self.log(Metric.POLICY_ENTROPY, -logp_B.mean())
+
+    def _critics_step(self, batch: Batch, drawn: Drawn, features_B: Tensor, temperature: Tensor) -> Tensor:
+        own, distribution = self.own, self.distribution
+        with torch.no_grad():
+            after_B = own.net.features(batch["after"])
+            inputs = own.net.decide(after_B)
+            if self._is_box:
+                actions, logp_B = distribution.draw(inputs, self._noise(len(inputs)))
+                least_B = own.targets(torch.cat([after_B, actions], 1)).amin(0)[:, 0]
+                next_B = least_B - temperature * logp_B
+            else:
+                logp_BA = inputs.log_softmax(-1)
+                next_B = (logp_BA.exp() * (own.targets(after_B).amin(0) - temperature * logp_BA)).sum(-1)
+            wanted_B = batch["rewards"] + batch["ahead"] * next_B
+        if self._is_box:
+            said_2B = own.critics(torch.cat([features_B.detach(), batch["actions"]], 1))[..., 0]
+        else:
+            said_2B = own.critics(features_B.detach()).gather(2, batch["actions"].expand(2, -1)[..., None])[..., 0]
+        error_2B: Tensor = said_2B - wanted_B
+        loss = 0.5 * (torch.from_numpy(drawn.weights_B) * error_2B.square()).mean(1).sum()
+        self._step(CRITICS, loss)
+        self.log(Metric.VALUE_LOSS, loss)
+        return error_2B.detach()
+
+    def _actor_step(self, features_B: Tensor, temperature: Tensor) -> Tensor:
+        """The log-probability of what the actor does now."""
+        own, distribution = self.own, self.distribution
+        inputs = own.net.decide(features_B)
+        own.critics.requires_grad_(False)
+        if self._is_box:
+            actions, logp_B = distribution.draw(inputs, self._noise(len(inputs)))
+            least_B = own.critics(torch.cat([features_B, actions], 1)).amin(0)[:, 0]
+            loss = (temperature * logp_B - least_B).mean()
+        else:
+            logp_BA = inputs.log_softmax(-1)
+            least_BA = own.critics(features_B).amin(0)
+            loss = (logp_BA.exp() * (temperature * logp_BA - least_BA)).sum(-1).mean()
+            logp_B = -distribution.entropy(inputs)
+        self._step(ACTOR, loss)
+        own.critics.requires_grad_(True)
+        self.log(Metric.POLICY_LOSS, loss)
+        done_B: Tensor = logp_B.detach()
+        return done_B
+
+    def _step(self, name: str, loss: Tensor) -> None:
+        self.step(loss, self.get_optimizer(DEFAULT_MODULE_ID, name), clip_norm=self.config.settings.clip_norm)
+
+    def _noise(self, count: int) -> Tensor:
+        noise: Tensor = self.distribution.noise(count, generator=self._chance)
+        return noise
+
+    # -- RLlib's hooks ----------------------------------------------------------------------------------------------
+
+    def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
+        """Adam, three times."""
+        own, settings = self._module[module_id], self.config.settings
+        for name, parameters, rate in (
+            (ACTOR, list(own.net.parameters()), settings.actor_rate),
+            (CRITICS, list(own.critics.parameters()), settings.critic_rate),
+            (TEMPERATURE, [own.log_temperature], settings.temperature_rate),
+        ):
+            self.register_optimizer(
+                module_id=module_id,
+                optimizer_name=name,
+                optimizer=torch.optim.Adam(parameters, lr=rate, fused=True),
+                params=parameters,
+                lr_or_lr_schedule=rate,
+            )
+
+    def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
+        """With the memory."""
+        state: dict[str, Any] = super().get_state(components, **kwargs)
+        if OURS in state:
+            state[OURS] |= {"ring": self.ring.state_dict(), "steps": self._steps.state_dict(), "owed": self._owed}
+        return state
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        super().set_state(state)
+        if OURS in state:
+            self.ring.load_state_dict(state[OURS]["ring"])
+            self._steps.load_state_dict(state[OURS]["steps"])
+            self._owed = state[OURS]["owed"]
+
+
+class SACConfig(ControlConfig, stock.SACConfig):  # type: ignore[misc]
+    """`SACConfig().environment("Pendulum-v1").training(batch=256).build_algo()`."""
+
+    settings_class = kinds.SAC
+    fast_learner, stock_learner = SACLearner, SACTorchLearner
+    stock_settings = ControlConfig.stock_settings | {"actor_rate", "critic_rate", "temperature_rate", "tau", "batch"}
+
+    def __init__(self, algo_class: type | None = None) -> None:
+        super().__init__(algo_class or SAC)
+        self.num_envs_per_env_runner = 1
+        self.rollout_fragment_length = 1
+        self.min_sample_timesteps_per_iteration = 1000
+        self.min_time_s_per_iteration = 0.0  # or the clock would decide how much an iteration learns
+
+    def tell_rllib(self) -> None:
+        """Our settings under RLlib's names, for what of RLlib looks at them and for its own learner."""
+        settings = self.settings
+        self.actor_lr, self.critic_lr = settings.actor_rate, settings.critic_rate
+        self.alpha_lr = settings.temperature_rate
+        self.lr, self.gamma, self.tau, self.grad_clip = None, settings.gamma, settings.tau, settings.clip_norm
+        self.initial_alpha, self.twin_q = settings.initial_temperature, True
+        self.n_step = settings.n_step if self.slow else 1  # which RLlib's runner would sum up
+        self.num_steps_sampled_before_learning_starts = settings.warmup
+
+    def stock_spec(self) -> RLModuleSpec:
+        """RLlib's own module of the same shape."""
+        network = self.settings.network
+        shape = {"head_fcnet_hiddens": list(network.hidden), "head_fcnet_activation": network.activation}
+        return RLModuleSpec(module_class=DefaultSACTorchRLModule, model_config=shape | dict(self._model_config))
+
+    def our_spec(self) -> RLModuleSpec:
+        """The module that our learner teaches."""
+        settings = self.settings
+        made = {"network": settings.network, "normalize": settings.normalize_observations}
+        made |= {"temperature": settings.initial_temperature}
+        return RLModuleSpec(module_class=SACModule, model_config=made)
+
+
+class SAC(ControlStep, stock.SAC):  # type: ignore[misc]
+    """Steps, updates from memory, new weights for the runners."""
+
+    @classmethod
+    def get_default_config(cls) -> SACConfig:
+        """The defaults of `SAC`'s settings."""
+        return SACConfig(cls)
+
+    def sampled(self, *, random: bool = False) -> list[Rollout]:
+        """At random until there is enough to learn from."""
+        return super().sampled(random=random or self.env_steps < self.config.settings.warmup)
+
+    def training_step(self) -> None:
+        """One update; where everything is in one process, so many that telling of them costs little."""
+        if not self.is_alone:
+            super().training_step()
+            return
+        runner, learner, warmup = self.env_runner, self.learner_group._learner, self.config.settings.warmup
+        rollouts, trained, steps = [], 0, self.env_steps
+        with self.metrics.log_time((TIMERS, LEARNER_UPDATE_TIMER)):
+            for _ in range(AT_ONCE):
+                made = runner.sample(random_actions=steps < warmup)
+                trained += learner.learn(Work(tuple(made)))
+                steps += sum(rollout.env_steps() for rollout in made)
+                rollouts += made
+        self.brought(rollouts, [runner.get_metrics()])
+        self.metrics.aggregate([learner.told(trained)], key=LEARNER_RESULTS)
+        self.updates += AT_ONCE

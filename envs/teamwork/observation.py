@@ -1,0 +1,103 @@
+"""What is seen of a team, as numbers in 0..1: 7 per agent, then 5 per task slot, then a matrix of agents by agents.
+
+Axes: `_M` worlds, `_N` agents, `_K` task slots, `_O` numbers of an observation.
+"""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from gymnasium.spaces import Box
+from numpy.typing import NDArray
+
+from envs.teamwork.chance import STRENGTH
+from envs.teamwork.dynamics import Teams
+from envs.teamwork.settings import TeamSettings
+
+Seen = NDArray[np.float32]
+
+CAPACITY, WORKLOAD, SUCCESS, COLLABORATION, EXPERTISE = range(5)
+"""Numbers of an agent. From `EXPERTISE` on, one per skill; with fewer than three skills the rest is 0."""
+PRIORITY, WORK_LEFT, TIME_LEFT, SKILL, HOLDER = range(5)
+"""Numbers of a task. Skill s of S is (s + 1) / S; holder i of N is (i + 1) / N, and 0 while the task waits."""
+PER_AGENT, PER_TASK, PER_ACTION = 7, 5, 3
+
+
+def observation_space(settings: TeamSettings) -> Box:
+    """`7n + 5·max_tasks + n²` numbers."""
+    count = PER_AGENT * settings.agents + PER_TASK * settings.max_tasks + settings.agents**2
+    return Box(0.0, 1.0, (count,), np.float32)
+
+
+def action_space(agents: int) -> Box:
+    """Accept, effort and collaborate of every agent."""
+    return Box(-1.0, 1.0, (PER_ACTION * agents,), np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Observations cut into their blocks; writing to a block writes to the observation."""
+
+    agents_MN7: Seen
+    tasks_MK5: Seen
+    """The line in its order; then tasks in hand, by their holders; then empty slots, all 0."""
+    matrix_MNN: Seen
+    """Trust between two agents; in the diagonal, each agent's expertise for the task at the head of the line."""
+
+    @classmethod
+    def of(cls, seen_MO: Seen, settings: TeamSettings) -> Self:
+        """The blocks of a batch of observations."""
+        agents, slots = settings.agents, settings.max_tasks
+        tasks, matrix = PER_AGENT * agents, PER_AGENT * agents + PER_TASK * slots
+        return cls(
+            seen_MO[:, :tasks].reshape(-1, agents, PER_AGENT),
+            seen_MO[:, tasks:matrix].reshape(-1, slots, PER_TASK),
+            seen_MO[:, matrix:].reshape(-1, agents, agents),
+        )
+
+
+def observe(teams: Teams) -> Seen:
+    """What every world looks like now, `[M, O]`, in new memory."""
+    settings, skills = teams.settings, teams.settings.skills
+    worlds, order_MK = teams.order_MK.shape[0], teams.order_MK
+    seen_MO = np.zeros((worlds, *observation_space(settings).shape), np.float32)
+    view, at = View.of(seen_MO, settings), np.arange(worlds)[:, None]
+    work_MK = teams.left_MK / settings.complexity[1]
+
+    agents = view.agents_MN7
+    agents[:, :, CAPACITY] = teams.capacity_MN / STRENGTH[1]
+    agents[:, :, WORKLOAD] = np.where(teams.held_MN < 0, 0.0, work_MK[at, teams.held_MN])
+    agents[:, :, SUCCESS] = teams.success_MN
+    agents[:, :, COLLABORATION] = teams.collaboration_MN
+    agents[:, :, EXPERTISE : EXPERTISE + skills] = teams.chance.expertise_MNS
+
+    tasks = view.tasks_MK5
+    present_MK, holder_MK = teams.present_MK[at, order_MK], teams.holder_MK[at, order_MK]
+    skill_MK = teams.skill_MK[at, order_MK]
+    tasks[:, :, PRIORITY] = teams.priority_MK[at, order_MK]
+    tasks[:, :, WORK_LEFT] = work_MK[at, order_MK]
+    tasks[:, :, TIME_LEFT] = teams.time_MK[at, order_MK] / settings.deadline[1]
+    tasks[:, :, SKILL] = np.where(present_MK, (skill_MK + 1) / skills, 0.0)
+    tasks[:, :, HOLDER] = (holder_MK + 1) / settings.agents
+
+    view.matrix_MNN[:] = teams.trust_MNN
+    itself, offered_M = np.arange(settings.agents), present_MK[:, 0] & (holder_MK[:, 0] < 0)
+    match_MN = teams.chance.expertise_MNS[at[:, 0], :, skill_MK[:, 0]]
+    view.matrix_MNN[:, itself, itself] = np.where(offered_M[:, None], match_MN, 0.0)
+    return seen_MO
+
+
+def seen_by_each(seen_MO: Seen, settings: TeamSettings) -> NDArray[np.float32]:
+    """The same observations as each agent sees them, `[M, N, O]`: itself first, then who comes after it, in a ring."""
+    agents = settings.agents
+    told_MNO = np.repeat(seen_MO[:, None], agents, axis=1)
+    view = View.of(seen_MO, settings)
+    held_MK = view.tasks_MK5[:, :, HOLDER] > 0
+    holder_MK = np.rint(view.tasks_MK5[:, :, HOLDER] * agents) - 1
+    for agent in range(agents):
+        ring = (np.arange(agents) + agent) % agents
+        own = View.of(told_MNO[:, agent], settings)
+        own.agents_MN7[:] = view.agents_MN7[:, ring]
+        own.tasks_MK5[:, :, HOLDER] = np.where(held_MK, ((holder_MK - agent) % agents + 1) / agents, 0.0)
+        own.matrix_MNN[:] = view.matrix_MNN[:, ring][:, :, ring]
+    return told_MNO

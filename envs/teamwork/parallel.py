@@ -1,0 +1,97 @@
+"""One team as a PettingZoo environment: every agent acts for itself. Needs the extra `multiagent`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Box
+from gymnasium.utils import seeding
+from numpy.typing import NDArray
+
+from envs.teamwork.dynamics import Teams
+from envs.teamwork.observation import Seen, action_space, observation_space, observe, seen_by_each
+from envs.teamwork.settings import ID, TeamSettings
+from envs.teamwork.vector import told
+from loomrl.config.basic import Share
+from loomrl.errors import ConfigError, PolicyError
+
+try:
+    from pettingzoo import ParallelEnv  # type: ignore[import-untyped,import-not-found,unused-ignore]
+except ImportError as error:
+    raise ConfigError(
+        f"TeamParallel needs pettingzoo, which cannot be imported ({error}). "
+        "Install it with: pip install 'loomrl[multiagent]'."
+    ) from error
+
+
+class ParallelSettings(TeamSettings):
+    """Keywords of the environment for agents that act for themselves."""
+
+    shared: Share = 0.5
+    """How much of an agent's reward is the mean of the team's; the rest is what it earned itself."""
+
+
+class TeamParallel(ParallelEnv):  # type: ignore[misc]
+    """Agents see the same as a central policy does, each itself first, so that one set of parameters serves all.
+
+    Rewards of all agents add up to that of the team, whatever `shared` is.
+    """
+
+    metadata = {"name": ID, "render_modes": []}  # noqa: RUF012 - PettingZoo's declaration
+
+    def __init__(self, **settings: Any) -> None:
+        self.settings = ParallelSettings.parse(settings, origin=ID)
+        self.possible_agents = [f"agent_{index}" for index in range(self.settings.agents)]
+        self.agents: list[str] = []
+        self.render_mode = None
+        self._observation_spaces = {name: observation_space(self.settings) for name in self.possible_agents}
+        self._action_spaces = {name: action_space(1) for name in self.possible_agents}
+        self._generator = seeding.np_random()[0]
+        self._teams = Teams(self.settings, [self._generator])
+
+    def observation_space(self, agent: str) -> Box:
+        """The same numbers as in the central environment."""
+        return self._observation_spaces[agent]
+
+    def action_space(self, agent: str) -> Box:
+        """Accept, effort, collaborate."""
+        return self._action_spaces[agent]
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Seen], dict[str, dict[str, Any]]]:
+        """A new team, and a new line of tasks; without a seed chance goes on."""
+        if seed is not None:
+            self._generator = seeding.np_random(seed)[0]
+        self._teams = Teams(self.settings, [self._generator])
+        self.agents = list(self.possible_agents)
+        return self._seen(), {name: {} for name in self.agents}
+
+    def step(
+        self, actions: Mapping[str, NDArray[Any]]
+    ) -> tuple[dict[str, Seen], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]:
+        """One step of all agents; `info["parts"]` of an agent has what it earned itself."""
+        if not self.agents:
+            raise PolicyError("the episode is over, or none has begun: call reset().")
+        missing = [name for name in self.agents if name not in actions]
+        if missing:
+            raise PolicyError(f"no action for {', '.join(missing)}: every agent acts in every step.")
+        parts = self._teams.advance(np.stack([actions[name] for name in self.agents])[None])
+        own_N = told(parts)["credit"][0]
+        reward_N = (1 - self.settings.shared) * own_N + self.settings.shared * own_N.mean()
+        infos = {
+            name: {"parts": {part: float(part_MN[0, index]) for part, part_MN in parts.items()}}
+            for index, name in enumerate(self.agents)
+        }
+        names, over = self.agents, self._teams.is_over
+        self.agents = [] if over else names
+        rewards = dict(zip(names, reward_N.tolist(), strict=True))
+        return self._seen(), rewards, dict.fromkeys(names, False), dict.fromkeys(names, over), infos
+
+    def state(self) -> Seen:
+        """The central observation."""
+        seen_O: Seen = observe(self._teams)[0]
+        return seen_O
+
+    def _seen(self) -> dict[str, Seen]:
+        return dict(zip(self.possible_agents, seen_by_each(observe(self._teams), self.settings)[0], strict=True))

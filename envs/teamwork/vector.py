@@ -1,0 +1,73 @@
+"""Many teams as one Gymnasium vector environment, without one Python object per team.
+
+Axes: `_M` worlds, `_N` agents.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium.utils import seeding
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from numpy.typing import NDArray
+
+from envs.teamwork.dynamics import Parts, Teams
+from envs.teamwork.observation import Seen, action_space, observation_space, observe
+from envs.teamwork.settings import team_settings
+from loomrl.errors import ConfigError
+
+
+class TeamVector(VectorEnv[Seen, NDArray[Any], NDArray[Any]]):
+    """`num_envs` teams. The step after an end ignores its actions and begins the next episode, with reward 0.
+
+    World i of a seed is the single environment of `seed + i`, step by step, whatever happens in the others.
+    `info["parts"]` has what the reward is made of, `[M]` each; `info["credit"]` who earned it, `[M, N]`.
+    """
+
+    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP, "render_modes": []}  # noqa: RUF012 - Gymnasium's declaration
+
+    def __init__(self, num_envs: int = 1, **settings: Any) -> None:
+        self.settings = team_settings(**settings)
+        self.num_envs = num_envs
+        self.single_observation_space = observation_space(self.settings)
+        self.single_action_space = action_space(self.settings.agents)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._generators = [seeding.np_random()[0] for _ in range(num_envs)]
+        self.teams = Teams(self.settings, self._generators)
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Seen, dict[str, Any]]:
+        """Begin all episodes; from one seed, world i gets `seed + i`, and without one its chance goes on."""
+        for world, one in enumerate(self._seeds(seed)):
+            if one is not None:
+                self._generators[world] = seeding.np_random(one)[0]
+        self.teams = Teams(self.settings, self._generators)
+        return observe(self.teams), {}
+
+    def step(
+        self, actions: NDArray[Any]
+    ) -> tuple[Seen, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
+        """Act in every world, or begin anew in all of them: they are over together."""
+        parts = self.teams.no_parts()
+        if self.teams.is_over:
+            self.teams = Teams(self.settings, self._generators)
+        else:
+            parts = self.teams.advance(actions)
+        info = told(parts)
+        truncated_M = np.full(self.num_envs, self.teams.is_over)
+        return observe(self.teams), info["credit"].sum(1), np.zeros_like(truncated_M), truncated_M, info
+
+    def _seeds(self, seed: int | Sequence[int | None] | None) -> Sequence[int | None]:
+        if seed is None or isinstance(seed, int):
+            return [None if seed is None else seed + world for world in range(self.num_envs)]
+        if len(seed) != self.num_envs:
+            raise ConfigError(f"seed={seed!r}: give {self.num_envs} seeds, one per environment, or a single one.")
+        return seed
+
+
+def told(parts: Parts) -> dict[str, Any]:
+    """What a step says beside its reward: `parts` by name, `[M]`, and `credit` by agent, `[M, N]`. Both sum to it."""
+    return {"parts": {name: part_MN.sum(1) for name, part_MN in parts.items()}, "credit": sum(parts.values())}

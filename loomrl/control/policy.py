@@ -1,0 +1,279 @@
+"""Exported control policies: a folder of tensors and JSON that acts without RLlib.
+
+`policy.safetensors` has every number of network and normaliser, `policy.json` all else. The JSON is written last and
+has the checksum of the tensors: a folder without it, or with other tensors, is not believed.
+
+Axes: `_N` observations, `_B` what the network gets of them, `_I` numbers that a distribution takes.
+"""
+
+import hashlib
+import json
+import warnings
+from collections.abc import Mapping
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import safetensors.torch
+import torch
+from gymnasium import spaces
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from loomrl.canonical import canonical_json
+from loomrl.config.control import Network
+from loomrl.control.network import ActorCritic
+from loomrl.control.space import Array, acts, as_batch, flatten, seen, translator
+from loomrl.control.space_json import space_from_json, space_to_json
+from loomrl.errors import ArtifactError, ConfigError
+from loomrl.schema import Config
+
+FORMAT = 1
+MANIFEST, TENSORS = "policy.json", "policy.safetensors"
+OPSET = 18
+
+Space = spaces.Space[Any]
+
+
+class Sizes(Config):
+    """Follow from the spaces; they are for readers that know no Gymnasium."""
+
+    seen: tuple[int, ...]
+    """Of one observation as the network gets it: numbers, or height, width and channels of a picture."""
+    inputs: int
+    """Numbers that the distribution over actions takes."""
+    actions: int
+    """Numbers in one action."""
+
+
+class Manifest(Config):
+    """What `policy.json` says."""
+
+    format: int = FORMAT
+    network: Network
+    normalize: bool
+    observation_space: dict[str, Any]
+    action_space: dict[str, Any]
+    sizes: Sizes
+    sha256: str
+    """Of the file of tensors."""
+
+
+class ControlPolicy:
+    """Acts with a network: observations as an environment gives them, actions as it takes them.
+
+    The network is used as it is, and not copied: while it learns on, the policy changes with it.
+    """
+
+    def __init__(self, net: ActorCritic, observation_space: Space, action_space: Space, network: Network) -> None:
+        self.observation_space, self.action_space = observation_space, action_space
+        self._net, self._network = net, network
+        blueprint = _blueprint(observation_space, action_space, network, normalize=net.normalizer is not None)
+        fault = _difference(blueprint.state_dict(), net.state_dict())
+        if fault is None and str(net) != str(blueprint):
+            fault = "its layers are others"
+        if fault is not None:
+            raise ConfigError(
+                f"this network is not the one of {network!r} for {observation_space} and {action_space}: {fault}. "
+                "Give the settings and spaces that it was made with."
+            )
+        self._flatten = flatten(observation_space)
+        self._translate = translator(acts(action_space))
+
+    # -- acting -----------------------------------------------------------------------------------------------------
+
+    def act(self, observation: Any, *, explore: bool = False, generator: torch.Generator | None = None) -> Any:
+        """The action for one observation: the likeliest, or to `explore` a drawn one.
+
+        A generator makes what is drawn repeatable. An observation that is not of its space is a ConfigError.
+        """
+        action = self._taken(self._seen(observation, one=True), explore, generator)[0]
+        return action if isinstance(self.action_space, spaces.Discrete) else np.asarray(action)
+
+    def act_batch(self, observations: Any, *, explore: bool = False, generator: torch.Generator | None = None) -> Array:
+        """Actions for observations as a vector environment gives them, as it takes them."""
+        return self._taken(self._seen(observations, one=False), explore, generator)
+
+    def value(self, observation: Any) -> float:
+        """The discounted return that is expected from here on."""
+        with torch.inference_mode():
+            return float(self._net.value(self._net.features(self._seen(observation, one=True)))[0])
+
+    def _seen(self, observations: Any, *, one: bool) -> Tensor:
+        flat = self._flatten(as_batch(self.observation_space, observations, one=one))
+        owned = np.array(flat, order="C")  # torch takes no array that is read-only or runs backwards
+        return torch.from_numpy(owned).to(next(self._net.parameters()).device)
+
+    def _taken(self, seen_B: Tensor, explore: bool, generator: torch.Generator | None) -> Array:
+        distribution = self._net.distribution
+        with torch.inference_mode():
+            inputs_BI = self._net.decide(self._net.features(seen_B)).cpu()
+            if explore:
+                drawn = distribution.sample(inputs_BI, distribution.noise(len(inputs_BI), generator=generator))
+            else:
+                drawn = distribution.mode(inputs_BI)
+        taken_N = self._translate(drawn.numpy()).astype(self.action_space.dtype)
+        if isinstance(self.action_space, spaces.Box):  # bounds of 64 or 16 bits are not those of 32
+            taken_N = taken_N.clip(self.action_space.low, self.action_space.high)
+        return taken_N
+
+    # -- files ------------------------------------------------------------------------------------------------------
+
+    def save(self, folder: Path) -> None:
+        """Write the policy in place of one that is there; an ArtifactError where the folder cannot be written.
+
+        Killed in the middle it leaves the policy that was there, or a folder that `load` refuses.
+        """
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self._net.state_dict().items()}
+        packed = safetensors.torch.save(tensors)
+        _write(folder / TENSORS, packed)
+        _write(folder / MANIFEST, canonical_json(self._manifest(packed).model_dump(mode="json")))
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """The policy that was saved in this folder, on the CPU; an ArtifactError where none was, or not all of it."""
+        manifest = _read_manifest(folder)
+        try:
+            observed, acted = space_from_json(manifest.observation_space), space_from_json(manifest.action_space)
+            net = _blueprint(observed, acted, manifest.network, normalize=manifest.normalize)
+            expected = _sizes(net, observed, acted)
+        except ConfigError as error:
+            raise _refused(folder, f"{MANIFEST} describes no network of ours: {error}") from error
+        if manifest.sizes != expected:
+            raise _refused(folder, f"{MANIFEST} says {manifest.sizes!r}, from its spaces follows {expected!r}")
+        tensors = _read_tensors(folder, manifest)
+        fault = _difference(net.state_dict(), tensors)
+        if fault is not None:
+            raise _refused(folder, f"{TENSORS} is not what {MANIFEST} describes: {fault}")
+        net.load_state_dict(tensors, assign=True)
+        return cls(net, observed, acted, manifest.network)
+
+    def to_onnx(self, file: Path) -> None:
+        """Write the greedy path as ONNX: `seen`, flattened observations `[B, …]`, to `inputs` and `actions`.
+
+        `inputs` are those of the distribution, `actions` its mode as drawn: neither cut to bounds nor counted from
+        the first choice. Both, and the spaces, are in the file's metadata under `loomrl`, as in `policy.json`.
+        """
+        try:
+            import onnx
+        except ImportError as error:
+            raise ConfigError(f"onnx cannot be imported ({error}). Install: pip install 'loomrl[onnx]'.") from error
+        example = torch.zeros(2, *seen(self.observation_space).shape, device=next(self._net.parameters()).device)
+        if self._net.pixels is not None:
+            example = example.byte()
+        names, buffer = ("seen", "inputs", "actions"), BytesIO()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # the exporter that follows it needs onnxscript
+            torch.onnx.export(
+                _Greedy(self._net),
+                (example,),
+                buffer,  # type: ignore[arg-type]
+                input_names=names[:1],
+                output_names=names[1:],
+                dynamic_axes={name: {0: "batch"} for name in names},
+                opset_version=OPSET,
+                dynamo=False,
+            )
+        model = onnx.load_from_string(buffer.getvalue())
+        about = self._manifest(b"").model_dump(mode="json", exclude={"sha256"})
+        onnx.helper.set_model_props(model, {"loomrl": canonical_json(about).decode()})
+        onnx.checker.check_model(model, full_check=True)
+        _write(file, model.SerializeToString())
+
+    def _manifest(self, packed: bytes) -> Manifest:
+        return Manifest(
+            network=self._network,
+            normalize=self._net.normalizer is not None,
+            observation_space=space_to_json(self.observation_space),
+            action_space=space_to_json(self.action_space),
+            sizes=_sizes(self._net, self.observation_space, self.action_space),
+            sha256=hashlib.sha256(packed).hexdigest(),
+        )
+
+
+class _Greedy(nn.Module):
+    """From what a network sees to what it would do."""
+
+    def __init__(self, net: ActorCritic) -> None:
+        super().__init__()
+        self._net = net
+
+    def forward(self, seen_B: Tensor) -> tuple[Tensor, Tensor]:
+        """Inputs of the distribution, and its mode."""
+        inputs_BI = self._net.decide(self._net.features(seen_B))
+        return inputs_BI, self._net.distribution.mode(inputs_BI)
+
+
+def _blueprint(observation_space: Space, action_space: Space, network: Network, *, normalize: bool) -> ActorCritic:
+    """The network with shapes and no numbers; nothing is drawn for it."""
+    with torch.device("meta"):
+        return ActorCritic(seen(observation_space), acts(action_space), network, normalize=normalize)
+
+
+def _sizes(net: ActorCritic, observation_space: Space, action_space: Space) -> Sizes:
+    return Sizes(seen=seen(observation_space).shape, inputs=net.distribution.inputs, actions=acts(action_space).count)
+
+
+def _difference(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> str | None:
+    """The first tensor in which they differ by more than its numbers."""
+    for name in sorted(expected.keys() | found.keys()):
+        if name not in found:
+            return f"tensor {name!r} is missing"
+        if name not in expected:
+            return f"tensor {name!r} is one too many"
+        ours, theirs = expected[name], found[name]
+        if (ours.shape, ours.dtype) != (theirs.shape, theirs.dtype):
+            return (
+                f"tensor {name!r} has shape {(*theirs.shape,)} of {theirs.dtype}, not {(*ours.shape,)} of {ours.dtype}"
+            )
+    return None
+
+
+def _write(file: Path, content: bytes) -> None:
+    """All of it, or nothing."""
+    draft = file.with_name(f".{file.name}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_bytes(content)
+        draft.replace(file)
+    except OSError as error:
+        raise ArtifactError(
+            f"{str(file)!r}: {error}. Choose a folder that can be written, with room for {len(content):,} bytes."
+        ) from error
+
+
+def _read_manifest(folder: Path) -> Manifest:
+    try:
+        raw = json.loads((folder / MANIFEST).read_bytes())
+    except FileNotFoundError:
+        raise _refused(folder, f"it has no {MANIFEST}: it is another folder, or was not written to its end") from None
+    except (OSError, ValueError) as error:
+        raise _refused(folder, f"{MANIFEST} cannot be read: {error}") from error
+    number = raw.get("format") if isinstance(raw, dict) else None
+    if number != FORMAT:
+        raise _refused(folder, f"format={number!r}, and this LoomRL reads {FORMAT}: use the LoomRL that wrote it")
+    try:
+        return Manifest.parse(raw, origin=MANIFEST)
+    except ConfigError as error:
+        raise _refused(folder, str(error)) from error
+
+
+def _read_tensors(folder: Path, manifest: Manifest) -> dict[str, Tensor]:
+    try:
+        packed = (folder / TENSORS).read_bytes()
+    except OSError as error:
+        raise _refused(folder, f"{TENSORS} cannot be read: {error}") from error
+    if hashlib.sha256(packed).hexdigest() != manifest.sha256:
+        raise _refused(folder, f"{TENSORS} is not the one that was written with {MANIFEST}, or is damaged")
+    try:
+        return safetensors.torch.load(packed)
+    except SafetensorError as error:
+        raise _refused(folder, f"{TENSORS} cannot be read: {error}") from error
+
+
+def _refused(folder: Path, cause: str) -> ArtifactError:
+    return ArtifactError(
+        f"{str(folder)!r} is not a policy that can be loaded: {cause}. Export it again (ControlPolicy.save), or copy "
+        "the whole folder again."
+    )

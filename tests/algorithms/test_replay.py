@@ -1,0 +1,117 @@
+"""Memory: the latest steps whole, drawn evenly or by priority; n rewards as one."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from algorithms.nstep import NStep
+from algorithms.replay import Ring, SumTree
+from algorithms.rollout import Rollout
+from loomrl.config.control import Prioritized, Replay
+
+FATES = ["goes on", "ends", "is cut"]
+COLUMNS = {"seen": ((2,), np.float32), "rewards": ((), np.float32)}
+
+
+def ring(capacity: int = 8, **settings: Any) -> Ring:
+    return Ring(COLUMNS, Replay(capacity=capacity, **settings), seed=1)
+
+
+def steps(numbers: range) -> dict[str, np.ndarray]:
+    column = np.array(numbers, np.float32)
+    return {"seen": np.stack([column, -column], 1), "rewards": column}
+
+
+@pytest.mark.parametrize("memory_gb", [1.0, 1e-9], ids=["memory", "file"])
+@given(sizes=st.lists(st.integers(1, 8), min_size=1, max_size=9))
+def test_what_is_kept_is_the_latest_and_whole(memory_gb: float, sizes: list[int]) -> None:
+    kept, told = ring(memory_gb=memory_gb), 0
+    for size in sizes:
+        kept.append(steps(range(told, told + size)))
+        told += size
+    assert len(kept) == min(told, 8)
+    assert sorted(kept.columns["rewards"][: len(kept)]) == list(range(max(0, told - 8), told))
+    drawn = kept.draw(32)
+    np.testing.assert_array_equal(drawn.columns["seen"][:, 0], drawn.columns["rewards"])
+    np.testing.assert_array_equal(drawn.columns["seen"][:, 1], -drawn.columns["rewards"])
+
+
+@pytest.mark.parametrize("prioritized", [None, Prioritized()])
+def test_a_restored_memory_draws_what_the_first_one_would_have(prioritized: Prioritized | None) -> None:
+    one, other = ring(prioritized=prioritized), ring(prioritized=prioritized)
+    one.append(steps(range(11)))
+    one.surprised(one.draw(4), np.array([3.0, 1.0, 2.0, 5.0]))
+    other.load_state_dict(one.state_dict())
+    for _ in range(3):
+        first, second = one.draw(5), other.draw(5)
+        np.testing.assert_array_equal(first.places_B, second.places_B)
+        np.testing.assert_array_equal(first.weights_B, second.weights_B)
+
+
+@given(st.lists(st.floats(0.01, 100), min_size=2, max_size=40))
+def test_steps_are_drawn_as_often_as_their_priority_says(errors: list[float]) -> None:
+    tree, count = SumTree(len(errors), Prioritized(alpha=1.0, beta=1.0)), len(errors)
+    places = np.arange(count)
+    tree.welcome(places)
+    tree.update(places, np.array(errors))
+    share = np.array(errors) / sum(errors)
+    drawn, weights = tree.draw((np.arange(2000) % 7 + 0.5) / 7, count)
+    often = np.bincount(drawn, minlength=count) / len(drawn)
+    np.testing.assert_allclose(often, share, atol=2 / 2000 * 2)
+    # With beta = 1 the weights undo the priorities.
+    np.testing.assert_allclose(weights * share[drawn], (weights * share[drawn])[0], rtol=1e-3)
+
+
+def played(rewards: list[float], ended: list[bool], terminated: list[bool], valid: list[bool], first: int) -> Rollout:
+    count = len(rewards)
+    column = np.arange(first, first + count + 1, dtype=np.float32)[:, None, None]
+    return Rollout(
+        seen=column,
+        actions=np.arange(first, first + count)[:, None],
+        inputs=np.zeros((count, 1, 1), np.float32),
+        rewards=np.array(rewards, np.float32)[:, None],
+        terminated=np.array(terminated)[:, None],
+        ended=np.array(ended)[:, None],
+        valid=np.array(valid)[:, None],
+        discounted=None,
+        episodes=(),
+    )
+
+
+@given(
+    data=st.lists(st.tuples(st.floats(-2, 2, width=32), st.sampled_from(FATES)), min_size=1, max_size=24),
+    n=st.integers(1, 4),
+    cut=st.integers(1, 24),
+)
+def test_n_rewards_are_summed_up_to_the_end_of_the_episode(data: list[tuple[float, str]], n: int, cut: int) -> None:
+    rewards, fates = [reward for reward, _ in data], [fate for _, fate in data]
+    ended = [fate != "goes on" for fate in fates]
+    valid = [not (t and ended[t - 1]) for t in range(len(data))]
+    ended = [e and v for e, v in zip(ended, valid, strict=True)]
+    terminated = [e and fate == "ends" for e, fate in zip(ended, fates, strict=True)]
+    rewards = [r if v else 0.0 for r, v in zip(rewards, valid, strict=True)]
+    valid = [not (t and ended[t - 1]) for t in range(len(data))]
+    window, parts = NStep(n, 0.5), []
+    for start in range(0, len(data), cut):
+        here = slice(start, start + cut)
+        made = played(rewards[here], ended[here], terminated[here], valid[here], start)
+        parts.append(window(made, made.rewards))
+    got = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    expected = []
+    for t in range(len(data) - n + 1):
+        if not valid[t]:
+            continue
+        total, k = 0.0, 0
+        while True:
+            total += 0.5**k * rewards[t + k]
+            if ended[t + k] or k == n - 1:
+                break
+            k += 1
+        expected.append((t, total, t + k + 1, 0.0 if terminated[t + k] else 0.5 ** (k + 1)))
+    assert got["actions"].tolist() == [row[0] for row in expected]
+    np.testing.assert_allclose(got["rewards"], [row[1] for row in expected], atol=1e-5)
+    assert got["after"].ravel().tolist() == [row[2] for row in expected]
+    np.testing.assert_allclose(got["ahead"], [row[3] for row in expected])

@@ -1,0 +1,98 @@
+"""One team through Gymnasium: its checker, its settings, and what an observation says where."""
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from small_teams import IDLE, place, play, small_team
+
+import envs.teamwork
+from envs.teamwork import TeamEnvironment
+from envs.teamwork.observation import View, observe, seen_by_each
+from loomrl.errors import ConfigError, PolicyError
+
+
+def test_environment_passes_the_checker_of_gymnasium():
+    check_env(TeamEnvironment(), skip_render_check=True)
+
+
+def test_gymnasium_makes_it_by_its_id_with_settings():
+    env = gymnasium.make(envs.teamwork.ID, agents=3, max_tasks=5, steps=7)
+    observation, _ = env.reset(seed=0)
+    assert observation.shape == (7 * 3 + 5 * 5 + 3**2,)
+    steps = 0
+    truncated = False
+    while not truncated:
+        _, reward, terminated, truncated, info = env.step(env.action_space.sample())
+        assert not terminated
+        assert reward == pytest.approx(sum(info["parts"].values()))
+        steps += 1
+    assert steps == 7
+    env.close()
+
+
+def test_a_step_beyond_the_end_is_refused():
+    env = TeamEnvironment(steps=1)
+    env.step(np.zeros(12))
+    with pytest.raises(PolicyError, match=r"call reset\(\)"):
+        env.step(np.zeros(12))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"agents": 1}, "agents=1: .*greater than or equal to 2"),
+        ({"skills": 4}, "skills=4: .*less than or equal to 3"),
+        ({"arrival": 1.5}, "arrival=1.5: .*less than or equal to 1"),
+        ({"steps": 0}, "steps=0"),
+        ({"agent": 3}, "agent=3: no such setting here. Known: agents.*Did you mean 'agents'"),
+        ({"complexity": (0.0, 1.0)}, r"complexity=\(0.0, 1.0\): choose 0 < least <= most"),
+        ({"deadline": (20, 10)}, r"deadline=\(20, 10\): choose 0 < least <= most"),
+    ],
+)
+def test_a_bad_setting_is_named_with_its_value_and_a_remedy(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        gymnasium.make(envs.teamwork.ID, **settings)
+
+
+def test_an_observation_says_what_the_documentation_says():
+    teams = small_team([[0.9, 0.1], [0.3, 0.6]], deadline=(10, 40), complexity=(1.0, 4.0), max_tasks=3)
+    place(teams, 2, skill=1, priority=0.5, work=3.0, steps=20)
+    play(teams, IDLE, (1, -1, -1))
+    place(teams, 0, skill=0, priority=0.7, work=2.0, steps=30)
+    view = View.of(observe(teams), teams.settings)
+    capacity = 1 / 1.3
+    first = [capacity, 0, 0.5, 0, 0.9, 0.1, 0]
+    second = [capacity, 3 / 4, 0.5, 0, 0.3, 0.6, 0]
+    np.testing.assert_allclose(view.agents_MN7[0], [first, second], rtol=1e-6)
+    waiting, in_hand = [0.7, 2 / 4, 30 / 40, 1 / 2, 0], [0.5, 3 / 4, 19 / 40, 2 / 2, 2 / 2]
+    np.testing.assert_allclose(view.tasks_MK5[0], [waiting, in_hand, [0] * 5], rtol=1e-6)
+    trust = teams.trust_MNN[0, 0, 1]
+    np.testing.assert_allclose(view.matrix_MNN[0], [[0.9, trust], [trust, 0.3]], rtol=1e-6)
+
+
+def test_the_diagonal_is_empty_while_nothing_is_on_offer():
+    teams = small_team([[0.9], [0.3]])
+    place(teams, 0, work=9.0)
+    play(teams, (1, -1, -1), IDLE)
+    assert np.diagonal(View.of(observe(teams), teams.settings).matrix_MNN[0]).tolist() == [0.0, 0.0]
+
+
+def test_every_agent_sees_itself_first():
+    teams = small_team([[0.9], [0.5], [0.2]])
+    place(teams, 1, work=9.0)
+    play(teams, IDLE, (1, 0, -1), IDLE)
+    place(teams, 0)
+    teams.trust_MNN[0, 1, 2] = 0.8
+    central = observe(teams)
+    told = seen_by_each(central, teams.settings)
+    np.testing.assert_array_equal(told[:, 0], central)
+    views = [View.of(told[:, agent], teams.settings) for agent in range(3)]
+    for agent, view in enumerate(views):
+        assert view.agents_MN7[0, 0, 4] == pytest.approx([0.9, 0.5, 0.2][agent])
+        assert view.matrix_MNN[0, 0, 0] == pytest.approx([0.9, 0.5, 0.2][agent])
+        holder = round(float(view.tasks_MK5[0, 1, 4]) * 3) - 1
+        assert (agent + holder) % 3 == 1
+        assert view.tasks_MK5[0, 0, 4] == 0
+    assert views[1].matrix_MNN[0, 0, 1] == pytest.approx(0.8)
+    assert views[0].matrix_MNN[0, 1, 2] == pytest.approx(0.8)

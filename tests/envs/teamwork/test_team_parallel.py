@@ -1,0 +1,91 @@
+"""Agents that act for themselves, through PettingZoo."""
+
+import importlib
+import pickle
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip("pettingzoo", reason="pettingzoo is not installed (pip install 'loomrl[multiagent]')")
+from pettingzoo.test import parallel_api_test, parallel_seed_test
+
+from envs.teamwork import TeamEnvironment, TeamParallel
+from loomrl.errors import ConfigError, PolicyError
+
+
+def step_together(shared, steps=60):
+    """The same actions for a team with one policy, and for one whose agents act for themselves."""
+    central, parallel = TeamEnvironment(steps=steps), TeamParallel(steps=steps, shared=shared)
+    central.reset(seed=2)
+    parallel.reset(seed=2)
+    generator = np.random.default_rng(0)
+    for _ in range(steps):
+        actions_N3 = generator.uniform(-1, 1, (4, 3))
+        one = central.step(actions_N3.ravel())
+        many = parallel.step(dict(zip(parallel.agents, actions_N3, strict=True)))
+        yield one, many
+
+
+def test_environment_passes_the_tests_of_pettingzoo():
+    parallel_api_test(TeamParallel(), num_cycles=500)
+    parallel_seed_test(TeamParallel, num_cycles=250)
+
+
+def test_agents_see_and_do_what_a_central_policy_sees_and_does():
+    for (observation, *_), (seen, *_) in step_together(shared=0.5):
+        np.testing.assert_array_equal(seen["agent_0"], observation)
+
+
+@pytest.mark.parametrize("shared", [0.0, 0.3, 1.0])
+def test_rewards_of_agents_add_up_to_that_of_the_team(shared):
+    for (_, reward, *_), (_, rewards, *_) in step_together(shared):
+        assert sum(rewards.values()) == pytest.approx(reward)
+
+
+def test_a_share_of_nothing_pays_agents_what_they_earned_and_a_share_of_all_pays_them_alike():
+    for (*_, info), (_, rewards, *_, infos) in step_together(shared=0.0):
+        assert list(rewards.values()) == pytest.approx(info["credit"].tolist())
+        assert [sum(infos[name]["parts"].values()) for name in infos] == pytest.approx(list(rewards.values()))
+    for (_, reward, *_), (_, rewards, *_) in step_together(shared=1.0):
+        assert list(rewards.values()) == pytest.approx([reward / 4] * 4)
+
+
+def test_all_agents_are_done_at_the_limit():
+    env = TeamParallel(steps=2)
+    env.reset(seed=0)
+    actions = {name: np.zeros(3) for name in env.agents}
+    assert not any(env.step(actions)[3].values())
+    assert all(env.step(actions)[3].values())
+    assert env.agents == []
+    with pytest.raises(PolicyError, match=r"call reset\(\)"):
+        env.step(actions)
+
+
+def test_a_missing_action_is_named():
+    env = TeamParallel(agents=3)
+    env.reset(seed=0)
+    with pytest.raises(PolicyError, match="no action for agent_1"):
+        env.step({name: np.zeros(3) for name in ("agent_0", "agent_2")})
+
+
+def test_a_share_beyond_one_is_refused():
+    with pytest.raises(ConfigError, match="shared=2"):
+        TeamParallel(shared=2)
+
+
+def test_it_can_be_pickled_in_the_middle_of_an_episode():
+    env = TeamParallel()
+    env.reset(seed=0)
+    actions = {name: np.ones(3) for name in env.agents}
+    env.step(actions)
+    copy = pickle.loads(pickle.dumps(env))
+    np.testing.assert_array_equal(env.state(), copy.state())
+    assert env.step(actions)[1] == copy.step(actions)[1]
+
+
+def test_without_pettingzoo_the_error_says_how_to_install_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pettingzoo", None)
+    monkeypatch.delitem(sys.modules, "envs.teamwork.parallel")
+    with pytest.raises(ConfigError, match=r"pip install 'loomrl\[multiagent\]'"):
+        importlib.import_module("envs.teamwork.parallel")
