@@ -2,11 +2,13 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from typing import Any, ClassVar, Self
 
+import torch
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
-from ray.rllib.core import DEFAULT_MODULE_ID
+from ray.rllib.core import COMPONENT_LEARNER, COMPONENT_RL_MODULE, DEFAULT_MODULE_ID
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 from ray.rllib.utils.metrics import (
@@ -30,6 +32,7 @@ from algorithms.rollout import Rollout, Window
 from algorithms.runner import ArrayRunner, vectorization
 from algorithms.slow import reasons
 from loomrl.config.control import ControlAlgorithm
+from loomrl.control.policy import ControlPolicy
 from loomrl.errors import ConfigError, EpisodeError
 from loomrl.schema import merge, nest
 
@@ -221,6 +224,15 @@ class ControlStep(Algorithm):  # type: ignore[misc]
         if means is not None:
             for name, value in zip((EPISODE_RETURN_MEAN, EPISODE_LEN_MEAN), means, strict=True):
                 self.metrics.log_value((ENV_RUNNER_RESULTS, name), value, window=1)
+
+    def policy(self) -> ControlPolicy:
+        """What was learnt so far, as a policy that acts without Ray; it does not change any more."""
+        module = self.get_module()
+        state = self.learner_group.get_state(components=COMPONENT_LEARNER)[COMPONENT_LEARNER]
+        learnt = state[COMPONENT_RL_MODULE][DEFAULT_MODULE_ID]
+        net = deepcopy(module.net)
+        net.load_state_dict({name: torch.as_tensor(learnt[f"net.{name}"]) for name in net.state_dict()})
+        return ControlPolicy(net, module.observation_space, module.action_space, module.model_config["network"])
 
     def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
         """With the latest episodes."""

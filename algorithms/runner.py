@@ -244,14 +244,12 @@ class ArrayRunner(SingleAgentEnvRunner):  # type: ignore[misc]
         rollouts = []
         while (share_N > 0).any():
             rollout = self._collect(1, explore=explore)
-            wanted_N = rollout.ended[0] & (share_N > 0)
-            told = iter(rollout.episodes)
-            for n in np.flatnonzero(rollout.ended[0]):
-                episode = next(told)
-                if wanted_N[n]:
-                    self._log_episode_metrics(episode.steps, episode.reward, 0.0)
-            share_N -= wanted_N
-            rollouts.append(rollout)
+            ended = np.flatnonzero(rollout.ended[0])
+            wanted = [episode for n, episode in zip(ended, rollout.episodes, strict=True) if share_N[n] > 0]
+            share_N[ended] -= 1
+            for episode in wanted:
+                self._log_episode_metrics(episode.steps, episode.reward, 0.0)
+            rollouts.append(replace(rollout, episodes=tuple(wanted)))
         self._needs_initial_reset = False
         return rollouts
 

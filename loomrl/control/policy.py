@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from loomrl.canonical import canonical_json
 from loomrl.config.control import Network
-from loomrl.control.network import ActorCritic
+from loomrl.control.network import Actor, ActorCritic
 from loomrl.control.space import Array, acts, as_batch, flatten, seen, translator
 from loomrl.control.space_json import space_from_json, space_to_json
 from loomrl.errors import ArtifactError, ConfigError
@@ -53,6 +53,8 @@ class Manifest(Config):
     format: int = FORMAT
     network: Network
     normalize: bool
+    squashed: bool = False
+    """Whether it decides between -1 and 1, stretched to the bounds; such a policy has no value function."""
     observation_space: dict[str, Any]
     action_space: dict[str, Any]
     sizes: Sizes
@@ -66,10 +68,11 @@ class ControlPolicy:
     The network is used as it is, and not copied: while it learns on, the policy changes with it.
     """
 
-    def __init__(self, net: ActorCritic, observation_space: Space, action_space: Space, network: Network) -> None:
+    def __init__(self, net: Actor, observation_space: Space, action_space: Space, network: Network) -> None:
         self.observation_space, self.action_space = observation_space, action_space
         self._net, self._network = net, network
-        blueprint = _blueprint(observation_space, action_space, network, normalize=net.normalizer is not None)
+        squashed, normalize = not isinstance(net, ActorCritic), net.normalizer is not None
+        blueprint = _blueprint(observation_space, action_space, network, normalize=normalize, squashed=squashed)
         fault = _difference(blueprint.state_dict(), net.state_dict())
         if fault is None and str(net) != str(blueprint):
             fault = "its layers are others"
@@ -79,7 +82,7 @@ class ControlPolicy:
                 "Give the settings and spaces that it was made with."
             )
         self._flatten = flatten(observation_space)
-        self._translate = translator(acts(action_space))
+        self._translate = translator(acts(action_space), squashed=net.distribution.squashed)
 
     # -- acting -----------------------------------------------------------------------------------------------------
 
@@ -96,7 +99,9 @@ class ControlPolicy:
         return self._taken(self._seen(observations, one=False), explore, generator)
 
     def value(self, observation: Any) -> float:
-        """The discounted return that is expected from here on."""
+        """The discounted return that is expected from here on; a ConfigError where only actions were learnt to keep."""
+        if not isinstance(self._net, ActorCritic):
+            raise ConfigError("this policy has no value function: its algorithm (sac) judges actions, not states.")
         with torch.inference_mode():
             return float(self._net.value(self._net.features(self._seen(observation, one=True)))[0])
 
@@ -136,7 +141,8 @@ class ControlPolicy:
         manifest = _read_manifest(folder)
         try:
             observed, acted = space_from_json(manifest.observation_space), space_from_json(manifest.action_space)
-            net = _blueprint(observed, acted, manifest.network, normalize=manifest.normalize)
+            kind = {"normalize": manifest.normalize, "squashed": manifest.squashed}
+            net = _blueprint(observed, acted, manifest.network, **kind)
             expected = _sizes(net, observed, acted)
         except ConfigError as error:
             raise _refused(folder, f"{MANIFEST} describes no network of ours: {error}") from error
@@ -185,6 +191,7 @@ class ControlPolicy:
         return Manifest(
             network=self._network,
             normalize=self._net.normalizer is not None,
+            squashed=not isinstance(self._net, ActorCritic),
             observation_space=space_to_json(self.observation_space),
             action_space=space_to_json(self.action_space),
             sizes=_sizes(self._net, self.observation_space, self.action_space),
@@ -195,7 +202,7 @@ class ControlPolicy:
 class _Greedy(nn.Module):
     """From what a network sees to what it would do."""
 
-    def __init__(self, net: ActorCritic) -> None:
+    def __init__(self, net: Actor) -> None:
         super().__init__()
         self._net = net
 
@@ -205,13 +212,18 @@ class _Greedy(nn.Module):
         return inputs_BI, self._net.distribution.mode(inputs_BI)
 
 
-def _blueprint(observation_space: Space, action_space: Space, network: Network, *, normalize: bool) -> ActorCritic:
+def _blueprint(
+    observation_space: Space, action_space: Space, network: Network, *, normalize: bool, squashed: bool
+) -> Actor:
     """The network with shapes and no numbers; nothing is drawn for it."""
+    view, kind = seen(observation_space), acts(action_space)
     with torch.device("meta"):
-        return ActorCritic(seen(observation_space), acts(action_space), network, normalize=normalize)
+        if squashed:
+            return Actor(view, kind, network, normalize=normalize, squashed=True)
+        return ActorCritic(view, kind, network, normalize=normalize)
 
 
-def _sizes(net: ActorCritic, observation_space: Space, action_space: Space) -> Sizes:
+def _sizes(net: Actor, observation_space: Space, action_space: Space) -> Sizes:
     return Sizes(seen=seen(observation_space).shape, inputs=net.distribution.inputs, actions=acts(action_space).count)
 
 

@@ -17,7 +17,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from torch import Tensor
 
 from loomrl.config.control import Network
-from loomrl.control.network import ActorCritic
+from loomrl.control.network import Actor, ActorCritic
 from loomrl.control.policy import MANIFEST, TENSORS, ControlPolicy
 from loomrl.control.space import acts, flatten, seen, translator
 from loomrl.errors import ArtifactError, ConfigError
@@ -381,6 +381,23 @@ def test_onnx_says_what_the_network_says(observed: str, acted: str, network: str
     assert json.loads(about.value) == {name: value for name, value in told.items() if name != "sha256"}
 
 
+def test_a_squashed_policy_is_stretched_to_the_bounds_and_has_no_value(tmp_path: Path) -> None:
+    observed, acted, network = (
+        OBSERVED["box"],
+        spaces.Box(np.array([-3, 10], np.float32), np.array([-1, 50], np.float32)),
+        Network(),
+    )
+    net = Actor(seen(observed), acts(acted), network, normalize=False, squashed=True)
+    ControlPolicy(net, observed, acted, network).save(tmp_path)
+    loaded = ControlPolicy.load(tmp_path)
+    drawn = loaded.act_batch(together(observed, some(observed)), explore=True, generator=seeded(1))
+    assert (drawn >= acted.low).all()
+    assert (drawn <= acted.high).all()
+    assert (np.ptp(drawn, axis=0) > [0.5, 10]).all()
+    with pytest.raises(ConfigError, match="no value function"):
+        loaded.value(observed.sample())
+
+
 def test_without_onnx_the_error_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(ConfigError, match=r"pip install 'loomrl\[onnx\]'"):
@@ -416,8 +433,7 @@ def test_a_trained_module_acts_outside_rllib_as_inside(kind: str, tmp_path: Path
     for _ in range(4):
         algo.train()
     module = algo.env_runner.module
-    network = module.model_config["network"]
-    ControlPolicy(module.net, module.observation_space, module.action_space, network).save(tmp_path)
+    algo.policy().save(tmp_path)
     batch = together(ACTIONS[kind], some(ACTIONS[kind]))
     with torch.inference_mode():
         out = module.forward_inference({"obs": torch.from_numpy(flatten(ACTIONS[kind])(batch))})["action_dist_inputs"]

@@ -1,0 +1,153 @@
+"""What PPO's settings do, one by one, and what stays RLlib's."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from ray import tune
+from ray.rllib.core.columns import Columns
+from ray.rllib.core.rl_module.apis import ValueFunctionAPI
+from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
+from torch import nn
+
+from algorithms.ppo import PPO, PPOConfig
+from loomrl.control.policy import ControlPolicy
+from tests.algorithms.control_envs import register
+from tests.algorithms.control_support import success
+
+pytestmark = [
+    pytest.mark.usefixtures("ray_cluster", "one_thread"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+]
+
+
+@pytest.fixture(autouse=True)
+def environments() -> None:
+    register()
+
+
+def config(env: str = "Identity", keywords: Any = None, **settings: Any) -> PPOConfig:
+    made = PPOConfig().environment(env, env_config=keywords or {}).debugging(seed=7)
+    made = made.training(**({"learning_rate": 3e-3, "minibatch": 64, "gamma": 0.0} | settings))
+    return made.env_runners(num_envs_per_env_runner=8, rollout_fragment_length=16)
+
+
+def trained_steps(algo: PPO) -> float:
+    algo.train()
+    told = algo.train()
+    algo.stop()
+    return float(told["learners"]["default_policy"]["num_module_steps_trained_lifetime"])
+
+
+def test_a_batch_is_left_once_the_policy_has_moved_far_enough() -> None:
+    all_of_it, once = trained_steps(config().build_algo()), trained_steps(config(target_kl=1e-9).build_algo())
+    assert all_of_it == 4 * once
+
+
+def test_learning_rate_and_entropy_follow_their_schedules_to_the_end() -> None:
+    schedule = {"kind": "linear", "floor": 0.1}
+    algo = config(schedule=schedule, entropy_coefficient=0.02, entropy_floor=0.0, steps=3 * 128).build_algo()
+    works = []
+    for _ in range(3):
+        works.append(algo.work(()))
+        algo.train()
+    assert [round(work.rate, 6) for work in works] == [3e-3, 1.65e-3, 3e-4]
+    assert [round(work.entropy, 6) for work in works] == [0.02, 0.01, 0.0]
+    assert algo.learner_group._learner.get_optimizer().param_groups[0]["lr"] == pytest.approx(3e-4)
+    algo.stop()
+
+
+def test_an_adaptive_rate_answers_to_how_far_the_policy_moved() -> None:
+    algo = config(schedule={"kind": "adaptive", "target_kl": 1e-6, "factor": 2.0}).build_algo()
+    algo.train()
+    assert algo.work(()).rate == pytest.approx(1.5e-3)
+    algo.stop()
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        {"hidden": [256, 256, 128], "activation": "relu"},
+        {"hidden": [32], "shared": True, "layer_norm": True},
+        {"hidden": [32, 32], "activation": "gelu", "orthogonal": False},
+    ],
+)
+def test_every_shape_of_network_learns(network: Any) -> None:
+    algo = config(network=network).build_algo()
+    for _ in range(25):
+        algo.train()
+    assert success(algo) > 0.9
+    algo.stop()
+
+
+class Theirs(TorchRLModule, ValueFunctionAPI):  # type: ignore[misc]
+    """A module that knows nothing of ours."""
+
+    def setup(self) -> None:
+        self.body = nn.Sequential(nn.Linear(3, 32), nn.Tanh())
+        self.head, self.worth = nn.Linear(32, 3), nn.Linear(32, 1)
+
+    def _forward(self, batch: Any, **_: Any) -> dict[str, torch.Tensor]:
+        return {Columns.ACTION_DIST_INPUTS: self.head(self.body(batch[Columns.OBS]))}
+
+    def compute_values(self, batch: Any, embeddings: Any = None) -> torch.Tensor:
+        return self.worth(self.body(batch[Columns.OBS])).squeeze(-1)
+
+
+def test_a_module_of_ones_own_takes_the_fast_way() -> None:
+    algo = config().rl_module(rl_module_spec=RLModuleSpec(module_class=Theirs)).build_algo()
+    for _ in range(30):
+        algo.train()
+    assert algo.config.slow == ()
+    assert success(algo) > 0.9
+    algo.stop()
+
+
+def test_evaluation_plays_as_many_episodes_as_asked_with_what_was_learnt() -> None:
+    asked = config("Countdown", {"steps": 5}).evaluation(evaluation_interval=1, evaluation_duration=11)
+    algo = asked.build_algo()
+    told = algo.train()["evaluation"]["env_runners"]
+    assert (told["num_episodes"], told["episode_return_mean"], told["episode_len_mean"]) == (11, 5.0, 5.0)
+    algo.stop()
+
+
+def test_an_environment_that_raises_is_replaced_where_that_is_asked_for(caplog: pytest.LogCaptureFixture) -> None:
+    asked = config("Misbehaving", {"how": "raises"}).fault_tolerance(restart_failed_sub_environments=True)
+    algo = asked.env_runners(rollout_fragment_length=2).training(minibatch=16).build_algo()
+    for _ in range(4):
+        algo.train()
+    assert any("New environments take their place" in line for line in caplog.messages)
+    assert algo.env_steps == 4 * 16
+    algo.stop()
+
+
+def test_tune_searches_settings_by_their_names(tmp_path: Path) -> None:
+    asked = config().training(learning_rate=tune.grid_search([1e-9, 3e-3]))
+    found = tune.Tuner(
+        PPO,
+        param_space=asked,
+        run_config=tune.RunConfig(storage_path=str(tmp_path), stop={"training_iteration": 12}, verbose=0),
+    ).fit()
+    returns = {
+        result.config["changes"]["learning_rate"]: result.metrics["env_runners"]["episode_return_mean"]
+        for result in found
+    }
+    assert returns[3e-3] > returns[1e-9] + 1
+
+
+def test_what_was_learnt_leaves_with_its_normaliser_and_learns_no_further(tmp_path: Path) -> None:
+    algo = config(normalize_observations=True).build_algo()
+    algo.train()
+    policy = algo.policy()
+    policy.save(tmp_path)
+    algo.train()
+    loaded = ControlPolicy.load(tmp_path)
+    assert float(loaded._net.normalizer.count) == float(policy._net.normalizer.count)
+    assert float(algo.policy()._net.normalizer.count) > float(policy._net.normalizer.count)
+    seen = np.arange(1, 4)
+    assert [loaded.act(one) for one in seen] == [policy.act(one) for one in seen]
+    algo.stop()
