@@ -110,6 +110,8 @@ class ArrayLearner(TorchLearner):  # type: ignore[misc]
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
+        if self.ranks > 1 and self.module[DEFAULT_MODULE_ID] is self.own:
+            self._average([p.grad for p in parameters if p.grad is not None])
         what, judged = "loss", loss
         if clip_norm is not None:
             what, judged = "gradient", nn.utils.clip_grad_norm_(parameters, clip_norm, foreach=True)
@@ -137,6 +139,14 @@ class ArrayLearner(TorchLearner):  # type: ignore[misc]
         if self.ranks > 1:
             dist.all_reduce(total)
         return float(total) / self.ranks
+
+    def _average(self, gradients: list[Tensor]) -> None:
+        """Over all learners, where no DDP does it."""
+        flat = torch.cat([gradient.flatten() for gradient in gradients])
+        dist.all_reduce(flat)
+        flat /= self.ranks
+        for gradient, mean in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+            gradient.copy_(mean.view_as(gradient))
 
     # -- statistics -------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from ray.rllib.utils.metrics import LEARNER_RESULTS
 from torch import Tensor
 
 from algorithms.advantage import explained_variance, gae
+from algorithms.comm import compress, refuse
 from algorithms.control import ControlConfig, ControlStep
 from algorithms.learner import OURS, ArrayLearner, Table, Work
 from algorithms.losses import policy_loss, value_loss
@@ -98,6 +99,10 @@ class PPOLearner(ArrayLearner):
             "returns": advantages_S + values_S,
         }
 
+    def _make_modules_ddp_if_necessary(self) -> None:
+        super()._make_modules_ddp_if_necessary()
+        compress([self.module[DEFAULT_MODULE_ID]], self.config.settings.compression)
+
     def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
         """Adam over everything."""
         parameters = list(self.get_parameters(self._module[module_id]))
@@ -132,6 +137,7 @@ class PPOConfig(ControlConfig, stock.PPOConfig):  # type: ignore[misc]
     def tell_rllib(self) -> None:
         """Our settings under RLlib's names, for what of RLlib looks at them and for its own learner."""
         settings = self.settings
+        refuse(settings.compression, learners=self.num_learners, gpus=self.num_gpus_per_learner)
         self.lr, self.gamma, self.lambda_ = settings.learning_rate, settings.gamma, settings.gae_lambda
         self.num_epochs = settings.epochs
         self.minibatch_size = settings.minibatch

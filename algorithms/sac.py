@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from ray.rllib.algorithms import sac as stock
 from ray.rllib.algorithms.sac.torch.default_sac_torch_rl_module import DefaultSACTorchRLModule
 from ray.rllib.algorithms.sac.torch.sac_torch_learner import SACTorchLearner
@@ -84,10 +85,10 @@ class SACLearner(ArrayLearner):
             self.observe(torch.from_numpy(rollout.seen[:-1][rollout.valid]))
             self.ring.append(self._steps(rollout, rewards.numpy()))
             self._owed += rollout.env_steps() * settings.updates_per_step
-        if self.ring.steps < settings.warmup:
+        if self._least(self.ring.steps) * self.ranks < settings.warmup:
             self._owed = 0.0
             return 0
-        due = int(self._owed)
+        due = self._least(int(self._owed))
         self._owed -= due
         for _ in range(due):
             self._update()
@@ -160,6 +161,12 @@ class SACLearner(ArrayLearner):
         return noise
 
     # -- RLlib's hooks ----------------------------------------------------------------------------------------------
+
+    def _make_modules_ddp_if_necessary(self) -> None:
+        """Every loss is one of a part of the module; gradients are averaged part by part (`step`), not by DDP."""
+        if self.ranks > 1:
+            for tensor in self.own.state_dict().values():
+                dist.broadcast(tensor, 0)
 
     def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
         """Adam, three times."""

@@ -51,6 +51,8 @@ class ControlPPO(ControlAlgorithm):
     clip: Clip = Clip()
     value_clip: Positive | None = None
     value_coefficient: NonNegative = 0.5
+    compression: Literal["none", "fp16", "bf16", "powersgd"] = "none"
+    """How gradients are made smaller on their way between learners; bf16 needs GPUs."""
     entropy_coefficient: float = 0.0
     entropy_floor: float | None = None
     """Where the coefficient ends, in a straight line; None keeps it."""

@@ -159,8 +159,9 @@ def test_a_setting_that_does_not_exist_is_named_with_the_nearest() -> None:
         config(learning_rat=1.0).validate()
 
 
-def test_two_learners_have_the_same_weights_and_nothing_is_lost() -> None:
-    algo = config(normalize_observations=True).learners(num_learners=2).build_algo()
+@pytest.mark.parametrize("compression", ["none", "fp16", "powersgd"])
+def test_two_learners_have_the_same_weights_and_nothing_is_lost(compression: str) -> None:
+    algo = config(normalize_observations=True, compression=compression).learners(num_learners=2).build_algo()
     for _ in range(2):
         told = algo.train()
     found = algo.learner_group.foreach_learner(lambda learner: learner.get_state())
@@ -169,6 +170,14 @@ def test_two_learners_have_the_same_weights_and_nothing_is_lost() -> None:
     assert all(np.array_equal(states[0][name], states[1][name]) for name in states[0])
     assert told["learners"][DEFAULT_MODULE_ID]["num_module_steps_trained_lifetime"] > 0
     algo.stop()
+
+
+@pytest.mark.parametrize(
+    ("compression", "learners", "words"), [("fp16", 0, "has no effect"), ("bf16", 2, "Choose fp16 or powersgd")]
+)
+def test_a_compression_that_cannot_be_is_refused(compression: str, learners: int, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        config(compression=compression).learners(num_learners=learners).validate()
 
 
 def test_a_killed_runner_is_replaced_and_counts_nothing_twice(tmp_path: Path) -> None:

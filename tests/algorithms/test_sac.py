@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from algorithms.sac import SACConfig
@@ -76,6 +77,19 @@ def test_remote_runners_fill_the_memory() -> None:
     algo = config(keywords={"kind": "box"}).env_runners(num_env_runners=2, rollout_fragment_length=8).build_algo()
     told = algo.train()
     assert told["env_runners"]["num_env_steps_sampled_lifetime"] == algo.learner_group._learner.ring.steps > 64
+    algo.stop()
+
+
+def test_two_learners_with_a_memory_each_have_the_same_weights() -> None:
+    asked = config(keywords={"kind": "box"}).env_runners(num_envs_per_env_runner=4, rollout_fragment_length=8)
+    algo = asked.learners(num_learners=2).build_algo()
+    algo.train()
+    found = algo.learner_group.foreach_learner(lambda learner: (learner.get_state()["rl_module"], learner.ring.steps))
+    (one, kept), (other, also_kept) = [result.get() for result in found]
+    assert kept > 64
+    assert also_kept > 64
+    one, other = one["default_policy"], other["default_policy"]
+    assert all(np.array_equal(one[name], other[name]) for name in one)
     algo.stop()
 
 
