@@ -85,8 +85,6 @@ class ControlConfig(AlgorithmConfig):  # type: ignore[misc]
         if self.gym_env_vectorize_mode == AUTO:
             self.gym_env_vectorize_mode = "sync" if self.slow else vectorization(self.env)
         self.tell_rllib()
-        if not self.in_evaluation:
-            self.train_batch_size_per_learner = self.steps_per_update // max(1, self.num_learners)
         if self.slow:
             self._go_slowly()
         else:

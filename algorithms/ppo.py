@@ -139,6 +139,8 @@ class PPOConfig(ControlConfig, stock.PPOConfig):  # type: ignore[misc]
         settings = self.settings
         refuse(settings.compression, learners=self.num_learners, gpus=self.num_gpus_per_learner)
         self.lr, self.gamma, self.lambda_ = settings.learning_rate, settings.gamma, settings.gae_lambda
+        if not self.in_evaluation:
+            self.train_batch_size_per_learner = self.steps_per_update // max(1, self.num_learners)
         self.num_epochs = settings.epochs
         self.minibatch_size = settings.minibatch
         self.clip_param, self.entropy_coeff = settings.clip.low, settings.entropy_coefficient

@@ -110,6 +110,7 @@ class ArrayRunner(SingleAgentEnvRunner):  # type: ignore[misc]
         try:
             return self._sample(num_timesteps, num_episodes, explore, random_actions, force_reset)
         except EpisodeError as error:
+            self._forget()
             if self.config.restart_failed_sub_environments:
                 _log.warning("%s New environments take their place (restart_failed_sub_environments).", error)
                 self.make_env()

@@ -205,7 +205,16 @@ class SACConfig(ControlConfig, stock.SACConfig):  # type: ignore[misc]
 
     settings_class = kinds.SAC
     fast_learner, stock_learner = SACLearner, SACTorchLearner
-    stock_settings = ControlConfig.stock_settings | {"actor_rate", "critic_rate", "temperature_rate", "tau", "batch"}
+    stock_settings = ControlConfig.stock_settings | {
+        "actor_rate",
+        "critic_rate",
+        "temperature_rate",
+        "initial_temperature",
+        "tau",
+        "batch",
+        "warmup",
+        "n_step",
+    }
 
     def __init__(self, algo_class: type | None = None) -> None:
         super().__init__(algo_class or SAC)
@@ -220,6 +229,7 @@ class SACConfig(ControlConfig, stock.SACConfig):  # type: ignore[misc]
         self.actor_lr, self.critic_lr = settings.actor_rate, settings.critic_rate
         self.alpha_lr = settings.temperature_rate
         self.lr, self.gamma, self.tau, self.grad_clip = None, settings.gamma, settings.tau, settings.clip_norm
+        self.train_batch_size_per_learner = settings.batch
         self.initial_alpha, self.twin_q = settings.initial_temperature, True
         self.n_step = settings.n_step if self.slow else 1  # which RLlib's runner would sum up
         self.num_steps_sampled_before_learning_starts = settings.warmup
@@ -227,7 +237,9 @@ class SACConfig(ControlConfig, stock.SACConfig):  # type: ignore[misc]
     def stock_spec(self) -> RLModuleSpec:
         """RLlib's own module of the same shape."""
         network = self.settings.network
-        shape = {"head_fcnet_hiddens": list(network.hidden), "head_fcnet_activation": network.activation}
+        first, *rest = network.hidden  # an encoder, then heads
+        shape = {"fcnet_hiddens": [first], "head_fcnet_hiddens": rest}
+        shape |= {"fcnet_activation": network.activation, "head_fcnet_activation": network.activation}
         return RLModuleSpec(module_class=DefaultSACTorchRLModule, model_config=shape | dict(self._model_config))
 
     def our_spec(self) -> RLModuleSpec:

@@ -34,3 +34,16 @@ def language(
     figures = measure(QUICK if quick else HALF_BILLION if gpu else FULL)
     rows = [(name, f"{value:,.3f}" if isinstance(value, float) else value) for name, value in figures.items()]
     emit(figures, as_json=as_json, show=lambda console: console.print(table("", ("figure", "value>"), rows)))
+
+
+@app.command()
+def control(
+    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """PPO and SAC against RLlib's own and, where it is installed, Stable-Baselines3: steps per second of CPU time."""
+    from experiments.bench_control import FULL, QUICK, measure
+
+    figures = measure(QUICK if quick else FULL)
+    rows = [(name, str(value)) for name, value in figures.items()]
+    emit(figures, as_json=as_json, show=lambda console: console.print(table("", ("figure", "value>"), rows)))

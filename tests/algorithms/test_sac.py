@@ -103,3 +103,12 @@ def test_spaces_that_it_does_not_take_are_named(env: str, words: str) -> None:
 def test_a_memory_that_fits_nowhere_is_refused_before_training() -> None:
     with pytest.raises(ConfigError, match=r"replay.capacity=.* needs .* GB"):
         config(replay={"capacity": 10**12, "memory_gb": 1.0}).build_algo()
+
+
+def test_what_the_fast_way_cannot_do_goes_rllibs_own_way() -> None:
+    asked = config("Pendulum-v1", gamma=0.99).callbacks(on_episode_end=lambda **_: None)
+    asked.changes.pop("replay")
+    algo = asked.build_algo()
+    assert algo.config.slow == ("callback on_episode_end",)
+    assert algo.train()["env_runners"]["num_env_steps_sampled_lifetime"] >= 200
+    algo.stop()

@@ -1,0 +1,28 @@
+"""The control benchmark runs, whole, on little work."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from experiments.bench_control import Size, measure
+from experiments.cli import app
+
+
+@pytest.mark.system
+def test_equal_work_is_told_as_ratios_with_their_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    monkeypatch.setattr("experiments.bench_control.MATCHES", measure.__globals__["MATCHES"][1:2])
+    figures = measure(Size(rounds=2, steps={"ppo": 2048}))
+    low, high = figures["ppo_vs_rllib_range"]
+    assert 1 < low <= figures["ppo_vs_rllib"] <= high
+    assert figures["ours_ppo_8"]["steps_per_cpu_s"] > figures["rllib_ppo_8"]["steps_per_cpu_s"]
+    assert figures["ours_ppo_8"]["peak_mb"] > 100
+
+
+@pytest.mark.slow
+def test_the_command_prints_the_figures_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    done = CliRunner().invoke(app, ["bench", "control", "--quick", "--json"])
+    assert done.exit_code == 0, done.output
+    assert {"ppo_vs_rllib", "ppo32_vs_rllib", "sac_vs_rllib"} <= set(json.loads(done.stdout.splitlines()[-1]))
