@@ -46,7 +46,7 @@ class Size:
     """Measured ones, by work."""
 
 
-FULL = Size(rounds=5, steps={"ppo": 40_960, "sac": 1500})
+FULL = Size(rounds=3, steps={"ppo": 40_960, "sac": 600})
 QUICK = Size(rounds=1, steps={"ppo": 1024, "sac": 20})
 BEFORE = {"ppo": 4096, "sac": 400}
 
