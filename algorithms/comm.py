@@ -1,6 +1,5 @@
 """Gradients made smaller on their way between learners, by the hooks that torch's DDP has for it."""
 
-from collections.abc import Iterable
 from typing import Any
 
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
@@ -30,14 +29,10 @@ def refuse(compression: str, *, learners: int, gpus: float) -> None:
         )
 
 
-def compress(modules: Iterable[Any], compression: str) -> None:
-    """From now on gradients of those modules that DDP wraps travel in this form."""
-    for module in modules:
-        if isinstance(module, DistributedDataParallel):
-            _register(module, compression)
-
-
-def _register(module: DistributedDataParallel, compression: str) -> None:
+def compress(module: Any, compression: str) -> None:
+    """From now on the gradients of a module that DDP wraps travel in this form; of another one they do not travel."""
+    if not isinstance(module, DistributedDataParallel):
+        return
     match compression:
         case "fp16":
             module.register_comm_hook(None, default_hooks.fp16_compress_hook)

@@ -12,10 +12,10 @@ import torch
 import torch.distributed as dist
 from ray.rllib.core import ALL_MODULES, DEFAULT_MODULE_ID
 from ray.rllib.core.columns import Columns
-from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.utils.metrics import NUM_MODULE_STEPS_TRAINED_LIFETIME
 from torch import Tensor, nn
 
+from algorithms.learners import OwnSteps
 from algorithms.module import ActorModule, ControlModule
 from algorithms.rollout import Rollout
 from loomrl.control.distribution import open_distribution
@@ -39,7 +39,7 @@ class Work:
     entropy: float = 0.0
 
 
-class ArrayLearner(TorchLearner):  # type: ignore[misc]
+class ArrayLearner(OwnSteps):
     """What the learners of control algorithms share. Fed `TrainingData(batch=Work)`, or `batches`, one per learner."""
 
     def build(self) -> None:
@@ -130,8 +130,8 @@ class ArrayLearner(TorchLearner):  # type: ignore[misc]
 
     def whitened(self, values_S: Tensor) -> Tensor:
         """To mean 0 and deviation 1, over all learners' steps."""
-        mean, deviation = self._spread(values_S[:, None])
-        return (values_S - mean) / (deviation + 1e-8)
+        _, mean, variance = self._moments(values_S[:, None])
+        return (values_S - mean.float()) / (variance.sqrt().float() + 1e-8)
 
     def mean(self, values: Sequence[Tensor]) -> float:
         """Of a number of every step, over all learners."""
@@ -171,10 +171,6 @@ class ArrayLearner(TorchLearner):  # type: ignore[misc]
         count, mean_F, variance_F = self._moments(numbers_SF)
         normalizer.observe(count, mean_F.float(), variance_F.float())
 
-    def _spread(self, numbers_SF: Tensor) -> tuple[Tensor, Tensor]:
-        _, mean_F, variance_F = self._moments(numbers_SF)
-        return mean_F.float(), variance_F.sqrt().float()
-
     def _moments(self, numbers_SF: Tensor) -> tuple[float, Tensor, Tensor]:
         """Count, mean and variance over all learners."""
         wide_SF = numbers_SF.double()
@@ -194,15 +190,6 @@ class ArrayLearner(TorchLearner):  # type: ignore[misc]
         return int(least)
 
     # -- RLlib's hooks ----------------------------------------------------------------------------------------------
-
-    def compute_loss_for_module(self, **_: Any) -> Any:
-        """Losses belong to optimizer steps here; see `learn`."""
-        raise NotImplementedError(f"{type(self).__name__} learns in learn().")
-
-    @staticmethod
-    def _set_optimizer_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
-        for group in optimizer.param_groups:
-            group["lr"] = float(lr)
 
     def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
         """With chance and the scale of rewards."""

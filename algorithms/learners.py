@@ -1,13 +1,28 @@
-"""Several learners as one: what they are given, and what becomes of their errors."""
+"""What all our learners share: that they take their steps themselves, what they are given, what becomes of errors."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from ray.exceptions import RayTaskError
+from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.core.learner.training_data import TrainingData
 
 from loomrl.errors import LoomError
+
+
+class OwnSteps(TorchLearner):  # type: ignore[misc]
+    """A TorchLearner whose `update` takes its optimizer steps itself."""
+
+    def compute_loss_for_module(self, **_: Any) -> Any:
+        """Losses belong to optimizer steps here; see `update`."""
+        raise NotImplementedError(f"{type(self).__name__} learns in update().")
+
+    @staticmethod
+    def _set_optimizer_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
+        for group in optimizer.param_groups:
+            group["lr"] = float(lr)
 
 
 def training_data(shares: Sequence[Any]) -> TrainingData:

@@ -19,7 +19,7 @@ from algorithms.advantage import explained_variance, gae
 from algorithms.comm import compress, refuse
 from algorithms.control import ControlConfig, ControlStep
 from algorithms.learner import OURS, ArrayLearner, Table, Work
-from algorithms.losses import policy_loss, value_loss
+from algorithms.losses import kl_estimate, policy_loss, value_loss
 from algorithms.rollout import Rollout
 from algorithms.schedule import open_schedule
 from loomrl.config.control import ControlPPO
@@ -55,9 +55,7 @@ class PPOLearner(ArrayLearner):
         policy = loss_B.mean()
         value = value_loss(values_B, batch["values"], batch["returns"], clip=settings.value_clip).mean()
         entropy = self.distribution.entropy(inputs).mean()
-        with torch.no_grad():
-            behind_B = batch["logp"] - logp_B
-            kl = (behind_B.exp() - 1 - behind_B).mean()
+        kl = kl_estimate(logp_B.detach(), batch["logp"], estimator="k3").mean()
         self.log(Metric.POLICY_LOSS, policy)
         self.log(Metric.VALUE_LOSS, value)
         self.log(Metric.POLICY_ENTROPY, entropy)
@@ -101,7 +99,7 @@ class PPOLearner(ArrayLearner):
 
     def _make_modules_ddp_if_necessary(self) -> None:
         super()._make_modules_ddp_if_necessary()
-        compress([self.module[DEFAULT_MODULE_ID]], self.config.settings.compression)
+        compress(self.module[DEFAULT_MODULE_ID], self.config.settings.compression)
 
     def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
         """Adam over everything."""

@@ -53,7 +53,7 @@ class Rollout:
         def cut(array: NDArray[Any] | None) -> list[Any]:
             return [None] * parts if array is None else np.split(array, parts, axis=1)
 
-        arrays = {name: cut(getattr(self, name)) for name in ARRAYS}
+        arrays = {name: cut(getattr(self, name)) for name in self.__slots__ if name != "episodes"}
         return [
             Rollout(
                 **{name: pieces[part] for name, pieces in arrays.items()}, episodes=self.episodes if not part else ()
@@ -62,22 +62,16 @@ class Rollout:
         ]
 
 
-ARRAYS = ("seen", "actions", "inputs", "rewards", "terminated", "ended", "valid", "discounted")
-
-
 class Window:
     """The latest episodes, in the order in which they ended, whoever played them."""
 
     def __init__(self) -> None:
         self._latest: deque[Episode] = deque(maxlen=WINDOW)
-        self.episodes = 0
-        """All that ended so far."""
 
     def observe(self, rollouts: Iterable[Rollout]) -> None:
         """Take in what ended."""
         for rollout in rollouts:
             self._latest.extend(rollout.episodes)
-            self.episodes += len(rollout.episodes)
 
     def means(self) -> tuple[float, float] | None:
         """Mean reward and steps of the latest episodes; None before the first one ended."""
@@ -86,16 +80,10 @@ class Window:
         rewards, steps = zip(*self._latest, strict=True)
         return float(np.mean(rewards)), float(np.mean(steps))
 
-    @property
-    def is_full(self) -> bool:
-        """Whether as many ended as are looked at."""
-        return len(self._latest) == WINDOW
-
     def state_dict(self) -> dict[str, Any]:
         """Everything a restart needs, as JSON."""
-        return {"episodes": self.episodes, "latest": [list(episode) for episode in self._latest]}
+        return {"latest": [list(episode) for episode in self._latest]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state` was taken."""
-        self.episodes = state["episodes"]
         self._latest = deque((Episode(*episode) for episode in state["latest"]), maxlen=WINDOW)

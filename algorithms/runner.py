@@ -48,12 +48,11 @@ class ArrayRunner(SingleAgentEnvRunner):  # type: ignore[misc]
         if self.env is not None:
             self._flatten = flatten(self.env.single_observation_space)
             self._acts = acts(self.env.single_action_space)
-            if self.module is not None and policy_of(self.module).distribution.squashed:
-                self._translate = translator(self._acts, squashed=True)
-                one = (1.0,) * self._acts.count
-                self._acts = replace(self._acts, low=tuple(-x for x in one), high=one)
-            else:
-                self._translate = translator(self._acts)
+            squashed = self.module is not None and policy_of(self.module).distribution.squashed
+            self._translate = translator(self._acts, squashed=squashed)
+            if squashed:
+                count = self._acts.count
+                self._acts = replace(self._acts, low=(-1.0,) * count, high=(1.0,) * count)
         self._forget()
 
     def _forget(self) -> None:

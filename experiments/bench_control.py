@@ -10,7 +10,6 @@ import platform
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,9 +68,9 @@ def measure(size: Size) -> dict[str, Any]:
         figures[f"{match.key}_range"] = [round(min(ratios), 2), round(max(ratios), 2)]
     for (who, work, environments), each in told.items():
         figures[f"{who}_{work}_{environments}"] = {
-            "steps_per_cpu_s": round(_median(_rate(one) for one in each)),
-            "steps_per_s": round(_median(one["steps"] / one["wall_s"] for one in each)),
-            "peak_mb": round(_median(one["peak_mb"] for one in each)),
+            "steps_per_cpu_s": round(statistics.median(_rate(one) for one in each)),
+            "steps_per_s": round(statistics.median(one["steps"] / one["wall_s"] for one in each)),
+            "peak_mb": round(statistics.median(one["peak_mb"] for one in each)),
         }
     figures["machine"] = {"cores": os.cpu_count(), "system": platform.platform()}
     return figures
@@ -94,7 +93,3 @@ def _contend(who: str, work: str, environments: int, size: Size) -> dict[str, fl
 
 def _rate(told: dict[str, float]) -> float:
     return told["steps"] / told["cpu_s"]
-
-
-def _median(numbers: Iterable[float]) -> float:
-    return statistics.median(numbers)

@@ -12,7 +12,6 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 from ray.rllib.core import DEFAULT_MODULE_ID
-from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from torch import Tensor, nn
 
 from algorithms.advantage import explained_variance
@@ -24,6 +23,7 @@ from algorithms.language.module import LanguageModule, without_adapters
 from algorithms.language.packing import Packed, Sample, Step
 from algorithms.language.sample import ENGINE, REWARD
 from algorithms.language.score import Scores
+from algorithms.learners import OwnSteps
 from algorithms.losses import kl_estimate, policy_loss, value_loss
 from loomrl.config import DPO, PPO
 from loomrl.errors import LearnerError
@@ -34,7 +34,7 @@ OLD, REFERENCE, VALUE, RETURN, ADVANTAGE = "old", "reference", "value", "return"
 """Columns that the learner adds to its samples, beside those of `sample`."""
 
 
-class LanguageLearner(TorchLearner):  # type: ignore[misc]
+class LanguageLearner(OwnSteps):
     """Learns from `TrainingData(batch=Work)`, or with several learners `batches=[Work, …]`.
 
     An algorithm of your own overrides `advantages` or `policy_loss`, and names this class in its configuration's
@@ -284,15 +284,6 @@ class LanguageLearner(TorchLearner):  # type: ignore[misc]
         self.register_optimizer(
             module_id=module_id, optimizer=optimizer, params=parameters, lr_or_lr_schedule=settings.learning_rate
         )
-
-    def compute_loss_for_module(self, **_: Any) -> Any:
-        """Losses are per micro-batch here; see `update`."""
-        raise NotImplementedError("LanguageLearner learns in update().")
-
-    @staticmethod
-    def _set_optimizer_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
-        for group in optimizer.param_groups:
-            group["lr"] = float(lr)
 
     def _make_module(self) -> Any:
         """Shard before there is an optimizer: sharding replaces the parameters."""

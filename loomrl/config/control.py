@@ -1,4 +1,4 @@
-"""How a control policy is made and taught: environment, network, PPO, SAC, services of the loop. Parameters as data."""
+"""How a control policy is made and taught: network, PPO, SAC. Parameters as data."""
 
 from typing import Literal, Self
 

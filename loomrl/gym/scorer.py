@@ -72,13 +72,9 @@ class Scorer:
                 except _Broken:
                     worker.kill()
                     worker = None
-            worker = self._start()
-            try:
-                worker.call(self.control, self.deadline_s)
-            except _Broken as error:
-                worker.kill()
-                worker = None
-                raise ScorerError(f"{self.entry_point} fails its control call {self.control}: {error}.") from None
+            fresh = self._start()
+            self._control(fresh, self.deadline_s)
+            worker = fresh
             return 0.0
         finally:
             self._idle.put(worker)
@@ -86,12 +82,16 @@ class Scorer:
     def _start(self) -> "_Worker":
         """A worker that has done the control call: what it imports for its first one is at no answer's expense."""
         worker = _Worker(self.entry_point, self.memory_mb)
+        self._control(worker, WARM_UP * self.deadline_s)
+        return worker
+
+    def _control(self, worker: "_Worker", deadline_s: float) -> None:
+        """The control call; a worker that fails it is killed, and nobody's answer is to blame."""
         try:
-            worker.call(self.control, WARM_UP * self.deadline_s)
+            worker.call(self.control, deadline_s)
         except _Broken as error:
             worker.kill()
             raise ScorerError(f"{self.entry_point} fails its control call {self.control}: {error}.") from None
-        return worker
 
 
 class _Broken(Exception):

@@ -13,3 +13,11 @@ def ray_cluster() -> Iterator[None]:
     ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     yield
     ray.shutdown()
+
+
+@pytest.fixture
+def control_environments() -> None:
+    """Known to RLlib by their names."""
+    from tests.algorithms.control_envs import register
+
+    register()

@@ -2,9 +2,17 @@
 
 from typing import Any
 
+import pytest
 import torch
 from ray.rllib.core import DEFAULT_MODULE_ID
 
+from algorithms.ppo import PPOConfig
+
+MARKS = [
+    pytest.mark.usefixtures("ray_cluster", "one_thread", "control_environments"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+]
 Weights = dict[str, torch.Tensor]
 
 
@@ -24,3 +32,10 @@ def success(algo: Any) -> float:
     means = algo.window.means()
     assert means is not None
     return float(means[0] / means[1])
+
+
+def ppo(env: str = "Identity", keywords: Any = None, *, fragment: int = 16, **settings: Any) -> PPOConfig:
+    """A small one that learns in seconds."""
+    settings = {"learning_rate": 3e-3, "minibatch": 64, "gamma": 0.0} | settings
+    made = PPOConfig().environment(env, env_config=keywords or {}).debugging(seed=7).training(**settings)
+    return made.env_runners(num_envs_per_env_runner=8, rollout_fragment_length=fragment)

@@ -9,32 +9,16 @@ import torch
 from ray.rllib.core import DEFAULT_MODULE_ID
 
 from algorithms.advantage import gae
-from algorithms.ppo import PPOConfig
 from loomrl.errors import ConfigError, EpisodeError, LearnerError
-from tests.algorithms.control_envs import ACTIONS, register
-from tests.algorithms.control_support import same, success, weights
+from tests.algorithms.control_envs import ACTIONS
+from tests.algorithms.control_support import MARKS, ppo, same, success, weights
 
-pytestmark = [
-    pytest.mark.usefixtures("ray_cluster", "one_thread"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::UserWarning"),
-]
-
-
-def config(env: str = "Identity", fragment: int = 16, keywords: Any = None, **settings: Any) -> PPOConfig:
-    settings = {"learning_rate": 3e-3, "minibatch": 64, "gamma": 0.0} | settings
-    made = PPOConfig().environment(env, env_config=keywords or {}).debugging(seed=7).training(**settings)
-    return made.env_runners(num_envs_per_env_runner=8, rollout_fragment_length=fragment)
-
-
-@pytest.fixture(autouse=True)
-def environments() -> None:
-    register()
+pytestmark = MARKS
 
 
 @pytest.mark.parametrize("kind", ACTIONS)
 def test_every_kind_of_action_is_mastered(kind: str) -> None:
-    algo = config(keywords={"kind": kind}).build_algo()
+    algo = ppo(keywords={"kind": kind}).build_algo()
     for _ in range(100):
         algo.train()
     assert success(algo) > (0.8 if kind == "box" else 0.95)
@@ -42,7 +26,7 @@ def test_every_kind_of_action_is_mastered(kind: str) -> None:
 
 
 def test_pictures_are_understood() -> None:
-    algo = config("Pictures").build_algo()
+    algo = ppo("Pictures").build_algo()
     for _ in range(30):
         algo.train()
     assert success(algo) > 0.9
@@ -52,7 +36,7 @@ def test_pictures_are_understood() -> None:
 @pytest.mark.parametrize("normalize", [False, True])
 def test_the_same_seed_gives_the_same_weights(normalize: bool) -> None:
     def trained() -> dict[str, torch.Tensor]:
-        algo = config(normalize_observations=normalize, normalize_rewards=normalize).build_algo()
+        algo = ppo(normalize_observations=normalize, normalize_rewards=normalize).build_algo()
         for _ in range(4):
             algo.train()
         algo.stop()
@@ -63,7 +47,7 @@ def test_the_same_seed_gives_the_same_weights(normalize: bool) -> None:
 
 @pytest.mark.parametrize("env", ["CartPole-v1", "Identity"])
 def test_a_resumed_run_ends_as_one_that_never_stopped(env: Any, tmp_path: Path) -> None:
-    asked = config(env, normalize_observations=True, normalize_rewards=True, schedule={"kind": "linear"}, steps=2000)
+    asked = ppo(env, normalize_observations=True, normalize_rewards=True, schedule={"kind": "linear"}, steps=2000)
     whole = asked.build_algo()
     for _ in range(3):
         whole.train()
@@ -82,7 +66,7 @@ def test_a_resumed_run_ends_as_one_that_never_stopped(env: Any, tmp_path: Path) 
 
 
 def rollout(**keywords: Any) -> Any:
-    algo = config("Countdown", fragment=10, keywords=keywords).build_algo()
+    algo = ppo("Countdown", fragment=10, keywords=keywords).build_algo()
     (made,) = algo.env_runner.sample()
     algo.stop()
     return made
@@ -107,7 +91,7 @@ def test_what_follows_a_truncation_counts_and_what_follows_an_end_not(truncates:
 
 
 def test_episodes_go_on_across_rollouts_and_are_told_once() -> None:
-    algo = config("Countdown", fragment=4, keywords={"steps": 7}, minibatch=16).build_algo()
+    algo = ppo("Countdown", fragment=4, keywords={"steps": 7}, minibatch=16).build_algo()
     told = [episode for _ in range(8) for made in algo.env_runner.sample() for episode in made.episodes]
     assert told == [(7.0, 7)] * 8 * 4
     algo.stop()
@@ -122,7 +106,7 @@ def test_episodes_go_on_across_rollouts_and_are_told_once() -> None:
     ],
 )
 def test_an_environment_that_misbehaves_is_named(how: str, error: type[Exception], words: str) -> None:
-    algo = config("Misbehaving", keywords={"how": how}).build_algo()
+    algo = ppo("Misbehaving", keywords={"how": how}).build_algo()
     before = weights(algo)
     with pytest.raises(error, match=words):
         algo.train()
@@ -133,20 +117,20 @@ def test_an_environment_that_misbehaves_is_named(how: str, error: type[Exception
 
 @pytest.mark.parametrize("runners", [0, 1])
 def test_an_environment_that_cannot_be_made_is_named_before_training(runners: int) -> None:
-    asked = config(keywords={"kindd": "discrete"}).env_runners(num_env_runners=runners)
+    asked = ppo(keywords={"kindd": "discrete"}).env_runners(num_env_runners=runners)
     with pytest.raises(ConfigError, match=r"'Identity' with .*kindd.* cannot be made: TypeError"):
         asked.build_algo()
 
 
 def test_an_environment_that_raises_in_a_remote_runner_ends_the_run_with_its_words() -> None:
-    algo = config("Misbehaving", keywords={"how": "raises"}).env_runners(num_env_runners=1).build_algo()
+    algo = ppo("Misbehaving", keywords={"how": "raises"}).env_runners(num_env_runners=1).build_algo()
     with pytest.raises(EpisodeError, match="raised ValueError: the bridge is out"):
         algo.train()
     algo.stop()
 
 
 def test_a_gradient_that_is_no_number_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    algo = config(gamma=0.9).build_algo()
+    algo = ppo(gamma=0.9).build_algo()
     before = weights(algo)
     monkeypatch.setattr("algorithms.ppo.value_loss", lambda value, *_, clip: value * float("nan"))
     with pytest.raises(LearnerError, match="changed nothing"):
@@ -157,12 +141,12 @@ def test_a_gradient_that_is_no_number_changes_nothing(monkeypatch: pytest.Monkey
 
 def test_a_setting_that_does_not_exist_is_named_with_the_nearest() -> None:
     with pytest.raises(ConfigError, match=r"learning_rat.*learning_rate"):
-        config(learning_rat=1.0).validate()
+        ppo(learning_rat=1.0).validate()
 
 
 @pytest.mark.parametrize("compression", ["none", "fp16", "powersgd"])
 def test_two_learners_have_the_same_weights_and_nothing_is_lost(compression: str) -> None:
-    algo = config(normalize_observations=True, compression=compression).learners(num_learners=2).build_algo()
+    algo = ppo(normalize_observations=True, compression=compression).learners(num_learners=2).build_algo()
     for _ in range(2):
         told = algo.train()
     found = algo.learner_group.foreach_learner(lambda learner: learner.get_state())
@@ -178,11 +162,11 @@ def test_two_learners_have_the_same_weights_and_nothing_is_lost(compression: str
 )
 def test_a_compression_that_cannot_be_is_refused(compression: str, learners: int, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        config(compression=compression).learners(num_learners=learners).validate()
+        ppo(compression=compression).learners(num_learners=learners).validate()
 
 
 def test_a_killed_runner_is_replaced_and_counts_nothing_twice(tmp_path: Path) -> None:
-    asked = config("Mortal", keywords={"marker": str(tmp_path / "died")}).env_runners(num_env_runners=2)
+    asked = ppo("Mortal", keywords={"marker": str(tmp_path / "died")}).env_runners(num_env_runners=2)
     algo = asked.fault_tolerance(delay_between_env_runner_restarts_s=0).build_algo()
     steps = []
     for _ in range(12):
@@ -195,7 +179,7 @@ def test_a_killed_runner_is_replaced_and_counts_nothing_twice(tmp_path: Path) ->
 
 
 def test_what_the_fast_way_cannot_do_goes_rllibs_own_way_and_says_why(caplog: pytest.LogCaptureFixture) -> None:
-    asked = config("CartPole-v1", gamma=0.99).callbacks(on_episode_end=lambda **_: None)
+    asked = ppo("CartPole-v1", gamma=0.99).callbacks(on_episode_end=lambda **_: None)
     algo = asked.build_algo()
     assert algo.config.slow == ("callback on_episode_end",)
     assert any("several times slower" in line and "callback on_episode_end" in line for line in caplog.messages)

@@ -13,27 +13,11 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
 from torch import nn
 
-from algorithms.ppo import PPO, PPOConfig
+from algorithms.ppo import PPO
 from loomrl.control.policy import ControlPolicy
-from tests.algorithms.control_envs import register
-from tests.algorithms.control_support import success
+from tests.algorithms.control_support import MARKS, ppo, success
 
-pytestmark = [
-    pytest.mark.usefixtures("ray_cluster", "one_thread"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::UserWarning"),
-]
-
-
-@pytest.fixture(autouse=True)
-def environments() -> None:
-    register()
-
-
-def config(env: str = "Identity", keywords: Any = None, **settings: Any) -> PPOConfig:
-    made = PPOConfig().environment(env, env_config=keywords or {}).debugging(seed=7)
-    made = made.training(**({"learning_rate": 3e-3, "minibatch": 64, "gamma": 0.0} | settings))
-    return made.env_runners(num_envs_per_env_runner=8, rollout_fragment_length=16)
+pytestmark = MARKS
 
 
 def trained_steps(algo: PPO) -> float:
@@ -44,13 +28,13 @@ def trained_steps(algo: PPO) -> float:
 
 
 def test_a_batch_is_left_once_the_policy_has_moved_far_enough() -> None:
-    all_of_it, once = trained_steps(config().build_algo()), trained_steps(config(target_kl=1e-9).build_algo())
+    all_of_it, once = trained_steps(ppo().build_algo()), trained_steps(ppo(target_kl=1e-9).build_algo())
     assert all_of_it == 4 * once
 
 
 def test_learning_rate_and_entropy_follow_their_schedules_to_the_end() -> None:
     schedule = {"kind": "linear", "floor": 0.1}
-    algo = config(schedule=schedule, entropy_coefficient=0.02, entropy_floor=0.0, steps=3 * 128).build_algo()
+    algo = ppo(schedule=schedule, entropy_coefficient=0.02, entropy_floor=0.0, steps=3 * 128).build_algo()
     works = []
     for _ in range(3):
         works.append(algo.work(()))
@@ -62,7 +46,7 @@ def test_learning_rate_and_entropy_follow_their_schedules_to_the_end() -> None:
 
 
 def test_an_adaptive_rate_answers_to_how_far_the_policy_moved() -> None:
-    algo = config(schedule={"kind": "adaptive", "target_kl": 1e-6, "factor": 2.0}).build_algo()
+    algo = ppo(schedule={"kind": "adaptive", "target_kl": 1e-6, "factor": 2.0}).build_algo()
     algo.train()
     assert algo.work(()).rate == pytest.approx(1.5e-3)
     algo.stop()
@@ -77,7 +61,7 @@ def test_an_adaptive_rate_answers_to_how_far_the_policy_moved() -> None:
     ],
 )
 def test_every_shape_of_network_learns(network: Any) -> None:
-    algo = config(network=network).build_algo()
+    algo = ppo(network=network).build_algo()
     for _ in range(25):
         algo.train()
     assert success(algo) > 0.9
@@ -99,7 +83,7 @@ class Theirs(TorchRLModule, ValueFunctionAPI):  # type: ignore[misc]
 
 
 def test_a_module_of_ones_own_takes_the_fast_way() -> None:
-    algo = config().rl_module(rl_module_spec=RLModuleSpec(module_class=Theirs)).build_algo()
+    algo = ppo().rl_module(rl_module_spec=RLModuleSpec(module_class=Theirs)).build_algo()
     for _ in range(30):
         algo.train()
     assert algo.config.slow == ()
@@ -108,7 +92,7 @@ def test_a_module_of_ones_own_takes_the_fast_way() -> None:
 
 
 def test_evaluation_plays_as_many_episodes_as_asked_with_what_was_learnt() -> None:
-    asked = config("Countdown", {"steps": 5}).evaluation(evaluation_interval=1, evaluation_duration=11)
+    asked = ppo("Countdown", {"steps": 5}).evaluation(evaluation_interval=1, evaluation_duration=11)
     algo = asked.build_algo()
     told = algo.train()["evaluation"]["env_runners"]
     assert (told["num_episodes"], told["episode_return_mean"], told["episode_len_mean"]) == (11, 5.0, 5.0)
@@ -116,7 +100,7 @@ def test_evaluation_plays_as_many_episodes_as_asked_with_what_was_learnt() -> No
 
 
 def test_an_environment_that_raises_is_replaced_where_that_is_asked_for(caplog: pytest.LogCaptureFixture) -> None:
-    asked = config("Misbehaving", {"how": "raises"}).fault_tolerance(restart_failed_sub_environments=True)
+    asked = ppo("Misbehaving", {"how": "raises"}).fault_tolerance(restart_failed_sub_environments=True)
     algo = asked.env_runners(rollout_fragment_length=2).training(minibatch=16).build_algo()
     for _ in range(4):
         algo.train()
@@ -126,7 +110,7 @@ def test_an_environment_that_raises_is_replaced_where_that_is_asked_for(caplog: 
 
 
 def test_tune_searches_settings_by_their_names(tmp_path: Path) -> None:
-    asked = config().training(learning_rate=tune.grid_search([1e-9, 3e-3]))
+    asked = ppo().training(learning_rate=tune.grid_search([1e-9, 3e-3]))
     found = tune.Tuner(
         PPO,
         param_space=asked,
@@ -140,7 +124,7 @@ def test_tune_searches_settings_by_their_names(tmp_path: Path) -> None:
 
 
 def test_what_was_learnt_leaves_with_its_normaliser_and_learns_no_further(tmp_path: Path) -> None:
-    algo = config(normalize_observations=True).build_algo()
+    algo = ppo(normalize_observations=True).build_algo()
     algo.train()
     policy = algo.policy()
     policy.save(tmp_path)

@@ -8,19 +8,9 @@ import pytest
 
 from algorithms.sac import SACConfig
 from loomrl.errors import ConfigError
-from tests.algorithms.control_envs import register
-from tests.algorithms.control_support import Weights, same, success, weights
+from tests.algorithms.control_support import MARKS, Weights, same, success, weights
 
-pytestmark = [
-    pytest.mark.usefixtures("ray_cluster", "one_thread"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::UserWarning"),
-]
-
-
-@pytest.fixture(autouse=True)
-def environments() -> None:
-    register()
+pytestmark = MARKS
 
 
 def config(env: str = "Identity", keywords: Any = None, **settings: Any) -> SACConfig:
