@@ -1,6 +1,7 @@
 """What control algorithms share beside the learner: their RLlib configuration, and one update as a training step."""
 
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any, ClassVar, Self
@@ -196,11 +197,9 @@ class ControlStep(Algorithm):  # type: ignore[misc]
     def sampled(self, *, random: bool = False) -> list[Rollout]:
         """A rollout of every runner that is alive; `random` ones ask no policy."""
         with self.metrics.log_time((TIMERS, ENV_RUNNER_SAMPLING_TIMER)):
-            found = self.env_runner_group.foreach_env_runner(
-                lambda runner: (runner.sample(random_actions=random), runner.get_metrics()),
-                local_env_runner=self.config.num_env_runners == 0,
-                timeout_seconds=self.config.sample_timeout_s,
-            )
+            found = self._asked(random)
+            if not found and self._are_back():
+                found = self._asked(random)
         rollouts = [rollout for sample, _ in found for rollout in sample]
         for failed in rollouts:
             if isinstance(failed, EpisodeError):
@@ -213,6 +212,23 @@ class ControlStep(Algorithm):  # type: ignore[misc]
             )
         self.brought(rollouts, [told for _, told in found])
         return rollouts
+
+    def _asked(self, random: bool) -> list[tuple[list[Any], Any]]:
+        found: list[tuple[list[Any], Any]] = self.env_runner_group.foreach_env_runner(
+            lambda runner: (runner.sample(random_actions=random), runner.get_metrics()),
+            local_env_runner=self.config.num_env_runners == 0,
+            timeout_seconds=self.config.sample_timeout_s,
+        )
+        return found
+
+    def _are_back(self) -> bool:
+        """Whether all runners had died, and some could be replaced; slow ones have not died."""
+        group, until = self.env_runner_group, time.monotonic() + self.config.sample_timeout_s
+        while not group.num_healthy_remote_env_runners() and time.monotonic() < until:
+            time.sleep(0.1)
+            if self.restore_env_runners(group):
+                return True
+        return False
 
     def brought(self, rollouts: Sequence[Rollout], counted: Sequence[Any]) -> None:
         """Count what the runners brought, and tell of the latest episodes."""

@@ -112,17 +112,23 @@ class Misbehaving(Countdown):
 
 
 class Mortal(Identity):
-    """Ends the process of a runner once: the file `marker` says that it has happened."""
+    """Ends the process of one runner, once: whoever makes the file `marker` dies of it."""
 
     def __init__(self, marker: str) -> None:
         super().__init__("discrete")
         self._marker = Path(marker)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        if os.environ.get("RAY_WORKER_MODE") != "driver" and self._taken == 5 and not self._marker.exists():
-            self._marker.touch()
+        if os.environ.get("RAY_WORKER_MODE") != "driver" and self._taken == 5 and self._is_first():
             os.kill(os.getpid(), signal.SIGKILL)
         return super().step(action)
+
+    def _is_first(self) -> bool:
+        try:
+            self._marker.touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
 
 
 def register() -> None:

@@ -178,6 +178,16 @@ def test_a_killed_runner_is_replaced_and_counts_nothing_twice(tmp_path: Path) ->
     algo.stop()
 
 
+def test_runners_that_all_die_at_once_come_back_and_go_on(tmp_path: Path) -> None:
+    asked = ppo("Mortal", keywords={"marker": str(tmp_path / "died")}).env_runners(num_env_runners=1)
+    algo = asked.fault_tolerance(delay_between_env_runner_restarts_s=0).build_algo()
+    for _ in range(3):
+        told = algo.train()
+    assert (tmp_path / "died").exists()
+    assert told["env_runners"]["num_env_steps_sampled_lifetime"] > 2 * 8 * 16
+    algo.stop()
+
+
 def test_what_the_fast_way_cannot_do_goes_rllibs_own_way_and_says_why(caplog: pytest.LogCaptureFixture) -> None:
     asked = ppo("CartPole-v1", gamma=0.99).callbacks(on_episode_end=lambda **_: None)
     algo = asked.build_algo()
