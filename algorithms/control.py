@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import torch
@@ -11,6 +12,7 @@ from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.core import COMPONENT_LEARNER, COMPONENT_RL_MODULE, DEFAULT_MODULE_ID
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+from ray.rllib.env.env_runner_group import EnvRunnerGroup
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 from ray.rllib.utils.metrics import (
     ENV_RUNNER_RESULTS,
@@ -23,22 +25,33 @@ from ray.rllib.utils.metrics import (
     SYNCH_WORKER_WEIGHTS_TIMER,
     TIMERS,
 )
+from ray.tune.registry import register_env
 from ray.util.debug import log_once
 
 from algorithms.learner import OURS, Work
 from algorithms.learners import training_data, unwrapped
-from algorithms.module import ControlModule
-from algorithms.probe import probe
+from algorithms.module import ActorModule, ControlModule
+from algorithms.origin import origin, peeked, refuse_another
+from algorithms.phase import Phases
+from algorithms.probe import probe, registered
+from algorithms.resources import refuse_impossible
 from algorithms.rollout import Rollout, Window
-from algorithms.runner import ArrayRunner, vectorization
+from algorithms.runner import ArrayRunner
 from algorithms.slow import reasons
+from loomrl.config import ControlExperiment, CustomAlgorithm
 from loomrl.config.control import ControlAlgorithm
+from loomrl.control.environment import NATIVE, SYNC, Creator, agents_in, label, native_or_sync, refuse_other_spaces
 from loomrl.control.policy import ControlPolicy
 from loomrl.errors import ConfigError, EpisodeError
 from loomrl.schema import merge, nest
+from loomrl.telemetry.metric import Metric
 
 _log = logging.getLogger(__name__)
 
+Brought = tuple[list[Any], Any]
+"""What a runner brings home: rollouts, or an error that came up in them, and its counters."""
+OUR_LAYERS = ("layer_norm", "orthogonal", "log_std")
+"""Settings of a network that RLlib's own modules do not know."""
 AUTO = "auto"
 """`gym_env_vectorize_mode` by which an environment's own vector form is used if it has one."""
 
@@ -57,7 +70,7 @@ class ControlConfig(AlgorithmConfig):  # type: ignore[misc]
     stock_settings: ClassVar[frozenset[str]] = frozenset({"network", "gamma", "clip_norm"})
     """Those that RLlib's own learner knows, too."""
 
-    def __init__(self, algo_class: type) -> None:
+    def __init__(self, algo_class: type | None = None) -> None:
         super().__init__(algo_class)
         self.changes: dict[str, Any] = {}
         self.settings = self.settings_class()
@@ -70,6 +83,27 @@ class ControlConfig(AlgorithmConfig):  # type: ignore[misc]
         self.num_env_runners = 0
         self.num_envs_per_env_runner = 8
         self.rollout_fragment_length = 128
+
+    @classmethod
+    def of(cls, experiment: ControlExperiment, *, run: str | None = None) -> Self:
+        """The configuration of this experiment; `run` is for those that keep records of their own."""
+        config, rollout, choice = cls(), experiment.rollout, experiment.environment
+        stages = [settings for settings, _ in experiment.stages]
+        refuse_other_spaces(choice, stages)
+        name, first = f"{label(choice)}/{choice.vectorization}", stages[0]
+        register_env(name, Creator(choice))
+        config.environment(name, env_config=first)
+        config.env_runners(
+            num_env_runners=rollout.runners,
+            num_envs_per_env_runner=(rollout.environments or config.num_envs_per_env_runner) * agents_in(choice, first),
+            rollout_fragment_length=rollout.steps or config.rollout_fragment_length,
+            gym_env_vectorize_mode=NATIVE,
+        )
+        config.learners(num_learners=experiment.learners.count, num_gpus_per_learner=experiment.learners.gpus)
+        config.fault_tolerance(delay_between_env_runner_restarts_s=0)
+        config.reporting(min_sample_timesteps_per_iteration=experiment.train.tell_every)
+        config.debugging(seed=experiment.seed)
+        return config.training(steps=experiment.train.steps, **_chosen(experiment.algorithm))
 
     def training(self, *, steps: int | None = None, **settings: Any) -> Self:
         """Settings of the algorithm by their names, and the steps of the whole run."""
@@ -84,7 +118,8 @@ class ControlConfig(AlgorithmConfig):  # type: ignore[misc]
         )
         self.slow = reasons(self)
         if self.gym_env_vectorize_mode == AUTO:
-            self.gym_env_vectorize_mode = "sync" if self.slow else vectorization(self.env)
+            alone = self.slow or registered(self.env)
+            self.gym_env_vectorize_mode = SYNC if alone else native_or_sync(self.env)
         self.tell_rllib()
         if self.slow:
             self._go_slowly()
@@ -103,6 +138,11 @@ class ControlConfig(AlgorithmConfig):  # type: ignore[misc]
         raise NotImplementedError
 
     @property
+    def needed_cpus(self) -> int:
+        """Of remote learners and runners."""
+        return int(self.num_learners + self.num_env_runners)
+
+    @property
     def steps_per_update(self) -> int:
         """Of all runners."""
         return int(max(1, self.num_env_runners) * self.num_envs_per_env_runner * self.rollout_fragment_length)
@@ -117,7 +157,7 @@ class ControlConfig(AlgorithmConfig):  # type: ignore[misc]
 
     def _go_slowly(self) -> None:
         self.env_runner_cls = SingleAgentEnvRunner if self.env_runner_cls is ArrayRunner else self.env_runner_cls
-        lost = sorted(set(self.changes) - self.stock_settings)
+        lost = sorted({*self.changes} - self.stock_settings | self._unknown_of_network())
         if lost:
             raise ConfigError(
                 f"{', '.join(lost)}: RLlib's own runner and learner, which are used because of {'; '.join(self.slow)}, "
@@ -129,6 +169,11 @@ class ControlConfig(AlgorithmConfig):  # type: ignore[misc]
                 self.algo_class.__name__,
                 "; ".join(self.slow),
             )
+
+    def _unknown_of_network(self) -> set[str]:
+        """What RLlib's own modules cannot do of the settings of a network."""
+        ours, usual = self.settings.network, type(self.settings)().network
+        return {f"network.{name}" for name in OUR_LAYERS if getattr(ours, name) != getattr(usual, name)}
 
     def get_default_learner_class(self) -> type:
         """Ours, where it can do the work."""
@@ -152,13 +197,19 @@ class ControlStep(Algorithm):  # type: ignore[misc]
     window: Window
     """The latest episodes."""
 
+    place: dict[str, Any] | None = None
+    """Settings of the environments that runners have moved to; None where they are as configured."""
+
     def setup(self, config: AlgorithmConfig) -> None:
         """RLlib's, and what an update needs to know of those before it."""
+        refuse_impossible(config)
         if not config.slow:
             probe(config.env, config.env_config)
         super().setup(config)
         batch = self.config.steps_per_update
         self.window = Window()
+        self.phases = Phases()
+        """Where the seconds go; whoever wants to know of a part of training puts new ones here."""
         self.updates = 0
         """Done so far."""
         self.planned = -(-(self.config.steps or batch) // batch)
@@ -172,15 +223,16 @@ class ControlStep(Algorithm):  # type: ignore[misc]
         if self.config.slow:
             super().training_step()
             return
-        rollouts = self.sampled()
+        with self.phases(Metric.TIME_ROLLOUT):
+            rollouts = self.sampled()
         works = [self.work(share) for share in shares(rollouts, max(1, self.config.num_learners))]
-        with self.metrics.log_time((TIMERS, LEARNER_UPDATE_TIMER)), unwrapped():
+        with self.metrics.log_time((TIMERS, LEARNER_UPDATE_TIMER)), self.phases(Metric.TIME_LEARN), unwrapped():
             results = self.learner_group.update(training_data=training_data(works))
         self.metrics.aggregate(results, key=LEARNER_RESULTS)
         self.updates += 1
         if self.is_alone:
             return
-        with self.metrics.log_time((TIMERS, SYNCH_WORKER_WEIGHTS_TIMER)):
+        with self.metrics.log_time((TIMERS, SYNCH_WORKER_WEIGHTS_TIMER)), self.phases(Metric.TIME_PUBLISH):
             self.env_runner_group.sync_weights(
                 from_worker_or_learner_group=self.learner_group, policies={DEFAULT_MODULE_ID}, inference_only=True
             )
@@ -197,9 +249,9 @@ class ControlStep(Algorithm):  # type: ignore[misc]
     def sampled(self, *, random: bool = False) -> list[Rollout]:
         """A rollout of every runner that is alive; `random` ones ask no policy."""
         with self.metrics.log_time((TIMERS, ENV_RUNNER_SAMPLING_TIMER)):
-            found = self._asked(random)
+            found = self.asked(random)
             if not found and self._are_back():
-                found = self._asked(random)
+                found = self.asked(random)
         rollouts = [rollout for sample, _ in found for rollout in sample]
         for failed in rollouts:
             if isinstance(failed, EpisodeError):
@@ -213,9 +265,10 @@ class ControlStep(Algorithm):  # type: ignore[misc]
         self.brought(rollouts, [told for _, told in found])
         return rollouts
 
-    def _asked(self, random: bool) -> list[tuple[list[Any], Any]]:
-        found: list[tuple[list[Any], Any]] = self.env_runner_group.foreach_env_runner(
-            lambda runner: (runner.sample(random_actions=random), runner.get_metrics()),
+    def asked(self, random: bool) -> list[Brought]:
+        """What the runners that answer in time bring home."""
+        found: list[Brought] = self.env_runner_group.foreach_env_runner(
+            partial(collected, random=random),
             local_env_runner=self.config.num_env_runners == 0,
             timeout_seconds=self.config.sample_timeout_s,
         )
@@ -239,9 +292,38 @@ class ControlStep(Algorithm):  # type: ignore[misc]
             for name, value in zip((EPISODE_RETURN_MEAN, EPISODE_LEN_MEAN), means, strict=True):
                 self.metrics.log_value((ENV_RUNNER_RESULTS, name), value, window=1)
 
+    def move_to(self, settings: dict[str, Any]) -> None:
+        """Go on in environments with these settings, with episodes that begin there."""
+        self.place = settings
+        self.env_runner_group.foreach_env_runner(lambda runner: runner.enter(settings))
+        self.window = Window()
+
+    def restore_env_runners(self, env_runner_group: EnvRunnerGroup) -> list[int]:
+        """RLlib's; a new runner goes where the others are."""
+        restored: list[int] = super().restore_env_runners(env_runner_group)
+        if restored and self.place is not None and env_runner_group is self.env_runner_group:
+            settings = self.place
+            env_runner_group.foreach_env_runner(
+                lambda runner: runner.enter(settings), remote_worker_ids=restored, local_env_runner=False
+            )
+        return restored
+
+    def measured(self, result: Mapping[str, Any]) -> dict[str, float]:
+        """Our metrics in a result of `train`; what was not measured is left out."""
+        learnt, acted = result.get(LEARNER_RESULTS, {}).get(DEFAULT_MODULE_ID, {}), result.get(ENV_RUNNER_RESULTS, {})
+        found = {str(name): learnt.get(name) for name in Metric}
+        found |= {str(Metric.RETURN): acted.get(EPISODE_RETURN_MEAN), Metric.EPISODE_STEPS: acted.get(EPISODE_LEN_MEAN)}
+        return {name: float(value) for name, value in found.items() if value is not None}
+
     def policy(self) -> ControlPolicy:
         """What was learnt so far, as a policy that acts without Ray; it does not change any more."""
         module = self.get_module()
+        if not isinstance(module, ActorModule):
+            why = f" because of {'; '.join(self.config.slow)}" if self.config.slow else ""
+            raise ConfigError(
+                f"policy() knows the networks of `network`, and this run teaches a {type(module).__name__}{why}. Leave "
+                "out what brings another module, or take that one as it is: algo.get_module()."
+            )
         state = self.learner_group.get_state(components=COMPONENT_LEARNER)[COMPONENT_LEARNER]
         learnt = state[COMPONENT_RL_MODULE][DEFAULT_MODULE_ID]
         net = deepcopy(module.net)
@@ -252,15 +334,43 @@ class ControlStep(Algorithm):  # type: ignore[misc]
         """With the latest episodes."""
         state: dict[str, Any] = super().get_state(components, **kwargs)
         if components is None:
-            state[OURS] = {"window": self.window.state_dict(), "updates": self.updates}
+            state[OURS] = {"window": self.window.state_dict(), "updates": self.updates, "place": self.place}
+            if not self.config.slow:
+                state[OURS]["origin"] = origin(self.config, self.get_module())
         return state
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken."""
+        """Go on where `state` was taken; an ArtifactError where that is another environment or network."""
+        self._refuse_another(state)
+        if OURS in state and state[OURS]["place"] is not None:
+            self.move_to(state[OURS]["place"])
         super().set_state(state)
         if OURS in state:
             self.window.load_state_dict(state[OURS]["window"])
             self.updates = state[OURS]["updates"]
+
+    def restore_from_path(self, path: Any, *args: Any, **kwargs: Any) -> None:
+        """As RLlib does, once it is known that what lies there is of this environment and network."""
+        if "component" not in kwargs:
+            self._refuse_another(peeked(path, self.STATE_FILE_NAME))
+        super().restore_from_path(path, *args, **kwargs)
+
+    def _refuse_another(self, state: Mapping[str, Any]) -> None:
+        if not self.config.slow:
+            refuse_another(state, origin(self.config, self.get_module()))
+
+
+def collected(runner: ArrayRunner, *, random: bool) -> Brought:
+    """A fragment, and the counters since the last one."""
+    return runner.sample(random_actions=random), runner.get_metrics()
+
+
+def _chosen(algorithm: ControlAlgorithm | CustomAlgorithm) -> dict[str, Any]:
+    """What differs from the defaults."""
+    if isinstance(algorithm, CustomAlgorithm):
+        return algorithm.settings
+    chosen, usual = algorithm.model_dump(mode="json", exclude={"kind"}), algorithm.defaults()
+    return {name: value for name, value in chosen.items() if value != usual[name]}
 
 
 def shares(rollouts: Sequence[Rollout], learners: int) -> list[tuple[Rollout, ...]]:

@@ -105,12 +105,15 @@ class ArrayLearner(OwnSteps):
         for columns in zip(*mixed.values(), strict=True):
             yield dict(zip(mixed, columns, strict=True))
 
-    def step(self, loss: Tensor, optimizer: torch.optim.Optimizer, *, clip_norm: float | None) -> None:
-        """One optimizer step, unless its gradient is no number."""
+    def step(
+        self, loss: Tensor, optimizer: torch.optim.Optimizer, *, clip_norm: float | None, is_wrapped: bool = True
+    ) -> None:
+        """One optimizer step, unless its gradient is no number. What is not part of the module, no DDP wraps."""
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        optimizer.zero_grad(set_to_none=True)
+        for parameter in parameters:
+            parameter.grad = None
         loss.backward()
-        if self.ranks > 1 and self.module[DEFAULT_MODULE_ID] is self.own:
+        if self.ranks > 1 and not (is_wrapped and self.module[DEFAULT_MODULE_ID] is not self.own):
             self._average([p.grad for p in parameters if p.grad is not None])
         what, judged = "loss", loss
         if clip_norm is not None:
@@ -156,7 +159,7 @@ class ArrayLearner(OwnSteps):
         if not self.config.settings.normalize_rewards:
             return rewards
         returns = [torch.from_numpy(r.discounted[r.valid]) for r in rollouts if r.discounted is not None]
-        self._observe(self._scale, torch.cat(returns)[:, None])
+        self.gather(self._scale, torch.cat(returns)[:, None])
         deviation = float(self._scale.variance.sqrt() + 1e-8)
         return [(reward / deviation).clamp(-10, 10) for reward in rewards]
 
@@ -164,10 +167,10 @@ class ArrayLearner(OwnSteps):
         """Take new observations into the statistics by which the network normalises them."""
         normalizer = getattr(getattr(self.own, "net", None), "normalizer", None)
         if normalizer is not None:
-            self._observe(normalizer, seen_S)
+            self.gather(normalizer, seen_S)
 
-    def _observe(self, normalizer: Normalizer, numbers_SF: Tensor) -> None:
-        """The same statistics on all learners."""
+    def gather(self, normalizer: Normalizer, numbers_SF: Tensor) -> None:
+        """Take all learners' numbers into the statistics, which stay the same on all."""
         count, mean_F, variance_F = self._moments(numbers_SF)
         normalizer.observe(count, mean_F.float(), variance_F.float())
 

@@ -13,12 +13,31 @@ from torch import Tensor, nn
 from loomrl.control.distribution import Distribution, open_distribution
 from loomrl.control.network import Actor, ActorCritic
 from loomrl.control.space import acts, seen
+from loomrl.errors import ArtifactError
+
+MOST = 3
+"""Differences that a message names."""
 
 
 class ActorModule(TorchRLModule):  # type: ignore[misc]
     """An Actor, as RLlib has it."""
 
     net: Actor
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take these weights; an ArtifactError names those that are another network's."""
+        own = self.state_dict()
+        differing = [
+            f"{name} is {_shape(state.get(name))} there and {_shape(own.get(name))} here"
+            for name in sorted({*own, *(() if self.inference_only else state)})
+            if _shape(state.get(name)) != _shape(own.get(name))
+        ]
+        if differing:
+            raise ArtifactError(
+                f"these weights are of another network: {'; '.join(differing[:MOST])}. Use the environment and the "
+                "settings of the network that they were learnt with."
+            )
+        super().set_state(state)
 
     def _forward(self, batch: Mapping[str, Tensor], **_: Any) -> dict[str, Tensor]:
         return {Columns.ACTION_DIST_INPUTS: self.net.decide(self.net.features(batch[Columns.OBS]))}
@@ -82,7 +101,7 @@ class Foreign:
 
 
 class Plain:
-    """Plain layers as NumPy arrays, as they are now: for few environments calling torch costs more than computing."""
+    """Plain layers as NumPy arrays in the same memory: for few environments calling torch costs more than computing."""
 
     def __init__(self, net: Actor) -> None:
         self.distribution = net.distribution
@@ -110,6 +129,10 @@ class Plain:
             for layer in part.modules()
             if not isinstance(layer, nn.Sequential)
         )
+
+
+def _shape(weight: Any) -> str:
+    return "missing" if weight is None else str(tuple(np.shape(weight)))
 
 
 def _as_numpy(layer: nn.Module) -> Callable[[Any], Any]:

@@ -15,11 +15,15 @@ Rows = dict[str, NDArray[Any]]
 
 
 class NStep:
-    """Steps with the discounted rewards of the next `n`; those at the end wait for the next rollout."""
+    """Steps with the discounted rewards of the next `n`; those at the end wait for the runner's next rollout.
+
+    What waits for a runner that began anew instead is dropped: nobody knows what would have come after it.
+    """
 
     def __init__(self, n: int, gamma: float) -> None:
         self._n, self._gamma = n, gamma
-        self._waiting: Rows | None = None
+        self._waiting: dict[int, tuple[str, Rows]] = {}
+        """By runner: its way, and the steps at its end."""
 
     def __call__(self, rollout: Rollout, rewards: NDArray[np.float32]) -> Rows:
         """Columns of steps: `seen`, `actions`, `rewards`, `after`, and `ahead`, what the value after them counts."""
@@ -32,10 +36,13 @@ class NStep:
             "ended": rollout.ended,
             "valid": rollout.valid,
         }
-        if self._waiting is not None:
-            rows = {name: np.concatenate([self._waiting[name], column]) for name, column in rows.items()}
+        runner, way = rollout.route
+        before, kept = self._waiting.get(runner, ("", {}))
+        if kept and before == way:
+            rows = {name: np.concatenate([kept[name], column]) for name, column in rows.items()}
         whole = max(0, len(rows["rewards"]) - self._n + 1)
-        self._waiting = {name: column[whole:].copy() for name, column in rows.items()} if self._n > 1 else None
+        if self._n > 1:
+            self._waiting[runner] = way, {name: column[whole:].copy() for name, column in rows.items()}
         return self._summed(rows, whole)
 
     def _summed(self, rows: Rows, whole: int) -> Rows:

@@ -18,6 +18,7 @@ from torch import Tensor
 from algorithms.advantage import explained_variance, gae
 from algorithms.comm import compress, refuse
 from algorithms.control import ControlConfig, ControlStep
+from algorithms.curiosity import Curiosity
 from algorithms.learner import OURS, ArrayLearner, Table, Work
 from algorithms.losses import kl_estimate, policy_loss, value_loss
 from algorithms.rollout import Rollout
@@ -28,6 +29,12 @@ from loomrl.telemetry.metric import Metric
 
 class PPOLearner(ArrayLearner):
     """Learns policy and value function from steps that the present policy took."""
+
+    def build(self) -> None:
+        """Build, with the curiosity that is asked for."""
+        super().build()
+        asked = self.config.settings.curiosity
+        self._curiosity = None if asked is None else Curiosity(self, asked)
 
     def learn(self, work: Work) -> int:
         """`epochs` times through the table in minibatches, or until the policy has moved far enough."""
@@ -45,6 +52,8 @@ class PPOLearner(ArrayLearner):
             if settings.target_kl is not None and self.mean(moved) > settings.target_kl:
                 break
         self.observe(table["seen"])
+        if self._curiosity is not None:
+            self._curiosity.learn(work.rollouts, minibatch=settings.minibatch)
         return trained
 
     def _loss(self, batch: Table, work: Work) -> tuple[Tensor, Tensor]:
@@ -65,7 +74,10 @@ class PPOLearner(ArrayLearner):
 
     def _table(self, rollouts: Sequence[Rollout]) -> Table:
         """Every step that had an action, with all that must be known of it before the policy moves."""
-        parts = [self._part(rollout, rewards) for rollout, rewards in zip(rollouts, self.scaled(rollouts), strict=True)]
+        rewards = self.scaled(rollouts)
+        if self._curiosity is not None:
+            rewards = self._curiosity.paid(rollouts, rewards)
+        parts = [self._part(rollout, rewards_TN) for rollout, rewards_TN in zip(rollouts, rewards, strict=True)]
         table = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
         explained = explained_variance(table["values"].numpy(), table["returns"].numpy())
         self.log(Metric.VALUE_EXPLAINED_VARIANCE, torch.tensor(explained))
@@ -96,6 +108,19 @@ class PPOLearner(ArrayLearner):
             "values": values_S,
             "returns": advantages_S + values_S,
         }
+
+    def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
+        """With curiosity."""
+        state: dict[str, Any] = super().get_state(components, **kwargs)
+        if OURS in state and self._curiosity is not None:
+            state[OURS]["curiosity"] = self._curiosity.state_dict()
+        return state
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state` was taken; curiosity that was not asked for then begins now."""
+        super().set_state(state)
+        if self._curiosity is not None and "curiosity" in state.get(OURS, {}):
+            self._curiosity.load_state_dict(state[OURS]["curiosity"])
 
     def _make_modules_ddp_if_necessary(self) -> None:
         super()._make_modules_ddp_if_necessary()

@@ -28,8 +28,13 @@ def probe(env: Any, settings: dict[str, Any]) -> None:
         made.close()
 
 
+def registered(env: Any) -> bool:
+    """Whether RLlib knows how to make it."""
+    return isinstance(env, str) and bool(_global_registry.contains(ENV_CREATOR, env))
+
+
 def _made(env: Any, settings: dict[str, Any]) -> Any:
-    if isinstance(env, str) and not _global_registry.contains(ENV_CREATOR, env):
+    if isinstance(env, str) and not registered(env):
         return gymnasium.make(env, **settings)
     create = _global_registry.get(ENV_CREATOR, env) if isinstance(env, str) else env
     return create(EnvContext(settings, worker_index=0))

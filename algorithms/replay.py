@@ -9,15 +9,18 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loomrl.config.control import Prioritized, Replay
-from loomrl.errors import ConfigError
+from loomrl.errors import ArtifactError, ConfigError
 
 GIGABYTE = 2**30
+BYTES = 8
+"""Of a priority."""
 Columns = Mapping[str, tuple[tuple[int, ...], Any]]
 """Name → shape and dtype of one step's entry."""
 
@@ -37,7 +40,8 @@ class Ring:
     def __init__(self, columns: Columns, settings: Replay, *, seed: int) -> None:
         self.capacity = settings.capacity
         size = sum(int(np.prod(shape)) * np.dtype(kind).itemsize for shape, kind in columns.values()) * self.capacity
-        self._file = _room(size, settings)
+        tree = SumTree.size(self.capacity) if settings.prioritized is not None else 0
+        self._file = _room(size, tree, settings)
         self.columns = {name: self._column(shape, kind) for name, (shape, kind) in columns.items()}
         self.steps = 0
         """All that were ever kept."""
@@ -85,13 +89,22 @@ class Ring:
         count = len(self)
         return {
             "steps": self.steps,
+            "capacity": self.capacity,
             "chance": self._chance.bit_generator.state,
             "columns": {name: column[:count].copy() for name, column in self.columns.items()},
             "tree": None if self._tree is None else self._tree.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken."""
+        """Go on where `state` was taken, with a memory of the same settings."""
+        for name, theirs, ours in (
+            ("capacity", state["capacity"], self.capacity),
+            ("prioritized", state["tree"] is not None, self._tree is not None),
+        ):
+            if theirs != ours:
+                raise ArtifactError(
+                    f"replay.{name} is {theirs} in this checkpoint and {ours} here: set it as it was, or begin anew."
+                )
         self.steps = state["steps"]
         self._chance.bit_generator.state = state["chance"]
         for name, kept in state["columns"].items():
@@ -105,9 +118,14 @@ class SumTree:
 
     def __init__(self, capacity: int, settings: Prioritized) -> None:
         self._settings = settings
-        self._leaves = 1 << (capacity - 1).bit_length()
+        self._leaves = self.size(capacity) // BYTES // 2
         self._sums = np.zeros(2 * self._leaves)
         self._highest = 1.0
+
+    @staticmethod
+    def size(capacity: int) -> int:
+        """Bytes of the tree over so many steps."""
+        return int(BYTES * 2 << (capacity - 1).bit_length())
 
     def welcome(self, places: NDArray[np.int64]) -> None:
         """What is new is as interesting as the most surprising so far."""
@@ -151,15 +169,21 @@ class SumTree:
         self._set(np.arange(self._leaves), state["leaves"])
 
 
-def _room(size: int, settings: Replay) -> str | None:
+def _room(size: int, tree: int, settings: Replay) -> str | None:
     """Where to keep so many bytes: None is memory, else a folder for files; a ConfigError where there is no room."""
-    if size <= settings.memory_gb * GIGABYTE:
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        if size > free:
-            raise ConfigError(
-                f"replay.capacity={settings.capacity} needs {size / GIGABYTE:.1f} GB of memory, of which "
-                f"{free / GIGABYTE:.1f} are free. Lower it, or lower replay.memory_gb, beyond which a file is used."
+    in_memory = size <= settings.memory_gb * GIGABYTE
+    needed, free = tree + size * in_memory, _free_memory()
+    if needed > free:
+        raise ConfigError(
+            f"replay.capacity={settings.capacity} needs {needed / GIGABYTE:.1f} GB of memory, of which "
+            f"{free / GIGABYTE:.1f} are free. Lower it"
+            + (
+                ", or lower replay.memory_gb, beyond which a file is used."
+                if in_memory
+                else ": priorities need that much."
             )
+        )
+    if in_memory:
         return None
     folder = tempfile.gettempdir()
     free = shutil.disk_usage(folder).free
@@ -169,3 +193,12 @@ def _room(size: int, settings: Replay) -> str | None:
             f"{free / GIGABYTE:.1f} are free. Lower it, or set TMPDIR to a larger disk."
         )
     return folder
+
+
+def _free_memory() -> int:
+    """Bytes; what the system would give up for us counts, too. Where it does not say, all that there is."""
+    file = Path("/proc/meminfo")
+    if not file.is_file():
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    fields = dict(line.split(":", 1) for line in file.read_text().splitlines())
+    return int(fields["MemAvailable"].split()[0]) * 1024

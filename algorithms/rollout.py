@@ -40,6 +40,8 @@ class Rollout:
     discounted: NDArray[np.float32] | None
     """Discounted return of every environment at every step, where rewards are normalised by its deviation."""
     episodes: tuple[Episode, ...]
+    route: tuple[int, str] = (0, "")
+    """The runner, and its way since it last began anew: rollouts of one way follow each other step by step."""
 
     def env_steps(self) -> int:
         """Steps that an environment took."""
@@ -53,10 +55,12 @@ class Rollout:
         def cut(array: NDArray[Any] | None) -> list[Any]:
             return [None] * parts if array is None else np.split(array, parts, axis=1)
 
-        arrays = {name: cut(getattr(self, name)) for name in self.__slots__ if name != "episodes"}
+        arrays = {name: cut(getattr(self, name)) for name in self.__slots__ if name not in ("episodes", "route")}
         return [
             Rollout(
-                **{name: pieces[part] for name, pieces in arrays.items()}, episodes=self.episodes if not part else ()
+                **{name: pieces[part] for name, pieces in arrays.items()},
+                episodes=self.episodes if not part else (),
+                route=self.route,
             )
             for part in range(parts)
         ]
@@ -72,6 +76,12 @@ class Window:
         """Take in what ended."""
         for rollout in rollouts:
             self._latest.extend(rollout.episodes)
+
+    def mean_of(self, episodes: int) -> float | None:
+        """Mean reward of the latest `episodes`; None until there were as many."""
+        if len(self._latest) < episodes:
+            return None
+        return float(np.mean([episode.reward for episode in list(self._latest)[-episodes:]]))
 
     def means(self) -> tuple[float, float] | None:
         """Mean reward and steps of the latest episodes; None before the first one ended."""

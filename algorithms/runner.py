@@ -8,8 +8,8 @@ import pickle
 from copy import copy
 from dataclasses import replace
 from typing import Any
+from uuid import uuid4
 
-import gymnasium
 import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 from ray import cloudpickle
 from ray.rllib.callbacks.utils import make_callback
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
-from ray.tune.registry import ENV_CREATOR, _global_registry
 from ray.util.debug import log_once
 
-from algorithms.module import policy_of
+from algorithms.module import Policy, policy_of
 from algorithms.rollout import Episode, Rollout
 from loomrl.control.space import Acts, acts, flatten, seen, translator
 from loomrl.errors import ConfigError, EpisodeError
@@ -38,6 +37,7 @@ class ArrayRunner(SingleAgentEnvRunner):  # type: ignore[misc]
     """
 
     env: Any
+    config: Any
     _needs_initial_reset: bool
 
     def __init__(self, *, config: Any, **kwargs: Any) -> None:
@@ -45,6 +45,7 @@ class ArrayRunner(SingleAgentEnvRunner):  # type: ignore[misc]
         self._noise = torch.Generator().manual_seed(self._seed if self._seed is not None else torch.seed() % 2**31)
         self._chance = np.random.default_rng(self._seed)
         self._counted = np.zeros(2, np.int64)
+        self._acting: tuple[Any, Policy] | None = None
         if self.env is not None:
             self._flatten = flatten(self.env.single_observation_space)
             self._acts = acts(self.env.single_action_space)
@@ -57,6 +58,7 @@ class ArrayRunner(SingleAgentEnvRunner):  # type: ignore[misc]
 
     def _forget(self) -> None:
         """No episode is under way."""
+        self._way = uuid4().hex
         self._now: NDArray[Any] | None = None
         self._over_N = np.zeros(self.num_envs, bool)
         self._earned_N = np.zeros(self.num_envs)
@@ -75,6 +77,12 @@ class ArrayRunner(SingleAgentEnvRunner):  # type: ignore[misc]
                 f"environment {self.config.env}: its vector form resets by {mode}. Only {AutoresetMode.NEXT_STEP} is "
                 "supported, where the last observation of an episode is seen; or use gym_env_vectorize_mode='SYNC'."
             )
+
+    def enter(self, settings: dict[str, Any]) -> None:
+        """Go on in environments with these settings; episodes under way are given up."""
+        self.config = self.config.copy(copy_frozen=False).environment(env_config=settings)
+        self.make_env()
+        self._forget()
 
     def _begin(self) -> None:
         """Reset everything; the first time with this runner's seed."""
@@ -149,7 +157,7 @@ class ArrayRunner(SingleAgentEnvRunner):  # type: ignore[misc]
         """The hot loop: nothing in it that can wait until after it."""
         env, count, translate = self.env, self.num_envs, self._translate
         assert self._now is not None
-        policy, now = policy_of(self.module), self._now
+        policy, now = self._policy(), self._now
         seen_T = np.empty((steps + 1, *now.shape), now.dtype)
         inputs_T = torch.empty(steps, count, policy.distribution.inputs)
         drawn: list[NDArray[Any]] = []
@@ -177,6 +185,12 @@ class ArrayRunner(SingleAgentEnvRunner):  # type: ignore[misc]
         self._now = now
         return self._told(seen_T, np.stack(drawn), inputs_T.numpy(), rewards, terminated, truncated)
 
+    def _policy(self) -> Policy:
+        """The module as whoever acts sees it; it follows the weights, and is made anew for another module."""
+        if self._acting is None or self._acting[0] is not self.module:
+            self._acting = self.module, policy_of(self.module)
+        return self._acting[1]
+
     def _told(
         self,
         seen_T: NDArray[Any],
@@ -202,6 +216,7 @@ class ArrayRunner(SingleAgentEnvRunner):  # type: ignore[misc]
             valid=valid,
             discounted=self._discount(rewards, ended) if self.config.settings.normalize_rewards else None,
             episodes=tuple(self._episodes(rewards, ended, valid)),
+            route=(self.worker_index, self._way),
         )
 
     def _episodes(
@@ -269,6 +284,7 @@ class ArrayRunner(SingleAgentEnvRunner):  # type: ignore[misc]
                 "env": _pickled(self.env, self.config.env),
                 "noise": self._noise.get_state(),
                 "chance": self._chance.bit_generator.state,
+                "way": self._way,
                 "arrays": [self._now, self._over_N, self._earned_N, self._steps_N, self._discounted_N],
             }
         return state
@@ -286,6 +302,7 @@ class ArrayRunner(SingleAgentEnvRunner):  # type: ignore[misc]
             return
         self.env = pickle.loads(route["env"])
         self._now, self._over_N, self._earned_N, self._steps_N, self._discounted_N = route["arrays"]
+        self._way = route["way"]
         self._needs_initial_reset = self._now is None
 
 
@@ -301,15 +318,6 @@ def _random(kind: Acts, count: int, chance: np.random.Generator) -> NDArray[Any]
     bounded = np.isfinite(low) & np.isfinite(high)
     even = chance.uniform(np.where(bounded, low, 0), np.where(bounded, high, 1), size=(count, kind.count))
     return np.where(bounded, even, chance.standard_normal((count, kind.count))).astype(np.float32)
-
-
-def vectorization(env: Any) -> str:
-    """The environment's own vector form, if Gymnasium knows of one."""
-    if isinstance(env, str) and not _global_registry.contains(ENV_CREATOR, env):
-        spec = gymnasium.registry.get(env)
-        if spec is not None and spec.vector_entry_point is not None:
-            return str(gymnasium.VectorizeMode.VECTOR_ENTRY_POINT.value)
-    return str(gymnasium.VectorizeMode.SYNC.value)
 
 
 def _pickled(env: Any, name: Any) -> bytes | None:

@@ -5,6 +5,7 @@ Axes: `_T` steps, `_N` environments, `_S` steps, `_B` steps that are drawn, `_A`
 
 from collections.abc import Mapping
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,9 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.utils.metrics import LEARNER_RESULTS, LEARNER_UPDATE_TIMER, TIMERS
 from torch import Tensor
 
-from algorithms.control import ControlConfig, ControlStep
+from algorithms.control import Brought, ControlConfig, ControlStep, collected
 from algorithms.learner import OURS, ArrayLearner, Work
+from algorithms.learners import unwrapped
 from algorithms.module import ActorModule
 from algorithms.nstep import NStep
 from algorithms.replay import Drawn, Ring
@@ -75,6 +77,7 @@ class SACLearner(ArrayLearner):
         self.ring = Ring(columns, settings.replay, seed=int(self.config.seed or 0))
         self._steps = NStep(settings.n_step, settings.gamma)
         self._owed = 0.0
+        self._critics, self._targets = list(self.own.critics.parameters()), list(self.own.targets.parameters())
         most = 0.7 * float(np.log(kind.sizes[0])) if kind.sizes else -float(kind.count)
         self._target_entropy = most if settings.target_entropy is None else settings.target_entropy
 
@@ -106,8 +109,9 @@ class SACLearner(ArrayLearner):
         surplus = (logp_B + self._target_entropy).mean()
         self._step(TEMPERATURE, -own.log_temperature * surplus)
         with torch.no_grad():
-            torch._foreach_lerp_(list(own.targets.parameters()), list(own.critics.parameters()), settings.tau)
-        self.ring.surprised(drawn, error_2B.abs().mean(0).numpy())
+            torch._foreach_lerp_(self._targets, self._critics, settings.tau)
+        if settings.replay.prioritized is not None:
+            self.ring.surprised(drawn, error_2B.abs().mean(0).numpy())
         self.log(Metric.POLICY_ENTROPY, -logp_B.mean())
 
     def _critics_step(self, batch: Batch, drawn: Drawn, features_B: Tensor, temperature: Tensor) -> Tensor:
@@ -117,14 +121,14 @@ class SACLearner(ArrayLearner):
             inputs = own.net.decide(after_B)
             if self._is_box:
                 actions, logp_B = distribution.draw(inputs, self._noise(len(inputs)))
-                least_B = own.targets(torch.cat([after_B, actions], 1)).amin(0)[:, 0]
+                least_B = own.targets(torch.cat([after_B, actions], 1)).amin(0).squeeze(-1)
                 next_B = least_B - temperature * logp_B
             else:
                 logp_BA = inputs.log_softmax(-1)
                 next_B = (logp_BA.exp() * (own.targets(after_B).amin(0) - temperature * logp_BA)).sum(-1)
             wanted_B = batch["rewards"] + batch["ahead"] * next_B
         if self._is_box:
-            said_2B = own.critics(torch.cat([features_B.detach(), batch["actions"]], 1))[..., 0]
+            said_2B = own.critics(torch.cat([features_B.detach(), batch["actions"]], 1)).squeeze(-1)
         else:
             said_2B = own.critics(features_B.detach()).gather(2, batch["actions"].expand(2, -1)[..., None])[..., 0]
         error_2B: Tensor = said_2B - wanted_B
@@ -137,10 +141,10 @@ class SACLearner(ArrayLearner):
         """The log-probability of what the actor does now."""
         own, distribution = self.own, self.distribution
         inputs = own.net.decide(features_B)
-        own.critics.requires_grad_(False)
+        self._teach_critics(False)
         if self._is_box:
             actions, logp_B = distribution.draw(inputs, self._noise(len(inputs)))
-            least_B = own.critics(torch.cat([features_B, actions], 1)).amin(0)[:, 0]
+            least_B = own.critics(torch.cat([features_B, actions], 1)).amin(0).squeeze(-1)
             loss = (temperature * logp_B - least_B).mean()
         else:
             logp_BA = inputs.log_softmax(-1)
@@ -148,10 +152,14 @@ class SACLearner(ArrayLearner):
             loss = (logp_BA.exp() * (temperature * logp_BA - least_BA)).sum(-1).mean()
             logp_B = -distribution.entropy(inputs)
         self._step(ACTOR, loss)
-        own.critics.requires_grad_(True)
+        self._teach_critics(True)
         self.log(Metric.POLICY_LOSS, loss)
         done_B: Tensor = logp_B.detach()
         return done_B
+
+    def _teach_critics(self, is_taught: bool) -> None:
+        for parameter in self._critics:
+            parameter.requires_grad_(is_taught)
 
     def _step(self, name: str, loss: Tensor) -> None:
         self.step(loss, self.get_optimizer(DEFAULT_MODULE_ID, name), clip_norm=self.config.settings.clip_norm)
@@ -233,10 +241,17 @@ class SACConfig(ControlConfig, stock.SACConfig):  # type: ignore[misc]
         self.initial_alpha, self.twin_q = settings.initial_temperature, True
         self.n_step = settings.n_step if self.slow else 1  # which RLlib's runner would sum up
         self.num_steps_sampled_before_learning_starts = settings.warmup
+        # New weights may wait behind a fragment that is being collected; with 1 RLlib would skip the next ones meanwhile.
+        self.max_requests_in_flight_per_env_runner = max(2, self.max_requests_in_flight_per_env_runner)
 
     def stock_spec(self) -> RLModuleSpec:
         """RLlib's own module of the same shape."""
         network = self.settings.network
+        if not network.hidden:
+            raise ConfigError(
+                f"network.hidden=[] needs our own runner and learner, and RLlib's are used because of "
+                f"{'; '.join(self.slow)}. Set network.hidden, or leave out what keeps ours from being used."
+            )
         first, *rest = network.hidden  # an encoder, then heads
         shape = {"fcnet_hiddens": [first], "head_fcnet_hiddens": rest}
         shape |= {"fcnet_activation": network.activation, "head_fcnet_activation": network.activation}
@@ -258,9 +273,45 @@ class SAC(ControlStep, stock.SAC):  # type: ignore[misc]
         """The defaults of `SAC`'s settings."""
         return SACConfig(cls)
 
+    def setup(self, config: SACConfig) -> None:
+        """With nothing under way; an error of a remote learner's memory is what it is."""
+        self._turns = 0
+        with unwrapped():
+            super().setup(config)
+
     def sampled(self, *, random: bool = False) -> list[Rollout]:
-        """At random until there is enough to learn from."""
-        return super().sampled(random=random or self.env_steps < self.config.settings.warmup)
+        """At random until there is enough to learn from. Remote runners then collect on while the learner learns."""
+        rollouts = super().sampled(random=random or self._is_blind)
+        self._ask(random=random or self._is_blind)
+        return rollouts
+
+    def asked(self, random: bool) -> list[Brought]:
+        """What the runners were asked for during the last update; whoever is late brings it to the next one."""
+        if not self.config.num_env_runners:
+            return super().asked(random)
+        self._ask(random=random)
+        tags = list(self._errands().values())
+        if not tags:  # by which RLlib understands all that is under way
+            return []
+        timeout_s = self.config.sample_timeout_s
+        return [told for _, told in self.env_runner_group.fetch_ready_async_reqs(tags=tags, timeout_seconds=timeout_s)]
+
+    def _ask(self, *, random: bool) -> None:
+        """Another fragment of every remote runner that has none to collect. New weights reach it between two."""
+        group = self.env_runner_group
+        for runner, tag in self._errands().items():
+            if not group.num_in_flight_async_reqs(tag):
+                group.foreach_env_runner_async(partial(collected, random=random), tag, remote_worker_ids=[runner])
+
+    def _errands(self) -> dict[int, str]:
+        """By which name every living remote runner is asked; one that died has nothing under way."""
+        return {
+            runner: f"collect-{self._restored}-{runner}" for runner in self.env_runner_group.healthy_env_runner_ids()
+        }
+
+    @property
+    def _is_blind(self) -> bool:
+        return self.env_steps < int(self.config.settings.warmup)
 
     def training_step(self) -> None:
         """One update; where everything is in one process, so many that telling of them costs little."""
@@ -278,3 +329,13 @@ class SAC(ControlStep, stock.SAC):  # type: ignore[misc]
         self.brought(rollouts, [runner.get_metrics()])
         self.metrics.aggregate([learner.told(trained)], key=LEARNER_RESULTS)
         self.updates += AT_ONCE
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state` was taken; what runners are collecting belongs to another run and is not fetched."""
+        super().set_state(state)
+        self._turns += 1
+
+    def move_to(self, settings: dict[str, Any]) -> None:
+        """Go on in other environments; what runners are collecting in the old ones is not fetched."""
+        super().move_to(settings)
+        self._turns += 1

@@ -1,78 +1,105 @@
-"""When a run has had enough, and which of its updates was the best."""
+"""When a run has had enough, and which of its policies was the best."""
 
 from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from loomrl.config import Patience
+from loomrl.config import Patience, ReturnPatience
 
 
-class Stopper:
-    """Judges a run by the mean success of its last `window` updates, and stops it by the rules of `Patience`.
+class Convergence:
+    """Judges a run by the mean of the last `window` scores, and stops it by rules.
 
-    Success is judged once a window is full. Until then the newest update is the best one: nothing speaks for another.
+    A score is judged once a window is full. Until then the newest is the best one: nothing speaks for another.
     """
 
-    def __init__(self, settings: Patience) -> None:
-        self.settings = settings
-        self.updates = 0
+    score = "return"
+    unit = "steps"
+    """In which time is told: `at`."""
+    over = " of the latest 100 episodes"
+    """What a score is a mean of."""
+
+    def __init__(self, rules: Patience | ReturnPatience, *, window: int = 1) -> None:
+        self.rules, self.window = rules, window
+        self.at = 0
+        """Of the score seen last."""
         self.best = 0
-        """The update with the best mean, counted from 1; 0 before the first."""
+        """When the best mean was seen; 0 before the first score."""
         self.best_mean: float | None = None
-        self._success: deque[float] = deque(maxlen=settings.window)
-        self._kl: deque[float] = deque(maxlen=settings.window)
+        self._scores: deque[float] = deque(maxlen=window)
 
     @property
     def is_best(self) -> bool:
-        """Whether the update seen last is the best one."""
-        return self.best == self.updates > 0
+        """Whether the score seen last makes the best mean."""
+        return self.best == self.at > 0
 
-    def observe(self, success: float, kl: float) -> str | None:
-        """Take in one update; why the run should stop after it, or None."""
-        if not 0 <= success <= 1:
-            raise ValueError(f"success={success} of update {self.updates + 1} must lie between 0 and 1.")
-        self.updates += 1
-        self._success.append(success)
-        self._kl.append(kl)
-        if len(self._success) < self.settings.window:
-            self.best = self.updates
-            return self._collapsed()
-        mean = _mean(self._success)
-        if self.best_mean is None or mean > self.best_mean:
-            self.best, self.best_mean = self.updates, mean
-        return self._collapsed() or self._verdict(mean, self.best_mean)
-
-    def _collapsed(self) -> str | None:
-        limit, kl = self.settings.kl, _mean(self._kl)
-        if limit is None or kl <= limit:
+    def see(self, score: float, at: int) -> str | None:
+        """Take in the score at this time; why the run should stop after it, or None."""
+        self.at = at
+        self._scores.append(score)
+        if len(self._scores) < self.window:
+            self.best = at
             return None
-        return f"KL collapse: {kl:.3g} nats per token from the policy of the beginning, more than {limit:g}"
+        mean = _mean(self._scores)
+        if self.best_mean is None or mean > self.best_mean:
+            self.best, self.best_mean = at, mean
+        return self._verdict(mean, self.best_mean)
 
     def _verdict(self, mean: float, best: float) -> str | None:
-        rules, window = self.settings, self.settings.window
+        rules = self.rules
         if rules.target is not None and mean >= rules.target:
-            return f"target reached: success {mean:.3f} over {window} updates, asked for {rules.target:g}"
+            return f"target reached: {self.score} {mean:.3f}{self.over}, asked for {rules.target:g}"
         if rules.decline is not None and best - mean > rules.decline:
-            return f"decline: success {mean:.3f} over {window} updates, {best:.3f} at update {self.best}"
-        if rules.plateau is not None and self.updates - self.best >= rules.plateau:
-            return f"plateau: nothing better than success {best:.3f} for {self.updates - self.best} updates"
+            return (
+                f"decline: {self.score} {mean:.3f}{self.over}, {best:.3f} at {self.unit.removesuffix('s')} {self.best}"
+            )
+        if rules.plateau is not None and self.at - self.best >= rules.plateau:
+            return f"plateau: nothing better than {self.score} {best:.3f} for {self.at - self.best} {self.unit}"
         return None
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a restart needs, as JSON."""
-        return {
-            "updates": self.updates,
-            "best": self.best,
-            "best_mean": self.best_mean,
-            "success": list(self._success),
-            "kl": list(self._kl),
-        }
+        return {"at": self.at, "best": self.best, "best_mean": self.best_mean, "scores": list(self._scores)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where `state` was taken."""
-        self.updates, self.best, self.best_mean = state["updates"], state["best"], state["best_mean"]
-        self._success = deque(state["success"], maxlen=self.settings.window)
-        self._kl = deque(state["kl"], maxlen=self.settings.window)
+        self.at, self.best, self.best_mean = state["at"], state["best"], state["best_mean"]
+        self._scores = deque(state["scores"], maxlen=self.window)
+
+
+class Stopper(Convergence):
+    """Convergence by success, update after update, and by how far the policy is from the one of the beginning."""
+
+    score, unit = "success", "updates"
+
+    def __init__(self, settings: Patience) -> None:
+        super().__init__(settings, window=settings.window)
+        self.over = f" over {settings.window} updates"
+        self._limit = settings.kl
+        self._kl: deque[float] = deque(maxlen=settings.window)
+
+    def observe(self, success: float, kl: float) -> str | None:
+        """Take in one update; why the run should stop after it, or None."""
+        if not 0 <= success <= 1:
+            raise ValueError(f"success={success} of update {self.at + 1} must lie between 0 and 1.")
+        self._kl.append(kl)
+        reason = self.see(success, self.at + 1)
+        return self._collapsed() or reason
+
+    def _collapsed(self) -> str | None:
+        limit, kl = self._limit, _mean(self._kl)
+        if limit is None or kl <= limit:
+            return None
+        return f"KL collapse: {kl:.3g} nats per token from the policy of the beginning, more than {limit:g}"
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything a restart needs, as JSON."""
+        return super().state_dict() | {"kl": list(self._kl)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        super().load_state_dict(state)
+        self._kl = deque(state["kl"], maxlen=self.window)
 
 
 def _mean(values: deque[float]) -> float:

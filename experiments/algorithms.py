@@ -5,17 +5,29 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from loomrl.config import CustomAlgorithm, Experiment
+from loomrl.config import SAC, AnyExperiment, ControlExperiment, CustomAlgorithm
 from loomrl.named import named
 
 
-def open_algorithm(experiment: Experiment, *, run: str | None = None) -> Any:
+def open_algorithm(experiment: AnyExperiment, *, run: str | None = None) -> Any:
     """The RLlib configuration of the experiment; `build_algo()` makes the algorithm."""
     if isinstance(experiment.algorithm, CustomAlgorithm):
         return named(experiment.algorithm.entry_point, what="algorithm.entry_point").of(experiment, run=run)
+    if isinstance(experiment, ControlExperiment):
+        return _control(experiment, run)
     from algorithms.language.config import LanguageConfig
 
     return LanguageConfig.of(experiment, run=run)
+
+
+def _control(experiment: ControlExperiment, run: str | None) -> Any:
+    if isinstance(experiment.algorithm, SAC):
+        from algorithms.sac import SACConfig
+
+        return SACConfig.of(experiment, run=run)
+    from algorithms.ppo import PPOConfig
+
+    return PPOConfig.of(experiment, run=run)
 
 
 @contextmanager

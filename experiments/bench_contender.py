@@ -12,6 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gymnasium
+from gymnasium import Wrapper
+
 HIDDEN = {"ppo": (64, 64), "sac": (256, 256)}
 BATCH = 256
 FRAGMENT = 128
@@ -109,18 +112,53 @@ def sb3_sac(environments: int) -> Advance:
     return _sb3(SAC("MlpPolicy", venv, learning_rate=RATE, learning_starts=WARMUP, batch_size=BATCH, device="cpu"))
 
 
+def alone_slow(environments: int) -> Advance:
+    """Ours, where a step takes a millisecond, in this process."""
+    return _slow(environments, runners=0)
+
+
+def two_slow(environments: int) -> Advance:
+    """Ours, where a step takes a millisecond, in two runners."""
+    return _slow(environments, runners=2)
+
+
+class Slow(Wrapper[Any, Any, Any, Any]):
+    """CartPole whose step keeps a core busy for a millisecond."""
+
+    def __init__(self, context: Any = None) -> None:
+        super().__init__(gymnasium.make("CartPole-v1"))
+
+    def step(self, action: Any) -> Any:
+        """A step, and the rest of the millisecond."""
+        until = time.perf_counter() + 0.001
+        told = super().step(action)
+        while time.perf_counter() < until:
+            pass
+        return told
+
+
+def _slow(environments: int, *, runners: int) -> Advance:
+    from algorithms.ppo import PPOConfig
+    from experiments.bench_contender import Slow  # not the class of this script, which no runner could import
+
+    config = PPOConfig().environment(Slow).training(learning_rate=RATE, minibatch=BATCH, epochs=EPOCHS)
+    each = environments // max(1, runners)
+    config = config.env_runners(num_env_runners=runners, num_envs_per_env_runner=each, rollout_fragment_length=FRAGMENT)
+    return _rllib(config, cpus=1 + runners)
+
+
 _PER_ITERATION = "min_sample_timesteps_per_iteration"
 CONTENDERS = {
     f"{who}_{work}": make
     for work, makers in {"ppo": (ours_ppo, rllib_ppo, sb3_ppo), "sac": (ours_sac, rllib_sac, sb3_sac)}.items()
     for who, make in zip(("ours", "rllib", "sb3"), makers, strict=True)
-}
+} | {"alone_slow": alone_slow, "two_slow": two_slow}
 
 
-def _rllib(config: Any) -> Advance:
+def _rllib(config: Any, *, cpus: int = 1) -> Advance:
     import ray
 
-    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ray.init(num_cpus=cpus, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     algo = config.build_algo()
 
     def advance(steps: int) -> int:
@@ -141,7 +179,7 @@ def _sb3(model: Any) -> Advance:
     return advance
 
 
-def _cpu_s() -> float:
+def cpu_s() -> float:
     """Of this process and all its descendants."""
     seconds, parents = {}, {}
     for folder in Path("/proc").glob("[0-9]*"):
@@ -170,10 +208,10 @@ def main() -> None:
     who, numbers = sys.argv[1], json.loads(sys.argv[2])
     advance = CONTENDERS[who](numbers["environments"])
     advance(numbers["before"])
-    cpu_s, wall_s = _cpu_s(), time.perf_counter()
+    spent, begun = cpu_s(), time.perf_counter()
     steps = advance(numbers["steps"])
-    cpu_s, wall_s = _cpu_s() - cpu_s, time.perf_counter() - wall_s
-    print(json.dumps({"cpu_s": cpu_s, "wall_s": wall_s, "steps": steps, "peak_mb": _peak_mb()}))
+    told = {"cpu_s": cpu_s() - spent, "wall_s": time.perf_counter() - begun}
+    print(json.dumps(told | {"steps": steps, "peak_mb": _peak_mb()}))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,9 @@ import platform
 import statistics
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from loomrl.errors import LoomError
@@ -43,11 +45,13 @@ class Size:
     rounds: int
     steps: dict[str, int]
     """Measured ones, by work."""
+    seeds: tuple[int, ...] = ()
+    """With which the shipped experiments are run until they are solved."""
 
 
-FULL = Size(rounds=3, steps={"ppo": 40_960, "sac": 600})
+FULL = Size(rounds=3, steps={"ppo": 40_960, "sac": 600, "slow": 8192}, seeds=(1, 2, 3))
 QUICK = Size(rounds=1, steps={"ppo": 1024, "sac": 20})
-BEFORE = {"ppo": 4096, "sac": 400}
+BEFORE = {"ppo": 4096, "sac": 400, "slow": 1024}
 
 
 def measure(size: Size) -> dict[str, Any]:
@@ -72,7 +76,44 @@ def measure(size: Size) -> dict[str, Any]:
             "steps_per_s": round(statistics.median(one["steps"] / one["wall_s"] for one in each)),
             "peak_mb": round(statistics.median(one["peak_mb"] for one in each)),
         }
+    figures |= _runners(size) | _solve(size.seeds)
     figures["machine"] = {"cores": os.cpu_count(), "system": platform.platform()}
+    return figures
+
+
+def _runners(size: Size) -> dict[str, Any]:
+    """Steps per second by the clock, of two runners over none, where a step takes a millisecond."""
+    if "slow" not in size.steps:
+        return {}
+    ratios = []
+    with progress("bench control, runners", size.rounds) as report:
+        for done in range(1, size.rounds + 1):
+            two, alone = (_contend(who, "slow", 8, size) for who in ("two", "alone"))
+            ratios.append((two["steps"] / two["wall_s"]) / (alone["steps"] / alone["wall_s"]))
+            report(done)
+    told = {"two_runners_speedup": round(statistics.median(ratios), 2)}
+    return told | {"two_runners_speedup_range": [round(min(ratios), 2), round(max(ratios), 2)]}
+
+
+def _solve(seeds: Sequence[int]) -> dict[str, Any]:
+    """Seconds of training until CartPole is solved, and what a pendulum returns after 10,000 steps, seed by seed."""
+    if not seeds:
+        return {}
+    theirs = ["sb3_cartpole"] if importlib.util.find_spec("stable_baselines3") else []
+    tasks = ["ours_cartpole", *theirs, "ours_pendulum"]
+    told: dict[str, list[dict[str, float]]] = {task: [] for task in tasks}
+    with progress("bench control, solving", len(seeds) * len(tasks)) as report:
+        for done, (seed, task) in enumerate(product(seeds, tasks), 1):
+            told[task].append(_script("experiments.bench_solve", task, str(seed)))
+            report(done, f"{task} {seed}")
+    figures: dict[str, Any] = {}
+    for task, key in (("ours_cartpole", "cartpole_solved_s"), ("sb3_cartpole", "cartpole_solved_sb3_s")):
+        if task in told:
+            figures[key] = round(statistics.median(one["seconds"] for one in told[task]), 1)
+            figures[f"{key}_runs"] = told[task]
+    returns = [one["return"] for one in told["ours_pendulum"]]
+    figures["pendulum_return_10k"] = round(statistics.median(returns), 1)
+    figures["pendulum_return_10k_runs"] = told["ours_pendulum"]
     return figures
 
 
@@ -82,11 +123,16 @@ def _contend(who: str, work: str, environments: int, size: Size) -> dict[str, fl
         "before": min(BEFORE[work], 4 * size.steps[work]),
         "steps": size.steps[work],
     }
-    script = [sys.executable, "-m", "experiments.bench_contender", f"{who}_{work}", json.dumps(numbers)]
+    return _script("experiments.bench_contender", f"{who}_{work}", json.dumps(numbers))
+
+
+def _script(module: str, *words: str) -> dict[str, float]:
+    """What it says on its last line."""
     one_thread = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    done = subprocess.run(script, capture_output=True, text=True, env=os.environ | one_thread, check=False)
+    command = [sys.executable, "-m", module, *words]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | one_thread, check=False)
     if done.returncode:
-        raise LoomError(f"{who}_{work} ended with {done.returncode}: {done.stderr.strip()[-800:]}")
+        raise LoomError(f"{' '.join(words)} ended with {done.returncode}: {done.stderr.strip()[-800:]}")
     figures: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
     return figures
 

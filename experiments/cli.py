@@ -72,14 +72,25 @@ def evaluate(
 
     The first word may also be a RUN or a model's folder: then that is what is judged, on the run's own environments.
     """
-    from experiments.evaluate import as_result, evaluate_policies, render
     from experiments.shipped import judged_words
+    from loomrl.config import ControlExperiment
 
     experiment, policies = judged_words(words or [], policy or [])
-    if env is not None:
-        experiment = experiment.override({"environments": [{"id": env}]})
     if episodes is not None:
         experiment = experiment.override({"evaluation.episodes": episodes})
+    if isinstance(experiment, ControlExperiment):
+        from experiments import judge_control
+
+        if env is not None:
+            experiment = experiment.override({"environment": {"id": env}})
+        judgement = judge_control.evaluate_control(experiment, policies)
+        shown = judge_control.as_result(judgement)
+        emit(shown, as_json=as_json, show=lambda console: judge_control.render(judgement, console))
+        return
+    from experiments.evaluate import as_result, evaluate_policies, render
+
+    if env is not None:
+        experiment = experiment.override({"environments": [{"id": env}]})
     evaluation = evaluate_policies(experiment, policies, temperature=temperature)
     emit(as_result(evaluation), as_json=as_json, show=lambda console: render(evaluation, console))
 
@@ -116,12 +127,12 @@ def hub(
     ] = None,
 ) -> None:
     """Serve the trajectory hub over HTTP until interrupted: the Atropos routes under /, our own under /v2."""
-    from experiments.shipped import resolve
+    from experiments.shipped import resolve_language
     from loomrl.hub import open_hub
     from loomrl.hub.atropos import atropos_routes
     from loomrl.hub.serve import serve_hub
 
-    experiment = resolve(words or [])
+    experiment = resolve_language(words or [])
     rollout = experiment.rollout
     with open_hub(
         experiment.store_url,

@@ -45,7 +45,7 @@ def evaluate_policies(
         judged = [find_policy(text, db, temperature=temperature) for text in policies]
         judged = judged or [Judged(experiment.policy.kind, experiment.policy)]
         run, started = f"{experiment.name}-{uuid.uuid4().hex[:8]}", clock()
-        with recorded(db, experiment, cast, id=run, kind="evaluate", clock=clock) as result:
+        with recorded(db, experiment, cast.snapshots, id=run, kind="evaluate", clock=clock) as result:
             reports = asyncio.run(_judge_all(experiment, cast, run, judged))
             _record(db, run, judged, reports, clock())
             result["success"] = {report.policy: report.overall.success.mean for report in reports}

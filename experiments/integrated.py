@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import Field
 
 from experiments.algorithms import open_algorithm, ray_running
-from experiments.shipped import TRAINED, resolve
+from experiments.shipped import TRAINED, resolve_language
 from loomrl.config import PPO, EnvironmentConfig, Experiment, LanguageModel, Sampling, WarmStart
 from loomrl.config.basic import Level, NonNegative, Positive, PositiveInt
 from loomrl.errors import ConfigError
@@ -27,14 +27,14 @@ _log = logging.getLogger(__name__)
 
 def _demo(name: str) -> Any:
     """A default that is what the demo has."""
-    return Field(default_factory=lambda: getattr(resolve([TRAINED]).algorithm, name))
+    return Field(default_factory=lambda: getattr(resolve_language([TRAINED]).algorithm, name))
 
 
 class GymTrainingConfig(Config):
     """Where the agent acts, and with which model. The defaults are those of the demo, which learns on a laptop."""
 
     environments: tuple[str | EnvironmentConfig, ...] = Field(
-        default_factory=lambda: resolve([TRAINED]).environments, min_length=1
+        default_factory=lambda: resolve_language([TRAINED]).environments, min_length=1
     )
     """Names, or names with families, settings and weights: several make one policy for several tasks."""
     level: Level = 2

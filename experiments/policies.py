@@ -8,7 +8,16 @@ from typing import get_args
 
 from experiments.algorithms import open_algorithm
 from loomrl.artifacts import locate
-from loomrl.config import CustomPolicy, Experiment, LanguagePolicy, PolicyChoice, Sampling, ScriptedPolicy
+from loomrl.config import (
+    AnyExperiment,
+    ControlExperiment,
+    CustomPolicy,
+    LanguagePolicy,
+    PolicyChoice,
+    Sampling,
+    ScriptedPolicy,
+    parse_experiment,
+)
 from loomrl.errors import ConfigError, unknown
 from loomrl.gym import policy
 from loomrl.gym.policy import PolicyFactory
@@ -41,9 +50,7 @@ def find_policy(text: str, db: LoomDB, *, temperature: float = 0.0) -> Judged:
         return Judged(text, CustomPolicy(entry_point=text))
     if text in SCRIPTED:
         return Judged(text, ScriptedPolicy.parse({"kind": text}))
-    version = latest_of(text, db)
-    if version is None and "/" in text:
-        version = show_policy(db, text)
+    version = find_version(text, db)
     if version is None:
         raise ConfigError("policy " + unknown("name", text, [*SCRIPTED, *FORMS, *(run.id for run in list_runs(db))]))
     return Judged(text, _trained(version, db, temperature), version.id)
@@ -69,9 +76,10 @@ def latest_of(run: str, db: LoomDB) -> PolicyVersion | None:
     return made[0] if made else None
 
 
-def experiment_of(version: PolicyVersion, db: LoomDB) -> Experiment:
+def experiment_of(version: PolicyVersion, db: LoomDB) -> AnyExperiment:
     """What the version was made with."""
-    return Experiment.parse(parse_yaml(show_run(db, version.run).resolved, origin=f"run {version.run}"))
+    origin = f"run {version.run}"
+    return parse_experiment(parse_yaml(show_run(db, version.run).resolved, origin=origin), origin=origin)
 
 
 def _loose(folder: Path, temperature: float) -> LanguagePolicy:
@@ -84,13 +92,24 @@ def _loose(folder: Path, temperature: float) -> LanguagePolicy:
     )
 
 
-def _trained(version: PolicyVersion, db: LoomDB, temperature: float) -> LanguagePolicy:
-    """The version's model, copied from its artifact and checked."""
-    algorithm = open_algorithm(experiment_of(version, db)).algorithm
+def copied(version: PolicyVersion) -> Path:
+    """The version's checkpoint, copied from its artifact and checked."""
     artifacts, name = locate(version.url)
-    folder = artifacts.get_folder(name, Path(tempfile.mkdtemp(prefix="loomrl-policy-")) / "policy")
+    return artifacts.get_folder(name, Path(tempfile.mkdtemp(prefix="loomrl-policy-")) / "policy")
+
+
+def find_version(text: str, db: LoomDB) -> PolicyVersion | None:
+    """The last version of `RUN`, or `RUN/NUMBER`; None where there is no such run."""
+    return latest_of(text, db) or (show_policy(db, text) if "/" in text else None)
+
+
+def _trained(version: PolicyVersion, db: LoomDB, temperature: float) -> LanguagePolicy:
+    experiment = experiment_of(version, db)
+    if isinstance(experiment, ControlExperiment):
+        raise ConfigError(f"policy {version.id!r} is one of control: judge it on the experiment it was made with.")
+    algorithm = open_algorithm(experiment).algorithm
     return LanguagePolicy(
-        path=str(folder / "model"),
+        path=str(copied(version) / "model"),
         context=algorithm.model.context,
         sampling=algorithm.sampling.model_copy(update={"temperature": temperature}),
         version=version.number,

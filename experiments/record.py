@@ -1,11 +1,10 @@
 """A run on record: started before it does anything, finished or failed whatever happens."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from loomrl.config import Experiment
-from loomrl.gym.cast import Cast
+from loomrl.config import Root
 from loomrl.load import dump
 from loomrl.store import LoomDB
 from loomrl.store.runs import Run, RunStatus, code_revision, finish_run, start_run
@@ -13,7 +12,13 @@ from loomrl.store.runs import Run, RunStatus, code_revision, finish_run, start_r
 
 @contextmanager
 def recorded(
-    db: LoomDB, experiment: Experiment, cast: Cast, *, id: str, kind: str, clock: Callable[[], float]
+    db: LoomDB,
+    experiment: Root,
+    environments: Mapping[str, str],
+    *,
+    id: str,
+    kind: str,
+    clock: Callable[[], float],
 ) -> Iterator[dict[str, Any]]:
     """Record the block as a run; what it puts into the mapping is the run's result."""
     run = Run(
@@ -23,7 +28,7 @@ def recorded(
         experiment=experiment.sha256,
         resolved=dump(experiment),
         code=code_revision(),
-        environments=cast.snapshots,
+        environments=environments,
         started_at=clock(),
     )
     start_run(db, run)

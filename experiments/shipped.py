@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.policies import experiment_of, is_model, latest_of
-from loomrl.config import Experiment
+from experiments.policies import experiment_of, find_version, is_model
+from loomrl.config import AnyExperiment, ControlExperiment, Experiment, parse_experiment
 from loomrl.errors import ConfigError, unknown
 from loomrl.load import load, parse_assignment
 from loomrl.schema import merge, nest
@@ -13,6 +13,7 @@ from loomrl.store import open_store
 HOME = Path(__file__).parent
 DEFAULT = "math"
 TRAINED = "language/math_tiny"
+CONTROL = "control/cartpole"
 
 
 def names() -> list[str]:
@@ -20,14 +21,24 @@ def names() -> list[str]:
     return sorted(str(file.relative_to(HOME).with_suffix("")) for file in HOME.rglob("*.yaml"))
 
 
-def resolve(words: Sequence[str], *, default: str = DEFAULT) -> Experiment:
+def resolve(words: Sequence[str], *, default: str = DEFAULT) -> AnyExperiment:
     """The experiment of `FILE… path=value…`; without a file, the default one."""
     files = [word for word in words if "=" not in word]
     assignments = [word for word in words if "=" in word]
+    if "kind=control" in assignments:
+        default = CONTROL
     return load([_file(name) for name in files or [default]], assignments)
 
 
-def judged_words(words: Sequence[str], policies: Sequence[str]) -> tuple[Experiment, list[str]]:
+def resolve_language(words: Sequence[str], *, default: str = DEFAULT) -> Experiment:
+    """As `resolve`, where only an experiment of a language policy will do."""
+    experiment = resolve(words, default=default)
+    if isinstance(experiment, ControlExperiment):
+        raise ConfigError(f"experiment {experiment.name!r} is one of control; this takes one of a language policy.")
+    return experiment
+
+
+def judged_words(words: Sequence[str], policies: Sequence[str]) -> tuple[AnyExperiment, list[str]]:
     """What to judge and on what; a first word that is a run or a model's folder is a policy."""
     first = next((word for word in words if "=" not in word), None)
     if first is None or first in names() or Path(first).is_file():
@@ -37,13 +48,13 @@ def judged_words(words: Sequence[str], policies: Sequence[str]) -> tuple[Experim
         return resolve(rest), [first, *policies]
     store_url = resolve([word for word in rest if "=" in word]).store_url
     with open_store(store_url) as db:
-        version = latest_of(first, db)
+        version = find_version(first, db)
         if version is None:
             return resolve(words), list(policies)
         experiment = experiment_of(version, db)
     assigned = nest({path: value for word in rest for path, value in parse_assignment(word).items()})
     merged = merge(experiment.model_dump(mode="json"), assigned)
-    return Experiment.parse(merged, origin=f"run {first}"), [first, *policies]
+    return parse_experiment(merged, origin=f"run {first}"), [first, *policies]
 
 
 def _file(name: str) -> Path:

@@ -1,7 +1,6 @@
-"""`loomrl train`: warm start, judgement, updates, judgement again; all of it on record, on the screen and on a page."""
+"""`loomrl train`: one run, from its beginning or from where it was; on record, on the screen and on a page."""
 
 import gc
-import json
 import os
 import platform
 import time
@@ -13,27 +12,19 @@ from typing import Any
 
 from rich.console import Console
 
+from experiments import train_control, train_language
 from experiments.algorithms import open_algorithm, ray_running
+from experiments.judge_control import returned
 from experiments.output import table
-from loomrl.config import Experiment, Sampling
-from loomrl.errors import ConfigError, StoreError
-from loomrl.evaluation.report import judge
+from loomrl.config import AnyExperiment, ControlExperiment, parse_experiment
+from loomrl.errors import ConfigError
 from loomrl.load import dump, parse_yaml
 from loomrl.store import LoomDB, open_store
-from loomrl.store.evaluations import Evaluation, record_evaluation
 from loomrl.store.runs import RunStatus, finish_run, list_runs, show_run
 from loomrl.telemetry.diagnosis import Finding, diagnose
-from loomrl.telemetry.metric import Metric
-from loomrl.telemetry.page import Answer, RunReport, Sample, render_page
+from loomrl.telemetry.page import RunReport, render_page
 from loomrl.telemetry.page_table import Comparison
-from loomrl.telemetry.progress import progress
-from loomrl.telemetry.sink import metrics_file, open_sinks, read_metrics
-from loomrl.types import End, Trajectory
-
-SHOWN = 8
-"""Tasks whose attempts the page shows, before and after."""
-Judged = dict[str, dict[str, Any]]
-"""Way of sampling → report, shown attempts and time, as JSON."""
+from loomrl.telemetry.sink import metrics_file, read_metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +34,14 @@ class TrainResult:
     run: str
     updates: int
     policy: str
+    """The last one."""
+    best: str
+    """The best one that was kept."""
     stopped: str
     """Why it is over."""
     seconds: float
     before: Mapping[str, float | None]
-    """Success on held-out tasks before the first update, by way of sampling."""
+    """Success on held-out tasks before the first update, or return, by way of acting."""
     after: Mapping[str, float | None]
     page: str
     findings: tuple[Finding, ...] = ()
@@ -58,7 +52,7 @@ class TrainResult:
         return asdict(self)
 
 
-def train(experiment: Experiment, *, run: str | None = None, clock: Callable[[], float] = time.time) -> TrainResult:
+def train(experiment: AnyExperiment, *, run: str | None = None, clock: Callable[[], float] = time.time) -> TrainResult:
     """Train until a reason to stop or the last update. A run that exists already goes on where it was."""
     run = run or f"{experiment.name}-{uuid.uuid4().hex[:8]}"
     config = open_algorithm(experiment, run=run)
@@ -78,7 +72,7 @@ def train(experiment: Experiment, *, run: str | None = None, clock: Callable[[],
         return result
 
 
-def resumed(experiment: Experiment, run: str | None) -> tuple[Experiment, str]:
+def resumed(experiment: AnyExperiment, run: str | None) -> tuple[AnyExperiment, str]:
     """The run to go on with, and its own experiment: the latest of this name, where none is given."""
     with open_store(experiment.store_url) as db:
         if run is None:
@@ -87,22 +81,17 @@ def resumed(experiment: Experiment, run: str | None) -> tuple[Experiment, str]:
                 raise ConfigError(f"--resume: no run of {experiment.name!r} in {experiment.store_url}.")
             run = latest[0].id
         recorded = show_run(db, run)
-    return Experiment.parse(parse_yaml(recorded.resolved, origin=f"run {run}"), origin=f"run {run}"), run
+    return parse_experiment(parse_yaml(recorded.resolved, origin=f"run {run}"), origin=f"run {run}"), run
 
 
-def _train(algo: Any, experiment: Experiment, run: str, db: LoomDB, clock: Callable[[], float]) -> TrainResult:
+def _train(algo: Any, experiment: AnyExperiment, run: str, db: LoomDB, clock: Callable[[], float]) -> TrainResult:
     begun, folder = clock(), Path(experiment.train.folder) / run
     folder.mkdir(parents=True, exist_ok=True)
-    with progress("warm start", algo.config.algorithm.warm_start.steps) as report:
-        algo.warm_up(report)
-    before = _judged(algo, experiment, folder, db, number=0)
-    _updates(algo, experiment, run)
-    after = _judged(algo, experiment, folder, db, number=algo.line.done)
+    if isinstance(experiment, ControlExperiment):
+        outcome = train_control.go(algo, experiment, run, db, clock)
+    else:
+        outcome = train_language.go(algo, experiment, run, db)
     history = read_metrics(metrics_file(experiment.train, run))
-    comparisons = tuple(
-        Comparison(name=name, before=before[name]["report"], after=after[name]["report"]) for name in after
-    )
-    stopped = algo.stopped or "nothing left to do"
     page = RunReport(
         title=experiment.name,
         run=run,
@@ -110,128 +99,27 @@ def _train(algo: Any, experiment: Experiment, run: str, db: LoomDB, clock: Calla
         machine=_machine(),
         date=time.strftime("%Y-%m-%d %H:%M", time.localtime(begun)),
         duration_s=clock() - begun,
-        status=stopped,
+        status=outcome.stopped,
         history=history,
-        comparisons=comparisons,
-        samples=_samples(before, after),
+        unit=outcome.unit,
+        comparisons=outcome.comparisons,
+        samples=outcome.samples,
         resolved=dump(experiment),
     )
     (folder / "report.html").write_text(render_page(page), encoding="utf-8")
     return TrainResult(
         run=run,
-        updates=algo.line.done,
-        policy=f"{run}/{algo.line.done}",
-        stopped=stopped,
+        updates=outcome.updates,
+        policy=f"{run}/{outcome.last}",
+        best=f"{run}/{outcome.best}",
+        stopped=outcome.stopped,
         seconds=round(clock() - begun, 1),
-        before={name: judged["report"]["overall"]["success"]["mean"] for name, judged in before.items()},
-        after={name: judged["report"]["overall"]["success"]["mean"] for name, judged in after.items()},
+        before=outcome.before,
+        after=outcome.after,
         page=str(folder / "report.html"),
         findings=tuple(diagnose(history)),
-        comparisons=comparisons,
+        comparisons=tuple(outcome.comparisons),
     )
-
-
-def _updates(algo: Any, experiment: Experiment, run: str) -> None:
-    """Update after update until there is a reason to stop; metrics are written before their checkpoint counts."""
-    updates = experiment.train.updates
-    if algo.line.done >= updates:
-        return
-    resolved = experiment.model_dump(mode="json")
-    with (
-        open_sinks(experiment.train, run=run, experiment=resolved, step=algo.line.done) as sink,
-        progress(f"train {run}", updates) as report,
-    ):
-
-        def listen(done: int, metrics: Mapping[str, float]) -> None:
-            sink.write(done, metrics)
-            report(done, _note(metrics))
-
-        algo.listen = listen
-        while algo.stopped is None:
-            algo.train()
-
-
-def _note(metrics: Mapping[str, float]) -> str:
-    shown = [f"success {metrics[Metric.SUCCESS]:.2f}", f"reward {metrics[Metric.REWARD_TOTAL]:.2f}"]
-    if Metric.POLICY_ENTROPY in metrics:
-        shown.append(f"entropy {metrics[Metric.POLICY_ENTROPY]:.2f}")
-    shown.append(f"{metrics[Metric.ENGINE_TOKENS_PER_S]:,.0f} tokens/s")
-    return "  ".join(shown)
-
-
-def _judged(algo: Any, experiment: Experiment, folder: Path, db: LoomDB, *, number: int) -> Judged:
-    """What is known of version `number`: judged once, kept beside the metrics, on record however often it is asked."""
-    file = folder / f"judged-{number:06d}.json"
-    if not file.exists():
-        if number != algo.line.done:
-            raise StoreError(f"{file} is gone: run {algo.line.run} is past version {number}. Train under a new --run.")
-        unfinished = file.with_suffix(".part")
-        unfinished.write_text(json.dumps(_judge_now(algo, experiment)))
-        unfinished.replace(file)
-    judged: Judged = json.loads(file.read_text())
-    run = algo.line.run
-    for name, way in judged.items():
-        record_evaluation(
-            db,
-            Evaluation(
-                id=f"{run}/{number}/{name}",
-                report=way["report"],
-                created_at=way["created_at"],
-                run=run,
-                policy=f"{run}/{number}",
-            ),
-        )
-    return judged
-
-
-def _judge_now(algo: Any, experiment: Experiment) -> Judged:
-    """The present policy on the held-out tasks, greedily and as it samples in training."""
-    sampling: Sampling = algo.config.algorithm.sampling
-    ways = {"greedy": sampling.model_copy(update={"temperature": 0.0, "top_p": 1.0}), "sampled": sampling}
-    judged: Judged = {}
-    for name, way in ways.items():
-        attempts = algo.trial(f"{name}-{algo.line.done}", experiment.evaluation, way)
-        title = f"{algo.line.run}/{algo.line.done} {name}"
-        judged[name] = {
-            "report": judge(title, attempts, confidence=experiment.evaluation.confidence).as_dict(),
-            "attempts": [_shown(attempt) for attempt in attempts[:: -(-len(attempts) // SHOWN)]],
-            "created_at": time.time(),
-        }
-    return judged
-
-
-def _shown(attempt: Trajectory) -> dict[str, Any]:
-    said = "\n".join(turn.action for turn in attempt.turns)
-    asked = "\n".join(message.content for message in attempt.turns[0].observation) if attempt.turns else ""
-    failed = attempt.end is End.FAILED
-    return {
-        "task": f"{attempt.task.environment}/{attempt.task.family}, level {attempt.task.level}",
-        "seed": attempt.task.seed,
-        "prompt": asked,
-        "text": f"failed: {attempt.failure}" if failed else said,
-        "reward": attempt.reward.total,
-        "success": attempt.reward.success,
-    }
-
-
-def _samples(before: Judged, after: Judged) -> list[Sample]:
-    """The same tasks, answered before and after."""
-    earlier = {(shown["task"], shown["seed"]): shown for shown in before["sampled"]["attempts"]}
-    return [
-        Sample(
-            task=shown["task"],
-            prompt=shown["prompt"],
-            before=_answer(earlier.get((shown["task"], shown["seed"]))),
-            after=_answer(shown),
-        )
-        for shown in after["sampled"]["attempts"]
-    ]
-
-
-def _answer(shown: Mapping[str, Any] | None) -> Answer | None:
-    if shown is None:
-        return None
-    return Answer(text=shown["text"], reward=shown["reward"], success=shown["success"])
 
 
 def _machine() -> str:
@@ -244,23 +132,27 @@ def _machine() -> str:
 def render(result: TrainResult, console: Console) -> None:
     """Before and after per family, what the doctor says, and where to go on."""
     for comparison in result.comparisons:
-        title = f"Success on held-out tasks, {comparison.name}"
-        console.print(table(title, ("", "before>", "after>"), _rows(comparison)))
+        what, rows = _rows(comparison)
+        console.print(table(f"{what}, {comparison.name}", ("", "before>", "after>"), rows))
         console.print()
     for finding in result.findings:
         console.print(f"[yellow]{finding.name}[/yellow]: {finding.evidence} {finding.remedy}")
     took = f"{result.updates} updates and {result.seconds:.0f} s"
     console.print(f"{result.policy} after {took}: {result.stopped}", highlight=False)
+    if result.best != result.policy:
+        console.print(f"the best of those that were kept: {result.best}", highlight=False)
     console.print(f"curves and samples: {result.page}", highlight=False)
     console.print(f"who made it from what: loomrl lineage {result.policy}", highlight=False)
 
 
-def _rows(comparison: Comparison) -> Sequence[tuple[str, ...]]:
+def _rows(comparison: Comparison) -> tuple[str, Sequence[tuple[str, ...]]]:
     before, after = comparison.before, comparison.after
+    if "success" not in after["overall"]:
+        return "Return", [("all", returned(before["overall"]), returned(after["overall"]))]
     rows = [("all", _cell(before["overall"]), _cell(after["overall"]))]
     for name in after["by_family"]:
         rows.append((name, _cell(before["by_family"].get(name)), _cell(after["by_family"][name])))
-    return rows
+    return "Success on held-out tasks", rows
 
 
 def _cell(score: Mapping[str, Any] | None) -> str:

@@ -16,6 +16,8 @@ _DOORS = {
     "GymTrainingConfig": "experiments.integrated",
     "GymPPOIntegration": "experiments.integrated",
     "create_integrated_rl_system": "experiments.integrated",
+    "ControlExperiment": "loomrl.config",
+    "AgenticRLSystem": "experiments.agentic",
 }
 """Name → module. Those of the composition root are named by string: the framework imports none of its siblings."""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from loomrl.config import Experiment
+from loomrl.config import AnyExperiment, Root, experiment_class
 from loomrl.errors import ConfigError
 from loomrl.schema import Tree, merge, nest
 
@@ -35,15 +35,16 @@ _Loader.add_implicit_resolver(
 _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.0123456789"))
 
 
-def load(files: Iterable[str | Path] = (), assignments: Iterable[str] = ()) -> Experiment:
+def load(files: Iterable[str | Path] = (), assignments: Iterable[str] = ()) -> AnyExperiment:
     """Defaults, then each YAML file, then each `path=value`; unknown keys and bad values are a ConfigError."""
-    tree = Experiment.defaults()
     names = [str(file) for file in files]
-    for name in names:
-        tree = merge(tree, read_yaml(name))
-    for assignment in assignments:
-        tree = merge(tree, nest(parse_assignment(assignment)))
-    return Experiment.parse(tree, origin=", ".join(names) or "settings")
+    given = [read_yaml(name) for name in names] + [nest(parse_assignment(assignment)) for assignment in assignments]
+    kinds = [tree["kind"] for tree in given if "kind" in tree]
+    experiment = experiment_class(kinds[-1] if kinds else "language")
+    tree = experiment.defaults()
+    for over in given:
+        tree = merge(tree, over)
+    return experiment.parse(tree, origin=", ".join(names) or "settings")
 
 
 def read_yaml(file: str | Path) -> Tree:
@@ -74,6 +75,6 @@ def parse_assignment(assignment: str) -> Tree:
     return {path: parse_yaml(text, origin=assignment)}
 
 
-def dump(experiment: Experiment) -> str:
+def dump(experiment: Root) -> str:
     """The resolved experiment as YAML; loading it again gives an equal experiment."""
     return yaml.safe_dump(experiment.model_dump(mode="json"), sort_keys=False, allow_unicode=True)

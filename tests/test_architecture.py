@@ -19,6 +19,7 @@ MAY_IMPORT = {
 }
 LAYERS = [
     "canonical",
+    "files",
     "types",
     "errors",
     "named",
@@ -27,6 +28,7 @@ LAYERS = [
     "load",
     "store",
     "artifacts",
+    "checkpoints",
     "bus",
     "gym",
     "hub",

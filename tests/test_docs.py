@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 from experiments.shipped import resolve
+from loomrl.config import ControlExperiment
 from loomrl.gym import check_environment, register_environment
 from loomrl.gym.template import load_templates
+from loomrl.load import parse_yaml
+from loomrl.schema import merge
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -34,12 +37,30 @@ def test_templates_of_the_guide_load(tmp_path: Path) -> None:
 
 @pytest.mark.system
 def test_control_policy_of_the_guide_learns(tmp_path: Path) -> None:
-    (tmp_path / "guide.py").write_text(blocks("control.md", "python")[0])
+    assert float(said_by("control.md", 1, tmp_path).split(":")[-1]) > 60
+
+
+@pytest.mark.system
+def test_team_of_the_guide_is_trained_and_judged(tmp_path: Path) -> None:
+    said = said_by("control.md", 0, tmp_path)
+    found = re.search(r"return of an agent: (\S+) from (\S+)", said)
+    assert found is not None, said
+    assert -1000 < float(found[1]) < 1000
+    assert (tmp_path / found[2]).is_file()
+
+
+def said_by(file: str, number: int, folder: Path) -> str:
+    """What this example prints when it is run as a script."""
+    (folder / "guide.py").write_text(blocks(file, "python")[number])
     environment = os.environ | {"PYTHONPATH": str(DOCS.parent), "RAY_AUTH_MODE": "disabled"}
-    done = subprocess.run(
-        [sys.executable, tmp_path / "guide.py"], capture_output=True, text=True, env=environment, check=True
-    )
-    assert float(done.stdout.split(":")[-1]) > 60
+    command = [sys.executable, folder / "guide.py"]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, check=True, cwd=folder).stdout
+
+
+def test_control_experiments_of_the_guide_are_sound() -> None:
+    for text in blocks("control.md", "yaml"):
+        tree = merge(ControlExperiment.defaults() | {"name": "guide"}, parse_yaml(text, origin="guide"))
+        assert ControlExperiment.parse(tree, origin="guide").stages
 
 
 def test_local_links_of_the_documents_lead_somewhere() -> None:

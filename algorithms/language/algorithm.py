@@ -24,12 +24,13 @@ from algorithms.language.crew import Crew
 from algorithms.language.line import Line
 from algorithms.language.measure import measure, signal
 from algorithms.language.packing import Sample, plan_update
-from algorithms.language.phase import Phases
 from algorithms.language.sample import REWARD, samples_of
 from algorithms.learners import training_data, unwrapped
+from algorithms.phase import Phases
 from algorithms.schedule import open_schedule
 from algorithms.stopping import Stopper
 from loomrl.artifacts import open_artifacts
+from loomrl.checkpoints import Checkpoints
 from loomrl.config import DPO, EvaluationConfig, LanguagePolicy, Sampling
 from loomrl.errors import ConfigError
 from loomrl.evaluation.report import judge
@@ -262,7 +263,7 @@ class Language(Algorithm):  # type: ignore[misc]
             run=run,
             db=self._db,
             hub=hub,
-            artifacts=open_artifacts(experiment.artifact_url),
+            checkpoints=Checkpoints(open_artifacts(experiment.artifact_url), run),
             cast=self._cast,
             curriculum=Quarantined(open_curriculum(self._cast.families, experiment.curriculum), quarantine),
             quarantine=quarantine,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from algorithms.stopping import Stopper
-from loomrl.artifacts import Artifacts
+from loomrl.checkpoints import Checkpoints
 from loomrl.config import Experiment, LanguagePolicy
 from loomrl.errors import HubError, LeaseLost
 from loomrl.gym.cast import Cast
@@ -44,7 +44,7 @@ class Line:
     run: str
     db: LoomDB
     hub: Hub
-    artifacts: Artifacts
+    checkpoints: Checkpoints
     cast: Cast
     curriculum: Curriculum
     quarantine: Quarantine
@@ -154,7 +154,7 @@ class Line:
         """Stage the checkpoint in `folder`, ack everything it was trained on, then believe it and let older ones go."""
         state = self.state_dict() | {"leases": [*self.leases], "created_at": self.clock(), "code": self.code}
         (folder / STATE).write_text(json.dumps(state))
-        self.artifacts.put_folder(self._name(self.done), folder)
+        self.checkpoints.put(self.done, folder)
         self._hold()
         self._ack(state)
         self._believe(state)
@@ -163,11 +163,11 @@ class Line:
         """A copy of the newest checkpoint that counts, with the line set to where it was taken; None without any."""
         recorded = list_policies(self.db, run=self.run, limit=1)
         newest = recorded[0].number if recorded else -1
-        for number in reversed(self._staged()):
-            folder = self.artifacts.get_folder(self._name(number), into / str(number))
+        for number in reversed(self.checkpoints.numbers()):
+            folder = self.checkpoints.get(number, into / str(number))
             state = json.loads((folder / STATE).read_text())
             if number > newest and not self._claim(state):
-                self.artifacts.delete(self._name(number))
+                self.checkpoints.delete(number)
                 continue
             self.load_state_dict(state)
             self._believe(state)
@@ -191,7 +191,7 @@ class Line:
         version = PolicyVersion(
             id=f"{self.run}/{number}",
             number=number,
-            url=f"{self.artifacts.url}/{self._name(number)}",
+            url=self.checkpoints.url(number),
             run=self.run,
             algorithm=self.experiment.algorithm.kind,
             experiment=self.experiment.sha256,
@@ -205,20 +205,11 @@ class Line:
         self._prune(number, best=state["best"])
 
     def _prune(self, last: int, *, best: bool) -> None:
-        """Keep the last checkpoint and the best; the first stays too, as what all others are compared with."""
+        """Keep the last checkpoint and the best."""
         self.kept["last"] = last
         if best or "best" not in self.kept:
             self.kept["best"] = last
-        for number in self._staged():
-            if number not in (0, *self.kept.values()):
-                self.artifacts.delete(self._name(number))
-
-    def _staged(self) -> list[int]:
-        names = self.artifacts.list_names(f"runs/{self.run}")
-        return sorted(int(last) for name in names if (last := name.rpartition("/")[2]).isdecimal())
-
-    def _name(self, number: int) -> str:
-        return f"runs/{self.run}/{number:06d}"
+        self.checkpoints.prune(self.kept.values())
 
     def _causes(self) -> dict[str, int]:
         return {cause: n for line in self.hub.stats().environments.values() for cause, n in line.released.items()}

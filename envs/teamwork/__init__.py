@@ -13,10 +13,13 @@ _DOORS = {
     "TeamReport": "envs.teamwork.report",
     "TeamSettings": "envs.teamwork.settings",
     "TeamVector": "envs.teamwork.vector",
+    "as_table": "envs.teamwork.report",
     "assignment_policy": "envs.teamwork.baseline",
+    "compare": "envs.teamwork.report",
     "evaluate": "envs.teamwork.report",
     "greedy_policy": "envs.teamwork.baseline",
     "random_policy": "envs.teamwork.baseline",
+    "shared_policy": "envs.teamwork.report",
 }
 """Name → module, loaded when first used: PettingZoo and SciPy are not needed to act in a team."""
 

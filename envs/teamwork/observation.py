@@ -23,10 +23,14 @@ PRIORITY, WORK_LEFT, TIME_LEFT, SKILL, HOLDER = range(5)
 PER_AGENT, PER_TASK, PER_ACTION = 7, 5, 3
 
 
+def observation_size(settings: TeamSettings) -> int:
+    """`7n + 5·max_tasks + n²`."""
+    return PER_AGENT * settings.agents + PER_TASK * settings.max_tasks + settings.agents**2
+
+
 def observation_space(settings: TeamSettings) -> Box:
-    """`7n + 5·max_tasks + n²` numbers."""
-    count = PER_AGENT * settings.agents + PER_TASK * settings.max_tasks + settings.agents**2
-    return Box(0.0, 1.0, (count,), np.float32)
+    """Numbers in 0..1."""
+    return Box(0.0, 1.0, (observation_size(settings),), np.float32)
 
 
 def action_space(agents: int) -> Box:
@@ -60,7 +64,7 @@ def observe(teams: Teams) -> Seen:
     """What every world looks like now, `[M, O]`, in new memory."""
     settings, skills = teams.settings, teams.settings.skills
     worlds, order_MK = teams.order_MK.shape[0], teams.order_MK
-    seen_MO = np.zeros((worlds, *observation_space(settings).shape), np.float32)
+    seen_MO = np.zeros((worlds, observation_size(settings)), np.float32)
     view, at = View.of(seen_MO, settings), np.arange(worlds)[:, None]
     work_MK = teams.left_MK / settings.complexity[1]
 

@@ -1,11 +1,12 @@
 """How good a policy is: reward with its interval, and how the team worked. `python -m envs.teamwork.report`.
 
-Axes: `_M` episodes, `_N` agents, `_S` skills.
+Axes: `_M` episodes, `_N` agents, `_S` skills, `_O` numbers of an observation.
 """
 
 import statistics
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,8 @@ from numpy.typing import NDArray
 
 from envs.teamwork.baseline import BASELINES, Policy
 from envs.teamwork.dynamics import Tally, Teams
-from envs.teamwork.observation import observe
-from envs.teamwork.settings import team_settings
+from envs.teamwork.observation import PER_ACTION, Seen, observe, seen_by_each
+from envs.teamwork.settings import TeamSettings, team_settings
 from envs.teamwork.vector import TeamVector
 from loomrl.errors import ConfigError, PolicyError
 
@@ -79,6 +80,41 @@ def evaluate(policy: Policy, *, episodes: int = 200, seed: int = 0, **settings: 
     return TeamReport(episodes, reward_margin=margin, **{name: float(each_M.mean()) for name, each_M in each.items()})
 
 
+def compare(
+    policies: Mapping[str, Policy], *, episodes: int = 200, seed: int = 0, **settings: Any
+) -> dict[str, TeamReport]:
+    """Reports by name on the same teams: of the baselines, then of these; one named as a baseline takes its place."""
+    known = team_settings(**settings)
+    named = {name: baseline(known) for name, baseline in BASELINES.items()} | dict(policies)
+    return {name: evaluate(policy, episodes=episodes, seed=seed, **settings) for name, policy in named.items()}
+
+
+def as_table(reports: Mapping[str, TeamReport]) -> str:
+    """One line per policy, in Markdown."""
+    shares = [field.name for field in fields(TeamReport)][3:]
+    lines = [f"| | reward | {' | '.join(shares)} |", "|---" * (len(shares) + 2) + "|"]
+    for name, report in reports.items():
+        told = [f"{report.reward:.0f} ± {report.reward_margin:.0f}"] + [f"{getattr(report, key):.2f}" for key in shares]
+        lines.append(f"| {name} | {' | '.join(told)} |")
+    return "\n".join(lines)
+
+
+def shared_policy(each: Policy, settings: TeamSettings) -> Policy:
+    """The team in which every agent acts by `each`: from what it sees, itself first, to its own three numbers."""
+
+    def act(seen_MO: Seen) -> NDArray[Any]:
+        seen_BO = seen_by_each(seen_MO, settings).reshape(-1, seen_MO.shape[1])
+        actions = np.asarray(each(seen_BO))
+        if actions.shape != (len(seen_BO), PER_ACTION):
+            raise PolicyError(
+                f"actions of shape {actions.shape} for {len(seen_BO)} agents: needed are {(len(seen_BO), PER_ACTION)}. "
+                "A policy that acts for the whole team is evaluated as it is, without shared_policy."
+            )
+        return actions.reshape(len(seen_MO), -1)
+
+    return act
+
+
 def steps_per_cpu_second(*, worlds: int = BATCH, steps: int = 200, **settings: Any) -> float:
     """Steps of single teams, with random actions, everything that a vector environment does included."""
     env = TeamVector(worlds, **settings)
@@ -109,10 +145,7 @@ def _specialisation(work_MNS: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def main() -> None:
     """Print what the baselines reach, and how fast the environment is."""
-    settings = team_settings()
-    for name, baseline in BASELINES.items():
-        numbers = asdict(evaluate(baseline(settings), episodes=500))
-        print(f"{name:12}", *(f"{key} {value:.2f}" for key, value in numbers.items()))
+    print(as_table(compare({}, episodes=500)))
     speed = statistics.median(steps_per_cpu_second() for _ in range(7))
     print(f"{speed:,.0f} environment steps per second of one core, {BATCH} worlds, 4 agents (median of 7)")
 

@@ -1,11 +1,23 @@
-"""All settings of a run. `Experiment` is the tree; the rest are its branches."""
+"""All settings of a run. `Experiment` and `ControlExperiment` are the trees; the rest are their branches."""
 
+from loomrl.config.control import SAC, ControlPPO, Network
+from loomrl.config.control_experiment import (
+    ControlCurriculum,
+    ControlEnvironment,
+    ControlEvaluation,
+    ControlExperiment,
+    ControlRollout,
+    ControlTrain,
+    CustomEnvironment,
+    GymnasiumEnvironment,
+    ReturnGate,
+    ReturnPatience,
+)
 from loomrl.config.experiment import (
     AdaptiveCurriculum,
     Algorithm,
     Curriculum,
     CurriculumStage,
-    CustomAlgorithm,
     CustomPolicy,
     EnvironmentConfig,
     EvaluationConfig,
@@ -20,7 +32,6 @@ from loomrl.config.experiment import (
     ScriptedPolicy,
     StagedCurriculum,
     TrainConfig,
-    WandB,
 )
 from loomrl.config.language import (
     DPO,
@@ -41,29 +52,60 @@ from loomrl.config.language import (
     WarmStart,
 )
 from loomrl.config.optimizer import AdaptiveRate, Clip, ConstantRate, CosineRate, LinearRate, Schedule
+from loomrl.config.root import CustomAlgorithm, Records, Root, WandB
+from loomrl.errors import ConfigError, unknown
+from loomrl.schema import Tree
+
+AnyExperiment = Experiment | ControlExperiment
+KINDS: dict[str, type[Experiment] | type[ControlExperiment]] = {"language": Experiment, "control": ControlExperiment}
+
+
+def experiment_class(kind: str) -> type[Experiment] | type[ControlExperiment]:
+    """The tree of that kind; a ConfigError names those that there are."""
+    if kind not in KINDS:
+        raise ConfigError(unknown("kind", str(kind), list(KINDS)))
+    return KINDS[kind]
+
+
+def parse_experiment(raw: Tree, *, origin: str) -> AnyExperiment:
+    """The experiment in plain data; without a `kind` it is one of a language policy."""
+    return experiment_class(raw.get("kind", "language")).parse(raw, origin=origin)
+
 
 __all__ = [
     "DPO",
     "GRPO",
+    "KINDS",
     "KL",
     "PPO",
     "RLOO",
+    "SAC",
     "AdaptiveCurriculum",
     "AdaptiveRate",
     "Algorithm",
+    "AnyExperiment",
     "Architecture",
     "Clip",
     "ConstantRate",
+    "ControlCurriculum",
+    "ControlEnvironment",
+    "ControlEvaluation",
+    "ControlExperiment",
+    "ControlPPO",
+    "ControlRollout",
+    "ControlTrain",
     "CosineRate",
     "Curriculum",
     "CurriculumStage",
     "CustomAlgorithm",
+    "CustomEnvironment",
     "CustomPolicy",
     "EnvironmentConfig",
     "EvaluationConfig",
     "Experiment",
     "FixedCurriculum",
     "Gate",
+    "GymnasiumEnvironment",
     "HubConfig",
     "LanguageAlgorithm",
     "LanguageModel",
@@ -71,13 +113,18 @@ __all__ = [
     "Learners",
     "LinearRate",
     "Lora",
+    "Network",
     "Optimizer",
     "Patience",
     "PolicyChoice",
     "PolicyGradient",
     "QuarantineConfig",
+    "Records",
     "Reinforce",
+    "ReturnGate",
+    "ReturnPatience",
     "RolloutConfig",
+    "Root",
     "Sampling",
     "Schedule",
     "ScriptedPolicy",
@@ -85,4 +132,6 @@ __all__ = [
     "TrainConfig",
     "WandB",
     "WarmStart",
+    "experiment_class",
+    "parse_experiment",
 ]

@@ -41,6 +41,18 @@ class ControlAlgorithm(Config):
     """Gradients longer than this are shortened to it."""
 
 
+class Curiosity(Config):
+    """Pays for novelty: by how wrong a network is that learns what a fixed random one says of where a step led."""
+
+    coefficient: Positive = 1.0
+    """Of novelty, in its deviations, beside the reward."""
+    hidden: tuple[PositiveInt, ...] = (64, 64)
+    features: PositiveInt = 32
+    """Numbers that the random network says of an observation."""
+    learning_rate: Positive = 3e-4
+    """How soon what was seen is known: the higher it is, the sooner curiosity ends."""
+
+
 class ControlPPO(ControlAlgorithm):
     """Proximal policy optimisation on arrays of steps."""
 
@@ -62,6 +74,8 @@ class ControlPPO(ControlAlgorithm):
     normalize_advantages: bool = True
     target_kl: Positive | None = None
     """Stop going through a batch once the policy has moved this far from the one that collected it."""
+    curiosity: Curiosity | None = None
+    """Beside the environment's reward, one for novelty."""
 
 
 class Prioritized(Config):
@@ -100,3 +114,14 @@ class SAC(ControlAlgorithm):
     updates_per_step: Positive = 1.0
     n_step: PositiveInt = 1
     replay: Replay = Replay()
+
+    @model_validator(mode="after")
+    def _network_is_one_that_sac_can_use(self) -> Self:
+        if self.network.shared:
+            raise ValueError("network.shared=true: actor and critics of sac have a tower each, set shared=false")
+        if self.network.log_std:
+            raise ValueError(
+                f"network.log_std={self.network.log_std} has no effect: the deviation of sac's actions follows the "
+                "state, leave it out (initial_temperature says how much chance is worth in the beginning)"
+            )
+        return self

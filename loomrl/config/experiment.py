@@ -1,12 +1,12 @@
-"""The Experiment: one whole run as frozen data. Python, command line, Tune and job all end in this tree."""
+"""The Experiment of language policies: one whole run as frozen data. Python, command line, Tune and job end in it."""
 
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from loomrl.canonical import content_hash
-from loomrl.config.basic import EntryPoint, Level, Positive, PositiveInt, Seconds, Share, StoreUrl
+from loomrl.config.basic import EntryPoint, Level, Positive, PositiveInt, Seconds, Share
 from loomrl.config.language import DPO, GRPO, PPO, RLOO, LanguagePolicy, Reinforce
+from loomrl.config.root import CustomAlgorithm, Records, Root
 from loomrl.schema import Config
 
 
@@ -100,14 +100,6 @@ class CustomPolicy(Config):
 PolicyChoice = Annotated[ScriptedPolicy | CustomPolicy | LanguagePolicy, Field(discriminator="kind")]
 
 
-class CustomAlgorithm(Config):
-    """`entry_point` names a `LanguageConfig` of your own: `of(experiment, run=…)` gives what to train with."""
-
-    kind: Literal["custom"] = "custom"
-    entry_point: EntryPoint
-    settings: dict[str, Any] = Field(default_factory=dict)
-
-
 Algorithm = Annotated[PPO | GRPO | RLOO | Reinforce | DPO | CustomAlgorithm, Field(discriminator="kind")]
 
 
@@ -164,23 +156,13 @@ class Patience(Config):
     """KL to the policy of the beginning beyond which the policy has collapsed."""
 
 
-class WandB(Config):
-    """Weights & Biases; offline works without an account or a network."""
-
-    project: str = "loomrl"
-    mode: Literal["online", "offline"] = "offline"
-
-
-class TrainConfig(Config):
+class TrainConfig(Records):
     """How long to train, what to keep, what to tell."""
 
     updates: PositiveInt = 20
     stop: Patience = Patience()
     checkpoint_every: PositiveInt = 10
     """Updates between checkpoints. The best and the last one are kept."""
-    folder: str = "runs"
-    """Where metrics and reports of runs go, in a folder named like the run."""
-    wandb: WandB | None = None
 
 
 class EvaluationConfig(Config):
@@ -192,11 +174,10 @@ class EvaluationConfig(Config):
     confidence: float = Field(0.95, gt=0, lt=1)
 
 
-class Experiment(Config):
-    """The whole run. Equal experiments have equal `sha256`; that is the run's identity."""
+class Experiment(Root):
+    """The whole run of a language policy."""
 
-    name: str = Field(pattern=r"^[\w.-]+$", max_length=100)
-    seed: int = Field(0, ge=0)
+    kind: Literal["language"] = "language"
     environments: tuple[EnvironmentConfig, ...] = Field((EnvironmentConfig(id="Math"),), min_length=1)
     curriculum: Curriculum = FixedCurriculum()
     templates: str | None = None
@@ -208,8 +189,6 @@ class Experiment(Config):
     hub: HubConfig = HubConfig()
     train: TrainConfig = TrainConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
-    store_url: StoreUrl = "sqlite:///loom.db"
-    artifact_url: str = "artifacts"
 
     @model_validator(mode="after")
     def _shares_fit(self) -> Self:
@@ -232,8 +211,3 @@ class Experiment(Config):
                 f"rollout.publish_every={every}: a resumed run would act with other weights than one that never stopped"
             )
         return self
-
-    @property
-    def sha256(self) -> str:
-        """Content hash of the resolved experiment."""
-        return content_hash(self.model_dump(mode="json"))

@@ -4,6 +4,7 @@ Axes: `_B` observations, `_F` features, `_I` numbers that a distribution takes.
 """
 
 import math
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -13,7 +14,7 @@ from loomrl.config.control import Network
 from loomrl.control.distribution import open_distribution
 from loomrl.control.space import Acts, Seen
 
-ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU, "silu": nn.SiLU, "gelu": nn.GELU}
+ACTIVATIONS = {"tanh": nn.Tanh, "relu": partial(nn.ReLU, inplace=True), "silu": nn.SiLU, "gelu": nn.GELU}
 SMALL = 0.01
 """Gain of the policy's last layer: the first policy is nearly indifferent."""
 
@@ -113,20 +114,32 @@ class Twins(nn.Module):
     def __init__(self, size: int, out: int, network: Network) -> None:
         super().__init__()
         sizes = [size, *network.hidden, out]
-        pairs = [[nn.Linear(i, o) for _ in range(2)] for i, o in pairwise(sizes)]
+        gains = [*(math.sqrt(2) for _ in network.hidden), 1.0]
+        pairs = [
+            [_linear(i, o, g, network) for _ in range(2)] for (i, o), g in zip(pairwise(sizes), gains, strict=True)
+        ]
         self.weights = nn.ParameterList(torch.stack([layer.weight.detach().T for layer in pair]) for pair in pairs)
         self.biases = nn.ParameterList(torch.stack([layer.bias.detach()[None] for layer in pair]) for pair in pairs)
+        normal = network.hidden if network.layer_norm else ()
+        self.gains = nn.ParameterList(torch.ones(2, 1, width) for width in normal)
+        self.shifts = nn.ParameterList(torch.zeros(2, 1, width) for width in normal)
+        """Of layer normalisation, which each of the two learns for itself."""
         self.activation = ACTIVATIONS[network.activation]()
+        self._layers = list(zip(self.weights, self.biases, strict=True))
+        """The same once more: walking through a ParameterList takes as long as multiplying."""
 
     def forward(self, inputs_BF: Tensor) -> Tensor:
         """What each of the two says."""
         x_2BF = inputs_BF.expand(2, *inputs_BF.shape)
-        last = len(self.weights) - 1
-        for index, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+        *hidden, last = self._layers
+        for index, (weight, bias) in enumerate(hidden):
             x_2BF = torch.baddbmm(bias, x_2BF, weight)
-            if index < last:
-                x_2BF = self.activation(x_2BF)
-        return x_2BF
+            if self.gains:
+                x_2BF = torch.addcmul(
+                    self.shifts[index], nn.functional.layer_norm(x_2BF, x_2BF.shape[-1:]), self.gains[index]
+                )
+            x_2BF = self.activation(x_2BF)
+        return torch.baddbmm(last[1], x_2BF, last[0])
 
 
 class Pixels(nn.Module):

@@ -18,6 +18,7 @@ import numpy as np
 import safetensors.torch
 import torch
 from gymnasium import spaces
+from gymnasium.vector import VectorEnv
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
@@ -27,6 +28,7 @@ from loomrl.control.network import Actor, ActorCritic
 from loomrl.control.space import Array, acts, as_batch, flatten, seen, translator
 from loomrl.control.space_json import space_from_json, space_to_json
 from loomrl.errors import ArtifactError, ConfigError
+from loomrl.files import write_whole
 from loomrl.schema import Config
 
 FORMAT = 1
@@ -83,6 +85,17 @@ class ControlPolicy:
             )
         self._flatten = flatten(observation_space)
         self._translate = translator(acts(action_space), squashed=net.distribution.squashed)
+
+    def begin(self, environments: VectorEnv[Any, Any, Any], *, seed: int) -> None:
+        """Make ready for these environments: a ConfigError where their spaces are not those of the policy."""
+        for what, ours, theirs in (
+            ("sees", self.observation_space, environments.single_observation_space),
+            ("decides", self.action_space, environments.single_action_space),
+        ):
+            if ours != theirs:
+                raise ConfigError(
+                    f"the policy {what} {ours}, the environment has {theirs}. Give one with the spaces it was made for."
+                )
 
     # -- acting -----------------------------------------------------------------------------------------------------
 
@@ -244,11 +257,8 @@ def _difference(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> 
 
 def _write(file: Path, content: bytes) -> None:
     """All of it, or nothing."""
-    draft = file.with_name(f".{file.name}")
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_bytes(content)
-        draft.replace(file)
+        write_whole(file, content)
     except OSError as error:
         raise ArtifactError(
             f"{str(file)!r}: {error}. Choose a folder that can be written, with room for {len(content):,} bytes."

@@ -1,6 +1,7 @@
-"""Confidence in means of bounded outcomes."""
+"""Confidence in means: of outcomes in 0..1, and of values without bounds."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -30,3 +31,29 @@ def wilson(outcomes_sum: float, count: int, *, confidence: float = 0.95) -> Inte
     centre = (mean + z * z / (2 * count)) / (1 + z * z / count)
     half = z / (1 + z * z / count) * math.sqrt(mean * (1 - mean) / count + z * z / (4 * count * count))
     return Interval(mean, max(0.0, min(mean, centre - half)), min(1.0, max(mean, centre + half)), count)
+
+
+def mean_interval(values: Sequence[float], *, confidence: float = 0.95) -> Interval:
+    """Student's interval for the mean that `values` are drawn around.
+
+    One value is a mean, and tells nothing of how far from the truth it is: its bounds are infinite.
+    """
+    if not all(map(math.isfinite, values)):
+        raise ValueError(f"values={list(values)} must be finite.")
+    count, spread = len(values), deviation(values)
+    mean = math.fsum(values) / count if count else None
+    if mean is None or spread is None:
+        return Interval(mean, -math.inf, math.inf, count)
+    from scipy.special import stdtrit  # type: ignore[import-untyped,unused-ignore]
+
+    half = float(stdtrit(count - 1, (1 + confidence) / 2)) * spread / math.sqrt(count)
+    return Interval(mean, mean - half, mean + half, count)
+
+
+def deviation(values: Sequence[float]) -> float | None:
+    """Standard deviation of what `values` are drawn from; None for fewer than two."""
+    count = len(values)
+    if count < 2:
+        return None
+    mean = math.fsum(values) / count
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))

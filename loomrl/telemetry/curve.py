@@ -1,17 +1,19 @@
 """Small charts as SVG text. Colours are classes (`c1` … `c8`) that the page's style sheet fills in, for day and night.
 
-A point is (update, value); where the value is NaN, or an update is missing, the line has a gap.
+A point is (update, value), or (step, value) where `unit` is "steps"; where the value is NaN the line has a gap.
 """
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from statistics import fmean
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 Point = tuple[float, float]
 Form = Callable[[float], str]
+Unit = Literal["updates", "steps"]
+"""What the horizontal axis counts."""
 T = TypeVar("T")
 
 WIDTH, HEIGHT = 360.0, 156.0
@@ -33,11 +35,13 @@ class Line:
     name: str
     points: Sequence[Point]
     color: int = 1
+    is_mean: bool = False
+    """Whether its values are means already, or so few that each counts: no running mean is drawn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """Where an update and a value are on the canvas. What lies outside is drawn on the edge."""
+    """Where an update or step and a value are on the canvas. What lies outside is drawn on the edge."""
 
     first: float
     last: float
@@ -45,7 +49,7 @@ class Axes:
     """Numbers on the vertical axis; the lowest and the highest are its ends."""
 
     def x(self, step: float) -> float:
-        """From the left edge (the first update) to the right one."""
+        """From the left edge (where the run begins) to the right one."""
         return LEFT + (RIGHT - LEFT) * (step - self.first) / ((self.last - self.first) or 1)
 
     def y(self, value: float) -> float:
@@ -70,12 +74,25 @@ def figure(value: float) -> str:
     return f"{value:.3g}"
 
 
+def amount(value: float) -> str:
+    """A number with three digits that matter, whole from a hundred to a million: 9.37, 476, −1,334."""
+    whole = f"{value:,.0f}".replace("-", "−") if math.isfinite(value) else ""
+    return whole if 100 <= abs(value) < 1e6 else figure(value)
+
+
 def percent(value: float) -> str:
     """A share in percent, with a decimal below 10 where it is not 0."""
     if not math.isfinite(value):
         return "–"
     shown = f"{100 * value:.1f}".removesuffix(".0")
     return f"{shown if abs(value) < 0.1 else f'{100 * value:.0f}'} %"
+
+
+def round_span(low: float, high: float) -> tuple[float, float]:
+    """The nearest round numbers around both."""
+    margin = 0.0 if high > low else abs(low) / 2 or 1.0
+    ticks = _ticks(low - margin, high + margin)
+    return ticks[0], ticks[-1]
 
 
 def smooth(points: Sequence[Point], window: int) -> list[Point]:
@@ -90,9 +107,14 @@ def smooth(points: Sequence[Point], window: int) -> list[Point]:
 
 
 def line_chart(
-    lines: Sequence[Line], *, window: int = 1, span: tuple[float, float] | None = None, form: Form = figure
+    lines: Sequence[Line],
+    *,
+    window: int = 1,
+    span: tuple[float, float] | None = None,
+    form: Form = figure,
+    unit: Unit = "updates",
 ) -> str:
-    """Lines over updates: the values thin, their running mean thick, its last number at the end.
+    """Lines over updates or steps: the values thin, their running mean thick, its last number at the end.
 
     `span` fixes the vertical axis; otherwise it follows the values.
     """
@@ -100,30 +122,33 @@ def line_chart(
     if not drawn:
         return '<p class="empty">No values.</p>'
     axes = _axes(drawn, span)
-    means = [Line(line.name, smooth(line.points, window), line.color) for line in drawn]
-    raw = [_path(line.points, axes, f"raw c{line.color}") for line in drawn] if window > 1 else []
+    means = [line if line.is_mean else replace(line, points=smooth(line.points, window)) for line in drawn]
+    raw = [_path(line.points, axes, f"raw c{line.color}") for line in drawn if window > 1 and not line.is_mean]
     thick = [_path(line.points, axes, f"mean c{line.color}") for line in means]
-    grid, above = _grid(axes, form), _above(drawn, axes, form)
-    parts = [*grid, *raw, *thick, *above, *_ends(means, axes, form), *_bands(drawn, axes, form)]
+    grid, above = _grid(axes, form, unit), _above(drawn, axes, form)
+    parts = [*grid, *raw, *thick, *above, *_ends(means, axes, form), *_bands(drawn, axes, form, unit)]
     return _svg(parts, "; ".join(f"{line.name}: {form(_end(line.points)[1])} at the end" for line in means))
 
 
-def stacked_chart(lines: Sequence[Line], *, form: Form = figure) -> str:
-    """Columns over updates, one line's values upon the other's; neighbouring updates share a column as their mean."""
+def stacked_chart(lines: Sequence[Line], *, form: Form = figure, unit: Unit = "updates") -> str:
+    """Columns over updates or steps, one line's values upon the other's; neighbours share a column as their mean.
+
+    Where one line has a value, another without one counts as 0.
+    """
     steps = sorted({step for line in lines for step, value in line.points if math.isfinite(value)})
     if not steps:
         return '<p class="empty">No values.</p>'
     tables = [dict(line.points) for line in lines]
     stretches = list(_stretches(steps, MOST_CELLS))
-    columns = [[_mean_over(table, stretch) for table in tables] for stretch in stretches]
+    columns = [[_sum_over(table, stretch) / len(stretch) for table in tables] for stretch in stretches]
     ticks = _ticks(0.0, max(sum(column) for column in columns) or 1.0)
     axes = Axes(0, len(columns), ticks)
-    parts = [*_grid(Axes(steps[0], steps[-1], ticks), form)]
+    parts = [*_grid(Axes(steps[0], steps[-1], ticks), form, unit)]
     for index, (column, stretch) in enumerate(zip(columns, stretches, strict=True)):
         left, width = axes.x(index), (RIGHT - LEFT) / len(columns)
         parts += _column(column, [line.color for line in lines], axes, left=left, width=width)
         shown = [(line.color, form(value)) for line, value in zip(lines, column, strict=True)]
-        parts.append(_band(_between(stretch), shown, left=left, width=width, rule=None))
+        parts.append(_band(_between(stretch, unit), shown, left=left, width=width, rule=None))
     total = sum(columns[-1])
     parts.append(_number(axes.y(total), form(total)))
     return _svg(parts, ", ".join(line.name for line in lines))
@@ -182,14 +207,14 @@ def _ticks(low: float, high: float) -> list[float]:
     return [number * step for number in range(first, last + 1)]
 
 
-def _grid(axes: Axes, form: Form) -> Iterator[str]:
+def _grid(axes: Axes, form: Form, unit: Unit) -> Iterator[str]:
     for tick in axes.ticks:
         y, kind = axes.y(tick), "base" if tick == axes.ticks[0] else "grid"
         yield f'<path class="{kind}" d="M{LEFT:g} {y:.1f}H{RIGHT:g}"/>'
         yield f'<text x="{LEFT - 6:g}" y="{y + 3.5:.1f}" text-anchor="end">{escape(form(tick))}</text>'
-    yield f'<text x="{LEFT:g}" y="{HEIGHT - 5:g}">{axes.first:g}</text>'
+    yield f'<text x="{LEFT:g}" y="{HEIGHT - 5:g}">{axes.first:,.0f}</text>'
     if axes.last > axes.first:
-        yield f'<text x="{RIGHT:g}" y="{HEIGHT - 5:g}" text-anchor="end">update {axes.last:g}</text>'
+        yield f'<text x="{RIGHT:g}" y="{HEIGHT - 5:g}" text-anchor="end">{at(axes.last, unit)}</text>'
 
 
 def _above(lines: Sequence[Line], axes: Axes, form: Form) -> Iterator[str]:
@@ -247,16 +272,16 @@ def _number(y: float, text: str) -> str:
     return f'<text class="end" x="{RIGHT + 8:g}" y="{y + 4:.1f}">{escape(text)}</text>'
 
 
-def _bands(lines: Sequence[Line], axes: Axes, form: Form) -> Iterator[str]:
-    """Upright stretches that show their last update's numbers under the pointer."""
+def _bands(lines: Sequence[Line], axes: Axes, form: Form, unit: Unit) -> Iterator[str]:
+    """Upright stretches that show their last numbers under the pointer."""
     tables = [dict(line.points) for line in lines]
     steps = sorted({step for table in tables for step in table})
     stretches = list(_stretches(steps, MOST_BANDS))
     width = (RIGHT - LEFT) / len(stretches)
     for index, stretch in enumerate(stretches):
         step = stretch[-1]
-        shown = [(line.color, form(table.get(step, math.nan))) for line, table in zip(lines, tables, strict=True)]
-        yield _band(f"update {step:g}", shown, left=LEFT + index * width, width=width, rule=axes.x(step))
+        shown = [(line.color, form(_last_in(table, stretch))) for line, table in zip(lines, tables, strict=True)]
+        yield _band(at(step, unit), shown, left=LEFT + index * width, width=width, rule=axes.x(step))
 
 
 def _band(title: str, shown: Sequence[tuple[int, str]], *, left: float, width: float, rule: float | None) -> str:
@@ -281,13 +306,21 @@ def _column(values: Sequence[float], colors: Sequence[int], axes: Axes, *, left:
         below += value
 
 
-def _mean_over(table: dict[float, float], steps: Sequence[float]) -> float:
-    values = [table[step] for step in steps if math.isfinite(table.get(step, math.nan))]
-    return fmean(values) if values else 0.0
+def _last_in(table: dict[float, float], steps: Sequence[float]) -> float:
+    return next((table[step] for step in reversed(steps) if step in table), math.nan)
 
 
-def _between(steps: Sequence[float]) -> str:
-    return f"update {steps[0]:g}" if len(steps) == 1 else f"updates {steps[0]:g} to {steps[-1]:g}"
+def _sum_over(table: dict[float, float], steps: Sequence[float]) -> float:
+    return math.fsum(value for step in steps if math.isfinite(value := table.get(step, math.nan)))
+
+
+def at(step: float, unit: Unit) -> str:
+    """`update 30`, `step 30,720`."""
+    return f"{unit.removesuffix('s')} {step:,.0f}"
+
+
+def _between(steps: Sequence[float], unit: Unit = "updates") -> str:
+    return at(steps[0], unit) if len(steps) == 1 else f"{unit} {steps[0]:,.0f} to {steps[-1]:,.0f}"
 
 
 def _stretches(items: Sequence[T], most: int) -> Iterator[Sequence[T]]:

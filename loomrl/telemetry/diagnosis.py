@@ -1,19 +1,29 @@
 """The training doctor: what goes wrong in a run, read off its metrics, with what to try.
 
 Every examination is a pure function of the history and answers only where its metrics are there and enough updates
-are done. `recent` is the last `WINDOW` updates; one update alone convinces nobody.
+are done. `recent` is the last `WINDOW` updates; one update alone convinces nobody. Language policies are judged by
+success, and examined here; control policies are judged by their return, and examined in `diagnosis_control`.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
 from statistics import fmean, median
 
+from loomrl.telemetry import diagnosis_control
+from loomrl.telemetry.finding import (
+    WINDOW,
+    Examination,
+    Finding,
+    History,
+    noise,
+    not_a_number_at,
+    recent,
+    values_of,
+    windows,
+)
 from loomrl.telemetry.metric import Metric
 
-WINDOW = 10
-"""Updates that are looked at together: few enough to notice soon, enough to average over the draw of tasks."""
+__all__ = ["EXAMINATIONS", "Finding", "diagnose"]
+
 SOLVED = 0.9
 """Success from which little is left to learn, so that missing signal or gradient is no trouble."""
 SURE = 0.7
@@ -53,79 +63,43 @@ VALUE_EXPLAINS = 0.05
 WITHOUT_SIGNAL = 0.8
 """Share of groups without a difference in reward; the rest is then too few to learn from."""
 
-History = Sequence[Mapping[str, float]]
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A trouble by name, its evidence in numbers, and what to try."""
-
-    name: str
-    evidence: str
-    remedy: str
-
 
 def diagnose(history: History) -> list[Finding]:
     """What the doctor finds, the gravest first; nothing for a healthy run or one that has hardly begun."""
-    return [finding for examine in EXAMINATIONS if (finding := examine(history)) is not None]
-
-
-def _values(history: History, metric: Metric) -> list[float]:
-    """The finite values of a metric, in order."""
-    return [row[metric] for row in history if math.isfinite(row.get(metric, math.nan))]
-
-
-def _recent(history: History, metric: Metric) -> float | None:
-    """Mean of a metric over the last window, or None where it is not that long."""
-    values = _values(history, metric)
-    return fmean(values[-WINDOW:]) if len(values) >= WINDOW else None
-
-
-def _first(history: History, metric: Metric) -> float:
-    return fmean(_values(history, metric)[:WINDOW])
-
-
-def _windows(values: Sequence[float]) -> list[float]:
-    """Mean of every full window."""
-    return [fmean(values[end - WINDOW : end]) for end in range(WINDOW, len(values) + 1)]
-
-
-def _noise(values: Sequence[float]) -> float:
-    """Deviation from update to update, whatever the trend: read off the differences of neighbours."""
-    steps = [later - earlier for earlier, later in pairwise(values)]
-    return math.sqrt(fmean(step * step for step in steps) / 2)
+    examinations = diagnosis_control.EXAMINATIONS if diagnosis_control.is_control(history) else EXAMINATIONS
+    return [finding for examine in examinations if (finding := examine(history)) is not None]
 
 
 def _below(history: History, success: float) -> bool:
     """Whether recent success is known to be below that."""
-    recent = _recent(history, Metric.SUCCESS)
-    return recent is not None and recent < success
+    now = recent(history, Metric.SUCCESS)
+    return now is not None and now < success
 
 
 def not_a_number(history: History) -> Finding | None:
     """A loss, gradient or measure of the policy that is NaN or infinite."""
-    for index, row in enumerate(history, 1):
-        bad = sorted(name for name in LEARNT if not math.isfinite(row.get(name, 0.0)))
-        if bad:
-            return Finding(
-                "not a number",
-                f"{', '.join(bad)} at update {row.get('step', index):g}",
-                "Go back to the checkpoint before it. Lower optimizer.learning_rate, bound rewards with reward_clip, "
-                "and use dtype=float32 if it was bfloat16.",
-            )
-    return None
+    found = not_a_number_at(history)
+    if found is None:
+        return None
+    step, bad = found
+    return Finding(
+        "not a number",
+        f"{bad} at update {step:g}",
+        "Go back to the checkpoint before it. Lower optimizer.learning_rate, bound rewards with reward_clip, "
+        "and use dtype=float32 if it was bfloat16.",
+    )
 
 
 def policy_collapse(history: History) -> Finding | None:
     """Success far below its best on tasks no harder than those of the best, or a KL beyond reason."""
-    kl = _recent(history, Metric.POLICY_KL)
+    kl = recent(history, Metric.POLICY_KL)
     if kl is not None and kl > KL_EXPLODED:
         return Finding(
             "policy collapse",
             f"KL to the beginning is {kl:.2f} nats per token, more than {KL_EXPLODED:g}",
             "Go on from the best checkpoint with kl.coefficient raised and optimizer.learning_rate lowered.",
         )
-    now = _recent(history, Metric.SUCCESS)
+    now = recent(history, Metric.SUCCESS)
     if now is None:
         return None
     best = _best_on_equal_terms(history)
@@ -142,25 +116,25 @@ def policy_collapse(history: History) -> Finding | None:
 def _best_on_equal_terms(history: History) -> float:
     """The best windowed success at a level of tasks that was not below today's."""
     rows = [row for row in history if math.isfinite(row.get(Metric.SUCCESS, math.nan))]
-    success = _windows([row[Metric.SUCCESS] for row in rows])
-    levels = _windows([row.get(Metric.LEVEL, 0.0) for row in rows])
+    success = windows([row[Metric.SUCCESS] for row in rows])
+    levels = windows([row.get(Metric.LEVEL, 0.0) for row in rows])
     return max(s for s, level in zip(success, levels, strict=True) if level >= levels[-1] - LEVEL_SLACK)
 
 
 def flat_learning(history: History) -> Finding | None:
     """No window was better than the first by more than chance, and tasks did not become harder either."""
-    success, levels = _values(history, Metric.SUCCESS), _values(history, Metric.LEVEL)
+    success, levels = values_of(history, Metric.SUCCESS), values_of(history, Metric.LEVEL)
     if len(success) < FLAT_AFTER or not _below(history, SOLVED):
         return None
-    windows = _windows(success)
-    gain = max(windows) - windows[0]
-    chance = 3 * _noise(success) * math.sqrt(2 / WINDOW)
+    means = windows(success)
+    gain = max(means) - means[0]
+    chance = 3 * noise(success) * math.sqrt(2 / WINDOW)
     harder = fmean(levels[-WINDOW:]) - fmean(levels[:WINDOW]) if levels else 0.0
     if gain > max(FLAT_GAIN, chance) or harder > LEVEL_SLACK:
         return None
     return Finding(
         "flat learning",
-        f"success {windows[0]:.2f} in the beginning, {windows[-1]:.2f} after {len(success)} updates; "
+        f"success {means[0]:.2f} in the beginning, {means[-1]:.2f} after {len(success)} updates; "
         f"the best window gained {gain:.3f}",
         "Raise optimizer.learning_rate, or begin with easier tasks (curriculum) or a warm start whose attempts differ: "
         "without some success and some variety there is nothing to reinforce.",
@@ -169,19 +143,19 @@ def flat_learning(history: History) -> Finding | None:
 
 def high_variance(history: History) -> Finding | None:
     """Success jumps from update to update more than the draw of tasks explains."""
-    success = _values(history, Metric.SUCCESS)[-2 * WINDOW :]
-    if len(success) < 2 * WINDOW or (noise := _noise(success)) <= NOISY:
+    success = values_of(history, Metric.SUCCESS)[-2 * WINDOW :]
+    if len(success) < 2 * WINDOW or (jumps := noise(success)) <= NOISY:
         return None
     return Finding(
         "high variance",
-        f"success moves by ±{noise:.2f} from update to update (last {len(success)})",
+        f"success moves by ±{jumps:.2f} from update to update (last {len(success)})",
         "Raise rollout.groups_per_update; lower optimizer.learning_rate; mix levels and families more evenly.",
     )
 
 
 def exploding_gradients(history: History) -> Finding | None:
     """Gradients that are very long, or have grown far beyond what they were."""
-    norms = _values(history, Metric.GRADIENT_NORM)
+    norms = values_of(history, Metric.GRADIENT_NORM)
     if len(norms) < 2 * WINDOW:
         return None
     before, now = median(norms[:-WINDOW]), median(norms[-WINDOW:])
@@ -197,7 +171,7 @@ def exploding_gradients(history: History) -> Finding | None:
 
 def vanishing_gradients(history: History) -> Finding | None:
     """Gradients too short to teach, though the tasks are not solved."""
-    norms = _values(history, Metric.GRADIENT_NORM)
+    norms = values_of(history, Metric.GRADIENT_NORM)
     if len(norms) < WINDOW or not _below(history, SOLVED) or (now := median(norms[-WINDOW:])) >= GRADIENT_VANISHED:
         return None
     return Finding(
@@ -210,14 +184,14 @@ def vanishing_gradients(history: History) -> Finding | None:
 
 def entropy_collapse(history: History) -> Finding | None:
     """The policy always says the same although it is mostly wrong."""
-    now = _recent(history, Metric.POLICY_ENTROPY)
+    now = recent(history, Metric.POLICY_ENTROPY)
     # Differential entropies of continuous actions may be negative and have no natural zero.
-    if now is None or not _below(history, SURE) or min(_values(history, Metric.POLICY_ENTROPY)) < 0:
+    if now is None or not _below(history, SURE) or min(values_of(history, Metric.POLICY_ENTROPY)) < 0:
         return None
-    begun = _first(history, Metric.POLICY_ENTROPY)
+    begun = fmean(values_of(history, Metric.POLICY_ENTROPY)[:WINDOW])
     if now > max(ENTROPY_NONE, ENTROPY_LEFT * begun):
         return None
-    success = _recent(history, Metric.SUCCESS)
+    success = recent(history, Metric.SUCCESS)
     return Finding(
         "entropy collapse",
         f"entropy {now:.4f} nats per token, {begun:.3f} in the beginning, at success {success:.2f}",
@@ -228,7 +202,7 @@ def entropy_collapse(history: History) -> Finding | None:
 
 def engine_drift(history: History) -> Finding | None:
     """Engine and learner disagree about the probability of the same tokens."""
-    drift = _recent(history, Metric.POLICY_DRIFT)
+    drift = recent(history, Metric.POLICY_DRIFT)
     if drift is None or drift <= DRIFT:
         return None
     return Finding(
@@ -241,7 +215,7 @@ def engine_drift(history: History) -> Finding | None:
 
 def idle_value(history: History) -> Finding | None:
     """The value head foretells nothing of the returns, although they differ."""
-    values = _values(history, Metric.VALUE_EXPLAINED_VARIANCE)
+    values = values_of(history, Metric.VALUE_EXPLAINED_VARIANCE)
     if len(values) < VALUE_AFTER or not _below(history, SURE) or (now := fmean(values[-WINDOW:])) > VALUE_EXPLAINS:
         return None
     return Finding(
@@ -253,7 +227,7 @@ def idle_value(history: History) -> Finding | None:
 
 def no_signal(history: History) -> Finding | None:
     """Nearly all groups have no difference in reward to learn from."""
-    share, success = _recent(history, Metric.GROUPS_WITHOUT_SIGNAL), _recent(history, Metric.SUCCESS)
+    share, success = recent(history, Metric.GROUPS_WITHOUT_SIGNAL), recent(history, Metric.SUCCESS)
     if share is None or share <= WITHOUT_SIGNAL or not _below(history, SOLVED):
         return None
     return Finding(
@@ -264,14 +238,7 @@ def no_signal(history: History) -> Finding | None:
     )
 
 
-LEARNT = tuple(
-    metric
-    for metric in Metric
-    if metric.startswith(("policy/", "gradient/", "reward/", "value/loss")) or metric is Metric.SUCCESS
-)
-"""What must be a number in every update. Explained variance has none where all returns are equal."""
-
-EXAMINATIONS: tuple[Callable[[History], Finding | None], ...] = (
+EXAMINATIONS: tuple[Examination, ...] = (
     not_a_number,
     policy_collapse,
     exploding_gradients,

@@ -1,7 +1,8 @@
 """The names of a run's metrics, each with what it means. Learner, sinks, doctor and report all spell them from here.
 
 A metric that is split by environment, family, part or boundary is written under its own name and once more for each:
-`Metric.SUCCESS.of("Math/algebra.linear")` is `success/Math/algebra.linear`.
+`Metric.SUCCESS.of("Math/algebra.linear")` is `success/Math/algebra.linear`. A token that a language policy writes is an
+action, as is what a control policy does in a step.
 """
 
 from collections.abc import Iterable
@@ -26,18 +27,27 @@ class Metric(StrEnum):
     REWARD_DEVIATION = "reward/deviation", "Standard deviation of the attempts' rewards."
     REWARD_PART = "reward/part", "Mean of one named part of the reward; the parts sum to the unclipped total."
 
+    RETURN = "return/training", "Mean return of the latest 100 episodes; absent until one has ended."
+    RETURN_EVALUATED = "return/evaluation", "Mean return of the greedy policy where it was evaluated, and only then."
+    STAGE = "curriculum/stage", "Number of the curriculum's stage, counted from 1."
+
+    REWARD_CURIOSITY = "reward/curiosity", "Mean of what a step was paid for novelty, which is no reward of an attempt."
+
     POLICY_LOSS = "policy/loss", "What the policy's gradient descends."
     POLICY_KL = "policy/kl", "KL to the policy with which reinforcement began, in nats per token."
-    POLICY_STEP_KL = "policy/step_kl", "KL between the policy before and after the update, in nats per token."
-    POLICY_ENTROPY = "policy/entropy", "Mean entropy of the next token, in nats."
-    POLICY_CLIP_FRACTION = "policy/clip_fraction", "Share of action tokens that the clip kept from teaching."
+    POLICY_STEP_KL = "policy/step_kl", "KL between the policy before and after the update, in nats per action."
+    POLICY_ENTROPY = "policy/entropy", "Mean entropy of the next action, in nats."
+    POLICY_CLIP_FRACTION = "policy/clip_fraction", "Share of actions that the clip kept from teaching."
     POLICY_DRIFT = "policy/drift", "Mean difference of learner and engine over the log-probability of a sampled token."
     POLICY_IMPORTANCE = "policy/importance", "Mean weight of a token against engine-learner mismatch; 1 is no mismatch."
 
     SUPERVISED_LOSS = "supervised/loss", "Negative log-likelihood of demonstrated tokens, in nats."
 
-    VALUE_LOSS = "value/loss", "Squared error of the value head."
-    VALUE_EXPLAINED_VARIANCE = "value/explained_variance", "Share of the returns' variance the value head foretells."
+    VALUE_LOSS = "value/loss", "Squared error of the value function."
+    VALUE_EXPLAINED_VARIANCE = (
+        "value/explained_variance",
+        "Share of the returns' variance the value function foretells.",
+    )
 
     PREFERENCE_ACCURACY = "preference/accuracy", "Share of pairs in which the better attempt leads."
     PREFERENCE_MARGIN = "preference/margin", "Mean lead of the better attempt in log-probability gained, times beta."
@@ -48,21 +58,24 @@ class Metric(StrEnum):
 
     LENGTH_ACTION = "length/action", "Mean tokens that the policy wrote in an attempt."
     LENGTH_PROMPT = "length/prompt", "Mean tokens of an attempt that the policy did not write."
+    EPISODE_STEPS = "length/episode", "Mean steps of the latest 100 episodes."
 
     GROUPS_DROPPED = "groups/dropped", "Groups that were attempted and not learnt from."
     GROUPS_WITHOUT_SIGNAL = "groups/without_signal", "Share of groups in which all attempts earned the same."
     FAILURES = "failures", "Attempts that failed, which is never a reward; also per boundary."
 
-    TIME_ROLLOUT = "time/rollout", "Seconds in which attempts were made."
+    TIME_ROLLOUT = "time/rollout", "Seconds in which the policy acted."
     TIME_ENGINE = "time/engine", "Seconds of the rollout in which the engines computed, on average over the runners."
     TIME_HUB = "time/hub", "Seconds spent leasing from the hub and acknowledging."
     TIME_LEARN = "time/learn", "Seconds of the learner's forward passes, backward passes and steps."
     TIME_PUBLISH = "time/publish", "Seconds until the engines had the new weights and had proved it."
+    TIME_EVALUATE = "time/evaluate", "Seconds in which the policy was evaluated."
     TIME_CHECKPOINT = "time/checkpoint", "Seconds in which the checkpoint before the update, if any, was written."
-    TIME_IDLE = "time/idle", "All other seconds; the six phases sum to the duration of the update."
+    TIME_IDLE = "time/idle", "All other seconds; the phases sum to the duration of the update."
 
     ENGINE_TOKENS_PER_S = "throughput/engine_tokens_per_s", "Tokens the engines generated per second of rollout."
     LEARNER_TOKENS_PER_S = "throughput/learner_tokens_per_s", "Tokens learnt from per second of learning, per epoch."
+    ENV_STEPS_PER_S = "throughput/env_steps_per_s", "Environment steps per second of the whole update."
 
     def of(self, part: str) -> str:
         """The name of this metric for one environment/family, reward part or boundary."""
@@ -79,6 +92,7 @@ PHASES = (
     Metric.TIME_LEARN,
     Metric.TIME_PUBLISH,
     Metric.TIME_HUB,
+    Metric.TIME_EVALUATE,
     Metric.TIME_CHECKPOINT,
     Metric.TIME_IDLE,
 )

@@ -7,11 +7,12 @@ from html import escape
 from importlib.resources import files
 from string import Template
 
-from loomrl.telemetry.curve import figure, percent, smooth
+from loomrl.telemetry.curve import Form, Point, Unit, amount, at, figure, percent, smooth
 from loomrl.telemetry.diagnosis import Finding, diagnose
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.page_curve import curves, series, window
 from loomrl.telemetry.page_table import Comparison, comparison_table, tile, tiles
+from loomrl.telemetry.sink import STEP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +50,9 @@ class RunReport:
     status: str
     """How the run ended: `target reached: …`, `all 100 updates done`."""
     history: Sequence[Mapping[str, float]]
-    """The metrics of every update, as `read_metrics` gives them."""
+    """The metrics of the run, as `read_metrics` gives them."""
+    unit: Unit = "updates"
+    """What `step` counts in them: updates of a language policy, environment steps of a control policy."""
     comparisons: Sequence[Comparison] = ()
     samples: Sequence[Sample] = ()
     resolved: str = ""
@@ -65,7 +68,7 @@ def render_page(report: RunReport) -> str:
         tiles="".join([*tiles(report.comparisons), *_run_tiles(report)]),
         doctor=_doctor(report.history),
         tables=_section("Before and after", "".join(map(comparison_table, report.comparisons)), kind="pair"),
-        curves=_section("Curves", _legend(report.history) + curves(report.history)),
+        curves=_section("Curves", _legend(report) + curves(report.history, report.unit)),
         samples=_section("The same tasks, before and after", "".join(map(_sample, report.samples))),
         resolved=_resolved(report),
     )
@@ -89,15 +92,30 @@ def _facts(report: RunReport) -> str:
 def _run_tiles(report: RunReport) -> list[str]:
     """Figures of the training itself."""
     history = report.history
-    shown = [tile("Updates", str(len(history)), f"in {duration(report.duration_s)}")]
-    for label, metric, form, note in (
-        ("Success in training", Metric.SUCCESS, percent, "sampled, at the levels that were trained"),
-        ("Level of tasks", Metric.LEVEL, figure, "mean of those attempted"),
-    ):
-        ends = [value for _, value in smooth(series(history, metric), window(history)) if math.isfinite(value)]
-        if ends:
-            shown.append(tile(label, f"<em>{escape(form(ends[0]))} →</em> {escape(form(ends[-1]))}", note))
-    return shown
+    done = len(history) if report.unit == "updates" else history[-1][STEP] if history else 0
+    success, level = (smooth(series(history, metric), window(history)) for metric in (Metric.SUCCESS, Metric.LEVEL))
+    return [
+        tile(report.unit.capitalize(), f"{done:,.0f}", f"in {duration(report.duration_s)}"),
+        *_from_to("Success in training", success, percent, "sampled, at the levels that were trained"),
+        *_from_to("Level of tasks", level, figure, "mean of those attempted"),
+        *_from_to("Return in training", series(history, Metric.RETURN), amount, "mean of the latest 100 episodes"),
+        *_best_evaluation(report),
+    ]
+
+
+def _from_to(label: str, points: Sequence[Point], form: Form, note: str) -> list[str]:
+    """The tile of a metric that the run has: its first value and its last."""
+    ends = [value for _, value in points if math.isfinite(value)]
+    return [tile(label, f"<em>{escape(form(ends[0]))} →</em> {escape(form(ends[-1]))}", note)] if ends else []
+
+
+def _best_evaluation(report: RunReport) -> list[str]:
+    judged = series(report.history, Metric.RETURN_EVALUATED)
+    if not judged:
+        return []
+    step, best = max(judged, key=lambda point: point[1])
+    times = f"{len(judged)} evaluations" if len(judged) > 1 else "one evaluation"
+    return [tile("Return in evaluation", escape(amount(best)), f"best of {times}, at {at(step, report.unit)}")]
 
 
 def duration(seconds: float) -> str:
@@ -109,15 +127,15 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {whole % 60} s" if minutes else f"{seconds:.3g} s"
 
 
-def _legend(history: Sequence[Mapping[str, float]]) -> str:
-    count = window(history)
-    if not history:
-        return '<p class="note">No update was done.</p>'
+def _legend(report: RunReport) -> str:
+    count = window(report.history)
+    if not report.history:
+        return f'<p class="note">No {report.unit.removesuffix("s")} was done.</p>'
     if count == 1:
         return ""
     return (
-        f'<p class="note">Thin: every update. Thick, and the number at its end: mean of the last {count} updates. '
-        "Point at a chart to read single updates.</p>"
+        f'<p class="note">Thin: every value. Thick, and the number at its end: mean of the last {count}, or the value '
+        "itself where nothing is thin. Point at a chart to read single values.</p>"
     )
 
 

@@ -5,7 +5,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from loomrl.telemetry.curve import Form, Line, Point, figure, line_chart, percent, smooth, stacked_chart, strip
+from loomrl.telemetry.curve import (
+    Form,
+    Line,
+    Point,
+    Unit,
+    amount,
+    figure,
+    line_chart,
+    percent,
+    smooth,
+    stacked_chart,
+    strip,
+)
 from loomrl.telemetry.metric import PHASES, Metric
 from loomrl.telemetry.sink import STEP, TIME
 
@@ -15,7 +27,11 @@ COLORS = 8
 SMOOTHED = 20
 """A curve's thick line is the mean over one part in so many of the run …"""
 LONGEST_WINDOW = 25
-"""… and over so many updates at most."""
+"""… and over so many values at most."""
+SPARSE = (Metric.RETURN_EVALUATED,)
+"""What is measured now and then, on purpose: one value is joined to the next."""
+MEANS = (Metric.RETURN, Metric.RETURN_EVALUATED, Metric.EPISODE_STEPS, Metric.STAGE)
+"""What is shown as it is, without a running mean."""
 SPLIT = tuple(metric.of("") for metric in (Metric.SUCCESS, Metric.LEVEL, Metric.REWARD_PART))
 """How names begin that are shown as rows or as parts of another chart."""
 
@@ -31,34 +47,44 @@ class Panel:
     form: Form = figure
 
 
-def curves(history: History) -> str:
+def curves(history: History, unit: Unit = "updates") -> str:
     """All charts, under one heading per question they answer. A metric that the run does not have has no chart."""
-    names = list(dict.fromkeys(name for row in history for name in row if name not in (STEP, TIME)))
+    names = _names(history)
     sections = {
         "Does it learn?": _learning(names),
         "How does the policy move?": _policy(),
         "Is the optimizer well?": _optimizer(),
         "What does it cost?": _effort(),
     }
-    cards = {title: [_chart(panel, history) for panel in panels] for title, panels in sections.items()}
-    cards["What does it cost?"].append(_phases(history))
-    shown = {name for panels in sections.values() for panel in panels for name in panel.names.values()} | {*PHASES}
+    cards = {title: [_chart(panel, history, unit) for panel in panels] for title, panels in sections.items()}
+    cards["What does it cost?"].append(_phases(history, unit))
+    panels = [panel for several in sections.values() for panel in several]
+    shown = {name for panel in panels for name in panel.names.values()} | {*PHASES}
     return (
         "".join(_section(title, charts) for title, charts in cards.items())
         + _strips("Success of each family", Metric.SUCCESS, history)
         + _strips("Level of each family", Metric.LEVEL, history)
-        + _others(history, [name for name in names if name not in shown and not name.startswith(SPLIT)])
+        + _others(history, [name for name in names if name not in shown and not name.startswith(SPLIT)], unit)
     )
 
 
+def _names(history: History) -> list[str]:
+    """What the run has metrics of. A stage that never changed is none."""
+    left_out = {STEP, TIME}
+    if len({row[Metric.STAGE] for row in history if Metric.STAGE in row}) < 2:
+        left_out.add(Metric.STAGE)
+    return list(dict.fromkeys(name for row in history for name in row if name not in left_out))
+
+
 def window(history: History) -> int:
-    """How many updates the thick lines average."""
+    """How many values the thick lines average."""
     return max(1, min(LONGEST_WINDOW, len(history) // SMOOTHED))
 
 
 def series(history: History, name: str) -> list[Point]:
-    """The points of one metric; NaN where an update does not have it."""
-    return [(row.get(STEP, index), row.get(name, math.nan)) for index, row in enumerate(history, 1)]
+    """The points of one metric; NaN where a row does not have it, but for what is measured now and then."""
+    points = ((row.get(STEP, index), row.get(name, math.nan)) for index, row in enumerate(history, 1))
+    return [point for point in points if name not in SPARSE or math.isfinite(point[1])]
 
 
 def _panel(title: str, metric: Metric, form: Form = figure) -> Panel:
@@ -68,7 +94,12 @@ def _panel(title: str, metric: Metric, form: Form = figure) -> Panel:
 def _learning(names: Sequence[str]) -> list[Panel]:
     parts = Metric.REWARD_PART.parts(names)[: COLORS - 1]
     rewards = {"total": str(Metric.REWARD_TOTAL), **{part: Metric.REWARD_PART.of(part) for part in parts}}
+    returns: dict[str, str] = {"training": Metric.RETURN, "evaluation": Metric.RETURN_EVALUATED}
+    note = "Mean of the latest 100 episodes of training; of the greedy policy, where it was evaluated."
     return [
+        Panel("Return", note, returns, form=amount),
+        _panel("Episode length", Metric.EPISODE_STEPS, amount),
+        *([_panel("Stage", Metric.STAGE)] if Metric.STAGE in names else []),
         Panel("Success", "Share of attempts that did what was asked.", {"success": Metric.SUCCESS}, (0, 1), percent),
         Panel("Reward", "Mean of an attempt, and the parts it is made of.", rewards),
         Panel("Level", "Mean of the tasks attempted, 1 to 10.", {"level": Metric.LEVEL}),
@@ -93,7 +124,7 @@ def _optimizer() -> list[Panel]:
         _panel("Gradient norm", Metric.GRADIENT_NORM),
         _panel("Learning rate", Metric.LEARNING_RATE),
         _panel("Value loss", Metric.VALUE_LOSS),
-        Panel("Explained variance", explained.meaning, {"value head": explained}, (-1, 1)),
+        Panel("Explained variance", explained.meaning, {"value function": explained}, (-1, 1)),
         _panel("Gradients shortened", Metric.GRADIENT_CLIPPED, percent),
     ]
 
@@ -102,23 +133,28 @@ def _effort() -> list[Panel]:
     speeds: dict[str, str] = {"engine": Metric.ENGINE_TOKENS_PER_S, "learner": Metric.LEARNER_TOKENS_PER_S}
     lengths: dict[str, str] = {"written": Metric.LENGTH_ACTION, "read": Metric.LENGTH_PROMPT}
     return [
+        _panel("Environment steps per second", Metric.ENV_STEPS_PER_S),
         Panel("Tokens per second", "Generated while attempting, learnt from while learning.", speeds),
         Panel("Tokens of an attempt", "Written by the policy, and read by it.", lengths),
     ]
 
 
-def _chart(panel: Panel, history: History) -> str:
+def _chart(panel: Panel, history: History, unit: Unit) -> str:
     """A card with the chart, or nothing where the run has none of the metrics."""
     present = {shown: name for shown, name in panel.names.items() if any(name in row for row in history)}
     if not present:
         return ""
-    lines = [Line(shown, series(history, name), color) for color, (shown, name) in enumerate(present.items(), 1)]
-    chart = line_chart(lines, window=window(history), span=panel.span, form=panel.form)
+    lines = [
+        Line(shown, series(history, name), color, is_mean=name in MEANS)
+        for color, (shown, name) in enumerate(present.items(), 1)
+    ]
+    chart = line_chart(lines, window=window(history), span=panel.span, form=panel.form, unit=unit)
     return _card(panel.title, panel.note, chart, _legend(lines) if len(lines) > 1 else "")
 
 
-def _phases(history: History) -> str:
-    present = [phase for phase in PHASES if any(phase in row for row in history)]
+def _phases(history: History, unit: Unit) -> str:
+    """Where the time went, by the phases that took any."""
+    present = [phase for phase in PHASES if any(row.get(phase) for row in history)]
     if not present:
         return ""
     lines = [
@@ -127,8 +163,9 @@ def _phases(history: History) -> str:
     ]
     totals = [sum(value for _, value in line.points if math.isfinite(value)) for line in lines]
     shares = [percent(total / (sum(totals) or 1)) for total in totals]
-    chart = stacked_chart(lines, form=lambda value: f"{figure(value)} s")
-    return _card("Seconds of an update", "Phase upon phase; shares of the whole run.", chart, _legend(lines, shares))
+    chart = stacked_chart(lines, form=lambda value: f"{figure(value)} s", unit=unit)
+    title = "Seconds of an update" if unit == "updates" else "Seconds between measurements"
+    return _card(title, "Phase upon phase; shares of the whole run.", chart, _legend(lines, shares))
 
 
 def _legend(lines: Sequence[Line], values: Sequence[str] | None = None) -> str:
@@ -165,9 +202,9 @@ def _strips(title: str, metric: Metric, history: History) -> str:
     return _section(title, [f'<p class="note">{note}</p><div class="strips">{rows}</div>'], kind="card")
 
 
-def _others(history: History, names: Sequence[str]) -> str:
+def _others(history: History, names: Sequence[str], unit: Unit) -> str:
     meanings = {str(metric): metric.meaning for metric in Metric}
-    cards = [_chart(Panel(name, meanings.get(name, ""), {name: name}), history) for name in sorted(names)]
+    cards = [_chart(Panel(name, meanings.get(name, ""), {name: name}), history, unit) for name in sorted(names)]
     if not cards:
         return ""
     summary = "<summary>Everything else that was measured</summary>"

@@ -1,19 +1,27 @@
 """The tables of a report: what the policy was judged to be, before and after, with confidence."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from loomrl.telemetry.curve import figure, percent
+from loomrl.telemetry.curve import Form, amount, figure, percent, round_span
 
 Row = Mapping[str, Any]
-"""A `loomrl.evaluation.report.Score` as plain data."""
+"""A `loomrl.evaluation.report.Score` or `loomrl.evaluation.returns.ReturnScore` as plain data."""
+Interval = Mapping[str, Any]
+"""`loomrl.evaluation.statistics.Interval` as plain data; bounds that say nothing are None."""
+ABOUT_EPISODES = ("deviation", "least", "greatest", "steps", "episodes")
+"""What a `ReturnScore` says of them beside the mean."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """One way of judging the policy, before and after: `loomrl.evaluation.report.Report.as_dict()` of both."""
+    """One way of judging the policy, before and after: `as_dict()` of both reports.
+
+    Of a language policy they are `loomrl.evaluation.report.Report`, of a control policy
+    `loomrl.evaluation.returns.ReturnReport`.
+    """
 
     name: str
     """`greedy`, `sampled at temperature 1`."""
@@ -22,20 +30,90 @@ class Comparison:
 
 
 def comparison_table(comparison: Comparison) -> str:
-    """Success per family and per level: interval before, interval after, and the difference."""
+    """What the policy was before, what it is after, with intervals and the difference."""
     before, after = comparison.before, comparison.after
-    body = _rows("all tasks", {"": before["overall"]}, {"": after["overall"]})
-    body += _rows("by family", before["by_family"], after["by_family"])
-    body += _rows("by level", *(_by_level(report["by_level"]) for report in (before, after)))
+    table = _returns if _is_control(comparison) else _successes
     level = f"{after['confidence']:.0%}".replace("%", " %")
     return (
         f'<section class="card"><h4>{escape(comparison.name)}</h4>'
         '<p class="note"><i class="key before"></i> before <i class="key after"></i> after, '
-        f"each with its {level} confidence interval</p>"
-        '<table><thead><tr><th scope="col">Success in %</th><th class="range"><span>0</span><span>50</span>'
-        '<span>100</span></th><th scope="col">before</th><th scope="col">after</th><th scope="col">change</th></tr>'
-        f"</thead>{body}</table>{_failures(before, after)}</section>"
+        f"each with its {level} confidence interval</p>{table(before, after)}</section>"
     )
+
+
+def _is_control(comparison: Comparison) -> bool:
+    """Whether it is of returns, which have a scale of their own, instead of success."""
+    return "success" not in comparison.after["overall"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """From where to where a table's bars reach, and how its numbers are written."""
+
+    low: float
+    high: float
+    form: Form
+    bounds: Callable[[float, float], str]
+    change: Form
+
+    def at(self, value: float) -> float:
+        """Where a value is, in percent of the way."""
+        return 100 * (value - self.low) / (self.high - self.low)
+
+
+SUCCESS = Scale(
+    0.0,
+    1.0,
+    form=percent,
+    bounds=lambda low, high: f"{100 * low:.0f}–{100 * high:.0f}",
+    change=lambda change: f"{100 * change:+.0f}".replace("-", "−"),
+)
+
+
+def _return_scale(intervals: Sequence[Interval]) -> Scale:
+    """Round numbers around all that is known."""
+    known = [interval[key] for interval in intervals for key in ("mean", "low", "high")]
+    numbers = [number for number in known if number is not None] or [0.0]
+    low, high = round_span(min(numbers), max(numbers))
+    return Scale(
+        low,
+        high,
+        form=amount,
+        bounds=lambda low, high: f"{amount(low)} to {amount(high)}",
+        change=lambda change: f"{'+' if change >= 0 else ''}{amount(change)}",
+    )
+
+
+def _table(title: str, ends: tuple[str, str, str], body: str, *, kind: str = "") -> str:
+    marks = "".join(f"<span>{escape(end)}</span>" for end in ends)
+    return (
+        f'<table class="{kind}"><thead><tr><th scope="col">{escape(title)}</th><th class="range">{marks}</th>'
+        '<th scope="col">before</th><th scope="col">after</th><th scope="col">change</th></tr>'
+        f"</thead>{body}</table>"
+    )
+
+
+def _successes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """Success per family and per level."""
+    body = _rows("all tasks", {"": before["overall"]}, {"": after["overall"]})
+    body += _rows("by family", before["by_family"], after["by_family"])
+    body += _rows("by level", *(_by_level(report["by_level"]) for report in (before, after)))
+    return _table("Success in %", ("0", "50", "100"), body) + _failures(before, after)
+
+
+def _returns(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """Mean return on a scale of its own, and what episodes are like."""
+    first, last = before["overall"], after["overall"]
+    scale = _return_scale([first["reward"], last["reward"]])
+    ends = (amount(scale.low), amount((scale.low + scale.high) / 2), amount(scale.high))
+    mean = _row("mean", _known(first["reward"]), _known(last["reward"]), scale)
+    about = "".join(_plain_row(name, first[name], last[name]) for name in ABOUT_EPISODES)
+    return _table("Return", ends, f"<tbody>{mean}</tbody><tbody>{about}</tbody>", kind="returns")
+
+
+def _plain_row(name: str, before: float | None, after: float | None) -> str:
+    cells = "".join(f"<td>{'–' if value is None else escape(amount(value))}</td>" for value in (before, after))
+    return f'<tr><th scope="row">{escape(name)}</th><td class="range"></td>{cells}<td></td></tr>'
 
 
 def _rows(title: str, before: Mapping[str, Row], after: Mapping[str, Row]) -> str:
@@ -43,7 +121,7 @@ def _rows(title: str, before: Mapping[str, Row], after: Mapping[str, Row]) -> st
     if not names:
         return ""
     head = "" if names == [""] else f'<tr class="head"><th colspan="5" scope="rowgroup">{escape(title)}</th></tr>'
-    rows = (_row(name or title, _success(before.get(name)), _success(after.get(name))) for name in names)
+    rows = (_row(name or title, _success(before.get(name)), _success(after.get(name)), SUCCESS) for name in names)
     return f"<tbody>{head}{''.join(rows)}</tbody>"
 
 
@@ -53,44 +131,48 @@ def _by_level(rows: Mapping[str, Row]) -> dict[str, Row]:
     return {f"{environment}, level {int(level):2}": row for (environment, _, level), row in parted}
 
 
-def _success(row: Row | None) -> Mapping[str, Any] | None:
+def _success(row: Row | None) -> Interval | None:
     """The interval, or None where nothing was attempted."""
-    return row["success"] if row is not None and row["success"]["mean"] is not None else None
+    return None if row is None else _known(row["success"])
 
 
-def _row(name: str, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> str:
-    marks = _mark(before, "before") + _mark(after, "after")
+def _known(interval: Interval) -> Interval | None:
+    return None if interval["mean"] is None else interval
+
+
+def _row(name: str, before: Interval | None, after: Interval | None, scale: Scale) -> str:
+    marks = _mark(before, "before", scale) + _mark(after, "after", scale)
     return (
         f'<tr><th scope="row">{escape(name)}</th><td class="range"><div>{marks}</div></td>'
-        f"<td>{_cell(before)}</td><td>{_cell(after)}</td><td>{_change(before, after)}</td></tr>"
+        f"<td>{_cell(before, scale)}</td><td>{_cell(after, scale)}</td><td>{_change(before, after, scale)}</td></tr>"
     )
 
 
-def _mark(interval: Mapping[str, Any] | None, kind: str) -> str:
+def _mark(interval: Interval | None, kind: str, scale: Scale) -> str:
     if interval is None:
         return ""
-    low, high, mean = (100 * interval[key] for key in ("low", "high", "mean"))
-    return (
-        f'<i class="ci {kind}" style="left:{low:.1f}%;width:{high - low:.1f}%"></i>'
-        f'<i class="at {kind}" style="left:{mean:.1f}%"></i>'
-    )
+    dot = f'<i class="at {kind}" style="left:{scale.at(interval["mean"]):.1f}%"></i>'
+    if interval["low"] is None:
+        return dot
+    low, high = scale.at(interval["low"]), scale.at(interval["high"])
+    return f'<i class="ci {kind}" style="left:{low:.1f}%;width:{high - low:.1f}%"></i>{dot}'
 
 
-def _cell(interval: Mapping[str, Any] | None) -> str:
+def _cell(interval: Interval | None, scale: Scale) -> str:
     if interval is None:
         return "–"
-    low, high = (f"{100 * interval[key]:.0f}" for key in ("low", "high"))
-    return f"<b>{percent(interval['mean'])}</b><small>{low}–{high}</small>"
+    mean, low, high = escape(scale.form(interval["mean"])), interval["low"], interval["high"]
+    return f"<b>{mean}</b>" + ("" if low is None else f"<small>{scale.bounds(low, high)}</small>")
 
 
-def _change(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> str:
-    """The difference in percentage points; faint where the intervals overlap."""
+def _change(before: Interval | None, after: Interval | None, scale: Scale) -> str:
+    """The difference; faint where the intervals overlap, or are not known."""
     if before is None or after is None:
         return "–"
-    apart = before["high"] < after["low"] or after["high"] < before["low"]
+    is_known = before["low"] is not None and after["low"] is not None
+    apart = is_known and (before["high"] < after["low"] or after["high"] < before["low"])
     kind = "apart" if apart else "chance"
-    change = f"{100 * (after['mean'] - before['mean']):+.0f}".replace("-", "−")
-    return f'<span class="{kind}">{change}</span>'
+    return f'<span class="{kind}">{scale.change(after["mean"] - before["mean"])}</span>'
 
 
 def _failures(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
@@ -104,16 +186,26 @@ def _failures(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
 
 
 def tiles(comparisons: Sequence[Comparison]) -> list[str]:
-    """The headline of each comparison: success before and after."""
-    return [
-        tile(
-            f"Success, {comparison.name}",
-            _headline(comparison.before["overall"], comparison.after["overall"]),
-            f"held-out tasks, {comparison.after['overall']['success']['count']} attempts; "
-            f"reward {_reward(comparison.before)} → {_reward(comparison.after)}",
-        )
-        for comparison in comparisons
-    ]
+    """The headline of each comparison: success or return, before and after."""
+    return [(_return_tile if _is_control(comparison) else _success_tile)(comparison) for comparison in comparisons]
+
+
+def _success_tile(comparison: Comparison) -> str:
+    before, after = comparison.before, comparison.after
+    note = (
+        f"held-out tasks, {after['overall']['success']['count']} attempts; reward {_reward(before)} → {_reward(after)}"
+    )
+    ends = [_success(report["overall"]) for report in (before, after)]
+    return tile(f"Success, {comparison.name}", _headline(ends, percent), note)
+
+
+def _return_tile(comparison: Comparison) -> str:
+    last, interval = comparison.after["overall"], comparison.after["overall"]["reward"]
+    level = f"{comparison.after['confidence']:.0%}".replace("%", " %")
+    sure = "" if interval["low"] is None else f"; {amount(interval['low'])} to {amount(interval['high'])} at {level}"
+    played = "one episode" if last["episodes"] == 1 else f"{last['episodes']} episodes"
+    ends = [_known(report["overall"]["reward"]) for report in (comparison.before, comparison.after)]
+    return tile(f"Return, {comparison.name}", _headline(ends, amount), f"{played}{sure}")
 
 
 def tile(label: str, value: str, note: str) -> str:
@@ -121,8 +213,8 @@ def tile(label: str, value: str, note: str) -> str:
     return f'<div class="tile"><span>{escape(label)}</span><strong>{value}</strong><small>{escape(note)}</small></div>'
 
 
-def _headline(before: Row, after: Row) -> str:
-    first, last = (percent(row["success"]["mean"]) if _success(row) else "–" for row in (before, after))
+def _headline(ends: Sequence[Interval | None], form: Form) -> str:
+    first, last = ("–" if interval is None else form(interval["mean"]) for interval in ends)
     return f"<em>{escape(first)} →</em> {escape(last)}"
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from loomrl.config import TrainConfig, WandB
+from loomrl.config import Records, WandB
 from loomrl.errors import ArtifactError, ConfigError
+from loomrl.files import write_whole
 
 STEP, TIME = "step", "time"
 """Keys of a line beside its metrics."""
@@ -119,12 +120,12 @@ class Sinks(Sink):
                 stack.callback(sink.close)
 
 
-def metrics_file(train: TrainConfig, run: str) -> Path:
+def metrics_file(train: Records, run: str) -> Path:
     """Where the JSON lines of a run are."""
     return Path(train.folder) / run / "metrics.jsonl"
 
 
-def open_sinks(train: TrainConfig, *, run: str, experiment: Mapping[str, Any], step: int) -> Sink:
+def open_sinks(train: Records, *, run: str, experiment: Mapping[str, Any], step: int) -> Sink:
     """Everything that `train` asks for as one sink, opened for a run that has done `step` updates."""
     file = metrics_file(train, run)
     sinks: list[Sink] = []
@@ -143,9 +144,7 @@ def _restore(file: Path, step: int) -> int | None:
     kept = [(line, row) for line, row in _lines(file) if row[STEP] <= step]
     text = "".join(line + "\n" for line, _ in kept)
     if text.encode() != file.read_bytes():
-        draft = file.with_suffix(".draft")
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(file)
+        write_whole(file, text.encode())
     return kept[-1][1][STEP] if kept else None
 
 

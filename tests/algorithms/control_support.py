@@ -1,12 +1,17 @@
 """What the tests of control algorithms share."""
 
+import time
 from typing import Any
 
+import gymnasium
+import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from ray.rllib.core import DEFAULT_MODULE_ID
 
 from algorithms.ppo import PPOConfig
+from tests.algorithms.control_envs import Identity
 
 MARKS = [
     pytest.mark.usefixtures("ray_cluster", "one_thread", "control_environments"),
@@ -14,6 +19,40 @@ MARKS = [
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
 Weights = dict[str, torch.Tensor]
+STEP_S = 0.002
+"""What a step of a slow environment takes, and an update of a slow learner."""
+
+
+class Sleepy(Identity):
+    """Takes its time."""
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        time.sleep(STEP_S)
+        return super().step(action)
+
+
+class Lock(gymnasium.Env[Any, Any]):
+    """Opens, and pays 1, after a row of right choices. A wrong one leads back to the beginning."""
+
+    action_space = spaces.Discrete(3)
+
+    def __init__(self, length: int = 14) -> None:
+        self.observation_space = spaces.Box(0, 1, (length + 1,))
+        self._right = [(7 * place + place // 3) % 3 for place in range(length)]
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._place, self._taken = 0, 0
+        return self._seen(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self._place = self._place + 1 if action == self._right[self._place] else 0
+        self._taken += 1
+        is_open = self._place == len(self._right)
+        return self._seen(), float(is_open), is_open, self._taken >= 2 * len(self._right), {}
+
+    def _seen(self) -> Any:
+        return np.eye(len(self._right) + 1, dtype=np.float32)[self._place]
 
 
 def weights(algo: Any) -> Weights:

@@ -10,8 +10,8 @@ import torch
 from algorithms.language.estimate import estimate
 from algorithms.language.learner import _translated
 from algorithms.language.measure import measure
-from algorithms.language.phase import Phases
 from algorithms.language.sample import ENGINE, REWARD, samples_of
+from algorithms.phase import Phases
 from loomrl.config import GRPO, PPO, RLOO, Reinforce
 from loomrl.errors import LearnerError
 from loomrl.telemetry.metric import PHASES, Metric

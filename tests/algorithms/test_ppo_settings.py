@@ -15,7 +15,8 @@ from torch import nn
 
 from algorithms.ppo import PPO
 from loomrl.control.policy import ControlPolicy
-from tests.algorithms.control_support import MARKS, ppo, success
+from loomrl.errors import ArtifactError, ConfigError
+from tests.algorithms.control_support import MARKS, ppo, same, success, weights
 
 pytestmark = MARKS
 
@@ -88,7 +89,75 @@ def test_a_module_of_ones_own_takes_the_fast_way() -> None:
         algo.train()
     assert algo.config.slow == ()
     assert success(algo) > 0.9
+    with pytest.raises(ConfigError, match=r"teaches a Theirs\. .* algo.get_module\(\)"):
+        algo.policy()
     algo.stop()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"network": {"hidden": [32]}}, r"network.hidden is \[64, 64\] there and \[32\] here"),
+        ({"network": {"activation": "relu"}}, "network.activation is tanh there and relu here"),
+        ({"normalize_observations": True}, "normalize_observations is False there and True here"),
+    ],
+)
+def test_a_checkpoint_of_another_network_is_refused(changes: Any, words: str, tmp_path: Path) -> None:
+    refuses(ppo().build_algo(), ppo(**changes).build_algo(), words, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("env", "keywords", "words"),
+    [
+        ("Countdown", {}, r"environment is Identity there and Countdown here; observations is .*; actions is"),
+        ("Identity", {"kind": "box"}, r"actions is Discrete.* there and Box"),
+    ],
+)
+def test_a_checkpoint_of_another_environment_is_refused(env: str, keywords: Any, words: str, tmp_path: Path) -> None:
+    refuses(ppo().build_algo(), ppo(env, keywords).build_algo(), words, tmp_path)
+
+
+def refuses(one: PPO, other: PPO, words: str, folder: Path) -> None:
+    """What one has learnt, another does not take, in whichever way it comes; nor does it change by it."""
+    before, state = weights(other), one.get_state()
+    one.save_to_path(folder)
+    for take in (lambda: other.restore_from_path(folder), lambda: other.set_state(state)):
+        with pytest.raises(ArtifactError, match=words):
+            take()
+    assert same(before, weights(other))
+    one.stop()
+    other.stop()
+
+
+def test_weights_of_another_network_are_named_where_they_come_alone() -> None:
+    one, other = ppo().build_algo(), ppo(network={"hidden": [64, 32]}).build_algo()
+    with pytest.raises(ArtifactError, match=r"net.critic.2.bias is \(64,\) there and \(32,\) here"):
+        other.learner_group.set_state(one.learner_group.get_state())
+    one.stop()
+    other.stop()
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (lambda made: made.env_runners(num_env_runners=9), "num_env_runners=9 with 1 each: that is 9 CPU.* has 4"),
+        (lambda made: made.learners(num_learners=8), r"num_learners=8 .*\(ray.init\(num_cpus=8\)"),
+        (
+            lambda made: made.learners(num_gpus_per_learner=1),
+            r"num_learners=0 \(one in this process\) with 1 each: that is 1 GPU.* has 0",
+        ),
+        (
+            lambda made: made.env_runners(num_env_runners=3).evaluation(
+                evaluation_interval=1, evaluation_num_env_runners=2
+            ),
+            "num_env_runners=3 with 1 each and evaluation_num_env_runners=2 with 1 each: that is 5 CPU",
+        ),
+    ],
+    ids=["runners", "learners", "gpu", "evaluation"],
+)
+def test_what_ray_has_not_is_refused_before_anything_waits_for_it(asked: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        asked(ppo(minibatch=16)).build_algo()
 
 
 def test_evaluation_plays_as_many_episodes_as_asked_with_what_was_learnt() -> None:

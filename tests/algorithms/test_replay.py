@@ -11,6 +11,7 @@ from algorithms.nstep import NStep
 from algorithms.replay import Ring, SumTree
 from algorithms.rollout import Rollout
 from loomrl.config.control import Prioritized, Replay
+from loomrl.errors import ArtifactError, ConfigError
 
 FATES = ["goes on", "ends", "is cut"]
 COLUMNS = {"seen": ((2,), np.float32), "rewards": ((), np.float32)}
@@ -51,6 +52,34 @@ def test_a_restored_memory_draws_what_the_first_one_would_have(prioritized: Prio
         np.testing.assert_array_equal(first.weights_B, second.weights_B)
 
 
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"capacity": 10**13, "memory_gb": 1e9}, "GB of memory, .* lower replay.memory_gb"),
+        ({"capacity": 10**14}, "GB in .* set TMPDIR to a larger disk"),
+        (
+            {"capacity": 10**11, "memory_gb": 1e-9, "prioritized": Prioritized()},
+            "GB of memory, .* priorities need that much",
+        ),
+    ],
+    ids=["memory", "disk", "priorities"],
+)
+def test_a_memory_for_which_there_is_no_room_is_refused(settings: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=rf"replay.capacity={settings['capacity']} needs .*{words}"):
+        ring(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [({"capacity": 9}, "capacity is 8 .* and 9 here"), ({"prioritized": Prioritized()}, "prioritized is False")],
+)
+def test_the_state_of_another_memory_is_refused(settings: Any, words: str) -> None:
+    kept = ring()
+    kept.append(steps(range(11)))
+    with pytest.raises(ArtifactError, match=words):
+        ring(**settings).load_state_dict(kept.state_dict())
+
+
 @given(st.lists(st.floats(0.01, 100), min_size=2, max_size=40))
 def test_steps_are_drawn_as_often_as_their_priority_says(errors: list[float]) -> None:
     tree, count = SumTree(len(errors), Prioritized(alpha=1.0, beta=1.0)), len(errors)
@@ -65,7 +94,9 @@ def test_steps_are_drawn_as_often_as_their_priority_says(errors: list[float]) ->
     np.testing.assert_allclose(weights * share[drawn], (weights * share[drawn])[0], rtol=1e-3)
 
 
-def played(rewards: list[float], ended: list[bool], terminated: list[bool], valid: list[bool], first: int) -> Rollout:
+def played(
+    rewards: list[float], ended: list[bool], terminated: list[bool], valid: list[bool], first: int, route: Any = (0, "")
+) -> Rollout:
     count = len(rewards)
     column = np.arange(first, first + count + 1, dtype=np.float32)[:, None, None]
     return Rollout(
@@ -78,6 +109,7 @@ def played(rewards: list[float], ended: list[bool], terminated: list[bool], vali
         valid=np.array(valid)[:, None],
         discounted=None,
         episodes=(),
+        route=route,
     )
 
 
@@ -115,3 +147,12 @@ def test_n_rewards_are_summed_up_to_the_end_of_the_episode(data: list[tuple[floa
     np.testing.assert_allclose(got["rewards"], [row[1] for row in expected], atol=1e-5)
     assert got["after"].ravel().tolist() == [row[2] for row in expected]
     np.testing.assert_allclose(got["ahead"], [row[3] for row in expected])
+
+
+def test_steps_of_one_runner_never_follow_those_of_another_or_of_its_former_life() -> None:
+    window, kept = NStep(2, 1.0), []
+    for first, route in ((0, (1, "a")), (10, (2, "b")), (2, (1, "a")), (20, (2, "c")), (4, (1, "a"))):
+        made = played([1.0, 1.0], [False] * 2, [False] * 2, [True] * 2, first, route)
+        columns = window(made, made.rewards)
+        kept += zip(columns["actions"].tolist(), columns["after"].ravel().tolist(), strict=True)
+    assert kept == [(0, 2), (10, 12), (1, 3), (2, 4), (20, 22), (3, 5), (4, 6)]

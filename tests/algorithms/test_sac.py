@@ -1,14 +1,20 @@
 """SAC: learns what it is asked for, remembers exactly, repeats itself bit for bit."""
 
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from ray.tune.registry import register_env
 
-from algorithms.sac import SACConfig
-from loomrl.errors import ConfigError
-from tests.algorithms.control_support import MARKS, Weights, same, success, weights
+from algorithms.control import ControlStep
+from algorithms.learner import Work
+from algorithms.rollout import Rollout
+from algorithms.sac import SAC, SACConfig, SACLearner
+from loomrl.errors import ArtifactError, ConfigError, EpisodeError
+from tests.algorithms.control_support import MARKS, STEP_S, Sleepy, Weights, same, success, weights
 
 pytestmark = MARKS
 
@@ -83,6 +89,94 @@ def test_two_learners_with_a_memory_each_have_the_same_weights() -> None:
     algo.stop()
 
 
+def test_runners_collect_while_the_learner_learns(monkeypatch: pytest.MonkeyPatch) -> None:
+    register_env("Sleepy", lambda context: Sleepy(**context))
+    monkeypatch.setattr(SACLearner, "_update", lambda learner: time.sleep(STEP_S))
+    asked = config("Sleepy", {"kind": "box"}, warmup=32).env_runners(num_env_runners=1, rollout_fragment_length=32)
+    algo = asked.reporting(min_sample_timesteps_per_iteration=28).build_algo()
+    at_once, in_turn = [], []
+    for _ in range(4):
+        at_once.append(seconds(algo))
+        with monkeypatch.context() as without:
+            without.setattr(SAC, "asked", ControlStep.asked)
+            without.setattr(SAC, "_ask", lambda algo, *, random: None)
+            in_turn.append(seconds(algo))
+    assert min(at_once) < 0.8 * min(in_turn)
+    algo.stop()
+
+
+def seconds(algo: SAC) -> float:
+    algo.train()
+    began = time.perf_counter()
+    for _ in range(5):
+        algo.train()
+    return time.perf_counter() - began
+
+
+def test_what_runners_collect_is_counted_once_and_by_weights_of_the_last_update_but_one_at_the_oldest() -> None:
+    asked = config(keywords={"kind": "discrete"}, batch=32, warmup=16)
+    asked = asked.env_runners(num_env_runners=2, rollout_fragment_length=8)
+    algo = asked.reporting(min_sample_timesteps_per_iteration=1).build_algo()
+    net, learner = algo.policy()._net, algo.learner_group._learner
+    known, met = [weights(algo)], []
+    algo.work = lambda share: met.append(share) or Work(share)
+    for _ in range(12):
+        algo.train()
+        known.append(weights(algo))
+    ages = [age(net, rollout, known[: len(known) - 12 + k]) for k, share in enumerate(met) for rollout in share]
+    assert set(ages) == {0, 1}
+    taken = sum(rollout.env_steps() for share in met for rollout in share)
+    assert algo.env_steps == taken == learner.ring.steps
+    algo.stop()
+
+
+def age(net: Any, rollout: Rollout, known: list[Weights]) -> int:
+    """By how many updates the weights that a rollout was taken with are not the latest that are known."""
+    inputs = torch.from_numpy(rollout.inputs)
+    for updates, state in enumerate(reversed(known)):
+        net.load_state_dict({name.removeprefix("net."): one for name, one in state.items() if name.startswith("net.")})
+        if torch.allclose(net.decide(net.features(torch.from_numpy(rollout.seen[:-1]))), inputs, atol=1e-6):
+            return updates
+    raise AssertionError("by no weights that are known")
+
+
+def test_a_killed_runner_is_replaced_and_counts_nothing_twice(tmp_path: Path) -> None:
+    asked = config("Mortal", {"marker": str(tmp_path / "died")}).env_runners(num_env_runners=2)
+    asked = asked.env_runners(rollout_fragment_length=8).fault_tolerance(delay_between_env_runner_restarts_s=0)
+    algo = asked.reporting(min_sample_timesteps_per_iteration=16).build_algo()
+    gained = []
+    for _ in range(12):
+        before = algo.env_steps
+        algo.training_step()
+        algo.restore_env_runners(algo.env_runner_group)
+        gained.append(algo.env_steps - before)
+    assert (tmp_path / "died").exists()
+    assert max(gained) <= 2 * 8
+    assert min(gained) < 2 * 7
+    assert algo.env_steps == algo.learner_group._learner.ring.steps
+    algo.stop()
+
+
+def test_an_environment_that_raises_in_a_remote_runner_ends_the_run_with_its_words() -> None:
+    algo = config("Misbehaving", {"how": "raises"}).env_runners(num_env_runners=1).build_algo()
+    with pytest.raises(EpisodeError, match="raised ValueError: the bridge is out"):
+        algo.train()
+    algo.stop()
+
+
+def test_what_runners_were_collecting_for_another_run_is_not_learnt_from(tmp_path: Path) -> None:
+    algo = config(keywords={"kind": "box"}).env_runners(num_env_runners=1, rollout_fragment_length=8).build_algo()
+    algo.train()
+    algo.save_to_path(tmp_path / "checkpoint")
+    steps = algo.env_steps
+    algo.train()
+    algo.restore_from_path(tmp_path / "checkpoint")
+    assert algo.env_steps == algo.learner_group._learner.ring.steps == steps
+    algo.train()
+    assert algo.env_steps == algo.learner_group._learner.ring.steps > steps
+    algo.stop()
+
+
 @pytest.mark.parametrize(("env", "words"), [("Pictures", "Use ppo"), ("Identity", "Use ppo")])
 def test_spaces_that_it_does_not_take_are_named(env: str, words: str) -> None:
     keywords = {"kind": "multi_binary"} if env == "Identity" else {}
@@ -95,10 +189,56 @@ def test_a_memory_that_fits_nowhere_is_refused_before_training() -> None:
         config(replay={"capacity": 10**12, "memory_gb": 1.0}).build_algo()
 
 
+def test_a_memory_of_a_remote_learner_that_fits_nowhere_is_refused_as_well() -> None:
+    with pytest.raises(ConfigError, match=r"replay.capacity=.* needs .* GB"):
+        config(replay={"capacity": 10**12, "memory_gb": 1.0}).learners(num_learners=1).build_algo()
+
+
+@pytest.mark.parametrize(
+    ("network", "words"), [({"shared": True}, "set shared=false"), ({"log_std": -1.0}, "initial_temperature")]
+)
+def test_settings_of_a_network_that_sac_cannot_use_are_refused(network: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        config(network=network).validate()
+
+
+@pytest.mark.parametrize("network", [{"layer_norm": True}, {"orthogonal": True, "hidden": []}])
+def test_every_shape_of_critics_is_taught(network: Any) -> None:
+    algo = config(keywords={"kind": "box"}, network=network).build_algo()
+    before = weights(algo)
+    algo.train()
+    after = weights(algo)
+    critics = [name for name in after if name.startswith("critics.")]
+    assert any("gains" in name for name in critics) == ("layer_norm" in network)
+    assert not any(torch.equal(before[name], after[name]) for name in critics)
+    algo.stop()
+
+
+def test_a_checkpoint_of_another_memory_is_refused() -> None:
+    algo, other = config().build_algo(), config(replay={"capacity": 6000}).build_algo()
+    with pytest.raises(ArtifactError, match=r"replay.capacity is 5000 in this checkpoint and 6000 here"):
+        other.set_state(algo.get_state())
+    algo.stop()
+    other.stop()
+
+
+@pytest.mark.parametrize(
+    ("network", "words"),
+    [({"hidden": []}, r"network.hidden=\[\] needs our own"), ({"layer_norm": True}, "network.layer_norm")],
+)
+def test_networks_that_rllibs_own_way_does_not_know_are_refused(network: Any, words: str) -> None:
+    asked = config("Pendulum-v1", network=network).callbacks(on_episode_end=lambda **_: None)
+    asked.changes.pop("replay")
+    with pytest.raises(ConfigError, match=words):
+        asked.build_algo()
+
+
 def test_what_the_fast_way_cannot_do_goes_rllibs_own_way() -> None:
     asked = config("Pendulum-v1", gamma=0.99).callbacks(on_episode_end=lambda **_: None)
     asked.changes.pop("replay")
     algo = asked.build_algo()
     assert algo.config.slow == ("callback on_episode_end",)
     assert algo.train()["env_runners"]["num_env_steps_sampled_lifetime"] >= 200
+    with pytest.raises(ConfigError, match=r"policy\(\) .* because of callback on_episode_end"):
+        algo.policy()
     algo.stop()

@@ -57,7 +57,9 @@ def seeded(seed: int) -> torch.Generator:
 
 def policy(observed: Space, acted: Space, network: Network = NETWORKS["towers"]) -> ControlPolicy:
     """With weights and statistics that are not those of the beginning."""
-    net = ActorCritic(seen(observed), acts(acted), network, normalize=True)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        net = ActorCritic(seen(observed), acts(acted), network, normalize=True)
     chance = seeded(3)
     with torch.no_grad():
         for parameter in net.parameters():

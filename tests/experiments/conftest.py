@@ -1,3 +1,3 @@
-from tests.algorithms.conftest import ray_cluster
+from tests.algorithms.conftest import control_environments, ray_cluster
 
-__all__ = ["ray_cluster"]
+__all__ = ["control_environments", "ray_cluster"]

@@ -7,10 +7,18 @@ import numpy as np
 import pytest
 from small_teams import place, play, small_team
 
-from envs.teamwork import assignment_policy, evaluate, greedy_policy, random_policy
+from envs.teamwork import (
+    as_table,
+    assignment_policy,
+    compare,
+    evaluate,
+    greedy_policy,
+    random_policy,
+    shared_policy,
+)
 from envs.teamwork.baseline import BASELINES, PACE
 from envs.teamwork.dynamics import Tally
-from envs.teamwork.observation import View, action_space, observe
+from envs.teamwork.observation import View, action_space, observation_space, observe
 from envs.teamwork.report import measure
 from envs.teamwork.settings import team_settings
 from loomrl.errors import ConfigError, PolicyError
@@ -105,3 +113,56 @@ def test_too_few_episodes_and_too_few_answers_are_refused():
         evaluate(greedy_policy(SETTINGS), episodes=1)
     with pytest.raises(PolicyError, match="1 actions for 8 observations"):
         evaluate(lambda seen: np.zeros((1, 12)), episodes=8)
+
+
+def idle(seen):
+    return np.full((len(seen), 12), -1.0)
+
+
+def test_a_comparison_judges_every_policy_on_the_same_teams_as_the_baselines():
+    reports = compare({"idle": idle, "mine": greedy_policy(SETTINGS)}, episodes=6, seed=3, steps=30)
+    assert list(reports) == ["random", "greedy", "assignment", "idle", "mine"]
+    assert reports["mine"] == reports["greedy"] == evaluate(greedy_policy(SETTINGS), episodes=6, seed=3, steps=30)
+    assert reports["idle"] == evaluate(idle, episodes=6, seed=3, steps=30)
+
+
+def test_a_policy_named_as_a_baseline_takes_its_place():
+    reports = compare({"greedy": idle}, episodes=4, steps=20)
+    assert list(reports) == ["random", "greedy", "assignment"]
+    assert reports["greedy"] == evaluate(idle, episodes=4, steps=20)
+
+
+def test_a_comparison_is_of_teams_with_these_settings():
+    reports = compare({}, episodes=4, steps=20, agents=6, max_tasks=5)
+    assert reports["greedy"] == evaluate(
+        greedy_policy(team_settings(agents=6, max_tasks=5)), episodes=4, steps=20, agents=6, max_tasks=5
+    )
+
+
+def test_a_table_has_a_line_per_policy_and_a_column_per_number():
+    report = evaluate(idle, episodes=4, steps=20)
+    report = dataclasses.replace(report, reward=-12.4, reward_margin=3.6, completion=0.256, specialisation=1.0)
+    head, rule, line = as_table({"idle": report}).splitlines()
+    assert head == "| | reward | completion | utilisation | balance | collaboration | specialisation |"
+    assert rule == "|---|---|---|---|---|---|---|"
+    assert line == "| idle | -12 ± 4 | 0.26 | 0.00 | 0.00 | 0.00 | 1.00 |"
+
+
+def test_agents_that_act_for_themselves_are_judged_as_a_team():
+    """What an agent decides from its own view is what a central policy decides from the whole."""
+
+    def choosy(seen):
+        match = np.diagonal(View.of(seen, SETTINGS).matrix_MNN, axis1=1, axis2=2)
+        return np.stack([match - 0.5, match / 2, 1 - match], axis=2).reshape(len(seen), -1)
+
+    def each(seen):
+        assert seen.shape[1:] == observation_space(SETTINGS).shape
+        return choosy(seen).reshape(len(seen), 4, 3)[:, 0]
+
+    together = evaluate(shared_policy(each, SETTINGS), episodes=8, steps=50)
+    assert together == evaluate(choosy, episodes=8, steps=50)
+
+
+def test_a_policy_for_the_whole_team_is_not_taken_for_that_of_an_agent():
+    with pytest.raises(PolicyError, match=r"shape \(16, 12\) for 16 agents: needed are \(16, 3\)"):
+        evaluate(shared_policy(idle, SETTINGS), episodes=4)

@@ -16,7 +16,7 @@ class Phases:
 
     def __init__(self) -> None:
         self._begun = time.perf_counter()
-        self._spent: dict[str, float] = dict.fromkeys(PHASES, 0.0)
+        self._spent: dict[Metric, float] = dict.fromkeys(PHASES, 0.0)
         self._inner = 0.0
         """Spent in phases inside the present one."""
 
@@ -40,5 +40,5 @@ class Phases:
 
     def seconds(self) -> dict[str, float]:
         """Per phase; what is in none of them is idle."""
-        spent = {str(phase): seconds for phase, seconds in self._spent.items() if phase != Metric.TIME_IDLE}
-        return spent | {Metric.TIME_IDLE: time.perf_counter() - self._begun - sum(spent.values())}
+        idle = time.perf_counter() - self._begun - sum(self._spent.values())
+        return {str(phase): seconds for phase, seconds in self._spent.items()} | {str(Metric.TIME_IDLE): idle}

@@ -1,0 +1,118 @@
+"""Judging control policies: in an environment of their own, as the experiment's, played greedily to the end."""
+
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from experiments.output import table
+from experiments.policies import copied, find_version
+from experiments.record import recorded
+from loomrl.config import ControlExperiment
+from loomrl.control.environment import agents_in, label, open_environments, snapshot
+from loomrl.control.play import Acts, RandomPolicy, play
+from loomrl.control.policy import MANIFEST, ControlPolicy
+from loomrl.errors import ConfigError, unknown
+from loomrl.evaluation.returns import ReturnReport, judge_returns
+from loomrl.store import LoomDB, open_store
+from loomrl.store.evaluations import Evaluation, record_evaluation
+
+AT_ONCE = 16
+"""Environments that are played side by side."""
+HELD_OUT = 0x10035
+"""Mixed into the seed, so that no environment begins as one of training did."""
+RANDOM = "random"
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnJudgement:
+    """What came out of one evaluation of one or more policies."""
+
+    run: str
+    environment: str
+    seconds: float
+    reports: tuple[ReturnReport, ...]
+
+
+def judged(policy: Acts, experiment: ControlExperiment, *, name: str) -> ReturnReport:
+    """What the policy earns in the environment that the curriculum ends with. Equal policies get equal reports."""
+    settings, choice = experiment.evaluation, experiment.environment
+    agents = agents_in(choice, choice.settings)
+    seed = int(np.random.SeedSequence([settings.seed, HELD_OUT]).generate_state(1)[0] >> 1)
+    count = min(settings.episodes, AT_ONCE) * agents
+    with closing(open_environments(choice, count, choice.settings)) as environments:
+        returns, steps = play(policy, environments, settings.episodes * agents, seed=seed)
+    return judge_returns(name, returns, steps, confidence=settings.confidence)
+
+
+def evaluate_control(
+    experiment: ControlExperiment, policies: Sequence[str] = (), *, clock: Callable[[], float] = time.time
+) -> ReturnJudgement:
+    """Judge each policy, or one that acts at random if none is named, and record run and reports in LoomDB."""
+    with open_store(experiment.store_url) as db:
+        found = [_found(text, db) for text in policies or [RANDOM]]
+        run, started = f"{experiment.name}-{uuid.uuid4().hex[:8]}", clock()
+        environments = snapshot(experiment.environment)
+        with recorded(db, experiment, environments, id=run, kind="evaluate", clock=clock) as result:
+            reports = [judged(policy, experiment, name=name) for name, policy, _ in found]
+            for report, (name, _, version) in zip(reports, found, strict=True):
+                id, now = f"{run}/{name}", clock()
+                record_evaluation(
+                    db, Evaluation(id=id, report=report.as_dict(), created_at=now, run=run, policy=version)
+                )
+            result["return"] = {report.policy: report.overall.reward.mean for report in reports}
+        return ReturnJudgement(run, label(experiment.environment), clock() - started, tuple(reports))
+
+
+def _found(text: str, db: LoomDB) -> tuple[str, Acts, str | None]:
+    """Name, policy, and version if it has one."""
+    if text == RANDOM:
+        return text, RandomPolicy(), None
+    if (Path(text) / MANIFEST).is_file():
+        return text, ControlPolicy.load(Path(text)), None
+    version = find_version(text, db)
+    if version is None:
+        raise ConfigError("policy " + unknown("name", text, [RANDOM, "RUN", "RUN/NUMBER", "a policy's folder"]))
+    folder = copied(version) / "policy"
+    if not (folder / MANIFEST).is_file():
+        raise ConfigError(f"policy {text!r} is one of language: judge it on the experiment it was made with.")
+    return text, ControlPolicy.load(folder), version.id
+
+
+def as_result(judgement: ReturnJudgement) -> dict[str, Any]:
+    """The judgement as one JSON object."""
+    return {
+        "run": judgement.run,
+        "seconds": round(judgement.seconds, 3),
+        "policies": {report.policy: report.as_dict() for report in judgement.reports},
+    }
+
+
+def render(judgement: ReturnJudgement, console: Console) -> None:
+    """Return and length of episodes, a row for each policy."""
+    rows = [
+        (report.policy, returned(report.as_dict()["overall"]), *_spread(report.as_dict()["overall"]))
+        for report in judgement.reports
+    ]
+    first = judgement.reports[0]
+    title = f"Return in {judgement.environment}, {first.overall.episodes} episodes, {first.confidence:.0%} confidence"
+    console.print(table(title, ("", "mean>", "least>", "greatest>", "steps>"), rows))
+    console.print(f"\n{judgement.seconds:.1f} s, recorded as run {judgement.run}", highlight=False)
+
+
+def returned(score: Mapping[str, Any]) -> str:
+    """Mean return with its interval; one episode has none."""
+    reward = score["reward"]
+    if reward["low"] is None:
+        return f"{reward['mean']:.2f}"
+    return f"{reward['mean']:.2f}  [{reward['low']:.2f}, {reward['high']:.2f}]"
+
+
+def _spread(score: Mapping[str, Any]) -> tuple[str, str, str]:
+    return f"{score['least']:.2f}", f"{score['greatest']:.2f}", f"{score['steps']:.1f}"

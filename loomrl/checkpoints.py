@@ -1,0 +1,45 @@
+"""The checkpoints of one run, by number. One counts once all of it is stored."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from loomrl.artifacts import Artifacts
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """Folders of a run among the artifacts."""
+
+    artifacts: Artifacts
+    run: str
+
+    def put(self, number: int, folder: Path) -> None:
+        """Store a checkpoint."""
+        self.artifacts.put_folder(self._name(number), folder)
+
+    def get(self, number: int, into: Path) -> Path:
+        """A copy of it in this folder."""
+        return self.artifacts.get_folder(self._name(number), into)
+
+    def delete(self, number: int) -> None:
+        """Let it go."""
+        self.artifacts.delete(self._name(number))
+
+    def prune(self, keep: Collection[int]) -> None:
+        """Let all others go. The first one stays as well, as what all are compared with."""
+        for number in self.numbers():
+            if number != 0 and number not in keep:
+                self.delete(number)
+
+    def numbers(self) -> list[int]:
+        """Of those that are stored, in order."""
+        names = self.artifacts.list_names(f"runs/{self.run}")
+        return sorted(int(last) for name in names if (last := name.rpartition("/")[2]).isdecimal())
+
+    def url(self, number: int) -> str:
+        """Where it is."""
+        return f"{self.artifacts.url}/{self._name(number)}"
+
+    def _name(self, number: int) -> str:
+        return f"runs/{self.run}/{number:06d}"

@@ -1,0 +1,165 @@
+"""The Experiment of control policies: one whole run as frozen data, beside that of language policies."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from loomrl.config.basic import EntryPoint, Positive, PositiveInt
+from loomrl.config.control import SAC, ControlPPO
+from loomrl.config.root import CustomAlgorithm, Records, Root
+from loomrl.schema import Config, merge
+
+
+class GymnasiumEnvironment(Config):
+    """One that Gymnasium knows. `package.module:Name-v0` imports the module first, which makes it known."""
+
+    kind: Literal["gymnasium"] = "gymnasium"
+    id: str = "CartPole-v1"
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """Keywords of the environment."""
+    vectorization: Literal["auto", "sync", "async"] = "auto"
+    """Its own vector form if it has one, else one after the other; or each in a process of its own (async)."""
+
+
+class CustomEnvironment(Config):
+    """`entry_point` names a Gymnasium environment, or a PettingZoo one whose agents share a policy."""
+
+    kind: Literal["custom"] = "custom"
+    entry_point: EntryPoint
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """Keywords of the environment."""
+    vectorization: Literal["sync", "async"] = "sync"
+    """One after the other, or each in a process of its own. Agents that share a policy are always sync."""
+
+
+ControlEnvironment = Annotated[GymnasiumEnvironment | CustomEnvironment, Field(discriminator="kind")]
+
+
+class ReturnGate(Config):
+    """Opens when the mean return of the latest `episodes` of a stage is at least this."""
+
+    reward: float
+    episodes: int = Field(100, ge=1, le=100)
+
+
+class SettingsStage(Config):
+    """A part of the way: settings that are laid upon the environment's, and the gate to the next part."""
+
+    settings: dict[str, Any]
+    gate: ReturnGate
+
+
+class SettingsStages(Config):
+    """One stage after the other; then the environment as it is."""
+
+    kind: Literal["stages"] = "stages"
+    stages: tuple[SettingsStage, ...] = Field(min_length=1)
+
+
+class SettingsRamp(Config):
+    """Numbers among the environment's settings go from here to what they are there, in equal steps."""
+
+    kind: Literal["ramp"] = "ramp"
+    begin: dict[str, float] = Field(min_length=1)
+    """Values that the settings begin with."""
+    steps: PositiveInt = 5
+    gate: ReturnGate
+    """Between any two steps."""
+
+
+ControlCurriculum = Annotated[SettingsStages | SettingsRamp, Field(discriminator="kind")]
+
+
+class ControlRollout(Config):
+    """How steps are made."""
+
+    runners: int = Field(0, ge=0)
+    """Ray actors that host environments; 0 keeps them in this process."""
+    environments: PositiveInt | None = None
+    """Per runner; None takes the algorithm's habit: 8 for ppo, 1 for sac."""
+    steps: PositiveInt | None = None
+    """Of each environment per update; None takes the algorithm's habit: 128 for ppo, 1 for sac."""
+
+
+class ControlLearners(Config):
+    """Where gradients are computed."""
+
+    count: int = Field(0, ge=0)
+    """Remote learners (Ray actors); 0 learns in this process."""
+    gpus: float = Field(0.0, ge=0, le=1)
+    """Of each learner."""
+
+
+class ReturnPatience(Config):
+    """When to stop before the last step. Everything is judged on the mean return of the latest 100 episodes."""
+
+    target: float | None = None
+    """Return at which the work is done."""
+    plateau: PositiveInt | None = None
+    """Steps without a new best after which nothing more is expected."""
+    decline: Positive | None = None
+    """How far the return may fall below its best."""
+
+
+class ControlTrain(Records):
+    """How long to train, what to keep, what to tell."""
+
+    steps: PositiveInt = 100_000
+    """Of all environments together."""
+    stop: ReturnPatience = ReturnPatience()
+    checkpoint_every: PositiveInt = 10_000
+    """Steps between checkpoints. The best and the last one are kept."""
+    tell_every: PositiveInt = 1_000
+    """Steps between two lines of metrics, or an update, whichever is longer."""
+
+
+class ControlEvaluation(Config):
+    """What a policy is judged on: greedily, in an environment of its own, as it is without a curriculum."""
+
+    every: PositiveInt | None = 10_000
+    """Steps between two evaluations in training, of which the best policy comes; None judges the first and the last."""
+    episodes: PositiveInt = 20
+    seed: int = Field(0, ge=0)
+    confidence: float = Field(0.95, gt=0, lt=1)
+
+
+ControlKind = Annotated[ControlPPO | SAC | CustomAlgorithm, Field(discriminator="kind")]
+
+
+class ControlExperiment(Root):
+    """The whole run of a control policy."""
+
+    kind: Literal["control"] = "control"
+    environment: ControlEnvironment = GymnasiumEnvironment()
+    curriculum: ControlCurriculum | None = None
+    algorithm: ControlKind = ControlPPO()
+    rollout: ControlRollout = ControlRollout()
+    learners: ControlLearners = ControlLearners()
+    train: ControlTrain = ControlTrain()
+    evaluation: ControlEvaluation = ControlEvaluation()
+
+    @model_validator(mode="after")
+    def _a_ramp_leads_somewhere(self) -> Self:
+        if isinstance(self.curriculum, SettingsRamp):
+            for name in self.curriculum.begin:
+                if not isinstance(self.environment.settings.get(name), int | float):
+                    raise ValueError(f"curriculum.begin.{name}: give environment.settings.{name}, where it leads to")
+        return self
+
+    @property
+    def stages(self) -> tuple[tuple[dict[str, Any], ReturnGate | None], ...]:
+        """The environment's settings stage by stage, each with the gate to the next; the last stage has none."""
+        final = self.environment.settings
+        if self.curriculum is None:
+            return ((final, None),)
+        way = self.curriculum.stages if isinstance(self.curriculum, SettingsStages) else _ramp(self.curriculum, final)
+        return (*((merge(final, stage.settings), stage.gate) for stage in way), (final, None))
+
+
+def _ramp(ramp: SettingsRamp, final: dict[str, Any]) -> Sequence[SettingsStage]:
+    def at(step: int) -> dict[str, Any]:
+        numbers = {name: first + (final[name] - first) * step / ramp.steps for name, first in ramp.begin.items()}
+        return {name: round(value) if isinstance(final[name], int) else value for name, value in numbers.items()}
+
+    return [SettingsStage(settings=at(step), gate=ramp.gate) for step in range(ramp.steps)]

@@ -1,0 +1,46 @@
+"""What experiments of every kind have."""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from loomrl.canonical import content_hash
+from loomrl.config.basic import EntryPoint, StoreUrl
+from loomrl.schema import Config
+
+
+class Root(Config):
+    """The whole run as frozen data. Equal experiments have equal `sha256`; that is the run's identity."""
+
+    name: str = Field(pattern=r"^[\w.-]+$", max_length=100)
+    seed: int = Field(0, ge=0)
+    store_url: StoreUrl = "sqlite:///loom.db"
+    artifact_url: str = "artifacts"
+
+    @property
+    def sha256(self) -> str:
+        """Content hash of the resolved experiment."""
+        return content_hash(self.model_dump(mode="json"))
+
+
+class CustomAlgorithm(Config):
+    """`entry_point` names a configuration class of your own: its `of(experiment, run=…)` gives what to train with."""
+
+    kind: Literal["custom"] = "custom"
+    entry_point: EntryPoint
+    settings: dict[str, Any] = Field(default_factory=dict)
+
+
+class WandB(Config):
+    """Weights & Biases; offline works without an account or a network."""
+
+    project: str = "loomrl"
+    mode: Literal["online", "offline"] = "offline"
+
+
+class Records(Config):
+    """Where a run tells how it goes."""
+
+    folder: str = "runs"
+    """Where metrics and reports of runs go, in a folder named like the run."""
+    wandb: WandB | None = None

@@ -1,0 +1,131 @@
+"""The environments of a control experiment: one to look at, or many to act in."""
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import gymnasium
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+
+from loomrl.canonical import content_hash
+from loomrl.config import ControlEnvironment, GymnasiumEnvironment
+from loomrl.control.shared import SharedVector
+from loomrl.errors import ConfigError, LoomError
+from loomrl.named import named
+
+NATIVE, SYNC = (str(mode.value) for mode in (gymnasium.VectorizeMode.VECTOR_ENTRY_POINT, gymnasium.VectorizeMode.SYNC))
+"""Gymnasium's names of an environment's own vector form, and of one after the other."""
+
+
+def label(choice: ControlEnvironment) -> str:
+    """What to call the environment."""
+    return choice.id if isinstance(choice, GymnasiumEnvironment) else choice.entry_point
+
+
+def open_environment(choice: ControlEnvironment, settings: Mapping[str, Any]) -> Any:
+    """A single one: Gymnasium's, or PettingZoo's. A ConfigError says what it does not like."""
+    with _explained(choice, settings):
+        return _maker(choice, settings)()
+
+
+def open_environments(choice: ControlEnvironment, count: int, settings: Mapping[str, Any]) -> VectorEnv[Any, Any, Any]:
+    """`count` places to act in: so many environments, or agents that share a policy."""
+    with _explained(choice, settings):
+        make = _maker(choice, settings)
+        if isinstance(choice, GymnasiumEnvironment):
+            mode = native_or_sync(choice.id) if choice.vectorization == "auto" else choice.vectorization
+            return gymnasium.make_vec(choice.id, num_envs=count, vectorization_mode=mode, **settings)
+        if agents_in(choice, settings) > 1:
+            return SharedVector(make, count)
+        kind = SyncVectorEnv if choice.vectorization == "sync" else AsyncVectorEnv
+        return kind([make] * count, autoreset_mode=AutoresetMode.NEXT_STEP)
+
+
+def agents_in(choice: ControlEnvironment, settings: Mapping[str, Any]) -> int:
+    """Agents that act in one environment with the same policy."""
+    if isinstance(choice, GymnasiumEnvironment):
+        return 1
+    with closing(open_environment(choice, settings)) as made:
+        return len(getattr(made, "possible_agents", ())) or 1
+
+
+def refuse_other_spaces(choice: ControlEnvironment, stages: Sequence[Mapping[str, Any]]) -> None:
+    """A ConfigError where the settings of a stage change what is seen or done: one network must serve all stages."""
+    first, *others = ([str(space) for space in _spaces(choice, settings)] for settings in stages)
+    for number, spaces in enumerate(others, 2):
+        if spaces != first:
+            raise ConfigError(
+                f"curriculum: in stage {number} environment {label(choice)!r} has the spaces {spaces}, in stage 1 "
+                f"{first}. Leave settings that change its spaces out of the curriculum."
+            )
+
+
+def _spaces(choice: ControlEnvironment, settings: Mapping[str, Any]) -> tuple[Any, Any]:
+    with closing(open_environments(choice, agents_in(choice, settings), settings)) as made:
+        return made.single_observation_space, made.single_action_space
+
+
+def snapshot(choice: ControlEnvironment) -> dict[str, str]:
+    """`Name@version` → hash of its source and settings, as runs record it."""
+    with closing(open_environment(choice, choice.settings)) as made:
+        kind = type(made.unwrapped)
+    package = sys.modules[kind.__module__.partition(".")[0]]
+    try:
+        source = inspect.getsource(kind)
+    except (OSError, TypeError):  # compiled, or written in a shell
+        source = ""
+    version = getattr(package, "__version__", "0")
+    return {f"{label(choice)}@{version}": content_hash({"source": source, "settings": choice.settings})}
+
+
+def native_or_sync(env: Any) -> str:
+    """How to run many of them: by the environment's own vector form, if Gymnasium knows of one."""
+    if not isinstance(env, str):
+        return SYNC
+    module, _, id = env.rpartition(":")
+    try:
+        if module:
+            importlib.import_module(module)
+        spec = gymnasium.spec(id)
+    except (ImportError, gymnasium.error.Error):  # whoever makes it says so
+        return SYNC
+    return SYNC if spec.vector_entry_point is None else NATIVE
+
+
+@dataclass(frozen=True, slots=True)
+class Creator:
+    """What RLlib calls with settings: alone for one environment, with `num_envs` among them for many."""
+
+    choice: ControlEnvironment
+
+    def __call__(self, context: Mapping[str, Any]) -> Any:
+        """An environment, or a vector of them."""
+        settings = dict(context)
+        count = settings.pop("num_envs", None)
+        if count is None:
+            return open_environment(self.choice, settings)
+        return open_environments(self.choice, count, settings)
+
+
+def _maker(choice: ControlEnvironment, settings: Mapping[str, Any]) -> Callable[[], Any]:
+    if isinstance(choice, GymnasiumEnvironment):
+        return partial(gymnasium.make, choice.id, **settings)
+    return partial(named(choice.entry_point, what="environment.entry_point"), **settings)
+
+
+@contextmanager
+def _explained(choice: ControlEnvironment, settings: Mapping[str, Any]) -> Iterator[None]:
+    """Whatever an environment raises while it is made, with its name and settings."""
+    try:
+        yield
+    except LoomError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"environment {label(choice)!r} with {dict(settings)} cannot be made: {type(error).__name__}: {error}"
+        ) from error

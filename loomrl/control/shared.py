@@ -1,0 +1,223 @@
+"""Many agents, one policy: every agent of every world is a place in one vector environment (parameter sharing).
+
+Axes: `_W` worlds, `_A` agents of a world, `_P` places: all agents of the first world, then all of the second.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any, Protocol
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
+from numpy.typing import NDArray
+
+from loomrl.errors import ConfigError, EpisodeError
+
+Space = spaces.Space[Any]
+Told = Mapping[str, Any]
+"""Something for every agent, by its name."""
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+NEEDED = ("possible_agents", "observation_space", "action_space", "reset", "step", "close")
+"""What makes a PettingZoo `ParallelEnv`, before its first episode."""
+TRY = "such as lambda: TeamParallel(agents=4)"
+
+
+class World(Protocol):
+    """What is used of a PettingZoo `ParallelEnv`; the package itself is not needed."""
+
+    possible_agents: Sequence[str]
+    agents: Sequence[str]
+
+    def observation_space(self, agent: str) -> Space:
+        """What this agent sees."""
+
+    def action_space(self, agent: str) -> Space:
+        """What this agent can do."""
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Told, Told]:
+        """Begin an episode: observations and infos."""
+
+    def step(self, actions: Told) -> tuple[Told, Told, Told, Told, Told]:
+        """Observations, rewards, terminated, truncated, infos."""
+
+    def close(self) -> None:
+        """Free what it holds."""
+
+
+class SharedVector(VectorEnv[Any, Any, Any]):
+    """`num_envs` places of agents in `num_envs / agents` worlds; place `w * agents + a` is agent a of world w.
+
+    The step after a world's end ignores its actions and begins the next episode, with reward 0. World w of a seed is
+    `create()` reset with `seed + w`. All agents of a world are there from its beginning to its end, and end together:
+    an agent that leaves alone is an EpisodeError, because a vector environment cannot say of a place that it is empty.
+    """
+
+    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP, "render_modes": []}  # noqa: RUF012 - Gymnasium's declaration
+
+    def __init__(self, create: Callable[[], Any], num_envs: int) -> None:
+        self.worlds: list[World] = []
+        with ExitStack() as undo:
+            undo.callback(self.close)
+            first = create()
+            self.agents, self.single_observation_space, self.single_action_space = _looked(first)
+            self.worlds.append(first)
+            for _ in range(_count(num_envs, len(self.agents)) - 1):
+                self.worlds.append(create())
+            self._refuse_strangers()
+            undo.pop_all()
+        self.num_envs = num_envs
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._over_W = np.zeros(len(self.worlds), np.bool_)
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin all episodes; from one seed, world w gets `seed + w`, and without one its chance goes on."""
+        begun = [self._begin(w, seed=one, options=options) for w, one in enumerate(self._seeds(seed))]
+        return self._batch([seen for seen, _ in begun]), self._infos([infos for _, infos in begun])
+
+    def step(self, actions: Any) -> tuple[Any, Floats, Bools, Bools, dict[str, Any]]:
+        """Act in every world; begin anew in those that are over."""
+        rewards_P, terminated_P, truncated_P = np.zeros(self.num_envs), *np.zeros((2, self.num_envs), np.bool_)
+        seen, infos, count = [], [], len(self.agents)
+        chosen = list(iterate(self.action_space, actions))
+        for w in range(len(self.worlds)):
+            if self._over_W[w]:
+                told, info = self._begin(w)
+            else:
+                places = slice(w * count, (w + 1) * count)
+                told, rewards_P[places], terminated_P[places], truncated_P[places], info = self._act(w, chosen[places])
+            seen.append(told)
+            infos.append(info)
+        return self._batch(seen), rewards_P, terminated_P, truncated_P, self._infos(infos)
+
+    def close_extras(self, **_: Any) -> None:
+        """Close every world."""
+        for world in self.worlds:
+            world.close()
+
+    # -- one world --------------------------------------------------------------------------------------------------
+
+    def _begin(
+        self, w: int, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[list[Any], Told]:
+        world = self.worlds[w]
+        seen, infos = world.reset(seed=seed, options=options)
+        late = [name for name in self.agents if name not in world.agents]
+        if late:
+            raise EpisodeError(
+                f"world {w}: {', '.join(late)} is not there when the episode begins. Supported are worlds whose "
+                "possible_agents are all there from beginning to end."
+            )
+        self._over_W[w] = False
+        return self._each(w, "observation", seen), infos
+
+    def _act(self, w: int, actions: Sequence[Any]) -> tuple[list[Any], list[Any], Bools, Bools, Told]:
+        world = self.worlds[w]
+        seen, rewards, terminated, truncated, infos = world.step(dict(zip(self.agents, actions, strict=True)))
+        terminated_A, truncated_A = (
+            np.array(self._each(w, name, told), np.bool_)
+            for name, told in (("terminated", terminated), ("truncated", truncated))
+        )
+        ended_A = terminated_A | truncated_A
+        self._over_W[w] = ended_A.all()
+        left = [
+            name
+            for name, is_ended in zip(self.agents, ended_A, strict=True)
+            if not self._over_W[w] and (is_ended or name not in world.agents)
+        ]
+        if left:
+            raise EpisodeError(
+                f"world {w}: {', '.join(left)} left before the others. Supported are worlds whose agents all end "
+                "together: let those that are out stay until the end, with reward 0 and actions that do nothing, and "
+                "tell them so in their observation; or train with RLlib's own multi_agent."
+            )
+        return (
+            self._each(w, "observation", seen),
+            self._each(w, "reward", rewards),
+            terminated_A,
+            truncated_A,
+            infos,
+        )
+
+    def _each(self, w: int, what: str, told: Told) -> list[Any]:
+        missing = [name for name in self.agents if name not in told]
+        if missing:
+            raise EpisodeError(
+                f"world {w}: no {what} for {', '.join(missing)}. reset and step tell every agent of possible_agents."
+            )
+        return [told[name] for name in self.agents]
+
+    def _refuse_strangers(self) -> None:
+        """All worlds are alike, and no two are the same one."""
+        if len({id(world) for world in self.worlds}) < len(self.worlds):
+            raise ConfigError(f"create() gave the same world more than once: make a new one at every call ({TRY}).")
+        mine = self.agents, self.single_observation_space, self.single_action_space
+        for w, world in enumerate(self.worlds):
+            if _looked(world) != mine:
+                raise ConfigError(
+                    f"world {w} has other agents or spaces than world 0: {_looked(world)} and not {mine}. Let create() "
+                    "make the same kind of world at every call; vary what is inside of it."
+                )
+
+    # -- all places -------------------------------------------------------------------------------------------------
+
+    def _batch(self, seen: Sequence[Sequence[Any]]) -> Any:
+        """Observations by world and agent → one batch, in new memory."""
+        space = self.single_observation_space
+        flat = [one for told in seen for one in told]
+        return concatenate(space, flat, create_empty_array(space, n=self.num_envs))
+
+    def _infos(self, infos: Sequence[Told]) -> dict[str, Any]:
+        """What worlds say beside the reward, as Gymnasium's vector environments do: arrays, and who has a number."""
+        merged: dict[str, Any] = {}
+        for w, told in enumerate(infos):
+            for a, name in enumerate(self.agents):
+                self._add_info(merged, told.get(name, {}), w * len(self.agents) + a)
+        return merged
+
+    def _seeds(self, seed: int | Sequence[int | None] | None) -> Sequence[int | None]:
+        if seed is None or isinstance(seed, int):
+            return [None if seed is None else seed + w for w in range(len(self.worlds))]
+        if len(seed) != len(self.worlds):
+            raise ConfigError(f"seed={seed!r}: give {len(self.worlds)} seeds, one per world, or a single one.")
+        return seed
+
+
+def _looked(world: Any) -> tuple[tuple[str, ...], Space, Space]:
+    """Names, and the spaces that all of them have."""
+    missing = [name for name in NEEDED if not hasattr(world, name)]
+    if missing or hasattr(world, "agent_iter"):
+        how = f"it has no {', '.join(missing)}" if missing else "its agents take turns"
+        raise ConfigError(
+            f"{world!r} is no PettingZoo ParallelEnv: {how}. Give a function that makes one ({TRY}); where agents take "
+            "turns, pettingzoo.utils.conversions.aec_to_parallel makes one of it."
+        )
+    names = tuple(world.possible_agents)
+    if not names:
+        raise ConfigError(f"{world!r} has no possible_agents: a policy needs at least one agent.")
+    for what in ("observation_space", "action_space"):
+        known = {name: getattr(world, what)(name) for name in names}
+        odd = [name for name in names if known[name] != known[names[0]]]
+        if odd:
+            raise ConfigError(
+                f"{what} of {odd[0]} is {known[odd[0]]}, that of {names[0]} is {known[names[0]]}: one policy for all "
+                "needs equal spaces. Pad the smaller ones to the size of the largest, or train a policy for each kind "
+                "of agent with RLlib's own multi_agent."
+            )
+    return names, world.observation_space(names[0]), world.action_space(names[0])
+
+
+def _count(places: int, agents: int) -> int:
+    """Worlds that have so many places."""
+    if places < agents or places % agents:
+        raise ConfigError(
+            f"num_envs={places} counts places of agents, and a world has {agents} of them: choose a multiple of "
+            f"{agents}, such as {agents * max(1, round(places / agents))}."
+        )
+    return places // agents

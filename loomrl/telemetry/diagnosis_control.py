@@ -1,0 +1,311 @@
+"""What goes wrong in the training of a control policy, read off its returns and what its learner measured.
+
+A return has no scale of its own. It is measured by what the run has gained, and by chance: how far the mean of so many
+episodes strays while nothing changes. Neighbouring rows share most of their episodes, and differ by less than that.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean, median
+
+from loomrl.telemetry.curve import amount, figure
+from loomrl.telemetry.finding import (
+    WINDOW,
+    Examination,
+    Finding,
+    History,
+    Row,
+    noise,
+    not_a_number_at,
+    recent,
+    values_of,
+    windows,
+)
+from loomrl.telemetry.metric import Metric
+from loomrl.telemetry.sink import STEP
+
+EPISODES = 100
+"""Whose mean the return of a row is."""
+ENDS = 3
+"""Rows that are the beginning of a run, or its end."""
+SURE = 3.0
+"""Deviations beyond which a difference is no chance."""
+FALLEN = 0.5
+"""Share of its gain that a policy has lost when it has collapsed."""
+FLAT_AFTER = 30
+"""Rows before learning is called flat."""
+ENOUGH = 200.0
+"""Episodes before anybody is told that nothing was learnt."""
+JUDGED = 8
+"""Evaluations that must be there before they are compared …"""
+UNSTEADY = 0.35
+"""… and the share of all that the run has gained by which they may jump. Evenly drawn from it they would by 0.29."""
+GRADIENT_GREW = 10.0
+"""Factor over the run so far …"""
+GRADIENT_LARGE = 5.0
+"""… that matters only for gradients of some length: those of a solved task are short, and grow with any surprise."""
+ENTROPY_LEFT = 0.05
+"""Share of its entropy in the beginning below which a policy tries nothing new."""
+ENTROPY_NONE = 0.01
+"""Nats that are none, whatever they were in the beginning."""
+VALUE_AFTER = 20
+"""Rows that a value function may take to learn something."""
+VALUE_EXPLAINS = 0.05
+"""Share of the returns' variance below which a value function is as good as none."""
+FAR = 0.1
+"""Nats per action that an update moves the policy; 0.01 to 0.03 are usual."""
+CLIPPED = 0.4
+"""Share of actions that are kept from teaching; below 0.2 is usual."""
+
+
+def is_control(history: History) -> bool:
+    """Whether a control policy was trained."""
+    return any(metric in row for row in history for metric in (Metric.RETURN, Metric.ENV_STEPS_PER_S))
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A mean return, and how far it strays by chance."""
+
+    mean: float
+    deviation: float
+
+    def chance(self, other: "Level") -> float:
+        """Difference from the other that may be chance."""
+        return SURE * math.hypot(self.deviation, other.deviation)
+
+    def is_above(self, other: "Level") -> bool:
+        """Whether it is higher by more than that."""
+        return self.mean - other.mean > self.chance(other)
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """How the return went in the present stage of the curriculum."""
+
+    begun: Level
+    best: Level
+    now: Level
+    rows: int
+    episodes: float
+    climbed: bool
+    """Whether there were easier stages before; then it began with what was learnt there."""
+
+    @property
+    def has_learnt(self) -> bool:
+        """Whether it is known to have been better than in the beginning."""
+        return self.climbed or self.best.is_above(self.begun)
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether it is known that it was not."""
+        return self.episodes >= ENOUGH and not self.has_learnt
+
+
+def course(history: History) -> Course | None:
+    """The course of the return, or None where there are too few rows to tell."""
+    stages = values_of(history, Metric.STAGE)
+    present = [row for row in history if not stages or row.get(Metric.STAGE) == stages[-1]]
+    rows = [row for row in present if math.isfinite(row.get(Metric.RETURN, math.nan))]
+    if len(rows) < WINDOW:
+        return None
+    returns = [row[Metric.RETURN] for row in rows]
+    deviation = _deviation(returns, shared=_rows_per_mean(rows))
+    climbed = len(present) < len(history)
+    since = present[0].get(STEP, 0) if climbed else 0
+    counts = [min(EPISODES, _ended(row, since=since)) for row in rows]
+    deviations = [deviation * math.sqrt(EPISODES / count) for count in counts]
+    levels = [Level(*both) for both in zip(windows(returns), deviations[WINDOW // 2 :], strict=False)]
+    best = max(levels, key=lambda level: level.mean - level.deviation)
+    beginnings = (Level(fmean(returns[:ENDS]), deviations[ENDS - 1]), levels[0])
+    return Course(
+        begun=max(beginnings, key=lambda level: best.mean - level.mean - best.chance(level)),
+        best=best,
+        now=Level(fmean(returns[-ENDS:]), deviations[-1]),
+        rows=len(rows),
+        episodes=_ended(rows[-1], since=since),
+        climbed=climbed,
+    )
+
+
+def _deviation(returns: Sequence[float], *, shared: float) -> float:
+    """Of one row's return while nothing changes; an episode counts in `shared` rows.
+
+    Read off how much the change from row to row changes, which no trend adds to, by its median, which no bend adds to.
+    """
+    changes = [later - earlier for earlier, later in pairwise(returns)]
+    jolts = [abs(later - earlier) for earlier, later in pairwise(changes)]
+    return 1.4826 * median(jolts) * math.sqrt(max(1.0, shared)) / 2
+
+
+def _rows_per_mean(rows: History) -> float:
+    """In how many rows an episode is among the latest."""
+    lengths = values_of(rows, Metric.EPISODE_STEPS)
+    if not lengths or STEP not in rows[0]:
+        return 1.0
+    return EPISODES * fmean(lengths) * (len(rows) - 1) / ((rows[-1][STEP] - rows[0][STEP]) or 1)
+
+
+def _ended(row: Row, *, since: float) -> float:
+    """About how many episodes had ended by then, after step `since`; infinitely many where it is not known."""
+    count = (row.get(STEP, math.nan) - since) / row.get(Metric.EPISODE_STEPS, math.nan)
+    return max(count, 1.0) if math.isfinite(count) else math.inf
+
+
+def _by_ppo(history: History) -> bool:
+    return any(Metric.POLICY_CLIP_FRACTION in row for row in history)
+
+
+def _slower(history: History) -> str:
+    """What makes updates smaller."""
+    if _by_ppo(history):
+        return "Lower learning_rate, epochs or clip, or set target_kl"
+    return "Lower actor_rate and critic_rate, or updates_per_step"
+
+
+def not_a_number(history: History) -> Finding | None:
+    """A return, loss, gradient or measure of the policy that is NaN or infinite."""
+    found = not_a_number_at(history)
+    if found is None:
+        return None
+    step, bad = found
+    return Finding(
+        "not a number",
+        f"{bad} at step {step:,.0f}",
+        f"Go back to the checkpoint before it. {_slower(history)}; set normalize_observations and normalize_rewards, "
+        "and look at the environment's own numbers.",
+    )
+
+
+def policy_collapse(history: History) -> Finding | None:
+    """Half of all that was gained is lost again, and that is more than chance takes."""
+    went = course(history)
+    if went is None or not went.has_learnt:
+        return None
+    gained, lost = went.best.mean - went.begun.mean, went.best.mean - went.now.mean
+    if lost <= FALLEN * gained or not went.best.is_above(went.now):
+        return None
+    return Finding(
+        "policy collapse",
+        f"return {amount(went.now.mean)} now, {amount(went.best.mean)} at its best, "
+        f"{amount(went.begun.mean)} in the beginning",
+        f"Go on from the best checkpoint. {_slower(history)}; raise rollout.environments or rollout.steps. "
+        "train.stop.decline stops such a run by itself.",
+    )
+
+
+def updates_too_far(history: History) -> Finding | None:
+    """The policy of after an update is another one, and what was collected says nothing of it."""
+    moved = values_of(history, Metric.POLICY_STEP_KL)[-WINDOW:]
+    clipped = recent(history, Metric.POLICY_CLIP_FRACTION)
+    if len(moved) < WINDOW or clipped is None or ((kl := median(moved)) <= FAR and clipped <= CLIPPED):
+        return None
+    return Finding(
+        "updates too far",
+        f"an update moves the policy by {figure(kl)} nats per action and has {clipped:.0%} of the actions clipped, "
+        f"over the last {WINDOW} rows",
+        "Lower learning_rate or epochs, or set target_kl (0.02, say), which ends an update that has gone far enough.",
+    )
+
+
+def exploding_gradients(history: History) -> Finding | None:
+    """Gradients that have grown far beyond what they were. Their length by itself follows the scale of rewards."""
+    norms = values_of(history, Metric.GRADIENT_NORM)
+    if len(norms) < 2 * WINDOW:
+        return None
+    before, now = median(norms[:-WINDOW]), median(norms[-WINDOW:])
+    if now <= GRADIENT_LARGE or now <= GRADIENT_GREW * before:
+        return None
+    value = "; lower value_coefficient if value/loss grew with it" if _by_ppo(history) else ""
+    return Finding(
+        "exploding gradients",
+        f"gradient norm {now:.3g} over the last {WINDOW} rows, {before:.3g} before",
+        f"{_slower(history)}; lower clip_norm; set normalize_rewards{value}.",
+    )
+
+
+def entropy_collapse(history: History) -> Finding | None:
+    """The policy always does the same, and has never become better."""
+    entropies, went = values_of(history, Metric.POLICY_ENTROPY), course(history)
+    # Differential entropies of real-valued actions may be negative and have no natural zero.
+    if went is None or not went.is_stuck or len(entropies) < WINDOW or min(entropies) < 0:
+        return None
+    begun, now = fmean(entropies[:ENDS]), fmean(entropies[-WINDOW:])
+    if now > max(ENTROPY_NONE, ENTROPY_LEFT * begun):
+        return None
+    more = "entropy_coefficient" if _by_ppo(history) else "target_entropy or warmup"
+    return Finding(
+        "entropy collapse",
+        f"entropy {now:.2g} nats, {begun:.2g} in the beginning, while the return stays at {amount(went.now.mean)}",
+        f"Begin anew: nothing is tried any more. {_slower(history)}, and raise {more}.",
+    )
+
+
+def flat_learning(history: History) -> Finding | None:
+    """The return was never better than in the beginning by more than chance."""
+    went = course(history)
+    if went is None or went.rows < FLAT_AFTER or not went.is_stuck:
+        return None
+    if _by_ppo(history):
+        more = "Raise learning_rate, entropy_coefficient, rollout.environments or rollout.steps"
+    else:
+        more = "Raise actor_rate and critic_rate, updates_per_step, or warmup"
+    return Finding(
+        "flat learning",
+        f"return {amount(went.begun.mean)} in the beginning, {amount(went.now.mean)} after {_steps(history)}, "
+        f"{amount(went.best.mean)} at its best; chance explains {amount(went.best.chance(went.begun))}",
+        f"{more}; set normalize_observations and normalize_rewards. Go on for longer, or begin with an easier "
+        "environment (curriculum), if rewards are rare.",
+    )
+
+
+def idle_value(history: History) -> Finding | None:
+    """The value function foretells nothing of the returns, and the policy does not learn."""
+    explained, went = values_of(history, Metric.VALUE_EXPLAINED_VARIANCE), course(history)
+    if went is None or not went.is_stuck or len(explained) < VALUE_AFTER:
+        return None
+    now = fmean(explained[-WINDOW:])
+    if now > VALUE_EXPLAINS:
+        return None
+    return Finding(
+        "value function explains nothing",
+        f"explained variance {now:.2f} over the last {WINDOW} rows, while the return stays at {amount(went.now.mean)}",
+        "Raise value_coefficient, learning_rate or epochs; set normalize_observations and normalize_rewards; leave out "
+        "value_clip; give it a tower of its own (network.shared=false).",
+    )
+
+
+def high_variance(history: History) -> Finding | None:
+    """From evaluation to evaluation the greedy policy loses or wins back much of what the run has gained."""
+    judged, went = values_of(history, Metric.RETURN_EVALUATED)[-WINDOW:], course(history)
+    if went is None or not went.has_learnt or len(judged) < JUDGED:
+        return None
+    jumps, gained = noise(judged), max(*judged, went.best.mean) - min(*judged, went.begun.mean)
+    if jumps <= UNSTEADY * gained:
+        return None
+    return Finding(
+        "high variance",
+        f"return moves by ±{amount(jumps)} from evaluation to evaluation (last {len(judged)}), "
+        f"{amount(gained)} is all that was gained",
+        "Raise evaluation.episodes to see whether it is the policy. "
+        f"If it is: {_slower(history)}, or raise rollout.environments or rollout.steps.",
+    )
+
+
+def _steps(history: History) -> str:
+    return f"{history[-1].get(STEP, len(history)):,.0f} steps"
+
+
+EXAMINATIONS: tuple[Examination, ...] = (
+    not_a_number,
+    policy_collapse,
+    updates_too_far,
+    exploding_gradients,
+    entropy_collapse,
+    flat_learning,
+    idle_value,
+    high_variance,
+)
+"""The gravest first."""

@@ -1,0 +1,66 @@
+"""What the training doctor finds, and how it reads a run's metrics."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean
+
+from loomrl.telemetry.metric import Metric
+from loomrl.telemetry.sink import STEP
+
+WINDOW = 10
+"""Rows that are looked at together: few enough to notice soon, enough to average over the draw of tasks."""
+
+Row = Mapping[str, float]
+History = Sequence[Row]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A trouble by name, its evidence in numbers, and what to try."""
+
+    name: str
+    evidence: str
+    remedy: str
+
+
+Examination = Callable[[History], Finding | None]
+
+LEARNT = tuple(
+    metric
+    for metric in Metric
+    if metric.startswith(("policy/", "gradient/", "reward/", "return/", "value/loss")) or metric is Metric.SUCCESS
+)
+"""What must be a number wherever it is. Explained variance has none where all returns are equal."""
+
+
+def not_a_number_at(history: History) -> tuple[float, str] | None:
+    """The first step at which something learnt is NaN or infinite, and what is."""
+    for index, row in enumerate(history, 1):
+        bad = sorted(name for name in LEARNT if not math.isfinite(row.get(name, 0.0)))
+        if bad:
+            return row.get(STEP, index), ", ".join(bad)
+    return None
+
+
+def values_of(history: History, metric: Metric) -> list[float]:
+    """The finite values of a metric, in order."""
+    return [row[metric] for row in history if math.isfinite(row.get(metric, math.nan))]
+
+
+def recent(history: History, metric: Metric) -> float | None:
+    """Mean of a metric over the last window, or None where it is not that long."""
+    values = values_of(history, metric)
+    return fmean(values[-WINDOW:]) if len(values) >= WINDOW else None
+
+
+def windows(values: Sequence[float]) -> list[float]:
+    """Mean of every full window."""
+    return [fmean(values[end - WINDOW : end]) for end in range(WINDOW, len(values) + 1)]
+
+
+def noise(values: Sequence[float]) -> float:
+    """Deviation from row to row, whatever the trend: read off the differences of neighbours."""
+    steps = [later - earlier for earlier, later in pairwise(values)]
+    return math.sqrt(fmean(step * step for step in steps) / 2)

@@ -1,0 +1,108 @@
+import sys
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+
+from loomrl.config import CustomEnvironment, GymnasiumEnvironment
+from loomrl.control.environment import (
+    Creator,
+    agents_in,
+    native_or_sync,
+    open_environment,
+    open_environments,
+    refuse_other_spaces,
+    snapshot,
+)
+from loomrl.control.play import RandomPolicy, play
+from loomrl.control.shared import SharedVector
+from loomrl.errors import ConfigError, EpisodeError
+
+COUNTDOWN = CustomEnvironment(entry_point="tests.algorithms.control_envs:Countdown", settings={"steps": 4})
+TEAM = CustomEnvironment(entry_point="envs.teamwork.parallel:TeamParallel", settings={"steps": 5})
+
+
+def test_many_environments_are_vectorised_as_they_can_be() -> None:
+    native = open_environments(GymnasiumEnvironment(id="CartPole-v1"), 3, {})
+    assert not isinstance(native, SyncVectorEnv)
+    assert native.num_envs == 3
+    one_by_one = open_environments(GymnasiumEnvironment(id="CartPole-v1", vectorization="sync"), 3, {})
+    assert isinstance(one_by_one, SyncVectorEnv)
+    apart = open_environments(GymnasiumEnvironment(id="Pendulum-v1", vectorization="async"), 2, {"g": 9.0})
+    assert isinstance(apart, AsyncVectorEnv)
+    apart.close()
+    shared = open_environments(TEAM, 8, TEAM.settings)
+    assert isinstance(shared, SharedVector)
+    assert (shared.num_envs, agents_in(TEAM, TEAM.settings)) == (8, 4)
+
+
+def test_a_module_in_the_name_is_imported_and_makes_it_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "far_away.py").write_text(
+        "import gymnasium\ngymnasium.register('Far-v0', entry_point='tests.algorithms.control_envs:Countdown')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    made = open_environments(GymnasiumEnvironment(id="far_away:Far-v0"), 2, {"steps": 3})
+    assert made.num_envs == 2
+    assert "far_away" in sys.modules
+    assert native_or_sync("envs.teamwork:LoomTeam-v0") == native_or_sync("CartPole-v1") == "vector_entry_point"
+    assert native_or_sync("Pendulum-v1") == native_or_sync(object) == native_or_sync("Nowhere-v0") == "sync"
+
+
+def test_a_creator_makes_one_or_many_by_what_it_is_told() -> None:
+    create = Creator(COUNTDOWN)
+    assert isinstance(create({"steps": 3}), gymnasium.Env)
+    assert create({"steps": 3, "num_envs": 2}).num_envs == 2
+
+
+@pytest.mark.parametrize(
+    ("choice", "words"),
+    [
+        (GymnasiumEnvironment(id="CartPol-v1"), "'CartPol-v1' with {} cannot be made: NameNotFound"),
+        (CustomEnvironment(entry_point="nowhere:Env"), "environment.entry_point='nowhere:Env': No module named"),
+        (CustomEnvironment(entry_point="math:pi"), "'math:pi' with {} cannot be made: TypeError"),
+    ],
+)
+def test_what_cannot_be_made_is_named(choice: GymnasiumEnvironment | CustomEnvironment, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        open_environment(choice, {})
+    with pytest.raises(ConfigError, match=words):
+        open_environments(choice, 2, {})
+
+
+def test_stages_must_have_the_same_spaces() -> None:
+    identity = CustomEnvironment(entry_point="tests.algorithms.control_envs:Identity")
+    refuse_other_spaces(identity, [{"steps": 3}, {"steps": 5}])
+    with pytest.raises(ConfigError, match="in stage 3 environment"):
+        refuse_other_spaces(identity, [{}, {"steps": 5}, {"kind": "box"}])
+
+
+def test_a_snapshot_changes_with_settings_and_source_only() -> None:
+    assert snapshot(COUNTDOWN) == snapshot(COUNTDOWN)
+    other = COUNTDOWN.model_copy(update={"settings": {"steps": 5}})
+    assert snapshot(other).keys() == snapshot(COUNTDOWN).keys()
+    assert snapshot(other) != snapshot(COUNTDOWN)
+    assert f"CartPole-v1@{gymnasium.__version__}" in snapshot(GymnasiumEnvironment())
+
+
+def test_play_counts_whole_episodes_and_each_environment_has_its_share() -> None:
+    environments = open_environments(COUNTDOWN, 3, COUNTDOWN.settings)
+    returns, steps = play(RandomPolicy(), environments, 7, seed=0)
+    assert returns == [4.0] * 7
+    assert steps == [4] * 7
+
+
+def test_play_is_repeatable_by_its_seed() -> None:
+    def once(seed: int) -> list[float]:
+        made = open_environments(GymnasiumEnvironment(id="Pendulum-v1"), 2, {})
+        return play(RandomPolicy(), made, 2, seed=seed)[0]
+
+    assert once(1) == once(1) != once(2)
+
+
+def test_play_refuses_to_judge_by_what_is_no_number() -> None:
+    choice = CustomEnvironment(entry_point="tests.algorithms.control_envs:Misbehaving")
+    with pytest.raises(EpisodeError, match="gave a reward of"):
+        play(RandomPolicy(), open_environments(choice, 1, {"how": "nan"}), 1, seed=0)
+    assert np.isfinite(play(RandomPolicy(), open_environments(COUNTDOWN, 1, {}), 1, seed=0)[0]).all()

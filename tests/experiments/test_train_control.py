@@ -1,0 +1,212 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from experiments import train_control
+from experiments.agentic import AgenticRLSystem
+from experiments.judge_control import evaluate_control
+from experiments.train import resumed, train
+from loomrl.artifacts import open_artifacts
+from loomrl.checkpoints import Checkpoints
+from loomrl.config import ControlExperiment
+from loomrl.control.policy import ControlPolicy
+from loomrl.errors import ConfigError, StoreError
+from loomrl.load import dump
+from loomrl.store import open_store
+from loomrl.store.evaluations import list_evaluations
+from loomrl.store.policies import list_policies
+from loomrl.store.runs import RunStatus, show_run
+from loomrl.telemetry.metric import Metric
+from loomrl.telemetry.sink import metrics_file, read_metrics
+from tests.algorithms.control_support import MARKS
+
+pytestmark = [pytest.mark.system, *MARKS]
+
+ENVS = "tests.algorithms.control_envs"
+
+
+def experiment(folder: Path, **changes: Any) -> ControlExperiment:
+    base = ControlExperiment(
+        name="identity",
+        environment={"kind": "custom", "entry_point": f"{ENVS}:Identity"},
+        algorithm={"kind": "ppo", "learning_rate": 3e-3, "minibatch": 64},
+        rollout={"steps": 32},
+        train={"steps": 5120, "checkpoint_every": 1024, "tell_every": 256, "folder": str(folder / "runs")},
+        evaluation={"every": 2048},
+        store_url=f"sqlite:///{folder}/loom.db",
+        artifact_url=str(folder / "artifacts"),
+    )
+    return base.override(changes)
+
+
+def checkpoints(folder: Path, run: str) -> Checkpoints:
+    return Checkpoints(open_artifacts(str(folder / "artifacts")), run)
+
+
+def policy_of(folder: Path, run: str) -> dict[str, torch.Tensor]:
+    stored = checkpoints(folder, run)
+    copy = stored.get(stored.numbers()[-1], folder / f"copy-{run}")
+    return ControlPolicy.load(copy / "policy")._net.state_dict()
+
+
+def history(settings: ControlExperiment, run: str) -> list[dict[str, float]]:
+    """Without what the clock says."""
+    rows = read_metrics(metrics_file(settings.train, run))
+    return [{name: v for name, v in row.items() if not name.startswith(("time", "throughput"))} for row in rows]
+
+
+def test_a_run_learns_and_leaves_metrics_judgements_lineage_a_page_and_a_policy(tmp_path: Path) -> None:
+    settings = experiment(tmp_path)
+    result = train(settings, run="r")
+    assert result.before["greedy"] is not None
+    assert result.after["greedy"] is not None
+    assert result.before["greedy"] + 3 < result.after["greedy"] <= 8
+    assert result.stopped == "all 5,112 steps done" or result.stopped.startswith("all 5,")
+    rows = read_metrics(metrics_file(settings.train, "r"))
+    assert rows[-1][Metric.RETURN] > rows[0][Metric.RETURN] + 2
+    assert all(0 < row[Metric.TIME_LEARN] < 60 for row in rows)
+    assert sum(Metric.RETURN_EVALUATED in row for row in rows) >= 3
+    assert "Return" in Path(result.page).read_text()
+    with open_store(settings.store_url) as db:
+        run = show_run(db, "r")
+        assert (run.status, run.result["policy"], run.result["best"]) == (
+            RunStatus.FINISHED,
+            result.policy,
+            result.best,
+        )
+        assert [name.partition("@")[0] for name in run.environments] == [f"{ENVS}:Identity"]
+        versions = list_policies(db, run="r")
+        assert versions[0].parent == versions[1].id
+        assert {e.policy for e in list_evaluations(db)} <= {version.id for version in versions}
+        judged = evaluate_control(settings, ["r", "r/0", "random"])
+    means = [report.overall.reward.mean for report in judged.reports]
+    assert means[0] == result.after["greedy"]
+    assert means[1] == result.before["greedy"]
+    assert means[2] is not None
+    assert means[2] < 5
+    kept = checkpoints(tmp_path, "r").numbers()
+    assert kept == sorted({0, int(result.best.rpartition("/")[2]), int(result.policy.rpartition("/")[2])})
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "sac"])
+def test_a_run_that_broke_off_goes_on_as_if_it_never_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str
+) -> None:
+    changes: dict[str, Any] = {"train.steps": 2048, "train.checkpoint_every": 512}
+    if algorithm == "sac":
+        changes |= {"algorithm": {"kind": "sac", "batch": 16}, "rollout.steps": 1, "train.steps": 600}
+        changes |= {"train.checkpoint_every": 200, "train.tell_every": 100, "evaluation.every": 300}
+    settings = experiment(tmp_path, **changes)
+    train(settings, run="whole")
+    keep, calls = train_control.Course.keep, 0
+
+    def breaks_off(course: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 5:
+            raise KeyboardInterrupt
+        keep(course)
+
+    monkeypatch.setattr(train_control.Course, "keep", breaks_off)
+    with pytest.raises(KeyboardInterrupt):
+        train(settings, run="parts")
+    monkeypatch.setattr(train_control.Course, "keep", keep)
+    train(settings, run="parts")
+    whole, parts = policy_of(tmp_path, "whole"), policy_of(tmp_path, "parts")
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+    assert history(settings, "whole") == history(settings, "parts")
+
+
+def test_a_killed_process_is_resumed_from_the_command_line(tmp_path: Path) -> None:
+    settings = experiment(tmp_path, **{"train.steps": 200_000})
+    file = tmp_path / "e.yaml"
+    file.write_text(dump(settings))
+    command = [sys.executable, "-m", "loomrl", "train", str(file), "--run", "r", "--json"]
+    process = subprocess.Popen(command, env=os.environ | {"RAY_ADDRESS": ""}, stderr=subprocess.DEVNULL)
+    metrics, until = metrics_file(settings.train, "r"), time.monotonic() + 120
+    while len(checkpoints(tmp_path, "r").numbers()) < 2 and time.monotonic() < until:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    reached = checkpoints(tmp_path, "r").numbers()[-1]
+    assert 0 < reached < 200_000
+    again, run = resumed(settings, None)
+    assert (again, run) == (settings, "r")
+    with open_store(settings.store_url) as db:
+        assert show_run(db, "r").status is RunStatus.RUNNING
+    with pytest.raises(StoreError, match="Resume it with the experiment it began with"):
+        train(experiment(tmp_path, **{"train.steps": 100_000}), run="r")
+    shown = json.loads(metrics.read_text().splitlines()[-1])
+    assert shown["step"] >= reached
+
+
+def test_training_stops_when_it_is_enough(tmp_path: Path) -> None:
+    target = train(experiment(tmp_path, **{"train.stop.target": 5.5, "train.steps": 50_000}), run="target")
+    assert target.stopped.startswith("target reached: return ")
+    assert target.stopped.endswith(" of the latest 100 episodes, asked for 5.5")
+    stuck = {"algorithm.learning_rate": 1e-9, "train.steps": 50_000, "train.stop.plateau": 3000}
+    plateau = train(experiment(tmp_path, **stuck), run="plateau")
+    assert plateau.stopped.startswith("plateau: nothing better than return ")
+    assert plateau.updates < 50
+
+
+def test_a_curriculum_climbs_when_its_gate_opens_and_goes_on_where_it_was(tmp_path: Path) -> None:
+    ramp = {"kind": "ramp", "begin": {"steps": 2}, "steps": 2, "gate": {"reward": 1.2, "episodes": 50}}
+    changes = {"environment.settings": {"steps": 8}, "curriculum": ramp, "train.steps": 6144}
+    settings = experiment(tmp_path, **changes)
+    train(settings, run="r")
+    rows = read_metrics(metrics_file(settings.train, "r"))
+    stages = [row[Metric.STAGE] for row in rows]
+    assert stages == sorted(stages)
+    assert (stages[0], stages[-1]) == (1, 3)
+    first_of_third = stages.index(3)
+    assert rows[0][Metric.EPISODE_STEPS] == 2
+    assert rows[first_of_third][Metric.EPISODE_STEPS] == 8
+    copy = checkpoints(tmp_path, "r").get(int(rows[-1]["step"]), tmp_path / "copy")
+    assert json.loads((copy / "course.json").read_text())["stage"] == 2
+
+
+def test_a_stage_with_other_spaces_is_refused_before_training(tmp_path: Path) -> None:
+    stages = {"kind": "stages", "stages": [{"settings": {"kind": "box"}, "gate": {"reward": 1}}]}
+    with pytest.raises(ConfigError, match=r"in stage 2 environment .* has the spaces"):
+        train(experiment(tmp_path, curriculum=stages), run="r")
+
+
+def test_a_policy_is_not_judged_where_it_cannot_act(tmp_path: Path) -> None:
+    settings = experiment(tmp_path, **{"train.steps": 256})
+    train(settings, run="r")
+    with pytest.raises(ConfigError, match=r"the policy sees Discrete.* the environment has Box"):
+        evaluate_control(settings.override({"environment.settings": {"kind": "box"}}), ["r"])
+    with pytest.raises(ConfigError, match="policy name='nobody' is unknown"):
+        evaluate_control(settings, ["nobody"])
+
+
+def test_an_environment_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"'CartPoll-v1' with {} cannot be made"):
+        train(experiment(tmp_path, environment={"kind": "gymnasium", "id": "CartPoll-v1"}))
+    with pytest.raises(ConfigError, match=r"with {'size': 3} cannot be made.*unexpected keyword"):
+        train(experiment(tmp_path, **{"environment.settings": {"size": 3}}))
+
+
+def test_the_short_door_trains_agents_that_share_a_policy(tmp_path: Path) -> None:
+    kept = experiment(tmp_path).model_dump(mode="json")
+    settings = {name: kept[name] for name in ("store_url", "artifact_url", "train")}
+    system = AgenticRLSystem("envs.teamwork.parallel:TeamParallel", 2, env_settings={"steps": 16}, settings=settings)
+    with pytest.raises(ConfigError, match="nothing was trained yet"):
+        system.evaluate()
+    result = system.train(total_timesteps=2048)
+    assert result.policy.endswith("/2048") or int(result.policy.rpartition("/")[2]) >= 2048 * 16 // 17
+    assert system.evaluate(episodes=1, policy="random").overall.episodes == 4
+    report = system.evaluate(episodes=3)
+    assert report.overall.episodes == 3 * 4
+    assert report.overall.steps == 16
+    assert np.isfinite(report.overall.reward.mean or np.nan)

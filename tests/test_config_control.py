@@ -1,0 +1,54 @@
+from pathlib import Path
+
+import pytest
+
+from loomrl.config import SAC, ControlExperiment, ControlPPO, Experiment, parse_experiment
+from loomrl.errors import ConfigError
+from loomrl.load import dump, load, parse_yaml
+
+
+def test_kind_chooses_the_tree_and_what_is_dumped_is_read_again(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("kind: control\nname: c\nalgorithm: {kind: sac, batch: 64}\n")
+    control = load([tmp_path / "c.yaml"], ["train.steps=500", "environment.settings={gravity: 9}"])
+    assert isinstance(control, ControlExperiment)
+    assert isinstance(control.algorithm, SAC)
+    assert (control.algorithm.batch, control.train.steps) == (64, 500)
+    again = parse_experiment(parse_yaml(dump(control), origin="dump"), origin="dump")
+    assert again == control
+    assert again.sha256 == control.sha256
+    assert isinstance(load([], ["name=l"]), Experiment)
+
+
+def test_the_same_settings_come_through_python_the_command_line_and_a_dotted_override(tmp_path: Path) -> None:
+    python = ControlExperiment(name="c", algorithm=ControlPPO(epochs=7), train={"steps": 10})
+    line = load([], ["kind=control", "name=c", "algorithm.epochs=7", "train.steps=10"])
+    dotted = ControlExperiment(name="c").override({"algorithm.epochs": 7, "train.steps": 10})
+    assert python.sha256 == line.sha256 == dotted.sha256
+
+
+@pytest.mark.parametrize(
+    ("assignments", "words"),
+    [
+        (["kind=contrl"], "kind='contrl' is unknown.*Did you mean 'control'"),
+        (["kind=control", "environment.gravity=3"], "environment.gravity=3: no such setting here"),
+        (["kind=control", "algorithm.kind=sac", "algorithm.epochs=3"], "algorithm.epochs=3: no such setting here"),
+        (["kind=control", "algorithm.kind=grpo"], "algorithm.kind='grpo': unknown. Known: 'ppo', 'sac', 'custom'"),
+        (["kind=control", "curriculum={kind: ramp, begin: {g: 1}, gate: {reward: 1}}"], "give environment.settings.g"),
+        (["kind=control", "train.stop.decline=0"], "train.stop.decline=0: Input should be greater than 0"),
+    ],
+)
+def test_what_is_wrong_is_named(assignments: list[str], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        load([], ["name=x", *assignments])
+
+
+def test_a_ramp_goes_in_equal_steps_to_the_environments_own_settings() -> None:
+    ramp = {"kind": "ramp", "begin": {"g": 1.0, "agents": 2}, "steps": 2, "gate": {"reward": 5}}
+    environment = {"settings": {"g": 3.0, "agents": 6, "other": "x"}}
+    stages = ControlExperiment(name="c", environment=environment, curriculum=ramp).stages
+    assert [settings for settings, _ in stages] == [
+        {"g": 1.0, "agents": 2, "other": "x"},
+        {"g": 2.0, "agents": 4, "other": "x"},
+        {"g": 3.0, "agents": 6, "other": "x"},
+    ]
+    assert [gate is None for _, gate in stages] == [False, False, True]
