@@ -4,6 +4,7 @@ Axes: `_T` steps, `_N` environments, `_S` steps of the table, `_B` steps of a mi
 """
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -47,7 +48,7 @@ class Curiosity:
         with torch.random.fork_rng(devices=[]):  # all learners begin with the same, and nothing else begins otherwise
             torch.manual_seed(int(learner.config.seed or 0))
             self._novelty = Novelty(seen(learner.own.observation_space), settings)
-        self._optimizer = torch.optim.Adam(self._novelty.learnt.parameters(), lr=settings.learning_rate)
+        self._optimizer = torch.optim.Adam(self._novelty.learnt.parameters(), lr=settings.learning_rate, fused=True)
 
     def paid(self, rollouts: Sequence[Rollout], rewards: Sequence[Tensor]) -> list[Tensor]:
         """Rewards `[T, N]` with what is paid for where each step led."""
@@ -75,12 +76,12 @@ class Curiosity:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a restart needs."""
-        return {"novelty": self._novelty.state_dict(), "optimizer": self._optimizer.state_dict()}
+        return deepcopy({"novelty": self._novelty.state_dict(), "optimizer": self._optimizer.state_dict()})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where `state` was taken."""
         self._novelty.load_state_dict(state["novelty"])
-        self._optimizer.load_state_dict(state["optimizer"])
+        self._optimizer.load_state_dict(deepcopy(state["optimizer"]))
 
 
 def _says(view: Seen, settings: kinds.Curiosity) -> nn.Module:

@@ -5,6 +5,7 @@ Axes: `_T` steps, `_N` environments, `_S` steps of the table, `_B` steps of a mi
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -198,7 +199,7 @@ class ArrayLearner(OwnSteps):
         """With chance and the scale of rewards."""
         state: dict[str, Any] = super().get_state(components, **kwargs)
         if components is None:
-            state[OURS] = {"chance": self._chance.get_state(), "scale": self._scale.state_dict()}
+            state[OURS] = {"chance": self._chance.get_state(), "scale": deepcopy(self._scale.state_dict())}
         return state
 
     def set_state(self, state: Mapping[str, Any]) -> None:

@@ -62,8 +62,8 @@ class NStep:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a restart needs."""
-        return {"waiting": self._waiting}
+        return {"waiting": dict(self._waiting)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where `state` was taken."""
-        self._waiting = state["waiting"]
+        self._waiting = dict(state["waiting"])

@@ -211,6 +211,7 @@ class SACLearner(ArrayLearner):
 class SACConfig(ControlConfig, stock.SACConfig):  # type: ignore[misc]
     """`SACConfig().environment("Pendulum-v1").training(batch=256).build_algo()`."""
 
+    max_requests_in_flight_per_env_runner: int
     settings_class = kinds.SAC
     fast_learner, stock_learner = SACLearner, SACTorchLearner
     stock_settings = ControlConfig.stock_settings | {
@@ -241,8 +242,8 @@ class SACConfig(ControlConfig, stock.SACConfig):  # type: ignore[misc]
         self.initial_alpha, self.twin_q = settings.initial_temperature, True
         self.n_step = settings.n_step if self.slow else 1  # which RLlib's runner would sum up
         self.num_steps_sampled_before_learning_starts = settings.warmup
-        # New weights may wait behind a fragment that is being collected; with 1 RLlib would skip the next ones meanwhile.
-        self.max_requests_in_flight_per_env_runner = max(2, self.max_requests_in_flight_per_env_runner)
+        if self.max_requests_in_flight_per_env_runner < 2:  # or weights behind a fragment would keep out the next ones
+            self.max_requests_in_flight_per_env_runner = 2
 
     def stock_spec(self) -> RLModuleSpec:
         """RLlib's own module of the same shape."""

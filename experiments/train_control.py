@@ -4,10 +4,13 @@ import json
 import math
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from algorithms.phase import Phases
 from algorithms.rollout import WINDOW
@@ -58,7 +61,24 @@ def go(algo: Any, experiment: ControlExperiment, run: str, db: LoomDB, clock: Ca
         clock=clock,
         code=code,
     )
-    course.begin()
+    with _threads(experiment.learners.threads):
+        course.begin()
+        _updates(course)
+    before, after = course.judged["first"], course.judged["last"]
+    return Outcome(
+        updates=algo.updates,
+        last=course.done,
+        best=course.kept["best"],
+        stopped=str(course.stopped),
+        unit="steps",
+        before={"greedy": before["overall"]["reward"]["mean"]},
+        after={"greedy": after["overall"]["reward"]["mean"]},
+        comparisons=(Comparison(name="greedy", before=before, after=after),),
+    )
+
+
+def _updates(course: "Course") -> None:
+    experiment, run = course.experiment, course.run
     resolved = experiment.model_dump(mode="json")
     with (
         open_sinks(experiment.train, run=run, experiment=resolved, step=course.done) as sink,
@@ -69,17 +89,6 @@ def go(algo: Any, experiment: ControlExperiment, run: str, db: LoomDB, clock: Ca
             sink.write(course.done, metrics)
             report(min(course.done, experiment.train.steps), _note(metrics))
             course.keep()
-    before, after = course.judged["first"], course.judged["last"]
-    return Outcome(
-        updates=algo.updates,
-        last=course.done,
-        best=course.kept["best"],
-        stopped=course.stopped,
-        unit="steps",
-        before={"greedy": before["overall"]["reward"]["mean"]},
-        after={"greedy": after["overall"]["reward"]["mean"]},
-        comparisons=(Comparison(name="greedy", before=before, after=after),),
-    )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -231,6 +240,17 @@ class Course:
         self.kept, self.judged, self.parent = dict(state["kept"]), dict(state["judged"]), state["parent"]
         self._best = state["best"]
         self._convergence.load_state_dict(state["convergence"])
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """So many threads of torch, and afterwards as many as before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _note(metrics: Mapping[str, float]) -> str:

@@ -89,6 +89,8 @@ class ControlLearners(Config):
     """Remote learners (Ray actors); 0 learns in this process."""
     gpus: float = Field(0.0, ge=0, le=1)
     """Of each learner."""
+    threads: PositiveInt = 1
+    """Of torch in this process: small networks are slower on several, and sums have other last bits."""
 
 
 class ReturnPatience(Config):

@@ -4,6 +4,7 @@ Axes: `_B` observations, `_F` features, `_I` numbers that a distribution takes.
 """
 
 import math
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 
@@ -14,7 +15,12 @@ from loomrl.config.control import Network
 from loomrl.control.distribution import open_distribution
 from loomrl.control.space import Acts, Seen
 
-ACTIVATIONS = {"tanh": nn.Tanh, "relu": partial(nn.ReLU, inplace=True), "silu": nn.SiLU, "gelu": nn.GELU}
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "tanh": nn.Tanh,
+    "relu": partial(nn.ReLU, inplace=True),
+    "silu": nn.SiLU,
+    "gelu": nn.GELU,
+}
 SMALL = 0.01
 """Gain of the policy's last layer: the first policy is nearly indifferent."""
 

@@ -59,6 +59,17 @@ def test_a_resumed_run_ends_as_one_that_never_stopped(env: str, tmp_path: Path) 
     again.stop()
 
 
+def test_a_state_that_was_taken_does_not_change_any_more() -> None:
+    algo = locked({}).build_algo()
+    algo.train()
+    taken = novelty(algo.learner_group._learner)
+    kept = {name: one.clone() for name, one in taken.items()}
+    algo.train()
+    assert same(taken, kept)
+    assert not same(taken, novelty(algo.learner_group._learner))
+    algo.stop()
+
+
 def novelty(learner: Any) -> Weights:
     return learner.get_state()["loomrl"]["curiosity"]["novelty"]
 

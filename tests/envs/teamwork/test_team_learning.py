@@ -25,8 +25,9 @@ def ray_cluster() -> Iterator[None]:
     ray.shutdown()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_cluster", "one_thread")
-def test_ppo_beats_greedy_in_seconds() -> None:
+def test_ppo_soon_beats_greedy() -> None:
     from algorithms.ppo import PPOConfig
 
     config = PPOConfig().environment(envs.teamwork.ID).debugging(seed=1)
