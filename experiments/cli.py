@@ -22,6 +22,7 @@ app.add_typer(cli_envs.app, name="envs")
 app.add_typer(cli_bench.app, name="bench")
 app.command()(cli_records.runs)
 app.command()(cli_records.lineage)
+app.command()(cli_records.export)
 
 Words = Annotated[
     list[str] | None,

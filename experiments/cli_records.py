@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -63,3 +64,20 @@ def lineage(
                 console.print(f"{kind}: {', '.join(found[kind])}")
 
     emit(found, as_json=as_json, show=render)
+
+
+def export(
+    policy: Annotated[str, typer.Argument(help="RUN (its last version) or RUN/NUMBER.")],
+    folder: Annotated[Path, typer.Argument(help="Where to; one that is there already must be empty.")],
+    onnx: Annotated[bool, typer.Option("--onnx", help="Of control: also policy.onnx, its greedy path.")] = False,
+    store: StoreUrl = "sqlite:///loom.db",
+    as_json: AsJson = False,
+) -> None:
+    """Copy a policy version out of the artifacts: a Hugging Face folder, or one that ControlPolicy loads."""
+    from experiments.policies import exported
+    from loomrl.store import open_store
+
+    with open_store(store) as db:
+        version = exported(policy, db, folder, onnx=onnx)
+    result = {"policy": version, "folder": str(folder)}
+    emit(result, as_json=as_json, show=lambda console: console.print(f"{version} is in {folder}", highlight=False))

@@ -16,18 +16,21 @@ from experiments.policies import copied, find_version
 from experiments.record import recorded
 from loomrl.config import ControlExperiment
 from loomrl.control.environment import agents_in, label, open_environments, snapshot
-from loomrl.control.play import Acts, RandomPolicy, play
+from loomrl.control.play import Acts, RandomPolicy, Scripted, play
 from loomrl.control.policy import MANIFEST, ControlPolicy
 from loomrl.errors import ConfigError, unknown
 from loomrl.evaluation.returns import ReturnReport, judge_returns
+from loomrl.named import named
 from loomrl.store import LoomDB, open_store
 from loomrl.store.evaluations import Evaluation, record_evaluation
+from loomrl.store.runs import list_runs
 
 AT_ONCE = 16
 """Environments that are played side by side."""
 HELD_OUT = 0x10035
 """Mixed into the seed, so that no environment begins as one of training did."""
 RANDOM = "random"
+FORMS = ["pkg.module:callable", "RUN", "RUN/NUMBER", "a policy's folder"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,7 @@ def evaluate_control(
 ) -> ReturnJudgement:
     """Judge each policy, or one that acts at random if none is named, and record run and reports in LoomDB."""
     with open_store(experiment.store_url) as db:
-        found = [_found(text, db) for text in policies or [RANDOM]]
+        found = [_found(text, experiment, db) for text in policies or [RANDOM]]
         run, started = f"{experiment.name}-{uuid.uuid4().hex[:8]}", clock()
         environments = snapshot(experiment.environment)
         with recorded(db, experiment, environments, id=run, kind="evaluate", clock=clock) as result:
@@ -70,15 +73,19 @@ def evaluate_control(
         return ReturnJudgement(run, label(experiment.environment), clock() - started, tuple(reports))
 
 
-def _found(text: str, db: LoomDB) -> tuple[str, Acts, str | None]:
-    """Name, policy, and version if it has one."""
+def _found(text: str, experiment: ControlExperiment, db: LoomDB) -> tuple[str, Acts, str | None]:
+    """Name, policy, and version if it has one. Code makes a function of observations from the environment's settings."""
     if text == RANDOM:
         return text, RandomPolicy(), None
+    if ":" in text:
+        return text, Scripted(named(text, what="--policy")(**experiment.environment.settings)), None
     if (Path(text) / MANIFEST).is_file():
         return text, ControlPolicy.load(Path(text)), None
     version = find_version(text, db)
     if version is None:
-        raise ConfigError("policy " + unknown("name", text, [RANDOM, "RUN", "RUN/NUMBER", "a policy's folder"]))
+        raise ConfigError(
+            "policy " + unknown("name", text, [RANDOM, *FORMS, *(run.id for run in list_runs(db, kind="train"))])
+        )
     folder = copied(version) / "policy"
     if not (folder / MANIFEST).is_file():
         raise ConfigError(f"policy {text!r} is one of language: judge it on the experiment it was made with.")

@@ -1,6 +1,7 @@
 """Policies by what a person types: a scripted one, code of their own, a model's folder, or what a run made."""
 
 import json
+import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,6 +102,26 @@ def copied(version: PolicyVersion) -> Path:
 def find_version(text: str, db: LoomDB) -> PolicyVersion | None:
     """The last version of `RUN`, or `RUN/NUMBER`; None where there is no such run."""
     return latest_of(text, db) or (show_policy(db, text) if "/" in text else None)
+
+
+def exported(text: str, db: LoomDB, folder: Path, *, onnx: bool = False) -> str:
+    """Copy the policy of this version into a folder of its own; the version's id."""
+    version = find_version(text, db)
+    if version is None:
+        raise ConfigError("policy " + unknown("name", text, ["RUN", "RUN/NUMBER", *(run.id for run in list_runs(db))]))
+    if folder.exists() and any(folder.iterdir()):
+        raise ConfigError(f"{str(folder)!r} is not empty: name another folder.")
+    checkpoint = copied(version)
+    is_control = (checkpoint / "policy").is_dir()
+    if onnx and not is_control:
+        raise ConfigError(f"--onnx: {version.id} is a language policy; only those of control are written as ONNX.")
+    shutil.copytree(checkpoint / ("policy" if is_control else "model"), folder, dirs_exist_ok=True)
+    shutil.rmtree(checkpoint.parent)
+    if onnx:
+        from loomrl.control.policy import ControlPolicy
+
+        ControlPolicy.load(folder).to_onnx(folder / "policy.onnx")
+    return version.id
 
 
 def _trained(version: PolicyVersion, db: LoomDB, temperature: float) -> LanguagePolicy:

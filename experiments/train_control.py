@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped,unused-ignore]
 
 from algorithms.phase import Phases
 from algorithms.rollout import WINDOW
@@ -244,11 +245,12 @@ class Course:
 
 @contextmanager
 def _threads(count: int) -> Iterator[None]:
-    """So many threads of torch, and afterwards as many as before."""
+    """So many threads of torch, and of NumPy's matrices; afterwards as many as before."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
-        yield
+        with threadpool_limits(count):
+            yield
     finally:
         torch.set_num_threads(before)
 

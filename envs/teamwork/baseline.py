@@ -24,7 +24,7 @@ from envs.teamwork.observation import (
     Seen,
     View,
 )
-from envs.teamwork.settings import TeamSettings
+from envs.teamwork.settings import TeamSettings, team_settings
 
 Policy = Callable[[Seen], NDArray[Any]]
 """Observations `[M, O]` → actions `[M, A]`."""
@@ -97,3 +97,13 @@ BASELINES: dict[str, Callable[[TeamSettings], Policy]] = {
     "greedy": greedy_policy,
     "assignment": assignment_policy,
 }
+
+
+def greedy(**settings: Any) -> Policy:
+    """For `loomrl evaluate --policy envs.teamwork.baseline:greedy`."""
+    return greedy_policy(team_settings(**settings))
+
+
+def assignment(**settings: Any) -> Policy:
+    """For `loomrl evaluate --policy envs.teamwork.baseline:assignment`."""
+    return assignment_policy(team_settings(**settings))

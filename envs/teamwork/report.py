@@ -1,12 +1,14 @@
-"""How good a policy is: reward with its interval, and how the team worked. `python -m envs.teamwork.report`.
+"""How good a policy is: reward with its interval, and how the team worked. `python -m envs.teamwork.report [FOLDER…]`.
 
 Axes: `_M` episodes, `_N` agents, `_S` skills, `_O` numbers of an observation.
 """
 
 import statistics
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,11 +20,14 @@ from envs.teamwork.dynamics import Tally, Teams
 from envs.teamwork.observation import PER_ACTION, Seen, observe, seen_by_each
 from envs.teamwork.settings import TeamSettings, team_settings
 from envs.teamwork.vector import TeamVector
+from loomrl.control.policy import ControlPolicy
 from loomrl.errors import ConfigError, PolicyError
 
 BATCH = 128
 """Episodes that are played at the same time."""
 NORMAL_95 = 1.96
+UNMET = 50_000
+"""Seed of teams that no training began with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +148,20 @@ def _specialisation(work_MNS: NDArray[np.float64]) -> NDArray[np.float64]:
     return _ratio(((1 - entropy_MN / np.log(skills)) * work_MN).sum(1), work_MN.sum(1))
 
 
+def trained(folder: Path, settings: TeamSettings) -> Policy:
+    """An exported policy, for the whole team or for each of its agents."""
+    policy = ControlPolicy.load(folder)
+    return shared_policy(policy.act_batch, settings) if policy.action_space.shape == (PER_ACTION,) else policy.act_batch
+
+
 def main() -> None:
-    """Print what the baselines reach, and how fast the environment is."""
-    print(as_table(compare({}, episodes=500)))
+    """Print what the baselines reach, and the policies in the folders that are named; and how fast the environment is."""
+    folders = [Path(name) for name in sys.argv[1:]]
+    print(
+        as_table(
+            compare({folder.name: trained(folder, TeamSettings()) for folder in folders}, episodes=500, seed=UNMET)
+        )
+    )
     speed = statistics.median(steps_per_cpu_second() for _ in range(7))
     print(f"{speed:,.0f} environment steps per second of one core, {BATCH} worlds, 4 agents (median of 7)")
 

@@ -90,7 +90,7 @@ class ControlLearners(Config):
     gpus: float = Field(0.0, ge=0, le=1)
     """Of each learner."""
     threads: PositiveInt = 1
-    """Of torch in this process: small networks are slower on several, and sums have other last bits."""
+    """Of torch and NumPy in this process: small networks are slower on several, and sums have other last bits."""
 
 
 class ReturnPatience(Config):

@@ -1,5 +1,6 @@
 """Whole episodes of a control policy, as it is judged: greedily, without RLlib."""
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -29,6 +30,16 @@ class RandomPolicy:
     def act_batch(self, observations: Any) -> Any:
         """See Acts."""
         return self._space.sample()
+
+
+class Scripted:
+    """A function from observations to actions."""
+
+    def __init__(self, call: Callable[[Any], Any]) -> None:
+        self.act_batch = call
+
+    def begin(self, environments: VectorEnv[Any, Any, Any], *, seed: int) -> None:
+        """See Acts."""
 
 
 def play(
