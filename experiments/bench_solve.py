@@ -83,8 +83,12 @@ def _ours(name: str, seed: int) -> tuple[Any, Any]:
 
 
 def _train(algo: Any, steps: int, *, target: float = math.inf) -> None:
-    while algo.env_steps < steps and (algo.window.mean_of(100) or -math.inf) < target:
+    """Until the target is reached, or one more iteration would be more steps than these."""
+    taken = 0
+    while algo.env_steps + taken <= steps and (algo.window.mean_of(100) or -math.inf) < target:
+        before = algo.env_steps
         algo.train()
+        taken = algo.env_steps - before
 
 
 def _timed(work: Callable[[], Any]) -> dict[str, float]:

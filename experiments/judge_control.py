@@ -74,7 +74,7 @@ def evaluate_control(
 
 
 def _found(text: str, experiment: ControlExperiment, db: LoomDB) -> tuple[str, Acts, str | None]:
-    """Name, policy, and version if it has one. Code makes a function of observations from the environment's settings."""
+    """Name, policy, and version if it has one. Code is called with the environment's settings."""
     if text == RANDOM:
         return text, RandomPolicy(), None
     if ":" in text:

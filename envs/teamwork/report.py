@@ -155,13 +155,9 @@ def trained(folder: Path, settings: TeamSettings) -> Policy:
 
 
 def main() -> None:
-    """Print what the baselines reach, and the policies in the folders that are named; and how fast the environment is."""
-    folders = [Path(name) for name in sys.argv[1:]]
-    print(
-        as_table(
-            compare({folder.name: trained(folder, TeamSettings()) for folder in folders}, episodes=500, seed=UNMET)
-        )
-    )
+    """Print what the baselines and the policies in these folders reach, and how fast the environment is."""
+    policies = {Path(name).name: trained(Path(name), TeamSettings()) for name in sys.argv[1:]}
+    print(as_table(compare(policies, episodes=500, seed=UNMET)))
     speed = statistics.median(steps_per_cpu_second() for _ in range(7))
     print(f"{speed:,.0f} environment steps per second of one core, {BATCH} worlds, 4 agents (median of 7)")
 

@@ -14,6 +14,7 @@ import torch
 from experiments import train_control
 from experiments.agentic import AgenticRLSystem
 from experiments.judge_control import evaluate_control
+from experiments.policies import exported
 from experiments.train import resumed, train
 from loomrl.artifacts import open_artifacts
 from loomrl.checkpoints import Checkpoints
@@ -188,6 +189,26 @@ def test_a_policy_is_not_judged_where_it_cannot_act(tmp_path: Path) -> None:
         evaluate_control(settings.override({"environment.settings": {"kind": "box"}}), ["r"])
     with pytest.raises(ConfigError, match="policy name='nobody' is unknown"):
         evaluate_control(settings, ["nobody"])
+
+
+def test_a_policy_leaves_as_a_folder_and_is_judged_beside_code(tmp_path: Path) -> None:
+    settings = experiment(tmp_path, **{"train.steps": 256})
+    train(settings, run="r")
+    with open_store(settings.store_url) as db:
+        assert exported("r", db, tmp_path / "out", onnx=True) == list_policies(db, run="r", limit=1)[0].id
+        with pytest.raises(ConfigError, match="is not empty"):
+            exported("r", db, tmp_path / "out")
+    assert (tmp_path / "out" / "policy.onnx").stat().st_size > 1000
+    whole, folder, code = (
+        report.overall.reward.mean
+        for report in evaluate_control(settings, ["r", str(tmp_path / "out"), f"{__name__}:echo"]).reports
+    )
+    assert whole == folder
+    assert code == 8
+
+
+def echo(**settings: Any) -> Any:
+    return lambda observations: observations
 
 
 def test_an_environment_that_cannot_be_made_is_named(tmp_path: Path) -> None:
