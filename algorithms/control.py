@@ -214,7 +214,8 @@ class ControlStep(Algorithm):  # type: ignore[misc]
         """Done so far."""
         self.planned = -(-(self.config.steps or batch) // batch)
         """Of the whole run."""
-        self.is_alone = not self.config.slow and self.config.num_env_runners == 0 and self.config.num_learners == 0
+        apart = self.config.num_env_runners or self.config.num_learners or self.config.num_gpus_per_learner
+        self.is_alone = not self.config.slow and not apart
         if self.is_alone:  # one process needs no copy of the weights
             self.env_runner.module = self.learner_group._learner.module[DEFAULT_MODULE_ID]
 

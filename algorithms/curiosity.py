@@ -47,7 +47,7 @@ class Curiosity:
         self._learner, self._settings = learner, settings
         with torch.random.fork_rng(devices=[]):  # all learners begin with the same, and nothing else begins otherwise
             torch.manual_seed(int(learner.config.seed or 0))
-            self._novelty = Novelty(seen(learner.own.observation_space), settings)
+            self._novelty = Novelty(seen(learner.own.observation_space), settings).to(learner._device)
         self._optimizer = torch.optim.Adam(self._novelty.learnt.parameters(), lr=settings.learning_rate, fused=True)
 
     def paid(self, rollouts: Sequence[Rollout], rewards: Sequence[Tensor]) -> list[Tensor]:
@@ -57,7 +57,8 @@ class Curiosity:
         errors = []
         for rollout in rollouts:
             with torch.no_grad():
-                errors_TN = self._novelty(torch.from_numpy(rollout.seen[1:]).flatten(0, 1)).view(rollout.valid.shape)
+                led = torch.from_numpy(rollout.seen[1:]).flatten(0, 1).to(self._learner._device)
+                errors_TN = self._novelty(led).cpu().view(rollout.valid.shape)
             errors.append(errors_TN * torch.from_numpy(rollout.valid))
         made_S = torch.cat([e[torch.from_numpy(r.valid)] for e, r in zip(errors, rollouts, strict=True)])
         self._learner.gather(self._novelty.scale, made_S[:, None])

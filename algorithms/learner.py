@@ -101,8 +101,8 @@ class ArrayLearner(OwnSteps):
         """The table once through, in random order, in parts of about this many steps over all learners."""
         rows = len(next(iter(table.values())))
         parts = max(1, round(self._least(rows) * self.ranks / size))
-        order_S = torch.randperm(rows, generator=self._chance)
-        mixed = {name: column[order_S].tensor_split(parts) for name, column in table.items()}
+        order_S = torch.randperm(rows, generator=self._chance).to(self._device)
+        mixed = {name: column.to(self._device)[order_S].tensor_split(parts) for name, column in table.items()}
         for columns in zip(*mixed.values(), strict=True):
             yield dict(zip(mixed, columns, strict=True))
 
@@ -139,10 +139,7 @@ class ArrayLearner(OwnSteps):
 
     def mean(self, values: Sequence[Tensor]) -> float:
         """Of a number of every step, over all learners."""
-        total = torch.stack(list(values)).mean()
-        if self.ranks > 1:
-            dist.all_reduce(total)
-        return float(total) / self.ranks
+        return float(self._reduced(torch.stack(list(values)).mean())) / self.ranks
 
     def _average(self, gradients: list[Tensor]) -> None:
         """Over all learners, where no DDP does it."""
@@ -172,26 +169,28 @@ class ArrayLearner(OwnSteps):
 
     def gather(self, normalizer: Normalizer, numbers_SF: Tensor) -> None:
         """Take all learners' numbers into the statistics, which stay the same on all."""
-        count, mean_F, variance_F = self._moments(numbers_SF)
+        count, mean_F, variance_F = self._moments(numbers_SF.to(normalizer.mean.device))
         normalizer.observe(count, mean_F.float(), variance_F.float())
 
     def _moments(self, numbers_SF: Tensor) -> tuple[float, Tensor, Tensor]:
         """Count, mean and variance over all learners."""
         wide_SF = numbers_SF.double()
         count = wide_SF.new_tensor([len(wide_SF)])
-        sums = torch.cat([count, wide_SF.sum(0), wide_SF.square().sum(0)])
-        if self.ranks > 1:
-            dist.all_reduce(sums)
+        sums = self._reduced(torch.cat([count, wide_SF.sum(0), wide_SF.square().sum(0)]))
         mean_F, square_F = (sums[1:] / sums[0]).chunk(2)
         return float(sums[0]), mean_F, (square_F - mean_F.square()).clamp(min=0)
 
     def _least(self, count: int) -> int:
         """The smallest of all learners' counts: all must take the same number of steps."""
+        return int(self._reduced(torch.tensor(count), op=dist.ReduceOp.MIN)) if self.ranks > 1 else count
+
+    def _reduced(self, numbers: Tensor, *, op: Any = dist.ReduceOp.SUM) -> Tensor:
+        """Of all learners, who meet where their modules are."""
         if self.ranks == 1:
-            return count
-        least = torch.tensor(count)
-        dist.all_reduce(least, op=dist.ReduceOp.MIN)
-        return int(least)
+            return numbers
+        met = numbers.to(self._device, copy=True)
+        dist.all_reduce(met, op=op)
+        return met.to(numbers.device)
 
     # -- RLlib's hooks ----------------------------------------------------------------------------------------------
 

@@ -40,6 +40,7 @@ class PPOLearner(ArrayLearner):
         """`epochs` times through the table in minibatches, or until the policy has moved far enough."""
         settings, optimizer = self.config.settings, self.get_optimizer(DEFAULT_MODULE_ID)
         self._set_optimizer_lr(optimizer, work.rate)
+        self.log(Metric.LEARNING_RATE, torch.tensor(work.rate))
         table = self._table(work.rollouts)
         trained = 0
         for _ in range(settings.epochs):
@@ -83,13 +84,13 @@ class PPOLearner(ArrayLearner):
         self.log(Metric.VALUE_EXPLAINED_VARIANCE, torch.tensor(explained))
         if self.config.settings.normalize_advantages:
             table["advantages"] = self.whitened(table["advantages"])
-        return table
+        return {name: column.to(self._device) for name, column in table.items()}
 
     def _part(self, rollout: Rollout, rewards_TN: Tensor) -> Table:
         settings, valid = self.config.settings, torch.from_numpy(rollout.valid)
         seen = torch.from_numpy(rollout.seen)
         with torch.no_grad():
-            values_TN = self.own.compute_values({"obs": seen.flatten(0, 1)}).view(seen.shape[:2])
+            values_TN = self.own.compute_values({"obs": seen.flatten(0, 1).to(self._device)}).cpu().view(seen.shape[:2])
         advantages_TN = gae(
             rewards_TN.numpy(),
             values_TN.numpy(),

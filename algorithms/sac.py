@@ -101,7 +101,7 @@ class SACLearner(ArrayLearner):
         """One step of the critics, the actor and the temperature; the targets follow."""
         settings, own = self.config.settings, self.own
         drawn = self.ring.draw(settings.batch)
-        batch = {name: torch.from_numpy(column) for name, column in drawn.columns.items()}
+        batch = {name: torch.from_numpy(column).to(self._device) for name, column in drawn.columns.items()}
         features_B = own.net.features(batch["seen"])
         temperature = own.log_temperature.detach().exp()
         error_2B = self._critics_step(batch, drawn, features_B, temperature)
@@ -111,7 +111,7 @@ class SACLearner(ArrayLearner):
         with torch.no_grad():
             torch._foreach_lerp_(self._targets, self._critics, settings.tau)
         if settings.replay.prioritized is not None:
-            self.ring.surprised(drawn, error_2B.abs().mean(0).numpy())
+            self.ring.surprised(drawn, error_2B.abs().mean(0).cpu().numpy())
         self.log(Metric.POLICY_ENTROPY, -logp_B.mean())
 
     def _critics_step(self, batch: Batch, drawn: Drawn, features_B: Tensor, temperature: Tensor) -> Tensor:
@@ -132,7 +132,7 @@ class SACLearner(ArrayLearner):
         else:
             said_2B = own.critics(features_B.detach()).gather(2, batch["actions"].expand(2, -1)[..., None])[..., 0]
         error_2B: Tensor = said_2B - wanted_B
-        loss = 0.5 * (torch.from_numpy(drawn.weights_B) * error_2B.square()).mean(1).sum()
+        loss = 0.5 * (torch.from_numpy(drawn.weights_B).to(self._device) * error_2B.square()).mean(1).sum()
         self._step(CRITICS, loss)
         self.log(Metric.VALUE_LOSS, loss)
         return error_2B.detach()
@@ -166,7 +166,7 @@ class SACLearner(ArrayLearner):
 
     def _noise(self, count: int) -> Tensor:
         noise: Tensor = self.distribution.noise(count, generator=self._chance)
-        return noise
+        return noise.to(self._device)
 
     # -- RLlib's hooks ----------------------------------------------------------------------------------------------
 
@@ -323,8 +323,10 @@ class SAC(ControlStep, stock.SAC):  # type: ignore[misc]
         rollouts, trained, steps = [], 0, self.env_steps
         with self.metrics.log_time((TIMERS, LEARNER_UPDATE_TIMER)):
             for _ in range(AT_ONCE):
-                made = runner.sample(random_actions=steps < warmup)
-                trained += learner.learn(Work(tuple(made)))
+                with self.phases(Metric.TIME_ROLLOUT):
+                    made = runner.sample(random_actions=steps < warmup)
+                with self.phases(Metric.TIME_LEARN):
+                    trained += learner.learn(Work(tuple(made)))
                 steps += sum(rollout.env_steps() for rollout in made)
                 rollouts += made
         self.brought(rollouts, [runner.get_metrics()])
