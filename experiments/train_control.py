@@ -22,6 +22,7 @@ from loomrl.artifacts import open_artifacts
 from loomrl.checkpoints import Checkpoints
 from loomrl.config import ControlExperiment
 from loomrl.control.environment import snapshot
+from loomrl.errors import ArtifactError
 from loomrl.load import dump
 from loomrl.store import LoomDB
 from loomrl.store.evaluations import Evaluation, record_evaluation
@@ -204,6 +205,11 @@ class Course:
         with tempfile.TemporaryDirectory(prefix="loomrl-checkpoint-") as name:
             folder = self.checkpoints.get(numbers[-1], Path(name) / "checkpoint")
             state = json.loads((folder / STATE).read_text())
+            if state["experiment"] != self.experiment.sha256:
+                raise ArtifactError(
+                    f"the checkpoints of run {self.run!r} in {self.checkpoints.artifacts.url} are of experiment "
+                    f"{state['experiment'][:12]}, this is {self.experiment.sha256[:12]}: name another --run."
+                )
             self.algo.restore_from_path(str(folder / "algorithm"))
         self.load_state_dict(state)
         self._believe(state)
@@ -233,7 +239,8 @@ class Course:
     def state_dict(self) -> dict[str, Any]:
         """Where the course is, as JSON; what the algorithm knows is its own."""
         state = {name: getattr(self, name) for name in ("done", "stopped", "stage", "kept", "judged", "parent")}
-        return state | {"best": self._best, "convergence": self._convergence.state_dict()}
+        state |= {"best": self._best, "convergence": self._convergence.state_dict()}
+        return state | {"experiment": self.experiment.sha256}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where `state` was taken."""

@@ -37,6 +37,25 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
+@pytest.fixture(scope="module")
+def ray_cluster() -> Iterator[None]:
+    """A small Ray of our own."""
+    import ray
+
+    os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture
+def control_environments() -> None:
+    """Known to RLlib by their names."""
+    from tests.algorithms.control_envs import register
+
+    register()
+
+
 @pytest.fixture(scope="session")
 def postgres_server(unused_tcp_port_factory: Callable[[], int]) -> Iterator[str]:
     """The base URL of a PostgreSQL server of our own, durable as by default; append a database name."""

@@ -1,10 +1,8 @@
 """Many agents, one policy: worlds of agents as one vector environment, and PPO that trains through it."""
 
 import gc
-import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import gymnasium
@@ -310,17 +308,6 @@ def test_what_is_no_parallel_environment_is_refused() -> None:
 
 
 # -- PPO through it ----------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def ray_cluster() -> Iterator[None]:
-    """A small Ray of our own."""
-    import ray
-
-    os.environ.setdefault("RAY_AUTH_MODE", "disabled")
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    yield
-    ray.shutdown()
 
 
 def create(context: Any) -> Any:

@@ -20,7 +20,7 @@ from loomrl.artifacts import open_artifacts
 from loomrl.checkpoints import Checkpoints
 from loomrl.config import ControlExperiment
 from loomrl.control.policy import ControlPolicy
-from loomrl.errors import ConfigError, StoreError
+from loomrl.errors import ArtifactError, ConfigError, StoreError
 from loomrl.load import dump
 from loomrl.store import open_store
 from loomrl.store.evaluations import list_evaluations
@@ -148,6 +148,13 @@ def test_a_killed_process_is_resumed_from_the_command_line(tmp_path: Path) -> No
         train(experiment(tmp_path, **{"train.steps": 100_000}), run="r")
     shown = json.loads(metrics.read_text().splitlines()[-1])
     assert shown["step"] >= reached
+
+
+def test_checkpoints_of_another_experiment_are_not_taken_for_its_own(tmp_path: Path) -> None:
+    train(experiment(tmp_path, **{"train.steps": 256}), run="r")
+    elsewhere = {"store_url": f"sqlite:///{tmp_path}/other.db", "train.steps": 512}
+    with pytest.raises(ArtifactError, match=r"the checkpoints of run 'r' in .* are of experiment"):
+        train(experiment(tmp_path, **elsewhere), run="r")
 
 
 def test_training_stops_when_it_is_enough(tmp_path: Path) -> None:

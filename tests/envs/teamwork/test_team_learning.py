@@ -1,8 +1,5 @@
 """PPO leads a team better than the greedy baseline after a sixth of the steps in docs/teamwork.md."""
 
-import os
-from collections.abc import Iterator
-
 import pytest
 
 import envs.teamwork
@@ -12,17 +9,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
-
-
-@pytest.fixture(scope="module")
-def ray_cluster() -> Iterator[None]:
-    """A small Ray of our own."""
-    import ray
-
-    os.environ.setdefault("RAY_AUTH_MODE", "disabled")
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    yield
-    ray.shutdown()
 
 
 @pytest.mark.slow
