@@ -184,7 +184,7 @@ def test_low_rank_additions_learn_and_the_engine_acts_with_them(tmp_path: Path) 
 def test_environment_that_raises_or_hangs_is_quarantined_and_the_rest_is_learnt(tmp_path: Path) -> None:
     changes = {
         "environments": [{"id": MOODY, "families": ["plain", "raises", "hangs"]}],
-        "rollout.turn_timeout_s": 0.2,
+        "rollout.turn_timeout_s": 0.8,
         "rollout.quarantine": {"window": 8},
     }
     algo = build(tmp_path, **changes)
