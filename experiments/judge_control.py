@@ -12,12 +12,12 @@ import numpy as np
 from rich.console import Console
 
 from experiments.output import table
-from experiments.policies import copied, find_version
+from experiments.policies import copied, find_version, is_control
 from experiments.record import recorded
 from loomrl.config import ControlExperiment
 from loomrl.control.environment import agents_in, label, open_environments, snapshot
 from loomrl.control.play import Acts, RandomPolicy, Scripted, play
-from loomrl.control.policy import MANIFEST, ControlPolicy
+from loomrl.control.policy import ControlPolicy
 from loomrl.errors import ConfigError, unknown
 from loomrl.evaluation.returns import ReturnReport, judge_returns
 from loomrl.named import named
@@ -79,7 +79,7 @@ def _found(text: str, experiment: ControlExperiment, db: LoomDB) -> tuple[str, A
         return text, RandomPolicy(), None
     if ":" in text:
         return text, Scripted(named(text, what="--policy")(**experiment.environment.settings)), None
-    if (Path(text) / MANIFEST).is_file():
+    if is_control(text):
         return text, ControlPolicy.load(Path(text)), None
     version = find_version(text, db)
     if version is None:
@@ -87,7 +87,7 @@ def _found(text: str, experiment: ControlExperiment, db: LoomDB) -> tuple[str, A
             "policy " + unknown("name", text, [RANDOM, *FORMS, *(run.id for run in list_runs(db, kind="train"))])
         )
     folder = copied(version) / "policy"
-    if not (folder / MANIFEST).is_file():
+    if not is_control(str(folder)):
         raise ConfigError(f"policy {text!r} is one of language: judge it on the experiment it was made with.")
     return text, ControlPolicy.load(folder), version.id
 

@@ -71,6 +71,11 @@ def is_model(text: str) -> bool:
     return (Path(text) / "config.json").is_file()
 
 
+def is_control(text: str) -> bool:
+    """Whether this is a folder with an exported control policy in it."""
+    return (Path(text) / "policy.json").is_file()
+
+
 def latest_of(run: str, db: LoomDB) -> PolicyVersion | None:
     """The last version that a run made, or None where there is no such run."""
     made = list_policies(db, run=run, limit=1)
@@ -112,10 +117,10 @@ def exported(text: str, db: LoomDB, folder: Path, *, onnx: bool = False) -> str:
     if folder.exists() and any(folder.iterdir()):
         raise ConfigError(f"{str(folder)!r} is not empty: name another folder.")
     checkpoint = copied(version)
-    is_control = (checkpoint / "policy").is_dir()
-    if onnx and not is_control:
+    inside = checkpoint / "policy"
+    if onnx and not inside.is_dir():
         raise ConfigError(f"--onnx: {version.id} is a language policy; only those of control are written as ONNX.")
-    shutil.copytree(checkpoint / ("policy" if is_control else "model"), folder, dirs_exist_ok=True)
+    shutil.copytree(inside if inside.is_dir() else checkpoint / "model", folder, dirs_exist_ok=True)
     shutil.rmtree(checkpoint.parent)
     if onnx:
         from loomrl.control.policy import ControlPolicy

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.policies import experiment_of, find_version, is_model
+from experiments.policies import experiment_of, find_version, is_control, is_model
 from loomrl.config import AnyExperiment, ControlExperiment, Experiment, parse_experiment
 from loomrl.errors import ConfigError, unknown
 from loomrl.load import load, parse_assignment
@@ -44,8 +44,8 @@ def judged_words(words: Sequence[str], policies: Sequence[str]) -> tuple[AnyExpe
     if first is None or first in names() or Path(first).is_file():
         return resolve(words), list(policies)
     rest = [word for word in words if word != first]
-    if is_model(first):
-        return resolve(rest), [first, *policies]
+    if is_model(first) or is_control(first):
+        return resolve(rest, default=CONTROL if is_control(first) else DEFAULT), [first, *policies]
     store_url = resolve([word for word in rest if "=" in word]).store_url
     with open_store(store_url) as db:
         version = find_version(first, db)

@@ -95,6 +95,23 @@ def test_trained_version_can_be_evaluated_and_traced_to_its_origin(tmp_path: Pat
     assert "r/0" in run("lineage", "r/2")
 
 
+@pytest.mark.system
+@pytest.mark.usefixtures("ray_cluster")
+def test_control_policy_is_trained_exported_and_judged_by_run_and_by_folder() -> None:
+    small = ["train.steps=1024", "evaluation.episodes=4", "evaluation.every=null"]
+    trained = run_json("train", "control/cartpole", *small, "--run", "pole")
+    assert trained["stopped"].startswith("all 1,")
+    assert run_json("export", "pole", "out")["policy"] == trained["policy"]
+    reports = [
+        run_json("evaluate", *words, "--episodes", "4")["policies"]
+        for words in (["pole"], [trained["policy"]], ["out"], ["out", "control/cartpole", "--policy", "random"])
+    ]
+    means = [next(iter(report.values()))["overall"]["reward"]["mean"] for report in reports]
+    assert means == [trained["after"]["greedy"]] * 4
+    assert list(reports[3]) == ["out", "random"]
+    assert trained["policy"] in run("lineage", trained["policy"])
+
+
 def test_run_that_nobody_knows_is_answered_with_those_there_are() -> None:
     with pytest.raises(LoomError, match="no-such"):
         run("evaluate", "--policy", "no-such")
