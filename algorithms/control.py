@@ -296,7 +296,9 @@ class ControlStep(Algorithm):  # type: ignore[misc]
     def move_to(self, settings: dict[str, Any]) -> None:
         """Go on in environments with these settings, with episodes that begin there."""
         self.place = settings
-        self.env_runner_group.foreach_env_runner(lambda runner: runner.enter(settings))
+        self.env_runner_group.foreach_env_runner(
+            lambda runner: runner.enter(settings), local_env_runner=self.config.num_env_runners == 0
+        )
         self.window = Window()
 
     def restore_env_runners(self, env_runner_group: EnvRunnerGroup) -> list[int]:

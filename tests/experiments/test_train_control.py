@@ -167,9 +167,11 @@ def test_training_stops_when_it_is_enough(tmp_path: Path) -> None:
     assert plateau.updates < 50
 
 
-def test_a_curriculum_climbs_when_its_gate_opens_and_goes_on_where_it_was(tmp_path: Path) -> None:
+@pytest.mark.parametrize("runners", [0, 1])
+def test_a_curriculum_climbs_when_its_gate_opens_and_goes_on_where_it_was(tmp_path: Path, runners: int) -> None:
     ramp = {"kind": "ramp", "begin": {"steps": 2}, "steps": 2, "gate": {"reward": 1.2, "episodes": 50}}
     changes = {"environment.settings": {"steps": 8}, "curriculum": ramp, "train.steps": 6144}
+    changes["rollout.runners"] = runners
     settings = experiment(tmp_path, **changes)
     train(settings, run="r")
     rows = read_metrics(metrics_file(settings.train, "r"))
