@@ -71,7 +71,7 @@ def test_a_run_learns_and_leaves_metrics_judgements_lineage_a_page_and_a_policy(
     assert result.before["greedy"] is not None
     assert result.after["greedy"] is not None
     assert result.before["greedy"] + 3 < result.after["greedy"] <= 8
-    assert result.stopped == "all 5,112 steps done" or result.stopped.startswith("all 5,")
+    assert result.stopped == f"all {int(result.policy.removeprefix('r/')):,} steps done"
     rows = read_metrics(metrics_file(settings.train, "r"))
     assert rows[-1][Metric.RETURN] > rows[0][Metric.RETURN] + 2
     assert all(0 < row[Metric.TIME_LEARN] < 60 for row in rows)
@@ -234,7 +234,7 @@ def test_the_short_door_trains_agents_that_share_a_policy(tmp_path: Path) -> Non
     with pytest.raises(ConfigError, match="nothing was trained yet"):
         system.evaluate()
     result = system.train(total_timesteps=2048)
-    assert result.policy.endswith("/2048") or int(result.policy.rpartition("/")[2]) >= 2048 * 16 // 17
+    assert 2048 <= int(result.policy.rpartition("/")[2]) < 4096
     assert system.evaluate(episodes=1, policy="random").overall.episodes == 4
     report = system.evaluate(episodes=3)
     assert report.overall.episodes == 3 * 4
