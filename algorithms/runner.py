@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import numpy as np
 import torch
+from gymnasium import registry
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 from ray import cloudpickle
@@ -69,6 +70,7 @@ class ArrayRunner(SingleAgentEnvRunner):  # type: ignore[misc]
 
     def make_env(self) -> None:
         """As RLlib does; infos stay one dictionary of arrays."""
+        registry.pop("rllib-single-agent-env-v0", None)  # else Gymnasium warns: RLlib registers its name every time
         super().make_env()
         self.env = self.env.env
         mode = self.env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)

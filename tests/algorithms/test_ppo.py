@@ -1,5 +1,6 @@
 """PPO on the fast runner: learns in every action space, repeats itself bit for bit, and says what is wrong."""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,13 @@ def test_every_kind_of_action_is_mastered(kind: str) -> None:
         algo.train()
     assert success(algo) > (0.8 if kind == "box" else 0.95)
     algo.stop()
+
+
+def test_a_second_algorithm_of_one_process_warns_of_nothing() -> None:
+    ppo().build_algo().stop()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*already in registry", category=UserWarning)
+        ppo().build_algo().stop()
 
 
 def test_pictures_are_understood() -> None:
