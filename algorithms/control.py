@@ -67,6 +67,7 @@ class ControlConfig(AlgorithmConfig):  # type: ignore[misc]
     settings: Any
     fast_learner: ClassVar[type]
     stock_learner: ClassVar[type]
+    fast_runner: ClassVar[type[ArrayRunner]] = ArrayRunner
     stock_settings: ClassVar[frozenset[str]] = frozenset({"network", "gamma", "clip_norm"})
     """Those that RLlib's own learner knows, too."""
 
@@ -78,7 +79,7 @@ class ControlConfig(AlgorithmConfig):  # type: ignore[misc]
         """Of the whole run, over which schedules stretch."""
         self.slow: tuple[str, ...] = ()
         """Why RLlib's own runner and learner are used; empty where ours are."""
-        self.env_runner_cls = ArrayRunner
+        self.env_runner_cls = self.fast_runner
         self.gym_env_vectorize_mode = AUTO
         self.num_env_runners = 0
         self.num_envs_per_env_runner = 8
@@ -125,9 +126,13 @@ class ControlConfig(AlgorithmConfig):  # type: ignore[misc]
             self._go_slowly()
         else:
             self._check_shares()
-            self.env_runner_cls = ArrayRunner
+            self.env_runner_cls = self.fast_runner
         log_once(f"{self.algo_class.__name__}_on_new_api_stack")
         super().validate()
+
+    def look(self) -> None:
+        """Refuse an environment that cannot be trained on."""
+        probe(self.env, self.env_config)
 
     def tell_rllib(self) -> None:
         """Our settings under RLlib's names."""
@@ -156,7 +161,8 @@ class ControlConfig(AlgorithmConfig):  # type: ignore[misc]
             )
 
     def _go_slowly(self) -> None:
-        self.env_runner_cls = SingleAgentEnvRunner if self.env_runner_cls is ArrayRunner else self.env_runner_cls
+        is_ours = self.env_runner_cls is self.fast_runner
+        self.env_runner_cls = SingleAgentEnvRunner if is_ours else self.env_runner_cls
         lost = sorted({*self.changes} - self.stock_settings | self._unknown_of_network())
         if lost:
             raise ConfigError(
@@ -204,7 +210,7 @@ class ControlStep(Algorithm):  # type: ignore[misc]
         """RLlib's, and what an update needs to know of those before it."""
         refuse_impossible(config)
         if not config.slow:
-            probe(config.env, config.env_config)
+            config.look()
         super().setup(config)
         batch = self.config.steps_per_update
         self.window = Window()

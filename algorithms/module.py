@@ -116,7 +116,9 @@ class Plain:
         for layer in self._layers:
             numbers = layer(numbers)
         if self._log_std is not None:
-            numbers = np.concatenate([numbers, np.broadcast_to(self._log_std, numbers.shape)], axis=1)
+            numbers = np.concatenate(
+                [numbers, np.broadcast_to(self._log_std, (len(numbers), len(self._log_std)))], axis=1
+            )
         return torch.from_numpy(numbers)
 
     @staticmethod

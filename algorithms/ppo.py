@@ -3,7 +3,7 @@
 Axes: `_T` steps, `_N` environments, `_S` steps of the table, `_B` steps of a minibatch.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -41,7 +41,7 @@ class PPOLearner(ArrayLearner):
         settings, optimizer = self.config.settings, self.get_optimizer(DEFAULT_MODULE_ID)
         self._set_optimizer_lr(optimizer, work.rate)
         self.log(Metric.LEARNING_RATE, torch.tensor(work.rate))
-        table = self._table(work.rollouts)
+        table = self._table(work)
         trained = 0
         for _ in range(settings.epochs):
             moved = []
@@ -73,8 +73,9 @@ class PPOLearner(ArrayLearner):
         self.log(Metric.POLICY_CLIP_FRACTION, clipped_B.float().mean())
         return policy + settings.value_coefficient * value - work.entropy * entropy, kl
 
-    def _table(self, rollouts: Sequence[Rollout]) -> Table:
+    def _table(self, work: Work) -> Table:
         """Every step that had an action, with all that must be known of it before the policy moves."""
+        rollouts = work.rollouts
         rewards = self.scaled(rollouts)
         if self._curiosity is not None:
             rewards = self._curiosity.paid(rollouts, rewards)

@@ -1,5 +1,6 @@
 """One look at an environment before anything is built on it."""
 
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -7,14 +8,15 @@ import numpy as np
 from ray.rllib.env.env_context import EnvContext
 from ray.tune.registry import ENV_CREATOR, _global_registry
 
+from loomrl.control.preference import Preferred
 from loomrl.control.space import acts, seen
 from loomrl.errors import ConfigError, EpisodeError, LoomError
 
 
-def probe(env: Any, settings: dict[str, Any]) -> None:
+def probe(env: Any, settings: dict[str, Any], *, wrap: Callable[[Any], Any] = lambda made: made) -> None:
     """Make the environment, reset it, take a step. An error says what of it cannot be trained on, and what to do."""
     try:
-        made = _made(env, settings)
+        one = wrap(made(env, settings))
     except LoomError:
         raise
     except Exception as error:
@@ -22,10 +24,10 @@ def probe(env: Any, settings: dict[str, Any]) -> None:
             f"environment {env!r} with {dict(settings)} cannot be made: {type(error).__name__}: {error}"
         ) from error
     try:
-        if isinstance(made, gymnasium.Env):
-            _look(made, env)
+        if isinstance(one, gymnasium.Env):
+            _look(one, env, pays=one.steering.objectives if isinstance(one, Preferred) else ())
     finally:
-        made.close()
+        one.close()
 
 
 def registered(env: Any) -> bool:
@@ -33,19 +35,23 @@ def registered(env: Any) -> bool:
     return isinstance(env, str) and bool(_global_registry.contains(ENV_CREATOR, env))
 
 
-def _made(env: Any, settings: dict[str, Any]) -> Any:
+def made(env: Any, settings: dict[str, Any]) -> Any:
+    """One environment, by whatever RLlib takes for one."""
     if isinstance(env, str) and not registered(env):
         return gymnasium.make(env, **settings)
     create = _global_registry.get(ENV_CREATOR, env) if isinstance(env, str) else env
     return create(EnvContext(settings, worker_index=0))
 
 
-def _look(made: gymnasium.Env[Any, Any], env: Any) -> None:
+def _look(made: gymnasium.Env[Any, Any], env: Any, *, pays: tuple[str, ...]) -> None:
     seen(made.observation_space)
     acts(made.action_space)
     try:
         first, _ = made.reset(seed=0)
-        after, reward, *_ = made.step(made.action_space.sample())
+        after, paid, *_ = made.step(made.action_space.sample())
+        reward = np.asarray(paid, float)
+    except LoomError:
+        raise
     except Exception as error:
         raise EpisodeError(f"environment {env!r} raised {type(error).__name__} at its first step: {error}") from error
     for name, value in (("reset", first), ("step", after)):
@@ -54,5 +60,10 @@ def _look(made: gymnasium.Env[Any, Any], env: Any) -> None:
                 f"environment {env!r}: {name} returned an observation of shape {np.shape(value)}, its observation "
                 f"space is {made.observation_space}. Bring the two together."
             )
-    if not np.isfinite(float(reward)):
+    if reward.shape != ((len(pays),) if pays else ()):
+        raise EpisodeError(
+            f"environment {env!r}: the reward of its first step has shape {reward.shape}, and a number is needed. "
+            "Several objectives are for weave, by their names: algorithm={kind: weave, objectives: [...]}."
+        )
+    if not np.isfinite(reward).all():
         raise EpisodeError(f"environment {env!r}: the reward of its first step is {reward}.")

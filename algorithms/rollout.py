@@ -20,6 +20,9 @@ class Episode(NamedTuple):
 
     reward: float
     steps: int
+    parts: tuple[float, ...] = ()
+    """Its return by objective, where there are several; `reward` is then weighed by the episode's preference."""
+    preference: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,7 @@ class Rollout:
     inputs: NDArray[np.float32]
     """`[T, N, I]`: the numbers that the policy gave their distribution."""
     rewards: NDArray[np.float32]
+    """`[T, N]`, or `[T, N, H]` of several objectives."""
     terminated: NDArray[np.bool_]
     ended: NDArray[np.bool_]
     """Terminated or truncated. The observation after such a step is the episode's last one."""
@@ -70,30 +74,35 @@ class Window:
     """The latest episodes, in the order in which they ended, whoever played them."""
 
     def __init__(self) -> None:
-        self._latest: deque[Episode] = deque(maxlen=WINDOW)
+        self.latest: deque[Episode] = deque(maxlen=WINDOW)
+        """The last one ended last."""
 
     def observe(self, rollouts: Iterable[Rollout]) -> None:
         """Take in what ended."""
         for rollout in rollouts:
-            self._latest.extend(rollout.episodes)
+            self.latest.extend(rollout.episodes)
 
     def mean_of(self, episodes: int) -> float | None:
         """Mean reward of the latest `episodes`; None until there were as many."""
-        if len(self._latest) < episodes:
+        if len(self.latest) < episodes:
             return None
-        return float(np.mean([episode.reward for episode in list(self._latest)[-episodes:]]))
+        return float(np.mean([episode.reward for episode in list(self.latest)[-episodes:]]))
 
     def means(self) -> tuple[float, float] | None:
         """Mean reward and steps of the latest episodes; None before the first one ended."""
-        if not self._latest:
+        if not self.latest:
             return None
-        rewards, steps = zip(*self._latest, strict=True)
-        return float(np.mean(rewards)), float(np.mean(steps))
+        latest = self.latest
+        return float(np.mean([each.reward for each in latest])), float(np.mean([each.steps for each in latest]))
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a restart needs, as JSON."""
-        return {"latest": [list(episode) for episode in self._latest]}
+        return {"latest": [list(episode) for episode in self.latest]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state` was taken."""
-        self._latest = deque((Episode(*episode) for episode in state["latest"]), maxlen=WINDOW)
+        self.latest = deque((_episode(*told) for told in state["latest"]), maxlen=WINDOW)
+
+
+def _episode(reward: float, steps: int, parts: Iterable[float] = (), preference: Iterable[float] = ()) -> Episode:
+    return Episode(reward, steps, tuple(parts), tuple(preference))

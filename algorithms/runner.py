@@ -40,6 +40,8 @@ class ArrayRunner(SingleAgentEnvRunner):  # type: ignore[misc]
     env: Any
     config: Any
     _needs_initial_reset: bool
+    objectives: tuple[int, ...] = ()
+    """Shape of a reward."""
 
     def __init__(self, *, config: Any, **kwargs: Any) -> None:
         super().__init__(config=config, **kwargs)
@@ -62,9 +64,9 @@ class ArrayRunner(SingleAgentEnvRunner):  # type: ignore[misc]
         self._way = uuid4().hex
         self._now: NDArray[Any] | None = None
         self._over_N = np.zeros(self.num_envs, bool)
-        self._earned_N = np.zeros(self.num_envs)
+        self._earned_N = np.zeros((self.num_envs, *self.objectives))
         self._steps_N = np.zeros(self.num_envs, np.int64)
-        self._discounted_N = np.zeros(self.num_envs, np.float32)
+        self._discounted_N = np.zeros((self.num_envs, *self.objectives), np.float32)
 
     # -- environments -----------------------------------------------------------------------------------------------
 
@@ -163,7 +165,8 @@ class ArrayRunner(SingleAgentEnvRunner):  # type: ignore[misc]
         seen_T = np.empty((steps + 1, *now.shape), now.dtype)
         inputs_T = torch.empty(steps, count, policy.distribution.inputs)
         drawn: list[NDArray[Any]] = []
-        rewards, terminated, truncated = (np.empty((steps, count), kind) for kind in (np.float32, bool, bool))
+        rewards = np.empty((steps, count, *self.objectives), np.float32)
+        terminated, truncated = (np.empty((steps, count), bool) for _ in range(2))
         sample, mode, decide = policy.distribution.sample, policy.distribution.mode, policy.decide
         noise_T = policy.distribution.noise(steps, count, generator=self._noise) if explore else None
         with torch.inference_mode():
@@ -226,10 +229,12 @@ class ArrayRunner(SingleAgentEnvRunner):  # type: ignore[misc]
     ) -> list[Episode]:
         earned = self._earned_N + np.cumsum(rewards, axis=0, dtype=np.float64)
         steps = self._steps_N + np.cumsum(valid, axis=0)
-        told_earned, told_steps = np.zeros(self.num_envs), np.zeros(self.num_envs, np.int64)
+        told_earned, told_steps = np.zeros_like(self._earned_N), np.zeros(self.num_envs, np.int64)
         episodes = []
         for t, n in np.argwhere(ended):
-            episodes.append(Episode(float(earned[t, n] - told_earned[n]), int(steps[t, n] - told_steps[n])))
+            parts = earned[t, n] - told_earned[n]
+            told = tuple(parts.tolist()) if self.objectives else ()
+            episodes.append(Episode(float(parts.sum()), int(steps[t, n] - told_steps[n]), told))
             told_earned[n], told_steps[n] = earned[t, n], steps[t, n]
         self._earned_N, self._steps_N = earned[-1] - told_earned, steps[-1] - told_steps
         return episodes
@@ -240,7 +245,8 @@ class ArrayRunner(SingleAgentEnvRunner):  # type: ignore[misc]
         for t in range(len(rewards)):
             now_N = now_N * self.config.settings.gamma + rewards[t]
             out[t] = now_N
-            now_N = np.where(ended[t], np.float32(0), now_N)
+            now_N = now_N.copy()
+            now_N[ended[t]] = 0
         self._discounted_N = now_N
         return out
 

@@ -7,8 +7,6 @@ from ray.rllib.core.rl_module.rl_module import RLModule
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 from ray.rllib.utils import force_list
 
-from algorithms.runner import ArrayRunner
-
 CONNECTORS = ("_env_to_module_connector", "_module_to_env_connector", "_learner_connector")
 EPISODE_CALLBACKS = ("on_episode_created", "on_episode_start", "on_episode_step", "on_episode_end")
 
@@ -20,7 +18,7 @@ def reasons(config: Any) -> tuple[str, ...]:
         found.append("several policies (multi_agent)")
     if config.batch_mode != "truncate_episodes" and not config.in_evaluation:
         found.append(f"batch_mode={config.batch_mode!r}")
-    if config.env_runner_cls not in (None, ArrayRunner, SingleAgentEnvRunner):
+    if config.env_runner_cls not in (None, config.fast_runner, SingleAgentEnvRunner):
         found.append(f"env_runner_cls={config.env_runner_cls.__name__}")
     found += [f"callback {name}" for name in EPISODE_CALLBACKS if _listens(config, name)]
     if _recurrent(config):

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from loomrl.config import SAC, AnyExperiment, ControlExperiment, CustomAlgorithm
+from loomrl.config import SAC, AnyExperiment, ControlExperiment, CustomAlgorithm, Weave
 from loomrl.named import named
 
 
@@ -25,6 +25,10 @@ def _control(experiment: ControlExperiment, run: str | None) -> Any:
         from algorithms.sac import SACConfig
 
         return SACConfig.of(experiment, run=run)
+    if isinstance(experiment.algorithm, Weave):
+        from algorithms.weave import WeaveConfig
+
+        return WeaveConfig.of(experiment, run=run)
     from algorithms.ppo import PPOConfig
 
     return PPOConfig.of(experiment, run=run)

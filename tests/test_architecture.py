@@ -55,6 +55,8 @@ OPENED_IN = {
     "math_verify": {"envs/math/verify.py"},
     "sympy": set(),
     "pettingzoo": {"envs/teamwork/parallel.py"},
+    "moocore": {"loomrl/evaluation/front.py"},
+    "mo_gymnasium": set(),
     "onnx": {"loomrl/control/policy.py"},
     "reasoning_gym": {"loomrl/gym/adapters/reasoning_gym.py"},
     "starlette": {"loomrl/hub/*"},

@@ -32,7 +32,10 @@ def test_the_same_settings_come_through_python_the_command_line_and_a_dotted_ove
         (["kind=contrl"], "kind='contrl' is unknown.*Did you mean 'control'"),
         (["kind=control", "environment.gravity=3"], "environment.gravity=3: no such setting here"),
         (["kind=control", "algorithm.kind=sac", "algorithm.epochs=3"], "algorithm.epochs=3: no such setting here"),
-        (["kind=control", "algorithm.kind=grpo"], "algorithm.kind='grpo': unknown. Known: 'ppo', 'sac', 'custom'"),
+        (
+            ["kind=control", "algorithm.kind=grpo"],
+            "algorithm.kind='grpo': unknown. Known: 'ppo', 'sac', 'weave'",
+        ),
         (["kind=control", "curriculum={kind: ramp, begin: {g: 1}, gate: {reward: 1}}"], "give environment.settings.g"),
         (["kind=control", "train.stop.decline=0"], "train.stop.decline=0: Input should be greater than 0"),
     ],

@@ -53,6 +53,7 @@ from loomrl.config.language import (
 )
 from loomrl.config.optimizer import AdaptiveRate, Clip, ConstantRate, CosineRate, LinearRate, Schedule
 from loomrl.config.root import CustomAlgorithm, Records, Root, WandB
+from loomrl.config.weave import Weave
 from loomrl.errors import ConfigError, unknown
 from loomrl.schema import Tree
 
@@ -132,6 +133,7 @@ __all__ = [
     "TrainConfig",
     "WandB",
     "WarmStart",
+    "Weave",
     "experiment_class",
     "parse_experiment",
 ]

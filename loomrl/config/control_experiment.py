@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 from loomrl.config.basic import EntryPoint, Positive, PositiveInt
 from loomrl.config.control import SAC, ControlPPO
 from loomrl.config.root import CustomAlgorithm, Records, Root
+from loomrl.config.weave import Weave
 from loomrl.schema import Config, merge
 
 
@@ -126,7 +127,7 @@ class ControlEvaluation(Config):
     confidence: float = Field(0.95, gt=0, lt=1)
 
 
-ControlKind = Annotated[ControlPPO | SAC | CustomAlgorithm, Field(discriminator="kind")]
+ControlKind = Annotated[ControlPPO | SAC | Weave | CustomAlgorithm, Field(discriminator="kind")]
 
 
 class ControlExperiment(Root):

@@ -28,7 +28,7 @@ class Mixture:
 
     def each(self, inputs_BI: Tensor) -> Tensor:
         """What each expert's distribution takes, `[B, K, I]`."""
-        parts = inputs_BI[:, self.experts :].unflatten(-1, (self._parts, self.experts, -1))
+        parts: Tensor = inputs_BI[:, self.experts :].unflatten(-1, (self._parts, self.experts, -1))
         return parts.transpose(1, 2).flatten(2)
 
     def logp(self, inputs_BI: Tensor, actions: Tensor) -> Tensor:

@@ -29,6 +29,7 @@ class Metric(StrEnum):
 
     RETURN = "return/training", "Mean return of the latest 100 episodes; absent until one has ended."
     RETURN_EVALUATED = "return/evaluation", "Mean return of the greedy policy where it was evaluated, and only then."
+    RETURN_OBJECTIVE = "return/objective", "Mean return by objective, of the latest 100 episodes; only by objective."
     STAGE = "curriculum/stage", "Number of the curriculum's stage, counted from 1."
 
     REWARD_CURIOSITY = "reward/curiosity", "Mean of what a step was paid for novelty, which is no reward of an attempt."
@@ -48,6 +49,11 @@ class Metric(StrEnum):
         "value/explained_variance",
         "Share of the returns' variance the value function foretells.",
     )
+
+    VALUE_DISAGREEMENT = "value/disagreement", "Mean deviation between critics over what they expect of a step."
+
+    GATE_USE = "gate/use", "Share of steps that the gate leaves to an expert; only by expert."
+    GATE_IMBALANCE = "gate/imbalance", "Nats missing to even use of the experts, on average over steps; 0 is even."
 
     PREFERENCE_ACCURACY = "preference/accuracy", "Share of pairs in which the better attempt leads."
     PREFERENCE_MARGIN = "preference/margin", "Mean lead of the better attempt in log-probability gained, times beta."

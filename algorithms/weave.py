@@ -1,0 +1,374 @@
+"""WEAVE: PPO of several threads. Beside `ppo.py`: what differs between the files is what differs.
+
+π(a|s) = Σ wₖ(s) πₖ(a|s)   experts behind a gate: `Mixture`, `WeaveNet.policy`
+V(s) = Σ αⱼ Vⱼ(s) / Z      critics by their trust: `WeaveNet.woven`
+R(s, a) = Σ βₕ Rₕ(s, a)    objectives by the episode's preference: `WeaveLearner._taught`
+
+Axes: `_T` steps, `_N` environments, `_S` steps of the table, `_B` of a minibatch, `_K` experts, `_M` critics, `_H`
+objectives, `_C` columns of value: objectives, then the utility where it is no sum.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from ray.rllib.core import DEFAULT_MODULE_ID
+from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+from ray.rllib.utils.metrics import LEARNER_RESULTS
+from ray.util.debug import log_once
+from torch import Tensor
+
+from algorithms.advantage import explained_variance, gae, has_signal
+from algorithms.learner import OURS, Table, Work
+from algorithms.losses import kl_estimate, policy_loss, value_loss
+from algorithms.module import ControlModule
+from algorithms.ppo import PPO, PPOConfig, PPOLearner
+from algorithms.probe import made, probe
+from algorithms.rollout import WINDOW, Rollout
+from algorithms.runner import ArrayRunner
+from algorithms.utility import gained
+from loomrl.config.weave import Chebyshev
+from loomrl.config.weave import Weave as Settings
+from loomrl.control.mixture import Mixture
+from loomrl.control.network import Normalizer
+from loomrl.control.preference import Preferred, Steering, VectorRewards, earned_in, preference_in
+from loomrl.control.space import acts, seen
+from loomrl.control.weave import Threads, WeaveNet
+from loomrl.errors import ConfigError
+from loomrl.evaluation.front import Archive
+from loomrl.telemetry.metric import Metric
+
+_log = logging.getLogger(__name__)
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class WeaveWork(Work):
+    """With what distances on the front are measured by: the best of every objective, and how far it reaches."""
+
+    best_H: Array = field(default_factory=lambda: np.zeros(0))
+    width_H: Array = field(default_factory=lambda: np.ones(0))
+
+
+class WeaveModule(ControlModule):
+    """A WeaveNet, as RLlib has it."""
+
+    net: WeaveNet
+
+    def setup(self) -> None:
+        """Build the network from `model_config`: `network`, `normalize`, `threads`."""
+        self.net = WeaveNet(
+            seen(self.observation_space),
+            acts(self.action_space),
+            self.model_config["network"],
+            self.model_config["threads"],
+            normalize=self.model_config["normalize"],
+        )
+
+
+class WeaveRunner(ArrayRunner):
+    """Gives every episode a preference from this runner's region, where there are several objectives."""
+
+    def make_env(self) -> None:
+        """As ArrayRunner does; with objectives one after the other, with vectors for rewards."""
+        settings, config = self.config.settings, self.config
+        if not settings.objectives:
+            super().make_env()
+            return
+        if self.env is not None:
+            self.env.close()
+        self.objectives = (len(settings.objectives),)
+        part, parts = max(0, (self.worker_index or 0) - 1), max(1, config.num_env_runners)
+        make = partial(_preferred, config.env, dict(config.env_config), Steering.of(settings, part=part, parts=parts))
+        self.env = VectorRewards([make] * config.num_envs_per_env_runner)
+        self.num_envs = self.env.num_envs
+        self._needs_initial_reset = True
+
+    def _told(self, seen_T: NDArray[Any], *columns: Any) -> Rollout:
+        """With every episode's return weighed by its preference."""
+        rollout = super()._told(seen_T, *columns)
+        settings = self.config.settings
+        if not settings.objectives:
+            return rollout
+        shown = preference_in(seen_T[:-1][rollout.ended], len(settings.objectives), earns=_earns(settings))
+        episodes = [
+            episode._replace(reward=float(np.dot(weights, episode.parts)), preference=tuple(weights.tolist()))
+            for episode, weights in zip(rollout.episodes, shown, strict=True)
+        ]
+        return replace(rollout, episodes=tuple(episodes))
+
+
+class WeaveLearner(PPOLearner):
+    """Learns experts, gate and critics from steps that the present policy took."""
+
+    def build(self) -> None:
+        """Build, with a scale for every objective."""
+        super().build()
+        self._scale = Normalizer(max(1, len(self.config.settings.objectives)))
+
+    def _loss(self, batch: Table, work: Work) -> tuple[Tensor, Tensor]:
+        settings = self.config.settings
+        inputs, values_BMC = self.forward(batch["seen"])
+        logp_B = self.distribution.logp(inputs, batch["actions"])
+        loss_B, clipped_B = policy_loss(logp_B, batch["logp"], batch["advantages"], clip=settings.clip)
+        policy = loss_B.mean()
+        value = self._value_loss(values_BMC, batch)
+        entropy = self.distribution.entropy(inputs).mean()
+        kl = kl_estimate(logp_B.detach(), batch["logp"], estimator="k3").mean()
+        self.log(Metric.POLICY_LOSS, policy)
+        self.log(Metric.VALUE_LOSS, value)
+        self.log(Metric.POLICY_ENTROPY, entropy)
+        self.log(Metric.POLICY_STEP_KL, kl)
+        self.log(Metric.POLICY_CLIP_FRACTION, clipped_B.float().mean())
+        loss = policy + settings.value_coefficient * value - work.entropy * entropy
+        return loss + self._imbalance(inputs), kl
+
+    def _value_loss(self, values_BMC: Tensor, batch: Table) -> Tensor:
+        """Of every critic over its share of the steps."""
+        old, returns = (batch[name].view(len(values_BMC), 1, -1) for name in ("values", "returns"))
+        loss_BMC = value_loss(values_BMC, old, returns, clip=self.config.settings.value_clip)
+        share, critics = self.config.settings.critic_share, values_BMC.shape[1]
+        if critics == 1 or share == 1:
+            return loss_BMC.mean()
+        kept_BM1 = (torch.rand(loss_BMC.shape[:2], generator=self._chance) < share).to(loss_BMC.device)[:, :, None]
+        kept: Tensor = (loss_BMC * kept_BM1).mean() / share
+        return kept
+
+    def _imbalance(self, inputs: Tensor) -> Tensor | float:
+        """What the gate loses by leaving experts unused: the nats that are missing to even use, over the minibatch."""
+        if not isinstance(self.distribution, Mixture):
+            return 0.0
+        use_K = self.distribution.gate(inputs).exp().mean(0)
+        missing = (use_K * (use_K * len(use_K)).log()).sum()
+        self.log(Metric.GATE_IMBALANCE, missing)
+        for k, use in enumerate(use_K.unbind()):
+            self.log(Metric.GATE_USE.of(str(k)), use)
+        return self.config.settings.balance * missing  # type: ignore[no-any-return]
+
+    def _table(self, work: Work) -> Table:
+        """Every step that had an action, with all that must be known of it before the policy moves."""
+        rollouts = work.rollouts
+        rewards = self.scaled(rollouts)
+        if self._curiosity is not None:
+            rewards = self._curiosity.paid(rollouts, rewards)
+        if _earns(self.config.settings):
+            rewards = [self._with_utility(*pair, work) for pair in zip(rollouts, rewards, strict=True)]
+        parts = [self._part(rollout, rewards_TN) for rollout, rewards_TN in zip(rollouts, rewards, strict=True)]
+        table = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+        explained = [
+            explained_variance(values.numpy(), returns.numpy())
+            for values, returns in zip(self._columns(table["values"]), self._columns(table["returns"]), strict=True)
+        ]
+        self.log(Metric.VALUE_EXPLAINED_VARIANCE, torch.tensor(float(np.mean(explained))))
+        self._trust(table.pop("each"), table["returns"])
+        table["advantages"] = self._taught(table)
+        return {name: column.to(self._device) for name, column in table.items()}
+
+    def _part(self, rollout: Rollout, rewards_TN: Tensor) -> Table:
+        valid, net = torch.from_numpy(rollout.valid), self.own.net
+        shown = torch.from_numpy(rollout.seen)
+        with torch.no_grad():
+            each = net.values(net.features(shown.flatten(0, 1).to(self._device)))
+            values_TN = net.woven(each).cpu().unflatten(0, shown.shape[:2])
+        advantages_TN = self._advantages(rollout, rewards_TN, values_TN)
+        actions, values_S = torch.from_numpy(rollout.actions)[valid], values_TN[:-1][valid]
+        advantages_S = advantages_TN[valid]
+        return {
+            "seen": shown[:-1][valid],
+            "actions": actions,
+            "logp": self.distribution.logp(torch.from_numpy(rollout.inputs)[valid], actions),
+            "advantages": advantages_S,
+            "values": values_S,
+            "returns": advantages_S + values_S,
+            "each": each.cpu().unflatten(0, shown.shape[:2])[:-1][valid],
+        }
+
+    def _advantages(self, rollout: Rollout, rewards: Tensor, values: Tensor) -> Tensor:
+        """Of every column by itself; utility is of whole episodes, and not discounted once more."""
+        settings, columns = self.config.settings, []
+        for c, (paid, expected) in enumerate(zip(self._columns(rewards), self._columns(values), strict=True)):
+            gamma = 1.0 if _earns(settings) and c == len(settings.objectives) else settings.gamma
+            found = gae(
+                paid.numpy(),
+                expected.numpy(),
+                rollout.terminated,
+                rollout.ended,
+                gamma=gamma,
+                lam=settings.gae_lambda,
+            )
+            columns.append(torch.from_numpy(found))
+        return torch.stack(columns, -1) if settings.objectives else columns[0]
+
+    def _columns(self, numbers: Tensor) -> Sequence[Tensor]:
+        """`[…, C]` by column; those of a reward that is a number have one."""
+        return numbers.unbind(-1) if self.config.settings.objectives else (numbers,)
+
+    # -- objectives -------------------------------------------------------------------------------------------------
+
+    def scaled(self, rollouts: Sequence[Rollout]) -> list[Tensor]:
+        """As of one reward; every objective over a deviation of its own."""
+        if not self.config.settings.objectives:
+            return super().scaled(rollouts)
+        rewards = [torch.from_numpy(rollout.rewards) for rollout in rollouts]
+        if not self.config.settings.normalize_rewards:
+            return rewards
+        returns = [torch.from_numpy(r.discounted[r.valid]) for r in rollouts if r.discounted is not None]
+        self.gather(self._scale, torch.cat(returns))
+        return [(reward / (self._scale.variance.sqrt() + 1e-8)).clamp(-10, 10) for reward in rewards]
+
+    def _with_utility(self, rollout: Rollout, rewards_TNH: Tensor, work: Any) -> Tensor:
+        """One more column: what a step adds to the utility of the episode's return."""
+        count, scalarisation = rewards_TNH.shape[-1], self.config.settings.scalarisation
+        utility_TN = gained(
+            earned_in(rollout.seen, count),
+            preference_in(rollout.seen[:-1], count, earns=True),
+            best_H=work.best_H,
+            width_H=work.width_H,
+            slope=scalarisation.slope,
+        )
+        utility_TN[~rollout.valid] = 0
+        return torch.cat([rewards_TNH, torch.from_numpy(utility_TN)[..., None]], -1)
+
+    def _taught(self, table: Table) -> Tensor:
+        """Â = Σ βₕ Âₕ, each normalised by itself; or that of the utility alone."""
+        settings, advantages = self.config.settings, table["advantages"]
+        if not settings.objectives:
+            return self._normal(advantages)
+        if _earns(settings):
+            return self._normal(advantages[:, -1])
+        weights_SH: Tensor = preference_in(table["seen"], len(settings.objectives), earns=False)
+        columns = [self._normal(column) for column in advantages.unbind(-1)]
+        return (weights_SH * torch.stack(columns, -1)).sum(-1)
+
+    def _normal(self, advantages_S: Tensor) -> Tensor:
+        """Normalised, if that is asked for; what is the same everywhere teaches nothing."""
+        if not self.config.settings.normalize_advantages:
+            return advantages_S
+        if self.config.settings.objectives and not has_signal(advantages_S.numpy()):
+            return torch.zeros_like(advantages_S)
+        return self.whitened(advantages_S)
+
+    def _trust(self, each_SMC: Tensor, returns: Tensor) -> None:
+        """Remember how wrong every critic was on steps that none had learnt from."""
+        critics = each_SMC.shape[1]
+        if critics == 1:
+            return
+        self.log(Metric.VALUE_DISAGREEMENT, each_SMC.std(1).mean())
+        wrong = (each_SMC - returns.view(len(returns), 1, -1)).square().mean(0)
+        wrong = self._reduced(wrong) / self.ranks
+        errors_MC, memory = self.own.net.errors_MC, self.config.settings.trust_memory
+        errors_MC.copy_(memory * errors_MC + (1 - memory) * wrong.to(errors_MC.device))
+
+
+class WeaveConfig(PPOConfig):
+    """`WeaveConfig().environment("CartPole-v1").training(experts=2, critics=3).build_algo()`."""
+
+    settings_class = Settings
+    fast_learner, fast_runner = WeaveLearner, WeaveRunner
+
+    def __init__(self, algo_class: type | None = None) -> None:
+        super().__init__(algo_class or Weave)
+
+    def look(self) -> None:
+        """Refuse an environment that cannot be trained on, or pays another vector than was named."""
+        steering = Steering.of(self.settings)
+        wrap = partial(Preferred, steering=steering) if self.settings.objectives else (lambda made: made)
+        probe(self.env, self.env_config, wrap=wrap)
+
+    def our_spec(self) -> RLModuleSpec:
+        """With so many threads."""
+        settings, spec = self.settings, super().our_spec()
+        spec.module_class = WeaveModule
+        count = len(settings.objectives)
+        spec.model_config["threads"] = Threads(
+            experts=settings.experts,
+            critics=settings.critics,
+            columns=max(1, count + _earns(settings)),
+            is_vector=count > 0,
+        )
+        return spec
+
+    def _go_slowly(self) -> None:
+        raise ConfigError(
+            f"weave has no way through RLlib's own runner and learner, which are needed because of "
+            f"{'; '.join(self.slow)}. Leave that out, or use ppo."
+        )
+
+
+class Weave(PPO):
+    """Rollouts, an update, new weights for the runners; and the front that was found so far."""
+
+    @classmethod
+    def get_default_config(cls) -> WeaveConfig:
+        """The defaults of `loomrl.config.weave.Weave`."""
+        return WeaveConfig(cls)
+
+    def setup(self, config: WeaveConfig) -> None:
+        """With an empty front."""
+        super().setup(config)
+        self.front = Archive(self.config.settings.reference)
+
+    def brought(self, rollouts: Sequence[Rollout], counted: Sequence[Any]) -> None:
+        """As PPO does; episodes may widen the front."""
+        super().brought(rollouts, counted)
+        if self.config.settings.objectives:
+            self.front.observe([episode.parts for rollout in rollouts for episode in rollout.episodes])
+            self._warn_of_constants()
+
+    def _warn_of_constants(self) -> None:
+        latest = np.array([episode.parts for episode in self.window.latest])
+        for name, column in zip(self.config.settings.objectives, latest.T, strict=False):
+            if len(column) == WINDOW and not has_signal(column) and log_once(f"constant objective {name}"):
+                _log.warning(
+                    "objective %r was %g in all of the latest %d episodes: nothing can be learnt of it. Leave it out, "
+                    "or look at what the environment pays.",
+                    name,
+                    column[0],
+                    WINDOW,
+                )
+
+    def work(self, share: tuple[Rollout, ...]) -> Work:
+        """As PPO's, with what distances on the front are measured by."""
+        work = super().work(share)
+        best_H, width_H = self.front.span(len(self.config.settings.objectives))
+        return WeaveWork(work.rollouts, work.rate, work.entropy, best_H, width_H)
+
+    def measured(self, result: Mapping[str, Any]) -> dict[str, float]:
+        """With the use of every expert, and the return of every objective."""
+        found = super().measured(result)
+        learnt = result.get(LEARNER_RESULTS, {}).get(DEFAULT_MODULE_ID, {})
+        found |= {name: float(learnt[name]) for name in learnt if name.startswith(Metric.GATE_USE.of(""))}
+        parts = [episode.parts for episode in self.window.latest if episode.parts]
+        if parts:
+            means = np.mean(parts, axis=0)
+            names = map(Metric.RETURN_OBJECTIVE.of, self.config.settings.objectives)
+            found |= dict(zip(names, means.tolist(), strict=True))
+        return found
+
+    def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
+        """With the front."""
+        state: dict[str, Any] = super().get_state(components, **kwargs)
+        if OURS in state:
+            state[OURS]["front"] = self.front.state_dict()
+        return state
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        super().set_state(state)
+        if OURS in state:
+            self.front.load_state_dict(state[OURS]["front"])
+
+
+def _preferred(env: Any, settings: dict[str, Any], steering: Steering) -> Preferred:
+    return Preferred(made(env, settings), steering)
+
+
+def _earns(settings: Settings) -> bool:
+    """Whether the utility is of returns up to now, and a column of its own."""
+    return isinstance(settings.scalarisation, Chebyshev)

@@ -1,0 +1,193 @@
+"""Several objectives and a preference among them: part of what an environment shows, drawn anew for every episode.
+
+Axes: `_H` objectives, `_N` environments, `_T` steps.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv
+from gymnasium.wrappers import PassiveEnvChecker
+from numpy.typing import ArrayLike, NDArray
+
+from loomrl.config.weave import Chebyshev, FixedPreference, Weave
+from loomrl.control.space import seen
+from loomrl.errors import ConfigError, EpisodeError
+
+Floats = NDArray[np.float32]
+
+EARNED, PREFERENCE, SEEN = "earned", "preference", "seen"
+"""Parts of what is shown, in the order in which they are flattened."""
+SALT = 0x3EA7E
+"""Mixed into an environment's seed, so that preferences are no copy of its own chance."""
+NEARLY = 1e-4
+
+
+def checked(preference: ArrayLike, count: int) -> Floats:
+    """Weights of so many objectives, as an array; a ConfigError where they are none."""
+    try:
+        given = np.asarray(preference, np.float64)
+    except (TypeError, ValueError):
+        given = np.empty(())
+    shown = f"preference={preference!r:.80}"
+    if given.shape != (count,):
+        raise ConfigError(f"{shown}: {count} weights are needed, one for each objective.")
+    if not np.isfinite(given).all() or (given < 0).any():
+        raise ConfigError(f"{shown}: weights are finite and not negative.")
+    if abs(given.sum() - 1) > NEARLY:
+        raise ConfigError(f"{shown}: the weights sum to {given.sum():g}, and must sum to 1.")
+    return given.astype(np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class Simplex:
+    """Evenly over all preferences, or over one of `parts` regions of equal size, cut along the first objective."""
+
+    count: int
+    part: int = 0
+    parts: int = 1
+
+    def draw(self, chance: np.random.Generator) -> Floats:
+        """A preference of this region."""
+        if self.count == 1:
+            return np.ones(1, np.float32)
+        share = (self.part + chance.random()) / self.parts
+        first = 1 - (1 - share) ** (1 / (self.count - 1))
+        rest = (1 - first) * chance.dirichlet(np.ones(self.count - 1))
+        return np.array([first, *rest], np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class Always:
+    """One preference."""
+
+    weights: tuple[float, ...]
+
+    def draw(self, chance: np.random.Generator) -> Floats:
+        """It."""
+        return np.array(self.weights, np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class Steering:
+    """What of the settings concerns the environments."""
+
+    objectives: tuple[str, ...]
+    gamma: float
+    earns: bool
+    """Whether returns up to now are shown."""
+    source: Simplex | Always
+
+    @classmethod
+    def of(cls, settings: Weave, *, part: int = 0, parts: int = 1) -> "Steering":
+        """As the settings say, for one of `parts` runners."""
+        fixed, count = settings.preference, len(settings.objectives)
+        source = Always(fixed.weights) if isinstance(fixed, FixedPreference) else Simplex(count, part, parts)
+        return cls(settings.objectives, settings.gamma, isinstance(settings.scalarisation, Chebyshev), source)
+
+
+class Preferred(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Shows the preference of the episode beside the observation, and pays a vector: one number for each objective.
+
+    The vector is the environment's own reward, or is made of the parts that it names in `info["parts"]`.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], steering: Steering) -> None:
+        super().__init__(_unchecked(env))
+        if seen(env.observation_space).kind == "pixels":
+            raise ConfigError(
+                "objectives: a preference cannot be shown beside pictures yet. Show numbers, or leave out objectives."
+            )
+        self.steering, count = steering, len(steering.objectives)
+        self._is_vector = _has_vector(env, steering.objectives)
+        self._chance = np.random.default_rng()
+        self._preference = np.full(count, 1 / count, np.float32)
+        self._earned = np.zeros(count)
+        self._share = 1.0
+        parts = {PREFERENCE: spaces.Box(0, 1, (count,)), SEEN: env.observation_space}
+        if steering.earns:
+            parts[EARNED] = spaces.Box(-np.inf, np.inf, (count,))
+        self.observation_space = spaces.Dict(parts)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode with a preference of its own."""
+        if seed is not None:
+            self._chance = np.random.default_rng([seed, SALT])
+        self._preference = self.steering.source.draw(self._chance)
+        self._earned = np.zeros(len(self._preference))
+        self._share = 1.0
+        observation, info = self.env.reset(seed=seed, options=options)
+        return self._shown(observation), info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """One step, and what it brought for each objective."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        vector = np.asarray(reward, np.float64) if self._is_vector else self._parts(info)
+        self._earned += self._share * vector
+        self._share *= self.steering.gamma
+        return self._shown(observation), vector, bool(terminated), bool(truncated), info
+
+    def _parts(self, info: Mapping[str, Any]) -> NDArray[np.float64]:
+        told, names = info.get("parts", {}), self.steering.objectives
+        missing = [name for name in names if name not in told]
+        if missing:
+            known = ", ".join(map(str, told)) or "none"
+            raise EpisodeError(f'no part of the reward is named {", ".join(missing)} in info["parts"]; known: {known}.')
+        return np.array([told[name] for name in names], np.float64)
+
+    def _shown(self, observation: Any) -> dict[str, Any]:
+        shown = {PREFERENCE: self._preference, SEEN: observation}
+        if self.steering.earns:
+            shown[EARNED] = self._earned.astype(np.float32)
+        return shown
+
+
+class VectorRewards(SyncVectorEnv):
+    """Environments one after the other, whose rewards are vectors."""
+
+    def __init__(self, makers: Sequence[Callable[[], Preferred]]) -> None:
+        super().__init__(makers)
+        first: Any = self.envs[0]
+        self._rewards: Any = np.zeros((self.num_envs, len(first.steering.objectives)))
+
+
+def preference_in(shown: Any, count: int, *, earns: bool) -> Any:
+    """The preference in what a network sees."""
+    return shown[..., count : 2 * count] if earns else shown[..., :count]
+
+
+def earned_in(shown: Any, count: int) -> Any:
+    """Returns up to now in what a network sees."""
+    return shown[..., :count]
+
+
+def is_steered(space: spaces.Space[Any]) -> bool:
+    """Whether observations of this space have a preference in them."""
+    return isinstance(space, spaces.Dict) and {PREFERENCE, SEEN} <= space.spaces.keys() <= {EARNED, PREFERENCE, SEEN}
+
+
+def _has_vector(env: gymnasium.Env[Any, Any], objectives: Sequence[str]) -> bool:
+    """Whether the environment's own reward is the vector; a ConfigError where it has another length."""
+    space = getattr(env.unwrapped, "reward_space", None)
+    if space is None:
+        return False
+    if space.shape != (len(objectives),):
+        raise ConfigError(
+            f"objectives={list(objectives)}: the environment's rewards are {space}, so name "
+            f"{int(np.prod(space.shape))} objectives."
+        )
+    return True
+
+
+def _unchecked(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+    """Without Gymnasium's checker, which takes a vector for a fault."""
+    outer = env
+    while isinstance(outer, gymnasium.Wrapper):
+        while isinstance(outer.env, PassiveEnvChecker):
+            outer.env = outer.env.env
+        outer = outer.env
+    return env.env if isinstance(env, PassiveEnvChecker) else env
