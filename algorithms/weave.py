@@ -32,11 +32,11 @@ from algorithms.probe import made, probe
 from algorithms.rollout import WINDOW, Rollout
 from algorithms.runner import ArrayRunner
 from algorithms.utility import gained
-from loomrl.config.weave import Chebyshev
+from loomrl.config.weave import Chebyshev, FixedPreference
 from loomrl.config.weave import Weave as Settings
 from loomrl.control.mixture import Mixture
 from loomrl.control.network import Normalizer
-from loomrl.control.preference import Preferred, Steering, VectorRewards, earned_in, preference_in
+from loomrl.control.preference import Preferred, Simplex, Steering, VectorRewards, earned_in, preference_in
 from loomrl.control.space import acts, seen
 from loomrl.control.weave import Threads, WeaveNet
 from loomrl.errors import ConfigError
@@ -84,11 +84,18 @@ class WeaveRunner(ArrayRunner):
         if self.env is not None:
             self.env.close()
         self.objectives = (len(settings.objectives),)
-        part, parts = max(0, (self.worker_index or 0) - 1), max(1, config.num_env_runners)
-        make = partial(_preferred, config.env, dict(config.env_config), Steering.of(settings, part=part, parts=parts))
+        steering = Steering.of(settings, source=self._region())
+        make = partial(_preferred, config.env, dict(config.env_config), steering)
         self.env = VectorRewards([make] * config.num_envs_per_env_runner)
         self.num_envs = self.env.num_envs
         self._needs_initial_reset = True
+
+    def _region(self) -> Simplex | None:
+        """Of all preferences; None where there is one."""
+        if isinstance(self.config.settings.preference, FixedPreference):
+            return None
+        part, parts = max(0, (self.worker_index or 0) - 1), max(1, self.config.num_env_runners)
+        return Simplex(len(self.config.settings.objectives), part, parts)
 
     def _told(self, seen_T: NDArray[Any], *columns: Any) -> Rollout:
         """With every episode's return weighed by its preference."""

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from experiments import judge_front
 from experiments.output import table
 from experiments.policies import copied, find_version, is_control
 from experiments.record import recorded
@@ -19,6 +20,7 @@ from loomrl.control.environment import agents_in, label, open_environments, snap
 from loomrl.control.play import Acts, RandomPolicy, Scripted, play
 from loomrl.control.policy import ControlPolicy
 from loomrl.errors import ConfigError, unknown
+from loomrl.evaluation.front_report import FrontReport
 from loomrl.evaluation.returns import ReturnReport, judge_returns
 from loomrl.named import named
 from loomrl.store import LoomDB, open_store
@@ -48,6 +50,8 @@ def judged(policy: Acts, experiment: ControlExperiment, *, name: str) -> ReturnR
     settings, choice = experiment.evaluation, experiment.environment
     agents = agents_in(choice, choice.settings)
     seed = int(np.random.SeedSequence([settings.seed, HELD_OUT]).generate_state(1)[0] >> 1)
+    if experiment.objectives:
+        return judge_front.judged(policy, experiment, name=name, seed=seed)
     count = min(settings.episodes, AT_ONCE) * agents
     with closing(open_environments(choice, count, choice.settings)) as environments:
         returns, steps = play(policy, environments, settings.episodes * agents, seed=seed)
@@ -110,6 +114,10 @@ def render(judgement: ReturnJudgement, console: Console) -> None:
     first = judgement.reports[0]
     title = f"Return in {judgement.environment}, {first.overall.episodes} episodes, {first.confidence:.0%} confidence"
     console.print(table(title, ("", "mean>", "least>", "greatest>", "steps>"), rows))
+    for report in judgement.reports:
+        if isinstance(report, FrontReport):
+            console.print()
+            judge_front.render(report, console)
     console.print(f"\n{judgement.seconds:.1f} s, recorded as run {judgement.run}", highlight=False)
 
 

@@ -123,6 +123,9 @@ class ControlEvaluation(Config):
     every: PositiveInt | None = 10_000
     """Steps between two evaluations in training, of which the best policy comes; None judges the first and the last."""
     episodes: PositiveInt = 20
+    """With several objectives, of every preference."""
+    preferences: PositiveInt | None = None
+    """At most so many, evenly spread, by which a policy of several objectives is judged; None takes 101."""
     seed: int = Field(0, ge=0)
     confidence: float = Field(0.95, gt=0, lt=1)
 
@@ -149,6 +152,20 @@ class ControlExperiment(Root):
                 if not isinstance(self.environment.settings.get(name), int | float):
                     raise ValueError(f"curriculum.begin.{name}: give environment.settings.{name}, where it leads to")
         return self
+
+    @model_validator(mode="after")
+    def _a_front_has_objectives(self) -> Self:
+        if self.evaluation.preferences is not None and not self.objectives:
+            raise ValueError(
+                "evaluation.preferences has no effect without objectives: a scalar reward has no front. Name "
+                "algorithm.objectives (of weave), or leave it out"
+            )
+        return self
+
+    @property
+    def objectives(self) -> tuple[str, ...]:
+        """Names of what the policy is to be good at, where that is more than one number."""
+        return self.algorithm.objectives if isinstance(self.algorithm, Weave) else ()
 
     @property
     def stages(self) -> tuple[tuple[dict[str, Any], ReturnGate | None], ...]:

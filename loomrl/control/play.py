@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from gymnasium.vector import VectorEnv
+from numpy.typing import NDArray
 
 from loomrl.errors import EpisodeError
 
@@ -67,3 +68,29 @@ def play(
             left_N[n] -= 1
             earned_N[n], steps_N[n] = 0.0, 0
     return returns, lengths
+
+
+def play_each(
+    policy: Acts, environments: VectorEnv[Any, Any, Any], episodes: int, *, seed: int, gamma: float
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Discounted returns `[N, episodes, H]` and lengths `[N, episodes]`, where rewards are vectors."""
+    policy.begin(environments, seed=seed)
+    count = environments.num_envs
+    returns: list[list[NDArray[np.float64]]] = [[] for _ in range(count)]
+    lengths: list[list[int]] = [[] for _ in range(count)]
+    earned_NH: Any = 0.0
+    share_N, steps_N, over_N = np.ones(count), np.zeros(count, np.int64), np.zeros(count, bool)
+    observations, _ = environments.reset(seed=seed)
+    while min(map(len, returns)) < episodes:
+        observations, rewards, terminated, truncated, _ = environments.step(policy.act_batch(observations))
+        if not np.isfinite(rewards).all():
+            raise EpisodeError(f"the environment gave a reward of {rewards}: nothing can be judged by it.")
+        earned_NH = earned_NH + np.where(over_N, 0.0, share_N)[:, None] * rewards
+        steps_N += ~over_N
+        share_N = np.where(over_N, 1.0, share_N * gamma)
+        over_N = np.asarray(terminated) | np.asarray(truncated)
+        for n in np.flatnonzero(over_N):
+            returns[n].append(earned_NH[n].copy())
+            lengths[n].append(int(steps_N[n]))
+            earned_NH[n], steps_N[n], share_N[n] = 0.0, 0, 1.0
+    return np.array([told[:episodes] for told in returns]), np.array([told[:episodes] for told in lengths])

@@ -19,14 +19,17 @@ import safetensors.torch
 import torch
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv
+from numpy.typing import ArrayLike
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from loomrl.canonical import canonical_json
 from loomrl.config.control import Network
 from loomrl.control.network import Actor, ActorCritic
+from loomrl.control.preference import is_steered, steered
 from loomrl.control.space import Array, acts, as_batch, flatten, seen, translator
 from loomrl.control.space_json import space_from_json, space_to_json
+from loomrl.control.weave import Threads, WeaveNet
 from loomrl.errors import ArtifactError, ConfigError
 from loomrl.files import write_whole
 from loomrl.schema import Config
@@ -57,6 +60,8 @@ class Manifest(Config):
     normalize: bool
     squashed: bool = False
     """Whether it decides between -1 and 1, stretched to the bounds; such a policy has no value function."""
+    threads: Threads | None = None
+    """Of a policy of weave: how many experts and critics."""
     observation_space: dict[str, Any]
     action_space: dict[str, Any]
     sizes: Sizes
@@ -74,7 +79,8 @@ class ControlPolicy:
         self.observation_space, self.action_space = observation_space, action_space
         self._net, self._network = net, network
         squashed, normalize = not isinstance(net, ActorCritic), net.normalizer is not None
-        blueprint = _blueprint(observation_space, action_space, network, normalize=normalize, squashed=squashed)
+        kind: dict[str, Any] = {"normalize": normalize, "squashed": squashed, "threads": _threads(net)}
+        blueprint = _blueprint(observation_space, action_space, network, **kind)
         fault = _difference(blueprint.state_dict(), net.state_dict())
         if fault is None and str(net) != str(blueprint):
             fault = "its layers are others"
@@ -99,11 +105,25 @@ class ControlPolicy:
 
     # -- acting -----------------------------------------------------------------------------------------------------
 
-    def act(self, observation: Any, *, explore: bool = False, generator: torch.Generator | None = None) -> Any:
+    def act(
+        self,
+        observation: Any,
+        *,
+        preference: ArrayLike | None = None,
+        earned: ArrayLike | None = None,
+        explore: bool = False,
+        generator: torch.Generator | None = None,
+    ) -> Any:
         """The action for one observation: the likeliest, or to `explore` a drawn one.
 
-        A generator makes what is drawn repeatable. An observation that is not of its space is a ConfigError.
+        A policy of several objectives acts by a preference: weights that sum to 1. One that looks at returns up to
+        now is told them by objective; without `earned` the episode begins. A generator makes what is drawn repeatable.
+        An observation that is not of its space is a ConfigError.
         """
+        if preference is not None:
+            observation = steered(self.observation_space, observation, preference, earned)
+        elif is_steered(self.observation_space) and not isinstance(observation, Mapping):
+            raise ConfigError("this policy has several objectives: say act(observation, preference=[...]).")
         action = self._taken(self._seen(observation, one=True), explore, generator)[0]
         return action if isinstance(self.action_space, spaces.Discrete) else np.asarray(action)
 
@@ -112,9 +132,11 @@ class ControlPolicy:
         return self._taken(self._seen(observations, one=False), explore, generator)
 
     def value(self, observation: Any) -> float:
-        """The discounted return that is expected from here on; a ConfigError where only actions were learnt to keep."""
+        """The discounted return that is expected from here on; a ConfigError where that is not one number."""
         if not isinstance(self._net, ActorCritic):
             raise ConfigError("this policy has no value function: its algorithm (sac) judges actions, not states.")
+        if is_steered(self.observation_space):
+            raise ConfigError("this policy has several objectives: no single number is expected from here.")
         with torch.inference_mode():
             return float(self._net.value(self._net.features(self._seen(observation, one=True)))[0])
 
@@ -154,7 +176,11 @@ class ControlPolicy:
         manifest = _read_manifest(folder)
         try:
             observed, acted = space_from_json(manifest.observation_space), space_from_json(manifest.action_space)
-            kind = {"normalize": manifest.normalize, "squashed": manifest.squashed}
+            kind: dict[str, Any] = {
+                "normalize": manifest.normalize,
+                "squashed": manifest.squashed,
+                "threads": manifest.threads,
+            }
             net = _blueprint(observed, acted, manifest.network, **kind)
             expected = _sizes(net, observed, acted)
         except ConfigError as error:
@@ -205,6 +231,7 @@ class ControlPolicy:
             network=self._network,
             normalize=self._net.normalizer is not None,
             squashed=not isinstance(self._net, ActorCritic),
+            threads=_threads(self._net),
             observation_space=space_to_json(self.observation_space),
             action_space=space_to_json(self.action_space),
             sizes=_sizes(self._net, self.observation_space, self.action_space),
@@ -226,14 +253,26 @@ class _Greedy(nn.Module):
 
 
 def _blueprint(
-    observation_space: Space, action_space: Space, network: Network, *, normalize: bool, squashed: bool
+    observation_space: Space,
+    action_space: Space,
+    network: Network,
+    *,
+    normalize: bool,
+    squashed: bool,
+    threads: Threads | None,
 ) -> Actor:
     """The network with shapes and no numbers; nothing is drawn for it."""
     view, kind = seen(observation_space), acts(action_space)
     with torch.device("meta"):
         if squashed:
             return Actor(view, kind, network, normalize=normalize, squashed=True)
+        if threads is not None:
+            return WeaveNet(view, kind, network, threads, normalize=normalize)
         return ActorCritic(view, kind, network, normalize=normalize)
+
+
+def _threads(net: Actor) -> Threads | None:
+    return net.threads if isinstance(net, WeaveNet) else None
 
 
 def _sizes(net: Actor, observation_space: Space, action_space: Space) -> Sizes:

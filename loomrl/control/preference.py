@@ -5,6 +5,8 @@ Axes: `_H` objectives, `_N` environments, `_T` steps.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
+from math import comb
 from typing import Any
 
 import gymnasium
@@ -83,11 +85,12 @@ class Steering:
     source: Simplex | Always
 
     @classmethod
-    def of(cls, settings: Weave, *, part: int = 0, parts: int = 1) -> "Steering":
-        """As the settings say, for one of `parts` runners."""
-        fixed, count = settings.preference, len(settings.objectives)
-        source = Always(fixed.weights) if isinstance(fixed, FixedPreference) else Simplex(count, part, parts)
-        return cls(settings.objectives, settings.gamma, isinstance(settings.scalarisation, Chebyshev), source)
+    def of(cls, settings: Weave, *, source: Simplex | Always | None = None) -> "Steering":
+        """As the settings say, with preferences from `source` or, without one, from everywhere or the one they fix."""
+        fixed, earns = settings.preference, isinstance(settings.scalarisation, Chebyshev)
+        if source is None and isinstance(fixed, FixedPreference):
+            source = Always(fixed.weights)
+        return cls(settings.objectives, settings.gamma, earns, source or Simplex(len(settings.objectives)))
 
 
 class Preferred(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -153,6 +156,28 @@ class VectorRewards(SyncVectorEnv):
         super().__init__(makers)
         first: Any = self.envs[0]
         self._rewards: Any = np.zeros((self.num_envs, len(first.steering.objectives)))
+
+
+def lattice(count: int, most: int) -> NDArray[np.float32]:
+    """At most so many preferences (but the corners at least) among `count` objectives, evenly spread from corner to corner, `[P, H]`."""
+    cuts = 1
+    while comb(cuts + count, count - 1) <= most and count > 1:
+        cuts += 1
+    parts = [part for part in product(range(cuts + 1), repeat=count - 1) if sum(part) <= cuts]
+    return np.array([[*part, cuts - sum(part)] for part in parts], np.float32) / np.float32(cuts)
+
+
+def steered(space: spaces.Space[Any], observation: Any, preference: ArrayLike, earned: ArrayLike | None) -> Any:
+    """The observation with a preference beside it, and returns up to now; a ConfigError where there is no place."""
+    if not isinstance(space, spaces.Dict) or not is_steered(space):
+        raise ConfigError(f"preference={preference!r:.80}: this policy has one objective, leave the preference out.")
+    count = int(np.prod(space[PREFERENCE].shape or ()))
+    shown = {PREFERENCE: checked(preference, count), SEEN: observation}
+    if EARNED in space.spaces:
+        shown[EARNED] = np.zeros(count, np.float32) if earned is None else np.asarray(earned, np.float32)
+    elif earned is not None:
+        raise ConfigError("earned: this policy does not look at returns up to now, leave them out.")
+    return shown
 
 
 def preference_in(shown: Any, count: int, *, earns: bool) -> Any:
