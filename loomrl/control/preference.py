@@ -159,7 +159,7 @@ class VectorRewards(SyncVectorEnv):
 
 
 def lattice(count: int, most: int) -> NDArray[np.float32]:
-    """At most so many preferences (but the corners at least) among `count` objectives, evenly spread from corner to corner, `[P, H]`."""
+    """Preferences among `count` objectives, evenly spread: the corners, and at most so many in all, `[P, H]`."""
     cuts = 1
     while comb(cuts + count, count - 1) <= most and count > 1:
         cuts += 1
