@@ -1,0 +1,71 @@
+"""Fronts against what can be counted by hand, and by brute force."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from loomrl.errors import ConfigError
+from loomrl.evaluation.front import Archive, expected_utility, hypervolume, sparsity, undominated
+from loomrl.evaluation.front_report import Played, judge_front
+
+TREASURES = np.array(
+    [[1, -1], [2, -3], [3, -5], [5, -7], [8, -8], [16, -9], [24, -13], [50, -14], [74, -17], [124, -19]]
+)
+points = arrays(np.float64, st.tuples(st.integers(1, 12), st.just(3)), elements=st.integers(-3, 3).map(float))
+
+
+@given(points)
+def test_the_front_is_what_nothing_dominates(every: np.ndarray) -> None:
+    front = undominated(every)
+    for point in every:
+        dominated = any((other >= point).all() and (other > point).any() for other in every)
+        assert dominated != any((point == kept).all() for kept in front)
+    assert len(np.unique(front, axis=0)) == len(front)
+
+
+def test_hypervolume_of_the_concave_treasures_is_the_known_one() -> None:
+    assert hypervolume(TREASURES, [0, -50]) == pytest.approx(4255.0)
+    assert hypervolume([[1.0, 1.0], [-1.0, 5.0]], [0, 0]) == pytest.approx(1.0)
+    assert hypervolume([[-1.0, -1.0]], [0, 0]) == 0.0
+    with pytest.raises(ConfigError, match="reference"):
+        hypervolume(TREASURES, [0])
+
+
+@given(points)
+def test_an_archive_is_the_front_of_all_it_saw(every: np.ndarray) -> None:
+    archive, half = Archive(None), len(every) // 2
+    archive.observe(every[:half])
+    archive.observe(every[half:])
+    assert archive.points is not None
+    assert archive.points.tolist() == undominated(every).tolist()
+    again = Archive(None)
+    again.load_state_dict(archive.state_dict())
+    assert again.span(3)[0].tolist() == every.max(0).tolist()
+
+
+def test_what_is_not_above_the_reference_is_not_kept() -> None:
+    archive = Archive([0, -50])
+    archive.observe([[50, -60], [0, -1]])
+    assert archive.points is None
+    assert archive.span(2)[1].tolist() == [1, 1]
+    archive.observe([[1, -1], [2, -3]])
+    assert [edge.tolist() for edge in archive.span(2)] == [[2, -1], [1, 2]]
+
+
+def test_expected_utility_and_sparsity_are_those_by_hand() -> None:
+    assert expected_utility([[1, 0], [0, 1]], [[1, 0], [0, 1], [0.5, 0.5]]) == pytest.approx(2.5 / 3)
+    assert sparsity([[0, 3], [1, 1], [3, 0]]) == pytest.approx((1 + 4 + 4 + 1) / 2)
+    assert sparsity([[1, 1]]) == 0
+
+
+def test_a_report_weighs_returns_by_their_preferences() -> None:
+    preferences = np.array([[1, 0], [0, 1]], np.float32)
+    returns = np.array([[[2.0, 0.0], [4.0, 0.0]], [[0.0, 1.0], [0.0, 1.0]]])
+    played = Played(preferences, returns, np.full((2, 2), 3))
+    report = judge_front("p", played, objectives=("a", "b"), reference=(0.0, 0.0), confidence=0.9)
+    assert report.overall.reward.mean == pytest.approx((2 + 4 + 1 + 1) / 4)
+    assert report.front == ((0.0, 1.0), (3.0, 0.0))
+    assert report.as_dict()["by_preference"][0]["returns"][0]["mean"] == 3.0
+    assert report.hypervolume == 0.0  # each is 0 in one objective
