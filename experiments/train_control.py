@@ -121,7 +121,7 @@ class Course:
     parent: str | None = None
     """The version recorded last."""
     _best: float = -math.inf
-    """Return of the best version."""
+    """Return of the best version, or the hypervolume of its front."""
     _is_due: bool = False
     """Whether there is to be a checkpoint here."""
     _checkpoint_s: float = 0.0
@@ -147,7 +147,10 @@ class Course:
         self.stopped = self._verdict()
         if self.stopped is not None or self._passes(self.experiment.evaluation.every, before):
             with phases(Metric.TIME_EVALUATE):
-                metrics[Metric.RETURN_EVALUATED] = self._evaluate()["overall"]["reward"]["mean"]
+                report = self._evaluate()
+                metrics[Metric.RETURN_EVALUATED] = report["overall"]["reward"]["mean"]
+                if report.get("hypervolume") is not None:
+                    metrics[Metric.FRONT_HYPERVOLUME] = report["hypervolume"]
         self._is_due |= self.stopped is not None or self._passes(self.experiment.train.checkpoint_every, before)
         metrics |= phases.seconds() | {Metric.TIME_CHECKPOINT: self._checkpoint_s}
         self._checkpoint_s = 0.0
@@ -174,9 +177,11 @@ class Course:
     def _evaluate(self) -> dict[str, Any]:
         """Judge the present policy; if it is the best so far, it is to be kept."""
         report: dict[str, Any] = judged(self.algo.policy(), self.experiment, name=f"{self.run}/{self.done}").as_dict()
-        mean = report["overall"]["reward"]["mean"]
-        if mean > self._best:
-            self._best, self.kept["best"], self._is_due = mean, self.done, True
+        score = report.get("hypervolume")
+        if score is None:
+            score = report["overall"]["reward"]["mean"]
+        if score > self._best:
+            self._best, self.kept["best"], self._is_due = score, self.done, True
         self.judged["last"] = report | {"number": self.done}
         return report
 

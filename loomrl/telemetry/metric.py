@@ -30,6 +30,7 @@ class Metric(StrEnum):
     RETURN = "return/training", "Mean return of the latest 100 episodes; absent until one has ended."
     RETURN_EVALUATED = "return/evaluation", "Mean return of the greedy policy where it was evaluated, and only then."
     RETURN_OBJECTIVE = "return/objective", "Mean return by objective, of the latest 100 episodes; only by objective."
+    FRONT_HYPERVOLUME = "front/hypervolume", "Volume between the reference and the front where it was evaluated."
     STAGE = "curriculum/stage", "Number of the curriculum's stage, counted from 1."
 
     REWARD_CURIOSITY = "reward/curiosity", "Mean of what a step was paid for novelty, which is no reward of an attempt."

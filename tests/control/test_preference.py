@@ -130,7 +130,7 @@ def test_objectives_may_be_parts_of_a_reward_that_is_a_number() -> None:
     assert env.step(1)[1].tolist() == [0.0, 1.0]
     missing = Preferred(Fork(vector=False), Steering(("left", "fun"), 1.0, False, Simplex(2)))
     missing.reset(seed=0)
-    with pytest.raises(EpisodeError, match="no part of the reward is named fun.*known: left, right, other"):
+    with pytest.raises(EpisodeError, match=r"no part of the reward is named fun.*known: left, right, other"):
         missing.step(0)
 
 
