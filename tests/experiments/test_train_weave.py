@@ -1,0 +1,111 @@
+"""A run of several objectives from experiment to front, over the same doors as any other."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from experiments.judge_control import as_result, evaluate_control, render
+from experiments.policies import exported
+from experiments.shipped import resolve
+from experiments.train import train
+from loomrl.config import ControlExperiment, Weave
+from loomrl.control.policy import ControlPolicy
+from loomrl.errors import ConfigError
+from loomrl.evaluation.front_report import FrontReport
+from loomrl.load import load
+from loomrl.store import open_store
+from loomrl.telemetry.metric import Metric
+from loomrl.telemetry.sink import metrics_file, read_metrics
+
+ARMS = "tests.algorithms.objective_envs:Arms"
+
+
+def experiment(folder: Path, **changes: Any) -> ControlExperiment:
+    base = ControlExperiment(
+        name="arms",
+        environment={"kind": "custom", "entry_point": ARMS},
+        algorithm=Weave(
+            objectives=("left", "right"),
+            scalarisation={"kind": "chebyshev"},
+            reference=(-1.0, -1.0),
+            learning_rate=3e-3,
+            minibatch=64,
+            experts=2,
+            critics=2,
+        ),
+        rollout={"steps": 32},
+        train={"steps": 12_288, "checkpoint_every": 8192, "folder": str(folder / "runs")},
+        evaluation={"every": 8192, "episodes": 2, "preferences": 11},
+        store_url=f"sqlite:///{folder}/loom.db",
+        artifact_url=str(folder / "artifacts"),
+    )
+    return base.override(changes)
+
+
+@pytest.mark.system
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("ray_cluster", "one_thread")
+def test_a_front_is_learnt_kept_exported_and_shown(tmp_path: Path) -> None:
+    asked = experiment(tmp_path)
+    train(asked, run="arms")
+    metrics = read_metrics(metrics_file(asked.train, "arms"))
+    assert metrics[-1][Metric.FRONT_HYPERVOLUME] == pytest.approx(3.16)
+    assert Metric.RETURN_OBJECTIVE.of("left") in metrics[-1]
+
+    judgement = evaluate_control(asked, ["arms", "random"])
+    report, random = judgement.reports
+    assert isinstance(report, FrontReport)
+    assert isinstance(random, FrontReport)
+    np.testing.assert_allclose(report.front, [[0, 1], [0.4, 0.4], [1, 0]], atol=1e-6)
+    # Between (0, 1) and (1, 0) of a square of side 2 three quarters lie below; the middle adds 0.4 squared.
+    assert report.hypervolume == pytest.approx(3.16)
+    assert random.hypervolume is not None
+    assert random.hypervolume < 3.16
+    assert as_result(judgement)["policies"]["arms"]["by_preference"][0]["preference"] == (0.0, 1.0)
+    console = Console(width=120, record=True, file=(tmp_path / "said").open("w"))
+    render(judgement, console)
+    assert "hypervolume 3.16 from [-1.0, -1.0]" in console.export_text()
+
+    with open_store(asked.store_url) as db:
+        exported("arms", db, tmp_path / "out", onnx=True)
+    policy = ControlPolicy.load(tmp_path / "out")
+    taken = [policy.act(np.zeros(1, np.float32), preference=[left, 1 - left]) for left in (0.95, 0.5, 0.05)]
+    assert [int(action) for action in taken] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("assignments", "words"),
+    [
+        (["evaluation.preferences=5"], "a scalar reward has no front"),
+        (["algorithm={kind: weave, experts: 0}"], "algorithm.experts=0: Input should be greater"),
+        (["algorithm={kind: weave, scalarisation: {kind: chebyshev}}"], "scalarisation has no effect without"),
+        (["algorithm={kind: weave, preference: {kind: fixed}}"], "algorithm.preference.weights: required"),
+        (["algorithm={kind: ppo, experts: 2}"], "algorithm.experts=2: no such setting here"),
+    ],
+)
+def test_what_is_wrong_is_named(assignments: list[str], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        load([], ["name=x", "kind=control", *assignments])
+
+
+def test_the_shipped_sea_is_sound() -> None:
+    asked = resolve(["control/dst_concave"])
+    assert isinstance(asked, ControlExperiment)
+    assert asked.objectives == ("treasure", "time")
+
+
+@pytest.mark.slow
+@pytest.mark.system
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("ray_cluster", "one_thread")
+def test_all_treasures_of_the_concave_sea_are_found(tmp_path: Path) -> None:
+    folders = {"store_url": f"sqlite:///{tmp_path}/loom.db", "artifact_url": str(tmp_path / "a")}
+    asked = resolve(["control/dst_concave"]).override(folders | {"train.folder": str(tmp_path / "runs")})
+    result = train(asked, run="sea")
+    (report,) = evaluate_control(asked, [result.best]).reports
+    assert isinstance(report, FrontReport)
+    assert report.hypervolume == pytest.approx(4255.0)
+    assert len(report.front) == 10
