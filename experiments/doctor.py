@@ -12,6 +12,8 @@ from typing import Any
 
 REQUIRED = ("loomrl", "ray", "torch", "gymnasium", "transformers", "numpy", "pydantic", "sqlalchemy", "pyarrow")
 OPTIONAL = {
+    "mo-gymnasium": ("environments of several objectives", "pip install 'loomrl[morl]'"),
+    "moocore": ("hypervolumes of fronts", "pip install 'loomrl[morl]'"),
     "onnx": ("control policies as ONNX files", "pip install 'loomrl[onnx]'"),
     "pettingzoo": ("teams whose agents act for themselves", "pip install 'loomrl[multiagent]'"),
     "psycopg": ("LoomDB and hub on PostgreSQL", "pip install 'loomrl[postgresql]'"),

@@ -58,7 +58,7 @@ def said_by(file: str, number: int, folder: Path) -> str:
 
 
 def test_control_experiments_of_the_guide_are_sound() -> None:
-    for text in blocks("control.md", "yaml"):
+    for text in [*blocks("control.md", "yaml"), *blocks("weave.md", "yaml")]:
         tree = merge(ControlExperiment.defaults() | {"name": "guide"}, parse_yaml(text, origin="guide"))
         assert ControlExperiment.parse(tree, origin="guide").stages
 

@@ -3,6 +3,7 @@
 Axes: `_H` objectives, `_N` environments, `_T` steps.
 """
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -153,7 +154,9 @@ class VectorRewards(SyncVectorEnv):
     """Environments one after the other, whose rewards are vectors."""
 
     def __init__(self, makers: Sequence[Callable[[], Preferred]]) -> None:
-        super().__init__(makers)
+        with warnings.catch_warnings():  # of bounds of 64 bits, one for each environment
+            warnings.filterwarnings("ignore", message=".*precision lowered by casting")
+            super().__init__(makers)
         first: Any = self.envs[0]
         self._rewards: Any = np.zeros((self.num_envs, len(first.steering.objectives)))
 
