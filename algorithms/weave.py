@@ -122,11 +122,13 @@ class WeaveLearner(PPOLearner):
     def _loss(self, batch: Table, work: Work) -> tuple[Tensor, Tensor]:
         settings = self.config.settings
         inputs, values_BMC = self.forward(batch["seen"])
-        logp_B = self.distribution.logp(inputs, batch["actions"])
+        mixture = self.distribution
+        distribution, folded = mixture.folded(inputs) if isinstance(mixture, Mixture) else (mixture, inputs)
+        logp_B = distribution.logp(folded, batch["actions"])
         loss_B, clipped_B = policy_loss(logp_B, batch["logp"], batch["advantages"], clip=settings.clip)
         policy = loss_B.mean()
         value = self._value_loss(values_BMC, batch)
-        entropy = self.distribution.entropy(inputs).mean()
+        entropy = distribution.entropy(folded).mean()
         kl = kl_estimate(logp_B.detach(), batch["logp"], estimator="k3").mean()
         self.log(Metric.POLICY_LOSS, policy)
         self.log(Metric.VALUE_LOSS, value)
@@ -154,9 +156,14 @@ class WeaveLearner(PPOLearner):
         use_K = self.distribution.gate(inputs).exp().mean(0)
         missing = (use_K * (use_K * len(use_K)).log()).sum()
         self.log(Metric.GATE_IMBALANCE, missing)
-        for k, use in enumerate(use_K.unbind()):
-            self.log(Metric.GATE_USE.of(str(k)), use)
         return self.config.settings.balance * missing  # type: ignore[no-any-return]
+
+    def _tell_use(self, rollouts: Sequence[Rollout]) -> None:
+        """Who acted in these steps."""
+        if isinstance(self.distribution, Mixture):
+            gates = [self.distribution.gate(torch.from_numpy(r.inputs[r.valid])).exp() for r in rollouts]
+            for k, use in enumerate(torch.cat(gates).mean(0)):
+                self.log(Metric.GATE_USE.of(str(k)), use)
 
     def _table(self, work: Work) -> Table:
         """Every step that had an action, with all that must be known of it before the policy moves."""
@@ -174,6 +181,7 @@ class WeaveLearner(PPOLearner):
         ]
         self.log(Metric.VALUE_EXPLAINED_VARIANCE, torch.tensor(float(np.mean(explained))))
         self._trust(table.pop("each"), table["returns"])
+        self._tell_use(rollouts)
         table["advantages"] = self._taught(table)
         return {name: column.to(self._device) for name, column in table.items()}
 

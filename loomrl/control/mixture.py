@@ -31,6 +31,10 @@ class Mixture:
         parts: Tensor = inputs_BI[:, self.experts :].unflatten(-1, (self._parts, self.experts, -1))
         return parts.transpose(1, 2).flatten(2)
 
+    def folded(self, inputs_BI: Tensor) -> tuple[Distribution, Tensor]:
+        """The same distribution for whoever asks more than once: of one choice `base`, and what it takes for it."""
+        return (self.base, self._choices(inputs_BI)) if isinstance(self.base, Categorical) else (self, inputs_BI)
+
     def logp(self, inputs_BI: Tensor, actions: Tensor) -> Tensor:
         """See Distribution; exact."""
         repeated = actions.repeat_interleave(self.experts, 0)

@@ -70,6 +70,16 @@ def test_the_density_is_the_weighted_sum_of_the_experts(kind: str, seed: int, ex
     torch.testing.assert_close(mixture.logp(inputs, actions).exp(), expected)
 
 
+@given(kinds, seeds)
+def test_folded_it_says_the_same(kind: str, seed: int) -> None:
+    mixture = Mixture(BASES[kind], 3)
+    inputs = drawn(mixture, seed)
+    actions = sampled(mixture, inputs)
+    folded, asked = mixture.folded(inputs)
+    torch.testing.assert_close(folded.logp(asked, actions), mixture.logp(inputs, actions))
+    torch.testing.assert_close(folded.entropy(asked), mixture.entropy(inputs))
+
+
 def test_probabilities_of_all_choices_sum_to_one() -> None:
     mixture = Mixture(BASES["discrete"], 3)
     inputs = drawn(mixture, 1)
