@@ -67,8 +67,7 @@ class Mixture:
     def sample(self, inputs_BI: Tensor, noise_BW: Tensor) -> Tensor:
         """An expert by its weight, then an action of its own."""
         chosen_B = (inputs_BI[:, : self.experts] + noise_BW[:, : self.experts]).argmax(-1)
-        rows = torch.arange(len(inputs_BI), device=inputs_BI.device)
-        return self.base.sample(self.each(inputs_BI)[rows, chosen_B], noise_BW[:, self.experts :])
+        return self.base.sample(_chosen(self.each(inputs_BI), chosen_B), noise_BW[:, self.experts :])
 
     def mode(self, inputs_BI: Tensor) -> Tensor:
         """Of one choice the likeliest; else the likeliest of the experts' own modes."""
@@ -79,11 +78,16 @@ class Mixture:
             return self._choices(inputs_BI).argmax(-1)
         modes = [self.base.mode(each_BKI[:, k]) for k in range(self.experts)]
         best_B = torch.stack([self.logp(inputs_BI, mode) for mode in modes]).argmax(0)
-        return torch.stack(modes)[best_B, torch.arange(len(inputs_BI), device=inputs_BI.device)]
+        return _chosen(torch.stack(modes, 1), best_B)
 
     def _choices(self, inputs_BI: Tensor) -> Tensor:
         """Log-probability of every choice."""
         return (self.gate(inputs_BI)[:, :, None] + self.each(inputs_BI).log_softmax(-1)).logsumexp(1)
+
+
+def _chosen(each_BKX: Tensor, which_B: Tensor) -> Tensor:
+    """`[B, X]`: of every row the one that is asked for."""
+    return each_BKX.gather(1, which_B[:, None, None].expand(-1, 1, each_BKX.shape[2]))[:, 0]
 
 
 def open_mixture(base: Distribution, experts: int) -> Distribution:

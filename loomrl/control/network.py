@@ -94,7 +94,7 @@ class Actor(nn.Module):
         numbers_BI: Tensor = self.policy(features_BF)
         if self.log_std is None:
             return numbers_BI
-        return torch.cat([numbers_BI, self.log_std.expand(len(numbers_BI), -1)], -1)
+        return torch.cat([numbers_BI, self.log_std.expand(numbers_BI.shape[0], -1)], -1)
 
 
 class ActorCritic(Actor):

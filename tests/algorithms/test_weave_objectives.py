@@ -10,6 +10,7 @@ from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from onnx.reference import ReferenceEvaluator
 
 from algorithms.utility import chebyshev, gained
 from algorithms.weave import WeaveConfig
@@ -72,6 +73,17 @@ def test_real_numbers_follow_preferences() -> None:
     left, right = (policy.act(np.zeros(1, np.float32), preference=p) for p in ([0.95, 0.05], [0.05, 0.95]))
     assert left[0] > left[1] + 0.5
     assert right[1] > right[0] + 0.5
+
+
+@pytest.mark.parametrize("env", ["Arms", "Reach"])
+def test_onnx_says_what_the_policy_does(env: str, tmp_path: Path) -> None:
+    policy = learnt(weave(env), 1)
+    policy.to_onnx(tmp_path / "policy.onnx")
+    model = ReferenceEvaluator(str(tmp_path / "policy.onnx"))
+    seen = np.random.default_rng(0).random((5, 3)).astype(np.float32)  # five, where the example had two
+    _, actions = model.run(None, {"seen": seen})
+    shown = {"preference": seen[:, :2], "seen": seen[:, 2:]}
+    np.testing.assert_allclose(actions, policy.act_batch(shown), atol=1e-5)
 
 
 def test_an_exported_policy_says_what_it_needs() -> None:
