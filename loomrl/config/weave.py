@@ -66,7 +66,7 @@ class Weave(ControlPPO):
     scalarisation: Scalarisation = Linear()
     reference: tuple[float, ...] | None = None
     """Returns, one for each objective, that count as nothing: the hypervolume of a front begins there."""
-    balance: NonNegative = 0.01
+    balance: NonNegative = 0.1
     """How much the gate loses, per nat, by which it leaves experts unused on average."""
     critic_share: float = Field(0.8, gt=0, le=1)
     """Of steps that each of several critics learns from, so that they differ where little is known."""
