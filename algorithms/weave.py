@@ -10,6 +10,7 @@ objectives, `_C` columns of value: objectives, then the utility where it is no s
 
 import logging
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -34,16 +35,17 @@ from algorithms.runner import ArrayRunner
 from algorithms.utility import gained
 from loomrl.config.weave import Chebyshev, FixedPreference
 from loomrl.config.weave import Weave as Settings
-from loomrl.control.mixture import Mixture
+from loomrl.control.mixture import Mixture, information
 from loomrl.control.network import Normalizer
 from loomrl.control.preference import Preferred, Simplex, Steering, VectorRewards, earned_in, preference_in
 from loomrl.control.space import acts, seen
-from loomrl.control.weave import Threads, WeaveNet
+from loomrl.control.weave import Judged, Threads, WeaveNet, fit_doubt
 from loomrl.errors import ConfigError
 from loomrl.evaluation.front import Archive
 from loomrl.telemetry.metric import Metric
 
 _log = logging.getLogger(__name__)
+
 
 Array = NDArray[np.float64]
 
@@ -117,7 +119,13 @@ class WeaveLearner(PPOLearner):
     def build(self) -> None:
         """Build, with a scale for every objective."""
         super().build()
-        self._scale = Normalizer(max(1, len(self.config.settings.objectives)))
+        settings = self.config.settings
+        self._scale = Normalizer(max(1, len(settings.objectives)))
+        self._wondered = Normalizer(1)
+        """Of the critics' disagreement."""
+        self._is_vector = self.own.net.threads.is_vector
+        self._eager = torch.tensor([way.entropy - 1 for way in settings.exploration])
+        self._curious = torch.tensor([way.curiosity for way in settings.exploration] or [1.0] * settings.experts)
 
     def _loss(self, batch: Table, work: Work) -> tuple[Tensor, Tensor]:
         settings = self.config.settings
@@ -136,7 +144,7 @@ class WeaveLearner(PPOLearner):
         self.log(Metric.POLICY_STEP_KL, kl)
         self.log(Metric.POLICY_CLIP_FRACTION, clipped_B.float().mean())
         loss = policy + settings.value_coefficient * value - work.entropy * entropy
-        return loss + self._imbalance(inputs), kl
+        return loss + self._among_experts(inputs, batch["actions"], work), kl
 
     def _value_loss(self, values_BMC: Tensor, batch: Table) -> Tensor:
         """Of every critic over its share of the steps."""
@@ -149,60 +157,87 @@ class WeaveLearner(PPOLearner):
         kept: Tensor = (loss_BMC * kept_BM1).mean() / share
         return kept
 
-    def _imbalance(self, inputs: Tensor) -> Tensor | float:
-        """What the gate loses by leaving experts unused: the nats that are missing to even use, over the minibatch."""
-        if not isinstance(self.distribution, Mixture):
-            return 0.0
-        use_K = self.distribution.gate(inputs).exp().mean(0)
-        missing = (use_K * (use_K * len(use_K)).log()).sum()
-        self.log(Metric.GATE_IMBALANCE, missing)
-        return self.config.settings.balance * missing  # type: ignore[no-any-return]
+    def _among_experts(self, inputs: Tensor, actions: Tensor, work: Work) -> Tensor:
+        """What is lost by giving experts up, by their likeness, and by the certainty of those that are to explore more.
 
-    def _tell_use(self, rollouts: Sequence[Rollout]) -> None:
-        """Who acted in these steps."""
-        if isinstance(self.distribution, Mixture):
-            gates = [self.distribution.gate(torch.from_numpy(r.inputs[r.valid])).exp() for r in rollouts]
-            for k, use in enumerate(torch.cat(gates).mean(0)):
-                self.log(Metric.GATE_USE.of(str(k)), use)
+        The less an expert acts, the less its advantage moves its weight; what keeps it from nothing does not fade so.
+        """
+        mixture, settings = self.distribution, self.config.settings
+        if not isinstance(mixture, Mixture):
+            return inputs.new_zeros(())
+        gate_BK = mixture.gate(inputs)
+        use_K = gate_BK.exp().mean(0)
+        self.log(Metric.GATE_IMBALANCE, (use_K * (use_K * len(use_K)).log()).sum())
+        least = settings.least_use / len(use_K)
+        loss: Tensor = settings.balance * (least / use_K).log().clamp(min=0).sum()
+        if settings.diversity:
+            loss = loss - settings.diversity * information(mixture.joint(inputs, actions), gate_BK).mean()
+        if self._eager.any() and work.entropy:
+            more_B = (gate_BK.exp() * mixture.entropies(inputs)) @ self._eager.to(gate_BK.device)
+            loss = loss - work.entropy * more_B.mean()
+        return loss
+
+    def _tell_experts(self, rollouts: Sequence[Rollout]) -> None:
+        """Who acted in these steps, and how much their actions say of it."""
+        mixture = self.distribution
+        if not isinstance(mixture, Mixture):
+            return
+        inputs, actions = (
+            torch.cat([torch.from_numpy(column[rollout.valid]) for rollout, column in pairs])
+            for pairs in ([(r, r.inputs) for r in rollouts], [(r, r.actions) for r in rollouts])
+        )
+        gate = mixture.gate(inputs)
+        for k, use in enumerate(gate.exp().mean(0)):
+            self.log(Metric.GATE_USE.of(str(k)), use)
+        self.log(Metric.GATE_DIVERSITY, information(mixture.joint(inputs, actions), gate).mean())
 
     def _table(self, work: Work) -> Table:
         """Every step that had an action, with all that must be known of it before the policy moves."""
-        rollouts = work.rollouts
+        settings, rollouts = self.config.settings, work.rollouts
         rewards = self.scaled(rollouts)
-        if self._curiosity is not None:
+        if self._curiosity is not None and not settings.pays_novelty:
             rewards = self._curiosity.paid(rollouts, rewards)
-        if _earns(self.config.settings):
+        if _earns(settings):
             rewards = [self._with_utility(*pair, work) for pair in zip(rollouts, rewards, strict=True)]
-        parts = [self._part(rollout, rewards_TN) for rollout, rewards_TN in zip(rollouts, rewards, strict=True)]
+        judged = [self._judged(rollout) for rollout in rollouts]
+        if settings.pays_novelty:
+            rewards = self._with_novelty(rollouts, rewards, judged)
+        parts = [self._rows(*each) for each in zip(rollouts, rewards, judged, strict=True)]
         table = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
         explained = [
             explained_variance(values.numpy(), returns.numpy())
             for values, returns in zip(self._columns(table["values"]), self._columns(table["returns"]), strict=True)
         ]
         self.log(Metric.VALUE_EXPLAINED_VARIANCE, torch.tensor(float(np.mean(explained))))
-        self._trust(table.pop("each"), table["returns"])
-        self._tell_use(rollouts)
+        self._learn_trust(rollouts, judged, table["returns"])
+        self._tell_experts(rollouts)
         table["advantages"] = self._taught(table)
         return {name: column.to(self._device) for name, column in table.items()}
 
-    def _part(self, rollout: Rollout, rewards_TN: Tensor) -> Table:
-        valid, net = torch.from_numpy(rollout.valid), self.own.net
-        shown = torch.from_numpy(rollout.seen)
+    def _judged(self, rollout: Rollout) -> Judged:
+        """What every critic thinks of all that was seen, step by step and environment by environment."""
+        net = self.own.net
         with torch.no_grad():
-            each = net.values(net.features(shown.flatten(0, 1).to(self._device)))
-            values_TN = net.woven(each).cpu().unflatten(0, shown.shape[:2])
+            shown = torch.from_numpy(rollout.seen).flatten(0, 1).to(self._device)
+            return Judged(*(numbers.cpu() for numbers in net.judged(net.features(shown))))
+
+    def _rows(self, rollout: Rollout, rewards_TN: Tensor, judged: Judged) -> Table:
+        valid, shape = torch.from_numpy(rollout.valid), rollout.seen.shape[:2]
+        values_TN = self.own.net.woven(judged).unflatten(0, shape)
         advantages_TN = self._advantages(rollout, rewards_TN, values_TN)
         actions, values_S = torch.from_numpy(rollout.actions)[valid], values_TN[:-1][valid]
-        advantages_S = advantages_TN[valid]
-        return {
-            "seen": shown[:-1][valid],
+        advantages_S, inputs = advantages_TN[valid], torch.from_numpy(rollout.inputs)[valid]
+        part = {
+            "seen": torch.from_numpy(rollout.seen)[:-1][valid],
             "actions": actions,
-            "logp": self.distribution.logp(torch.from_numpy(rollout.inputs)[valid], actions),
+            "logp": self.distribution.logp(inputs, actions),
             "advantages": advantages_S,
             "values": values_S,
             "returns": advantages_S + values_S,
-            "each": each.cpu().unflatten(0, shown.shape[:2])[:-1][valid],
         }
+        if self.config.settings.pays_novelty:
+            part["curious"] = self._curiosity_of_who_acted(inputs, actions)
+        return part
 
     def _advantages(self, rollout: Rollout, rewards: Tensor, values: Tensor) -> Tensor:
         """Of every column by itself; utility is of whole episodes, and not discounted once more."""
@@ -218,11 +253,11 @@ class WeaveLearner(PPOLearner):
                 lam=settings.gae_lambda,
             )
             columns.append(torch.from_numpy(found))
-        return torch.stack(columns, -1) if settings.objectives else columns[0]
+        return torch.stack(columns, -1) if self._is_vector else columns[0]
 
     def _columns(self, numbers: Tensor) -> Sequence[Tensor]:
         """`[…, C]` by column; those of a reward that is a number have one."""
-        return numbers.unbind(-1) if self.config.settings.objectives else (numbers,)
+        return numbers.unbind(-1) if self._is_vector else (numbers,)
 
     # -- objectives -------------------------------------------------------------------------------------------------
 
@@ -251,34 +286,95 @@ class WeaveLearner(PPOLearner):
         return torch.cat([rewards_TNH, torch.from_numpy(utility_TN)[..., None]], -1)
 
     def _taught(self, table: Table) -> Tensor:
-        """Â = Σ βₕ Âₕ, each normalised by itself; or that of the utility alone."""
+        """Â = Σ βₕ Âₕ, each normalised by itself, or that of the utility alone; and what novelty teaches who acted."""
         settings, advantages = self.config.settings, table["advantages"]
-        if not settings.objectives:
+        if not self._is_vector:
             return self._normal(advantages)
+        novelty = table.pop("curious") * self._normal(advantages[:, -1]) if settings.pays_novelty else 0.0
         if _earns(settings):
-            return self._normal(advantages[:, -1])
+            return self._normal(advantages[:, len(settings.objectives)]) + novelty
+        columns = advantages.unbind(-1)[: max(1, len(settings.objectives))]
+        each_SH = torch.stack([self._normal(column) for column in columns], -1)
+        if not settings.objectives:
+            return each_SH[:, 0] + novelty
         weights_SH: Tensor = preference_in(table["seen"], len(settings.objectives), earns=False)
-        columns = [self._normal(column) for column in advantages.unbind(-1)]
-        return (weights_SH * torch.stack(columns, -1)).sum(-1)
+        return (weights_SH * each_SH).sum(-1) + novelty
 
     def _normal(self, advantages_S: Tensor) -> Tensor:
         """Normalised, if that is asked for; what is the same everywhere teaches nothing."""
         if not self.config.settings.normalize_advantages:
             return advantages_S
-        if self.config.settings.objectives and not has_signal(advantages_S.numpy()):
+        if self._is_vector and not has_signal(advantages_S.numpy()):
             return torch.zeros_like(advantages_S)
         return self.whitened(advantages_S)
 
-    def _trust(self, each_SMC: Tensor, returns: Tensor) -> None:
-        """Remember how wrong every critic was on steps that none had learnt from."""
-        critics = each_SMC.shape[1]
-        if critics == 1:
+    # -- critics and novelty ----------------------------------------------------------------------------------------
+
+    def _learn_trust(self, rollouts: Sequence[Rollout], judged: Sequence[Judged], returns: Tensor) -> None:
+        """Remember how wrong every critic was on steps that none had learnt from, and where it was worse than usual."""
+        net = self.own.net
+        if net.doubt is None:
             return
-        self.log(Metric.VALUE_DISAGREEMENT, each_SMC.std(1).mean())
-        wrong = (each_SMC - returns.view(len(returns), 1, -1)).square().mean(0)
-        wrong = self._reduced(wrong) / self.ranks
-        errors_MC, memory = self.own.net.errors_MC, self.config.settings.trust_memory
-        errors_MC.copy_(memory * errors_MC + (1 - memory) * wrong.to(errors_MC.device))
+        values_SMC, body_SF, doubt_SMC = (
+            torch.cat(
+                [
+                    numbers.unflatten(0, rollout.seen.shape[:2])[:-1][torch.from_numpy(rollout.valid)]
+                    for rollout, numbers in zip(rollouts, column, strict=True)
+                ]
+            )
+            for column in zip(*judged, strict=True)
+        )
+        wrong_SMC = (values_SMC - returns.view(len(returns), 1, -1)).square()
+        self.log(Metric.VALUE_DISAGREEMENT, values_SMC.std(1).mean())
+        self.log(Metric.VALUE_CALIBRATION, (wrong_SMC / doubt_SMC.exp()).mean())
+        usual = self._reduced(wrong_SMC.mean(0)) / self.ranks
+        memory = self.config.settings.trust_memory
+        net.errors_MC.copy_(memory * net.errors_MC + (1 - memory) * usual.to(net.errors_MC.device))
+        fit_doubt(net, body_SF.to(self._device), wrong_SMC.to(self._device), reduced=self._reduced)
+
+    def _with_novelty(
+        self, rollouts: Sequence[Rollout], rewards: Sequence[Tensor], judged: Sequence[Judged]
+    ) -> list[Tensor]:
+        """One more column: what is paid for where each step led, by curiosity and by the critics' disagreement."""
+        settings = self.config.settings
+        paid = [torch.zeros(rollout.valid.shape) for rollout in rollouts]
+        if self._curiosity is not None:
+            paid = self._curiosity.paid(rollouts, paid)
+        if settings.wonder:
+            known = 1 if not settings.objectives else len(settings.objectives)
+            apart = [
+                one.values_BMC[..., :known].std(1).mean(-1).unflatten(0, rollout.seen.shape[:2])[1:]
+                for rollout, one in zip(rollouts, judged, strict=True)
+            ]
+            valid = [torch.from_numpy(rollout.valid) for rollout in rollouts]
+            made_S = torch.cat([one[kept] for one, kept in zip(apart, valid, strict=True)])
+            self.gather(self._wondered, made_S[:, None])
+            worth = settings.wonder / float(self._wondered.variance.sqrt() + 1e-8)
+            paid = [sum_ + worth * one * kept for sum_, one, kept in zip(paid, apart, valid, strict=True)]
+        wide = rewards if settings.objectives else [reward[..., None] for reward in rewards]
+        return [torch.cat([reward, one[..., None]], -1) for reward, one in zip(wide, paid, strict=True)]
+
+    def _curiosity_of_who_acted(self, inputs: Tensor, actions: Tensor) -> Tensor:
+        """How much novelty teaches the experts that may have taken each action, by how likely it was they."""
+        settings = self.config.settings
+        weight: float = settings.wonder + (settings.curiosity.coefficient if settings.curiosity is not None else 0.0)
+        if not isinstance(self.distribution, Mixture):
+            return torch.full((len(inputs),), weight * float(self._curious[0]))
+        curious_S: Tensor = self.distribution.joint(inputs, actions).softmax(-1) @ self._curious
+        return weight * curious_S
+
+    def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
+        """With the scale of disagreement."""
+        state: dict[str, Any] = super().get_state(components, **kwargs)
+        if OURS in state and self.config.settings.wonder:
+            state[OURS]["wondered"] = deepcopy(self._wondered.state_dict())
+        return state
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        super().set_state(state)
+        if "wondered" in state.get(OURS, {}):
+            self._wondered.load_state_dict(state[OURS]["wondered"])
 
 
 class WeaveConfig(PPOConfig):
@@ -304,8 +400,12 @@ class WeaveConfig(PPOConfig):
         spec.model_config["threads"] = Threads(
             experts=settings.experts,
             critics=settings.critics,
-            columns=max(1, count + _earns(settings)),
-            is_vector=count > 0,
+            columns=max(1, count) + _earns(settings) + settings.pays_novelty,
+            is_vector=count > 0 or settings.pays_novelty,
+            temperatures=_unless_all(1.0, [way.temperature for way in settings.exploration]),
+            epsilons=_unless_all(0.0, [way.epsilon for way in settings.exploration]),
+            squashed=settings.squashed,
+            pessimism=settings.pessimism,
         )
         return spec
 
@@ -382,6 +482,10 @@ class Weave(PPO):
 
 def _preferred(env: Any, settings: dict[str, Any], steering: Steering) -> Preferred:
     return Preferred(made(env, settings), steering)
+
+
+def _unless_all(usual: float, numbers: Sequence[float]) -> tuple[float, ...]:
+    return () if all(number == usual for number in numbers) else tuple(numbers)
 
 
 def _earns(settings: Settings) -> bool:

@@ -3,10 +3,26 @@
 Axes: `_B` decisions, `_K` experts, `_I` numbers that a distribution takes, `_W` numbers of noise.
 """
 
+import math
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 from loomrl.control.distribution import Categorical, Distribution, Gaussian, SquashedGaussian
+from loomrl.errors import ConfigError
+
+
+class Ways(NamedTuple):
+    """How experts explore, one number for each; none where all do as the base does."""
+
+    temperatures: tuple[float, ...] = ()
+    """By which logits are divided and deviations multiplied."""
+    epsilons: tuple[float, ...] = ()
+    """How often an expert chooses evenly, whatever it thinks best."""
+
+
+NO_WAYS = Ways()
 
 
 class Mixture:
@@ -16,11 +32,13 @@ class Mixture:
     is asked for a wider layer, and for nothing else. With one expert every number is that of `base`, to the last bit.
     """
 
-    def __init__(self, base: Distribution, experts: int) -> None:
-        self.base, self.experts = base, experts
+    def __init__(self, base: Distribution, experts: int, ways: Ways = NO_WAYS) -> None:
+        self.base, self.experts, self.ways = base, experts, ways
         self.squashed = base.squashed
         self.inputs = experts * (1 + base.inputs)
-        self._parts = 2 if isinstance(base, Gaussian | SquashedGaussian) else 1
+        self._is_real = isinstance(base, Gaussian | SquashedGaussian)
+        if self._is_real and any(ways.epsilons):
+            raise ConfigError("epsilon: real-valued actions are not chosen evenly. Use a temperature above 1 for them.")
 
     def gate(self, inputs_BI: Tensor) -> Tensor:
         """Logarithms of the experts' weights, `[B, K]`."""
@@ -28,46 +46,70 @@ class Mixture:
 
     def each(self, inputs_BI: Tensor) -> Tensor:
         """What each expert's distribution takes, `[B, K, I]`."""
-        parts: Tensor = inputs_BI[:, self.experts :].unflatten(-1, (self._parts, self.experts, -1))
-        return parts.transpose(1, 2).flatten(2)
+        said = inputs_BI[:, self.experts :].unflatten(-1, (1 + self._is_real, self.experts, -1))
+        if self.ways.temperatures:
+            heat_K1 = said.new_tensor(self.ways.temperatures)[:, None]
+            said = torch.stack([said[:, 0], said[:, 1] + heat_K1.log()], 1) if self._is_real else said / heat_K1
+        parts: Tensor = said.transpose(1, 2).flatten(2)
+        return parts
+
+    def joint(self, inputs_BI: Tensor, actions: Tensor) -> Tensor:
+        """log wₖ πₖ(a): that this action is taken, and by this expert, `[B, K]`; exact."""
+        if isinstance(self.base, Categorical):
+            return self._choices(inputs_BI).gather(-1, actions[:, None, None].expand(-1, self.experts, 1))[:, :, 0]
+        each_BKI, repeated = self.each(inputs_BI), actions.repeat_interleave(self.experts, 0)
+        logp_BK = self.base.logp(each_BKI.flatten(0, 1), repeated).view(-1, self.experts)
+        if self.ways.epsilons:
+            even_B1 = self.base.logp(torch.zeros_like(each_BKI[:, 0]), actions)[:, None]
+            logp_BK = self._strayed(logp_BK, even_B1)
+        return self.gate(inputs_BI) + logp_BK
 
     def folded(self, inputs_BI: Tensor) -> tuple[Distribution, Tensor]:
         """The same distribution for whoever asks more than once: of one choice `base`, and what it takes for it."""
-        return (self.base, self._choices(inputs_BI)) if isinstance(self.base, Categorical) else (self, inputs_BI)
+        if isinstance(self.base, Categorical):
+            return self.base, self._choices(inputs_BI).logsumexp(1)
+        return self, inputs_BI
 
     def logp(self, inputs_BI: Tensor, actions: Tensor) -> Tensor:
         """See Distribution; exact."""
-        repeated = actions.repeat_interleave(self.experts, 0)
-        logp_BK = self.base.logp(self.each(inputs_BI).flatten(0, 1), repeated).view(-1, self.experts)
-        return (self.gate(inputs_BI) + logp_BK).logsumexp(-1)
+        return self.joint(inputs_BI, actions).logsumexp(-1)
+
+    def entropies(self, inputs_BI: Tensor) -> Tensor:
+        """Of every expert, `[B, K]`; what it strays is not counted."""
+        return self.base.entropy(self.each(inputs_BI).flatten(0, 1)).view(-1, self.experts)
 
     def entropy(self, inputs_BI: Tensor) -> Tensor:
         """Of one choice exact; else a lower bound, the weighted mean of the experts' (exact where they agree)."""
         if isinstance(self.base, Categorical):
-            logp_BI = self._choices(inputs_BI)
+            logp_BI = self._choices(inputs_BI).logsumexp(1)
             return -(logp_BI.exp() * logp_BI).sum(-1)
-        entropy_BK = self.base.entropy(self.each(inputs_BI).flatten(0, 1)).view(-1, self.experts)
-        return (self.gate(inputs_BI).exp() * entropy_BK).sum(-1)
+        return (self.gate(inputs_BI).exp() * self.entropies(inputs_BI)).sum(-1)
 
     def kl(self, inputs_BI: Tensor, other_BI: Tensor) -> Tensor:
         """Of one choice exact; else an upper bound: the gates' divergence and the weighted mean of the experts'."""
         if isinstance(self.base, Categorical):
-            logp_BI = self._choices(inputs_BI)
-            return (logp_BI.exp() * (logp_BI - self._choices(other_BI))).sum(-1)
+            logp_BI, other_logp_BI = (self._choices(x).logsumexp(1) for x in (inputs_BI, other_BI))
+            return (logp_BI.exp() * (logp_BI - other_logp_BI)).sum(-1)
         gate_BK = self.gate(inputs_BI)
         pairs = self.each(inputs_BI).flatten(0, 1), self.each(other_BI).flatten(0, 1)
         apart_BK = gate_BK - self.gate(other_BI) + self.base.kl(*pairs).view(-1, self.experts)
         return (gate_BK.exp() * apart_BK).sum(-1)
 
     def noise(self, *shape: int, generator: torch.Generator | None = None) -> Tensor:
-        """Gumbel noise for the gate, then that of the expert that is chosen."""
-        gumbel = Categorical(self.experts).noise(*shape, generator=generator)
-        return torch.cat([gumbel, self.base.noise(*shape, generator=generator)], -1)
+        """Gumbel noise for the gate, an even number where experts stray, then that of the expert that is chosen."""
+        noises = [Categorical(self.experts).noise(*shape, generator=generator)]
+        if self.ways.epsilons:
+            noises.append(torch.rand(*shape, 1, generator=generator))
+        return torch.cat([*noises, self.base.noise(*shape, generator=generator)], -1)
 
     def sample(self, inputs_BI: Tensor, noise_BW: Tensor) -> Tensor:
         """An expert by its weight, then an action of its own."""
         chosen_B = (inputs_BI[:, : self.experts] + noise_BW[:, : self.experts]).argmax(-1)
-        return self.base.sample(_chosen(self.each(inputs_BI), chosen_B), noise_BW[:, self.experts :])
+        taken_BI, first = _chosen(self.each(inputs_BI), chosen_B), self.experts
+        if self.ways.epsilons:
+            strays_B = noise_BW[:, first] < noise_BW.new_tensor(self.ways.epsilons)[chosen_B]
+            taken_BI, first = taken_BI.masked_fill(strays_B[:, None], 0.0), first + 1
+        return self.base.sample(taken_BI, noise_BW[:, first:])
 
     def mode(self, inputs_BI: Tensor) -> Tensor:
         """Of one choice the likeliest; else the likeliest of the experts' own modes."""
@@ -75,14 +117,28 @@ class Mixture:
         if self.experts == 1:
             return self.base.mode(each_BKI[:, 0])
         if isinstance(self.base, Categorical):
-            return self._choices(inputs_BI).argmax(-1)
+            return self._choices(inputs_BI).logsumexp(1).argmax(-1)
         modes = [self.base.mode(each_BKI[:, k]) for k in range(self.experts)]
         best_B = torch.stack([self.logp(inputs_BI, mode) for mode in modes]).argmax(0)
         return _chosen(torch.stack(modes, 1), best_B)
 
     def _choices(self, inputs_BI: Tensor) -> Tensor:
-        """Log-probability of every choice."""
-        return (self.gate(inputs_BI)[:, :, None] + self.each(inputs_BI).log_softmax(-1)).logsumexp(1)
+        """Of one choice: log-probability that it is taken, and by this expert, `[B, K, I]`."""
+        logp_BKI = self.each(inputs_BI).log_softmax(-1)
+        if self.ways.epsilons:
+            logp_BKI = self._strayed(logp_BKI, logp_BKI.new_tensor(-math.log(self.base.inputs)))
+        return self.gate(inputs_BI)[:, :, None] + logp_BKI
+
+    def _strayed(self, logp_BK: Tensor, even: Tensor) -> Tensor:
+        """With how often each expert chooses evenly instead; experts are the second axis."""
+        epsilon_K = logp_BK.new_tensor(self.ways.epsilons).view(-1, *[1] * (logp_BK.dim() - 2))
+        return torch.logaddexp((-epsilon_K).log1p() + logp_BK, epsilon_K.log() + even)
+
+
+def information(joint_BK: Tensor, gate_BK: Tensor) -> Tensor:
+    """Nats by which an action tells who took it, from the action alone: Σ rₖ log(rₖ / wₖ), with rₖ = p(k | s, a)."""
+    responsible_BK = joint_BK.log_softmax(-1)
+    return (responsible_BK.exp() * (responsible_BK - gate_BK)).sum(-1)
 
 
 def _chosen(each_BKX: Tensor, which_B: Tensor) -> Tensor:
@@ -90,6 +146,6 @@ def _chosen(each_BKX: Tensor, which_B: Tensor) -> Tensor:
     return each_BKX.gather(1, which_B[:, None, None].expand(-1, 1, each_BKX.shape[2]))[:, 0]
 
 
-def open_mixture(base: Distribution, experts: int) -> Distribution:
-    """`base` itself where there is one expert: it needs no gate."""
-    return base if experts == 1 else Mixture(base, experts)
+def open_mixture(base: Distribution, experts: int, ways: Ways = NO_WAYS) -> Distribution:
+    """`base` itself where there is one expert that explores as it does: it needs no gate."""
+    return base if experts == 1 and ways == NO_WAYS else Mixture(base, experts, ways)

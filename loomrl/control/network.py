@@ -100,8 +100,8 @@ class Actor(nn.Module):
 class ActorCritic(Actor):
     """A policy and its value function: two towers, or two heads on one trunk."""
 
-    def __init__(self, seen: Seen, acts: Acts, network: Network, *, normalize: bool) -> None:
-        super().__init__(seen, acts, network, normalize=normalize)
+    def __init__(self, seen: Seen, acts: Acts, network: Network, *, normalize: bool, squashed: bool = False) -> None:
+        super().__init__(seen, acts, network, normalize=normalize, squashed=squashed)
         self.critic = self._head(1, network, gain=1.0)
 
     def value(self, features_BF: Tensor) -> Tensor:

@@ -1,21 +1,31 @@
-"""The network of WEAVE: experts behind a gate, and an ensemble of critics that count as much as they were right.
+"""The network of WEAVE: experts behind a gate, and an ensemble of critics that count as much as they are right.
 
-Axes: `_B` observations, `_F` features, `_M` critics, `_C` columns of value: objectives, then the utility
-if it is learnt.
+Axes: `_B` observations, `_F` features, `_M` critics, `_C` columns of value: objectives, then the utility if it is
+learnt, then novelty if it is paid for.
 """
 
-import torch
-from torch import Tensor
+from collections.abc import Callable
+from typing import NamedTuple
 
-from loomrl.config.basic import PositiveInt
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from loomrl.config.basic import NonNegative, PositiveInt
 from loomrl.config.control import Network
-from loomrl.control.mixture import open_mixture
+from loomrl.control.mixture import Mixture, Ways, open_mixture
 from loomrl.control.network import SMALL, ActorCritic
 from loomrl.control.space import Acts, Seen
 from loomrl.schema import Config
 
 NO_ERROR = 1e-8
 """Squared errors below this earn no more trust."""
+MOST_DOUBT = 5.0
+"""A critic's doubt about an observation differs by at most so many e-folds from what it is on average."""
+MOST_SURPRISE = 25.0
+"""No squared error counts as more than so many times what was expected."""
+FITS = 8
+"""Steps by which doubts follow errors, once an update."""
 
 
 class Threads(Config):
@@ -26,6 +36,23 @@ class Threads(Config):
     columns: PositiveInt = 1
     is_vector: bool = False
     """Whether values keep their columns; else there is one, and a value is a number."""
+    temperatures: tuple[float, ...] = ()
+    epsilons: tuple[float, ...] = ()
+    """How each expert explores, where not all do alike; see Ways."""
+    squashed: bool = False
+    """Whether real-valued actions stay within their bounds by a tangent, with deviations that follow the state."""
+    pessimism: NonNegative = Field(0.0)
+    """Deviations among critics by which the estimate is lowered."""
+
+
+class Judged(NamedTuple):
+    """What every critic expects, and how much it is to be trusted here."""
+
+    values_BMC: Tensor
+    body_BF: Tensor
+    """What the critics' last layer takes."""
+    doubt_BMC: Tensor
+    """log σ²: of the error that is to be expected of each."""
 
 
 class WeaveNet(ActorCritic):
@@ -34,39 +61,88 @@ class WeaveNet(ActorCritic):
     errors_MC: Tensor
 
     def __init__(self, seen: Seen, acts: Acts, network: Network, threads: Threads, *, normalize: bool) -> None:
-        super().__init__(seen, acts, network, normalize=normalize)
+        super().__init__(seen, acts, network, normalize=normalize, squashed=threads.squashed)
         self.threads = threads
         experts, base = threads.experts, self.distribution
-        if experts > 1:
-            self.distribution = open_mixture(base, experts)
+        self.distribution = open_mixture(base, experts, Ways(threads.temperatures, threads.epsilons))
+        if isinstance(self.distribution, Mixture):
             numbers = base.inputs if self.log_std is None else len(self.log_std)
             self.policy = self._head(experts * (1 + numbers), network, gain=SMALL)
             if self.log_std is not None:
-                self.log_std = torch.nn.Parameter(self.log_std.detach().repeat(experts))
-        if threads.critics * threads.columns > 1:
-            self.critic = self._head(threads.critics * threads.columns, network, gain=1.0)
+                self.log_std = nn.Parameter(self.log_std.detach().repeat(experts))
+        if base.squashed:
+            with torch.no_grad():  # where deviations begin
+                last_of(self.policy).bias[-experts * acts.count :] = network.log_std
+        every = threads.critics * threads.columns
+        if every > 1:
+            self.critic = self._head(every, network, gain=1.0)
         self.register_buffer("errors_MC", torch.ones(threads.critics, threads.columns))
-
-    @property
-    def trust(self) -> Tensor:
-        """αⱼ/Z: the inverse of each critic's recent squared error, all critics' together 1."""
-        inverse_MC = 1 / self.errors_MC.clamp(min=NO_ERROR)
-        return inverse_MC / inverse_MC.sum(0)
+        self.doubt: nn.Linear | None = None
+        """From the critics' body to how much worse than on average each is here. Fitted apart, see `fit`."""
+        if threads.critics > 1:
+            self.doubt = nn.Linear(last_of(self.critic).in_features, every).requires_grad_(False)
+            nn.init.zeros_(self.doubt.weight)
+            nn.init.zeros_(self.doubt.bias)
 
     def values(self, features_BF: Tensor) -> Tensor:
         """Vⱼ: what every critic expects, `[B, M, C]`."""
-        return self.critic(features_BF).unflatten(-1, (self.threads.critics, self.threads.columns))  # type: ignore[no-any-return]
+        return self._by_critic(self.critic(features_BF))
 
-    def woven(self, values_BMC: Tensor) -> Tensor:
-        """V = Σ αⱼVⱼ / Z, `[B, C]`, or `[B]` where a value is a number."""
-        values_BC = (values_BMC * self.trust).sum(1)
+    def judged(self, features_BF: Tensor) -> Judged:
+        """With how much each critic is to be trusted."""
+        body_BF = self.critic[:-1](features_BF) if isinstance(self.critic, nn.Sequential) else features_BF
+        return Judged(self._by_critic(last_of(self.critic)(body_BF)), body_BF, self.doubts(body_BF))
+
+    def doubts(self, body_BF: Tensor) -> Tensor:
+        """log σ²ⱼ(s): of recent errors on average, and what this observation makes of it, `[B, M, C]`."""
+        usual_MC = self.errors_MC.clamp(min=NO_ERROR).log()
+        if self.doubt is None:
+            return usual_MC.expand(len(body_BF), -1, -1)
+        return usual_MC + self._by_critic(self.doubt(body_BF)).clamp(-MOST_DOUBT, MOST_DOUBT)
+
+    def _by_critic(self, numbers_BX: Tensor) -> Tensor:
+        numbers_BMC: Tensor = numbers_BX.unflatten(-1, (self.threads.critics, self.threads.columns))
+        return numbers_BMC
+
+    def woven(self, judged: Judged) -> Tensor:
+        """V = Σ αⱼVⱼ / Z with αⱼ = 1 / σ²ⱼ(s), less what disagreement costs; `[B, C]`, or `[B]` of numbers."""
+        trust_BMC = (-judged.doubt_BMC).softmax(1)
+        values_BC = (judged.values_BMC * trust_BMC).sum(1)
+        if self.threads.pessimism and self.threads.critics > 1:
+            values_BC = values_BC - self.threads.pessimism * judged.values_BMC.std(1)
         return values_BC if self.threads.is_vector else values_BC[:, 0]
 
     def value(self, features_BF: Tensor) -> Tensor:
         """What all critics together expect."""
-        return self.woven(self.values(features_BF))
+        return self.woven(self.judged(features_BF))
 
     def forward(self, seen_B: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs of the distribution, and what every critic expects."""
         features_BF = self.features(seen_B)
         return self.decide(features_BF), self.values(features_BF)
+
+
+def last_of(head: nn.Module) -> nn.Linear:
+    """The layer that says the numbers."""
+    last = head[-1] if isinstance(head, nn.Sequential) else head
+    assert isinstance(last, nn.Linear)
+    return last
+
+
+@torch.no_grad()
+def fit_doubt(net: WeaveNet, body_SF: Tensor, wrong_SMC: Tensor, *, reduced: Callable[[Tensor], Tensor]) -> None:
+    """Some steps towards doubts under which these squared errors are likeliest: down ½(e²/σ² + log σ²).
+
+    Errors beyond any doubt count as if they were just that large, so that one of them cannot undo what many say.
+    `reduced` sums over all learners.
+    """
+    doubt = net.doubt
+    if doubt is None:
+        return
+    count, size = reduced(body_SF.new_tensor([len(body_SF), float(body_SF.square().sum())])).tolist()
+    rate = 2 / (size / count + 1)  # what the steepest direction bears
+    for _ in range(FITS):
+        slope_SX = 0.5 * (1 - (wrong_SMC / net.doubts(body_SF).exp()).clamp(max=MOST_SURPRISE)).flatten(1)
+        slope_XF = reduced(torch.cat([slope_SX.T @ body_SF, slope_SX.sum(0)[:, None]], 1)) / count
+        doubt.weight.sub_(rate * slope_XF[:, :-1])
+        doubt.bias.sub_(rate * slope_XF[:, -1])

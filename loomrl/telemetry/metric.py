@@ -53,8 +53,14 @@ class Metric(StrEnum):
 
     VALUE_DISAGREEMENT = "value/disagreement", "Mean deviation between critics over what they expect of a step."
 
+    VALUE_CALIBRATION = (
+        "value/calibration",
+        "Mean squared error of critics over what they were trusted to have; 1 is calibrated, above is too sure.",
+    )
+
     GATE_USE = "gate/use", "Share of steps that the gate leaves to an expert; only by expert."
     GATE_IMBALANCE = "gate/imbalance", "Nats missing to even use of the experts, on average over steps; 0 is even."
+    GATE_DIVERSITY = "gate/diversity", "Nats by which an action tells which expert took it, on average over steps."
 
     PREFERENCE_ACCURACY = "preference/accuracy", "Share of pairs in which the better attempt leads."
     PREFERENCE_MARGIN = "preference/margin", "Mean lead of the better attempt in log-probability gained, times beta."

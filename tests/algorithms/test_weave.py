@@ -5,8 +5,12 @@ from typing import Any
 
 import pytest
 import torch
+from gymnasium import spaces
 
 from algorithms.weave import WeaveConfig
+from loomrl.config.control import Network
+from loomrl.control.space import acts, seen
+from loomrl.control.weave import Threads, WeaveNet, fit_doubt
 from loomrl.errors import ConfigError
 from tests.algorithms.control_envs import ACTIONS
 from tests.algorithms.control_support import MARKS, Weights, ppo, same, success, weights
@@ -21,6 +25,12 @@ def weave(env: str = "Identity", keywords: Any = None, *, fragment: int = 16, **
     settings = {"learning_rate": 3e-3, "minibatch": 64, "gamma": 0.0} | settings
     made = WeaveConfig().environment(env, env_config=keywords or {}).debugging(seed=7).training(**settings)
     return made.env_runners(num_envs_per_env_runner=8, rollout_fragment_length=fragment)
+
+
+def net_of(threads: Threads) -> WeaveNet:
+    torch.manual_seed(3)
+    view, kind = seen(spaces.Box(-1, 1, (3,))), acts(spaces.Discrete(2))
+    return WeaveNet(view, kind, Network(hidden=(32,)), threads, normalize=False)
 
 
 def trained(config: Any, updates: int = 4) -> Weights:
@@ -74,13 +84,81 @@ def test_a_resumed_run_ends_as_one_that_never_stopped(tmp_path: Path) -> None:
 
 
 def test_a_critic_that_was_wrong_counts_for_less() -> None:
-    algo = weave(experts=1, critics=2, gamma=0.9).build_algo()
-    algo.train()
-    net = algo.get_module().net
+    net = net_of(Threads(critics=2))
     net.errors_MC.copy_(torch.tensor([[1.0], [3.0]]))
-    torch.testing.assert_close(net.trust[:, 0], torch.tensor([0.75, 0.25]))
-    values = torch.tensor([[[4.0], [8.0]]])
-    assert net.woven(values).tolist() == [5.0]
+    judged = net.judged(torch.zeros(1, 3))._replace(values_BMC=torch.tensor([[[4.0], [8.0]]]))
+    assert net.woven(judged).tolist() == [5.0]
+
+
+def test_disagreement_lowers_the_estimate_of_pessimists() -> None:
+    net = net_of(Threads(critics=2, pessimism=0.5))
+    judged = net.judged(torch.zeros(1, 3))._replace(values_BMC=torch.tensor([[[4.0], [8.0]]]))
+    assert net.woven(judged).item() == pytest.approx(6.0 - 0.5 * 8**0.5)
+
+
+def test_a_critic_is_trusted_where_it_is_right() -> None:
+    net = net_of(Threads(critics=2))
+    seen = torch.rand(512, 3, generator=torch.Generator().manual_seed(1)) - 0.5
+    judged = net.judged(net.features(seen))
+    noise = torch.randn(512, 2, 1, generator=torch.Generator().manual_seed(2))
+    is_left = (seen[:, :1] < 0)[:, :, None]
+    wrong = (noise * torch.where(is_left, torch.tensor([[[0.3], [1.0]]]), torch.tensor([[[1.0], [0.3]]]))).square()
+    net.errors_MC.copy_(wrong.mean(0))
+    for _ in range(300):
+        fit_doubt(net, judged.body_BF, wrong, reduced=lambda numbers: numbers)
+    doubt = net.judged(net.features(seen)).doubt_BMC
+    trust = (-doubt).softmax(1)[:, 0, 0]
+    assert float(trust[seen[:, 0] < -0.2].min()) > 0.6
+    assert float(trust[seen[:, 0] > 0.2].max()) < 0.4
+    assert float((wrong / doubt.exp()).mean()) == pytest.approx(1.0, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"exploration": [{}, {"temperature": 2, "epsilon": 0.1}, {"entropy": 3}], "entropy_coefficient": 0.01},
+        {"diversity": 0.02, "pessimism": 0.5},
+        {"curiosity": {}, "exploration": [{"curiosity": 0}, {}, {"curiosity": 2}]},
+        {"wonder": 0.1},
+    ],
+)
+def test_experts_that_explore_in_their_own_ways_learn_repeat_and_resume(settings: Any, tmp_path: Path) -> None:
+    asked = weave(experts=3, critics=3, **settings)
+    whole, again = asked.build_algo(), asked.copy(copy_frozen=False).build_algo()
+    for _ in range(50):
+        whole.train()
+    whole.save_to_path(tmp_path / "checkpoint")
+    again.restore_from_path(tmp_path / "checkpoint")
+    for _ in range(2):
+        told, _ = whole.measured(whole.train()), again.train()
+    assert same(weights(whole), weights(again))
+    assert success(whole) > 0.95
+    assert told["gate/imbalance"] < 0.3
+    assert told["gate/diversity"] >= 0
+    assert told["value/calibration"] > 0
+    whole.stop()
+    again.stop()
+
+
+def test_the_experts_that_are_curious_learn_what_is_new() -> None:
+    """Novelty teaches an action as much as the experts that may have taken it are curious."""
+    algo = weave(experts=2, critics=1, curiosity={"coefficient": 2.0}, exploration=[{"curiosity": 0}, {}]).build_algo()
+    learner = algo.learner_group._learner
+    mixture = learner.distribution
+    inputs = torch.zeros(2, mixture.inputs)
+    inputs[:, 2], inputs[:, 2 + mixture.base.inputs + 1] = 9.0, 9.0  # the first expert chooses 0, the second 1
+    taught = learner._curiosity_of_who_acted(inputs, torch.tensor([0, 1]))
+    torch.testing.assert_close(taught, torch.tensor([0.0, 2.0]), atol=1e-2, rtol=0)
+    algo.stop()
+
+
+def test_squashed_actions_stay_within_their_bounds() -> None:
+    algo = weave(keywords={"kind": "box"}, experts=2, critics=2, squashed=True).build_algo()
+    for _ in range(100):
+        algo.train()
+    assert success(algo) > 0.8
+    (rollout,) = algo.env_runner.sample()
+    assert abs(rollout.actions).max() <= 1
     algo.stop()
 
 
@@ -94,7 +172,12 @@ def test_a_critic_that_was_wrong_counts_for_less() -> None:
         ({"objectives": ["a", "b"], "reference": [0.0]}, "2 are needed, one for each of objectives"),
         ({"objectives": ["a", "b"], "preference": {"kind": "fixed", "weights": [0.5, 0.6]}}, "they must sum to 1"),
         ({"objectives": ["a", "b"], "preference": {"kind": "fixed", "weights": [1.5, -0.5]}}, "greater than or equal"),
-        ({"objectives": ["a", "b"], "curiosity": {"coefficient": 1.0}}, "curiosity"),
+        ({"experts": 2, "exploration": [{}]}, "1 are given, one for each of 2 experts"),
+        ({"critics": 1, "pessimism": 1.0}, "one critic agrees with itself"),
+        ({"critics": 1, "wonder": 1.0}, "one critic agrees with itself"),
+        ({"experts": 1, "diversity": 1.0}, "one expert differs from none"),
+        ({"experts": 1, "exploration": [{"temperature": 0}]}, "greater than 0"),
+        ({"keywords": {"kind": "box"}, "experts": 1, "exploration": [{"epsilon": 0.1}]}, "Use a temperature"),
     ],
 )
 def test_what_is_wrong_is_named(settings: dict[str, Any], words: str) -> None:

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from loomrl.control.distribution import Distribution, SquashedGaussian, open_distribution
-from loomrl.control.mixture import Mixture, open_mixture
+from loomrl.control.mixture import Mixture, Ways, information, open_mixture
 from loomrl.control.space import acts
+from loomrl.errors import ConfigError
 
 BASES: dict[str, Distribution] = {
     "discrete": open_distribution(acts(spaces.Discrete(4))),
@@ -108,3 +109,57 @@ def test_divergence_is_what_samples_say_or_above(kind: str) -> None:
     ratio = mixture.logp(inputs, actions) - mixture.logp(other, actions)
     gap, error = float(mixture.kl(inputs, other)[0] - ratio.mean()), 4 * float(ratio.std()) / COUNT**0.5
     assert abs(gap) < error if kind == "discrete" else gap > -error
+
+
+CHOICES = ["discrete", "multi_discrete", "multi_binary"]
+REAL = ["box", "squashed"]
+
+
+@pytest.mark.parametrize("kind", CHOICES)
+def test_an_expert_strays_as_often_as_it_is_told(kind: str) -> None:
+    mixture = Mixture(BASES[kind], 2, Ways(epsilons=(0.0, 0.5)))
+    inputs = 4 * drawn(mixture, 2, count=1).expand(COUNT, -1)
+    actions = sampled(mixture, inputs)
+    logp = mixture.logp(inputs, actions)
+    every, counts = torch.unique(torch.cat([actions.view(COUNT, -1), logp[:, None]], 1), dim=0, return_counts=True)
+    expected = every[:, -1].exp()
+    assert ((counts / COUNT - expected).abs() < 5 * (expected / COUNT).sqrt() + 1e-4).all()
+    assert float(expected.sum()) == pytest.approx(1.0, abs=1e-3)
+
+
+@pytest.mark.parametrize("kind", BASES)
+def test_heat_makes_an_expert_less_certain_and_leaves_the_others(kind: str) -> None:
+    cold, warm = Mixture(BASES[kind], 2), Mixture(BASES[kind], 2, Ways(temperatures=(1.0, 3.0)))
+    inputs = drawn(cold, 5)
+    before, after = cold.entropies(inputs), warm.entropies(inputs)
+    torch.testing.assert_close(before[:, 0], after[:, 0])
+    assert (after[:, 1] > before[:, 1]).all()
+    each = [warm.base.logp(part, sampled(warm, inputs)) for part in warm.each(inputs).unbind(1)]
+    expected = (warm.gate(inputs) + torch.stack(each, 1)).logsumexp(1)
+    torch.testing.assert_close(warm.logp(inputs, sampled(warm, inputs)), expected)
+
+
+@pytest.mark.parametrize("kind", REAL)
+def test_real_numbers_are_not_chosen_evenly(kind: str) -> None:
+    with pytest.raises(ConfigError, match="Use a temperature"):
+        Mixture(BASES[kind], 2, Ways(epsilons=(0.0, 0.1)))
+
+
+@pytest.mark.parametrize("kind", BASES)
+def test_an_action_tells_who_took_it_only_where_experts_differ(kind: str) -> None:
+    mixture = Mixture(BASES[kind], 2)
+    inputs = drawn(mixture, 6)
+    inputs[:, :2] = 0
+    inputs[:, 2:] = (
+        inputs[:, 2:]
+        .unflatten(1, (-1, 2, mixture.base.inputs // (1 + (kind in REAL))))[:, :, :1]
+        .expand(-1, -1, 2, -1)
+        .flatten(1)
+    )
+    alike = sampled(mixture, inputs)
+    torch.testing.assert_close(
+        information(mixture.joint(inputs, alike), mixture.gate(inputs)), torch.zeros(16), atol=1e-5, rtol=0
+    )
+    inputs[:, 2:] += 8 * drawn(mixture, 7)[:, 2:]
+    told = information(mixture.joint(inputs, sampled(mixture, inputs)), mixture.gate(inputs))
+    assert 0.1 < float(told.mean()) <= 0.6932
