@@ -150,12 +150,9 @@ class WeaveLearner(PPOLearner):
         """Of every critic over its share of the steps."""
         old, returns = (batch[name].view(len(values_BMC), 1, -1) for name in ("values", "returns"))
         loss_BMC = value_loss(values_BMC, old, returns, clip=self.config.settings.value_clip)
-        share, critics = self.config.settings.critic_share, values_BMC.shape[1]
-        if critics == 1 or share == 1:
-            return loss_BMC.mean()
-        kept_BM1 = (torch.rand(loss_BMC.shape[:2], generator=self._chance) < share).to(loss_BMC.device)[:, :, None]
-        kept: Tensor = (loss_BMC * kept_BM1).mean() / share
-        return kept
+        if "share" in batch:
+            loss_BMC = loss_BMC * batch["share"][:, :, None]
+        return loss_BMC.mean()
 
     def _among_experts(self, inputs: Tensor, actions: Tensor, work: Work) -> Tensor:
         """What is lost by giving experts up, by their likeness, and by the certainty of those that are to explore more.
@@ -212,6 +209,9 @@ class WeaveLearner(PPOLearner):
         self._learn_trust(rollouts, judged, table["returns"])
         self._tell_experts(rollouts)
         table["advantages"] = self._taught(table)
+        if settings.critics > 1 and settings.critic_share < 1:
+            drawn_SM = torch.rand(len(table["logp"]), settings.critics, generator=self._chance)
+            table["share"] = (drawn_SM < settings.critic_share) / settings.critic_share
         return {name: column.to(self._device) for name, column in table.items()}
 
     def _judged(self, rollout: Rollout) -> Judged:

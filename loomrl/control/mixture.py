@@ -46,12 +46,13 @@ class Mixture:
 
     def each(self, inputs_BI: Tensor) -> Tensor:
         """What each expert's distribution takes, `[B, K, I]`."""
-        said = inputs_BI[:, self.experts :].unflatten(-1, (1 + self._is_real, self.experts, -1))
-        if self.ways.temperatures:
-            heat_K1 = said.new_tensor(self.ways.temperatures)[:, None]
-            said = torch.stack([said[:, 0], said[:, 1] + heat_K1.log()], 1) if self._is_real else said / heat_K1
-        parts: Tensor = said.transpose(1, 2).flatten(2)
-        return parts
+        said = inputs_BI[:, self.experts :]
+        heat_K1 = said.new_tensor(self.ways.temperatures)[:, None] if self.ways.temperatures else None
+        if not self._is_real:
+            logits_BKI = said.view(-1, self.experts, self.base.inputs)
+            return logits_BKI if heat_K1 is None else logits_BKI / heat_K1
+        mean_BKD, log_std_BKD = said.view(-1, 2, self.experts, self.base.inputs // 2).unbind(1)
+        return torch.cat([mean_BKD, log_std_BKD if heat_K1 is None else log_std_BKD + heat_K1.log()], -1)
 
     def joint(self, inputs_BI: Tensor, actions: Tensor) -> Tensor:
         """log wₖ πₖ(a): that this action is taken, and by this expert, `[B, K]`; exact."""
@@ -105,7 +106,7 @@ class Mixture:
     def sample(self, inputs_BI: Tensor, noise_BW: Tensor) -> Tensor:
         """An expert by its weight, then an action of its own."""
         chosen_B = (inputs_BI[:, : self.experts] + noise_BW[:, : self.experts]).argmax(-1)
-        taken_BI, first = _chosen(self.each(inputs_BI), chosen_B), self.experts
+        taken_BI, first = self.each(inputs_BI)[torch.arange(len(chosen_B)), chosen_B], self.experts
         if self.ways.epsilons:
             strays_B = noise_BW[:, first] < noise_BW.new_tensor(self.ways.epsilons)[chosen_B]
             taken_BI, first = taken_BI.masked_fill(strays_B[:, None], 0.0), first + 1
@@ -143,7 +144,7 @@ def information(joint_BK: Tensor, gate_BK: Tensor) -> Tensor:
 
 def _chosen(each_BKX: Tensor, which_B: Tensor) -> Tensor:
     """`[B, X]`: of every row the one that is asked for."""
-    return each_BKX.gather(1, which_B[:, None, None].expand(-1, 1, each_BKX.shape[2]))[:, 0]
+    return each_BKX.take_along_dim(which_B[:, None, None], 1)[:, 0]
 
 
 def open_mixture(base: Distribution, experts: int, ways: Ways = NO_WAYS) -> Distribution:

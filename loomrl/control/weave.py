@@ -24,7 +24,7 @@ MOST_DOUBT = 5.0
 """A critic's doubt about an observation differs by at most so many e-folds from what it is on average."""
 MOST_SURPRISE = 25.0
 """No squared error counts as more than so many times what was expected."""
-FITS = 8
+FITS = 4
 """Steps by which doubts follow errors, once an update."""
 
 
