@@ -97,7 +97,7 @@ def test_of_three_objectives_every_two_have_a_panel() -> None:
 
 
 def test_policies_are_below_each_other_on_the_same_axes() -> None:
-    picture = opened(report([[[0, 4]], [[8, 0]]], name="good"), report([[[0, 2]], [[4, 0]]], name="fair"))
+    picture = opened(report([[[0, 2]], [[4, 0]]], name="fair"), report([[[0, 4]], [[8, 0]]], name="good"))
     assert {"good", "fair"} <= set(texts(picture))
     across = {said(spot).split(";")[0]: float(spot.attrib["cx"]) for spot in spots(picture)}
     assert across["a 4"] == pytest.approx((across["a 0"] + across["a 8"]) / 2, abs=0.1)
