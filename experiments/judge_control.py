@@ -43,6 +43,8 @@ class ReturnJudgement:
     environment: str
     seconds: float
     reports: tuple[ReturnReport, ...]
+    picture: str | None = None
+    """The file with the fronts, where there are several objectives."""
 
 
 def judged(policy: Acts, experiment: ControlExperiment, *, name: str) -> ReturnReport:
@@ -61,7 +63,7 @@ def judged(policy: Acts, experiment: ControlExperiment, *, name: str) -> ReturnR
 def evaluate_control(
     experiment: ControlExperiment, policies: Sequence[str] = (), *, clock: Callable[[], float] = time.time
 ) -> ReturnJudgement:
-    """Judge each policy, or one that acts at random if none is named, and record run and reports in LoomDB."""
+    """Judge each policy, or one that acts at random if none is named, record run and reports in LoomDB, draw fronts."""
     with open_store(experiment.store_url) as db:
         found = [_found(text, experiment, db) for text in policies or [RANDOM]]
         run, started = f"{experiment.name}-{uuid.uuid4().hex[:8]}", clock()
@@ -74,7 +76,9 @@ def evaluate_control(
                     db, Evaluation(id=id, report=report.as_dict(), created_at=now, run=run, policy=version)
                 )
             result["return"] = {report.policy: report.overall.reward.mean for report in reports}
-        return ReturnJudgement(run, label(experiment.environment), clock() - started, tuple(reports))
+            picture = Path(experiment.evaluation.picture or Path(experiment.train.folder, run, judge_front.PICTURE))
+            drawn = judge_front.draw(reports, picture)
+        return ReturnJudgement(run, label(experiment.environment), clock() - started, tuple(reports), drawn)
 
 
 def _found(text: str, experiment: ControlExperiment, db: LoomDB) -> tuple[str, Acts, str | None]:
@@ -98,11 +102,12 @@ def _found(text: str, experiment: ControlExperiment, db: LoomDB) -> tuple[str, A
 
 def as_result(judgement: ReturnJudgement) -> dict[str, Any]:
     """The judgement as one JSON object."""
-    return {
+    told = {
         "run": judgement.run,
         "seconds": round(judgement.seconds, 3),
         "policies": {report.policy: report.as_dict() for report in judgement.reports},
     }
+    return told | {"picture": judgement.picture} if judgement.picture else told
 
 
 def render(judgement: ReturnJudgement, console: Console) -> None:
@@ -118,6 +123,8 @@ def render(judgement: ReturnJudgement, console: Console) -> None:
         if isinstance(report, FrontReport):
             console.print()
             judge_front.render(report, console)
+    if judgement.picture:
+        console.print(f"\npicture: {judgement.picture}", highlight=False)
     console.print(f"\n{judgement.seconds:.1f} s, recorded as run {judgement.run}", highlight=False)
 
 

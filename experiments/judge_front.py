@@ -1,29 +1,37 @@
 """Judging a policy of several objectives: once more for every preference, and then the front of all of them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from functools import partial
+from itertools import groupby
+from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 
 from experiments.output import table
 from loomrl.config import ControlExperiment, Weave
+from loomrl.config.weave import FixedPreference
 from loomrl.control.environment import open_environment
 from loomrl.control.play import Acts, play_each
 from loomrl.control.preference import Always, Preferred, Steering, VectorRewards, lattice
-from loomrl.evaluation.front_report import FrontReport, Played, judge_front
+from loomrl.evaluation.front_report import FrontReport, Played, Steered, judge_front
+from loomrl.evaluation.returns import ReturnReport
 from loomrl.evaluation.statistics import Interval
+from loomrl.files import write_whole
+from loomrl.telemetry.scatter import draw_fronts
 
 MOST = 101
 """Preferences, where it is not said how many."""
+PICTURE = "front.svg"
 
 
 def judged(policy: Acts, experiment: ControlExperiment, *, name: str, seed: int) -> FrontReport:
     """Every preference plays its episodes in an environment of its own. Equal policies get equal reports."""
     settings, algorithm = experiment.evaluation, experiment.algorithm
     assert isinstance(algorithm, Weave)
-    preferences = lattice(len(algorithm.objectives), settings.preferences or MOST)
+    preferences = _preferences(algorithm, settings.preferences)
     with closing(VectorRewards([partial(_opened, experiment, tuple(row.tolist())) for row in preferences])) as opened:
         returns, steps = play_each(policy, opened, settings.episodes, seed=seed, gamma=algorithm.gamma)
     return judge_front(
@@ -42,11 +50,26 @@ def _opened(experiment: ControlExperiment, weights: tuple[float, ...]) -> Prefer
     return Preferred(open_environment(choice, choice.settings), steering)
 
 
+def _preferences(algorithm: Weave, most: int | None) -> NDArray[np.float32]:
+    """Evenly over all of them; where one was fixed, that one."""
+    if isinstance(algorithm.preference, FixedPreference):
+        return np.array([algorithm.preference.weights], np.float32)
+    return lattice(len(algorithm.objectives), most or MOST)
+
+
+def draw(reports: Sequence[ReturnReport], file: Path) -> str | None:
+    """Save a picture of the fronts among the reports; where it is, or None where there is nothing to draw."""
+    fronts = [report for report in reports if isinstance(report, FrontReport) and len(report.objectives) > 1]
+    if not fronts:
+        return None
+    write_whole(file, draw_fronts(fronts).encode())
+    return str(file)
+
+
 def render(report: FrontReport, console: Console) -> None:
-    """The front: per point the preferences that lead there, and what they bring."""
-    console.print(
-        table(f"Front of {report.policy}", ("preference", *(f"{o}>" for o in report.objectives)), _rows(report))
-    )
+    """Preference by preference what it brings, and what all of them are worth together."""
+    columns = ("preference", "", *(f"{objective}>" for objective in report.objectives), "on the front")
+    console.print(table(f"Front of {report.policy}", columns, _rows(report)))
     said = [f"{len(report.front)} points", f"expected utility {report.expected_utility:.4g}"]
     said.append(f"sparsity {report.sparsity:.4g}")
     if report.hypervolume is not None and report.reference is not None:
@@ -54,17 +77,17 @@ def render(report: FrontReport, console: Console) -> None:
     console.print(", ".join(said), highlight=False)
 
 
-def _rows(report: FrontReport) -> Sequence[tuple[str, ...]]:
-    """Of every point on the front, the first preference that leads there."""
-    rows, left = [], {tuple(point) for point in report.front}
-    for steered in report.by_preference:
-        point = tuple(float(interval.mean or 0.0) for interval in steered.returns)
-        near = next((other for other in left if np.allclose(other, point)), None)
-        if near is not None:
-            left.discard(near)
-            preference = " ".join(f"{weight:.2f}" for weight in steered.preference)
-            rows.append((preference, *(_cell(interval) for interval in steered.returns)))
-    return rows
+def _rows(report: FrontReport) -> Iterator[tuple[str, ...]]:
+    """A row for every preference; for neighbours that bring the same, one row from the first to the last."""
+    for returns, run in groupby(report.by_preference, key=lambda steered: steered.returns):
+        first, *rest = run
+        last = f"to {_weights(rest[-1])}, {1 + len(rest)} of them" if rest else ""
+        mark = "yes" if first.is_on_front else "no"
+        yield _weights(first), last, *(_cell(interval) for interval in returns), mark
+
+
+def _weights(steered: Steered) -> str:
+    return " ".join(f"{weight:.2f}" for weight in steered.preference)
 
 
 def _cell(interval: Interval) -> str:

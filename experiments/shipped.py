@@ -46,7 +46,7 @@ def judged_words(words: Sequence[str], policies: Sequence[str]) -> tuple[AnyExpe
     rest = [word for word in words if word != first]
     if is_model(first) or is_control(first):
         return resolve(rest, default=CONTROL if is_control(first) else DEFAULT), [first, *policies]
-    store_url = resolve([word for word in rest if "=" in word]).store_url
+    store_url = resolve([word for word in rest if word.startswith("store_url=")]).store_url
     with open_store(store_url) as db:
         version = find_version(first, db)
         if version is None:

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from loomrl.config.basic import EntryPoint, Positive, PositiveInt
 from loomrl.config.control import SAC, ControlPPO
 from loomrl.config.root import CustomAlgorithm, Records, Root
-from loomrl.config.weave import Weave
+from loomrl.config.weave import FixedPreference, Weave
 from loomrl.schema import Config, merge
 
 
@@ -126,6 +126,9 @@ class ControlEvaluation(Config):
     """With several objectives, of every preference."""
     preferences: PositiveInt | None = None
     """At most so many, evenly spread, by which a policy of several objectives is judged; None takes 101."""
+    picture: Annotated[str, Field(pattern=r"\.svg$")] | None = None
+    """Where `loomrl evaluate` draws the front of two or more objectives, FILE.svg; None is `front.svg` in the run's
+    folder."""
     seed: int = Field(0, ge=0)
     confidence: float = Field(0.95, gt=0, lt=1)
 
@@ -159,6 +162,14 @@ class ControlExperiment(Root):
             raise ValueError(
                 "evaluation.preferences has no effect without objectives: a scalar reward has no front. Name "
                 "algorithm.objectives (of weave), or leave it out"
+            )
+        if self.evaluation.picture is not None and len(self.objectives) < 2:
+            raise ValueError("evaluation.picture has no effect: a front has two objectives or more. Leave it out")
+        preference = self.algorithm.preference if isinstance(self.algorithm, Weave) else None
+        if self.evaluation.preferences is not None and isinstance(preference, FixedPreference):
+            raise ValueError(
+                f"evaluation.preferences={self.evaluation.preferences} has no effect: the preference is fixed to "
+                f"{preference.weights}, and judged by that one alone. Leave it out, or set it to null"
             )
         return self
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from loomrl.errors import EpisodeError
 from loomrl.evaluation.front import expected_utility, hypervolume, sparsity, undominated
 from loomrl.evaluation.returns import ReturnReport, judge_returns
 from loomrl.evaluation.statistics import Interval, mean_interval
@@ -19,6 +20,8 @@ class Steered:
     preference: tuple[float, ...]
     returns: tuple[Interval, ...]
     """By objective."""
+    is_on_front: bool
+    """Whether no other preference's mean returns are at least as good in everything and better in something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +61,12 @@ class Played:
 def judge_front(
     policy: str, played: Played, *, objectives: Sequence[str], reference: Sequence[float] | None, confidence: float
 ) -> FrontReport:
-    """The report over what was played."""
+    """The report over what was played; an EpisodeError where a return is no number."""
+    _check_finite(played, objectives)
     weighed_PE = (played.returns_PEH * played.preferences_PH[:, None]).sum(-1)
     whole = judge_returns(policy, weighed_PE.ravel().tolist(), played.steps_PE.ravel().tolist(), confidence=confidence)
-    front = undominated(played.returns_PEH.mean(1))
+    means_PH = played.returns_PEH.mean(1)
+    front = undominated(means_PH)
     return FrontReport(
         policy=policy,
         confidence=confidence,
@@ -71,8 +76,9 @@ def judge_front(
             Steered(
                 tuple(preference.tolist()),
                 tuple(mean_interval(column.tolist(), confidence=confidence) for column in returns_EH.T),
+                is_on_front=bool((front == mean_H).all(1).any()),
             )
-            for preference, returns_EH in zip(played.preferences_PH, played.returns_PEH, strict=True)
+            for preference, returns_EH, mean_H in zip(played.preferences_PH, played.returns_PEH, means_PH, strict=True)
         ),
         front=tuple(map(tuple, front.tolist())),
         reference=None if reference is None else tuple(reference),
@@ -80,3 +86,15 @@ def judge_front(
         expected_utility=expected_utility(front, played.preferences_PH),
         sparsity=sparsity(front),
     )
+
+
+def _check_finite(played: Played, objectives: Sequence[str]) -> None:
+    bad = np.argwhere(~np.isfinite(played.returns_PEH))
+    if len(bad):
+        preference, episode, objective = bad[0]
+        told = played.returns_PEH[preference, episode, objective]
+        raise EpisodeError(
+            f"objective {objectives[objective]!r} returned {told} in episode {episode + 1} "
+            f"by preference {played.preferences_PH[preference].tolist()}: nothing can be judged by it. Look at what "
+            "the environment pays."
+        )

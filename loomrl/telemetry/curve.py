@@ -91,7 +91,7 @@ def percent(value: float) -> str:
 def round_span(low: float, high: float) -> tuple[float, float]:
     """The nearest round numbers around both."""
     margin = 0.0 if high > low else abs(low) / 2 or 1.0
-    ticks = _ticks(low - margin, high + margin)
+    ticks = round_ticks(low - margin, high + margin)
     return ticks[0], ticks[-1]
 
 
@@ -141,7 +141,7 @@ def stacked_chart(lines: Sequence[Line], *, form: Form = figure, unit: Unit = "u
     tables = [dict(line.points) for line in lines]
     stretches = list(_stretches(steps, MOST_CELLS))
     columns = [[_sum_over(table, stretch) / len(stretch) for table in tables] for stretch in stretches]
-    ticks = _ticks(0.0, max(sum(column) for column in columns) or 1.0)
+    ticks = round_ticks(0.0, max(sum(column) for column in columns) or 1.0)
     axes = Axes(0, len(columns), ticks)
     parts = [*_grid(Axes(steps[0], steps[-1], ticks), form, unit)]
     for index, (column, stretch) in enumerate(zip(columns, stretches, strict=True)):
@@ -181,7 +181,7 @@ def _svg(parts: Iterable[str], label: str) -> str:
 def _axes(lines: Sequence[Line], span: tuple[float, float] | None) -> Axes:
     steps = [step for line in lines for step, _ in line.points]
     values = sorted(value for line in lines for _, value in line.points if math.isfinite(value))
-    return Axes(min(steps), max(steps), _ticks(*(span or _reach(values))))
+    return Axes(min(steps), max(steps), round_ticks(*(span or _reach(values))))
 
 
 def _reach(values: Sequence[float]) -> tuple[float, float]:
@@ -198,9 +198,9 @@ def _reach(values: Sequence[float]) -> tuple[float, float]:
     return low, high
 
 
-def _ticks(low: float, high: float) -> list[float]:
-    """Three to five round numbers from `low` or below to `high` or above."""
-    rough = (high - low) / 3
+def round_ticks(low: float, high: float, *, parts: int = 3) -> list[float]:
+    """Round numbers from `low` or below to `high` or above, about so many stretches apart."""
+    rough = (high - low) / parts
     size = 10.0 ** math.floor(math.log10(rough))
     step = next(size * factor for factor in (1, 2, 2.5, 5, 10) if size * factor >= rough * 0.999)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from loomrl.errors import ConfigError
+from loomrl.errors import ConfigError, EpisodeError
 from loomrl.evaluation.front import Archive, expected_utility, hypervolume, sparsity, undominated
 from loomrl.evaluation.front_report import Played, judge_front
 
@@ -69,3 +69,19 @@ def test_a_report_weighs_returns_by_their_preferences() -> None:
     assert report.front == ((0.0, 1.0), (3.0, 0.0))
     assert report.as_dict()["by_preference"][0]["returns"][0]["mean"] == 3.0
     assert report.hypervolume == 0.0  # each is 0 in one objective
+    assert all(steered.is_on_front for steered in report.by_preference)
+
+
+def test_what_is_on_the_front_is_told_by_preference() -> None:
+    preferences = np.array([[1, 0], [0.5, 0.5], [0, 1]], np.float32)
+    returns = np.array([[[3.0, 0.0]], [[1.0, 1.0]], [[2.0, 2.0]]])
+    played = Played(preferences, returns, np.ones((3, 1), np.int64))
+    report = judge_front("p", played, objectives=("a", "b"), reference=None, confidence=0.9)
+    assert [steered.is_on_front for steered in report.by_preference] == [True, False, True]
+
+
+def test_a_return_that_is_no_number_is_named() -> None:
+    returns = np.array([[[2.0, 0.0], [4.0, np.nan]]])
+    played = Played(np.array([[0.25, 0.75]], np.float32), returns, np.ones((1, 2), np.int64))
+    with pytest.raises(EpisodeError, match=r"'b' returned nan in episode 2 by preference \[0.25, 0.75\]"):
+        judge_front("p", played, objectives=("a", "b"), reference=None, confidence=0.9)

@@ -1,5 +1,7 @@
 """A run of several objectives from experiment to front, over the same doors as any other."""
 
+import re
+import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
@@ -7,11 +9,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from experiments.judge_control import as_result, evaluate_control, render
+from experiments.judge_control import as_result, evaluate_control, judged, render
 from experiments.policies import exported
-from experiments.shipped import resolve
+from experiments.shipped import judged_words, resolve
 from experiments.train import train
 from loomrl.config import ControlExperiment, Weave
+from loomrl.control.play import RandomPolicy
 from loomrl.control.policy import ControlPolicy
 from loomrl.errors import ConfigError
 from loomrl.evaluation.front_report import FrontReport
@@ -21,6 +24,7 @@ from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.sink import metrics_file, read_metrics
 
 ARMS = "tests.algorithms.objective_envs:Arms"
+FIXED = "algorithm={kind: weave, objectives: [a, b], preference: {kind: fixed, weights: [0.25, 0.75]}}"
 
 
 def experiment(folder: Path, **changes: Any) -> ControlExperiment:
@@ -67,7 +71,19 @@ def test_a_front_is_learnt_kept_exported_and_shown(tmp_path: Path) -> None:
     assert as_result(judgement)["policies"]["arms"]["by_preference"][0]["preference"] == (0.0, 1.0)
     console = Console(width=120, record=True, file=(tmp_path / "said").open("w"))
     render(judgement, console)
-    assert "hypervolume 3.16 from [-1.0, -1.0]" in console.export_text()
+    said = console.export_text()
+    assert "hypervolume 3.16 from [-1.0, -1.0]" in said
+    assert re.search(r"0.00 1.00 .* 0 +\[0, 0\] +1 +\[1, 1\] +yes", said)
+    assert judgement.picture == str(tmp_path / "runs" / judgement.run / "front.svg")
+    assert judgement.picture in said.replace("\n", "")
+    assert as_result(judgement)["picture"] == judgement.picture
+    words = ["arms", f"store_url={asked.store_url}", "evaluation.preferences=3"]
+    chosen, policies = judged_words([*words, f"evaluation.picture={tmp_path}/three.svg"], [])
+    assert isinstance(chosen, ControlExperiment)
+    evaluate_control(chosen, policies)
+    for file in (Path(judgement.picture), tmp_path / "three.svg"):
+        titles = ["".join(text.itertext()) for text in ET.parse(file).iter("{http://www.w3.org/2000/svg}text")]
+        assert any(title.startswith("hypervolume 3.16 from (−1, −1)") for title in titles)
 
     with open_store(asked.store_url) as db:
         exported("arms", db, tmp_path / "out", onnx=True)
@@ -80,6 +96,9 @@ def test_a_front_is_learnt_kept_exported_and_shown(tmp_path: Path) -> None:
     ("assignments", "words"),
     [
         (["evaluation.preferences=5"], "a scalar reward has no front"),
+        (["evaluation.picture=x.svg"], "a front has two objectives or more"),
+        (["evaluation.picture=x.png"], "evaluation.picture='x.png'"),
+        ([FIXED, "evaluation.preferences=5"], "evaluation.preferences=5 has no effect: the preference is fixed"),
         (["algorithm={kind: weave, experts: 0}"], "algorithm.experts=0: Input should be greater"),
         (["algorithm={kind: weave, scalarisation: {kind: chebyshev}}"], "scalarisation has no effect without"),
         (["algorithm={kind: weave, preference: {kind: fixed}}"], "algorithm.preference.weights: required"),
@@ -89,6 +108,15 @@ def test_a_front_is_learnt_kept_exported_and_shown(tmp_path: Path) -> None:
 def test_what_is_wrong_is_named(assignments: list[str], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         load([], ["name=x", "kind=control", *assignments])
+
+
+def test_a_fixed_preference_is_judged_by_that_one_alone() -> None:
+    asked = load([], ["name=x", "kind=control", f"environment={{kind: custom, entry_point: '{ARMS}'}}", FIXED])
+    assert isinstance(asked, ControlExperiment)
+    report = judged(RandomPolicy(), asked, name="random")
+    assert isinstance(report, FrontReport)
+    assert [steered.preference for steered in report.by_preference] == [(0.25, 0.75)]
+    assert report.by_preference[0].returns[0].count == asked.evaluation.episodes
 
 
 def test_the_shipped_sea_is_sound() -> None:
