@@ -126,14 +126,14 @@ def _contend(who: str, work: str, environments: int, size: Size) -> dict[str, fl
     return script("experiments.bench_contender", f"{who}_{work}", json.dumps(numbers))
 
 
-def script(module: str, *words: str) -> dict[str, float]:
+def script(module: str, *words: str) -> dict[str, Any]:
     """What it says on its last line."""
     one_thread = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     command = [sys.executable, "-m", module, *words]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | one_thread, check=False)
     if done.returncode:
         raise LoomError(f"{' '.join(words)} ended with {done.returncode}: {done.stderr.strip()[-800:]}")
-    figures: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
+    figures: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return figures
 
 

@@ -80,6 +80,7 @@ QUICK = Size(
         "rollout.steps=128",
         "evaluation.every=null",
         "evaluation.preferences=11",
+        "evaluation.episodes=1",
     ),
     judged={"episodes": 1, "preferences": 11},
     peers=False,

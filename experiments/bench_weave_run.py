@@ -8,6 +8,7 @@
 import json
 import math
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from experiments.bench_contender import BATCH, EPOCHS, FRAGMENT, RATE, cpu_s
@@ -82,7 +83,8 @@ def _spent(algo: Any, steps: int) -> float:
     first, begun = algo.env_steps, cpu_s()
     while algo.env_steps < first + steps:
         algo.train()
-    return (cpu_s() - begun) / (algo.env_steps - first)
+    taken: int = algo.env_steps - first
+    return (cpu_s() - begun) / taken
 
 
 def _experiment(name: str, seed: str, words: list[str]) -> Any:
@@ -91,7 +93,7 @@ def _experiment(name: str, seed: str, words: list[str]) -> Any:
     return resolve([name, f"seed={seed}", *words])
 
 
-TASKS = {"front": front, "solve": solve, "cost": cost}
+TASKS: dict[str, Callable[..., dict[str, Any]]] = {"front": front, "solve": solve, "cost": cost}
 
 
 def main() -> None:

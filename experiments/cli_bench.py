@@ -55,7 +55,7 @@ def weave(
     quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """WEAVE's fronts by what ships with it, against PGMORL where it is installed, and PPO: hypervolumes, and their cost."""
+    """WEAVE's fronts by what ships with it, against PGMORL where it is installed, and its cost against PPO's."""
     from experiments.bench_weave import FULL, QUICK, measure
 
     figures = measure(QUICK if quick else FULL, only)
