@@ -42,7 +42,7 @@ class Task:
 FRONTS = {
     "dst_concave": Task(preferences=101, episodes=1, chebyshev=True),
     "resource_gathering": Task(preferences=15, episodes=1000),
-    "minecart": Task(preferences=66, episodes=100),
+    "minecart": Task(preferences=28, episodes=100),
     "mo_hopper": Task(preferences=11, episodes=100),
 }
 
