@@ -104,7 +104,7 @@ def _solve(seeds: Sequence[int]) -> dict[str, Any]:
     told: dict[str, list[dict[str, float]]] = {task: [] for task in tasks}
     with progress("bench control, solving", len(seeds) * len(tasks)) as report:
         for done, (seed, task) in enumerate(product(seeds, tasks), 1):
-            told[task].append(_script("experiments.bench_solve", task, str(seed)))
+            told[task].append(script("experiments.bench_solve", task, str(seed)))
             report(done, f"{task} {seed}")
     figures: dict[str, Any] = {}
     for task, key in (("ours_cartpole", "cartpole_solved_s"), ("sb3_cartpole", "cartpole_solved_sb3_s")):
@@ -123,17 +123,17 @@ def _contend(who: str, work: str, environments: int, size: Size) -> dict[str, fl
         "before": min(BEFORE[work], 4 * size.steps[work]),
         "steps": size.steps[work],
     }
-    return _script("experiments.bench_contender", f"{who}_{work}", json.dumps(numbers))
+    return script("experiments.bench_contender", f"{who}_{work}", json.dumps(numbers))
 
 
-def _script(module: str, *words: str) -> dict[str, float]:
+def script(module: str, *words: str) -> dict[str, Any]:
     """What it says on its last line."""
     one_thread = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     command = [sys.executable, "-m", module, *words]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | one_thread, check=False)
     if done.returncode:
         raise LoomError(f"{' '.join(words)} ended with {done.returncode}: {done.stderr.strip()[-800:]}")
-    figures: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
+    figures: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return figures
 
 

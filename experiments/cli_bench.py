@@ -47,3 +47,17 @@ def control(
     figures = measure(QUICK if quick else FULL)
     rows = [(name, str(value)) for name, value in figures.items()]
     emit(figures, as_json=as_json, show=lambda console: console.print(table("", ("figure", "value>"), rows)))
+
+
+@app.command()
+def weave(
+    only: Annotated[str | None, typer.Option(help="One part, as ablations, which are not measured otherwise.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """WEAVE's fronts by what ships with it, against PGMORL where it is installed, and its cost against PPO's."""
+    from experiments.bench_weave import FULL, QUICK, measure
+
+    figures = measure(QUICK if quick else FULL, only)
+    rows = [(name, str(value)) for name, value in figures.items() if not name.endswith("_runs")]
+    emit(figures, as_json=as_json, show=lambda console: console.print(table("", ("figure", "value>"), rows)))

@@ -1,0 +1,72 @@
+"""The benchmark of WEAVE runs, whole, on little work."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from typer.testing import CliRunner
+
+from experiments.bench_weave import ABLATIONS, FRONTS, QUICK, measure
+from experiments.cli import app
+from experiments.shipped import resolve
+from loomrl.config import ControlExperiment, Weave
+from loomrl.errors import ConfigError
+
+
+@pytest.fixture(autouse=True)
+def no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+
+
+@pytest.mark.system
+def test_a_front_is_told_with_its_cost_and_every_run() -> None:
+    size = replace(QUICK, seeds=(1, 2), words=(*QUICK.words, "train.steps=512", "evaluation.every=128"))
+    figures = measure(size, "dst_concave")
+    runs = figures["dst_concave_runs"]
+    low, high = figures["dst_concave_hv_range"]
+    assert [low, high] == sorted(float(f"{run['hv']:.4g}") for run in runs)
+    assert low <= figures["dst_concave_hv"] <= high <= 4255
+    assert all(run["points"] == len(run["front"]) for run in runs)
+    assert all(128 <= run["best_steps"] <= run["steps"] for run in runs)
+    assert 512 <= figures["dst_concave_steps"] < 768
+    assert figures["dst_concave_cpu_s"] > 0
+    assert 1 <= figures["dst_concave_points"] <= 10
+
+
+@pytest.mark.system
+def test_weave_costs_more_than_ppo_for_the_same_steps() -> None:
+    figures = measure(QUICK, "ppo_cost")
+    low, high = figures["ppo_cost_ratio_range"]
+    assert 0.8 < low <= figures["ppo_cost_ratio"] <= high < 5
+    assert figures["ppo_cartpole_steps"] is None  # a thousand steps solve nothing
+    assert [run["steps"] for run in figures["weave_cartpole_runs"]] == [None]
+
+
+def test_a_part_that_is_unknown_is_named() -> None:
+    with pytest.raises(ConfigError, match="minecrat"):
+        measure(QUICK, "minecrat")
+
+
+@pytest.mark.parametrize("name", FRONTS)
+def test_the_shipped_experiments_are_of_weave(name: str) -> None:
+    asked = resolve([f"control/{name}"])
+    assert isinstance(asked, ControlExperiment)
+    assert isinstance(asked.algorithm, Weave)
+    assert asked.algorithm.reference is not None
+    assert (asked.algorithm.scalarisation.kind == "chebyshev") == FRONTS[name].chebyshev
+    for words in ABLATIONS.values():
+        resolve([f"control/{name}", *words])
+
+
+@pytest.mark.slow
+def test_the_command_prints_the_figures_as_json() -> None:
+    done = CliRunner().invoke(app, ["bench", "weave", "--quick", "--json"])
+    assert done.exit_code == 0, done.output
+    figures = json.loads(done.stdout.splitlines()[-1])
+    assert {f"{name}_hv" for name in FRONTS} | {"ppo_cost_ratio"} <= set(figures)
+
+
+@pytest.mark.slow
+def test_ablations_are_one_table() -> None:
+    table = measure(QUICK, "ablations")["ablations"]
+    assert {*ABLATIONS, "linear", "two regions"} == set(table["dst_concave"])
