@@ -1,12 +1,13 @@
 """How WEAVE is made and taught: experts behind a gate, several critics and objectives. Parameters as data."""
 
 import math
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from loomrl.config.basic import Fraction, NonNegative, Positive, PositiveInt
+from loomrl.config.basic import Fraction, NonNegative, Positive, PositiveInt, Share
 from loomrl.config.control import ControlPPO
+from loomrl.config.objectives import Objectives, listed
 from loomrl.schema import Config
 
 
@@ -16,21 +17,62 @@ class SampledPreference(Config):
     kind: Literal["sampled"] = "sampled"
 
 
+def _sum_to_one(weights: tuple[float, ...]) -> tuple[float, ...]:
+    if not math.isclose(sum(weights), 1.0, abs_tol=1e-6):
+        raise ValueError(f"weights={weights} sum to {sum(weights):g}: they must sum to 1")
+    return weights
+
+
+Weights = Annotated[tuple[NonNegative, ...], AfterValidator(_sum_to_one)]
+"""One for each objective; they sum to 1."""
+
+
 class FixedPreference(Config):
     """The same in every episode."""
 
     kind: Literal["fixed"] = "fixed"
-    weights: tuple[NonNegative, ...]
-    """One for each objective; they sum to 1."""
-
-    @model_validator(mode="after")
-    def _sum_to_one(self) -> Self:
-        if not math.isclose(sum(self.weights), 1.0, abs_tol=1e-6):
-            raise ValueError(f"weights={self.weights} sum to {sum(self.weights):g}: they must sum to 1")
-        return self
+    weights: Weights
 
 
-Preference = Annotated[SampledPreference | FixedPreference, Field(discriminator="kind")]
+class AdaptivePreference(Config):
+    """Moves towards objectives that lag: those whose mean return is furthest behind the best known of the front.
+
+    A share of the episodes has it; the others are drawn as `sampled` ones, so that the policy stays steerable.
+    """
+
+    kind: Literal["adaptive"] = "adaptive"
+    momentum: Fraction = 0.9
+    """Of the preference, from one move to the next."""
+    share: Share = 0.5
+    """Of episodes that have the present preference."""
+    episodes: PositiveInt = 32
+    """That end between two moves, and say how far behind every objective is."""
+
+
+class ConstrainedPreference(Config):
+    """Holds objectives above thresholds: safe, then good.
+
+    What is below its threshold counts more, by a multiplier that grows until it is not; the rest is `weights`, or is
+    drawn as `sampled` ones.
+    """
+
+    kind: Literal["constrained"] = "constrained"
+    least: dict[str, float] = Field(min_length=1)
+    """Mean discounted return, by objective, below which it is not to be."""
+    weights: Weights | None = None
+    rate: Positive = 0.1
+    """By which a multiplier grows where the mean is a width of the front below its threshold."""
+    damping: NonNegative = 1.0
+    """Of what is missing now, which is added to the multiplier; without any it swings around where it belongs."""
+    ceiling: Positive = 20.0
+    """Of a multiplier. Whoever is there is told that the threshold is out of reach."""
+    episodes: PositiveInt = 32
+    """That end between two moves, and say what the mean is."""
+
+
+Preference = Annotated[
+    SampledPreference | FixedPreference | AdaptivePreference | ConstrainedPreference, Field(discriminator="kind")
+]
 
 
 class Linear(Config):
@@ -53,15 +95,21 @@ class Chebyshev(Config):
 Scalarisation = Annotated[Linear | Chebyshev, Field(discriminator="kind")]
 
 
+def _sound(given: tuple[Any, ...]) -> tuple[Any, ...]:
+    Objectives.of(given)
+    return given
+
+
 class Weave(ControlPPO):
     """PPO of several threads: experts for the policy, critics for the value, objectives for the reward."""
 
     kind: Literal["weave"] = "weave"  # type: ignore[assignment]
     experts: PositiveInt = 4
     critics: PositiveInt = 4
-    objectives: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    objectives: Annotated[tuple[Any, ...], BeforeValidator(listed), AfterValidator(_sound)] = ()
     """Their names: as many as the environment's vector of rewards has, or names of `info["parts"]`; without any, the
-    reward is a number."""
+    reward is a number. Or a tree, `{task: {completion: 0.8, creativity: 0.2}, safety: {collisions: 1}}`: a preference
+    weighs what is at its top, the environment pays its leaves."""
     preference: Preference = SampledPreference()
     scalarisation: Scalarisation = Linear()
     reference: tuple[float, ...] | None = None
@@ -75,17 +123,24 @@ class Weave(ControlPPO):
 
     @model_validator(mode="after")
     def _threads_fit_together(self) -> Self:
-        if len(set(self.objectives)) < len(self.objectives):
-            raise ValueError(f"objectives={self.objectives}: every name once")
         if not self.objectives:
             return self._scalar()
         if self.curiosity is not None:
             raise ValueError("curiosity: it pays in a reward that is a number, leave it out or leave out objectives")
-        weights = self.preference.weights if isinstance(self.preference, FixedPreference) else None
+        names = self.tree.names
+        weights = getattr(self.preference, "weights", None)
         for name, given in (("preference.weights", weights), ("reference", self.reference)):
-            if given is not None and len(given) != len(self.objectives):
-                raise ValueError(f"{name}={given}: {len(self.objectives)} are needed, one for each of objectives")
+            if given is not None and len(given) != len(names):
+                raise ValueError(f"{name}={given}: {len(names)} are needed, one for each of objectives")
+        strange = sorted({*getattr(self.preference, "least", {})} - {*names})
+        if strange:
+            raise ValueError(f"preference.least: no objective is named {', '.join(strange)}; known: {', '.join(names)}")
         return self
+
+    @property
+    def tree(self) -> Objectives:
+        """The objectives: what a preference weighs, and what of it the environment pays."""
+        return Objectives.of(self.objectives)
 
     def _scalar(self) -> Self:
         """What has no effect without objectives."""
