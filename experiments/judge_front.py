@@ -11,7 +11,7 @@ from experiments.output import table
 from loomrl.config import ControlExperiment, Weave
 from loomrl.control.environment import open_environment
 from loomrl.control.play import Acts, play_each
-from loomrl.control.preference import Always, Preferred, Steering, VectorRewards, lattice
+from loomrl.control.preference import Always, Preferred, Steering, VectorRewards, grouped, lattice
 from loomrl.evaluation.front_report import FrontReport, Played, judge_front
 from loomrl.evaluation.statistics import Interval
 
@@ -25,11 +25,12 @@ def judged(policy: Acts, experiment: ControlExperiment, *, name: str, seed: int)
     assert isinstance(algorithm, Weave)
     preferences = lattice(len(algorithm.objectives), settings.preferences or MOST)
     with closing(VectorRewards([partial(_opened, experiment, tuple(row.tolist())) for row in preferences])) as opened:
-        returns, steps = play_each(policy, opened, settings.episodes, seed=seed, gamma=algorithm.gamma)
+        pays = algorithm.tree.leaves
+        returns, steps = play_each(policy, opened, settings.episodes, seed=seed, gamma=algorithm.gamma, pays=pays)
     return judge_front(
         name,
-        Played(preferences, returns, steps),
-        objectives=algorithm.objectives,
+        Played(preferences, grouped(returns, algorithm.tree), steps),
+        objectives=algorithm.tree.names,
         reference=algorithm.reference,
         confidence=settings.confidence,
     )

@@ -165,7 +165,7 @@ class ControlExperiment(Root):
     @property
     def objectives(self) -> tuple[str, ...]:
         """Names of what the policy is to be good at, where that is more than one number."""
-        return self.algorithm.objectives if isinstance(self.algorithm, Weave) else ()
+        return self.algorithm.tree.names if isinstance(self.algorithm, Weave) else ()
 
     @property
     def stages(self) -> tuple[tuple[dict[str, Any], ReturnGate | None], ...]:

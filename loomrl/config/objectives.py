@@ -40,7 +40,7 @@ class Objectives:
 
 
 def listed(given: Any) -> Any:
-    """Mappings as lists of one-key mappings, so that the order, which is that of a vector, is part of what is stored."""
+    """Mappings as lists of one-key mappings, so that what is stored keeps their order, which is that of a vector."""
     if isinstance(given, Mapping):
         return [{name: _below(node)} for name, node in given.items()]
     if isinstance(given, Sequence) and not isinstance(given, str):
