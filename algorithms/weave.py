@@ -9,7 +9,7 @@ objectives that a preference weighs, `_H` those that are paid, `_C` columns of v
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any

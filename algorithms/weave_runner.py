@@ -74,7 +74,8 @@ class WeaveRunner(ArrayRunner):
         for t, (over_N, counts_N) in enumerate(zip(ended, valid, strict=True)):
             begun_TN[t] = now_N
             now_N = np.where(over_N, 0, now_N + counts_N)
-        return np.power(self.config.settings.gamma, begun_TN).astype(np.float32)
+        shares_TN: NDArray[np.float32] = np.power(float(self.config.settings.gamma), begun_TN).astype(np.float32)
+        return shares_TN
 
 
 def steered(runner: WeaveRunner, *, random: bool, sources: Mapping[int, Source]) -> Brought:

@@ -202,8 +202,8 @@ class VectorRewards(SyncVectorEnv):
 
 def unfinite(objectives: Sequence[str], rewards: ArrayLike) -> str:
     """Which of these, in the last axis, are no finite numbers somewhere: ` (objective safety)`, or nothing."""
-    is_fine = np.isfinite(rewards).reshape(-1, max(1, len(objectives))).all(0)
-    found = [name for name, fine in zip(objectives, is_fine, strict=False) if not fine]
+    columns = np.asarray(rewards, np.float64).reshape(-1, max(1, len(objectives))).T
+    found = [name for name, column in zip(objectives, columns, strict=False) if not np.isfinite(column).all()]
     return f" (objective {', '.join(found)})" if found else ""
 
 
