@@ -9,7 +9,6 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from ray.util.debug import log_once
 
 from loomrl.config.weave import AdaptivePreference, ConstrainedPreference, Weave
 from loomrl.control.preference import Leaning, Simplex, Source, begun
@@ -141,6 +140,8 @@ class Constraints(Still):
         self._best_G: Floats | None = None
         """Greatest mean of so many episodes up to now."""
         self._episodes = Episodes(asked.episodes)
+        self._named: set[int] = set()
+        """Whose threshold was said to be out of reach."""
 
     def observe(self, returns_PG: ArrayLike, *, best_G: Floats, width_G: Floats) -> None:
         """See Moving."""
@@ -153,16 +154,12 @@ class Constraints(Still):
         self.multipliers_G = np.clip(self._grown_G + asked.damping * missing_G, 0.0, asked.ceiling)
         self._best_G = mean_G if self._best_G is None else np.maximum(self._best_G, mean_G)
         out_of_reach = self.held & (self._grown_G >= asked.ceiling) & (self._best_G < self.least_G)
-        for g in np.flatnonzero(out_of_reach):
-            self._warn(g, best=self._best_G[g], latest=mean_G[g])
-
-    def _warn(self, g: int, *, best: float, latest: float) -> None:
-        name, asked = self.tree.names[g], self.asked
-        if log_once(f"threshold out of reach {name}"):
+        for g in {*np.flatnonzero(out_of_reach).tolist()} - self._named:
+            self._named.add(g)
             _log.warning(
                 "objective %r: least=%g is out of reach: its multiplier is at its ceiling of %g, the best mean of %d "
                 "episodes so far is %g, the latest %g. Lower the threshold, or train longer.",
-                *(name, self.least_G[g], asked.ceiling, asked.episodes, best, latest),
+                *(self.tree.names[g], self.least_G[g], asked.ceiling, asked.episodes, self._best_G[g], mean_G[g]),
             )
 
     def measured(self) -> dict[str, float]:

@@ -83,7 +83,22 @@ class Road(gymnasium.Env[Any, Any]):
         return np.zeros(1, np.float32), sum(paid), self._taken == self._steps, False, {"parts": parts}
 
 
+class Crowd(gymnasium.Env[Any, Any]):
+    """Choose once: two objectives are paid by the first choice, the third one by the other."""
+
+    observation_space = spaces.Box(0, 1, (1,))
+    action_space = spaces.Discrete(2)
+    reward_space = spaces.Box(0, 1, (3,))
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        return np.zeros(1, np.float32), np.array([1.0 - action, 1.0 - action, action]), True, False, {}
+
+
 def register() -> None:
     """Make these known to RLlib, by their names and with `env_config` for keywords."""
-    for made in (Arms, Reach, Road):
+    for made in (Arms, Reach, Road, Crowd):
         register_env(made.__name__, partial(_create, made))
