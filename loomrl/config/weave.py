@@ -11,7 +11,16 @@ from loomrl.config.objectives import Objectives, listed
 from loomrl.schema import Config
 
 
-class SampledPreference(Config):
+class _Drawn(Config):
+    """Where the preferences of episodes come from."""
+
+    @property
+    def always(self) -> tuple[float, ...] | None:
+        """The one that every episode has; None where they differ."""
+        return None
+
+
+class SampledPreference(_Drawn):
     """Drawn anew for every episode, evenly over all weights that sum to 1; every runner has a region of its own."""
 
     kind: Literal["sampled"] = "sampled"
@@ -27,14 +36,19 @@ Weights = Annotated[tuple[NonNegative, ...], AfterValidator(_sum_to_one)]
 """One for each objective; they sum to 1."""
 
 
-class FixedPreference(Config):
+class FixedPreference(_Drawn):
     """The same in every episode."""
 
     kind: Literal["fixed"] = "fixed"
     weights: Weights
 
+    @property
+    def always(self) -> tuple[float, ...]:
+        """Those."""
+        return self.weights
 
-class AdaptivePreference(Config):
+
+class AdaptivePreference(_Drawn):
     """Moves towards objectives that lag: those whose mean return is furthest behind the best known of the front.
 
     A share of the episodes has it; the others are drawn as `sampled` ones, so that the policy stays steerable.
@@ -49,7 +63,7 @@ class AdaptivePreference(Config):
     """That end between two moves, and say how far behind every objective is."""
 
 
-class ConstrainedPreference(Config):
+class ConstrainedPreference(_Drawn):
     """Holds objectives above thresholds: safe, then good.
 
     What is below its threshold counts more, by a multiplier that grows until it is not; the rest is `weights`, or is
@@ -68,6 +82,11 @@ class ConstrainedPreference(Config):
     """Of a multiplier. Whoever is there is told that the threshold is out of reach."""
     episodes: PositiveInt = 32
     """That end between two moves, and say what the mean is."""
+
+    @property
+    def always(self) -> tuple[float, ...] | None:
+        """Those."""
+        return self.weights
 
 
 Preference = Annotated[
@@ -127,12 +146,11 @@ class Weave(ControlPPO):
             return self._scalar()
         if self.curiosity is not None:
             raise ValueError("curiosity: it pays in a reward that is a number, leave it out or leave out objectives")
-        names = self.tree.names
-        weights = getattr(self.preference, "weights", None)
-        for name, given in (("preference.weights", weights), ("reference", self.reference)):
+        names, asked = self.tree.names, self.preference
+        for name, given in (("preference.weights", asked.always), ("reference", self.reference)):
             if given is not None and len(given) != len(names):
                 raise ValueError(f"{name}={given}: {len(names)} are needed, one for each of objectives")
-        strange = sorted({*getattr(self.preference, "least", {})} - {*names})
+        strange = sorted({*asked.least} - {*names}) if isinstance(asked, ConstrainedPreference) else ()
         if strange:
             raise ValueError(f"preference.least: no objective is named {', '.join(strange)}; known: {', '.join(names)}")
         return self

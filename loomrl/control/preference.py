@@ -118,7 +118,7 @@ class Steering:
 
 def begun(settings: Weave, *, part: int = 0, parts: int = 1) -> Source:
     """Where preferences come from as long as nothing was learnt: one of so many regions, or the one that is fixed."""
-    fixed: tuple[float, ...] | None = getattr(settings.preference, "weights", None)
+    fixed = settings.preference.always
     return Always(fixed) if fixed is not None else Simplex(len(settings.objectives), part, parts)
 
 

@@ -79,7 +79,7 @@ def test_every_leaf_has_a_column_of_value_and_a_return_and_the_front_the_axes_of
 
 
 def test_returns_are_discounted_as_thresholds_and_references_are() -> None:
-    algo = road(steps=3, gamma=0.5).env_runners(rollout_fragment_length=7).build_algo()
+    algo = road(steps=3, gamma=0.5, minibatch=32).env_runners(rollout_fragment_length=7).build_algo()
     found = [made for _ in range(3) for made in algo.sampled()]  # episodes go on from one to the next
     rewards, valid, ended = (
         np.concatenate([getattr(r, name) for r in found]) for name in ("rewards", "valid", "ended")

@@ -77,7 +77,7 @@ def test_numbers_of_a_preference_are_those_at_the_top() -> None:
     for name, setting in (("preference.weights", {"preference": {"kind": "fixed", "weights": [0.5, 0.25, 0.25]}}),):
         with pytest.raises(ConfigError, match=rf"{name}=.*: 2 are needed"):
             Weave.parse({"objectives": DEEP} | setting)
-    with pytest.raises(ConfigError, match="preference.least: no objective is named style; known: task, harm"):
+    with pytest.raises(ConfigError, match=r"preference\.least: no objective is named style; known: task, harm"):
         Weave.parse({"objectives": DEEP, "preference": {"kind": "constrained", "least": {"style": 0}}})
 
 
