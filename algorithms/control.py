@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -275,11 +275,15 @@ class ControlStep(Algorithm):  # type: ignore[misc]
     def asked(self, random: bool) -> list[Brought]:
         """What the runners that answer in time bring home."""
         found: list[Brought] = self.env_runner_group.foreach_env_runner(
-            partial(collected, random=random),
+            self.errand(random),
             local_env_runner=self.config.num_env_runners == 0,
             timeout_seconds=self.config.sample_timeout_s,
         )
         return found
+
+    def errand(self, random: bool) -> Callable[[Any], Brought]:
+        """What every runner is to do for an update."""
+        return partial(collected, random=random)
 
     def _are_back(self) -> bool:
         """Whether all runners had died, and some could be replaced; slow ones have not died."""

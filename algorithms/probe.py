@@ -8,7 +8,7 @@ import numpy as np
 from ray.rllib.env.env_context import EnvContext
 from ray.tune.registry import ENV_CREATOR, _global_registry
 
-from loomrl.control.preference import Preferred
+from loomrl.control.preference import Preferred, unfinite
 from loomrl.control.space import acts, seen
 from loomrl.errors import ConfigError, EpisodeError, LoomError
 
@@ -25,7 +25,7 @@ def probe(env: Any, settings: dict[str, Any], *, wrap: Callable[[Any], Any] = la
         ) from error
     try:
         if isinstance(one, gymnasium.Env):
-            _look(one, env, pays=one.steering.objectives if isinstance(one, Preferred) else ())
+            _look(one, env, pays=one.steering.objectives.leaves if isinstance(one, Preferred) else ())
     finally:
         one.close()
 
@@ -66,4 +66,4 @@ def _look(made: gymnasium.Env[Any, Any], env: Any, *, pays: tuple[str, ...]) -> 
             "Several objectives are for weave, by their names: algorithm={kind: weave, objectives: [...]}."
         )
     if not np.isfinite(reward).all():
-        raise EpisodeError(f"environment {env!r}: the reward of its first step is {reward}.")
+        raise EpisodeError(f"environment {env!r}: the reward of its first step is {reward}{unfinite(pays, reward)}.")

@@ -22,6 +22,7 @@ from ray.util.debug import log_once
 
 from algorithms.module import Policy, policy_of
 from algorithms.rollout import Episode, Rollout
+from loomrl.control.preference import unfinite
 from loomrl.control.space import Acts, acts, flatten, seen, translator
 from loomrl.errors import ConfigError, EpisodeError
 
@@ -42,6 +43,8 @@ class ArrayRunner(SingleAgentEnvRunner):  # type: ignore[misc]
     _needs_initial_reset: bool
     objectives: tuple[int, ...] = ()
     """Shape of a reward."""
+    pays: tuple[str, ...] = ()
+    """Their names."""
 
     def __init__(self, *, config: Any, **kwargs: Any) -> None:
         super().__init__(config=config, **kwargs)
@@ -254,9 +257,10 @@ class ArrayRunner(SingleAgentEnvRunner):  # type: ignore[misc]
         what = "reward" if not np.isfinite(rewards).all() else "observation"
         if what == "observation" and (seen_T.dtype.kind != "f" or np.isfinite(seen_T).all()):
             return
+        whose = unfinite(self.pays, rewards) if self.pays else ""
         raise EpisodeError(
-            f"environment {self.config.env}: a {what} is not a finite number. Nothing was learnt from these steps. "
-            "Look for a division by zero or a missing bound in the environment."
+            f"environment {self.config.env}: a {what} is not a finite number{whose}. Nothing was learnt from "
+            "these steps. Look for a division by zero or a missing bound in the environment."
         )
 
     def _until(self, episodes: int, *, explore: bool) -> list[Rollout]:

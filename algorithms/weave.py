@@ -4,14 +4,14 @@
 V(s) = Σ αⱼ Vⱼ(s) / Z      critics by their trust: `WeaveNet.woven`
 R(s, a) = Σ βₕ Rₕ(s, a)    objectives by the episode's preference: `WeaveLearner._taught`
 
-Axes: `_T` steps, `_N` environments, `_S` steps of the table, `_B` of a minibatch, `_K` experts, `_M` critics, `_H`
-objectives, `_C` columns of value: objectives, then the utility where it is no sum.
+Axes: `_T` steps, `_N` environments, `_S` steps of the table, `_B` of a minibatch, `_K` experts, `_M` critics, `_G`
+objectives that a preference weighs, `_H` those that are paid, `_C` columns of value: those, then the utility.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -25,19 +25,20 @@ from ray.util.debug import log_once
 from torch import Tensor
 
 from algorithms.advantage import explained_variance, gae, has_signal
+from algorithms.control import Brought
 from algorithms.learner import OURS, Table, Work
 from algorithms.losses import kl_estimate, policy_loss, value_loss
 from algorithms.module import ControlModule
 from algorithms.ppo import PPO, PPOConfig, PPOLearner
-from algorithms.probe import made, probe
+from algorithms.probe import probe
 from algorithms.rollout import WINDOW, Rollout
-from algorithms.runner import ArrayRunner
+from algorithms.steering import by, open_moving
 from algorithms.utility import gained
-from loomrl.config.weave import Chebyshev, FixedPreference
+from algorithms.weave_runner import WeaveRunner, earns, nodes, steered
 from loomrl.config.weave import Weave as Settings
 from loomrl.control.mixture import Mixture, information
 from loomrl.control.network import Normalizer
-from loomrl.control.preference import Preferred, Simplex, Steering, VectorRewards, earned_in, preference_in
+from loomrl.control.preference import Preferred, Steering, earned_in, grouped, preference_in
 from loomrl.control.space import acts, seen
 from loomrl.control.weave import Judged, Threads, WeaveNet, fit_doubt
 from loomrl.errors import ConfigError
@@ -52,10 +53,14 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class WeaveWork(Work):
-    """With what distances on the front are measured by: the best of every objective, and how far it reaches."""
+    """With what distances on the front are measured by: the best of every objective, and how far it reaches.
 
-    best_H: Array = field(default_factory=lambda: np.zeros(0))
-    width_H: Array = field(default_factory=lambda: np.ones(0))
+    Multipliers are of objectives that are held above thresholds.
+    """
+
+    best_G: Array = field(default_factory=lambda: np.zeros(0))
+    width_G: Array = field(default_factory=lambda: np.ones(0))
+    multipliers_G: Array = field(default_factory=lambda: np.zeros(0))
 
 
 class WeaveModule(ControlModule):
@@ -74,45 +79,6 @@ class WeaveModule(ControlModule):
         )
 
 
-class WeaveRunner(ArrayRunner):
-    """Gives every episode a preference from this runner's region, where there are several objectives."""
-
-    def make_env(self) -> None:
-        """As ArrayRunner does; with objectives one after the other, with vectors for rewards."""
-        settings, config = self.config.settings, self.config
-        if not settings.objectives:
-            super().make_env()
-            return
-        if self.env is not None:
-            self.env.close()
-        self.objectives = (len(settings.objectives),)
-        steering = Steering.of(settings, source=self._region())
-        make = partial(_preferred, config.env, dict(config.env_config), steering)
-        self.env = VectorRewards([make] * config.num_envs_per_env_runner)
-        self.num_envs = self.env.num_envs
-        self._needs_initial_reset = True
-
-    def _region(self) -> Simplex | None:
-        """Of all preferences; None where there is one."""
-        if isinstance(self.config.settings.preference, FixedPreference):
-            return None
-        part, parts = max(0, (self.worker_index or 0) - 1), max(1, self.config.num_env_runners)
-        return Simplex(len(self.config.settings.objectives), part, parts)
-
-    def _told(self, seen_T: NDArray[Any], *columns: Any) -> Rollout:
-        """With every episode's return weighed by its preference."""
-        rollout = super()._told(seen_T, *columns)
-        settings = self.config.settings
-        if not settings.objectives:
-            return rollout
-        shown = preference_in(seen_T[:-1][rollout.ended], len(settings.objectives), earns=_earns(settings))
-        episodes = [
-            episode._replace(reward=float(np.dot(weights, episode.parts)), preference=tuple(weights.tolist()))
-            for episode, weights in zip(rollout.episodes, shown, strict=True)
-        ]
-        return replace(rollout, episodes=tuple(episodes))
-
-
 class WeaveLearner(PPOLearner):
     """Learns experts, gate and critics from steps that the present policy took."""
 
@@ -120,7 +86,7 @@ class WeaveLearner(PPOLearner):
         """Build, with a scale for every objective."""
         super().build()
         settings = self.config.settings
-        self._scale = Normalizer(max(1, len(settings.objectives)))
+        self._scale = Normalizer(max(1, len(settings.tree.leaves)))
         self._wondered = Normalizer(1)
         """Of the critics' disagreement."""
         self._is_vector = self.own.net.threads.is_vector
@@ -194,7 +160,7 @@ class WeaveLearner(PPOLearner):
         rewards = self.scaled(rollouts)
         if self._curiosity is not None and not settings.pays_novelty:
             rewards = self._curiosity.paid(rollouts, rewards)
-        if _earns(settings):
+        if earns(settings):
             rewards = [self._with_utility(*pair, work) for pair in zip(rollouts, rewards, strict=True)]
         judged = [self._judged(rollout) for rollout in rollouts]
         if settings.pays_novelty:
@@ -208,7 +174,7 @@ class WeaveLearner(PPOLearner):
         self.log(Metric.VALUE_EXPLAINED_VARIANCE, torch.tensor(float(np.mean(explained))))
         self._learn_trust(rollouts, judged, table["returns"])
         self._tell_experts(rollouts)
-        table["advantages"] = self._taught(table)
+        table["advantages"] = self._taught(table, work)
         if settings.critics > 1 and settings.critic_share < 1:
             drawn_SM = torch.rand(len(table["logp"]), settings.critics, generator=self._chance)
             table["share"] = (drawn_SM < settings.critic_share) / settings.critic_share
@@ -243,7 +209,7 @@ class WeaveLearner(PPOLearner):
         """Of every column by itself; utility is of whole episodes, and not discounted once more."""
         settings, columns = self.config.settings, []
         for c, (paid, expected) in enumerate(zip(self._columns(rewards), self._columns(values), strict=True)):
-            gamma = 1.0 if _earns(settings) and c == len(settings.objectives) else settings.gamma
+            gamma = 1.0 if earns(settings) and c == len(settings.tree.leaves) else settings.gamma
             found = gae(
                 paid.numpy(),
                 expected.numpy(),
@@ -274,31 +240,40 @@ class WeaveLearner(PPOLearner):
 
     def _with_utility(self, rollout: Rollout, rewards_TNH: Tensor, work: Any) -> Tensor:
         """One more column: what a step adds to the utility of the episode's return."""
-        count, scalarisation = rewards_TNH.shape[-1], self.config.settings.scalarisation
+        count, scalarisation = len(self.config.settings.objectives), self.config.settings.scalarisation
         utility_TN = gained(
             earned_in(rollout.seen, count),
             preference_in(rollout.seen[:-1], count, earns=True),
-            best_H=work.best_H,
-            width_H=work.width_H,
+            best_H=work.best_G,
+            width_H=work.width_G,
             slope=scalarisation.slope,
         )
         utility_TN[~rollout.valid] = 0
         return torch.cat([rewards_TNH, torch.from_numpy(utility_TN)[..., None]], -1)
 
-    def _taught(self, table: Table) -> Tensor:
-        """Â = Σ βₕ Âₕ, each normalised by itself, or that of the utility alone; and what novelty teaches who acted."""
+    def _taught(self, table: Table, work: Any) -> Tensor:
+        """Â = (Σ βₕ Âₕ + Σ λₕ Âₕ) / (1 + Σ λₕ), each normalised by itself; the first sum may be the utility's.
+
+        Beside it what novelty teaches whoever acted.
+        """
         settings, advantages = self.config.settings, table["advantages"]
         if not self._is_vector:
             return self._normal(advantages)
         novelty = table.pop("curious") * self._normal(advantages[:, -1]) if settings.pays_novelty else 0.0
-        if _earns(settings):
-            return self._normal(advantages[:, len(settings.objectives)]) + novelty
-        columns = advantages.unbind(-1)[: max(1, len(settings.objectives))]
-        each_SH = torch.stack([self._normal(column) for column in columns], -1)
         if not settings.objectives:
-            return each_SH[:, 0] + novelty
-        weights_SH: Tensor = preference_in(table["seen"], len(settings.objectives), earns=False)
-        return (weights_SH * each_SH).sum(-1) + novelty
+            return self._normal(advantages[:, 0]) + novelty
+        held_G = torch.as_tensor(work.multipliers_G, dtype=torch.float32)
+        tree_GH = torch.tensor(settings.tree.shares_GH)
+        paid = tree_GH.shape[1]
+        if earns(settings) and not held_G.any():
+            return self._normal(advantages[:, paid]) + novelty
+        each_SH = torch.stack([self._normal(column) for column in advantages.unbind(-1)[:paid]], -1)
+        if earns(settings):
+            asked_S = self._normal(advantages[:, paid])
+        else:
+            weights_SG: Tensor = preference_in(table["seen"], len(settings.objectives), earns=False)
+            asked_S = (weights_SG @ tree_GH * each_SH).sum(-1)
+        return (asked_S + each_SH @ (held_G @ tree_GH)) / (1 + held_G.sum()) + novelty
 
     def _normal(self, advantages_S: Tensor) -> Tensor:
         """Normalised, if that is asked for; what is the same everywhere teaches nothing."""
@@ -341,7 +316,7 @@ class WeaveLearner(PPOLearner):
         if self._curiosity is not None:
             paid = self._curiosity.paid(rollouts, paid)
         if settings.wonder:
-            known = 1 if not settings.objectives else len(settings.objectives)
+            known = max(1, len(settings.tree.leaves))
             apart = [
                 one.values_BMC[..., :known].std(1).mean(-1).unflatten(0, rollout.seen.shape[:2])[1:]
                 for rollout, one in zip(rollouts, judged, strict=True)
@@ -396,11 +371,11 @@ class WeaveConfig(PPOConfig):
         """With so many threads."""
         settings, spec = self.settings, super().our_spec()
         spec.module_class = WeaveModule
-        count = len(settings.objectives)
+        count = len(settings.tree.leaves)
         spec.model_config["threads"] = Threads(
             experts=settings.experts,
             critics=settings.critics,
-            columns=max(1, count) + _earns(settings) + settings.pays_novelty,
+            columns=max(1, count) + earns(settings) + settings.pays_novelty,
             is_vector=count > 0 or settings.pays_novelty,
             temperatures=_unless_all(1.0, [way.temperature for way in settings.exploration]),
             epsilons=_unless_all(0.0, [way.epsilon for way in settings.exploration]),
@@ -427,18 +402,36 @@ class Weave(PPO):
     def setup(self, config: WeaveConfig) -> None:
         """With an empty front."""
         super().setup(config)
-        self.front = Archive(self.config.settings.reference)
+        settings = self.config.settings
+        self.front = Archive(settings.reference)
+        self.moving = open_moving(settings)
+        self._nodes: dict[str, float] = {}
+
+    def errand(self, random: bool) -> Callable[[Any], Brought]:
+        """With the regions that the nodes have now, so that those of lost ones are the others'."""
+        if not self.config.settings.objectives:
+            return super().errand(random)
+        alive = sorted(self.env_runner_group.healthy_env_runner_ids()) if self.config.num_env_runners else [0]
+        sources = {index: self.moving.source(part, len(alive)) for part, index in enumerate(alive)}
+        return partial(steered, random=random, sources=sources)
 
     def brought(self, rollouts: Sequence[Rollout], counted: Sequence[Any]) -> None:
-        """As PPO does; episodes may widen the front."""
+        """As PPO does; episodes may widen the front, and move preferences and multipliers."""
         super().brought(rollouts, counted)
-        if self.config.settings.objectives:
-            self.front.observe([episode.parts for rollout in rollouts for episode in rollout.episodes])
-            self._warn_of_constants()
+        settings = self.config.settings
+        self._nodes = nodes(rollouts, settings) if self.config.num_env_runners else {}
+        parts = [episode.parts for rollout in rollouts for episode in rollout.episodes]
+        if not settings.objectives or not parts:
+            return
+        returns_PG = grouped(parts, settings.tree)
+        self.front.observe(returns_PG)
+        self._warn_of_constants()
+        best_G, width_G = self.front.span(len(settings.objectives))
+        self.moving.observe(returns_PG, best_G=best_G, width_G=width_G)
 
     def _warn_of_constants(self) -> None:
         latest = np.array([episode.parts for episode in self.window.latest])
-        for name, column in zip(self.config.settings.objectives, latest.T, strict=False):
+        for name, column in zip(self.config.settings.tree.leaves, latest.T, strict=False):
             if len(column) == WINDOW and not has_signal(column) and log_once(f"constant objective {name}"):
                 _log.warning(
                     "objective %r was %g in all of the latest %d episodes: nothing can be learnt of it. Leave it out, "
@@ -451,43 +444,37 @@ class Weave(PPO):
     def work(self, share: tuple[Rollout, ...]) -> Work:
         """As PPO's, with what distances on the front are measured by."""
         work = super().work(share)
-        best_H, width_H = self.front.span(len(self.config.settings.objectives))
-        return WeaveWork(work.rollouts, work.rate, work.entropy, best_H, width_H)
+        best_G, width_G = self.front.span(len(self.config.settings.objectives))
+        return WeaveWork(work.rollouts, work.rate, work.entropy, best_G, width_G, self.moving.multipliers_G)
 
     def measured(self, result: Mapping[str, Any]) -> dict[str, float]:
-        """With the use of every expert, and the return of every objective."""
+        """With the use of every expert, what every objective earns and counts, and what every node does."""
         found = super().measured(result)
         learnt = result.get(LEARNER_RESULTS, {}).get(DEFAULT_MODULE_ID, {})
         found |= {name: float(learnt[name]) for name in learnt if name.startswith(Metric.GATE_USE.of(""))}
-        parts = [episode.parts for episode in self.window.latest if episode.parts]
+        parts, tree = [episode.parts for episode in self.window.latest if episode.parts], self.config.settings.tree
         if parts:
-            means = np.mean(parts, axis=0)
-            names = map(Metric.RETURN_OBJECTIVE.of, self.config.settings.objectives)
-            found |= dict(zip(names, means.tolist(), strict=True))
-        return found
+            leaves, names = np.mean(parts, axis=0), grouped(np.mean(parts, axis=0), tree)
+            found |= by(Metric.RETURN_OBJECTIVE, tree.names, names) | by(Metric.RETURN_OBJECTIVE, tree.leaves, leaves)
+        return found | self.moving.measured() | self._nodes
 
     def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """With the front."""
+        """With the front, and what moves."""
         state: dict[str, Any] = super().get_state(components, **kwargs)
         if OURS in state:
             state[OURS]["front"] = self.front.state_dict()
+            state[OURS]["moving"] = self.moving.state_dict() | {"kind": self.config.settings.preference.kind}
         return state
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken."""
+        """Go on where `state` was taken; what moved by other settings begins anew."""
         super().set_state(state)
         if OURS in state:
             self.front.load_state_dict(state[OURS]["front"])
-
-
-def _preferred(env: Any, settings: dict[str, Any], steering: Steering) -> Preferred:
-    return Preferred(made(env, settings), steering)
+            moved = state[OURS].get("moving", {})
+            if moved.get("kind") == self.config.settings.preference.kind:
+                self.moving.load_state_dict(moved)
 
 
 def _unless_all(usual: float, numbers: Sequence[float]) -> tuple[float, ...]:
     return () if all(number == usual for number in numbers) else tuple(numbers)
-
-
-def _earns(settings: Settings) -> bool:
-    """Whether the utility is of returns up to now, and a column of its own."""
-    return isinstance(settings.scalarisation, Chebyshev)

@@ -12,10 +12,9 @@ from rich.console import Console
 
 from experiments.output import table
 from loomrl.config import ControlExperiment, Weave
-from loomrl.config.weave import FixedPreference
 from loomrl.control.environment import open_environment
 from loomrl.control.play import Acts, play_each
-from loomrl.control.preference import Always, Preferred, Steering, VectorRewards, lattice
+from loomrl.control.preference import Always, Preferred, Steering, VectorRewards, grouped, lattice
 from loomrl.evaluation.front_report import FrontReport, Played, Steered, judge_front
 from loomrl.evaluation.returns import ReturnReport
 from loomrl.evaluation.statistics import Interval
@@ -33,11 +32,12 @@ def judged(policy: Acts, experiment: ControlExperiment, *, name: str, seed: int)
     assert isinstance(algorithm, Weave)
     preferences = _preferences(algorithm, settings.preferences)
     with closing(VectorRewards([partial(_opened, experiment, tuple(row.tolist())) for row in preferences])) as opened:
-        returns, steps = play_each(policy, opened, settings.episodes, seed=seed, gamma=algorithm.gamma)
+        pays = algorithm.tree.leaves
+        returns, steps = play_each(policy, opened, settings.episodes, seed=seed, gamma=algorithm.gamma, pays=pays)
     return judge_front(
         name,
-        Played(preferences, returns, steps),
-        objectives=algorithm.objectives,
+        Played(preferences, grouped(returns, algorithm.tree), steps),
+        objectives=algorithm.tree.names,
         reference=algorithm.reference,
         confidence=settings.confidence,
     )
@@ -52,8 +52,9 @@ def _opened(experiment: ControlExperiment, weights: tuple[float, ...]) -> Prefer
 
 def _preferences(algorithm: Weave, most: int | None) -> NDArray[np.float32]:
     """Evenly over all of them; where one was fixed, that one."""
-    if isinstance(algorithm.preference, FixedPreference):
-        return np.array([algorithm.preference.weights], np.float32)
+    always = algorithm.preference.always
+    if always is not None:
+        return np.array([always], np.float32)
     return lattice(len(algorithm.objectives), most or MOST)
 
 

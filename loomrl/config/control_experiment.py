@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from loomrl.config.basic import EntryPoint, Positive, PositiveInt
 from loomrl.config.control import SAC, ControlPPO
 from loomrl.config.root import CustomAlgorithm, Records, Root
-from loomrl.config.weave import FixedPreference, Weave
+from loomrl.config.weave import Weave
 from loomrl.schema import Config, merge
 
 
@@ -166,7 +166,7 @@ class ControlExperiment(Root):
         if self.evaluation.picture is not None and len(self.objectives) < 2:
             raise ValueError("evaluation.picture has no effect: a front has two objectives or more. Leave it out")
         preference = self.algorithm.preference if isinstance(self.algorithm, Weave) else None
-        if self.evaluation.preferences is not None and isinstance(preference, FixedPreference):
+        if self.evaluation.preferences is not None and preference.always is not None:
             raise ValueError(
                 f"evaluation.preferences={self.evaluation.preferences} has no effect: the preference is fixed to "
                 f"{preference.weights}, and judged by that one alone. Leave it out, or set it to null"
@@ -176,7 +176,7 @@ class ControlExperiment(Root):
     @property
     def objectives(self) -> tuple[str, ...]:
         """Names of what the policy is to be good at, where that is more than one number."""
-        return self.algorithm.objectives if isinstance(self.algorithm, Weave) else ()
+        return self.algorithm.tree.names if isinstance(self.algorithm, Weave) else ()
 
     @property
     def stages(self) -> tuple[tuple[dict[str, Any], ReturnGate | None], ...]:

@@ -1,36 +1,97 @@
 """How WEAVE is made and taught: experts behind a gate, several critics and objectives. Parameters as data."""
 
 import math
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from loomrl.config.basic import Fraction, NonNegative, Positive, PositiveInt
+from loomrl.config.basic import Fraction, NonNegative, Positive, PositiveInt, Share
 from loomrl.config.control import ControlPPO
+from loomrl.config.objectives import Objectives, listed
 from loomrl.schema import Config
 
 
-class SampledPreference(Config):
+class _Drawn(Config):
+    """Where the preferences of episodes come from."""
+
+    @property
+    def always(self) -> tuple[float, ...] | None:
+        """The one that every episode has; None where they differ."""
+        return None
+
+
+class SampledPreference(_Drawn):
     """Drawn anew for every episode, evenly over all weights that sum to 1; every runner has a region of its own."""
 
     kind: Literal["sampled"] = "sampled"
 
 
-class FixedPreference(Config):
+def _sum_to_one(weights: tuple[float, ...]) -> tuple[float, ...]:
+    if not math.isclose(sum(weights), 1.0, abs_tol=1e-6):
+        raise ValueError(f"weights={weights} sum to {sum(weights):g}: they must sum to 1")
+    return weights
+
+
+Weights = Annotated[tuple[NonNegative, ...], AfterValidator(_sum_to_one)]
+"""One for each objective; they sum to 1."""
+
+
+class FixedPreference(_Drawn):
     """The same in every episode."""
 
     kind: Literal["fixed"] = "fixed"
-    weights: tuple[NonNegative, ...]
-    """One for each objective; they sum to 1."""
+    weights: Weights
 
-    @model_validator(mode="after")
-    def _sum_to_one(self) -> Self:
-        if not math.isclose(sum(self.weights), 1.0, abs_tol=1e-6):
-            raise ValueError(f"weights={self.weights} sum to {sum(self.weights):g}: they must sum to 1")
-        return self
+    @property
+    def always(self) -> tuple[float, ...]:
+        """Those."""
+        return self.weights
 
 
-Preference = Annotated[SampledPreference | FixedPreference, Field(discriminator="kind")]
+class AdaptivePreference(_Drawn):
+    """Moves towards objectives that lag: those whose mean return is furthest behind the best known of the front.
+
+    A share of the episodes has it; the others are drawn as `sampled` ones, so that the policy stays steerable.
+    """
+
+    kind: Literal["adaptive"] = "adaptive"
+    momentum: Fraction = 0.9
+    """Of the preference, from one move to the next."""
+    share: Share = 0.5
+    """Of episodes that have the present preference."""
+    episodes: PositiveInt = 32
+    """That end between two moves, and say how far behind every objective is."""
+
+
+class ConstrainedPreference(_Drawn):
+    """Holds objectives above thresholds: safe, then good.
+
+    What is below its threshold counts more, by a multiplier that grows until it is not; the rest is `weights`, or is
+    drawn as `sampled` ones.
+    """
+
+    kind: Literal["constrained"] = "constrained"
+    least: dict[str, float] = Field(min_length=1)
+    """Mean discounted return, by objective, below which it is not to be."""
+    weights: Weights | None = None
+    rate: Positive = 0.1
+    """By which a multiplier grows where the mean is a width of the front below its threshold."""
+    damping: NonNegative = 1.0
+    """Of what is missing now, which is added to the multiplier; without any it swings around where it belongs."""
+    ceiling: Positive = 20.0
+    """Of a multiplier. Whoever is there is told that the threshold is out of reach."""
+    episodes: PositiveInt = 32
+    """That end between two moves, and say what the mean is."""
+
+    @property
+    def always(self) -> tuple[float, ...] | None:
+        """Those."""
+        return self.weights
+
+
+Preference = Annotated[
+    SampledPreference | FixedPreference | AdaptivePreference | ConstrainedPreference, Field(discriminator="kind")
+]
 
 
 class Linear(Config):
@@ -66,7 +127,9 @@ class Exploration(Config):
     """How much novelty teaches it, beside the others."""
 
 
-ALIKE = Exploration()
+def _sound(given: tuple[Any, ...]) -> tuple[Any, ...]:
+    Objectives.of(given)
+    return given
 
 
 class Weave(ControlPPO):
@@ -80,9 +143,10 @@ class Weave(ControlPPO):
     squashed: bool = False
     """Whether real-valued actions stay within their bounds by a hyperbolic tangent, with deviations that follow the
     state; else they are cut at them."""
-    objectives: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    objectives: Annotated[tuple[Any, ...], BeforeValidator(listed), AfterValidator(_sound)] = ()
     """Their names: as many as the environment's vector of rewards has, or names of `info["parts"]`; without any, the
-    reward is a number."""
+    reward is a number. Or a tree, `{task: {completion: 0.8, creativity: 0.2}, safety: {collisions: 1}}`: a preference
+    weighs what is at its top, the environment pays its leaves."""
     preference: Preference = SampledPreference()
     scalarisation: Scalarisation = Linear()
     reference: tuple[float, ...] | None = None
@@ -117,15 +181,21 @@ class Weave(ControlPPO):
                 raise ValueError(f"{name}: one critic agrees with itself, ask for more critics")
         if self.diversity and self.experts == 1:
             raise ValueError("diversity: one expert differs from none, ask for more experts")
-        if len(set(self.objectives)) < len(self.objectives):
-            raise ValueError(f"objectives={self.objectives}: every name once")
         if not self.objectives:
             return self._scalar()
-        weights = self.preference.weights if isinstance(self.preference, FixedPreference) else None
-        for name, given in (("preference.weights", weights), ("reference", self.reference)):
-            if given is not None and len(given) != len(self.objectives):
-                raise ValueError(f"{name}={given}: {len(self.objectives)} are needed, one for each of objectives")
+        names, asked = self.tree.names, self.preference
+        for name, given in (("preference.weights", asked.always), ("reference", self.reference)):
+            if given is not None and len(given) != len(names):
+                raise ValueError(f"{name}={given}: {len(names)} are needed, one for each of objectives")
+        strange = sorted({*asked.least} - {*names}) if isinstance(asked, ConstrainedPreference) else ()
+        if strange:
+            raise ValueError(f"preference.least: no objective is named {', '.join(strange)}; known: {', '.join(names)}")
         return self
+
+    @property
+    def tree(self) -> Objectives:
+        """The objectives: what a preference weighs, and what of it the environment pays."""
+        return Objectives.of(self.objectives)
 
     def _scalar(self) -> Self:
         """What has no effect without objectives."""

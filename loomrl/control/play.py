@@ -1,12 +1,13 @@
 """Whole episodes of a control policy, as it is judged: greedily, without RLlib."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
+from loomrl.control.preference import unfinite
 from loomrl.errors import EpisodeError
 
 
@@ -71,9 +72,15 @@ def play(
 
 
 def play_each(
-    policy: Acts, environments: VectorEnv[Any, Any, Any], episodes: int, *, seed: int, gamma: float
+    policy: Acts,
+    environments: VectorEnv[Any, Any, Any],
+    episodes: int,
+    *,
+    seed: int,
+    gamma: float,
+    pays: Sequence[str] = (),
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Discounted returns `[N, episodes, H]` and lengths `[N, episodes]`, where rewards are vectors."""
+    """Discounted returns `[N, episodes, H]` and lengths `[N, episodes]`, where rewards are vectors of what `pays`."""
     policy.begin(environments, seed=seed)
     count = environments.num_envs
     returns: list[list[NDArray[np.float64]]] = [[] for _ in range(count)]
@@ -84,7 +91,8 @@ def play_each(
     while min(map(len, returns)) < episodes:
         observations, rewards, terminated, truncated, _ = environments.step(policy.act_batch(observations))
         if not np.isfinite(rewards).all():
-            raise EpisodeError(f"the environment gave a reward of {rewards}: nothing can be judged by it.")
+            whose = unfinite(pays, rewards)
+            raise EpisodeError(f"the environment gave a reward of {rewards}{whose}: nothing can be judged by it.")
         earned_NH = earned_NH + np.where(over_N, 0.0, share_N)[:, None] * rewards
         steps_N += ~over_N
         share_N = np.where(over_N, 1.0, share_N * gamma)

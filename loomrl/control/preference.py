@@ -1,11 +1,11 @@
 """Several objectives and a preference among them: part of what an environment shows, drawn anew for every episode.
 
-Axes: `_H` objectives, `_N` environments, `_T` steps.
+Axes: `_G` objectives that a preference weighs, `_H` those that the environment pays, which are the same but in a tree.
 """
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import comb
 from typing import Any
@@ -17,7 +17,8 @@ from gymnasium.vector import SyncVectorEnv
 from gymnasium.wrappers import PassiveEnvChecker
 from numpy.typing import ArrayLike, NDArray
 
-from loomrl.config.weave import Chebyshev, FixedPreference, Weave
+from loomrl.config.objectives import Objectives
+from loomrl.config.weave import Chebyshev, Weave
 from loomrl.control.space import seen
 from loomrl.errors import ConfigError, EpisodeError
 
@@ -76,22 +77,49 @@ class Always:
 
 
 @dataclass(frozen=True, slots=True)
+class Leaning:
+    """A share of the episodes has one preference; the others are of a region."""
+
+    towards: tuple[float, ...]
+    share: float
+    region: Simplex
+
+    def draw(self, chance: np.random.Generator) -> Floats:
+        """That one, or another."""
+        return np.array(self.towards, np.float32) if chance.random() < self.share else self.region.draw(chance)
+
+
+Source = Simplex | Always | Leaning
+"""Where the preferences of episodes come from."""
+
+
+def grouped(returns_H: ArrayLike, objectives: Objectives) -> NDArray[np.float64]:
+    """What was paid, as a preference weighs it; leading axes may be any."""
+    found: NDArray[np.float64] = np.asarray(returns_H, np.float64) @ np.array(objectives.shares_GH).T
+    return found
+
+
+@dataclass(frozen=True, slots=True)
 class Steering:
     """What of the settings concerns the environments."""
 
-    objectives: tuple[str, ...]
+    objectives: Objectives
     gamma: float
     earns: bool
     """Whether returns up to now are shown."""
-    source: Simplex | Always
+    source: Source
 
     @classmethod
-    def of(cls, settings: Weave, *, source: Simplex | Always | None = None) -> "Steering":
+    def of(cls, settings: Weave, *, source: Source | None = None) -> "Steering":
         """As the settings say, with preferences from `source` or, without one, from everywhere or the one they fix."""
-        fixed, earns = settings.preference, isinstance(settings.scalarisation, Chebyshev)
-        if source is None and isinstance(fixed, FixedPreference):
-            source = Always(fixed.weights)
-        return cls(settings.objectives, settings.gamma, earns, source or Simplex(len(settings.objectives)))
+        tree, earns = settings.tree, isinstance(settings.scalarisation, Chebyshev)
+        return cls(tree, settings.gamma, earns, source or begun(settings))
+
+
+def begun(settings: Weave, *, part: int = 0, parts: int = 1) -> Source:
+    """Where preferences come from as long as nothing was learnt: one of so many regions, or the one that is fixed."""
+    fixed = settings.preference.always
+    return Always(fixed) if fixed is not None else Simplex(len(settings.objectives), part, parts)
 
 
 class Preferred(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -106,8 +134,10 @@ class Preferred(gymnasium.Wrapper[Any, Any, Any, Any]):
             raise ConfigError(
                 "objectives: a preference cannot be shown beside pictures yet. Show numbers, or leave out objectives."
             )
-        self.steering, count = steering, len(steering.objectives)
-        self._is_vector = _has_vector(env, steering.objectives)
+        self.steering, tree = steering, steering.objectives
+        count = len(tree.names)
+        self._is_vector = _has_vector(env, tree.leaves)
+        self._shares_GH = None if tree.is_flat else np.array(tree.shares_GH)
         self._chance = np.random.default_rng()
         self._preference = np.full(count, 1 / count, np.float32)
         self._earned = np.zeros(count)
@@ -116,6 +146,10 @@ class Preferred(gymnasium.Wrapper[Any, Any, Any, Any]):
         if steering.earns:
             parts[EARNED] = spaces.Box(-np.inf, np.inf, (count,))
         self.observation_space = spaces.Dict(parts)
+
+    def steer(self, source: Source) -> None:
+        """Draw from there what episodes begin with from now on."""
+        self.steering = replace(self.steering, source=source)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode with a preference of its own."""
@@ -131,12 +165,12 @@ class Preferred(gymnasium.Wrapper[Any, Any, Any, Any]):
         """One step, and what it brought for each objective."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         vector = np.asarray(reward, np.float64) if self._is_vector else self._parts(info)
-        self._earned += self._share * vector
+        self._earned += self._share * (vector if self._shares_GH is None else self._shares_GH @ vector)
         self._share *= self.steering.gamma
         return self._shown(observation), vector, bool(terminated), bool(truncated), info
 
     def _parts(self, info: Mapping[str, Any]) -> NDArray[np.float64]:
-        told, names = info.get("parts", {}), self.steering.objectives
+        told, names = info.get("parts", {}), self.steering.objectives.leaves
         missing = [name for name in names if name not in told]
         if missing:
             known = ", ".join(map(str, told)) or "none"
@@ -158,7 +192,19 @@ class VectorRewards(SyncVectorEnv):
             warnings.filterwarnings("ignore", message=".*precision lowered by casting")
             super().__init__(makers)
         first: Any = self.envs[0]
-        self._rewards: Any = np.zeros((self.num_envs, len(first.steering.objectives)))
+        self._rewards: Any = np.zeros((self.num_envs, len(first.steering.objectives.leaves)))
+
+    def steer(self, source: Source) -> None:
+        """Draw from there what episodes of all of them begin with from now on."""
+        for env in self.envs:
+            env.steer(source)  # type: ignore[attr-defined]
+
+
+def unfinite(objectives: Sequence[str], rewards: ArrayLike) -> str:
+    """Which of these, in the last axis, are no finite numbers somewhere: ` (objective safety)`, or nothing."""
+    columns = np.asarray(rewards, np.float64).reshape(-1, max(1, len(objectives))).T
+    found = [name for name, column in zip(objectives, columns, strict=False) if not np.isfinite(column).all()]
+    return f" (objective {', '.join(found)})" if found else ""
 
 
 def lattice(count: int, most: int) -> NDArray[np.float32]:

@@ -29,7 +29,10 @@ class Metric(StrEnum):
 
     RETURN = "return/training", "Mean return of the latest 100 episodes; absent until one has ended."
     RETURN_EVALUATED = "return/evaluation", "Mean return of the greedy policy where it was evaluated, and only then."
-    RETURN_OBJECTIVE = "return/objective", "Mean return by objective, of the latest 100 episodes; only by objective."
+    RETURN_OBJECTIVE = (
+        "return/objective",
+        "Mean discounted return by objective, of the latest 100 episodes; only by objective.",
+    )
     FRONT_HYPERVOLUME = "front/hypervolume", "Volume between the reference and the front where it was evaluated."
     STAGE = "curriculum/stage", "Number of the curriculum's stage, counted from 1."
 
@@ -61,6 +64,13 @@ class Metric(StrEnum):
     GATE_USE = "gate/use", "Share of steps that the gate leaves to an expert; only by expert."
     GATE_IMBALANCE = "gate/imbalance", "Nats missing to even use of the experts, on average over steps; 0 is even."
     GATE_DIVERSITY = "gate/diversity", "Nats by which an action tells which expert took it, on average over steps."
+
+    PREFERENCE = "preference", "Weight of an objective that adapts to those that lag; only by objective."
+    CONSTRAINT = "constraint", "Multiplier of an objective that is held above a threshold; only by objective."
+
+    NODE_STEPS = "node/steps", "Environment steps that a runner brought; only by runner."
+    NODE_RETURN = "node/return", "Mean return of the episodes that ended in a runner; only by runner."
+    NODE_PREFERENCE = "node/preference", "Mean weight of the first objective in a runner's steps; only by runner."
 
     PREFERENCE_ACCURACY = "preference/accuracy", "Share of pairs in which the better attempt leads."
     PREFERENCE_MARGIN = "preference/margin", "Mean lead of the better attempt in log-probability gained, times beta."

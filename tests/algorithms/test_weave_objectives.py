@@ -150,7 +150,7 @@ def test_an_episode_is_told_by_objective_and_weighed() -> None:
 def test_an_objective_that_is_no_number_teaches_nothing() -> None:
     algo = weave(keywords={"how": "nan"}).build_algo()
     before = weights(algo)
-    with pytest.raises(EpisodeError, match="a reward is not a finite number"):
+    with pytest.raises(EpisodeError, match=r"a reward is not a finite number \(objective right\)"):
         algo.train()
     assert same(before, weights(algo))
     algo.stop()

@@ -10,6 +10,7 @@ from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loomrl.config.objectives import Objectives
 from loomrl.control.preference import (
     Always,
     Preferred,
@@ -49,7 +50,7 @@ class Fork(gymnasium.Env[Any, Any]):
 
 
 def steering(*, earns: bool = False, gamma: float = 1.0, source: Any = None) -> Steering:
-    return Steering(("left", "right"), gamma, earns, source or Simplex(2))
+    return Steering(Objectives.of(["left", "right"]), gamma, earns, source or Simplex(2))
 
 
 @given(st.integers(1, 5), st.integers(1, 4), st.integers(0, 2**32))
@@ -128,7 +129,7 @@ def test_objectives_may_be_parts_of_a_reward_that_is_a_number() -> None:
     env = Preferred(Fork(vector=False), steering(source=Always((0.25, 0.75))))
     assert env.reset(seed=0)[0]["preference"].tolist() == [0.25, 0.75]
     assert env.step(1)[1].tolist() == [0.0, 1.0]
-    missing = Preferred(Fork(vector=False), Steering(("left", "fun"), 1.0, False, Simplex(2)))
+    missing = Preferred(Fork(vector=False), Steering(Objectives.of(["left", "fun"]), 1.0, False, Simplex(2)))
     missing.reset(seed=0)
     with pytest.raises(EpisodeError, match=r"no part of the reward is named fun.*known: left, right, other"):
         missing.step(0)
@@ -136,7 +137,7 @@ def test_objectives_may_be_parts_of_a_reward_that_is_a_number() -> None:
 
 def test_another_number_of_objectives_than_the_environment_pays_is_an_error() -> None:
     with pytest.raises(ConfigError, match="name 2 objectives"):
-        Preferred(Fork(), Steering(("left",), 1.0, False, Simplex(1)))
+        Preferred(Fork(), Steering(Objectives.of(["left"]), 1.0, False, Simplex(1)))
 
 
 def test_a_preference_is_laid_beside_an_observation() -> None:

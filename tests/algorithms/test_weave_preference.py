@@ -1,0 +1,274 @@
+"""WEAVE whose preferences move, are held, or are a tree; and its nodes, which each have a region of their own."""
+
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from algorithms.rollout import Rollout
+from algorithms.weave import WeaveConfig
+from loomrl.errors import EpisodeError
+from tests.algorithms.control_support import MARKS, Weights, same, weights
+from tests.algorithms.objective_envs import register
+
+pytestmark = [*MARKS, pytest.mark.usefixtures("objective_environments")]
+LEAST = -0.2
+CONSTRAINED = {"kind": "constrained", "least": {"harm": LEAST}}
+ADAPTIVE = {"kind": "adaptive"}
+STEPS = 8 * 32
+"""Of one runner in an update."""
+
+
+@pytest.fixture
+def objective_environments() -> None:
+    register()
+
+
+def weave(env: str = "Arms", keywords: Any = None, **settings: Any) -> WeaveConfig:
+    asked = {"objectives": ["left", "right"], "learning_rate": 3e-3, "minibatch": 64, "experts": 1, "critics": 1}
+    made = WeaveConfig().environment(env, env_config=keywords or {}).debugging(seed=7)
+    return made.training(**(asked | settings)).env_runners(num_envs_per_env_runner=8, rollout_fragment_length=32)
+
+
+def road(*, steps: int = 1, **settings: Any) -> WeaveConfig:
+    return weave("Road", {"steps": steps}, **({"objectives": ["progress", "harm"]} | settings))
+
+
+def trained(config: WeaveConfig, updates: int) -> tuple[Weights, list[dict[str, float]]]:
+    """What was learnt, and what every update told."""
+    algo = config.build_algo()
+    told = [algo.measured(algo.train()) for _ in range(updates)]
+    algo.stop()
+    return weights(algo), told
+
+
+def mean(told: Sequence[dict[str, float]], name: str) -> float:
+    return float(np.mean([row[name] for row in told]))
+
+
+# -- trees ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scalarisation", ["linear", "chebyshev"])
+def test_a_tree_of_single_leaves_learns_as_names_do_to_the_last_bit(scalarisation: str) -> None:
+    asked = {"scalarisation": {"kind": scalarisation}, "normalize_rewards": True, "gamma": 0.9}
+    plain, _ = trained(road(steps=3, **asked), 3)
+    tree, _ = trained(road(steps=3, objectives={"go": {"progress": 1}, "stay": {"harm": 1}}, **asked), 3)
+    assert same(plain, tree)
+
+
+def test_every_leaf_has_a_column_of_value_and_a_return_and_the_front_the_axes_of_the_names() -> None:
+    objectives = {"task": {"progress": 0.2, "style": 0.8}, "harm": 1}
+    algo = road(objectives=objectives, preference={"kind": "fixed", "weights": [1, 0]}).build_algo()
+    for _ in range(40):
+        told = algo.measured(algo.train())
+    assert algo.get_module().net.threads.columns == 3
+    # 0.2 · 0.6 + 0.8 · 0.5 of the careful way are more than the 0.2 of the fast one, who has more progress.
+    assert told["return/objective/style"] > 0.45
+    expected = 0.2 * told["return/objective/progress"] + 0.8 * told["return/objective/style"]
+    assert told["return/objective/task"] == pytest.approx(expected)
+    assert told["return/training"] == pytest.approx(expected, abs=1e-6)
+    assert algo.front.points.shape[1] == 2
+    algo.stop()
+
+
+def test_returns_are_discounted_as_thresholds_and_references_are() -> None:
+    algo = road(steps=3, gamma=0.5, minibatch=32).env_runners(rollout_fragment_length=7).build_algo()
+    found = [made for _ in range(3) for made in algo.sampled()]  # episodes go on from one to the next
+    rewards, valid, ended = (
+        np.concatenate([getattr(r, name) for r in found]) for name in ("rewards", "valid", "ended")
+    )
+    expected = []
+    for n in range(8):
+        parts = [np.zeros(2)]
+        for reward, counts, over in zip(rewards[:, n], valid[:, n], ended[:, n], strict=True):
+            if counts:
+                parts.append(reward)
+            if over:
+                expected.append(sum(0.5**t * part for t, part in enumerate(parts[1:])))
+                parts = [np.zeros(2)]
+    told = [episode.parts for made in found for episode in made.episodes]
+    np.testing.assert_allclose(sorted(map(tuple, told)), sorted(map(tuple, expected)), atol=1e-6)
+    algo.stop()
+
+
+# -- preferences that move ------------------------------------------------------------------------------------------
+
+
+def test_safe_then_good() -> None:
+    """With a preference for progress alone the fast way is taken; with the threshold as much as may be."""
+    _, plain = trained(road(preference={"kind": "fixed", "weights": [1, 0]}), 40)
+    assert mean(plain[-10:], "return/objective/harm") < -0.95
+    _, held = trained(road(preference=CONSTRAINED | {"weights": [1, 0]}), 100)
+    assert mean(held[-40:], "return/objective/harm") == pytest.approx(LEAST, abs=0.03)
+    # The best that can be had at -0.2 of harm is the careful way, and the fast one in a ninth of the episodes.
+    assert mean(held[-40:], "return/objective/progress") == pytest.approx(0.6 + 0.4 / 9, abs=0.03)
+    assert mean(held[-40:], "constraint/harm") > 0.5
+
+
+def test_a_threshold_holds_with_the_utility_of_chebyshev_too() -> None:
+    asked = {"scalarisation": {"kind": "chebyshev"}, "reference": [-2, -2]}
+    _, plain = trained(road(**asked, preference={"kind": "fixed", "weights": [1, 0]}), 40)
+    assert mean(plain[-10:], "return/objective/harm") < -0.9
+    _, held = trained(road(**asked, preference=CONSTRAINED | {"weights": [1, 0]}), 100)
+    assert mean(held[-40:], "return/objective/harm") == pytest.approx(LEAST, abs=0.06)
+
+
+def test_a_threshold_that_holds_anyway_changes_nothing() -> None:
+    plain, _ = trained(road(), 4)
+    held, told = trained(road(preference=CONSTRAINED | {"least": {"harm": -1.0}}), 4)
+    assert told[-1]["constraint/harm"] == 0
+    assert same(plain, held)
+
+
+def test_a_threshold_that_nobody_reaches_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    asked = CONSTRAINED | {"least": {"progress": 2.0}, "rate": 1.0, "ceiling": 3.0}
+    with caplog.at_level(logging.WARNING, logger="algorithms.steering"):
+        trained(road(preference=asked), 5)
+    (line,) = caplog.messages
+    assert line.startswith("objective 'progress': least=2 is out of reach: its multiplier is at its ceiling of 3, ")
+    assert "the best mean of 32 episodes so far is 0." in line
+
+
+def test_who_lags_is_lifted_and_the_policy_stays_steerable() -> None:
+    """Two objectives agree, and over all preferences they crowd out the third one."""
+    names = ["one", "two", "three"]
+    _, plain = trained(weave("Crowd", objectives=names), 60)
+    algo = weave("Crowd", objectives=names, preference=ADAPTIVE).build_algo()
+    told = [algo.measured(algo.train()) for _ in range(60)]
+    assert mean(told[-40:], "return/objective/three") > mean(plain[-40:], "return/objective/three") + 0.05
+    assert told[-1]["preference/three"] > 0.45
+    assert sum(told[-1][f"preference/{name}"] for name in names) == pytest.approx(1.0)
+    policy = algo.policy()
+    asked = ([0.8, 0.1, 0.1], [0.1, 0.6, 0.3], [0.1, 0.2, 0.7], [0.0, 0.0, 1.0])
+    assert [int(policy.act(np.zeros(1, np.float32), preference=p)) for p in asked] == [0, 0, 1, 1]
+    algo.stop()
+
+
+@pytest.mark.parametrize("preference", [ADAPTIVE, CONSTRAINED | {"least": {"harm": 0.0}}])
+def test_a_resumed_run_ends_as_one_that_never_stopped(preference: Any, tmp_path: Path) -> None:
+    """Episodes are under way, and fewer than a move waits for have ended since the last one."""
+    asked = road(steps=5, preference=preference | {"episodes": 70}, normalize_rewards=True)
+    whole = asked.build_algo()
+    for _ in range(4):
+        whole.train()
+    whole.save_to_path(tmp_path / "checkpoint")
+    again = asked.copy(copy_frozen=False).build_algo()
+    again.restore_from_path(tmp_path / "checkpoint")
+    assert again.moving.state_dict() == whole.moving.state_dict()
+    assert len(whole.moving.state_dict()["waiting"]) > 0
+    begun = whole.moving.state_dict()
+    for _ in range(3):
+        told, retold = whole.measured(whole.train()), again.measured(again.train())
+    assert whole.moving.state_dict() != begun
+    assert same(weights(whole), weights(again))
+    for name in told:
+        if name.startswith(("preference/", "constraint/", "return/")):
+            assert told[name] == retold[name]
+    whole.stop()
+    again.stop()
+
+
+def test_two_learners_hold_a_threshold_as_one() -> None:
+    algo = road(preference=CONSTRAINED | {"least": {"harm": 0.0}}).learners(num_learners=2).build_algo()
+    for _ in range(3):
+        told = algo.measured(algo.train())
+    assert told["constraint/harm"] > 0
+    assert np.isfinite(told["policy/loss"])
+    algo.stop()
+
+
+# -- nodes ----------------------------------------------------------------------------------------------------------
+
+
+def kill(algo: Any, index: int) -> None:
+    """End the process of one runner."""
+    (pid,) = algo.env_runner_group.foreach_env_runner(
+        lambda runner: os.getpid(), remote_worker_ids=[index], local_env_runner=False
+    )
+    os.kill(pid, signal.SIGKILL)
+
+
+def updates_until(algo: Any, is_so: Callable[[], bool], limit_s: float = 60) -> None:
+    until = time.monotonic() + limit_s
+    while not is_so():
+        assert time.monotonic() < until
+        algo.train()
+
+
+def asked_for(rollouts: Sequence[Rollout]) -> dict[int, Any]:
+    """First weights of all steps that the learner is given, by runner."""
+    return {rollout.route[0]: rollout.seen[:-1][rollout.valid][:, 0] for rollout in rollouts}
+
+
+def covered(rollouts: Sequence[Rollout]) -> float:
+    """The widest gap between first weights, ends included."""
+    found = np.concatenate([[0.0, 1.0], *asked_for(rollouts).values()])
+    return float(np.diff(np.sort(found)).max())
+
+
+def test_regions_of_a_lost_runner_are_the_others_and_nothing_is_counted_twice() -> None:
+    asked = weave().env_runners(num_env_runners=3)
+    algo = asked.fault_tolerance(restart_failed_env_runners=False, ignore_env_runner_failures=True).build_algo()
+    told = algo.measured(algo.train())
+    assert [told[f"node/preference/{i}"] for i in (1, 2, 3)] == pytest.approx([1 / 6, 1 / 2, 5 / 6], abs=0.1)
+    kill(algo, 2)
+    updates_until(algo, lambda: algo.env_runner_group.num_healthy_remote_env_runners() == 2)
+    algo.train()  # whose episodes are the first of the new regions
+    before, taken, rollouts = algo.env_steps, 0, []
+    for _ in range(3):
+        told = algo.measured(algo.train())
+        taken += sum(told[f"node/steps/{i}"] for i in (1, 3))
+        assert "node/steps/2" not in told
+    assert algo.env_steps - before == taken
+    for _ in range(3):
+        rollouts += algo.sampled()
+    low, high = (np.concatenate([asked_for([r])[i] for r in rollouts if r.route[0] == i]) for i in (1, 3))
+    assert low.max() <= 0.5 <= high.min()
+    assert covered(rollouts) < 0.05
+    assert told["node/preference/1"] == pytest.approx(0.25, abs=0.1)
+    assert told["node/return/3"] > 0
+    algo.stop()
+
+
+def test_a_runner_that_comes_back_has_its_region_again() -> None:
+    algo = weave().env_runners(num_env_runners=2).fault_tolerance(delay_between_env_runner_restarts_s=0).build_algo()
+    algo.train()
+    kill(algo, 1)
+    group = algo.env_runner_group
+    updates_until(algo, lambda: group.num_healthy_remote_env_runners() == 1)
+    (alone,) = algo.sampled()
+    (again,) = algo.sampled()
+    assert (alone.route[0], again.route[0]) == (2, 2)
+    assert covered([again]) < 0.1  # everywhere, for as long as it is alone
+    before = algo.env_steps
+    updates_until(algo, lambda: group.num_healthy_remote_env_runners() == 2)
+    assert algo.env_steps - before <= 2 * STEPS * (algo.updates + 1)
+    algo.train()
+    found = asked_for(algo.sampled())
+    assert max(found[1]) <= 0.5 <= min(found[2])
+    algo.stop()
+
+
+def test_an_adaptive_preference_reaches_every_node() -> None:
+    algo = weave(preference=ADAPTIVE | {"share": 1.0}).env_runners(num_env_runners=2).build_algo()
+    for _ in range(3):
+        algo.train()
+    expected = np.float32(algo.moving.weights_G[0])
+    assert expected != 0.5
+    for weight in asked_for(algo.sampled()).values():  # an episode that is under way keeps its own
+        assert np.mean(weight == expected) > 0.9
+    algo.stop()
+
+
+def test_an_objective_that_is_no_number_is_named_by_a_remote_runner_too() -> None:
+    algo = weave(keywords={"how": "nan"}).env_runners(num_env_runners=1).build_algo()
+    with pytest.raises(EpisodeError, match=r"not a finite number \(objective right\)"):
+        algo.train()
+    algo.stop()
