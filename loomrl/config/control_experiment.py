@@ -165,11 +165,11 @@ class ControlExperiment(Root):
             )
         if self.evaluation.picture is not None and len(self.objectives) < 2:
             raise ValueError("evaluation.picture has no effect: a front has two objectives or more. Leave it out")
-        preference = self.algorithm.preference if isinstance(self.algorithm, Weave) else None
-        if self.evaluation.preferences is not None and preference.always is not None:
+        always = self.algorithm.preference.always if isinstance(self.algorithm, Weave) else None
+        if self.evaluation.preferences is not None and always is not None:
             raise ValueError(
                 f"evaluation.preferences={self.evaluation.preferences} has no effect: the preference is fixed to "
-                f"{preference.weights}, and judged by that one alone. Leave it out, or set it to null"
+                f"{always}, and judged by that one alone. Leave it out, or set it to null"
             )
         return self
 

@@ -144,7 +144,7 @@ def information(joint_BK: Tensor, gate_BK: Tensor) -> Tensor:
 
 def _chosen(each_BKX: Tensor, which_B: Tensor) -> Tensor:
     """`[B, X]`: of every row the one that is asked for."""
-    return each_BKX.take_along_dim(which_B[:, None, None], 1)[:, 0]
+    return each_BKX.gather(1, which_B[:, None, None].expand(-1, 1, each_BKX.shape[2]))[:, 0]
 
 
 def open_mixture(base: Distribution, experts: int, ways: Ways = NO_WAYS) -> Distribution:
