@@ -76,6 +76,7 @@ QUICK = Size(
     solve=1024,
     words=(
         "train.steps=256",
+        "train.tell_every=128",
         "rollout.environments=1",
         "rollout.steps=128",
         "evaluation.every=null",

@@ -33,6 +33,7 @@ def test_a_front_is_told_with_its_cost_and_every_run() -> None:
     assert 1 <= figures["dst_concave_points"] <= 10
 
 
+@pytest.mark.slow
 @pytest.mark.system
 def test_weave_costs_more_than_ppo_for_the_same_steps() -> None:
     figures = measure(QUICK, "ppo_cost")
