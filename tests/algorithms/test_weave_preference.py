@@ -156,7 +156,7 @@ def test_a_resumed_run_ends_as_one_that_never_stopped(preference: Any, tmp_path:
     """Episodes are under way, and fewer than a move waits for have ended since the last one."""
     asked = road(steps=5, preference=preference | {"episodes": 70}, normalize_rewards=True)
     whole = asked.build_algo()
-    for _ in range(4):
+    for _ in range(3):
         whole.train()
     whole.save_to_path(tmp_path / "checkpoint")
     again = asked.copy(copy_frozen=False).build_algo()

@@ -9,22 +9,35 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+<<<<<<< HEAD
 from experiments.judge_control import as_result, evaluate_control, judged, render
+=======
+from experiments import judge_front
+from experiments.judge_control import as_result, evaluate_control, render
+>>>>>>> weave-nodes
 from experiments.policies import exported
 from experiments.shipped import judged_words, resolve
 from experiments.train import train
 from loomrl.config import ControlExperiment, Weave
+<<<<<<< HEAD
 from loomrl.control.play import RandomPolicy
+=======
+from loomrl.control.play import RandomPolicy, Scripted
+>>>>>>> weave-nodes
 from loomrl.control.policy import ControlPolicy
-from loomrl.errors import ConfigError
+from loomrl.errors import ConfigError, EpisodeError
 from loomrl.evaluation.front_report import FrontReport
 from loomrl.load import load
 from loomrl.store import open_store
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.sink import metrics_file, read_metrics
 
+<<<<<<< HEAD
 ARMS = "tests.algorithms.objective_envs:Arms"
 FIXED = "algorithm={kind: weave, objectives: [a, b], preference: {kind: fixed, weights: [0.25, 0.75]}}"
+=======
+ARMS, ROAD = (f"tests.algorithms.objective_envs:{name}" for name in ("Arms", "Road"))
+>>>>>>> weave-nodes
 
 
 def experiment(folder: Path, **changes: Any) -> ControlExperiment:
@@ -92,6 +105,24 @@ def test_a_front_is_learnt_kept_exported_and_shown(tmp_path: Path) -> None:
     assert [int(action) for action in taken] == [0, 1, 2]
 
 
+def test_a_tree_is_judged_by_what_a_preference_weighs(tmp_path: Path) -> None:
+    tree = {"task": {"progress": 0.2, "style": 0.8}, "harm": 1}
+    asked = experiment(tmp_path, **{"environment.entry_point": ROAD, "algorithm.objectives": tree})
+    assert asked.objectives == ("task", "harm")
+    careful = Scripted(lambda shown: np.ones(len(shown["preference"]), np.int64))
+    report = judge_front.judged(careful, asked, name="careful", seed=0)
+    assert report.objectives == ("task", "harm")
+    np.testing.assert_allclose(report.front, [[0.2 * 0.6 + 0.8 * 0.5, -0.1]], rtol=1e-5)
+    assert {len(steered.preference) for steered in report.by_preference} == {2}
+    assert report.hypervolume == pytest.approx(1.52 * 0.9, rel=1e-5)
+
+
+def test_an_objective_that_is_no_number_is_named_where_it_is_judged(tmp_path: Path) -> None:
+    asked = experiment(tmp_path, **{"environment.settings": {"how": "nan"}})
+    with pytest.raises(EpisodeError, match=r"\(objective right\): nothing can be judged"):
+        judge_front.judged(RandomPolicy(), asked, name="random", seed=0)
+
+
 @pytest.mark.parametrize(
     ("assignments", "words"),
     [
@@ -102,6 +133,15 @@ def test_a_front_is_learnt_kept_exported_and_shown(tmp_path: Path) -> None:
         (["algorithm={kind: weave, experts: 0}"], "algorithm.experts=0: Input should be greater"),
         (["algorithm={kind: weave, scalarisation: {kind: chebyshev}}"], "scalarisation has no effect without"),
         (["algorithm={kind: weave, preference: {kind: fixed}}"], "algorithm.preference.weights: required"),
+        (
+            ["algorithm={kind: weave, objectives: {task: {a: 0.5}, b: 1}}"],
+            "task: the weights of its parts sum to 0.5, and must sum to 1",
+        ),
+        (
+            ["algorithm={kind: weave, objectives: [a], preference: {kind: constrained, least: {b: 0}}}"],
+            "preference.least: no objective is named b; known: a",
+        ),
+        (["algorithm={kind: weave, preference: {kind: adaptive}}"], "preference has no effect without objectives"),
         (["algorithm={kind: ppo, experts: 2}"], "algorithm.experts=2: no such setting here"),
     ],
 )
