@@ -9,21 +9,13 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-<<<<<<< HEAD
-from experiments.judge_control import as_result, evaluate_control, judged, render
-=======
 from experiments import judge_front
-from experiments.judge_control import as_result, evaluate_control, render
->>>>>>> weave-nodes
+from experiments.judge_control import as_result, evaluate_control, judged, render
 from experiments.policies import exported
 from experiments.shipped import judged_words, resolve
 from experiments.train import train
 from loomrl.config import ControlExperiment, Weave
-<<<<<<< HEAD
-from loomrl.control.play import RandomPolicy
-=======
 from loomrl.control.play import RandomPolicy, Scripted
->>>>>>> weave-nodes
 from loomrl.control.policy import ControlPolicy
 from loomrl.errors import ConfigError, EpisodeError
 from loomrl.evaluation.front_report import FrontReport
@@ -32,12 +24,8 @@ from loomrl.store import open_store
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.sink import metrics_file, read_metrics
 
-<<<<<<< HEAD
-ARMS = "tests.algorithms.objective_envs:Arms"
-FIXED = "algorithm={kind: weave, objectives: [a, b], preference: {kind: fixed, weights: [0.25, 0.75]}}"
-=======
 ARMS, ROAD = (f"tests.algorithms.objective_envs:{name}" for name in ("Arms", "Road"))
->>>>>>> weave-nodes
+FIXED = "algorithm={kind: weave, objectives: [a, b], preference: {kind: fixed, weights: [0.25, 0.75]}}"
 
 
 def experiment(folder: Path, **changes: Any) -> ControlExperiment:
