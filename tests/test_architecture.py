@@ -56,7 +56,7 @@ OPENED_IN = {
     "sympy": set(),
     "pettingzoo": {"envs/teamwork/parallel.py"},
     "moocore": {"loomrl/evaluation/front.py"},
-    "mo_gymnasium": set(),
+    "mo_gymnasium": {"envs/minecart.py"},
     "onnx": {"loomrl/control/policy.py"},
     "reasoning_gym": {"loomrl/gym/adapters/reasoning_gym.py"},
     "starlette": {"loomrl/hub/*"},
