@@ -139,7 +139,7 @@ class ArrayLearner(OwnSteps):
 
     def mean(self, values: Sequence[Tensor]) -> float:
         """Of a number of every step, over all learners."""
-        return float(self._reduced(torch.stack(list(values)).mean())) / self.ranks
+        return float(self.reduced(torch.stack(list(values)).mean())) / self.ranks
 
     def _average(self, gradients: list[Tensor]) -> None:
         """Over all learners, where no DDP does it."""
@@ -176,15 +176,15 @@ class ArrayLearner(OwnSteps):
         """Count, mean and variance over all learners."""
         wide_SF = numbers_SF.double()
         count = wide_SF.new_tensor([len(wide_SF)])
-        sums = self._reduced(torch.cat([count, wide_SF.sum(0), wide_SF.square().sum(0)]))
+        sums = self.reduced(torch.cat([count, wide_SF.sum(0), wide_SF.square().sum(0)]))
         mean_F, square_F = (sums[1:] / sums[0]).chunk(2)
         return float(sums[0]), mean_F, (square_F - mean_F.square()).clamp(min=0)
 
     def _least(self, count: int) -> int:
         """The smallest of all learners' counts: all must take the same number of steps."""
-        return int(self._reduced(torch.tensor(count), op=dist.ReduceOp.MIN)) if self.ranks > 1 else count
+        return int(self.reduced(torch.tensor(count), op=dist.ReduceOp.MIN)) if self.ranks > 1 else count
 
-    def _reduced(self, numbers: Tensor, *, op: Any = dist.ReduceOp.SUM) -> Tensor:
+    def reduced(self, numbers: Tensor, *, op: Any = dist.ReduceOp.SUM) -> Tensor:
         """Of all learners, who meet where their modules are."""
         if self.ranks == 1:
             return numbers

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from loomrl.control.distribution import Distribution, open_distribution
 from loomrl.control.network import Actor, ActorCritic
 from loomrl.control.space import acts, seen
+from loomrl.control.weave import WeaveNet
 from loomrl.errors import ArtifactError
 
 MOST = 3
@@ -64,6 +65,22 @@ class ControlModule(ActorModule, ValueFunctionAPI):  # type: ignore[misc]
     def compute_values(self, batch: Mapping[str, Any], embeddings: Any = None) -> Tensor:
         """What is expected from each observation."""
         return self.net.value(self.net.features(batch[Columns.OBS]))
+
+
+class WeaveModule(ControlModule):
+    """A WeaveNet, as RLlib has it."""
+
+    net: WeaveNet
+
+    def setup(self) -> None:
+        """Build the network from `model_config`: `network`, `normalize`, `threads`."""
+        self.net = WeaveNet(
+            seen(self.observation_space),
+            acts(self.action_space),
+            self.model_config["network"],
+            self.model_config["threads"],
+            normalize=self.model_config["normalize"],
+        )
 
 
 class Policy(Protocol):

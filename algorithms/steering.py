@@ -4,12 +4,14 @@ Axes: `_P` episodes, `_G` objectives that a preference weighs.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from ray.util.debug import log_once
 
+from algorithms.advantage import has_signal
 from loomrl.config.weave import AdaptivePreference, ConstrainedPreference, Weave
 from loomrl.control.preference import Leaning, Simplex, Source, begun
 from loomrl.telemetry.metric import Metric
@@ -192,3 +194,16 @@ def open_moving(settings: Weave) -> Moving:
 def by(metric: Metric, names: Iterable[str], values: Floats) -> dict[str, float]:
     """A metric of each of these names."""
     return dict(zip(map(metric.of, names), values.tolist(), strict=True))
+
+
+def warn_of_constants(names: Sequence[str], returns_PH: ArrayLike, *, enough: int) -> None:
+    """Say once of every objective that was the same in so many episodes that nothing can be learnt of it."""
+    for name, column in zip(names, np.asarray(returns_PH).T, strict=False):
+        if len(column) == enough and not has_signal(column) and log_once(f"constant objective {name}"):
+            _log.warning(
+                "objective %r was %g in all of the latest %d episodes: nothing can be learnt of it. Leave it out, "
+                "or look at what the environment pays.",
+                name,
+                column[0],
+                enough,
+            )

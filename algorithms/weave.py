@@ -8,9 +8,7 @@ Axes: `_T` steps, `_N` environments, `_S` steps of the table, `_B` of a minibatc
 objectives that a preference weighs, `_H` those that are paid, `_C` columns of value: those, then the utility.
 """
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -21,32 +19,29 @@ from numpy.typing import NDArray
 from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.utils.metrics import LEARNER_RESULTS
-from ray.util.debug import log_once
 from torch import Tensor
 
 from algorithms.advantage import explained_variance, gae, has_signal
 from algorithms.control import Brought
+from algorithms.critics import Wonder, learn_trust
+from algorithms.experts import Experts
 from algorithms.learner import OURS, Table, Work
 from algorithms.losses import kl_estimate, policy_loss, value_loss
-from algorithms.module import ControlModule
+from algorithms.module import WeaveModule
 from algorithms.ppo import PPO, PPOConfig, PPOLearner
 from algorithms.probe import probe
 from algorithms.rollout import WINDOW, Rollout
-from algorithms.steering import by, open_moving
+from algorithms.steering import by, open_moving, warn_of_constants
 from algorithms.utility import gained
 from algorithms.weave_runner import WeaveRunner, earns, nodes, steered
 from loomrl.config.weave import Weave as Settings
-from loomrl.control.mixture import Mixture, information
+from loomrl.control.mixture import Mixture
 from loomrl.control.network import Normalizer
 from loomrl.control.preference import Preferred, Steering, earned_in, grouped, preference_in
-from loomrl.control.space import acts, seen
-from loomrl.control.weave import Judged, Threads, WeaveNet, fit_doubt
+from loomrl.control.weave import Judged, Threads
 from loomrl.errors import ConfigError
 from loomrl.evaluation.front import Archive
 from loomrl.telemetry.metric import Metric
-
-_log = logging.getLogger(__name__)
-
 
 Array = NDArray[np.float64]
 
@@ -63,22 +58,6 @@ class WeaveWork(Work):
     multipliers_G: Array = field(default_factory=lambda: np.zeros(0))
 
 
-class WeaveModule(ControlModule):
-    """A WeaveNet, as RLlib has it."""
-
-    net: WeaveNet
-
-    def setup(self) -> None:
-        """Build the network from `model_config`: `network`, `normalize`, `threads`."""
-        self.net = WeaveNet(
-            seen(self.observation_space),
-            acts(self.action_space),
-            self.model_config["network"],
-            self.model_config["threads"],
-            normalize=self.model_config["normalize"],
-        )
-
-
 class WeaveLearner(PPOLearner):
     """Learns experts, gate and critics from steps that the present policy took."""
 
@@ -86,12 +65,11 @@ class WeaveLearner(PPOLearner):
         """Build, with a scale for every objective."""
         super().build()
         settings = self.config.settings
-        self._scale = Normalizer(max(1, len(settings.tree.leaves)))
-        self._wondered = Normalizer(1)
-        """Of the critics' disagreement."""
+        paid = max(1, len(settings.tree.leaves))
+        self._scale = Normalizer(paid)
+        self._wonder = Wonder(self, settings.wonder, columns=paid) if settings.wonder else None
         self._is_vector = self.own.net.threads.is_vector
-        self._eager = torch.tensor([way.entropy - 1 for way in settings.exploration])
-        self._curious = torch.tensor([way.curiosity for way in settings.exploration] or [1.0] * settings.experts)
+        self._experts = Experts(self, settings)
 
     def _loss(self, batch: Table, work: Work) -> tuple[Tensor, Tensor]:
         settings = self.config.settings
@@ -110,7 +88,7 @@ class WeaveLearner(PPOLearner):
         self.log(Metric.POLICY_STEP_KL, kl)
         self.log(Metric.POLICY_CLIP_FRACTION, clipped_B.float().mean())
         loss = policy + settings.value_coefficient * value - work.entropy * entropy
-        return loss + self._among_experts(inputs, batch["actions"], work), kl
+        return loss + self._experts.lost(inputs, batch["actions"], work.entropy), kl
 
     def _value_loss(self, values_BMC: Tensor, batch: Table) -> Tensor:
         """Of every critic over its share of the steps."""
@@ -119,40 +97,6 @@ class WeaveLearner(PPOLearner):
         if "share" in batch:
             loss_BMC = loss_BMC * batch["share"][:, :, None]
         return loss_BMC.mean()
-
-    def _among_experts(self, inputs: Tensor, actions: Tensor, work: Work) -> Tensor:
-        """What is lost by giving experts up, by their likeness, and by the certainty of those that are to explore more.
-
-        The less an expert acts, the less its advantage moves its weight; what keeps it from nothing does not fade so.
-        """
-        mixture, settings = self.distribution, self.config.settings
-        if not isinstance(mixture, Mixture):
-            return inputs.new_zeros(())
-        gate_BK = mixture.gate(inputs)
-        use_K = gate_BK.exp().mean(0)
-        self.log(Metric.GATE_IMBALANCE, (use_K * (use_K * len(use_K)).log()).sum())
-        least = settings.least_use / len(use_K)
-        loss: Tensor = settings.balance * (least / use_K).log().clamp(min=0).sum()
-        if settings.diversity:
-            loss = loss - settings.diversity * information(mixture.joint(inputs, actions), gate_BK).mean()
-        if self._eager.any() and work.entropy:
-            more_B = (gate_BK.exp() * mixture.entropies(inputs)) @ self._eager.to(gate_BK.device)
-            loss = loss - work.entropy * more_B.mean()
-        return loss
-
-    def _tell_experts(self, rollouts: Sequence[Rollout]) -> None:
-        """Who acted in these steps, and how much their actions say of it."""
-        mixture = self.distribution
-        if not isinstance(mixture, Mixture):
-            return
-        inputs, actions = (
-            torch.cat([torch.from_numpy(column[rollout.valid]) for rollout, column in pairs])
-            for pairs in ([(r, r.inputs) for r in rollouts], [(r, r.actions) for r in rollouts])
-        )
-        gate = mixture.gate(inputs)
-        for k, use in enumerate(gate.exp().mean(0)):
-            self.log(Metric.GATE_USE.of(str(k)), use)
-        self.log(Metric.GATE_DIVERSITY, information(mixture.joint(inputs, actions), gate).mean())
 
     def _table(self, work: Work) -> Table:
         """Every step that had an action, with all that must be known of it before the policy moves."""
@@ -172,8 +116,8 @@ class WeaveLearner(PPOLearner):
             for values, returns in zip(self._columns(table["values"]), self._columns(table["returns"]), strict=True)
         ]
         self.log(Metric.VALUE_EXPLAINED_VARIANCE, torch.tensor(float(np.mean(explained))))
-        self._learn_trust(rollouts, judged, table["returns"])
-        self._tell_experts(rollouts)
+        learn_trust(self, rollouts, judged, table["returns"], memory=settings.trust_memory)
+        self._experts.tell(rollouts)
         table["advantages"] = self._taught(table, work)
         if settings.critics > 1 and settings.critic_share < 1:
             drawn_SM = torch.rand(len(table["logp"]), settings.critics, generator=self._chance)
@@ -202,7 +146,7 @@ class WeaveLearner(PPOLearner):
             "returns": advantages_S + values_S,
         }
         if self.config.settings.pays_novelty:
-            part["curious"] = self._curiosity_of_who_acted(inputs, actions)
+            part["curious"] = self._experts.curious(inputs, actions)
         return part
 
     def _advantages(self, rollout: Rollout, rewards: Tensor, values: Tensor) -> Tensor:
@@ -279,77 +223,36 @@ class WeaveLearner(PPOLearner):
         """Normalised, if that is asked for; what is the same everywhere teaches nothing."""
         if not self.config.settings.normalize_advantages:
             return advantages_S
-        if self._is_vector and not has_signal(advantages_S.numpy()):
+        if self._is_vector and not self.reduced(torch.tensor(has_signal(advantages_S.numpy()), dtype=torch.float)):
             return torch.zeros_like(advantages_S)
         return self.whitened(advantages_S)
 
     # -- critics and novelty ----------------------------------------------------------------------------------------
 
-    def _learn_trust(self, rollouts: Sequence[Rollout], judged: Sequence[Judged], returns: Tensor) -> None:
-        """Remember how wrong every critic was on steps that none had learnt from, and where it was worse than usual."""
-        net = self.own.net
-        if net.doubt is None:
-            return
-        values_SMC, body_SF, doubt_SMC = (
-            torch.cat(
-                [
-                    numbers.unflatten(0, rollout.seen.shape[:2])[:-1][torch.from_numpy(rollout.valid)]
-                    for rollout, numbers in zip(rollouts, column, strict=True)
-                ]
-            )
-            for column in zip(*judged, strict=True)
-        )
-        wrong_SMC = (values_SMC - returns.view(len(returns), 1, -1)).square()
-        self.log(Metric.VALUE_DISAGREEMENT, values_SMC.std(1).mean())
-        self.log(Metric.VALUE_CALIBRATION, (wrong_SMC / doubt_SMC.exp()).mean())
-        usual = self._reduced(wrong_SMC.mean(0)) / self.ranks
-        memory = self.config.settings.trust_memory
-        net.errors_MC.copy_(memory * net.errors_MC + (1 - memory) * usual.to(net.errors_MC.device))
-        fit_doubt(net, body_SF.to(self._device), wrong_SMC.to(self._device), reduced=self._reduced)
-
     def _with_novelty(
         self, rollouts: Sequence[Rollout], rewards: Sequence[Tensor], judged: Sequence[Judged]
     ) -> list[Tensor]:
         """One more column: what is paid for where each step led, by curiosity and by the critics' disagreement."""
-        settings = self.config.settings
         paid = [torch.zeros(rollout.valid.shape) for rollout in rollouts]
         if self._curiosity is not None:
             paid = self._curiosity.paid(rollouts, paid)
-        if settings.wonder:
-            known = max(1, len(settings.tree.leaves))
-            apart = [
-                one.values_BMC[..., :known].std(1).mean(-1).unflatten(0, rollout.seen.shape[:2])[1:]
-                for rollout, one in zip(rollouts, judged, strict=True)
-            ]
-            valid = [torch.from_numpy(rollout.valid) for rollout in rollouts]
-            made_S = torch.cat([one[kept] for one, kept in zip(apart, valid, strict=True)])
-            self.gather(self._wondered, made_S[:, None])
-            worth = settings.wonder / float(self._wondered.variance.sqrt() + 1e-8)
-            paid = [sum_ + worth * one * kept for sum_, one, kept in zip(paid, apart, valid, strict=True)]
-        wide = rewards if settings.objectives else [reward[..., None] for reward in rewards]
+        if self._wonder is not None:
+            paid = [one + more for one, more in zip(paid, self._wonder.paid(rollouts, judged), strict=True)]
+        wide = rewards if self.config.settings.objectives else [reward[..., None] for reward in rewards]
         return [torch.cat([reward, one[..., None]], -1) for reward, one in zip(wide, paid, strict=True)]
-
-    def _curiosity_of_who_acted(self, inputs: Tensor, actions: Tensor) -> Tensor:
-        """How much novelty teaches the experts that may have taken each action, by how likely it was they."""
-        settings = self.config.settings
-        weight: float = settings.wonder + (settings.curiosity.coefficient if settings.curiosity is not None else 0.0)
-        if not isinstance(self.distribution, Mixture):
-            return torch.full((len(inputs),), weight * float(self._curious[0]))
-        curious_S: Tensor = self.distribution.joint(inputs, actions).softmax(-1) @ self._curious
-        return weight * curious_S
 
     def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
         """With the scale of disagreement."""
         state: dict[str, Any] = super().get_state(components, **kwargs)
-        if OURS in state and self.config.settings.wonder:
-            state[OURS]["wondered"] = deepcopy(self._wondered.state_dict())
+        if OURS in state and self._wonder is not None:
+            state[OURS]["wonder"] = self._wonder.state_dict()
         return state
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Go on where `state` was taken."""
         super().set_state(state)
-        if "wondered" in state.get(OURS, {}):
-            self._wondered.load_state_dict(state[OURS]["wondered"])
+        if self._wonder is not None and "wonder" in state.get(OURS, {}):
+            self._wonder.load_state_dict(state[OURS]["wonder"])
 
 
 class WeaveConfig(PPOConfig):
@@ -425,21 +328,9 @@ class Weave(PPO):
             return
         returns_PG = grouped(parts, settings.tree)
         self.front.observe(returns_PG)
-        self._warn_of_constants()
+        warn_of_constants(settings.tree.leaves, [episode.parts for episode in self.window.latest], enough=WINDOW)
         best_G, width_G = self.front.span(len(settings.objectives))
         self.moving.observe(returns_PG, best_G=best_G, width_G=width_G)
-
-    def _warn_of_constants(self) -> None:
-        latest = np.array([episode.parts for episode in self.window.latest])
-        for name, column in zip(self.config.settings.tree.leaves, latest.T, strict=False):
-            if len(column) == WINDOW and not has_signal(column) and log_once(f"constant objective {name}"):
-                _log.warning(
-                    "objective %r was %g in all of the latest %d episodes: nothing can be learnt of it. Leave it out, "
-                    "or look at what the environment pays.",
-                    name,
-                    column[0],
-                    WINDOW,
-                )
 
     def work(self, share: tuple[Rollout, ...]) -> Work:
         """As PPO's, with what distances on the front are measured by."""

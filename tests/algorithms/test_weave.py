@@ -147,7 +147,7 @@ def test_the_experts_that_are_curious_learn_what_is_new() -> None:
     mixture = learner.distribution
     inputs = torch.zeros(2, mixture.inputs)
     inputs[:, 2], inputs[:, 2 + mixture.base.inputs + 1] = 9.0, 9.0  # the first expert chooses 0, the second 1
-    taught = learner._curiosity_of_who_acted(inputs, torch.tensor([0, 1]))
+    taught = learner._experts.curious(inputs, torch.tensor([0, 1]))
     torch.testing.assert_close(taught, torch.tensor([0.0, 2.0]), atol=1e-2, rtol=0)
     algo.stop()
 

@@ -157,7 +157,7 @@ def test_an_objective_that_is_no_number_teaches_nothing() -> None:
 
 
 def test_a_constant_objective_is_named(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, logger="algorithms.weave"):
+    with caplog.at_level(logging.WARNING, logger="algorithms.steering"):
         learnt(weave(keywords={"how": "constant"}), 2)
     assert "objective 'right' was 0.5 in all of the latest 100 episodes" in caplog.text
 
