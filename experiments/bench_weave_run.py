@@ -54,7 +54,9 @@ def solve(kind: str, seed: str, steps: str) -> dict[str, Any]:
     """`control/cartpole`, by this algorithm; `steps` is null where these were not enough."""
     from experiments.algorithms import open_algorithm
 
-    algo = open_algorithm(_experiment("control/cartpole", seed, [f"algorithm.kind={kind}"])).build_algo()
+    shipped = _experiment("control/cartpole", seed, [])
+    same = shipped.algorithm.model_dump(exclude_unset=True) | {"kind": kind}  # another kind alone drops the settings
+    algo = open_algorithm(shipped.override({"algorithm": same})).build_algo()
     begun = cpu_s()
     while algo.env_steps < int(steps) and (algo.window.mean_of(100) or 0.0) < SOLVED:
         algo.train()

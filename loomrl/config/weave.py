@@ -151,7 +151,7 @@ class Weave(ControlPPO):
     scalarisation: Scalarisation = Linear()
     reference: tuple[float, ...] | None = None
     """Returns, one for each objective, that count as nothing: the hypervolume of a front begins there."""
-    least_use: Fraction = 0.5
+    least_use: Fraction = 0.8
     """Of an even share: an expert that acts less often is brought back, so that none is given up."""
     balance: NonNegative = 1.0
     """How much is lost for every e-fold by which an expert is below that."""
