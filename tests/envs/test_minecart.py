@@ -35,3 +35,14 @@ def test_what_is_mined_is_as_much_as_there_is_room_for() -> None:
 @pytest.mark.filterwarnings("ignore:.*precision lowered by casting")
 def test_it_ends_as_the_original_does() -> None:
     assert gymnasium.spec(ID).max_episode_steps == gymnasium.spec("minecart-v0").max_episode_steps
+
+
+@pytest.mark.filterwarnings("ignore:.*precision lowered by casting")
+def test_the_same_seed_mines_the_same() -> None:
+    def mined(seed: int) -> list[float]:
+        env = Minecart()
+        env.reset(seed=seed)
+        return [amount for mine in env.mines for _ in range(5) for amount in mine.mine()]
+
+    assert mined(1) == mined(1)
+    assert mined(1) != mined(2)
