@@ -56,6 +56,8 @@ class Size:
     """Of `ppo_cost`."""
     steps: int = 16_384
     """Of each round."""
+    solvers: tuple[int, ...] = tuple(range(1, 12))
+    """Seeds with which CartPole is solved: how soon differs much."""
     solve: int = 150_000
     """Steps within which CartPole must be solved."""
     words: tuple[str, ...] = ()
@@ -71,6 +73,7 @@ class Size:
 FULL = Size()
 QUICK = Size(
     seeds=(1,),
+    solvers=(1,),
     rounds=1,
     steps=1024,
     solve=1024,
@@ -137,10 +140,10 @@ def _ppo_cost(size: Size) -> dict[str, Any]:
     figures = _middle("ppo_cost_ratio", told["ratios"])
     figures["ppo_cost_ratio_steps"] = told["steps"]
     figures["ppo_cost_ratio_cpu_s"] = round(told["steps"] * statistics.median(spent[1] for spent in told["cpu_s"]), 2)
-    asked = {f"{kind} {seed}": (kind, seed) for seed in size.seeds for kind in ("ppo", "weave")}
+    asked = {f"{kind} {seed}": (kind, seed) for seed in size.solvers for kind in ("ppo", "weave")}
     found = _told(asked, lambda kind, seed: script(RUN, "solve", kind, str(seed), str(size.solve)), size, "solving")
     for kind in ("ppo", "weave"):
-        runs = [found[f"{kind} {seed}"] for seed in size.seeds]
+        runs = [found[f"{kind} {seed}"] for seed in size.solvers]
         steps = statistics.median(math.inf if run["steps"] is None else run["steps"] for run in runs)
         figures[f"{kind}_cartpole_steps"] = steps if math.isfinite(steps) else None
         figures[f"{kind}_cartpole_runs"] = runs
