@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from onnx.reference import ReferenceEvaluator
+from ray import tune
 
 from algorithms.utility import chebyshev, gained
-from algorithms.weave import WeaveConfig
+from algorithms.weave import Weave, WeaveConfig
 from loomrl.control.policy import ControlPolicy
 from loomrl.errors import ConfigError, EpisodeError
 from tests.algorithms.control_support import MARKS, ppo, same, weights
@@ -126,6 +127,20 @@ def test_every_runner_has_preferences_of_its_own() -> None:
     low, high = sorted(found, key=max)
     assert 0 <= min(low) <= max(low) <= 0.5 <= min(high) <= max(high) <= 1
     algo.stop()
+
+
+def test_tune_searches_settings_by_their_names(tmp_path: Path) -> None:
+    asked = weave(preference={"kind": "fixed", "weights": [0.9, 0.1]})
+    found = tune.Tuner(
+        Weave,
+        param_space=asked.training(learning_rate=tune.grid_search([1e-9, 3e-3])),
+        run_config=tune.RunConfig(storage_path=str(tmp_path), stop={"training_iteration": 20}, verbose=0),
+    ).fit()
+    returns = {
+        result.config["changes"]["learning_rate"]: result.metrics["env_runners"]["episode_return_mean"]
+        for result in found
+    }
+    assert returns[3e-3] > returns[1e-9] + 0.2
 
 
 def test_several_learners_learn_as_one() -> None:
