@@ -24,6 +24,7 @@ from algorithms.losses import kl_estimate, policy_loss, value_loss
 from algorithms.rollout import Rollout
 from algorithms.schedule import open_schedule
 from loomrl.config.control import ControlPPO
+from loomrl.control.distribution import Distribution
 from loomrl.telemetry.metric import Metric
 
 
@@ -58,13 +59,19 @@ class PPOLearner(ArrayLearner):
         return trained
 
     def _loss(self, batch: Table, work: Work) -> tuple[Tensor, Tensor]:
-        settings = self.config.settings
         inputs, values_B = self.forward(batch["seen"])
-        logp_B = self.distribution.logp(inputs, batch["actions"])
+        value = value_loss(values_B, batch["values"], batch["returns"], clip=self.config.settings.value_clip).mean()
+        return self._whole_loss(self.distribution, inputs, value, batch, work)
+
+    def _whole_loss(
+        self, distribution: Distribution, inputs: Tensor, value: Tensor, batch: Table, work: Work
+    ) -> tuple[Tensor, Tensor]:
+        """Of policy, value and entropy together; and how far the policy has moved."""
+        settings = self.config.settings
+        logp_B = distribution.logp(inputs, batch["actions"])
         loss_B, clipped_B = policy_loss(logp_B, batch["logp"], batch["advantages"], clip=settings.clip)
         policy = loss_B.mean()
-        value = value_loss(values_B, batch["values"], batch["returns"], clip=settings.value_clip).mean()
-        entropy = self.distribution.entropy(inputs).mean()
+        entropy = distribution.entropy(inputs).mean()
         kl = kl_estimate(logp_B.detach(), batch["logp"], estimator="k3").mean()
         self.log(Metric.POLICY_LOSS, policy)
         self.log(Metric.VALUE_LOSS, value)
@@ -88,7 +95,7 @@ class PPOLearner(ArrayLearner):
         return {name: column.to(self._device) for name, column in table.items()}
 
     def _part(self, rollout: Rollout, rewards_TN: Tensor) -> Table:
-        settings, valid = self.config.settings, torch.from_numpy(rollout.valid)
+        settings = self.config.settings
         seen = torch.from_numpy(rollout.seen)
         with torch.no_grad():
             values_TN = self.own.compute_values({"obs": seen.flatten(0, 1).to(self._device)}).cpu().view(seen.shape[:2])
@@ -100,10 +107,15 @@ class PPOLearner(ArrayLearner):
             gamma=settings.gamma,
             lam=settings.gae_lambda,
         )
-        actions, values_S = torch.from_numpy(rollout.actions)[valid], values_TN[:-1][valid]
-        advantages_S = torch.from_numpy(advantages_TN)[valid]
+        return self._acted(rollout, values_TN, torch.from_numpy(advantages_TN))
+
+    def _acted(self, rollout: Rollout, values_TN: Tensor, advantages_TN: Tensor) -> Table:
+        """The steps of a rollout that had an action, and what is known of each."""
+        valid = torch.from_numpy(rollout.valid)
+        actions = torch.from_numpy(rollout.actions)[valid]
+        values_S, advantages_S = values_TN[:-1][valid], advantages_TN[valid]
         return {
-            "seen": seen[:-1][valid],
+            "seen": torch.from_numpy(rollout.seen)[:-1][valid],
             "actions": actions,
             "logp": self.distribution.logp(torch.from_numpy(rollout.inputs)[valid], actions),
             "advantages": advantages_S,

@@ -26,7 +26,7 @@ from algorithms.control import Brought
 from algorithms.critics import Wonder, learn_trust
 from algorithms.experts import Experts
 from algorithms.learner import OURS, Table, Work
-from algorithms.losses import kl_estimate, policy_loss, value_loss
+from algorithms.losses import value_loss
 from algorithms.module import WeaveModule
 from algorithms.ppo import PPO, PPOConfig, PPOLearner
 from algorithms.probe import probe
@@ -72,22 +72,10 @@ class WeaveLearner(PPOLearner):
         self._experts = Experts(self, settings)
 
     def _loss(self, batch: Table, work: Work) -> tuple[Tensor, Tensor]:
-        settings = self.config.settings
         inputs, values_BMC = self.forward(batch["seen"])
         mixture = self.distribution
         distribution, folded = mixture.folded(inputs) if isinstance(mixture, Mixture) else (mixture, inputs)
-        logp_B = distribution.logp(folded, batch["actions"])
-        loss_B, clipped_B = policy_loss(logp_B, batch["logp"], batch["advantages"], clip=settings.clip)
-        policy = loss_B.mean()
-        value = self._value_loss(values_BMC, batch)
-        entropy = distribution.entropy(folded).mean()
-        kl = kl_estimate(logp_B.detach(), batch["logp"], estimator="k3").mean()
-        self.log(Metric.POLICY_LOSS, policy)
-        self.log(Metric.VALUE_LOSS, value)
-        self.log(Metric.POLICY_ENTROPY, entropy)
-        self.log(Metric.POLICY_STEP_KL, kl)
-        self.log(Metric.POLICY_CLIP_FRACTION, clipped_B.float().mean())
-        loss = policy + settings.value_coefficient * value - work.entropy * entropy
+        loss, kl = self._whole_loss(distribution, folded, self._value_loss(values_BMC, batch), batch, work)
         return loss + self._experts.lost(inputs, batch["actions"], work.entropy), kl
 
     def _value_loss(self, values_BMC: Tensor, batch: Table) -> Tensor:
@@ -132,22 +120,12 @@ class WeaveLearner(PPOLearner):
             return Judged(*(numbers.cpu() for numbers in net.judged(net.features(shown))))
 
     def _rows(self, rollout: Rollout, rewards_TN: Tensor, judged: Judged) -> Table:
-        valid, shape = torch.from_numpy(rollout.valid), rollout.seen.shape[:2]
-        values_TN = self.own.net.woven(judged).unflatten(0, shape)
-        advantages_TN = self._advantages(rollout, rewards_TN, values_TN)
-        actions, values_S = torch.from_numpy(rollout.actions)[valid], values_TN[:-1][valid]
-        advantages_S, inputs = advantages_TN[valid], torch.from_numpy(rollout.inputs)[valid]
-        part = {
-            "seen": torch.from_numpy(rollout.seen)[:-1][valid],
-            "actions": actions,
-            "logp": self.distribution.logp(inputs, actions),
-            "advantages": advantages_S,
-            "values": values_S,
-            "returns": advantages_S + values_S,
-        }
+        values_TN = self.own.net.woven(judged).unflatten(0, rollout.seen.shape[:2])
+        rows = self._acted(rollout, values_TN, self._advantages(rollout, rewards_TN, values_TN))
         if self.config.settings.pays_novelty:
-            part["curious"] = self._experts.curious(inputs, actions)
-        return part
+            inputs = torch.from_numpy(rollout.inputs)[torch.from_numpy(rollout.valid)]
+            rows["curious"] = self._experts.curious(inputs, rows["actions"])
+        return rows
 
     def _advantages(self, rollout: Rollout, rewards: Tensor, values: Tensor) -> Tensor:
         """Of every column by itself; utility is of whole episodes, and not discounted once more."""
