@@ -103,8 +103,9 @@ class Crew:
             time.sleep(0.2)
 
     def _everyone(self, call: Callable[[Any], Any]) -> list[Any]:
-        """What each runner that lives answers to the call; an error of its engine, with its number, as what it is."""
-        answers = self._group.foreach_env_runner(_Asked(call))
+        """What each runner that plays and lives answers; an error of its engine, with its number, as what it is."""
+        alone = self._group.num_remote_env_runners() == 0
+        answers = self._group.foreach_env_runner(_Asked(call), local_env_runner=alone)
         for number, _, cause in answers:
             if cause is not None:
                 raise PolicyError(f"Engine of runner {number}: {cause}")
