@@ -61,3 +61,16 @@ def weave(
     figures = measure(QUICK if quick else FULL, only)
     rows = [(name, str(value)) for name, value in figures.items() if not name.endswith("_runs")]
     emit(figures, as_json=as_json, show=lambda console: console.print(table("", ("figure", "value>"), rows)))
+
+
+@app.command()
+def sync(
+    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """How weights reach the engines: what checking them costs, how small deltas are, how soon a token follows."""
+    from experiments.bench_sync import FULL, QUICK, measure
+
+    figures = measure(QUICK if quick else FULL)
+    rows = [(name, str(value)) for name, value in figures.items()]
+    emit(figures, as_json=as_json, show=lambda console: console.print(table("", ("figure", "value>"), rows)))

@@ -93,7 +93,7 @@ class Publisher:
     def __init__(self, fleet: Fleet, learners: Callable[[Callable[[Any], Any]], Any], probing: Probing) -> None:
         self._fleet = fleet
         self._learners = learners
-        self._probing = probing
+        self.probing = probing
         self._cached = False
         self._alarmed = False
         self._seconds: dict[str, float] = {}
@@ -105,7 +105,7 @@ class Publisher:
         self._seconds, self._distance = {}, None
         sealed: Sealed = self._timed("seal", lambda: self._learners(lambda learner: learner.sealed(version)))
         if self._cached:
-            self._timed("probe", lambda: self._fleet.probe(self._probing.brief))
+            self._timed("probe", lambda: self._fleet.probe(self.probing.brief))
         try:
             self._deliver(sealed)
         except PolicyError as error:
@@ -122,7 +122,7 @@ class Publisher:
                     "dtype and engine with the learner's, or try engine.kind=torch."
                 ) from again
         self._timed("load", lambda: self._fleet.admit(version))
-        self._cached = bool(self._probing.requests)
+        self._cached = bool(self.probing.requests)
 
     def metrics(self) -> dict[str, float]:
         """Of the latest publication, once."""
@@ -138,25 +138,25 @@ class Publisher:
         """Whether engine and learner are too far apart over what was sampled for an update; said once in the log."""
         if drift is None:
             return {}
-        raised = not drift <= self._probing.checks.drift
+        raised = not drift <= self.probing.checks.drift
         if raised and not self._alarmed:
             self._alarmed = True
             _log.warning(
                 "engine and learner differ by %.3f over the log-probability of a sampled token, more than "
                 "engine.checks.drift=%g: compare their dtype, and how old the attempts are (hub.max_staleness).",
                 drift,
-                self._probing.checks.drift,
+                self.probing.checks.drift,
             )
         return {Metric.POLICY_DRIFT_ALARM: float(raised)}
 
     def _deliver(self, sealed: Sealed) -> None:
         self._timed("load", lambda: self._fleet.load(sealed))
-        if self._probing.requests:
+        if self.probing.requests:
             self._timed("probe", lambda: self._prove(sealed.version))
 
     def _prove(self, version: int) -> None:
         """A PolicyError says which engine is furthest off, and how far."""
-        answers = self._fleet.probe(self._probing.requests)
+        answers = self._fleet.probe(self.probing.requests)
         if not answers:
             raise PolicyError("No engine answered its probes: none is alive.")
         known = self._recomputed(answers)
@@ -170,10 +170,10 @@ class Publisher:
                 apart_T = np.abs(completion.logprobs_T - known[probe, completion.ids_T.tobytes()])
                 worst = max(worst, (float(np.nan_to_num(apart_T, nan=np.inf).max()), where))
         self._distance, where = worst
-        if self._distance > self._probing.tolerance:
+        if self._distance > self.probing.tolerance:
             raise PolicyError(
                 f"{where}: a log-probability is {self._distance:.3g} off what the learner says of the same token, "
-                f"and may be {self._probing.tolerance:g} off (engine.checks.tolerance)."
+                f"and may be {self.probing.tolerance:g} off (engine.checks.tolerance)."
             )
 
     def _recomputed(self, answers: Sequence[Sequence[Completion]]) -> dict[tuple[int, bytes], NDArray[np.float32]]:
@@ -184,7 +184,7 @@ class Publisher:
                 np.repeat([False, True], [len(request.prompt_T), len(completion.ids_T)]),
             )
             for given in answers
-            for probe, (request, completion) in enumerate(zip(self._probing.requests, given, strict=True))
+            for probe, (request, completion) in enumerate(zip(self.probing.requests, given, strict=True))
         }
         found = self._learners(lambda learner: learner.recomputed([*samples.values()]))
         return dict(zip(samples, found, strict=True))

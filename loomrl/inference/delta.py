@@ -112,15 +112,15 @@ def _unordered(places: Places) -> Places:
 
 def _folded(distance: Places) -> Places:
     """0, -1, 1, -2, … as 0, 1, 2, 3, …: few bits for what is near, on either side."""
-    one = distance.dtype.type(1)
-    return (distance << one) ^ np.where(
-        distance & _top(distance.dtype), ~distance.dtype.type(0), distance.dtype.type(0)
-    )
+    zero, one = distance.dtype.type(0), distance.dtype.type(1)
+    folded: Places = (distance << one) ^ np.where(distance & _top(distance.dtype), ~zero, zero)
+    return folded
 
 
 def _unfolded(folded: Places) -> Places:
-    one = folded.dtype.type(1)
-    return (folded >> one) ^ np.where(folded & one, ~folded.dtype.type(0), folded.dtype.type(0))
+    zero, one = folded.dtype.type(0), folded.dtype.type(1)
+    distance: Places = (folded >> one) ^ np.where(folded & one, ~zero, zero)
+    return distance
 
 
 def _top(dtype: np.dtype[Any]) -> Any:

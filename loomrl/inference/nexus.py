@@ -5,7 +5,7 @@ each checked as it comes, and has the version once every tensor has the checksum
 bytes out: who carries them is somebody else's business.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
@@ -175,5 +175,5 @@ def _read(manifest: bytes) -> Manifest:
         raise PolicyError(f"a parcel's manifest cannot be read: {error}") from None
 
 
-def _digest(chunk: bytes | memoryview | Sequence[int]) -> str:
+def _digest(chunk: bytes | memoryview) -> str:
     return xxhash.xxh3_128_hexdigest(chunk)
