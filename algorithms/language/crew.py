@@ -30,6 +30,8 @@ class Crew:
     def load(self, sealed: Sealed) -> None:
         """Every engine has these weights, verified; completions that finish from here on are held."""
         self._given = _Given(sealed)
+        if self._group.num_remote_env_runners():
+            self._able()
         self._everyone(lambda runner: runner.load(sealed))
 
     def probe(self, requests: Sequence[Request]) -> list[list[Completion]]:
