@@ -175,6 +175,7 @@ class Language:
         self.algo = open_algorithm(experiment, run=run).build_algo()
         if taken is not None:
             self.algo.take_over(f"{taken['folder']}/{ALGORITHM}")
+            self.algo.keep()
         self.algo.warm_up()
         self._sink = _sink(experiment, run, self.algo.line.done)
         self._metrics: Mapping[str, float] = {}

@@ -337,7 +337,6 @@ class Language(Algorithm):  # type: ignore[misc]
         self._line, self._came_from = None, state["line"]
         with own_settings(self.learner_group):
             self._load_state({**state["state"], "schedule": self._schedule.state_dict()})
-        self.keep()
 
     def keep(self) -> str:
         """The id of the present version, of which there is a checkpoint from now on."""
