@@ -17,6 +17,12 @@ from loomrl.telemetry.metric import Metric
 DRAWS = 64
 """Points of the space at which an experiment is built before anything starts."""
 
+ONLY = {
+    "language": ("success", "level", "groups", "supervised", "failures"),
+    "control": ("return", "front", "curriculum", "node"),
+}
+"""First words of metrics that experiments of one kind tell."""
+
 
 def names() -> list[str]:
     """The sweeps that ship with LoomRL."""
@@ -74,7 +80,10 @@ def check(sweep: Sweep) -> None:
     """A ConfigError unless the metric is known, and an experiment can be built at every point that is tried."""
     metric = sweep.judged_by
     if not any(metric == name or metric.startswith(f"{name}/") for name in Metric):
-        raise ConfigError(unknown("metric", metric, Metric))
+        raise ConfigError(unknown("metric", metric, [name.value for name in Metric]))
+    other = "language" if sweep.unit == "steps" else "control"
+    if metric.partition("/")[0] in ONLY[other]:
+        raise ConfigError(f"metric={metric!r} is told of {other} policies only, as is all of {', '.join(ONLY[other])}.")
     for path, dimension in sweep.space.items():
         for value in dimension.edges:
             _build(sweep, {path: value})
