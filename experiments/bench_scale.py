@@ -164,7 +164,12 @@ def _experiment(folder: Path) -> Experiment:
 def simulate(
     folder: Path, recording: Recording, hosts: Sequence[Any], *, count: int, rounds: int
 ) -> dict[str, Any]:
-    """An iteration with so many actors, a group for each: medians of rounds, after one that warms up."""
+    """An iteration with so many actors, a group for each: medians of rounds, after one that warms up.
+
+    It is synchronous: rollouts, then the hub, one learner as it was recorded, and weights for all. `balanced` has as many
+    learners as actors; `rollout_s_for_target` is how long the rollouts of that one must take for the controller to be
+    within the target.
+    """
     experiment = _experiment(folder).override(
         {"rollout.actors": count, "rollout.groups_per_update": count, "train.checkpoint_every": 1}
     )
@@ -191,7 +196,9 @@ def simulate(
 def _row(count: int, attempts: int, recording: Recording, found: Sequence[dict[str, float]]) -> dict[str, Any]:
     median = {part: statistics.median(each[part] for each in found) for part in found[0]}
     learn_s = recording.learn_s * attempts
-    iteration_s = median["rollout"] + learn_s + sum(median[part] for part in ("controller", "hub", "publish"))
+    own_s = sum(median[part] for part in ("controller", "hub", "publish"))
+    iteration_s = median["rollout"] + learn_s + own_s
+    balanced_s = median["rollout"] + learn_s / count + own_s
     seconds = {f"{part}_s": round(value, 4) for part, value in median.items()}
     return {
         "actors": count,
@@ -200,6 +207,8 @@ def _row(count: int, attempts: int, recording: Recording, found: Sequence[dict[s
         **seconds,
         "learn_s": round(learn_s, 4),
         "controller_share": round(median["controller"] / iteration_s, 4),
+        "controller_share_balanced": round(median["controller"] / balanced_s, 4),
+        "rollout_s_for_target": round(max(0.0, median["controller"] / TARGET - own_s - learn_s / count), 2),
         "controller_ms_per_attempt": round(1e3 * median["controller"] / attempts, 3),
         "hub_ms_per_attempt": round(1e3 * median["hub"] / attempts, 3),
         "publish_ms_per_actor": round(1e3 * median["publish"] / count, 3),

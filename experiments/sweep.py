@@ -162,7 +162,7 @@ def _tuner(asked: Sweep, id: str, folder: Path) -> tune.Tuner:
             storage_path=str(folder),
             verbose=0,
             callbacks=[Told(asked, id)],
-            failure_config=tune.FailureConfig(max_failures=1),
+            failure_config=tune.FailureConfig(max_failures=asked.retries),
             checkpoint_config=tune.CheckpointConfig(num_to_keep=3),
         ),
     )

@@ -157,6 +157,8 @@ class Sweep(Config):
     scheduler: Annotated[Asha | PBT, Field(discriminator="kind")] | None = None
     """Who goes on; null lets every trial end by itself."""
     search: Annotated[RandomSearch | Optuna, Field(discriminator="kind")] = RandomSearch()
+    retries: int = Field(1, ge=0)
+    """How often a trial that failed goes on where it was, before it counts as failed."""
     seed: int = Field(0, ge=0)
     """Of what is drawn; the experiment has its own."""
 
