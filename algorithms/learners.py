@@ -53,7 +53,7 @@ def own_settings(learner_group: Any) -> Iterator[None]:
 
     Their state has the settings of whoever saved it, and torch would go on with those.
     """
-    kept = list(learner_group.foreach_learner(_settings))[0].get()
+    kept = next(iter(learner_group.foreach_learner(_settings))).get()
     yield
     list(learner_group.foreach_learner(partial(_set, kept)))
 

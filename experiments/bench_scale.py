@@ -2,10 +2,10 @@
 
 Real, and measured: drawing tasks, plans, dealing them out through RLlib's actor manager and Ray to other processes,
 receiving trajectories, the hub on SQLite (open, append, lease, ack), the curriculum, checkpoints on record, sending
-weights to every actor. Replayed: what happens in an actor and in the learner, of which a short real run records how long
-it takes and what comes out of it. Hundreds of actors are hosted by a few processes, which answer at once with recorded
-trajectories; the seconds that they would have taken are counted, not waited for. What is not in it: a network, and
-whatever hundreds of processes do to each other.
+weights to every actor. Replayed: what happens in an actor and in the learner, of which a short real run records how
+long it takes and what comes out of it. Hundreds of actors are hosted by a few processes, which answer at once with
+recorded trajectories; the seconds that they would have taken are counted, not waited for. What is not in it: a network,
+and whatever hundreds of processes do to each other.
 """
 
 import json
@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import ray
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
@@ -161,14 +161,12 @@ def _experiment(folder: Path) -> Experiment:
 # -- the controller, with many actors ---------------------------------------------------------------------------------
 
 
-def simulate(
-    folder: Path, recording: Recording, hosts: Sequence[Any], *, count: int, rounds: int
-) -> dict[str, Any]:
+def simulate(folder: Path, recording: Recording, hosts: Sequence[Any], *, count: int, rounds: int) -> dict[str, Any]:
     """An iteration with so many actors, a group for each: medians of rounds, after one that warms up.
 
-    It is synchronous: rollouts, then the hub, one learner as it was recorded, and weights for all. `balanced` has as many
-    learners as actors; `rollout_s_for_target` is how long the rollouts of that one must take for the controller to be
-    within the target.
+    It is synchronous: rollouts, then the hub, one learner as it was recorded, and weights for all. `balanced` has as
+    many learners as actors; `rollout_s_for_target` is how long its rollouts must take for the controller to be within
+    the target.
     """
     experiment = _experiment(folder).override(
         {"rollout.actors": count, "rollout.groups_per_update": count, "train.checkpoint_every": 1}
@@ -178,7 +176,7 @@ def simulate(
     found: list[dict[str, float]] = []
     with ExitStack() as stack:
         line, clock = stack.enter_context(_line(experiment)), Clock()
-        line.hub = Metered(line.hub, clock)
+        line.hub = cast(Hub, Metered(line.hub, clock))
         crew.load(replace(recording.sealed, version=0))
         for done in range(rounds + 1):
             clock.start()
@@ -239,7 +237,7 @@ class Host:
         played = []
         for number, plan in enumerate(plans):
             attempt = plan.attempt
-            about = {"task": attempt.task, "group": attempt.group, "group_size": attempt.group_size}
+            about: dict[str, Any] = {"task": attempt.task, "group": attempt.group, "group_size": attempt.group_size}
             about |= {"first_version": attempt.version, "last_version": attempt.version, "run": attempt.run}
             played.append(replace(self._recorded[number % len(self._recorded)], id=attempt.id, **about))
         return played
@@ -317,7 +315,12 @@ def _line(experiment: Experiment) -> Iterator[Line]:
     run = "scale"
     with open_store(experiment.store_url) as db:
         cast = open_cast(experiment, db)
-        about = {"name": experiment.name, "kind": "train", "experiment": experiment.sha256, "code": "bench"}
+        about: dict[str, Any] = {
+            "name": experiment.name,
+            "kind": "train",
+            "experiment": experiment.sha256,
+            "code": "bench",
+        }
         start_run(db, Run(id=run, resolved=dump(experiment), environments=cast.snapshots, started_at=0.0, **about))
         quarantine = Quarantine(experiment.rollout.quarantine)
         with open_hub(

@@ -1,6 +1,5 @@
 """`loomrl sweep`: search for settings."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -39,8 +38,10 @@ def sweep(
 
 def render(result: "SweepResult", console: Console) -> None:
     """The trials, best first; what went wrong with whom; and where to go on."""
+    from experiments.sweep_file import short
+
     paths = list(result.trials[0].changes)
-    columns = ("run", *(f"{name}>" for name in _short(paths)), f"{result.metric}>", f"{result.unit}>", "ended")
+    columns = ("run", *(f"{name}>" for name in short(paths)), f"{result.metric}>", f"{result.unit}>", "ended")
     rows = [
         (
             trial.run,
@@ -54,19 +55,7 @@ def render(result: "SweepResult", console: Console) -> None:
     console.print(table("", columns, rows))
     console.print(f"\n{len(rows)} trials in {result.seconds:.0f} s: sweep {result.sweep}", highlight=False)
     console.print(f"parallel coordinates: {result.picture}", highlight=False)
-    console.print(f"the best one's experiment and more: loomrl train --resume --run {result.trials[0].run}", highlight=False)
-
-
-def _short(paths: Sequence[str]) -> list[str]:
-    """As much of every path's end as tells it from the others."""
-    return [
-        next(
-            end
-            for end in (".".join(path.split(".")[-count:]) for count in range(1, path.count(".") + 2))
-            if sum(other == end or other.endswith(f".{end}") for other in paths) == 1
-        )
-        for path in paths
-    ]
+    console.print(f"the best one, judged: loomrl evaluate {result.trials[0].run}", highlight=False)
 
 
 def _cell(value: object) -> str:

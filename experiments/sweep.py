@@ -19,7 +19,7 @@ from ray.tune.search import BasicVariantGenerator
 
 from algorithms.resources import bundles
 from experiments.algorithms import open_algorithm, ray_running
-from experiments.sweep_file import check
+from experiments.sweep_file import check, short
 from experiments.sweep_trial import RUN, SCORE, STEP, STOPPED, Trial, trial_prefix
 from loomrl.canonical import content_hash
 from loomrl.config.sweep import PBT, Asha, Choice, Dimension, Grid, LogUniform, Optuna, RandInt, Sweep
@@ -257,7 +257,8 @@ def _settled(asked: Sweep, id: str, trials: Sequence[Any], db: LoomDB, clock: Cl
     known = {run for each in tried for run in each.runs}
     for run in _runs_of(db, re.escape(id) + r"-[0-9a-z]+-[0-9a-f]{6}"):
         if run.id not in known and run.status is RunStatus.RUNNING:
-            result = {"sweep": id, "error": "the sweep was killed before it had noted this trial; another took its place"}
+            error = "the sweep was killed before it had noted this trial; another took its place"
+            result = {"sweep": id, "error": error}
             finish_run(db, run.id, status=RunStatus.FAILED, finished_at=clock(), result=result)
     sign = -1 if asked.mode == "max" else 1
     return tuple(sorted(tried, key=lambda each: (each.score is None, sign * (each.score or 0.0), each.run)))
@@ -300,9 +301,9 @@ def _cause(trial: Any) -> str:
 
 
 def _error_of(trial: Any) -> BaseException:
-    error = trial.get_error()
-    cause = getattr(error, "cause", None)
-    return cause or error or RuntimeError("it failed without a word")
+    error = trial.get_pickled_error()
+    cause: BaseException = getattr(error, "cause", None) or error or RuntimeError("it failed without a word")
+    return cause
 
 
 def _refuse_failure(result: SweepResult, trials: Sequence[Any]) -> None:
@@ -311,7 +312,7 @@ def _refuse_failure(result: SweepResult, trials: Sequence[Any]) -> None:
         return
     errors = [_error_of(trial) for trial in trials if trial.status == "ERROR"]
     if not errors:
-        raise ConfigError(f"sweep {result.sweep}: it was interrupted before any trial had a score. Go on with --resume.")
+        raise ConfigError(f"sweep {result.sweep} was interrupted before any trial had a score. Go on with --resume.")
     kind = type(errors[0]) if isinstance(errors[0], LoomError) else ConfigError
     raise kind(f"sweep {result.sweep}: all {len(errors)} trials failed, the first with: {errors[0]}") from errors[0]
 
@@ -374,11 +375,18 @@ def _environ(settings: Mapping[str, str]) -> Iterator[None]:
 
 
 def _picture(asked: Sweep, result: SweepResult) -> str:
-    judged = [each for each in result.trials if each.score is not None]
-    logarithmic = {path for path, dimension in asked.space.items() if isinstance(dimension, LogUniform)}
-    return draw_parallel(
-        f"{result.sweep}: {result.metric}",
-        [each.changes | {result.metric: each.score} for each in judged],
-        logarithmic=logarithmic,
-        best=asked.mode,
-    )
+    names = dict(zip(asked.space, short(list(asked.space)), strict=True))
+    trials = [
+        {names[path]: value for path, value in each.changes.items()} | {result.metric: each.score}
+        for each in result.trials
+        if each.score is not None
+    ]
+    logarithmic = {names[path] for path, dimension in asked.space.items() if _spans_powers(dimension)}
+    return draw_parallel(f"{result.sweep}: {result.metric}", trials, logarithmic=logarithmic, best=asked.mode)
+
+
+def _spans_powers(dimension: Dimension) -> bool:
+    if isinstance(dimension, Choice | Grid):
+        numbers = [value for value in dimension.values if isinstance(value, int | float) and value > 0]
+        return len(numbers) == len(dimension.values) and max(numbers) >= 100 * min(numbers)
+    return isinstance(dimension, LogUniform)

@@ -120,3 +120,15 @@ def drawn(dimension: Any, rng: random.Random) -> Any:
     if isinstance(dimension, LogUniform):
         return dimension.low * (dimension.high / dimension.low) ** rng.random()
     return rng.uniform(dimension.low, dimension.high)
+
+
+def short(paths: Sequence[str]) -> list[str]:
+    """As much of every path's end as tells it from the others."""
+    return [
+        next(
+            end
+            for end in (".".join(path.split(".")[-count:]) for count in range(1, path.count(".") + 2))
+            if sum(other == end or other.endswith(f".{end}") for other in paths) == 1
+        )
+        for path in paths
+    ]

@@ -106,8 +106,7 @@ class Going:
         """Why there is nothing left to do."""
         if self.ended is None:
             fresh = taken is not None and not list_policies(self._db, run=run, limit=1)
-            kind = Control if isinstance(experiment, ControlExperiment) else Language
-            self._course = kind(experiment, run, self._db, taken if fresh else None)
+            self._course = _open_course(experiment, run, self._db, taken if fresh else None)
             self.ended = self._course.ended
         history = [line for line in read_metrics(metrics_file(experiment.train, run)) if line["step"] <= self.done]
         self._latest = deque((line[self._metric] for line in history if self._metric in line), sweep.window)
@@ -169,9 +168,7 @@ class Going:
 class Language:
     """A run of a language policy, update by update."""
 
-    def __init__(
-        self, experiment: Experiment, run: str, db: LoomDB, taken: Mapping[str, Any] | None
-    ) -> None:
+    def __init__(self, experiment: Experiment, run: str, taken: Mapping[str, Any] | None) -> None:
         self.algo = open_algorithm(experiment, run=run).build_algo()
         if taken is not None:
             self.algo.take_over(f"{taken['folder']}/{ALGORITHM}")
@@ -222,9 +219,7 @@ class Language:
 class Control:
     """A run of a control policy, update by update."""
 
-    def __init__(
-        self, experiment: ControlExperiment, run: str, db: LoomDB, taken: Mapping[str, Any] | None
-    ) -> None:
+    def __init__(self, experiment: ControlExperiment, run: str, db: LoomDB, taken: Mapping[str, Any] | None) -> None:
         self.algo = open_algorithm(experiment, run=run).build_algo()
         parent = None if taken is None else taken["version"]
         self._course = open_course(self.algo, experiment, run, db, time.time, parent=parent)
@@ -264,6 +259,14 @@ class Control:
         """Let go of the algorithm."""
         self._sink.close()
         self.algo.stop()
+
+
+def _open_course(
+    experiment: AnyExperiment, run: str, db: LoomDB, taken: Mapping[str, Any] | None
+) -> Language | Control:
+    if isinstance(experiment, ControlExperiment):
+        return Control(experiment, run, db, taken)
+    return Language(experiment, run, taken)
 
 
 def _sink(experiment: AnyExperiment, run: str, done: int) -> Sink:

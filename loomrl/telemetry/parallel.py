@@ -10,6 +10,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import pairwise
 from typing import Any, Literal
 
 from loomrl.telemetry.curve import figure, round_ticks
@@ -91,7 +92,7 @@ def _line(axes: Sequence[Axis], trial: Mapping[str, Any], rank: float) -> str:
     """A smooth line through the trial's values; `rank` goes from 0, the worst, to 1."""
     places = [(axis.x, axis.at(trial[axis.name])) for axis in axes]
     drawn = f"M{places[0][0]:.1f} {places[0][1]:.1f}"
-    for (x, y), (then_x, then_y) in zip(places, places[1:], strict=False):
+    for (x, y), (then_x, then_y) in pairwise(places):
         bend = (then_x - x) * 0.4
         drawn += f"C{x + bend:.1f} {y:.1f} {then_x - bend:.1f} {then_y:.1f} {then_x:.1f} {then_y:.1f}"
     colour = "#" + "".join(f"{round(a + (b - a) * rank):02x}" for a, b in zip(WORST, BEST, strict=True))

@@ -22,7 +22,9 @@ def control(folder: Path, **changes: Any) -> Sweep:
         "artifact_url": str(folder / "artifacts"),
     }
     space = {"algorithm.learning_rate": {"kind": "choice", "values": [1e-9, 3e-3]}}
-    return Sweep.parse({"name": "c", "experiment": tree, "space": space, "samples": 4, "window": 1, "retries": 0} | changes)
+    return Sweep.parse(
+        {"name": "c", "experiment": tree, "space": space, "samples": 4, "window": 1, "retries": 0} | changes
+    )
 
 
 def language(folder: Path, **changes: Any) -> Sweep:

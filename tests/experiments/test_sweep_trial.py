@@ -1,7 +1,6 @@
 """Trials by themselves, without Tune: what it does to them when it stops, resumes and exploits."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,13 +51,15 @@ def same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
 
 
 def optimizer(of: Any) -> torch.optim.Optimizer:
-    found: torch.optim.Optimizer = algorithm(of).learner_group._learner.get_optimizers_for_module(DEFAULT_MODULE_ID)[0][1]
+    found: torch.optim.Optimizer = algorithm(of).learner_group._learner.get_optimizers_for_module(DEFAULT_MODULE_ID)[0][
+        1
+    ]
     return found
 
 
 @pytest.fixture(params=["language", "ppo"])
-def sweep(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Sweep]:
-    yield language(tmp_path) if request.param == "language" else control(tmp_path)
+def sweep(request: pytest.FixtureRequest, tmp_path: Path) -> Sweep:
+    return language(tmp_path) if request.param == "language" else control(tmp_path)
 
 
 def test_bad_trial_goes_on_from_the_good_ones_weights_with_settings_of_its_own(sweep: Sweep, tmp_path: Path) -> None:
