@@ -63,7 +63,7 @@ class Size:
 
 
 FULL = Size()
-QUICK = Size(actors=(1, 4), warm_steps=10, updates=3, rounds=2)
+QUICK = Size(actors=(1, 4), warm_steps=10, updates=2, rounds=1)
 
 
 @dataclass(frozen=True, slots=True)

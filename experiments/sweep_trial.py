@@ -138,7 +138,8 @@ class Going:
         self.ended = self._course.ended
         if self.ended is not None:
             result = {"sweep": self._sweep.name, "stopped": self.ended, "updates": self.done, "score": self.score}
-            finish_run(self._db, self.run, status=RunStatus.FINISHED, finished_at=time.time(), result=result)
+            status = RunStatus.FINISHED if self.score is not None else RunStatus.FAILED
+            finish_run(self._db, self.run, status=status, finished_at=time.time(), result=result)
 
     def result(self) -> dict[str, Any]:
         """What Tune is told; a ConfigError where the run has ended without ever telling the metric."""
