@@ -29,7 +29,7 @@ from ray.tune.registry import register_env
 from ray.util.debug import log_once
 
 from algorithms.learner import OURS, Work
-from algorithms.learners import training_data, unwrapped
+from algorithms.learners import own_settings, training_data, unwrapped
 from algorithms.module import ActorModule, ControlModule
 from algorithms.origin import origin, peeked, refuse_another
 from algorithms.phase import Phases
@@ -367,6 +367,11 @@ class ControlStep(Algorithm):  # type: ignore[misc]
         if "component" not in kwargs:
             self._refuse_another(peeked(path, self.STATE_FILE_NAME))
         super().restore_from_path(path, *args, **kwargs)
+
+    def take_over(self, path: Any) -> None:
+        """Go on from a checkpoint whose settings were others: its weights, moments and counters, and our settings."""
+        with own_settings(self.learner_group):
+            self.restore_from_path(path)
 
     def _refuse_another(self, state: Mapping[str, Any]) -> None:
         if not self.config.slow:

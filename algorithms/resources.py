@@ -28,6 +28,16 @@ def refuse_impossible(config: Any) -> None:
             )
 
 
+def bundles(config: Any) -> list[dict[str, float]]:
+    """What a trial of this configuration needs, process by process; the first is that of the algorithm itself."""
+    config.validate()
+    here: dict[str, float] = {"CPU": 1}
+    if not config.num_learners and config.num_gpus_per_learner:
+        here["GPU"] = config.num_gpus_per_learner
+    apart = [part for part in _parts(config) if part[0].partition("=")[0] != "num_learners" or config.num_learners]
+    return [here] + [{n: a for n, a in each.items() if a} for _, count, each in apart for _ in range(count)]
+
+
 def _parts(config: Any) -> list[Part]:
     cpus = config.num_cpus_per_learner
     if cpus == "auto":

@@ -3,6 +3,7 @@
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from experiments.output import AsJson, emit, table
 
@@ -74,3 +75,23 @@ def sync(
     figures = measure(QUICK if quick else FULL)
     rows = [(name, str(value)) for name, value in figures.items()]
     emit(figures, as_json=as_json, show=lambda console: console.print(table("", ("figure", "value>"), rows)))
+
+
+@app.command()
+def scale(
+    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Cost of controller, hub and weight publication with 1 to 512 rollout actors, which replay a short real run."""
+    from experiments.bench_scale import FULL, QUICK, measure
+
+    figures = measure(QUICK if quick else FULL)
+    columns = list(figures["rows"][0])
+    rows = [[f"{row[name]:,}" for name in columns] for row in figures["rows"]]
+
+    def show(console: Console) -> None:
+        console.print(table("", [f"{name}>" for name in columns], rows))
+        rest = [(name, str(value)) for name, value in figures.items() if name != "rows"]
+        console.print(table("", ("figure", "value"), rest))
+
+    emit(figures, as_json=as_json, show=show)

@@ -11,6 +11,7 @@ from loomrl.schema import merge, nest
 from loomrl.store import open_store
 
 HOME = Path(__file__).parent
+SWEEPS = HOME / "sweeps"
 DEFAULT = "math"
 TRAINED = "language/math_tiny"
 CONTROL = "control/cartpole"
@@ -18,7 +19,8 @@ CONTROL = "control/cartpole"
 
 def names() -> list[str]:
     """The experiments that ship with LoomRL."""
-    return sorted(str(file.relative_to(HOME).with_suffix("")) for file in HOME.rglob("*.yaml"))
+    files = [file for file in HOME.rglob("*.yaml") if SWEEPS not in file.parents]
+    return sorted(str(file.relative_to(HOME).with_suffix("")) for file in files)
 
 
 def resolve(words: Sequence[str], *, default: str = DEFAULT) -> AnyExperiment:
@@ -27,7 +29,7 @@ def resolve(words: Sequence[str], *, default: str = DEFAULT) -> AnyExperiment:
     assignments = [word for word in words if "=" in word]
     if "kind=control" in assignments:
         default = CONTROL
-    return load([_file(name) for name in files or [default]], assignments)
+    return load([experiment_file(name) for name in files or [default]], assignments)
 
 
 def resolve_language(words: Sequence[str], *, default: str = DEFAULT) -> Experiment:
@@ -57,7 +59,8 @@ def judged_words(words: Sequence[str], policies: Sequence[str]) -> tuple[AnyExpe
     return parse_experiment(merged, origin=f"run {first}"), [first, *policies]
 
 
-def _file(name: str) -> Path:
+def experiment_file(name: str) -> Path:
+    """The file itself, or the shipped one of this name."""
     if Path(name).is_file():
         return Path(name)
     if name in names():

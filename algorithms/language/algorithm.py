@@ -26,7 +26,8 @@ from algorithms.language.measure import measure, signal
 from algorithms.language.packing import Sample, plan_update
 from algorithms.language.publish import Probing, Publisher
 from algorithms.language.sample import REWARD, samples_of
-from algorithms.learners import training_data, unwrapped
+from algorithms.learners import own_settings, training_data, unwrapped
+from algorithms.origin import peeked
 from algorithms.phase import Phases
 from algorithms.schedule import open_schedule
 from algorithms.stopping import Stopper
@@ -249,6 +250,7 @@ class Language(Algorithm):  # type: ignore[misc]
                 resolved=dump(experiment),
                 code=(code := code_revision()),
                 environments=self._cast.snapshots,
+                parent_policy=None if self._came_from is None else self._came_from["parent"],
                 started_at=time.time(),
             ),
         )
@@ -330,6 +332,19 @@ class Language(Algorithm):  # type: ignore[misc]
             )
         self._line, self._came_from = None, state["line"]
         self._load_state(state["state"])
+
+    def take_over(self, path: Any) -> None:
+        """Begin a run with what another experiment's checkpoint has learnt, and our settings; its version is parent."""
+        state = peeked(path, self.STATE_FILE_NAME)
+        self._line, self._came_from = None, state["line"]
+        with own_settings(self.learner_group):
+            self._load_state({**state["state"], "schedule": self._schedule.state_dict()})
+
+    def keep(self) -> str:
+        """The id of the present version, of which there is a checkpoint from now on."""
+        if self.line.parent != (version := f"{self.line.run}/{self.line.done}"):
+            self._checkpoint()
+        return version
 
     def get_checkpointable_components(self) -> list[Any]:
         """None apart: state of sharded learners can only be gathered by all of them together."""
