@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from loomrl.config import Sampling
+if TYPE_CHECKING:
+    from loomrl.config import Sampling
 
 Weights = Mapping[str, Tensor]
 """A model's parameters by the names of its state dict."""
@@ -27,7 +28,7 @@ class Request:
     """What to continue. Equal requests to equal weights are answered alike, whatever else is in the engine."""
 
     prompt_T: NDArray[np.int32]
-    sampling: Sampling
+    sampling: "Sampling"
     stop: frozenset[int]
     """Token ids that end the completion; the one that did is its last token."""
     seed: int
