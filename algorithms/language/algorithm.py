@@ -39,8 +39,8 @@ from loomrl.gym.curriculum import open_curriculum
 from loomrl.gym.held_out import held_out_plans
 from loomrl.gym.quarantine import Quarantine, Quarantined
 from loomrl.hub import open_hub
-from loomrl.inference.engine import Weights
 from loomrl.inference.model import open_model, open_tokenizer, save_model
+from loomrl.inference.sealed import Sealed, Weights
 from loomrl.load import dump
 from loomrl.store import LoomDB, beside, open_store
 from loomrl.store.policies import list_policies
@@ -167,11 +167,12 @@ class Language(Algorithm):  # type: ignore[misc]
 
     def _publish(self, version: int) -> None:
         """Give all runners the learners' weights under this version."""
-        self._crew.load(self._weights(), version)
+        sealed: Sealed = self._first_of(lambda learner: learner.sealed(version))
+        self._crew.load(sealed)
         self._acting = version
 
     def _weights(self) -> Weights:
-        """The learners' present ones, as engines take them."""
+        """The learners' present ones."""
         weights: Weights = self._first_of(lambda learner: learner.weights())
         return weights
 

@@ -11,7 +11,7 @@ from ray.rllib.env.env_runner_group import EnvRunnerGroup
 from loomrl.errors import EpisodeError, PolicyError
 from loomrl.gym.episode import failed_trajectory
 from loomrl.gym.host import Plan
-from loomrl.inference.engine import Weights
+from loomrl.inference.sealed import Sealed
 from loomrl.types import Failure, Trajectory
 
 _LOST = Failure(EpisodeError.boundary, "Lost", "its runner died, or did not answer in time, whenever it was played")
@@ -26,9 +26,9 @@ class Crew:
         self._timeout_s = timeout_s
         self._load: _Load | None = None
 
-    def load(self, weights: Weights, version: int) -> None:
+    def load(self, sealed: Sealed) -> None:
         """Act with these weights from now on."""
-        self._load = _Load(weights, version)
+        self._load = _Load(sealed)
         self._group.foreach_env_runner(self._load)
 
     def play(self, plans: Sequence[Plan]) -> list[Trajectory]:
@@ -110,9 +110,9 @@ class _Share:
 class _Load:
     """Weights for every runner that does not have them; one that was restarted has none."""
 
-    def __init__(self, weights: Weights, version: int) -> None:
-        self.weights, self.version = weights, version
+    def __init__(self, sealed: Sealed) -> None:
+        self.sealed = sealed
 
     def __call__(self, runner: Any) -> None:
-        if runner.loaded != self.version:
-            runner.load(self.weights, self.version)
+        if runner.loaded != self.sealed.version:
+            runner.load(self.sealed)

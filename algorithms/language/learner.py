@@ -27,7 +27,7 @@ from algorithms.learners import OwnSteps
 from algorithms.losses import kl_estimate, policy_loss, value_loss
 from loomrl.config import DPO, PPO
 from loomrl.errors import LearnerError
-from loomrl.inference.engine import Weights
+from loomrl.inference.sealed import Sealed, Weights, seal
 from loomrl.telemetry.metric import Metric
 
 OLD, REFERENCE, VALUE, RETURN, ADVANTAGE = "old", "reference", "value", "return", "advantage"
@@ -312,10 +312,15 @@ class LanguageLearner(OwnSteps):
         return sharding.copy_of(self._own)
 
     def weights(self) -> Weights | None:
-        """The policy as engines take it, on the CPU; None from all learners but the first."""
+        """The policy under the names of its model, on the CPU; None from all learners but the first."""
         merged = self._own.merged()
         whole = {name: sharding.full(tensor).detach().cpu().clone() for name, tensor in merged.items()}
         return whole if self._is_first else None
+
+    def sealed(self, version: int) -> Sealed | None:
+        """The policy as engines take it, under seal from here on; None from all learners but the first."""
+        weights = self.weights()
+        return None if weights is None else seal(weights, version)
 
     def whole_state(self) -> dict[str, Any] | None:
         """Everything a restart needs; None from all learners but the first."""

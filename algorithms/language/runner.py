@@ -14,10 +14,10 @@ from loomrl.gym.policy import PolicyFactory, open_policy
 from loomrl.gym.pool import LoomRLGym
 from loomrl.gym.registry import make
 from loomrl.inference.chat import Chat
-from loomrl.inference.engine import Weights
-from loomrl.inference.model import open_model, open_tokenizer
+from loomrl.inference.model import open_tokenizer
+from loomrl.inference.open import Opening, open_engine
 from loomrl.inference.policy import language_policies
-from loomrl.inference.torch_engine import TorchEngine
+from loomrl.inference.sealed import Sealed
 from loomrl.types import Trajectory
 
 
@@ -37,11 +37,14 @@ class LanguageRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
         origin = self.config.origin
         self._chat = Chat(open_tokenizer(origin))
         self._context = algorithm.model.context
-        self.engine = TorchEngine(
-            open_model(origin, dtype=algorithm.model.dtype, device=_device(self.config)),
-            slots=experiment.rollout.concurrency,
+        opening = Opening(
+            origin=origin,
             context=self._context,
+            slots=experiment.rollout.concurrency,
+            dtype=algorithm.model.dtype,
+            device=_device(self.config),
         )
+        self.engine = open_engine(experiment.engine, opening)
         self.loaded: int | None = None
         """The version that was loaded last; None after a restart."""
         local = experiment.rollout.model_copy(update={"actors": 0})
@@ -58,10 +61,10 @@ class LanguageRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
         asyncio.run(play())  # which prints its task when it ends, result included: so there is none
         return played
 
-    def load(self, weights: Weights, version: int) -> None:
+    def load(self, sealed: Sealed) -> None:
         """Act with these weights from now on."""
-        asyncio.run(self.engine.load(weights, version))
-        self.loaded = version
+        asyncio.run(self.engine.load(sealed))
+        self.loaded = sealed.version
 
     def _open_policy(self, choice: PolicyChoice) -> PolicyFactory:
         if not isinstance(choice, LanguagePolicy):

@@ -13,6 +13,7 @@ from loomrl.config.control_experiment import (
     ReturnGate,
     ReturnPatience,
 )
+from loomrl.config.engine import Checks, EngineChoice, OpenAIEngineConfig, TorchEngineConfig, VllmEngineConfig
 from loomrl.config.experiment import (
     AdaptiveCurriculum,
     Algorithm,
@@ -86,6 +87,7 @@ __all__ = [
     "Algorithm",
     "AnyExperiment",
     "Architecture",
+    "Checks",
     "Clip",
     "ConstantRate",
     "ControlCurriculum",
@@ -101,6 +103,7 @@ __all__ = [
     "CustomAlgorithm",
     "CustomEnvironment",
     "CustomPolicy",
+    "EngineChoice",
     "EnvironmentConfig",
     "EvaluationConfig",
     "Experiment",
@@ -115,6 +118,7 @@ __all__ = [
     "LinearRate",
     "Lora",
     "Network",
+    "OpenAIEngineConfig",
     "Optimizer",
     "Patience",
     "PolicyChoice",
@@ -130,7 +134,9 @@ __all__ = [
     "Schedule",
     "ScriptedPolicy",
     "StagedCurriculum",
+    "TorchEngineConfig",
     "TrainConfig",
+    "VllmEngineConfig",
     "WandB",
     "WarmStart",
     "Weave",

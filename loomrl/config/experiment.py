@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from loomrl.config.basic import EntryPoint, Level, Positive, PositiveInt, Seconds, Share
+from loomrl.config.engine import EngineChoice, TorchEngineConfig
 from loomrl.config.language import DPO, GRPO, PPO, RLOO, LanguagePolicy, Reinforce
 from loomrl.config.root import CustomAlgorithm, Records, Root
 from loomrl.schema import Config
@@ -185,6 +186,7 @@ class Experiment(Root):
     policy: PolicyChoice = ScriptedPolicy()
     """Who acts in `loomrl evaluate`; training acts with what it learns."""
     algorithm: Algorithm = PPO()
+    engine: EngineChoice = TorchEngineConfig()
     rollout: RolloutConfig = RolloutConfig()
     hub: HubConfig = HubConfig()
     train: TrainConfig = TrainConfig()

@@ -1,19 +1,16 @@
 """What an engine is: token ids in; token ids, their log-probabilities and the version that drew each of them out."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
+
+from loomrl.inference.sealed import Sealed
 
 if TYPE_CHECKING:
     from loomrl.config import Sampling
-
-Weights = Mapping[str, Tensor]
-"""A model's parameters by the names of its state dict."""
 
 
 class Finish(StrEnum):
@@ -58,8 +55,11 @@ class Engine(Protocol):
     async def generate(self, request: Request) -> Completion:
         """The completion of one request; a PolicyError where the prompt leaves no room in the context."""
 
-    async def load(self, weights: Weights, version: int) -> None:
-        """Sample with these weights from the next token on, in open requests too; nothing cached outlives them."""
+    async def load(self, sealed: Sealed) -> None:
+        """Sample with these weights from the next token on, in open requests too; nothing cached outlives them.
+
+        A PolicyError, and all the old weights stay, where they are not what was sealed or do not fit.
+        """
 
     async def close(self) -> None:
         """Let go of the memory. Open requests fail."""

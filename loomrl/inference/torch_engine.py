@@ -10,11 +10,12 @@ import torch
 from transformers import PreTrainedModel
 
 from loomrl.errors import PolicyError
-from loomrl.inference.engine import Completion, Request, Weights
+from loomrl.inference.engine import Completion, Request
 from loomrl.inference.network import Network
 from loomrl.inference.open_network import open_network
 from loomrl.inference.rows import Opened, Rows
 from loomrl.inference.sampling import draw
+from loomrl.inference.sealed import Sealed
 from loomrl.inference.weights import load_weights
 
 TURNS = 8
@@ -70,13 +71,14 @@ class TorchEngine:
             self._pump.add_done_callback(self._stopped)
         return await opened.answer
 
-    async def load(self, weights: Weights, version: int) -> None:
+    async def load(self, sealed: Sealed) -> None:
         """Sample with these weights from the next token on, in open requests too; what was cached is computed anew.
 
-        A PolicyError, and all the old weights stay, where one name, shape, type or number is wrong.
+        A PolicyError, and all the old weights stay, where one name, shape, type, number or checksum is wrong.
         """
-        load_weights(self._open_network().model, weights, version)
-        self._version = version
+        sealed.verify()
+        load_weights(self._open_network().model, sealed.weights, sealed.version)
+        self._version = sealed.version
         self._stale = True
 
     async def close(self) -> None:

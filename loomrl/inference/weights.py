@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from loomrl.errors import PolicyError, nearest
-from loomrl.inference.engine import Weights
+from loomrl.inference.sealed import Weights
 
 
 def load_weights(model: nn.Module, weights: Weights, version: int) -> None:
