@@ -5,9 +5,9 @@ Axes: K tokens, H hidden size, V vocabulary.
 
 import asyncio
 import platform
-import resource
 import statistics
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,7 +28,7 @@ TINY = Size(
     heads=4,
     kv_heads=2,
     intermediate=128,
-    vocabulary=4096,
+    vocabulary=16_384,
     prompt=16,
     answer=16,
     requests=32,
@@ -172,17 +172,21 @@ def _trial(size: Size, tokens: int, chunk: int) -> Trial:
 
 
 def _memory(device: str) -> float:
-    """MiB in use; on a GPU, the high-water mark begins anew."""
+    """MiB in use; the high-water mark begins anew."""
     if device == "cuda":
         settle(device)
         torch.cuda.reset_peak_memory_stats()
         return torch.cuda.memory_allocated() / 2**20
-    with open("/proc/self/statm") as file:  # noqa: PTH123 - a line of the kernel's, no file of anyone's
-        return int(file.read().split()[1]) * resource.getpagesize() / 2**20
+    Path("/proc/self/clear_refs").write_text("5")
+    return _status("VmRSS")
 
 
 def _peak(device: str) -> float:
-    """The most MiB ever in use; of a process, so that a larger trial must come after a smaller one."""
-    if device == "cuda":
-        return torch.cuda.max_memory_allocated() / 2**20
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    """The most MiB in use since `_memory` was asked."""
+    return torch.cuda.max_memory_allocated() / 2**20 if device == "cuda" else _status("VmHWM")
+
+
+def _status(name: str) -> float:
+    """MiB of this process, as Linux counts them."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:")) / 1024
