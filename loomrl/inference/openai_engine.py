@@ -142,7 +142,7 @@ class OpenAIEngine:
         else:
             return Reported()
         return Reported(
-            tempered=abs(await self._probe(prompt, temperature=3.0) - plain) > APART,
+            tempered=abs(await self._probe(prompt, temperature=2.0) - plain) > APART,
             cut=abs(await self._probe(prompt, temperature=1.0, top_p=1e-4) - plain) > APART,
             greedy=abs(await self._probe(prompt, temperature=0.0) - plain) <= APART,
         )
