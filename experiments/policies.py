@@ -51,7 +51,7 @@ def find_policy(text: str, db: LoomDB, *, temperature: float = 0.0) -> Judged:
     if is_model(text):
         return Judged(text, _loose(Path(text), temperature))
     if ":" in text:
-        return Judged(text, CustomPolicy(entry_point=text))
+        return Judged(text, CustomPolicy.parse({"entry_point": text}, origin=f"policy {text!r}"))
     if text in SCRIPTED:
         return Judged(text, ScriptedPolicy.parse({"kind": text}))
     version = find_version(text, db)
@@ -71,6 +71,14 @@ def open_policy(choice: PolicyChoice) -> PolicyFactory:
 
         return served_policies(choice)
     return policy.open_policy(choice)
+
+
+def meet(choice: PolicyChoice) -> None:
+    """An error at once where a policy is behind a server that is not there."""
+    if isinstance(choice, OpenAIPolicy):
+        from loomrl.inference import server_policy
+
+        server_policy.meet(choice)
 
 
 def is_served(text: str) -> bool:

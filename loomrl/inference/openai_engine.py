@@ -1,6 +1,7 @@
 """An engine that is somewhere else: any server that takes token ids and gives them back with log-probabilities."""
 
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from loomrl.inference.engine import Completion, Finish, Request
 from loomrl.inference.sealed import Sealed
 from loomrl.inference.server import Server, run_apart
 from loomrl.inference.server_weights import Routes, ServerWeights, SglangRoutes, VllmRoutes, nearby, version_of
+from loomrl.inference.torch_engine import Statistics
 from loomrl.inference.weights import check_weights
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
@@ -72,6 +74,8 @@ class OpenAIEngine:
         self._broken: str | None = None
         self._closed = False
         self._open: set[asyncio.Task[Completion]] = set()
+        self._counted = Statistics()
+        self._busy_since = 0.0
         self._reported = run_apart(self._meet())
 
     @property
@@ -79,12 +83,18 @@ class OpenAIEngine:
         """The policy version that samples now."""
         return self._version
 
+    @property
+    def statistics(self) -> Statistics:
+        """What it has done. It is busy while a request is open; servers do not say how many steps they took."""
+        now_s = time.perf_counter() - self._busy_since if self._open else 0.0
+        return replace(self._counted, busy_s=self._counted.busy_s + now_s)
+
     async def generate(self, request: Request) -> Completion:
         """The completion of one request; a PolicyError where the prompt leaves no room in the context."""
         self._check(request)
         task = asyncio.ensure_future(self._complete(request))
-        self._open.add(task)
-        task.add_done_callback(self._open.discard)
+        self._begin(task)
+        task.add_done_callback(self._end)
         try:
             return await task
         except asyncio.CancelledError:
@@ -135,6 +145,8 @@ class OpenAIEngine:
         room = known.get("max_model_len")
         if isinstance(room, int) and room < self._context:
             raise ConfigError(f"context={self._context}: the server's model has max_model_len={room}.")
+        if self._weights is not None:
+            await self._weights.meet()
         for prompt in PROBES:
             plain = await self._probe(prompt, temperature=1.0)
             if plain < OPEN:
@@ -160,6 +172,17 @@ class OpenAIEngine:
             return read(self._dialect, answer, asked)
         except (ConfigError, PolicyError) as error:
             raise type(error)(f"{self._choice.url}: {error}") from None
+
+    def _begin(self, task: asyncio.Task[Completion]) -> None:
+        if not self._open:
+            self._busy_since = time.perf_counter()
+        self._open.add(task)
+
+    def _end(self, task: asyncio.Task[Completion]) -> None:
+        self._open.discard(task)
+        if not self._open:
+            busy_s = self._counted.busy_s + time.perf_counter() - self._busy_since
+            self._counted = replace(self._counted, busy_s=busy_s)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -192,13 +215,18 @@ class OpenAIEngine:
             room -= len(piece.ids_T)
             finish = _finish(piece, request, room)
             if finish is not None:
-                return self._joined(pieces, finish)
+                return self._joined(pieces, finish, len(request.prompt_T))
             asked = replace(asked, prompt_T=np.concatenate([asked.prompt_T, piece.ids_T]))
         raise PolicyError(f"{self._choice.url} broke the request off {PIECES} times.")
 
-    def _joined(self, pieces: Sequence[Piece], finish: Finish) -> Completion:
+    def _joined(self, pieces: Sequence[Piece], finish: Finish, prompt: int) -> Completion:
         ids_T = np.concatenate([piece.ids_T for piece in pieces])
         self._check_ids(ids_T, "sampled ids")
+        self._counted = replace(
+            self._counted,
+            sampled_tokens=self._counted.sampled_tokens + len(ids_T),
+            prompt_tokens=self._counted.prompt_tokens + prompt,
+        )
         return Completion(
             ids_T,
             np.concatenate([piece.logprobs_T for piece in pieces]),

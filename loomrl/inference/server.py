@@ -95,8 +95,8 @@ class Server:
         status = response.status_code
         if status in (401, 403):
             name = self._key_variable
-            key = f"the key in ${name}" if self._key else f"a request without a key: set ${name}"
-            raise PolicyError(f"{where} refused {key} ({status}): {_said(response)}")
+            key = f"the key in ${name}" if self._key else f"no key, as ${name} is not set"
+            raise PolicyError(f"{where} refused the request ({status}), which had {key}: {_said(response)}")
         if status == 429 or status >= 500:
             raise PolicyError(f"{where} answered {status} to every try: {_said(response)}")
         if status >= 400:

@@ -39,12 +39,20 @@ class ServedSpeaker:
         return Action(text)
 
 
+def meet(choice: OpenAIPolicy) -> None:
+    """An error at once where the server does not answer, or has no such model: better than one in every episode."""
+    run_apart(_server(choice).check(choice.model))
+
+
 def served_policies(choice: OpenAIPolicy) -> PolicyFactory:
-    """The factory of speakers for one model on one server, which must be there already."""
-    server = Server(choice.url, key_variable=choice.key_variable, timeout_s=choice.timeout_s)
-    run_apart(server.check(choice.model))
+    """The factory of speakers for one model on one server."""
+    server = _server(choice)
 
     def speaker(environment: BaseEnvironment, rng: random.Random) -> ServedSpeaker:
         return ServedSpeaker(server, choice, rng)
 
     return speaker
+
+
+def _server(choice: OpenAIPolicy) -> Server:
+    return Server(choice.url, key_variable=choice.key_variable, timeout_s=choice.timeout_s)

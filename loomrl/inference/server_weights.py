@@ -12,9 +12,9 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from loomrl.errors import PolicyError
+from loomrl.errors import ConfigError, PolicyError
 from loomrl.inference.sealed import Sealed, stage, unstage
 from loomrl.inference.server import Server
 
@@ -25,6 +25,9 @@ LABEL = re.compile(r"([0-9]+)-[0-9a-f]{16}")
 
 class Routes(Protocol):
     """How one kind of server takes new weights."""
+
+    needs: str
+    """What the server must be started with."""
 
     async def label(self) -> str:
         """What its present weights are called."""
@@ -37,14 +40,16 @@ class Routes(Protocol):
 
 
 class VllmRoutes:
-    """vLLM's, in its development mode (`VLLM_SERVER_DEV_MODE=1`). Open requests are kept, and go on."""
+    """vLLM's, in its development mode. Open requests are kept, and go on."""
+
+    needs = "VLLM_SERVER_DEV_MODE=1 vllm serve … --enable-scale-out"
 
     def __init__(self, server: Server) -> None:
         self._server = server
 
     async def label(self) -> str:
         """The label that it was given last."""
-        return str((await self._server.get("/weight_info"))["weight_version"])
+        return _label(self._server, await self._server.get("/weight_info"))
 
     async def replace(self, folder: Path, label: str) -> None:
         """The label comes last: a server that has it has all the rest."""
@@ -64,12 +69,14 @@ class VllmRoutes:
 class SglangRoutes:
     """SGLang's. It empties its cache when nothing is open only, so open requests end here and are asked again."""
 
+    needs = "python -m sglang.launch_server …, of a version whose /model_info has a weight_version"
+
     def __init__(self, server: Server) -> None:
         self._server = server
 
     async def label(self) -> str:
         """The label that it was given last."""
-        return str((await self._server.get("/model_info"))["weight_version"])
+        return _label(self._server, await self._server.get("/model_info"))
 
     async def replace(self, folder: Path, label: str) -> None:
         """Weights, cache and label in one call."""
@@ -93,12 +100,23 @@ class ServerWeights:
         self._config = config
         self._staging = staging
         self._given: Path | None = None
+        self._sent: str | None = None
+
+    async def meet(self) -> None:
+        """A ConfigError says how the server must be started, where it does not take weights."""
+        try:
+            await self._routes.label()
+        except PolicyError as error:
+            raise ConfigError(f"this server takes no weights: {error} Start it so: {self._routes.needs}") from error
 
     async def give(self, sealed: Sealed) -> None:
-        """Return when the server samples with these weights; where that fails it stays stopped, until others come."""
+        """Return when the server samples with these weights; where that fails it stays stopped, until others come.
+
+        Whoever gives the same weights twice has reason to doubt that they arrived, and they are sent again.
+        """
         label = label_of(sealed)
         async with self._alone():
-            if await self._routes.label() != label:
+            if self._sent == label or await self._routes.label() != label:
                 folder = self._stage(sealed)
                 try:
                     await self._routes.replace(folder, label)
@@ -110,6 +128,7 @@ class ServerWeights:
                 found = await self._routes.label()
                 if found != label:
                     raise PolicyError(f"{self._server.root} was given weights {label} and says it has {found}.")
+            self._sent = label
             await self._routes.resume()
 
     def forget(self) -> None:
@@ -144,6 +163,12 @@ class ServerWeights:
                         raise PolicyError(f"{self._server.root}: another process updates it for {limit}.") from None
                     await asyncio.sleep(0.05)
             yield
+
+
+def _label(server: Server, told: dict[str, Any]) -> str:
+    if "weight_version" not in told:
+        raise PolicyError(f"{server.root} does not say which weights it has.")
+    return str(told["weight_version"])
 
 
 def label_of(sealed: Sealed) -> str:

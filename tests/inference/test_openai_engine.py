@@ -1,6 +1,7 @@
 """Engines on a server: vLLM's real one where it is installed, and SGLang's protocol over a real model."""
 
 import asyncio
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -10,8 +11,13 @@ import numpy as np
 import pytest
 import torch
 from sample_models import answers, logprobs, random_prompt, request
-from sample_server import MODEL, SglangProtocol, model_folder, served_model, serving, vllm_server
+from sample_server import MODEL, SglangProtocol, model_folder, scripted, served_model, serving, vllm_server
+from starlette.responses import JSONResponse, Response
 
+from experiments.evaluate import evaluate_policies
+from experiments.shipped import resolve
+from experiments.train import train
+from loomrl.config import Experiment
 from loomrl.config.engine import OpenAIEngineConfig
 from loomrl.errors import ConfigError, PolicyError
 from loomrl.inference.engine import Completion, Finish, Request
@@ -253,6 +259,8 @@ async def test_engines_that_share_a_server_give_it_each_version_once(folder: Pat
             await asyncio.gather(*(engine.load(version(number)) for engine in engines))
             assert {engine.version for engine in engines} == {number}
         assert [label.split("-")[0] for label in protocol.updates] == ["1", "2"]
+        await engines[0].load(version(2))
+        assert [label.split("-")[0] for label in protocol.updates] == ["1", "2", "2"]
         await asyncio.gather(*(engine.close() for engine in engines))
 
 
@@ -286,6 +294,54 @@ async def test_tokens_of_unknown_weights_are_no_completion(folder: Path) -> None
         engine = OpenAIEngine(choice, origin=folder, context=64)
         with pytest.raises(PolicyError, match="'somebody-elses', which nobody here has given it"):
             await engine.generate(request([1]))
+
+
+def test_a_server_that_takes_no_weights_is_refused_with_how_to_start_it(folder: Path) -> None:
+    async def missing(request: object) -> Response:
+        return JSONResponse({"detail": "Not Found"}, 404)
+
+    with serving(scripted(missing)) as url:
+        choice = OpenAIEngineConfig(url=url, model=MODEL, updates="vllm")
+        with pytest.raises(ConfigError, match=r"takes no weights: .*404: Not Found.*VLLM_SERVER_DEV_MODE=1 vllm serve"):
+            OpenAIEngine(choice, origin=folder, context=64)
+
+
+def test_a_model_on_a_server_is_judged_by_its_text(vllm: Served, tmp_path: Path) -> None:
+    files = {"store_url": f"sqlite:///{tmp_path}/loom.db", "artifact_url": f"{tmp_path}/artifacts"}
+    experiment = resolve(["math"]).override({**files, "evaluation.episodes": 3})
+    assert isinstance(experiment, Experiment)
+    (report,) = evaluate_policies(experiment, [f"{vllm.choice.url}#{MODEL}"], temperature=1.0).reports
+    assert (report.overall.success.count, report.overall.failures) == (3, 0)
+    with pytest.raises(ConfigError, match=r"model='other' is unknown\. Known: tiny"):
+        evaluate_policies(experiment, [f"{vllm.choice.url}#other"])
+    with pytest.raises(ConfigError, match=r"which model\? Write .*#MODEL"):
+        evaluate_policies(experiment, [vllm.choice.url])
+
+
+@pytest.mark.slow
+def test_a_policy_is_trained_on_a_server(vllm: Served, tmp_path: Path) -> None:
+    experiment = resolve(["language/math_tiny"]).override(
+        {
+            "store_url": f"sqlite:///{tmp_path}/loom.db",
+            "artifact_url": f"{tmp_path}/artifacts",
+            "train.folder": f"{tmp_path}/runs",
+            "algorithm.model.build": None,
+            "algorithm.model.path": str(vllm.folder),
+            "algorithm.model.context": 512,
+            "algorithm.warm_start.steps": 0,
+            "algorithm.sampling.max_tokens": 16,
+            "rollout.group_size": 2,
+            "rollout.groups_per_update": 2,
+            "train.updates": 3,
+            "train.checkpoint_every": 3,
+            "evaluation.episodes": 4,
+            "engine": vllm.choice.model_dump(mode="json"),
+        }
+    )
+    result = train(experiment)
+    assert result.updates == 3
+    lines = (tmp_path / "runs" / result.run / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["policy/drift"] < TOLERANCE for line in lines] == [True] * 3
 
 
 def test_another_machine_needs_a_folder_that_both_see(folder: Path) -> None:

@@ -95,10 +95,10 @@ def test_what_does_not_pass_is_asked_once() -> None:
 def test_keys_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     error, times = ask(lambda n: said(401, "who are you"))
     assert times == 1
-    assert "refused a request without a key: set $A_KEY (401): who are you" in str(error)
+    assert "refused the request (401), which had no key, as $A_KEY is not set: who are you" in str(error)
     monkeypatch.setenv("A_KEY", "secret")
     error, _ = ask(lambda n: said(403, "not you"))
-    assert "refused the key in $A_KEY (403): not you" in str(error)
+    assert "refused the request (403), which had the key in $A_KEY: not you" in str(error)
     assert "secret" not in str(error)
 
 
