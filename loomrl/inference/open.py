@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from loomrl.config.engine import EngineChoice, TorchEngineConfig
+from loomrl.config.engine import EngineChoice, OpenAIEngineConfig, TorchEngineConfig
 from loomrl.errors import ConfigError
 from loomrl.inference.engine import Engine
 from loomrl.inference.model import open_model
@@ -28,4 +28,8 @@ def open_engine(choice: EngineChoice, opening: Opening) -> Engine:
     if isinstance(choice, TorchEngineConfig):
         model = open_model(opening.origin, dtype=opening.dtype, device=opening.device)
         return TorchEngine(model, slots=opening.slots, context=opening.context)
-    raise ConfigError(f"engine.kind={choice.kind!r} cannot be opened yet. Known: torch.")
+    if isinstance(choice, OpenAIEngineConfig):
+        from loomrl.inference.openai_engine import open_openai
+
+        return open_openai(choice, origin=opening.origin, context=opening.context)
+    raise ConfigError(f"engine.kind={choice.kind!r} cannot be opened yet. Known: openai, torch.")
