@@ -11,6 +11,7 @@ from ray.rllib.env.env_runner_group import EnvRunnerGroup
 from loomrl.errors import EpisodeError, PolicyError
 from loomrl.gym.episode import failed_trajectory
 from loomrl.gym.host import Plan
+from loomrl.inference.fleet import Fleet
 from loomrl.inference.sealed import Sealed
 from loomrl.types import Failure, Trajectory
 
@@ -21,13 +22,18 @@ _NOBODY = Failure("runner", "Nobody", "all runners are dead, and none came back"
 class Crew:
     """`timeout_s` is what an attempt that never returns may cost; a runner that hangs is replaced."""
 
-    def __init__(self, group: EnvRunnerGroup, *, timeout_s: float) -> None:
+    def __init__(self, group: EnvRunnerGroup, *, timeout_s: float, fleet: Fleet | None = None) -> None:
         self._group = group
+        self._fleet = fleet
         self._timeout_s = timeout_s
         self._load: _Load | None = None
 
     def load(self, sealed: Sealed) -> None:
         """Act with these weights from now on."""
+        if self._fleet is not None:
+            self._fleet.load(sealed)
+            self._fleet.admit(sealed.version)
+            return
         self._load = _Load(sealed)
         self._group.foreach_env_runner(self._load)
 
@@ -52,6 +58,9 @@ class Crew:
 
     def worked(self) -> tuple[int, float]:
         """Tokens that the engines sampled since they were made, and the seconds they computed, on average."""
+        if self._fleet is not None:
+            done = self._fleet.statistics()
+            return done.sampled_tokens, done.busy_s
         found = self._group.foreach_env_runner(lambda runner: runner.engine.statistics)
         return sum(each.sampled_tokens for each in found), sum(each.busy_s for each in found) / max(1, len(found))
 
@@ -80,7 +89,8 @@ class Crew:
         deadline = time.monotonic() + self._timeout_s
         while True:
             self._group.probe_unhealthy_env_runners()
-            self._group.foreach_env_runner(self._load)
+            if self._load is not None:
+                self._group.foreach_env_runner(self._load)
             ids: list[int] = self._group.healthy_env_runner_ids()
             if ids or time.monotonic() > deadline:
                 return ids
