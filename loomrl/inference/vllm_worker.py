@@ -97,7 +97,7 @@ class SharedWeights(WeightTransferEngine[SharedInit, SharedUpdate]):  # type: ig
     def shutdown(self) -> None:
         """Nothing is held."""
 
-    def _skeleton(self) -> nn.Module:
+    def _skeleton(self) -> Any:
         """The model as the learner has it, without its numbers."""
         with torch.device("meta"):
             model: Any = AutoModelForCausalLM.from_config(self.model_config.hf_config)
