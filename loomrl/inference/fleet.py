@@ -50,9 +50,11 @@ class Fleet:
         self._worked: dict[str, Statistics] = {}
         self._shelf = ray.remote(Shelf).options(name=shelf_name(self._name), num_cpus=0).remote()
         options = {"num_cpus": 1, "num_gpus": plan.choice.gpus, **plan.options}
-        kind = ray.remote(VllmActor).options(max_restarts=-1, max_concurrency=2 * plan.opening.slots + 64, **options)
+        options |= {"max_restarts": -1, "max_concurrency": 2 * plan.opening.slots + 64}
         self._actors: list[Any] = [
-            kind.options(name=engine_name(self._name, index)).remote(self._shelf, plan.choice, plan.opening)
+            ray.remote(VllmActor)
+            .options(name=engine_name(self._name, index), **options)
+            .remote(self._shelf, plan.choice, plan.opening)
             for index in range(plan.choice.count)
         ]
         try:

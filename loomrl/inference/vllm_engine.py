@@ -23,6 +23,9 @@ from loomrl.inference.staging import staging_folder
 from loomrl.inference.torch_engine import Statistics
 from loomrl.inference.vllm_start import start
 
+CLOSE_S = 1.0
+"""For vLLM's processes to end by themselves; then they are killed."""
+
 
 class EngineLost(PolicyError):
     """The engine's processes are gone. Another one can answer the same request."""
@@ -174,7 +177,8 @@ class VllmEngine:
         self._end_hold(PolicyError("no completion: the engine was closed."))
         if not self._llm.errored:
             await self._llm.abort(list(self._open))
-        self._llm.shutdown()
+        self._llm.shutdown(timeout=CLOSE_S)
+        self._llm = None  # or it is shut down again when the interpreter ends, and complains
 
     def _end_hold(self, error: PolicyError | None) -> None:
         gate, self._gate = self._gate, None

@@ -1,6 +1,8 @@
 """vLLM's `AsyncLLM`, started as we need it; what cannot work is said before, or read off its log."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -44,7 +46,7 @@ def start(choice: VllmEngineConfig, opening: Opening, log: Path) -> Any:
     if choice.gpus and not torch.cuda.is_available():
         raise ConfigError(f"engine.gpus={choice.gpus:g}: this machine has no GPU that torch can use.")
     _set_environment(choice)
-    with written_to(log):
+    with written_to(log), _without_compiler(choice):
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
 
@@ -71,6 +73,24 @@ def _set_environment(choice: VllmEngineConfig) -> None:
     for name, value in settings.items():
         os.environ.setdefault(name, value)
     os.environ["LOOMRL_ENGINE_OWNER"] = str(os.getpid())
+
+
+@contextmanager
+def _without_compiler(choice: VllmEngineConfig) -> Iterator[None]:
+    """vLLM compiles parts of its sampler even where it should not compile; its processes inherit that they must not."""
+    if not _eager(choice) or "TORCHDYNAMO_DISABLE" in os.environ:
+        yield
+        return
+    os.environ["TORCHDYNAMO_DISABLE"] = "1"
+    try:
+        yield
+    finally:
+        del os.environ["TORCHDYNAMO_DISABLE"]
+
+
+def _eager(choice: VllmEngineConfig) -> bool:
+    """On CPUs compiling doubles the time to start, and buys nothing (docs/log.md)."""
+    return bool(choice.settings.get("enforce_eager", not choice.gpus))
 
 
 def _arguments(choice: VllmEngineConfig, opening: Opening, kind: Any) -> dict[str, Any]:
@@ -101,6 +121,7 @@ def _arguments(choice: VllmEngineConfig, opening: Opening, kind: Any) -> dict[st
         # Without a GPU vLLM 0.32 dies of a seeded request whose prompt is read in parts: "CPU Generator does not use
         # offset". So prompts are read whole.
         usual |= {"enable_chunked_prefill": False, "max_num_batched_tokens": max(FILL_TOKENS, opening.context)}
+        usual |= {"enforce_eager": _eager(choice)}
     return {**usual, **own, **choice.settings}
 
 
