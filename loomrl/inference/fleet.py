@@ -23,6 +23,7 @@ from loomrl.inference.vllm_actor import Offer, Shelf, VllmActor
 from loomrl.inference.vllm_engine import EngineLost, Staged
 from loomrl.inference.vllm_start import require_vllm
 
+TRANSPORTS = ("auto", "shared")
 RETRY_S = 0.5
 STATISTICS_S = 2.0
 """How long an engine may take to say what it has done; then what it said last counts."""
@@ -58,7 +59,7 @@ class Fleet:
             for index in range(plan.choice.count)
         ]
         try:
-            self._nodes = self._started()
+            self._nodes = self._started(plan.choice)
         except BaseException:
             self.close()
             raise
@@ -126,7 +127,7 @@ class Fleet:
             ray.kill(actor)
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _started(self) -> list[str]:
+    def _started(self, choice: VllmEngineConfig) -> list[str]:
         """The engines' nodes. All start at once; the first that cannot says why."""
         waiting = {actor.ready.remote(): index for index, actor in enumerate(self._actors)}
         nodes: dict[int, str] = {}
@@ -147,6 +148,8 @@ class Fleet:
             if isinstance(answer, LoomError):
                 raise ConfigError(str(answer))
             nodes[index] = answer
+        if choice.transport == "shared" and set(nodes.values()) != {ray.get_runtime_context().get_node_id()}:
+            raise ConfigError("engine.transport='shared' needs all engines on this machine. Choose auto.")
         return [nodes[index] for index in range(len(self._actors))]
 
     def _each(self, method: str, *args: Any) -> list[Any]:
@@ -192,6 +195,8 @@ def open_fleet(choice: VllmEngineConfig, opening: Opening, **options: Any) -> Fl
 
 def _refuse_impossible(choice: VllmEngineConfig) -> None:
     require_vllm(choice)
+    if choice.transport not in TRANSPORTS:
+        raise ConfigError(f"engine.transport={choice.transport!r} is not there yet. Known: {', '.join(TRANSPORTS)}.")
     there = ray.cluster_resources()
     for name, each in (("CPU", 1.0), ("GPU", choice.gpus)):
         if choice.count * each > there.get(name, 0.0):

@@ -142,6 +142,7 @@ class VllmEngine:
             if self._gate is None:
                 self._gate = asyncio.get_running_loop().create_future()
             self._applied, self._refused = staged, None
+            self._admitted = min(self._admitted, staged.version - 1)
             await self._call(self._llm.resume_generation())
 
     async def _apply(self, file: Path, version: int) -> None:
