@@ -373,9 +373,7 @@ async def test_settings_that_vllm_lacks_are_named(folder: Path, settings: dict[s
 async def test_a_model_that_vllm_cannot_run_is_named_with_the_remedy(tmp_path: Path) -> None:
     tiny = {"vocab_size": 300, "d_model": 64, "ffn_dim": 64, "num_layers": 1, "attention_heads": 2}
     XGLMForCausalLM(XGLMConfig(**tiny)).save_pretrained(tmp_path)
-    with pytest.raises(
-        ConfigError, match=r"\['XGLMForCausalLM'\] are not supported for now\. Choose engine.kind=torch"
-    ):
+    with pytest.raises(ConfigError, match=r"\['XGLMForCausalLM'\] are not supported.* Choose engine\.kind=torch"):
         start(VllmEngineConfig(), vllm_opening(tmp_path), tmp_path / "log")
 
 
