@@ -65,6 +65,19 @@ def weave(
 
 
 @app.command()
+def sync(
+    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """How weights reach the engines: what checking them costs, how small deltas are, how soon a token follows."""
+    from experiments.bench_sync import FULL, QUICK, measure
+
+    figures = measure(QUICK if quick else FULL)
+    rows = [(name, str(value)) for name, value in figures.items()]
+    emit(figures, as_json=as_json, show=lambda console: console.print(table("", ("figure", "value>"), rows)))
+
+
+@app.command()
 def scale(
     quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
     as_json: AsJson = False,
