@@ -1,4 +1,4 @@
-"""The RLlib Algorithm of token policies: curriculum → rollouts → hub → lease → update → publish → checkpoint and ack."""
+"""RLlib's Algorithm of token policies: curriculum → rollouts → hub → lease → update → publish → checkpoint and ack."""
 
 import tempfile
 import time
