@@ -63,7 +63,7 @@ def evaluate(
     words: Words = None,
     policy: Annotated[
         list[str] | None,
-        typer.Option(help="oracle, random, constant, RUN, RUN/NUMBER, a model's folder, pkg.module:callable."),
+        typer.Option(help="oracle, random, constant, RUN, RUN/NUMBER, a folder, pkg.module:callable, URL#MODEL."),
     ] = None,
     env: Annotated[str | None, typer.Option(help="Judge on this environment instead of the experiment's.")] = None,
     episodes: Annotated[int | None, typer.Option(min=1, help="How many held-out tasks.")] = None,

@@ -30,7 +30,8 @@ def language(
     as_json: AsJson = False,
 ) -> None:
     """Tokens per second of engine (against vLLM, where it is installed) and learner; where an update's time goes."""
-    from experiments.bench_language import FULL, HALF_BILLION, QUICK, measure
+    from experiments.bench_language import FULL, QUICK, measure
+    from experiments.bench_model import HALF_BILLION
 
     figures = measure(QUICK if quick else HALF_BILLION if gpu else FULL)
     rows = [(name, f"{value:,.3f}" if isinstance(value, float) else value) for name, value in figures.items()]

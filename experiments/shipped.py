@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.policies import experiment_of, find_version, is_control, is_model
+from experiments.policies import experiment_of, find_version, is_control, is_model, is_served
 from loomrl.config import AnyExperiment, ControlExperiment, Experiment, parse_experiment
 from loomrl.errors import ConfigError, unknown
 from loomrl.load import load, parse_assignment
@@ -41,12 +41,12 @@ def resolve_language(words: Sequence[str], *, default: str = DEFAULT) -> Experim
 
 
 def judged_words(words: Sequence[str], policies: Sequence[str]) -> tuple[AnyExperiment, list[str]]:
-    """What to judge and on what; a first word that is a run or a model's folder is a policy."""
+    """What to judge and on what; a first word that is a run, a model's folder or on a server is a policy."""
     first = next((word for word in words if "=" not in word), None)
     if first is None or first in names() or Path(first).is_file():
         return resolve(words), list(policies)
     rest = [word for word in words if word != first]
-    if is_model(first) or is_control(first):
+    if is_model(first) or is_control(first) or is_served(first):
         return resolve(rest, default=CONTROL if is_control(first) else DEFAULT), [first, *policies]
     store_url = resolve([word for word in rest if word.startswith("store_url=")]).store_url
     with open_store(store_url) as db:

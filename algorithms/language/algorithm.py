@@ -18,6 +18,7 @@ from algorithms.language.batch import Work
 from algorithms.language.begin import ensure_origin, lessons
 from algorithms.language.config import LanguageConfig
 from algorithms.language.crew import Crew
+from algorithms.language.engines import shared_engines, with_client
 from algorithms.language.line import Line
 from algorithms.language.measure import measure, signal
 from algorithms.language.packing import Sample, plan_update
@@ -198,8 +199,12 @@ class Language(Algorithm):  # type: ignore[misc]
         self._updates_made = 0
         optimizer, updates = config.algorithm.optimizer, self._experiment.train.updates
         self._schedule = open_schedule(optimizer.learning_rate, optimizer.schedule, updates)
-        super().setup(config)
-        self._crew = Crew(self.env_runner_group, timeout_s=self._experiment.hub.group_timeout_s)
+        fleet = shared_engines(config)
+        if fleet is not None:
+            self._open.enter_context(fleet)
+            self.config = with_client(config, fleet)
+        super().setup(self.config)
+        self._crew = Crew(self.env_runner_group, timeout_s=self._experiment.hub.group_timeout_s, fleet=fleet)
         self._publisher = Publisher(self._crew, self._first_of, Probing.of_run(config))
 
     def warm_up(self, report: Callable[[int, str], None] = lambda done, note: None) -> None:

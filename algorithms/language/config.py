@@ -13,10 +13,11 @@ from algorithms.language.module import LanguageModule
 from algorithms.language.origin import origin_of
 from algorithms.language.runner import LanguageRunner
 from loomrl.canonical import content_hash
-from loomrl.config import DPO, GRPO, PPO, RLOO, Experiment, Reinforce
+from loomrl.config import DPO, GRPO, PPO, RLOO, Experiment, Reinforce, VllmEngineConfig
 from loomrl.errors import ConfigError
 from loomrl.gym.cast import known
 from loomrl.gym.catalogue import Registration, registrations
+from loomrl.inference.engine import Engine
 from loomrl.schema import Tree, merge, nest
 
 Algorithms = PPO | GRPO | RLOO | Reinforce | DPO
@@ -45,6 +46,8 @@ class LanguageConfig(AlgorithmConfig):  # type: ignore[misc]
         """Id of the run; one that exists already is gone on with. None makes a new one."""
         self.registrations: tuple[Registration, ...] = ()
         """Environments that remote runners have to know."""
+        self.shared_engine: Engine | None = None
+        """What runners sample from where they have no engine of their own."""
 
     @classmethod
     def of(cls, experiment: Experiment, *, run: str | None = None) -> Self:
@@ -93,8 +96,10 @@ class LanguageConfig(AlgorithmConfig):  # type: ignore[misc]
 
     @property
     def needed_cpus(self) -> int:
-        """Of remote learners and runners."""
-        return self.algorithm.learners.count + self.experiment.rollout.actors
+        """Of remote learners, runners and engines."""
+        engine = self.experiment.engine
+        engines = engine.count if isinstance(engine, VllmEngineConfig) else 0
+        return self.algorithm.learners.count + self.experiment.rollout.actors + engines
 
     @property
     def origin(self) -> Path:

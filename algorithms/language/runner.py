@@ -45,6 +45,7 @@ class LanguageRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
             slots=experiment.rollout.concurrency,
             dtype=algorithm.model.dtype,
             device=_device(self.config),
+            shared=self.config.shared_engine,
         )
         self.engine = open_engine(experiment.engine, opening)
         self._gate = Gate(self.engine)

@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from loomrl.config.basic import EntryPoint, Level, Positive, PositiveInt, Seconds, Share
 from loomrl.config.engine import EngineChoice, TorchEngineConfig
-from loomrl.config.language import DPO, GRPO, PPO, RLOO, LanguagePolicy, Reinforce
+from loomrl.config.language import DPO, GRPO, PPO, RLOO, LanguagePolicy, OpenAIPolicy, Reinforce
 from loomrl.config.root import CustomAlgorithm, Records, Root
 from loomrl.schema import Config
 
@@ -98,7 +98,7 @@ class CustomPolicy(Config):
     settings: dict[str, Any] = Field(default_factory=dict)
 
 
-PolicyChoice = Annotated[ScriptedPolicy | CustomPolicy | LanguagePolicy, Field(discriminator="kind")]
+PolicyChoice = Annotated[ScriptedPolicy | CustomPolicy | LanguagePolicy | OpenAIPolicy, Field(discriminator="kind")]
 
 
 Algorithm = Annotated[PPO | GRPO | RLOO | Reinforce | DPO | CustomAlgorithm, Field(discriminator="kind")]
