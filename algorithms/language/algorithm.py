@@ -1,7 +1,4 @@
-"""The RLlib Algorithm of token policies: curriculum → rollouts → hub → lease → update → publish → checkpoint and ack.
-
-`training_step` is the whole line, to be read from top to bottom.
-"""
+"""RLlib's Algorithm of token policies: curriculum → rollouts → hub → lease → update → publish → checkpoint and ack."""
 
 import tempfile
 import time
@@ -16,7 +13,6 @@ import torch
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.core import DEFAULT_MODULE_ID
 
-from algorithms.language.advantage import preference_pairs
 from algorithms.language.batch import Work
 from algorithms.language.begin import ensure_origin, lessons
 from algorithms.language.config import LanguageConfig
@@ -26,7 +22,7 @@ from algorithms.language.line import Line
 from algorithms.language.measure import measure, signal
 from algorithms.language.packing import Sample, plan_update
 from algorithms.language.publish import Probing, Publisher
-from algorithms.language.sample import REWARD, samples_of
+from algorithms.language.sample import preferences, samples_of
 from algorithms.learners import own_settings, training_data, unwrapped
 from algorithms.origin import peeked
 from algorithms.phase import Phases
@@ -79,7 +75,7 @@ class Language(Algorithm):  # type: ignore[misc]
     # -- one update -------------------------------------------------------------------------------------------------
 
     def training_step(self) -> None:
-        """One update of the policy, and all that belongs to it."""
+        """One update of the policy, and all that belongs to it, to be read from top to bottom."""
         self.warm_up()
         line, clock = self.line, Phases()
         tokens_before, busy_before_s = self._crew.worked()
@@ -120,7 +116,7 @@ class Language(Algorithm):  # type: ignore[misc]
         }
         units: list[tuple[int, ...]] | None = None
         if isinstance(algorithm, DPO):
-            samples, units = _preferences(kept, samples, names, algorithm)
+            samples, units = preferences(kept, samples, names, algorithm)
         if not samples:
             return metrics
         kind = "prefer" if units is not None else "reinforce"
@@ -392,16 +388,3 @@ class Language(Algorithm):  # type: ignore[misc]
         """Let go of learners, runners, hub and LoomDB."""
         super().cleanup()
         self._open.close()
-
-
-def _preferences(
-    groups: Sequence[Group], samples: Sequence[Sample], names: Sequence[str], algorithm: DPO
-) -> tuple[list[Sample], list[tuple[int, ...]]]:
-    """Every better sample followed by the worse one, and the pairs as units."""
-    chosen: list[Sample] = []
-    for group in groups:
-        members = [sample for sample, name in zip(samples, names, strict=True) if name == group.id]
-        totals = np.array([sample.columns[REWARD].sum() for sample in members])
-        for better, worse in preference_pairs(totals, limit=algorithm.pairs):
-            chosen += [members[better], members[worse]]
-    return chosen, [(i, i + 1) for i in range(0, len(chosen), 2)]

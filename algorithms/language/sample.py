@@ -3,11 +3,13 @@
 Axis: `_T` tokens of one sample.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from algorithms.language.advantage import preference_pairs
 from algorithms.language.packing import Sample
+from loomrl.config import DPO
 from loomrl.types import Group, Trajectory
 
 ENGINE = "engine"
@@ -48,3 +50,16 @@ def samples_of(groups: Iterable[Group], *, clip: tuple[float, float] | None = No
                 samples.append(sample)
                 names.append(group.id)
     return samples, names
+
+
+def preferences(
+    groups: Sequence[Group], samples: Sequence[Sample], names: Sequence[str], algorithm: DPO
+) -> tuple[list[Sample], list[tuple[int, ...]]]:
+    """Every better sample followed by the worse one, and the pairs as units."""
+    chosen: list[Sample] = []
+    for group in groups:
+        members = [sample for sample, name in zip(samples, names, strict=True) if name == group.id]
+        totals = np.array([sample.columns[REWARD].sum() for sample in members])
+        for better, worse in preference_pairs(totals, limit=algorithm.pairs):
+            chosen += [members[better], members[worse]]
+    return chosen, [(i, i + 1) for i in range(0, len(chosen), 2)]
