@@ -7,7 +7,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,12 @@ from algorithms.language.begin import ensure_origin, lessons
 from algorithms.language.config import LanguageConfig
 from algorithms.language.crew import Crew
 from algorithms.language.line import Line
-from algorithms.language.measure import measure, signal
+from algorithms.language.measure import measure, queue_wait, signal, staleness
+from algorithms.language.pace import Pace
 from algorithms.language.packing import Sample, plan_update
 from algorithms.language.sample import REWARD, samples_of
+from algorithms.language.stream import Stream
+from algorithms.language.underway import Underway
 from algorithms.learners import training_data, unwrapped
 from algorithms.phase import Phases
 from algorithms.schedule import open_schedule
@@ -78,25 +81,29 @@ class Language(Algorithm):  # type: ignore[misc]
     def training_step(self) -> None:
         """One update of the policy, and all that belongs to it."""
         self.warm_up()
-        line, clock = self.line, Phases()
-        tokens_before, busy_before_s = self._crew.worked()
+        line, clock, pace = self.line, Phases(), Pace(self._crew.worked)
+        actor = self._actor(self._acting)
         with clock(Metric.TIME_HUB):
-            groups, failures = line.attempt(
-                self._actor(self._acting), clock.timed(Metric.TIME_ROLLOUT, self._crew.play)
-            )
-        tokens, busy_s = self._crew.worked()
-        with clock(Metric.TIME_LEARN):
-            metrics = self._learn(groups)
+            if self._stream is None:
+                groups, failures = line.attempt(actor, clock.timed(Metric.TIME_ROLLOUT, self._crew.play))
+            else:
+                groups, failures = self._stream.attempt(actor, clock.timed(Metric.TIME_ROLLOUT, lambda ask: ask()))
+        metrics = measure(groups, failures, family_of=line.cast.family_of) | staleness(groups, line.done)
+        if self._stream is None:
+            metrics |= pace.engines(clock.spent(Metric.TIME_ROLLOUT))
+        else:
+            metrics[Metric.TIME_QUEUE] = queue_wait(groups, time.time())
+        with clock(Metric.TIME_LEARN), pace.learning() if self._stream else nullcontext():
+            metrics |= self._learn(groups)
         with clock(Metric.TIME_PUBLISH):
             if (line.done + 1) % self._experiment.rollout.publish_every == 0:
                 self._publish(line.done + 1)
-        metrics = measure(groups, failures, family_of=line.cast.family_of) | metrics
         stop = line.advance(groups, success=metrics[Metric.SUCCESS], kl=metrics.get(Metric.POLICY_KL, 0.0))
+        if self._stream is not None:
+            metrics |= pace.engines(pace.seconds()) | pace.overlap()
         metrics |= clock.seconds()
         metrics[Metric.TIME_CHECKPOINT] = self._last_checkpoint_s
         self._last_checkpoint_s = 0.0
-        metrics[Metric.TIME_ENGINE] = busy_s - busy_before_s
-        metrics[Metric.ENGINE_TOKENS_PER_S] = (tokens - tokens_before) / max(metrics[Metric.TIME_ROLLOUT], 1e-9)
         self._report(metrics)
         if stop is None and line.done >= self._experiment.train.updates:
             stop = f"all {line.done} updates done"
@@ -195,6 +202,7 @@ class Language(Algorithm):  # type: ignore[misc]
         self._cast = open_cast(self._experiment, self._db)
         ensure_origin(config, self._cast)
         self._line: Line | None = None
+        self._stream: Stream | None = None
         self._came_from: Mapping[str, Any] | None = None
         self._updates_made = 0
         optimizer, updates = config.algorithm.optimizer, self._experiment.train.updates
@@ -273,6 +281,9 @@ class Language(Algorithm):  # type: ignore[misc]
             code=code,
         )
         self._line = line
+        if experiment.asynchronous:
+            underway = Underway(self._crew, turn_timeout_s=experiment.rollout.turn_timeout_s)
+            self._stream = Stream(line, underway)
         if self._came_from is not None:
             line.load_state_dict({**self._came_from, "cursor": 0})
         else:
@@ -354,6 +365,10 @@ class Language(Algorithm):  # type: ignore[misc]
         plans = held_out_plans(self._cast, settings, run=self.line.run, name=name, policy=actor)
         played = {trajectory.id: trajectory for trajectory in self._crew.play(plans)}
         return [played[plan.attempt.id] for plan in plans]
+
+    def restore_env_runners(self, env_runner_group: Any) -> list[int]:
+        """Whoever gives runners something to play takes care of them."""
+        return []
 
     @classmethod
     def _should_create_evaluation_env_runners(cls, eval_config: Any) -> bool:

@@ -14,8 +14,8 @@ from loomrl.gym.host import Plan
 from loomrl.inference.sealed import Sealed
 from loomrl.types import Failure, Trajectory
 
-_LOST = Failure(EpisodeError.boundary, "Lost", "its runner died, or did not answer in time, whenever it was played")
-_NOBODY = Failure("runner", "Nobody", "all runners are dead, and none came back")
+LOST = Failure(EpisodeError.boundary, "Lost", "its runner died, or did not answer in time, whenever it was played")
+NOBODY = Failure("runner", "Nobody", "all runners are dead, and none came back")
 
 
 class Crew:
@@ -46,9 +46,31 @@ class Crew:
                 families.setdefault((plan.attempt.task.environment, plan.attempt.task.family), []).append(plan)
         for part in families.values():
             again = self._deal(part)
-            lost = _LOST if again is not None else _NOBODY
+            lost = LOST if again is not None else NOBODY
             found |= {plan.attempt.id: failed_trajectory(plan.attempt, lost) for plan in part} | (again or {})
         return [found[plan.attempt.id] for plan in plans]
+
+    @property
+    def actors(self) -> dict[int, Any]:
+        """The remote runners by id, dead or alive."""
+        actors: dict[int, Any] = self._group._worker_manager.actors()
+        return actors
+
+    @property
+    def timeout_s(self) -> float:
+        """How long a runner may take to answer before it counts as hanging."""
+        return self._timeout_s / 2
+
+    @property
+    def version(self) -> int:
+        """Of the weights that were published last."""
+        assert self._load is not None, "nothing was published"
+        return self._load.sealed.version
+
+    def equip(self, id: int) -> None:
+        """Give a runner that came late, or back, the weights; whatever it is told next comes after them."""
+        self._group._worker_manager.set_actor_state(id, healthy=True)
+        self.actors[id].apply.remote(self._load)
 
     def worked(self) -> tuple[int, float]:
         """Tokens that the engines sampled since they were made, and the seconds they computed, on average."""
@@ -63,11 +85,11 @@ class Crew:
         shares = [_Share(id, plans[i :: len(ids)]) for i, id in enumerate(ids)]
         answers: dict[int, list[Trajectory] | str] = dict(
             self._group.foreach_env_runner(
-                shares, local_env_runner=False, remote_worker_ids=ids, timeout_seconds=self._timeout_s / 2
+                shares, local_env_runner=False, remote_worker_ids=ids, timeout_seconds=self.timeout_s
             )
         )
         for id in set(self._group.healthy_env_runner_ids()).intersection(ids).difference(answers):
-            self._replace(id)
+            self.replace(id)
         found: dict[str, Trajectory] = {}
         for id, played in answers.items():
             if isinstance(played, str):
@@ -86,7 +108,7 @@ class Crew:
                 return ids
             time.sleep(0.2)
 
-    def _replace(self, id: int) -> None:
+    def replace(self, id: int) -> None:
         """End a runner that hangs; Ray starts another in its place."""
         manager = self._group._worker_manager
         ray.kill(manager.actors()[id], no_restart=False)

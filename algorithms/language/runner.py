@@ -1,18 +1,24 @@
 """The EnvRunner of token policies: an engine and a pool of environments, in this process or in a Ray actor."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Any
+import tempfile
+import uuid
+from collections.abc import Collection, Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
 
+import ray
 from ray.rllib.env.env_runner import EnvRunner
 from ray.rllib.utils.checkpoints import Checkpointable
 
+from algorithms.language.playing import Playing
 from loomrl.config import Experiment, LanguagePolicy, PolicyChoice
 from loomrl.gym.catalogue import Registration, register
-from loomrl.gym.host import Plan
+from loomrl.gym.host import LocalHost, Plan
 from loomrl.gym.policy import PolicyFactory, open_policy
 from loomrl.gym.pool import LoomRLGym
 from loomrl.gym.registry import make
+from loomrl.gym.watch import Autopsy, examine
 from loomrl.inference.chat import Chat
 from loomrl.inference.model import open_tokenizer
 from loomrl.inference.open import Opening, open_engine
@@ -20,10 +26,13 @@ from loomrl.inference.policy import language_policies
 from loomrl.inference.sealed import Sealed
 from loomrl.types import Trajectory
 
+T = TypeVar("T")
+
 
 class LanguageRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
     """Plays plans with the weights it was last given. It has no state worth keeping: a new one is as good.
 
+    Where rollouts and learning overlap it plays on a thread of its own, and its methods only come to see (`exchange`).
     It must not have a coroutine for a method: Ray would make an asyncio actor of it, whose methods run inside a loop.
     """
 
@@ -47,11 +56,22 @@ class LanguageRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
         self.engine = open_engine(experiment.engine, opening)
         self.loaded: int | None = None
         """The version that was loaded last; None after a restart."""
+        self.life = uuid.uuid4().hex
+        """Another one after every restart."""
+        self.autopsy = Autopsy()
+        """What the life before was doing when it ended, if it ended on this node."""
         local = experiment.rollout.model_copy(update={"actors": 0})
         self._gym = LoomRLGym(local, make=make, open_policy=self._open_policy)
+        self._playing: Playing | None = None
+        if experiment.asynchronous:
+            folder = Path(tempfile.gettempdir(), f"loomrl-runner-{ray.get_runtime_context().get_actor_id()}")
+            self.autopsy = examine(folder)
+            self._playing = Playing(LocalHost(make, local, open_policy=self._open_policy), local, folder=folder)
 
     def sample(self, *, plans: Sequence[Plan] = (), **_: Any) -> list[Trajectory]:
-        """Play the plans; their trajectories in the order in which they finished."""
+        """Play the plans; their trajectories, in any order."""
+        if self._playing is not None:
+            return self._playing.play(plans)
         played: list[Trajectory] = []
 
         async def play() -> None:
@@ -61,10 +81,18 @@ class LanguageRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
         asyncio.run(play())  # which prints its task when it ends, result included: so there is none
         return played
 
+    def exchange(self, plans: Sequence[Plan], *, drop: Collection[str], wait_s: float) -> list[Trajectory]:
+        """Start these plans, give up those attempts; what has finished after `wait_s`, or earlier if that is all."""
+        assert self._playing is not None, "only where rollouts and learning overlap"
+        return self._playing.exchange(plans, drop=drop, wait_s=wait_s)
+
     def load(self, sealed: Sealed) -> None:
-        """Act with these weights from now on."""
-        asyncio.run(self.engine.load(sealed))
+        """Act with these weights from now on, in open attempts too."""
+        self._wait(self.engine.load(sealed))
         self.loaded = sealed.version
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run(work) if self._playing is None else self._playing.wait(work)
 
     def _open_policy(self, choice: PolicyChoice) -> PolicyFactory:
         if not isinstance(choice, LanguagePolicy):
@@ -95,7 +123,9 @@ class LanguageRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
 
     def stop(self) -> None:
         """Let go of the model."""
-        asyncio.run(self.engine.close())
+        self._wait(self.engine.close())
+        if self._playing is not None:
+            self._playing.close()
 
 
 def _device(config: Any) -> str:
