@@ -16,7 +16,6 @@ import torch
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.core import DEFAULT_MODULE_ID
 
-from algorithms.language.advantage import preference_pairs
 from algorithms.language.batch import Work
 from algorithms.language.begin import ensure_origin, lessons
 from algorithms.language.config import LanguageConfig
@@ -25,7 +24,7 @@ from algorithms.language.line import Line
 from algorithms.language.measure import measure, queue_wait, signal, staleness
 from algorithms.language.pace import Pace
 from algorithms.language.packing import Sample, plan_update
-from algorithms.language.sample import REWARD, samples_of
+from algorithms.language.sample import preferences, samples_of
 from algorithms.language.stream import Stream
 from algorithms.language.underway import Underway
 from algorithms.learners import training_data, unwrapped
@@ -107,6 +106,8 @@ class Language(Algorithm):  # type: ignore[misc]
         self._report(metrics)
         if stop is None and line.done >= self._experiment.train.updates:
             stop = f"all {line.done} updates done"
+        if stop is not None and self._stream is not None:
+            self._stream.pause()
         if stop is not None or line.done % self._experiment.train.checkpoint_every == 0:
             self._checkpoint()
         self.stopped = stop
@@ -116,14 +117,14 @@ class Language(Algorithm):  # type: ignore[misc]
         algorithm, line = self.config.algorithm, self.line
         rate = self._schedule.rate(line.done)
         kept = [group for group in groups if not self._drops(group)]
-        samples, names = samples_of(kept, clip=algorithm.reward_clip)
+        samples, names = samples_of(kept, clip=algorithm.reward_clip, version=line.done)
         metrics: dict[str, float] = {
             Metric.LEARNING_RATE: rate,
             Metric.GROUPS_DROPPED: float(self._experiment.rollout.groups_per_update - len(kept)),
         }
         units: list[tuple[int, ...]] | None = None
         if isinstance(algorithm, DPO):
-            samples, units = _preferences(kept, samples, names, algorithm)
+            samples, units = preferences(kept, samples, names, pairs=algorithm.pairs)
         if not samples:
             return metrics
         kind = "prefer" if units is not None else "reinforce"
@@ -385,16 +386,3 @@ class Language(Algorithm):  # type: ignore[misc]
         """Let go of learners, runners, hub and LoomDB."""
         super().cleanup()
         self._open.close()
-
-
-def _preferences(
-    groups: Sequence[Group], samples: Sequence[Sample], names: Sequence[str], algorithm: DPO
-) -> tuple[list[Sample], list[tuple[int, ...]]]:
-    """Every better sample followed by the worse one, and the pairs as units."""
-    chosen: list[Sample] = []
-    for group in groups:
-        members = [sample for sample, name in zip(samples, names, strict=True) if name == group.id]
-        totals = np.array([sample.columns[REWARD].sum() for sample in members])
-        for better, worse in preference_pairs(totals, limit=algorithm.pairs):
-            chosen += [members[better], members[worse]]
-    return chosen, [(i, i + 1) for i in range(0, len(chosen), 2)]

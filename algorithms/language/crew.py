@@ -29,7 +29,7 @@ class Crew:
     def load(self, sealed: Sealed) -> None:
         """Act with these weights from now on."""
         self._load = _Load(sealed)
-        self._group.foreach_env_runner(self._load)
+        self._group.foreach_env_runner(self._load, timeout_seconds=self.timeout_s)
 
     def play(self, plans: Sequence[Plan]) -> list[Trajectory]:
         """Every plan's trajectory.
@@ -74,7 +74,7 @@ class Crew:
 
     def worked(self) -> tuple[int, float]:
         """Tokens that the engines sampled since they were made, and the seconds they computed, on average."""
-        found = self._group.foreach_env_runner(lambda runner: runner.engine.statistics)
+        found = self._group.foreach_env_runner(lambda runner: runner.engine.statistics, timeout_seconds=self.timeout_s)
         return sum(each.sampled_tokens for each in found), sum(each.busy_s for each in found) / max(1, len(found))
 
     def _deal(self, plans: Sequence[Plan]) -> dict[str, Trajectory] | None:

@@ -28,7 +28,6 @@ class Playing:
         self._rooms = asyncio.Semaphore(rollout.concurrency)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._finished: list[Trajectory] = []
-        self._idle = asyncio.Event()
         self._error: Exception | None = None
         self._watchdog = self.wait(_watch(folder, rollout.turn_timeout_s))
 
@@ -36,9 +35,13 @@ class Playing:
         """The result of `work`, done between the steps of the episodes."""
         return self._loop.wait(work)
 
-    def exchange(self, plans: Sequence[Plan], *, drop: Collection[str] = (), wait_s: float = 0.0) -> list[Trajectory]:
-        """Start these plans, give up those attempts; what has finished after `wait_s`, or earlier if that is all."""
-        return self.wait(self._exchange(plans, drop, wait_s))
+    def exchange(self, plans: Sequence[Plan]) -> list[Trajectory]:
+        """Start these plans; what has finished since the last time."""
+        return self.wait(self._exchange(plans))
+
+    def drop(self, ids: Collection[str]) -> None:
+        """Give these attempts up, if they are being played."""
+        self.wait(self._drop(ids))
 
     def play(self, plans: Sequence[Plan]) -> list[Trajectory]:
         """Every plan's trajectory, beside what is being played already."""
@@ -49,32 +52,28 @@ class Playing:
         self.wait(self._stop())
         self._loop.close()
 
-    async def _exchange(self, plans: Sequence[Plan], drop: Collection[str], wait_s: float) -> list[Trajectory]:
+    async def _exchange(self, plans: Sequence[Plan]) -> list[Trajectory]:
         for plan in plans:
-            self._idle.clear()
             self._tasks[plan.attempt.id] = asyncio.create_task(self._play(plan))
-        for id in drop:
-            if id in self._tasks:
-                self._tasks.pop(id).cancel()
-        if self._tasks and wait_s:
-            await asyncio.wait({waiting := asyncio.create_task(self._idle.wait())}, timeout=wait_s)
-            waiting.cancel()
         if self._error is not None:
             raise self._error
         finished, self._finished = self._finished, []
         return finished
+
+    async def _drop(self, ids: Collection[str]) -> None:
+        for id in self._tasks.keys() & set(ids):
+            self._tasks.pop(id).cancel()
 
     async def _gathered(self, plans: Sequence[Plan]) -> list[Trajectory]:
         return await asyncio.gather(*map(self._one, plans))
 
     async def _play(self, plan: Plan) -> None:
         try:
-            self._finished.append(await self._one(plan))
+            trajectory = await self._one(plan)
+            self._finished.append(trajectory)
         except Exception as error:  # noqa: BLE001 - a mistake in the configuration: whoever asks next is told
             self._error = error
         self._tasks.pop(plan.attempt.id, None)
-        if not self._tasks or self._error is not None:
-            self._idle.set()
 
     async def _one(self, plan: Plan) -> Trajectory:
         async with self._rooms:

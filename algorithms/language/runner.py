@@ -3,7 +3,7 @@
 import asyncio
 import tempfile
 import uuid
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 class LanguageRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
     """Plays plans with the weights it was last given. It has no state worth keeping: a new one is as good.
 
-    Where rollouts and learning overlap it plays on a thread of its own, and its methods only come to see (`exchange`).
+    Where rollouts and learning overlap it plays on a thread of its own, and its methods only come to see.
     It must not have a coroutine for a method: Ray would make an asyncio actor of it, whose methods run inside a loop.
     """
 
@@ -81,10 +81,11 @@ class LanguageRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
         asyncio.run(play())  # which prints its task when it ends, result included: so there is none
         return played
 
-    def exchange(self, plans: Sequence[Plan], *, drop: Collection[str], wait_s: float) -> list[Trajectory]:
-        """Start these plans, give up those attempts; what has finished after `wait_s`, or earlier if that is all."""
+    @property
+    def playing(self) -> Playing:
+        """What is being played while the learner learns."""
         assert self._playing is not None, "only where rollouts and learning overlap"
-        return self._playing.exchange(plans, drop=drop, wait_s=wait_s)
+        return self._playing
 
     def load(self, sealed: Sealed) -> None:
         """Act with these weights from now on, in open attempts too."""

@@ -68,8 +68,8 @@ class Stream:
         self._flights: dict[str, _Flight] = {}
         self._restored: Mapping[str, Sequence[Any]] | None = {}
         """Flights of the checkpoint; None once it is known what the hub has of them."""
-        self._redoing = True
-        """Whether there may be updates to make again."""
+        self._playing = False
+        """Whether what is missing is being played. It is not while updates are made again."""
         self._arrived: list[Trajectory] = []
         """Since the last update."""
         self._looked_at = 0.0
@@ -86,18 +86,23 @@ class Stream:
         if self._restored is not None:
             self._recover(policy, self._restored)
             self._restored = None
-        lease = self._again() if self._redoing else None
+        lease = None if self._playing else self._again()
         if lease is None:
-            if self._redoing:
-                self._redoing = False
+            if not self._playing:
+                self._playing = True
                 self._start([name for name, flight in self._flights.items() if flight.missing], policy)
             self._give_up_the_late()
             self._released = _released(line.hub.stats())
             lease = self._wait(policy, wait)
         line.leases[lease.id] = lease.expires_at
-        for group in lease.groups:
-            self._flights.pop(group.id, None)
+        trained = [self._flights.pop(group.id) for group in lease.groups if group.id in self._flights]
+        self._players.drop([id for flight in trained for id in flight.missing])
         return line.in_order(lease.groups), self._observe()
+
+    def pause(self) -> None:
+        """Play nothing until the next attempt."""
+        self._playing = False
+        self._players.drop([id for flight in self._flights.values() for id in flight.missing])
 
     def _wait(
         self, policy: LanguagePolicy, wait: Callable[[Callable[[], list[Trajectory]]], list[Trajectory]]

@@ -1,6 +1,6 @@
 """Attempts that runners play while something else goes on: whoever is slow or dies delays only its own.
 
-Every runner with something to play has one message of ours on its way; it comes back with what has finished. A runner
+Every runner with something to play is visited now and then, for what it has finished and with what comes next. A runner
 says which life of its actor answers. Another life than last time has lost what it had to play, and knows what the one
 before was doing when it ended: an attempt that hung it has failed, all others are played again.
 """
@@ -23,10 +23,10 @@ from loomrl.gym.host import RETRIES, Plan
 from loomrl.gym.watch import Autopsy
 from loomrl.types import Failure, Trajectory
 
-SHORTEST_S, LONGEST_S = 0.03, 2.0
-"""Of the time that a message waits at a runner for something to finish …"""
-RUNNERS_PER_S = 128
-"""… so that about so many come back in a second, however many runners there are."""
+SHORTEST_S, LONGEST_S = 0.02, 2.0
+"""Between two visits to a runner …"""
+VISITS_PER_S = 128
+"""… so that there are about so many in a second, however many runners there are."""
 AGAIN_S = 0.2
 """Until a runner that could not be reached is tried again."""
 
@@ -51,17 +51,25 @@ class _Visit:
 
     life: str
     plans: Sequence[Plan]
-    drop: Collection[str]
-    wait_s: float
 
     def __call__(self, runner: Any) -> _Answer:
         try:
             finished: Sequence[Trajectory] = ()
             if runner.life == self.life and runner.loaded is not None:
-                finished = runner.exchange(self.plans, drop=self.drop, wait_s=self.wait_s)
+                finished = runner.playing.exchange(self.plans)
             return _Answer(runner.life, runner.loaded, runner.autopsy, finished)
         except Exception:  # noqa: BLE001 - the boundary: RLlib would end the runner
             return _Answer(error=traceback.format_exc())
+
+
+@dataclass(frozen=True, slots=True)
+class _Drop:
+    """Gives attempts up, if they are being played there."""
+
+    ids: Collection[str]
+
+    def __call__(self, runner: Any) -> None:
+        runner.playing.drop(self.ids)
 
 
 @dataclass(slots=True)
@@ -74,13 +82,12 @@ class _Desk:
     plans: dict[str, Plan] = field(default_factory=dict)
     """What it has to play, by attempt."""
     mail: list[Plan] = field(default_factory=list)
-    drop: list[str] = field(default_factory=list)
     asked_at: float = 0.0
     """When the message was sent that is on its way; 0 without one."""
     silent_since: float = 0.0
     """When the first message was sent that has no answer yet, not even an error's; 0 where all have."""
     not_before: float = 0.0
-    """When it may be tried again."""
+    """When it is visited again, unless there is mail."""
 
 
 class Underway:
@@ -90,7 +97,7 @@ class Underway:
         self._crew = crew
         self._turn_timeout_s = turn_timeout_s
         self._desks = {id: _Desk(id) for id in crew.actors}
-        self._wait_s = min(max(len(self._desks) / RUNNERS_PER_S, SHORTEST_S), LONGEST_S)
+        self._wait_s = min(max(len(self._desks) / VISITS_PER_S, SHORTEST_S), LONGEST_S)
         self._messages: dict[Any, _Desk] = {}
         """References to answers, and who owes them."""
         self._silent = dict(self._desks)
@@ -109,12 +116,14 @@ class Underway:
         """Give these attempts up: nothing more is heard of them."""
         gone = set(ids)
         self._waiting = deque(plan for plan in self._waiting if plan.attempt.id not in gone)
+        desks: dict[int, list[str]] = {}
         for id in gone & self._where.keys():
             desk = self._where.pop(id)
-            desk.plans.pop(id, None)
+            del desk.plans[id]
             desk.mail = [plan for plan in desk.mail if plan.attempt.id != id]
-            desk.drop.append(id)
-            self._need(desk)
+            desks.setdefault(desk.id, []).append(id)
+        for runner, theirs in desks.items():
+            self._crew.actors[runner].apply.remote(_Drop(theirs))
 
     def finished(self) -> list[Trajectory]:
         """What has finished since it was asked last, after a short wait for something if nothing has."""
@@ -161,16 +170,16 @@ class Underway:
             self._silent[desk.id] = desk
 
     def _write(self) -> None:
-        """To everyone who has something to play, or to give up, or of whom nothing is known."""
+        """To everyone who has something to play, or of whom nothing is known."""
         now, later = time.monotonic(), {}
         for desk in self._silent.values():
-            if desk.life and not (desk.plans or desk.drop):
+            if desk.life and not desk.plans:
                 continue
-            if now < desk.not_before:
+            if now < desk.not_before and not desk.mail:
                 later[desk.id] = desk
                 continue
-            visit = _Visit(desk.life, desk.mail, desk.drop, self._wait_s)
-            desk.mail, desk.drop, desk.asked_at = [], [], now
+            visit = _Visit(desk.life, desk.mail)
+            desk.mail, desk.asked_at = [], now
             desk.silent_since = desk.silent_since or now
             self._messages[self._crew.actors[desk.id].apply.remote(visit)] = desk
         self._silent = later
@@ -179,7 +188,7 @@ class Underway:
 
     def _read(self, reference: Any) -> None:
         desk = self._messages.pop(reference)
-        desk.asked_at = 0.0
+        desk.asked_at, desk.not_before = 0.0, time.monotonic() + self._wait_s
         self._silent[desk.id] = desk
         try:
             answer: _Answer = ray.get(reference)
@@ -202,7 +211,7 @@ class Underway:
 
     def _judge(self, desk: _Desk, autopsy: Autopsy) -> None:
         """What becomes of everything that a life of a runner took with it."""
-        lost, desk.plans, desk.mail, desk.drop = desk.plans, {}, [], []
+        lost, desk.plans, desk.mail = desk.plans, {}, []
         for id, plan in lost.items():
             del self._where[id]
             suspect = autopsy.running == id

@@ -43,7 +43,10 @@ class Metric(StrEnum):
     POLICY_STEP_KL = "policy/step_kl", "KL between the policy before and after the update, in nats per action."
     POLICY_ENTROPY = "policy/entropy", "Mean entropy of the next action, in nats."
     POLICY_CLIP_FRACTION = "policy/clip_fraction", "Share of actions that the clip kept from teaching."
-    POLICY_DRIFT = "policy/drift", "Mean difference of learner and engine over the log-probability of a sampled token."
+    POLICY_DRIFT = (
+        "policy/drift",
+        "Mean difference of learner and engine over the log-probability of a token of the present policy.",
+    )
     POLICY_IMPORTANCE = "policy/importance", "Mean weight of a token against engine-learner mismatch; 1 is no mismatch."
 
     SUPERVISED_LOSS = "supervised/loss", "Negative log-likelihood of demonstrated tokens, in nats."
