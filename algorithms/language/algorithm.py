@@ -24,6 +24,7 @@ from algorithms.language.line import Line
 from algorithms.language.measure import measure, queue_wait, signal, staleness
 from algorithms.language.pace import Pace
 from algorithms.language.packing import Sample, plan_update
+from algorithms.language.publish import Probing, Publisher
 from algorithms.language.sample import preferences, samples_of
 from algorithms.language.stream import Stream
 from algorithms.language.underway import Underway
@@ -42,7 +43,7 @@ from loomrl.gym.held_out import held_out_plans
 from loomrl.gym.quarantine import Quarantine, Quarantined
 from loomrl.hub import open_hub
 from loomrl.inference.model import open_model, open_tokenizer, save_model
-from loomrl.inference.sealed import Sealed, Weights
+from loomrl.inference.sealed import Weights
 from loomrl.load import dump
 from loomrl.store import LoomDB, beside, open_store
 from loomrl.store.policies import list_policies
@@ -97,6 +98,7 @@ class Language(Algorithm):  # type: ignore[misc]
         with clock(Metric.TIME_PUBLISH):
             if (line.done + 1) % self._experiment.rollout.publish_every == 0:
                 self._publish(line.done + 1)
+        metrics |= self._publisher.metrics() | self._publisher.alarm(metrics.get(Metric.POLICY_DRIFT))
         stop = line.advance(groups, success=metrics[Metric.SUCCESS], kl=metrics.get(Metric.POLICY_KL, 0.0))
         if self._stream is not None:
             metrics |= pace.engines(pace.seconds()) | pace.overlap()
@@ -174,9 +176,8 @@ class Language(Algorithm):  # type: ignore[misc]
         )
 
     def _publish(self, version: int) -> None:
-        """Give all runners the learners' weights under this version."""
-        sealed: Sealed = self._first_of(lambda learner: learner.sealed(version))
-        self._crew.load(sealed)
+        """Give all engines the learners' weights under this version, and have it proved."""
+        self._publisher.publish(version)
         self._acting = version
 
     def _weights(self) -> Weights:
@@ -210,6 +211,7 @@ class Language(Algorithm):  # type: ignore[misc]
         self._schedule = open_schedule(optimizer.learning_rate, optimizer.schedule, updates)
         super().setup(config)
         self._crew = Crew(self.env_runner_group, timeout_s=self._experiment.hub.group_timeout_s)
+        self._publisher = Publisher(self._crew, self._first_of, Probing.of_run(config))
 
     def warm_up(self, report: Callable[[int, str], None] = lambda done, note: None) -> None:
         """Imitate the demonstrations, once, before the first update; then store what reinforcement begins with."""

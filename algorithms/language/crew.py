@@ -2,7 +2,7 @@
 
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import ray
@@ -11,6 +11,7 @@ from ray.rllib.env.env_runner_group import EnvRunnerGroup
 from loomrl.errors import EpisodeError, PolicyError
 from loomrl.gym.episode import failed_trajectory
 from loomrl.gym.host import Plan
+from loomrl.inference.engine import Completion, Request
 from loomrl.inference.sealed import Sealed
 from loomrl.types import Failure, Trajectory
 
@@ -24,12 +25,27 @@ class Crew:
     def __init__(self, group: EnvRunnerGroup, *, timeout_s: float) -> None:
         self._group = group
         self._timeout_s = timeout_s
-        self._load: _Load | None = None
+        self._given: _Given | None = None
 
     def load(self, sealed: Sealed) -> None:
+        """Every engine has these weights, verified; completions that finish from here on are held."""
+        self._given = _Given(sealed)
+        self._everyone(lambda runner: runner.load(sealed))
+
+    def probe(self, requests: Sequence[Request]) -> list[list[Completion]]:
+        """What each engine answers, held or not."""
+        return self._everyone(lambda runner: runner.probe(requests))
+
+    def admit(self, version: int) -> None:
         """Act with these weights from now on."""
-        self._load = _Load(sealed)
-        self._group.foreach_env_runner(self._load, timeout_seconds=self.timeout_s)
+        assert self._given is not None
+        self._given.admitted = True
+        self._everyone(lambda runner: runner.admit(version))
+
+    def reject(self, cause: str) -> None:
+        """What was held fails, and nobody acts until other weights arrive."""
+        self._given = None
+        self._everyone(lambda runner: runner.reject(cause))
 
     def play(self, plans: Sequence[Plan]) -> list[Trajectory]:
         """Every plan's trajectory.
@@ -62,15 +78,16 @@ class Crew:
         return self._timeout_s / 2
 
     @property
-    def version(self) -> int:
-        """Of the weights that were published last."""
-        assert self._load is not None, "nothing was published"
-        return self._load.sealed.version
+    def version(self) -> int | None:
+        """Of the weights that runners act with; None while there are none that may be trusted."""
+        given = self._given
+        return given.sealed.version if given is not None and given.admitted else None
 
     def equip(self, id: int) -> None:
         """Give a runner that came late, or back, the weights; whatever it is told next comes after them."""
         self._group._worker_manager.set_actor_state(id, healthy=True)
-        self.actors[id].apply.remote(self._load)
+        if self._given is not None:
+            self.actors[id].apply.remote(_Asked(self._given))
 
     def worked(self) -> tuple[int, float]:
         """Tokens that the engines sampled since they were made, and the seconds they computed, on average."""
@@ -102,11 +119,20 @@ class Crew:
         deadline = time.monotonic() + self._timeout_s
         while True:
             self._group.probe_unhealthy_env_runners()
-            self._group.foreach_env_runner(self._load)
+            self._everyone(self._given or _refuse)
             ids: list[int] = self._group.healthy_env_runner_ids()
             if ids or time.monotonic() > deadline:
                 return ids
             time.sleep(0.2)
+
+    def _everyone(self, call: Callable[[Any], Any]) -> list[Any]:
+        """What each runner that plays and lives answers; an error of its engine, with its number, as what it is."""
+        alone = self._group.num_remote_env_runners() == 0
+        answers = self._group.foreach_env_runner(_Asked(call), local_env_runner=alone, timeout_seconds=self.timeout_s)
+        for number, _, cause in answers:
+            if cause is not None:
+                raise PolicyError(f"Engine of runner {number}: {cause}")
+        return [answer for _, answer, _ in answers]
 
     def replace(self, id: int) -> None:
         """End a runner that hangs; Ray starts another in its place."""
@@ -129,12 +155,32 @@ class _Share:
             return self.id, traceback.format_exc()
 
 
-class _Load:
-    """Weights for every runner that does not have them; one that was restarted has none."""
+class _Asked:
+    """A call to a runner, whose PolicyError comes back as text: RLlib would take it for the runner's death."""
+
+    def __init__(self, call: Callable[[Any], Any]) -> None:
+        self.call = call
+
+    def __call__(self, runner: Any) -> tuple[int, Any, str | None]:
+        """The runner's number, its answer, and the error instead of one."""
+        try:
+            return runner.worker_index, self.call(runner), None
+        except PolicyError as error:
+            return runner.worker_index, None, str(error)
+
+
+class _Given:
+    """Admitted weights for every runner that does not have them: one that was restarted, after the probes."""
 
     def __init__(self, sealed: Sealed) -> None:
         self.sealed = sealed
+        self.admitted = False
 
     def __call__(self, runner: Any) -> None:
-        if runner.loaded != self.sealed.version:
+        if self.admitted and runner.admitted != self.sealed.version:
             runner.load(self.sealed)
+            runner.admit(self.sealed.version)
+
+
+def _refuse(runner: Any) -> None:
+    runner.reject("nothing has been published since weights were rejected")

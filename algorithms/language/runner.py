@@ -3,7 +3,8 @@
 import asyncio
 import tempfile
 import uuid
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +21,8 @@ from loomrl.gym.pool import LoomRLGym
 from loomrl.gym.registry import make
 from loomrl.gym.watch import Autopsy, examine
 from loomrl.inference.chat import Chat
+from loomrl.inference.engine import Completion, Request
+from loomrl.inference.gate import Gate
 from loomrl.inference.model import open_tokenizer
 from loomrl.inference.open import Opening, open_engine
 from loomrl.inference.policy import language_policies
@@ -49,13 +52,14 @@ class LanguageRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
         opening = Opening(
             origin=origin,
             context=self._context,
-            slots=experiment.rollout.concurrency,
+            slots=experiment.rollout.concurrency + (experiment.engine.checks.probes if experiment.asynchronous else 0),
             dtype=algorithm.model.dtype,
             device=_device(self.config),
         )
         self.engine = open_engine(experiment.engine, opening)
-        self.loaded: int | None = None
-        """The version that was loaded last; None after a restart."""
+        self._gate = Gate(self.engine)
+        self.admitted: int | None = None
+        """The version that it acts with; None after a restart."""
         self.life = uuid.uuid4().hex
         """Another one after every restart."""
         self.autopsy = Autopsy()
@@ -88,9 +92,22 @@ class LanguageRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
         return self._playing
 
     def load(self, sealed: Sealed) -> None:
-        """Act with these weights from now on, in open attempts too."""
-        self._wait(self.engine.load(sealed))
-        self.loaded = sealed.version
+        """Sample with these weights, and hold what finishes until they are admitted."""
+        self._wait(self._gate.load(sealed))
+
+    def probe(self, requests: Sequence[Request]) -> list[Completion]:
+        """What the engine answers, held or not."""
+        return self._wait(self._gate.probe(requests))
+
+    def admit(self, version: int) -> None:
+        """Act with what was loaded."""
+        self._wait(_done(partial(self._gate.admit, version)))
+        self.admitted = version
+
+    def reject(self, cause: str) -> None:
+        """Do nothing until other weights have been loaded."""
+        self._wait(_done(partial(self._gate.reject, cause)))
+        self.admitted = None
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(work) if self._playing is None else self._playing.wait(work)
@@ -98,7 +115,7 @@ class LanguageRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
     def _open_policy(self, choice: PolicyChoice) -> PolicyFactory:
         if not isinstance(choice, LanguagePolicy):
             return open_policy(choice)
-        return language_policies(self.engine, self._chat, sampling=choice.sampling, context=self._context)
+        return language_policies(self._gate, self._chat, sampling=choice.sampling, context=self._context)
 
     def assert_healthy(self) -> None:
         """It would not exist if it were not."""
@@ -127,6 +144,11 @@ class LanguageRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
         self._wait(self.engine.close())
         if self._playing is not None:
             self._playing.close()
+
+
+async def _done(call: Callable[[], None]) -> None:
+    """The call, where all else happens that touches the engine."""
+    call()
 
 
 def _device(config: Any) -> str:

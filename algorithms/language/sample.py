@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from algorithms.language.advantage import preference_pairs
-
 from algorithms.language.packing import Sample
 from loomrl.types import Group, Trajectory
 

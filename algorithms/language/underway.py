@@ -39,7 +39,7 @@ class _Answer:
     """What a runner says. `error` is what went wrong outside of any attempt."""
 
     life: str = ""
-    loaded: int | None = None
+    admitted: int | None = None
     autopsy: Autopsy = _UNKNOWN
     finished: Sequence[Trajectory] = ()
     error: str = ""
@@ -55,9 +55,9 @@ class _Visit:
     def __call__(self, runner: Any) -> _Answer:
         try:
             finished: Sequence[Trajectory] = ()
-            if runner.life == self.life and runner.loaded is not None:
+            if runner.life == self.life and runner.admitted is not None:
                 finished = runner.playing.exchange(self.plans)
-            return _Answer(runner.life, runner.loaded, runner.autopsy, finished)
+            return _Answer(runner.life, runner.admitted, runner.autopsy, finished)
         except Exception:  # noqa: BLE001 - the boundary: RLlib would end the runner
             return _Answer(error=traceback.format_exc())
 
@@ -201,9 +201,9 @@ class Underway:
         if answer.life != desk.life:
             self._judge(desk, answer.autopsy)
         desk.life = answer.life
-        if answer.loaded != self._crew.version:
+        if answer.admitted != self._crew.version:
             self._crew.equip(desk.id)
-            desk.life = "" if answer.loaded is None else desk.life
+            desk.life = "" if answer.admitted is None else desk.life
         for trajectory in answer.finished:
             if desk.plans.pop(trajectory.id, None) is not None:
                 self._where.pop(trajectory.id)

@@ -13,8 +13,8 @@ class Checks(Config):
 
     probes: int = Field(2, ge=0)
     """Prompts that every engine answers after an update, and the learner scores; 0 asks none."""
-    tolerance: Positive = 0.05
-    """How far the log-probability of any probed token may be off, as the learner sees it."""
+    tolerance: Positive | None = None
+    """How far the log-probability of any probed token may be off what the learner says; None: what its dtype allows."""
     drift: Positive = 0.1
     """Mean distance between sampled and recomputed log-probabilities of an update above which an alarm is raised."""
 
