@@ -72,7 +72,6 @@ class Stream:
         """Whether what is missing is being played. It is not while updates are made again."""
         self._arrived: list[Trajectory] = []
         """Since the last update."""
-        self._looked_at = 0.0
         self._released = 0
         """Groups that nobody will train, when this update began."""
         line.stream = self
@@ -117,11 +116,13 @@ class Stream:
                 stats = self._line.hub.stats()
                 hopeless = _released(stats) - self._released >= TRIES * count
                 self._admit(policy, stats, hopeless=hopeless)
-            if looking or sum(not flight.missing for flight in self._flights.values()) >= count:
+            full = sum(not flight.missing for flight in self._flights.values()) >= count
+            if looking or full:
                 lease = self._lease(count, hopeless=hopeless)
                 if lease.groups:
                     return lease
-            if self._take_in(wait(self._players.finished)):
+            failed = self._take_in(wait(self._players.finished))
+            if failed or (full and not looking):
                 look_at = 0.0
 
     # -- what begins ------------------------------------------------------------------------------------------------
@@ -134,7 +135,7 @@ class Stream:
             raise HubError(f"update {done}: no group can be trained. Released so far: {self._line.causes()}.")
         ahead = experiment.hub.max_staleness + 1 - (done - policy.version)
         ahead = min(ahead, max(experiment.train.updates - done, 1))
-        room = experiment.rollout.groups_per_update * ahead - begun
+        room = min(experiment.rollout.groups_per_update * ahead - begun, self._line.hub.demand(version=done))
         if room <= 0 or hopeless:
             return
         draws = [self._draw(number) for number in range(self._next, self._next + room)]
