@@ -62,7 +62,10 @@ class LanguageLearner(OwnSteps):
                     self._reinforce(work)
                 case "prefer":
                     self._prefer(work)
-        for name, (total, weight) in self._sums.items():
+        rank = dist.get_rank() if dist.is_initialized() else 0
+        everyone = gathered({rank: self._sums}).values()
+        for name in dict.fromkeys(name for sums in everyone for name in sums):
+            total, weight = (sum(sums.get(name, (0.0, 0.0))[part] for sums in everyone) for part in (0, 1))
             if weight:
                 self.metrics.log_value((DEFAULT_MODULE_ID, str(name)), total / weight, window=1)
         return self.metrics.reduce()
