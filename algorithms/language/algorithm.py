@@ -4,7 +4,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,18 @@ from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.core import DEFAULT_MODULE_ID
 
 from algorithms.language.batch import Work
-from algorithms.language.begin import ensure_origin, lessons
+from algorithms.language.begin import ensure_origin, lessons, wants_reference
 from algorithms.language.config import LanguageConfig
 from algorithms.language.crew import Crew
 from algorithms.language.engines import shared_engines, with_client
 from algorithms.language.line import Line
-from algorithms.language.measure import measure, signal
+from algorithms.language.measure import measure, queue_wait, signal, staleness
+from algorithms.language.pace import Pace
 from algorithms.language.packing import Sample, plan_update
 from algorithms.language.publish import Probing, Publisher
 from algorithms.language.sample import preferences, samples_of
+from algorithms.language.stream import Stream
+from algorithms.language.underway import Underway
 from algorithms.learners import own_settings, training_data, unwrapped
 from algorithms.origin import peeked
 from algorithms.phase import Phases
@@ -77,29 +80,35 @@ class Language(Algorithm):  # type: ignore[misc]
     def training_step(self) -> None:
         """One update of the policy, and all that belongs to it, to be read from top to bottom."""
         self.warm_up()
-        line, clock = self.line, Phases()
-        tokens_before, busy_before_s = self._crew.worked()
+        line, clock, pace = self.line, Phases(), Pace(self._crew.worked)
+        actor = self._actor(self._acting)
         with clock(Metric.TIME_HUB):
-            groups, failures = line.attempt(
-                self._actor(self._acting), clock.timed(Metric.TIME_ROLLOUT, self._crew.play)
-            )
-        tokens, busy_s = self._crew.worked()
-        with clock(Metric.TIME_LEARN):
-            metrics = self._learn(groups)
+            if self._stream is None:
+                groups, failures = line.attempt(actor, clock.timed(Metric.TIME_ROLLOUT, self._crew.play))
+            else:
+                groups, failures = self._stream.attempt(actor, clock.timed(Metric.TIME_ROLLOUT, lambda ask: ask()))
+        metrics = measure(groups, failures, family_of=line.cast.family_of) | staleness(groups, line.done)
+        if self._stream is None:
+            metrics |= pace.engines(clock.spent(Metric.TIME_ROLLOUT))
+        else:
+            metrics[Metric.TIME_QUEUE] = queue_wait(groups, time.time())
+        with clock(Metric.TIME_LEARN), pace.learning() if self._stream else nullcontext():
+            metrics |= self._learn(groups)
         with clock(Metric.TIME_PUBLISH):
             if (line.done + 1) % self._experiment.rollout.publish_every == 0:
                 self._publish(line.done + 1)
         metrics |= self._publisher.metrics() | self._publisher.alarm(metrics.get(Metric.POLICY_DRIFT))
-        metrics = measure(groups, failures, family_of=line.cast.family_of) | metrics
         stop = line.advance(groups, success=metrics[Metric.SUCCESS], kl=metrics.get(Metric.POLICY_KL, 0.0))
+        if self._stream is not None:
+            metrics |= pace.engines(pace.seconds()) | pace.overlap()
         metrics |= clock.seconds()
         metrics[Metric.TIME_CHECKPOINT] = self._last_checkpoint_s
         self._last_checkpoint_s = 0.0
-        metrics[Metric.TIME_ENGINE] = busy_s - busy_before_s
-        metrics[Metric.ENGINE_TOKENS_PER_S] = (tokens - tokens_before) / max(metrics[Metric.TIME_ROLLOUT], 1e-9)
         self._report(metrics)
         if stop is None and line.done >= self._experiment.train.updates:
             stop = f"all {line.done} updates done"
+        if stop is not None and self._stream is not None:
+            self._stream.pause()
         if stop is not None or line.done % self._experiment.train.checkpoint_every == 0:
             self._checkpoint()
         self.stopped = stop
@@ -109,14 +118,14 @@ class Language(Algorithm):  # type: ignore[misc]
         algorithm, line = self.config.algorithm, self.line
         rate = self._schedule.rate(line.done)
         kept = [group for group in groups if not self._drops(group)]
-        samples, names = samples_of(kept, clip=algorithm.reward_clip)
+        samples, names = samples_of(kept, clip=algorithm.reward_clip, version=line.done)
         metrics: dict[str, float] = {
             Metric.LEARNING_RATE: rate,
             Metric.GROUPS_DROPPED: float(self._experiment.rollout.groups_per_update - len(kept)),
         }
         units: list[tuple[int, ...]] | None = None
         if isinstance(algorithm, DPO):
-            samples, units = preferences(kept, samples, names, algorithm)
+            samples, units = preferences(kept, samples, names, pairs=algorithm.pairs)
         if not samples:
             return metrics
         kind = "prefer" if units is not None else "reinforce"
@@ -194,6 +203,7 @@ class Language(Algorithm):  # type: ignore[misc]
         self._cast = open_cast(self._experiment, self._db)
         ensure_origin(config, self._cast)
         self._line: Line | None = None
+        self._stream: Stream | None = None
         self._came_from: Mapping[str, Any] | None = None
         self._updates_made = 0
         optimizer, updates = config.algorithm.optimizer, self._experiment.train.updates
@@ -216,18 +226,11 @@ class Language(Algorithm):  # type: ignore[misc]
             metrics = self._update("imitate", samples, rate, minibatches=steps)
             done += steps
             report(done, f"loss {metrics[Metric.SUPERVISED_LOSS]:.3f}")
-        wanted = self._wants_reference
+        wanted = wants_reference(self.config)
         self._first_of(lambda learner: learner.begin(reference=wanted))
         self.is_warm = True
         self._publish(line.done)
         self._checkpoint()
-
-    @property
-    def _wants_reference(self) -> bool:
-        algorithm = self.config.algorithm
-        if isinstance(algorithm, DPO):
-            return True
-        return algorithm.kl.coefficient > 0 or algorithm.kl.watch or self._experiment.train.stop.kl is not None
 
     @property
     def line(self) -> Line:
@@ -278,6 +281,9 @@ class Language(Algorithm):  # type: ignore[misc]
             code=code,
         )
         self._line = line
+        if experiment.asynchronous:
+            underway = Underway(self._crew, turn_timeout_s=experiment.rollout.turn_timeout_s)
+            self._stream = Stream(line, underway)
         if self._came_from is not None:
             line.load_state_dict({**self._came_from, "cursor": 0})
         else:
@@ -372,6 +378,10 @@ class Language(Algorithm):  # type: ignore[misc]
         plans = held_out_plans(self._cast, settings, run=self.line.run, name=name, policy=actor)
         played = {trajectory.id: trajectory for trajectory in self._crew.play(plans)}
         return [played[plan.attempt.id] for plan in plans]
+
+    def restore_env_runners(self, env_runner_group: Any) -> list[int]:
+        """Whoever gives runners something to play takes care of them."""
+        return []
 
     @classmethod
     def _should_create_evaluation_env_runners(cls, eval_config: Any) -> bool:
