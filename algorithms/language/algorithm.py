@@ -27,6 +27,7 @@ from algorithms.language.packing import Sample, plan_update
 from algorithms.language.sample import REWARD, samples_of
 from algorithms.learners import training_data, unwrapped
 from algorithms.phase import Phases
+from algorithms.resources import ensure_room
 from algorithms.schedule import open_schedule
 from algorithms.stopping import Stopper
 from loomrl.artifacts import open_artifacts
@@ -189,6 +190,7 @@ class Language(Algorithm):  # type: ignore[misc]
     def setup(self, config: LanguageConfig) -> None:
         """Find or build the first weights, then let RLlib build learners and runners from them."""
         self._experiment = config.experiment
+        ensure_room(config, wait_s=self._experiment.placement.wait_s)
         self._open = ExitStack()
         self._db: LoomDB = self._open.enter_context(open_store(self._experiment.store_url))
         self._cast = open_cast(self._experiment, self._db)

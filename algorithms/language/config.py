@@ -12,11 +12,12 @@ from algorithms.language.learner import LanguageLearner
 from algorithms.language.module import LanguageModule
 from algorithms.language.origin import origin_of
 from algorithms.language.runner import LanguageRunner
+from algorithms.resources import needed_cpus, place_learners, place_runners
 from loomrl.canonical import content_hash
 from loomrl.config import DPO, GRPO, PPO, RLOO, Experiment, Reinforce
 from loomrl.errors import ConfigError
 from loomrl.gym.cast import known
-from loomrl.gym.catalogue import Registration, registrations
+from loomrl.gym.catalogue import Registration, announced, registrations
 from loomrl.schema import Tree, merge, nest
 
 Algorithms = PPO | GRPO | RLOO | Reinforce | DPO
@@ -65,11 +66,13 @@ class LanguageConfig(AlgorithmConfig):  # type: ignore[misc]
         learners = self.algorithm.learners
         for environment in experiment.environments:
             known(environment.id)
-        self.registrations = tuple(registrations())
+        self.registrations = (*registrations(), *announced(each.id for each in experiment.environments))
         self.seed = experiment.seed
         self.num_env_runners = experiment.rollout.actors
         self.num_learners = learners.count
         self.num_gpus_per_learner = learners.gpus
+        place_runners(self, experiment.placement.runner)
+        place_learners(self, experiment.placement.learner)
         self.restart_failed_env_runners = True
         self.delay_between_env_runner_restarts_s = 0.0
         self.lr = self.algorithm.optimizer.learning_rate
@@ -94,7 +97,9 @@ class LanguageConfig(AlgorithmConfig):  # type: ignore[misc]
     @property
     def needed_cpus(self) -> int:
         """Of remote learners and runners."""
-        return self.algorithm.learners.count + self.experiment.rollout.actors
+        config = self.copy(copy_frozen=False)
+        config.validate()
+        return needed_cpus(config)
 
     @property
     def origin(self) -> Path:

@@ -5,7 +5,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from loomrl.config.basic import EntryPoint, Level, Positive, PositiveInt, Seconds, Share
-from loomrl.config.language import DPO, GRPO, PPO, RLOO, LanguagePolicy, Reinforce
+from loomrl.config.language import DPO, GRPO, PPO, RLOO, LanguageAlgorithm, LanguagePolicy, Reinforce
+from loomrl.config.placement import refuse_empty
 from loomrl.config.root import CustomAlgorithm, Records, Root
 from loomrl.schema import Config
 
@@ -195,6 +196,14 @@ class Experiment(Root):
         total = sum(environment.min_share for environment in self.environments)
         if total > 1:
             raise ValueError(f"the environments' min_share add up to {total:g}, more than 1")
+        return self
+
+    @model_validator(mode="after")
+    def _whoever_has_a_place_is_there(self) -> Self:
+        refuse_empty("placement.runner", self.placement.runner, "rollout.actors", self.rollout.actors)
+        if isinstance(self.algorithm, LanguageAlgorithm):
+            learners = self.algorithm.learners.count
+            refuse_empty("placement.learner", self.placement.learner, "algorithm.learners.count", learners)
         return self
 
     @model_validator(mode="after")
