@@ -34,7 +34,7 @@ from algorithms.module import ActorModule, ControlModule
 from algorithms.origin import origin, peeked, refuse_another
 from algorithms.phase import Phases
 from algorithms.probe import probe, registered
-from algorithms.resources import ensure_room, needed_cpus, place_learners, place_runners
+from algorithms.resources import PROBE_S, ensure_room, needed_cpus, place_learners, place_runners
 from algorithms.rollout import Rollout, Window
 from algorithms.runner import ArrayRunner
 from algorithms.slow import reasons
@@ -105,7 +105,7 @@ class ControlConfig(AlgorithmConfig):  # type: ignore[misc]
         place_runners(config, experiment.placement.runner)
         place_learners(config, experiment.placement.learner)
         config.wait_s = experiment.placement.wait_s
-        config.fault_tolerance(delay_between_env_runner_restarts_s=0)
+        config.fault_tolerance(delay_between_env_runner_restarts_s=0, env_runner_health_probe_timeout_s=PROBE_S)
         config.reporting(min_sample_timesteps_per_iteration=experiment.train.tell_every)
         config.debugging(seed=experiment.seed)
         return config.training(steps=experiment.train.steps, **_chosen(experiment.algorithm))

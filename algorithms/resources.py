@@ -16,6 +16,8 @@ _log = logging.getLogger(__name__)
 Amounts = Mapping[str, float]
 Part = tuple[str, int, dict[str, float]]
 """What asks, how many processes that is, and what each of them gets."""
+PROBE_S = 2.0
+"""How long an update waits for a runner that died, to see if it is back; its node may be gone for good."""
 NODE_GROUP = "ray.io/node-group"
 """Label of nodes that an autoscaler started, or KubeRay: there may be more of them than there are now."""
 

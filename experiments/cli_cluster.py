@@ -37,9 +37,9 @@ def submit(
     from cluster.job import Jobs, settled, shared_paths
     from experiments.shipped import resolve
 
-    experiment = resolve(words)
+    wanted = resolve(words)
     cluster = Jobs(address)
-    experiment = settled(experiment, cluster)
+    experiment = settled(wanted, cluster)
     shared = shared_paths(experiment)
     if shared and not cluster.is_here:
         _tell(f"taken for folders that all nodes share: {', '.join(f'{k}={v}' for k, v in shared.items())}")
@@ -128,13 +128,8 @@ def check(
     from cluster.check import check_file
 
     found = {str(file): check_file(file) for file in files}
-    emit(
-        found,
-        as_json=as_json,
-        show=lambda console: [
-            console.print(f"{file}: {', '.join(what)}", highlight=False) for file, what in found.items()
-        ],
-    )
+    lines = "\n".join(f"{file}: {', '.join(what)}" for file, what in found.items())
+    emit(found, as_json=as_json, show=lambda console: console.print(lines, highlight=False))
 
 
 def _follow(cluster: "Jobs", id: str, *, to_stderr: bool) -> None:

@@ -12,7 +12,7 @@ from algorithms.language.learner import LanguageLearner
 from algorithms.language.module import LanguageModule
 from algorithms.language.origin import origin_of
 from algorithms.language.runner import LanguageRunner
-from algorithms.resources import needed_cpus, place_learners, place_runners
+from algorithms.resources import PROBE_S, needed_cpus, place_learners, place_runners
 from loomrl.canonical import content_hash
 from loomrl.config import DPO, GRPO, PPO, RLOO, Experiment, Reinforce
 from loomrl.errors import ConfigError
@@ -75,6 +75,7 @@ class LanguageConfig(AlgorithmConfig):  # type: ignore[misc]
         place_learners(self, experiment.placement.learner)
         self.restart_failed_env_runners = True
         self.delay_between_env_runner_restarts_s = 0.0
+        self.env_runner_health_probe_timeout_s = PROBE_S
         self.lr = self.algorithm.optimizer.learning_rate
         log_once(
             f"{self.algo_class.__name__}_on_new_api_stack"
