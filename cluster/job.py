@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import os
 import socket
 import tempfile
@@ -65,6 +66,8 @@ class Jobs:
 
         maybe_enable_token_auth_if_token_available(warn_if_disabled=False)  # as `ray job` does
         os.environ["RAY_API_SERVER_ADDRESS"] = self.url  # which goes before what the client is given
+        for handler in logging.getLogger("ray").handlers:
+            handler.setLevel(logging.WARNING)  # what it uploads, we say ourselves
         with self._translated():
             self._client = JobSubmissionClient(self.url)
         if self._client._server_ray_version != ray.__version__:

@@ -4,14 +4,14 @@ import sys
 import uuid
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from experiments.output import AsJson, emit, table
 
 if TYPE_CHECKING:
-    from cluster.job import Jobs
+    from cluster.job import Job, Jobs
 
 jobs = typer.Typer(help="Look after jobs that were submitted to a cluster.", no_args_is_help=True)
 clusters = typer.Typer(help="Check cluster files.", no_args_is_help=True)
@@ -20,6 +20,8 @@ Address = Annotated[
     str | None,
     typer.Option(help="The cluster's dashboard, http://HEAD:8265; without it RAY_ADDRESS, or this machine's."),
 ]
+RESULT = '{"run": '
+"""How the line begins by which training ends."""
 Id = Annotated[str, typer.Argument(help="Of the job; the same as its run's.")]
 
 
@@ -54,7 +56,7 @@ def submit(
     emit(
         {"job": job.as_dict(), "sha256": experiment.sha256, "result": result},
         as_json=as_json,
-        show=lambda console: console.print(f"job {job.id}: {job.status}", highlight=False),
+        show=lambda console: console.print(_outcome(job, result), highlight=False),
     )
     raise typer.Exit(job.exit_status if wait else 0)
 
@@ -133,17 +135,29 @@ def check(
 
 
 def _follow(cluster: "Jobs", id: str, *, to_stderr: bool) -> None:
-    """Its log, until it ends. Interrupted, the job goes on."""
-    stream = sys.stderr if to_stderr else sys.stdout
+    """Its log, until it ends, without the line that is for programs. Interrupted, the job goes on."""
+    stream, rest = sys.stderr if to_stderr else sys.stdout, ""
 
     def write(text: str) -> None:
-        print(text, end="", file=stream, flush=True)
+        nonlocal rest
+        *lines, rest = (rest + text).split("\n")
+        for line in lines:
+            if not line.startswith(RESULT):
+                print(line, file=stream, flush=True)
 
     try:
         cluster.follow(id, write)
+        write("\n" if rest else "")
     except KeyboardInterrupt:
         _tell(f"\njob {id} goes on. `loomrl jobs logs {id}` follows it again, `loomrl jobs stop {id}` stops it")
         raise
+
+
+def _outcome(job: "Job", result: dict[str, Any] | None) -> str:
+    if result is None:
+        return f"job {job.id}: {job.status}"
+    took = f"{result['updates']} updates and {result['seconds']:.0f} s"
+    return f"job {job.id}: {job.status}, {result['policy']} after {took}: {result['stopped']}"
 
 
 def _tell(text: str) -> None:

@@ -105,17 +105,19 @@ def test_room_that_others_use_is_waited_for_and_no_longer(cluster: Cluster) -> N
     ensure_room(config, wait_s=30)
 
 
-def test_an_autoscaler_may_still_bring_what_is_missing(cluster: Cluster) -> None:
+def test_an_autoscaler_may_still_bring_what_is_missing(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes that an autoscaler started carry their kind; then what is missing is asked for, and waited for."""
-    scaled = cluster.add_node(num_cpus=1, env_vars={"RAY_NODE_TYPE_NAME": "head"})
-    config, late = control(**{"placement.runner.resources": {"late": 1}}), []
+    monkeypatch.setenv("RAY_NODE_TYPE_NAME", "head")  # as the autoscaler sets it
+    scaled = cluster.add_node(num_cpus=1)
+    config = control(**{"placement.runner.resources": {"late": 1}})
+    late: list[Any] = []
+    start = threading.Timer(1.0, lambda: late.append(cluster.add_node(num_cpus=2, resources={"late": 2})))
     try:
-        with pytest.raises(ClusterError, match="late"):
+        with pytest.raises(ClusterError, match=r"num_env_runners=2 with 0.5 CPU, 1 late each.*still no room"):
             ensure_room(config, wait_s=1)
-        start = threading.Timer(1.0, lambda: late.append(cluster.add_node(num_cpus=2, resources={"late": 2})))
         start.start()
         ensure_room(config, wait_s=60)
-    finally:
         start.join()
+    finally:
         for node in [scaled, *late]:
             cluster.remove_node(node)

@@ -108,7 +108,7 @@ def test_a_node_that_dies_in_the_middle_of_an_update_costs_nothing(cluster: Clus
 def head(folder: Path, port: int) -> Iterator[str]:
     """A cluster of one process group, which is killed whole."""
     python, temporary = Path(sys.executable), tempfile.mkdtemp(prefix="ray-")  # sockets want short names
-    env = environment(python, RAY_AUTH_MODE="disabled")
+    env = environment(python, RAY_AUTH_MODE="disabled", PYTHONPATH=str(ROOT))  # its environments are in tests
     words = ("--head", f"--port={port}", "--num-cpus=2", "--include-dashboard=false", f"--temp-dir={temporary}")
     command = start(python, *words, "--node-ip-address=127.0.0.1", '--resources={"rollout": 2}')
     with process(command, log=folder / "head.log", env=env, cwd=folder):
