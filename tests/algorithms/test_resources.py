@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -110,14 +111,15 @@ def test_an_autoscaler_may_still_bring_what_is_missing(cluster: Cluster, monkeyp
     monkeypatch.setenv("RAY_NODE_TYPE_NAME", "head")  # as the autoscaler sets it
     scaled = cluster.add_node(num_cpus=1)
     config = control(**{"placement.runner.resources": {"late": 1}})
-    late: list[Any] = []
-    start = threading.Timer(1.0, lambda: late.append(cluster.add_node(num_cpus=2, resources={"late": 2})))
+    late = []
     try:
         with pytest.raises(ClusterError, match=r"num_env_runners=2 with 0.5 CPU, 1 late each.*still no room"):
             ensure_room(config, wait_s=1)
-        start.start()
-        ensure_room(config, wait_s=60)
-        start.join()
+        with ThreadPoolExecutor() as pool:
+            waiting = pool.submit(ensure_room, config, wait_s=60)
+            assert not wait([waiting], timeout=0.5).done
+            late.append(cluster.add_node(num_cpus=2, resources={"late": 2}))
+            waiting.result()
     finally:
         for node in [scaled, *late]:
             cluster.remove_node(node)
