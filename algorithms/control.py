@@ -29,12 +29,12 @@ from ray.tune.registry import register_env
 from ray.util.debug import log_once
 
 from algorithms.learner import OURS, Work
-from algorithms.learners import training_data, unwrapped
+from algorithms.learners import own_settings, training_data, unwrapped
 from algorithms.module import ActorModule, ControlModule
 from algorithms.origin import origin, peeked, refuse_another
 from algorithms.phase import Phases
 from algorithms.probe import probe, registered
-from algorithms.resources import PROBE_S, ensure_room, needed_cpus, place_learners, place_runners
+from algorithms.resources import PROBE_S, ensure_room, needed_cpus, place
 from algorithms.rollout import Rollout, Window
 from algorithms.runner import ArrayRunner
 from algorithms.slow import reasons
@@ -82,7 +82,7 @@ class ControlConfig(AlgorithmConfig):  # type: ignore[misc]
         self.env_runner_cls = self.fast_runner
         self.gym_env_vectorize_mode = AUTO
         self.num_env_runners = 0
-        self.wait_s: float = Placement().wait_s  # for nodes that are not there yet
+        self.placement = Placement()
         self.num_envs_per_env_runner = 8
         self.rollout_fragment_length = 128
 
@@ -102,9 +102,7 @@ class ControlConfig(AlgorithmConfig):  # type: ignore[misc]
             gym_env_vectorize_mode=NATIVE,
         )
         config.learners(num_learners=experiment.learners.count, num_gpus_per_learner=experiment.learners.gpus)
-        place_runners(config, experiment.placement.runner)
-        place_learners(config, experiment.placement.learner)
-        config.wait_s = experiment.placement.wait_s
+        place(config, experiment.placement)
         config.fault_tolerance(delay_between_env_runner_restarts_s=0, env_runner_health_probe_timeout_s=PROBE_S)
         config.reporting(min_sample_timesteps_per_iteration=experiment.train.tell_every)
         config.debugging(seed=experiment.seed)
@@ -212,7 +210,7 @@ class ControlStep(Algorithm):  # type: ignore[misc]
 
     def setup(self, config: AlgorithmConfig) -> None:
         """RLlib's, and what an update needs to know of those before it."""
-        ensure_room(config, wait_s=config.wait_s)
+        ensure_room(config)
         if not config.slow:
             config.look()
         super().setup(config)
@@ -371,6 +369,11 @@ class ControlStep(Algorithm):  # type: ignore[misc]
         if "component" not in kwargs:
             self._refuse_another(peeked(path, self.STATE_FILE_NAME))
         super().restore_from_path(path, *args, **kwargs)
+
+    def take_over(self, path: Any) -> None:
+        """Go on from a checkpoint whose settings were others: its weights, moments and counters, and our settings."""
+        with own_settings(self.learner_group):
+            self.restore_from_path(path)
 
     def _refuse_another(self, state: Mapping[str, Any]) -> None:
         if not self.config.slow:

@@ -8,7 +8,7 @@ from typing import Any
 import ray
 from ray.util.placement_group import get_current_placement_group, placement_group, remove_placement_group
 
-from loomrl.config import GpuPlace, Place
+from loomrl.config import Placement
 from loomrl.errors import ClusterError, ConfigError
 
 _log = logging.getLogger(__name__)
@@ -22,19 +22,17 @@ NODE_GROUP = "ray.io/node-group"
 """Label of nodes that an autoscaler started, or KubeRay: there may be more of them than there are now."""
 
 
-def place_runners(config: Any, place: GpuPlace) -> None:
-    """Tell RLlib where env runners belong."""
-    if place.cpus is not None:
-        config.num_cpus_per_env_runner = place.cpus
-    config.num_gpus_per_env_runner = place.gpus
-    config.custom_resources_per_env_runner = dict(place.resources)
-
-
-def place_learners(config: Any, place: Place) -> None:
-    """Tell RLlib where remote learners belong."""
-    if place.cpus is not None:
-        config.num_cpus_per_learner = place.cpus
-    config.custom_resources_per_learner = dict(place.resources)
+def place(config: Any, placement: Placement) -> None:
+    """Tell RLlib where runners and learners belong."""
+    runner, learner = placement.runner, placement.learner
+    config.placement = placement
+    if runner.cpus is not None:
+        config.num_cpus_per_env_runner = runner.cpus
+    config.num_gpus_per_env_runner = runner.gpus
+    config.custom_resources_per_env_runner = dict(runner.resources)
+    if learner.cpus is not None:
+        config.num_cpus_per_learner = learner.cpus
+    config.custom_resources_per_learner = dict(learner.resources)
 
 
 def needed_cpus(config: Any) -> int:
@@ -42,20 +40,19 @@ def needed_cpus(config: Any) -> int:
     return -int(-sum(count * each.get("CPU", 0) for _, count, each in parts_of(config)) // 1)
 
 
-def ensure_room(config: Any, *more: Part, wait_s: float = 0.0) -> None:
-    """Return once there is room for every process of this configuration, and of `more`.
+def ensure_room(config: Any) -> None:
+    """Return once there is room for every process of this configuration, which has its `placement`.
 
-    A ConfigError, at once, where the cluster can never have it; a ClusterError where it could, and after `wait_s` has
-    not.
+    A ConfigError, at once, where the cluster can never have it; a ClusterError where it could, but has not in time.
     """
-    parts = [part for part in (*parts_of(config), *more) if part[1] and any(part[2].values())]
+    parts = [part for part in parts_of(config) if part[1] and any(part[2].values())]
     nodes = [node for node in ray.nodes() if node["Alive"]]
     if not parts or get_current_placement_group() is not None:  # of Tune, which has reserved it all
         return
     if not any(NODE_GROUP in node["Labels"] for node in nodes):
         _refuse_impossible(parts, [node["Resources"] for node in nodes])
     if not _fits(parts, _free()):
-        _wait(parts, wait_s)
+        _wait(parts, config.placement.wait_s)
 
 
 def _refuse_impossible(parts: Sequence[Part], nodes: Sequence[Amounts]) -> None:
@@ -83,9 +80,9 @@ def _wait(parts: Sequence[Part], wait_s: float) -> None:
     """Reserve room for everybody, which tells an autoscaler what to start; then leave it to them."""
     asked = "; ".join(f"{what} with {_named(each)} each" for what, _, each in parts)
     _log.warning("waiting up to %.0f s until there is room for %s", wait_s, asked)
-    bundles = [{name: amount for name, amount in each.items() if amount} for _, count, each in parts
+    asked_for = [{name: amount for name, amount in each.items() if amount} for _, count, each in parts
                for _ in range(count)]  # fmt: skip
-    group = placement_group(bundles)
+    group = placement_group(asked_for)
     try:
         if not group.wait(max(wait_s, 0.1)):
             raise ClusterError(
@@ -117,6 +114,16 @@ def _has(node: Amounts, amounts: Amounts) -> bool:
     return all(node.get(name, 0) >= amount - 1e-9 for name, amount in amounts.items())
 
 
+def bundles(config: Any) -> list[dict[str, float]]:
+    """What a trial of this configuration needs, process by process; the first is that of the algorithm itself."""
+    config.validate()
+    here: dict[str, float] = {"CPU": 1}
+    if not config.num_learners and config.num_gpus_per_learner:
+        here["GPU"] = config.num_gpus_per_learner
+    apart = [part for part in parts_of(config) if part[0].partition("=")[0] != "num_learners" or config.num_learners]
+    return [here] + [{n: a for n, a in each.items() if a} for _, count, each in apart for _ in range(count)]
+
+
 def parts_of(config: Any) -> list[Part]:
     """The remote processes of an RLlib configuration that has been validated."""
     cpus = config.num_cpus_per_learner
@@ -133,7 +140,7 @@ def parts_of(config: Any) -> list[Part]:
         parts.append(("num_learners=0 (one in this process)", 1, {"GPU": config.num_gpus_per_learner}))
     if config.evaluation_interval:
         parts.append((f"evaluation_num_env_runners={judges}", judges, runner))
-    return parts
+    return [*parts, *getattr(config, "engines", ())]  # which only token policies have
 
 
 def _named(amounts: Amounts) -> str:

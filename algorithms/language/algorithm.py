@@ -21,11 +21,14 @@ from algorithms.language.batch import Work
 from algorithms.language.begin import ensure_origin, lessons
 from algorithms.language.config import LanguageConfig
 from algorithms.language.crew import Crew
+from algorithms.language.engines import shared_engines, with_client
 from algorithms.language.line import Line
 from algorithms.language.measure import measure, signal
 from algorithms.language.packing import Sample, plan_update
+from algorithms.language.publish import Probing, Publisher
 from algorithms.language.sample import REWARD, samples_of
-from algorithms.learners import training_data, unwrapped
+from algorithms.learners import own_settings, training_data, unwrapped
+from algorithms.origin import peeked
 from algorithms.phase import Phases
 from algorithms.resources import ensure_room
 from algorithms.schedule import open_schedule
@@ -40,8 +43,8 @@ from loomrl.gym.curriculum import open_curriculum
 from loomrl.gym.held_out import held_out_plans
 from loomrl.gym.quarantine import Quarantine, Quarantined
 from loomrl.hub import open_hub
-from loomrl.inference.engine import Weights
 from loomrl.inference.model import open_model, open_tokenizer, save_model
+from loomrl.inference.sealed import Weights
 from loomrl.load import dump
 from loomrl.store import LoomDB, beside, open_store
 from loomrl.store.policies import list_policies
@@ -91,6 +94,7 @@ class Language(Algorithm):  # type: ignore[misc]
         with clock(Metric.TIME_PUBLISH):
             if (line.done + 1) % self._experiment.rollout.publish_every == 0:
                 self._publish(line.done + 1)
+        metrics |= self._publisher.metrics() | self._publisher.alarm(metrics.get(Metric.POLICY_DRIFT))
         metrics = measure(groups, failures, family_of=line.cast.family_of) | metrics
         stop = line.advance(groups, success=metrics[Metric.SUCCESS], kl=metrics.get(Metric.POLICY_KL, 0.0))
         metrics |= clock.seconds()
@@ -167,12 +171,12 @@ class Language(Algorithm):  # type: ignore[misc]
         )
 
     def _publish(self, version: int) -> None:
-        """Give all runners the learners' weights under this version."""
-        self._crew.load(self._weights(), version)
+        """Give all engines the learners' weights under this version, and have it proved."""
+        self._publisher.publish(version)
         self._acting = version
 
     def _weights(self) -> Weights:
-        """The learners' present ones, as engines take them."""
+        """The learners' present ones."""
         weights: Weights = self._first_of(lambda learner: learner.weights())
         return weights
 
@@ -190,7 +194,7 @@ class Language(Algorithm):  # type: ignore[misc]
     def setup(self, config: LanguageConfig) -> None:
         """Find or build the first weights, then let RLlib build learners and runners from them."""
         self._experiment = config.experiment
-        ensure_room(config, wait_s=self._experiment.placement.wait_s)
+        ensure_room(config)
         self._open = ExitStack()
         self._db: LoomDB = self._open.enter_context(open_store(self._experiment.store_url))
         self._cast = open_cast(self._experiment, self._db)
@@ -200,8 +204,13 @@ class Language(Algorithm):  # type: ignore[misc]
         self._updates_made = 0
         optimizer, updates = config.algorithm.optimizer, self._experiment.train.updates
         self._schedule = open_schedule(optimizer.learning_rate, optimizer.schedule, updates)
-        super().setup(config)
-        self._crew = Crew(self.env_runner_group, timeout_s=self._experiment.hub.group_timeout_s)
+        fleet = shared_engines(config)
+        if fleet is not None:
+            self._open.enter_context(fleet)
+            self.config = with_client(config, fleet)
+        super().setup(self.config)
+        self._crew = Crew(self.env_runner_group, timeout_s=self._experiment.hub.group_timeout_s, fleet=fleet)
+        self._publisher = Publisher(self._crew, self._first_of, Probing.of_run(config))
 
     def warm_up(self, report: Callable[[int, str], None] = lambda done, note: None) -> None:
         """Imitate the demonstrations, once, before the first update; then store what reinforcement begins with."""
@@ -248,6 +257,7 @@ class Language(Algorithm):  # type: ignore[misc]
                 resolved=dump(experiment),
                 code=(code := code_revision()),
                 environments=self._cast.snapshots,
+                parent_policy=None if self._came_from is None else self._came_from["parent"],
                 started_at=time.time(),
             ),
         )
@@ -329,6 +339,19 @@ class Language(Algorithm):  # type: ignore[misc]
             )
         self._line, self._came_from = None, state["line"]
         self._load_state(state["state"])
+
+    def take_over(self, path: Any) -> None:
+        """Begin a run with what another experiment's checkpoint has learnt, and our settings; its version is parent."""
+        state = peeked(path, self.STATE_FILE_NAME)
+        self._line, self._came_from = None, state["line"]
+        with own_settings(self.learner_group):
+            self._load_state({**state["state"], "schedule": self._schedule.state_dict()})
+
+    def keep(self) -> str:
+        """The id of the present version, of which there is a checkpoint from now on."""
+        if self.line.parent != (version := f"{self.line.run}/{self.line.done}"):
+            self._checkpoint()
+        return version
 
     def get_checkpointable_components(self) -> list[Any]:
         """None apart: state of sharded learners can only be gathered by all of them together."""

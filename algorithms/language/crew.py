@@ -2,7 +2,7 @@
 
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import ray
@@ -11,7 +11,9 @@ from ray.rllib.env.env_runner_group import EnvRunnerGroup
 from loomrl.errors import EpisodeError, PolicyError
 from loomrl.gym.episode import failed_trajectory
 from loomrl.gym.host import Plan
-from loomrl.inference.engine import Weights
+from loomrl.inference.engine import Completion, Request
+from loomrl.inference.fleet import Fleet
+from loomrl.inference.sealed import Sealed
 from loomrl.types import Failure, Trajectory
 
 _LOST = Failure(EpisodeError.boundary, "Lost", "its runner died, or did not answer in time, whenever it was played")
@@ -19,17 +21,46 @@ _NOBODY = Failure("runner", "Nobody", "all runners are dead, and none came back"
 
 
 class Crew:
-    """`timeout_s` is what an attempt that never returns may cost; a runner that hangs is replaced."""
+    """`timeout_s` is what an attempt that never returns may cost; a runner that hangs is replaced. `fleet`: engines that runners share."""
 
-    def __init__(self, group: EnvRunnerGroup, *, timeout_s: float) -> None:
+    def __init__(self, group: EnvRunnerGroup, *, timeout_s: float, fleet: Fleet | None = None) -> None:
         self._group = group
+        self._fleet = fleet
         self._timeout_s = timeout_s
-        self._load: _Load | None = None
+        self._given: _Given | None = None
 
-    def load(self, weights: Weights, version: int) -> None:
+    def load(self, sealed: Sealed) -> None:
+        """Every engine has these weights, verified; completions that finish from here on are held."""
+        self._given = _Given(sealed)
+        if self._fleet is not None:
+            self._fleet.load(sealed)
+            return
+        if self._group.num_remote_env_runners():
+            self._able()
+        self._everyone(lambda runner: runner.load(sealed))
+
+    def probe(self, requests: Sequence[Request]) -> list[list[Completion]]:
+        """What each engine answers, held or not."""
+        if self._fleet is not None:
+            return self._fleet.probe(requests)
+        return self._everyone(lambda runner: runner.probe(requests))
+
+    def admit(self, version: int) -> None:
         """Act with these weights from now on."""
-        self._load = _Load(weights, version)
-        self._group.foreach_env_runner(self._load)
+        assert self._given is not None
+        self._given.admitted = True
+        if self._fleet is not None:
+            self._fleet.admit(version)
+            return
+        self._everyone(lambda runner: runner.admit(version))
+
+    def reject(self, cause: str) -> None:
+        """What was held fails, and nobody acts until other weights arrive."""
+        self._given = None
+        if self._fleet is not None:
+            self._fleet.reject(cause)
+            return
+        self._everyone(lambda runner: runner.reject(cause))
 
     def play(self, plans: Sequence[Plan]) -> list[Trajectory]:
         """Every plan's trajectory.
@@ -52,6 +83,9 @@ class Crew:
 
     def worked(self) -> tuple[int, float]:
         """Tokens that the engines sampled since they were made, and the seconds they computed, on average."""
+        if self._fleet is not None:
+            done = self._fleet.statistics()
+            return done.sampled_tokens, done.busy_s
         found = self._group.foreach_env_runner(lambda runner: runner.engine.statistics)
         return sum(each.sampled_tokens for each in found), sum(each.busy_s for each in found) / max(1, len(found))
 
@@ -80,11 +114,21 @@ class Crew:
         deadline = time.monotonic() + self._timeout_s
         while True:
             self._group.probe_unhealthy_env_runners()
-            self._group.foreach_env_runner(self._load)
+            if self._fleet is None:
+                self._everyone(self._given or _refuse)
             ids: list[int] = self._group.healthy_env_runner_ids()
             if ids or time.monotonic() > deadline:
                 return ids
             time.sleep(0.2)
+
+    def _everyone(self, call: Callable[[Any], Any]) -> list[Any]:
+        """What each runner that plays and lives answers; an error of its engine, with its number, as what it is."""
+        alone = self._group.num_remote_env_runners() == 0
+        answers = self._group.foreach_env_runner(_Asked(call), local_env_runner=alone)
+        for number, _, cause in answers:
+            if cause is not None:
+                raise PolicyError(f"Engine of runner {number}: {cause}")
+        return [answer for _, answer, _ in answers]
 
     def _replace(self, id: int) -> None:
         """End a runner that hangs; Ray starts another in its place."""
@@ -107,12 +151,32 @@ class _Share:
             return self.id, traceback.format_exc()
 
 
-class _Load:
-    """Weights for every runner that does not have them; one that was restarted has none."""
+class _Asked:
+    """A call to a runner, whose PolicyError comes back as text: RLlib would take it for the runner's death."""
 
-    def __init__(self, weights: Weights, version: int) -> None:
-        self.weights, self.version = weights, version
+    def __init__(self, call: Callable[[Any], Any]) -> None:
+        self.call = call
+
+    def __call__(self, runner: Any) -> tuple[int, Any, str | None]:
+        """The runner's number, its answer, and the error instead of one."""
+        try:
+            return runner.worker_index, self.call(runner), None
+        except PolicyError as error:
+            return runner.worker_index, None, str(error)
+
+
+class _Given:
+    """Admitted weights for every runner that does not have them: one that was restarted, after the probes."""
+
+    def __init__(self, sealed: Sealed) -> None:
+        self.sealed = sealed
+        self.admitted = False
 
     def __call__(self, runner: Any) -> None:
-        if runner.loaded != self.version:
-            runner.load(self.weights, self.version)
+        if self.admitted and runner.admitted != self.sealed.version:
+            runner.load(self.sealed)
+            runner.admit(self.sealed.version)
+
+
+def _refuse(runner: Any) -> None:
+    runner.reject("nothing has been published since weights were rejected")

@@ -19,7 +19,7 @@ from algorithms.language import sharding
 from algorithms.language.batch import Batch, Work, gathered, inputs, kl, with_columns
 from algorithms.language.estimate import Column, Estimate, estimate
 from algorithms.language.loss import dpo_loss, importance_weight, sum_by_sample
-from algorithms.language.module import LanguageModule, without_adapters
+from algorithms.language.module import LanguageModule, evaluating, without_adapters
 from algorithms.language.packing import Packed, Sample, Step
 from algorithms.language.sample import ENGINE, REWARD
 from algorithms.language.score import Scores
@@ -27,7 +27,7 @@ from algorithms.learners import OwnSteps
 from algorithms.losses import kl_estimate, policy_loss, value_loss
 from loomrl.config import DPO, PPO
 from loomrl.errors import LearnerError
-from loomrl.inference.engine import Weights
+from loomrl.inference.sealed import Sealed, Weights, seal
 from loomrl.telemetry.metric import Metric
 
 OLD, REFERENCE, VALUE, RETURN, ADVANTAGE = "old", "reference", "value", "return", "advantage"
@@ -312,10 +312,23 @@ class LanguageLearner(OwnSteps):
         return sharding.copy_of(self._own)
 
     def weights(self) -> Weights | None:
-        """The policy as engines take it, on the CPU; None from all learners but the first."""
+        """The policy under the names of its model, on the CPU; None from all learners but the first."""
         merged = self._own.merged()
         whole = {name: sharding.full(tensor).detach().cpu().clone() for name, tensor in merged.items()}
         return whole if self._is_first else None
+
+    def sealed(self, version: int) -> Sealed | None:
+        """The policy as engines take it, under seal from here on; None from all learners but the first."""
+        weights = self.weights()
+        return None if weights is None else seal(weights, version)
+
+    def recomputed(self, samples: Sequence[Sample]) -> list[NDArray[np.float32]]:
+        """Log-probabilities of each sample's action tokens with the weights of now: on every learner the same."""
+        batch = Batch.of(samples, tuple((index,) for index in range(len(samples))), self._device)
+        with torch.no_grad(), evaluating(self._own):
+            logp_K = self._forward(batch.packed)["logp_K"].float().cpu().numpy()
+        sample_K = batch.packed.sample_K.cpu().numpy()
+        return [logp_K[sample_K == index] for index in range(len(samples))]
 
     def whole_state(self) -> dict[str, Any] | None:
         """Everything a restart needs; None from all learners but the first."""

@@ -14,10 +14,12 @@ from loomrl.gym.policy import PolicyFactory, open_policy
 from loomrl.gym.pool import LoomRLGym
 from loomrl.gym.registry import make
 from loomrl.inference.chat import Chat
-from loomrl.inference.engine import Weights
-from loomrl.inference.model import open_model, open_tokenizer
+from loomrl.inference.engine import Completion, Request
+from loomrl.inference.gate import Gate
+from loomrl.inference.model import open_tokenizer
+from loomrl.inference.open import Opening, open_engine
 from loomrl.inference.policy import language_policies
-from loomrl.inference.torch_engine import TorchEngine
+from loomrl.inference.sealed import Sealed
 from loomrl.types import Trajectory
 
 
@@ -37,13 +39,18 @@ class LanguageRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
         origin = self.config.origin
         self._chat = Chat(open_tokenizer(origin))
         self._context = algorithm.model.context
-        self.engine = TorchEngine(
-            open_model(origin, dtype=algorithm.model.dtype, device=_device(self.config)),
-            slots=experiment.rollout.concurrency,
+        opening = Opening(
+            origin=origin,
             context=self._context,
+            slots=experiment.rollout.concurrency,
+            dtype=algorithm.model.dtype,
+            device=_device(self.config),
+            shared=self.config.shared_engine,
         )
-        self.loaded: int | None = None
-        """The version that was loaded last; None after a restart."""
+        self.engine = open_engine(experiment.engine, opening)
+        self._gate = Gate(self.engine)
+        self.admitted: int | None = None
+        """The version that it acts with; None after a restart."""
         local = experiment.rollout.model_copy(update={"actors": 0})
         self._gym = LoomRLGym(local, make=make, open_policy=self._open_policy)
 
@@ -58,15 +65,28 @@ class LanguageRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
         asyncio.run(play())  # which prints its task when it ends, result included: so there is none
         return played
 
-    def load(self, weights: Weights, version: int) -> None:
-        """Act with these weights from now on."""
-        asyncio.run(self.engine.load(weights, version))
-        self.loaded = version
+    def load(self, sealed: Sealed) -> None:
+        """Sample with these weights, and hold what finishes until they are admitted."""
+        asyncio.run(self._gate.load(sealed))
+
+    def probe(self, requests: Sequence[Request]) -> list[Completion]:
+        """What the engine answers, held or not."""
+        return asyncio.run(self._gate.probe(requests))
+
+    def admit(self, version: int) -> None:
+        """Act with what was loaded."""
+        self._gate.admit(version)
+        self.admitted = version
+
+    def reject(self, cause: str) -> None:
+        """Do nothing until other weights have been loaded."""
+        self._gate.reject(cause)
+        self.admitted = None
 
     def _open_policy(self, choice: PolicyChoice) -> PolicyFactory:
         if not isinstance(choice, LanguagePolicy):
             return open_policy(choice)
-        return language_policies(self.engine, self._chat, sampling=choice.sampling, context=self._context)
+        return language_policies(self._gate, self._chat, sampling=choice.sampling, context=self._context)
 
     def assert_healthy(self) -> None:
         """It would not exist if it were not."""

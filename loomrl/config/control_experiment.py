@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from loomrl.config.basic import EntryPoint, Positive, PositiveInt
 from loomrl.config.control import SAC, ControlPPO
-from loomrl.config.placement import GpuPlace, refuse_empty
+from loomrl.config.placement import Place, refuse_empty
 from loomrl.config.root import CustomAlgorithm, Records, Root
 from loomrl.config.weave import Weave
 from loomrl.schema import Config, merge
@@ -154,7 +154,7 @@ class ControlExperiment(Root):
         placement = self.placement
         refuse_empty("placement.runner", placement.runner, "rollout.runners", self.rollout.runners)
         refuse_empty("placement.learner", placement.learner, "learners.count", self.learners.count)
-        if placement.engine != GpuPlace():
+        if placement.engine != Place():
             raise ValueError("placement.engine has no effect: control policies have no engine. Leave it out")
         return self
 

@@ -5,8 +5,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from loomrl.config.basic import EntryPoint, Level, Positive, PositiveInt, Seconds, Share
-from loomrl.config.language import DPO, GRPO, PPO, RLOO, LanguageAlgorithm, LanguagePolicy, Reinforce
-from loomrl.config.placement import refuse_empty
+from loomrl.config.engine import EngineChoice, TorchEngineConfig, VllmEngineConfig
+from loomrl.config.language import DPO, GRPO, PPO, RLOO, LanguageAlgorithm, LanguagePolicy, OpenAIPolicy, Reinforce
+from loomrl.config.placement import Place, refuse_empty
 from loomrl.config.root import CustomAlgorithm, Records, Root
 from loomrl.schema import Config
 
@@ -98,7 +99,7 @@ class CustomPolicy(Config):
     settings: dict[str, Any] = Field(default_factory=dict)
 
 
-PolicyChoice = Annotated[ScriptedPolicy | CustomPolicy | LanguagePolicy, Field(discriminator="kind")]
+PolicyChoice = Annotated[ScriptedPolicy | CustomPolicy | LanguagePolicy | OpenAIPolicy, Field(discriminator="kind")]
 
 
 Algorithm = Annotated[PPO | GRPO | RLOO | Reinforce | DPO | CustomAlgorithm, Field(discriminator="kind")]
@@ -186,6 +187,7 @@ class Experiment(Root):
     policy: PolicyChoice = ScriptedPolicy()
     """Who acts in `loomrl evaluate`; training acts with what it learns."""
     algorithm: Algorithm = PPO()
+    engine: EngineChoice = TorchEngineConfig()
     rollout: RolloutConfig = RolloutConfig()
     hub: HubConfig = HubConfig()
     train: TrainConfig = TrainConfig()
@@ -201,6 +203,11 @@ class Experiment(Root):
     @model_validator(mode="after")
     def _whoever_has_a_place_is_there(self) -> Self:
         refuse_empty("placement.runner", self.placement.runner, "rollout.actors", self.rollout.actors)
+        if self.placement.engine != Place() and not isinstance(self.engine, VllmEngineConfig):
+            raise ValueError(
+                f"placement.engine has no effect with engine.kind={self.engine.kind}, whose engines are no actors of "
+                "Ray: set kind=vllm, or leave the place out"
+            )
         if isinstance(self.algorithm, LanguageAlgorithm):
             learners = self.algorithm.learners.count
             refuse_empty("placement.learner", self.placement.learner, "algorithm.learners.count", learners)

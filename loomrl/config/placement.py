@@ -35,7 +35,7 @@ class Place(Config):
 
 
 class GpuPlace(Place):
-    """A place that may have GPUs; a learner's are in its own settings."""
+    """A place that may have GPUs; those of learners and engines are in settings of their own."""
 
     gpus: NonNegative = 0.0
 
@@ -53,7 +53,7 @@ class Placement(Config):
     """Each remote runner: of attempts, or of environments."""
     learner: Place = Place()
     """Each remote learner."""
-    engine: GpuPlace = GpuPlace()
+    engine: Place = Place()
     """Each engine that is an actor of its own."""
     wait_s: Seconds = 900.0
     """How long nodes that an autoscaler starts, or that others are using, may take to be there."""

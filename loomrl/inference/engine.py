@@ -1,18 +1,16 @@
 """What an engine is: token ids in; token ids, their log-probabilities and the version that drew each of them out."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
-from loomrl.config import Sampling
+from loomrl.inference.sealed import Sealed
 
-Weights = Mapping[str, Tensor]
-"""A model's parameters by the names of its state dict."""
+if TYPE_CHECKING:
+    from loomrl.config import Sampling
 
 
 class Finish(StrEnum):
@@ -27,7 +25,7 @@ class Request:
     """What to continue. Equal requests to equal weights are answered alike, whatever else is in the engine."""
 
     prompt_T: NDArray[np.int32]
-    sampling: Sampling
+    sampling: "Sampling"
     stop: frozenset[int]
     """Token ids that end the completion; the one that did is its last token."""
     seed: int
@@ -57,8 +55,11 @@ class Engine(Protocol):
     async def generate(self, request: Request) -> Completion:
         """The completion of one request; a PolicyError where the prompt leaves no room in the context."""
 
-    async def load(self, weights: Weights, version: int) -> None:
-        """Sample with these weights from the next token on, in open requests too; nothing cached outlives them."""
+    async def load(self, sealed: Sealed) -> None:
+        """Sample with these weights from the next token on, in open requests too; nothing cached outlives them.
+
+        A PolicyError, and all the old weights stay, where they are not what was sealed or do not fit.
+        """
 
     async def close(self) -> None:
         """Let go of the memory. Open requests fail."""

@@ -202,12 +202,14 @@ def entropy_collapse(history: History) -> Finding | None:
 
 def engine_drift(history: History) -> Finding | None:
     """Engine and learner disagree about the probability of the same tokens."""
-    drift = recent(history, Metric.POLICY_DRIFT)
-    if drift is None or drift <= DRIFT:
+    drift, alarms = recent(history, Metric.POLICY_DRIFT), values_of(history, Metric.POLICY_DRIFT_ALARM)
+    alarmed = any(alarms[-WINDOW:])
+    if drift is None or (drift <= DRIFT and not alarmed):
         return None
+    most = f"; beyond engine.checks.drift in {sum(alarms):g} of {len(alarms)} updates" if any(alarms) else ""
     return Finding(
         "engine-learner drift",
-        f"log-probabilities differ by {drift:.3f} on average, more than {DRIFT:g}",
+        f"log-probabilities differ by {drift:.3f} on average, where rounding explains {DRIFT:g}{most}",
         "The engine may run older weights or another precision: compare dtype, versions (hub.max_staleness) and the "
         "chat template. Keep importance_cap until it is found.",
     )

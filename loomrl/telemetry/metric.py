@@ -44,6 +44,7 @@ class Metric(StrEnum):
     POLICY_ENTROPY = "policy/entropy", "Mean entropy of the next action, in nats."
     POLICY_CLIP_FRACTION = "policy/clip_fraction", "Share of actions that the clip kept from teaching."
     POLICY_DRIFT = "policy/drift", "Mean difference of learner and engine over the log-probability of a sampled token."
+    POLICY_DRIFT_ALARM = "policy/drift_alarm", "1 where that difference is more than engine.checks.drift, else 0."
     POLICY_IMPORTANCE = "policy/importance", "Mean weight of a token against engine-learner mismatch; 1 is no mismatch."
 
     SUPERVISED_LOSS = "supervised/loss", "Negative log-likelihood of demonstrated tokens, in nats."
@@ -91,7 +92,10 @@ class Metric(StrEnum):
     TIME_ENGINE = "time/engine", "Seconds of the rollout in which the engines computed, on average over the runners."
     TIME_HUB = "time/hub", "Seconds spent leasing from the hub and acknowledging."
     TIME_LEARN = "time/learn", "Seconds of the learner's forward passes, backward passes and steps."
-    TIME_PUBLISH = "time/publish", "Seconds until the engines had the new weights and had proved it."
+    TIME_PUBLISH = "time/publish", "Seconds until the engines had the new weights and had proved it; also by part."
+    PUBLISH_DISTANCE = "publish/distance", "Largest such difference over the tokens that the engines were probed with."
+    PUBLISH_REPEATED = "publish/repeated", "Publications of the run so far that an engine needed twice."
+
     TIME_EVALUATE = "time/evaluate", "Seconds in which the policy was evaluated."
     TIME_CHECKPOINT = "time/checkpoint", "Seconds in which the checkpoint before the update, if any, was written."
     TIME_IDLE = "time/idle", "All other seconds; the phases sum to the duration of the update."

@@ -99,24 +99,24 @@ def test_room_that_others_use_is_waited_for_and_no_longer(cluster: Cluster) -> N
 
     other = Other.remote()
     ray.get(other.pid.remote())
-    config = control()
+    config = control(**{"placement.wait_s": 1})
     with pytest.raises(ClusterError, match=r"placement.wait_s=1 s there is still no room.*Ask for less"):
-        ensure_room(config, wait_s=1)
+        ensure_room(config)
     threading.Timer(1.0, lambda: ray.kill(other)).start()
-    ensure_room(config, wait_s=30)
+    ensure_room(control(**{"placement.wait_s": 30}))
 
 
 def test_an_autoscaler_may_still_bring_what_is_missing(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes that an autoscaler started carry their kind; then what is missing is asked for, and waited for."""
     monkeypatch.setenv("RAY_NODE_TYPE_NAME", "head")  # as the autoscaler sets it
     scaled = cluster.add_node(num_cpus=1)
-    config = control(**{"placement.runner.resources": {"late": 1}})
+    soon, later = (control(**{"placement.runner.resources": {"late": 1}, "placement.wait_s": s}) for s in (1, 60))
     late = []
     try:
         with pytest.raises(ClusterError, match=r"num_env_runners=2 with 0.5 CPU, 1 late each.*still no room"):
-            ensure_room(config, wait_s=1)
+            ensure_room(soon)
         with ThreadPoolExecutor() as pool:
-            waiting = pool.submit(ensure_room, config, wait_s=60)
+            waiting = pool.submit(ensure_room, later)
             assert not wait([waiting], timeout=0.5).done
             late.append(cluster.add_node(num_cpus=2, resources={"late": 2}))
             waiting.result()

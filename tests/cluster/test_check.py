@@ -40,7 +40,7 @@ def test_files_for_every_kind_of_cluster_ship() -> None:
 def test_every_place_of_the_example_is_on_a_kind_of_node_of_its_own(name: str) -> None:
     experiment = resolve(["language/math_tiny", "language/on_cluster"])
     placement, nodes = experiment.placement, kinds(HOME / name)
-    gpus = {"learner": {"GPU": experiment.algorithm.learners.gpus}}
+    gpus = {"learner": {"GPU": experiment.algorithm.learners.gpus}, "engine": {"GPU": experiment.engine.gpus}}
     for role, kind in (("runner", "rollout"), ("learner", "learner"), ("engine", "engine")):
         wanted = asked(getattr(placement, role)) | gpus.get(role, {})
         fitting = [node for node, has in nodes.items() if all(has.get(n, 0) >= a for n, a in wanted.items())]

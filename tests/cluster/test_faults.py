@@ -135,16 +135,22 @@ def test_a_run_goes_on_in_a_new_cluster_after_the_head_died(
 ) -> None:
     wanted = small(tmp_path)
     (tmp_path / "experiment.yaml").write_text(dump(wanted))
-    print('START', time.time()); log = tmp_path / "train.log"
+    print("START", time.time())
+    log = tmp_path / "train.log"
     with head(tmp_path, unused_tcp_port_factory()) as address:
         first = trainer(address, tmp_path, "train", str(tmp_path / "experiment.yaml"), "--run", "r", "--json")
-        print("TRAINER", time.time()); wait_until(lambda: newest(wanted) >= 1, "no first version", log, seconds=90)
-    print("DEAD", time.time()); assert first.wait(timeout=60) != 0; print("GONE", time.time())
+        print("TRAINER", time.time())
+        wait_until(lambda: newest(wanted) >= 1, "no first version", log, seconds=90)
+    print("DEAD", time.time())
+    assert first.wait(timeout=60) != 0
+    print("GONE", time.time())
     assert newest(wanted) < UPDATES
     with head(tmp_path, unused_tcp_port_factory()) as address:
-        print("HEAD2", time.time()); words = ("train", f"store_url={wanted.store_url}", "--resume", "--run", "r", "--json")
+        print("HEAD2", time.time())
+        words = ("train", f"store_url={wanted.store_url}", "--resume", "--run", "r", "--json")
         assert trainer(address, tmp_path, *words).wait(timeout=120) == 0, log.read_text()[-3000:]
-    print('DONE', time.time()); assert newest(wanted) == UPDATES
+    print("DONE", time.time())
+    assert newest(wanted) == UPDATES
     with open_store(wanted.store_url) as db:
         assert show_run(db, "r").status == "finished"
     assert_each_attempt_counts_once(wanted, "r")

@@ -21,6 +21,7 @@ from transformers import GPT2LMHeadModel, PreTrainedModel
 
 from loomrl.errors import ConfigError, PolicyError
 from loomrl.inference.engine import Completion, Finish, Request
+from loomrl.inference.sealed import seal
 from loomrl.inference.torch_engine import TorchEngine
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -168,7 +169,7 @@ async def test_new_weights_take_over_in_the_middle_of_a_request(kind: str) -> No
     tasks = [asyncio.create_task(engine.generate(one)) for one in asked]
     for version in (1, 2):
         await until_sampled(engine, 30 * version)
-        await engine.load(models[version].state_dict(), version)
+        await engine.load(seal(models[version].state_dict(), version))
     assert engine.version == 2
     seen = set()
     for one, completion in zip(asked, await asyncio.gather(*tasks), strict=True):
@@ -187,7 +188,7 @@ async def test_refused_weights_leave_the_engine_as_it_was() -> None:
     broken = dict(tiny_model(seed=1).state_dict())
     broken["model.norm.weight"] = torch.full((32,), torch.nan)
     with pytest.raises(PolicyError, match=r"version 5: model\.norm\.weight has values that are not finite"):
-        await engine.load(broken, 5)
+        await engine.load(seal(broken, 5))
     after = await engine.generate(request([1, 2, 3]))
     assert engine.version == 4
     assert after.logprobs_T.tobytes() == before.logprobs_T.tobytes()
@@ -201,10 +202,10 @@ async def test_logits_that_are_not_finite_are_an_error_and_spoil_nobody(opened_w
         broken.load_state_dict(huge)
     engine = TorchEngine(broken, slots=6, context=64, version=1)
     if not opened_with_them:
-        await engine.load(huge, 1)
+        await engine.load(seal(huge, 1))
         got = await asyncio.gather(*(engine.generate(request([n] * 9)) for n in range(6)), return_exceptions=True)
         assert all(isinstance(one, PolicyError) and "version 1" in str(one) for one in got)
-    await engine.load(model.state_dict(), 2)
+    await engine.load(seal(model.state_dict(), 2))
     asked = [request(random_prompt(n, 1 + 4 * n), seed=n) for n in range(6)]
     assert drift(model, asked, await answers(engine, asked)) <= TOLERANCE
 

@@ -1,0 +1,39 @@
+"""The one place where an engine is opened by its kind."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from loomrl.config.engine import EngineChoice, TorchEngineConfig, VllmEngineConfig
+from loomrl.errors import ConfigError
+from loomrl.inference.engine import Engine
+from loomrl.inference.model import open_model
+from loomrl.inference.torch_engine import TorchEngine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """What an engine is opened with, whatever its kind."""
+
+    origin: Path
+    """Folder of the model."""
+    context: int
+    slots: int
+    """Requests that are open at a time."""
+    dtype: str = "float32"
+    device: str = "cpu"
+    shared: Engine | None = None
+    """The fleet's, where engines are not the runners' own."""
+
+
+def open_engine(choice: EngineChoice, opening: Opening) -> Engine:
+    """An engine of this kind, on the caller's event loop."""
+    if isinstance(choice, TorchEngineConfig):
+        model = open_model(opening.origin, dtype=opening.dtype, device=opening.device)
+        return TorchEngine(model, slots=opening.slots, context=opening.context)
+    if isinstance(choice, VllmEngineConfig):
+        if opening.shared is None:
+            raise ConfigError("engine.kind='vllm' is shared by all runners: whoever trains opens it, by open_fleet.")
+        return opening.shared
+    from loomrl.inference.openai_engine import open_openai
+
+    return open_openai(choice, origin=opening.origin, context=opening.context)

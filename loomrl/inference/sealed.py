@@ -1,0 +1,86 @@
+"""Weights under seal: of every tensor the checksum that it had where it was learnt, kept until an engine has it."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from loomrl.errors import PolicyError
+
+Weights = Mapping[str, Tensor]
+"""A model's parameters by the names of its state dict."""
+HEADER = "loomrl"
+"""Key of a staged file's metadata that holds version and checksums."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sealed:
+    """A version's weights, by name, with the checksum of each."""
+
+    version: int
+    weights: Weights
+    checksums: Mapping[str, str]
+
+    def verify(self) -> None:
+        """A PolicyError names the tensors that are missing, too many, or not what was sealed."""
+        given = {name: checksum(tensor) for name, tensor in self.weights.items()}
+        wrong = sorted({name for name, _ in given.items() ^ self.checksums.items()})
+        if wrong:
+            shown = ", ".join(wrong[:3])
+            raise PolicyError(
+                f"weights of version {self.version}: {len(wrong)} of {len(self.checksums)} tensors are not what the "
+                f"learner sealed ({shown}). Nothing of them was used; publish the version again."
+            )
+
+
+def seal(weights: Weights, version: int) -> Sealed:
+    """These weights as they are now."""
+    return Sealed(version, weights, {name: checksum(tensor) for name, tensor in weights.items()})
+
+
+def checksum(tensor: Tensor) -> str:
+    """Of type, shape and bytes."""
+    import xxhash  # here: engines import this module where xxhash may be missing (`make gpu-check`)
+
+    hashed = xxhash.xxh3_128(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
+    hashed.update(_bytes(tensor))
+    return hashed.hexdigest()
+
+
+def stage(sealed: Sealed, file: Path) -> Path:
+    """Write a file that is there whole or not at all; in a folder of shared memory, readers map it."""
+    header = json.dumps({"version": sealed.version, "checksums": dict(sealed.checksums)})
+    partial = file.with_name(f"{file.name}.{os.getpid()}.partial")
+    save_file(_apart(sealed.weights), partial, metadata={HEADER: header})
+    partial.replace(file)
+    return file
+
+
+def unstage(file: Path) -> Sealed:
+    """What was staged there, not yet verified."""
+    with safe_open(file, framework="pt") as opened:
+        header = json.loads(opened.metadata()[HEADER])
+        weights = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 - no mapping
+    return Sealed(header["version"], weights, header["checksums"])
+
+
+def _bytes(tensor: Tensor) -> bytes | memoryview:
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    return flat.view(torch.uint8).numpy().data if flat.numel() else b""
+
+
+def _apart(weights: Weights) -> dict[str, Tensor]:
+    """Contiguous, and no two names on the same memory, which safetensors refuses."""
+    seen: set[int] = set()
+    apart: dict[str, Tensor] = {}
+    for name, tensor in weights.items():
+        whole = tensor.detach().cpu().contiguous()
+        apart[name] = whole.clone() if whole.data_ptr() in seen else whole
+        seen.add(whole.data_ptr())
+    return apart
