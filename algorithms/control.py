@@ -34,7 +34,7 @@ from algorithms.module import ActorModule, ControlModule
 from algorithms.origin import origin, peeked, refuse_another
 from algorithms.phase import Phases
 from algorithms.probe import probe, registered
-from algorithms.resources import PROBE_S, ensure_room, needed_cpus, place
+from algorithms.resources import ensure_room, needed_cpus, place
 from algorithms.rollout import Rollout, Window
 from algorithms.runner import ArrayRunner
 from algorithms.slow import reasons
@@ -81,8 +81,7 @@ class ControlConfig(AlgorithmConfig):  # type: ignore[misc]
         """Why RLlib's own runner and learner are used; empty where ours are."""
         self.env_runner_cls = self.fast_runner
         self.gym_env_vectorize_mode = AUTO
-        self.num_env_runners = 0
-        self.placement = Placement()
+        self.num_env_runners, self.placement = 0, Placement()
         self.num_envs_per_env_runner = 8
         self.rollout_fragment_length = 128
 
@@ -103,7 +102,7 @@ class ControlConfig(AlgorithmConfig):  # type: ignore[misc]
         )
         config.learners(num_learners=experiment.learners.count, num_gpus_per_learner=experiment.learners.gpus)
         place(config, experiment.placement)
-        config.fault_tolerance(delay_between_env_runner_restarts_s=0, env_runner_health_probe_timeout_s=PROBE_S)
+        config.fault_tolerance(delay_between_env_runner_restarts_s=0)
         config.reporting(min_sample_timesteps_per_iteration=experiment.train.tell_every)
         config.debugging(seed=experiment.seed)
         return config.training(steps=experiment.train.steps, **_chosen(experiment.algorithm))

@@ -23,9 +23,10 @@ NODE_GROUP = "ray.io/node-group"
 
 
 def place(config: Any, placement: Placement) -> None:
-    """Tell RLlib where runners and learners belong."""
+    """Tell RLlib where runners and learners belong, and not to wait long for a node that is gone."""
     runner, learner = placement.runner, placement.learner
     config.placement = placement
+    config.env_runner_health_probe_timeout_s = PROBE_S
     if runner.cpus is not None:
         config.num_cpus_per_env_runner = runner.cpus
     config.num_gpus_per_env_runner = runner.gpus

@@ -12,7 +12,7 @@ from algorithms.language.learner import LanguageLearner
 from algorithms.language.module import LanguageModule
 from algorithms.language.origin import origin_of
 from algorithms.language.runner import LanguageRunner
-from algorithms.resources import PROBE_S, Part, needed_cpus, place
+from algorithms.resources import Part, needed_cpus, place
 from loomrl.canonical import content_hash
 from loomrl.config import DPO, GRPO, PPO, RLOO, Experiment, Reinforce, VllmEngineConfig
 from loomrl.errors import ConfigError
@@ -77,7 +77,6 @@ class LanguageConfig(AlgorithmConfig):  # type: ignore[misc]
         place(self, experiment.placement)
         self.restart_failed_env_runners = True
         self.delay_between_env_runner_restarts_s = 0.0
-        self.env_runner_health_probe_timeout_s = PROBE_S
         self.lr = self.algorithm.optimizer.learning_rate
         log_once(
             f"{self.algo_class.__name__}_on_new_api_stack"
@@ -107,10 +106,10 @@ class LanguageConfig(AlgorithmConfig):  # type: ignore[misc]
     @property
     def engines(self) -> tuple[Part, ...]:
         """Those that are actors of their own."""
-        engine, place = self.experiment.engine, self.experiment.placement.engine
+        engine, where = self.experiment.engine, self.experiment.placement.engine
         if not isinstance(engine, VllmEngineConfig):
             return ()
-        each = {"CPU": 1.0 if place.cpus is None else place.cpus, "GPU": engine.gpus, **place.resources}
+        each = {"CPU": 1.0 if where.cpus is None else where.cpus, "GPU": engine.gpus, **where.resources}
         return ((f"engine.count={engine.count}", engine.count, each),)
 
     @property
