@@ -182,8 +182,7 @@ class Language(Algorithm):  # type: ignore[misc]
 
     def _weights(self) -> Weights:
         """The learners' present ones."""
-        weights: Weights = self._first_of(lambda learner: learner.weights())
-        return weights
+        return self._first_of(lambda learner: learner.weights())  # type: ignore[no-any-return]
 
     def _first_of(self, call: Callable[[Any], Any]) -> Any:
         """What all learners do together, and only the first has an answer to."""
@@ -344,8 +343,7 @@ class Language(Algorithm):  # type: ignore[misc]
 
     def take_over(self, path: Any) -> None:
         """Begin a run with what another experiment's checkpoint has learnt, and our settings; its version is parent."""
-        state = peeked(path, self.STATE_FILE_NAME)
-        self._line, self._came_from = None, state["line"]
+        self._line, self._came_from = None, (state := peeked(path, self.STATE_FILE_NAME))["line"]
         with own_settings(self.learner_group):
             self._load_state({**state["state"], "schedule": self._schedule.state_dict()})
 
