@@ -2,7 +2,7 @@
 
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import ray
@@ -11,31 +11,61 @@ from ray.rllib.env.env_runner_group import EnvRunnerGroup
 from loomrl.errors import EpisodeError, PolicyError
 from loomrl.gym.episode import failed_trajectory
 from loomrl.gym.host import Plan
+from loomrl.inference.engine import Completion, Request
 from loomrl.inference.fleet import Fleet
 from loomrl.inference.sealed import Sealed
 from loomrl.types import Failure, Trajectory
 
-_LOST = Failure(EpisodeError.boundary, "Lost", "its runner died, or did not answer in time, whenever it was played")
-_NOBODY = Failure("runner", "Nobody", "all runners are dead, and none came back")
+LOST = Failure(EpisodeError.boundary, "Lost", "its runner died, or did not answer in time, whenever it was played")
+NOBODY = Failure("runner", "Nobody", "all runners are dead, and none came back")
 
 
 class Crew:
-    """`timeout_s` is what an attempt that never returns may cost; a runner that hangs is replaced."""
+    """`timeout_s` is what an attempt that never returns may cost; a runner that hangs is replaced.
+
+    `fleet`: engines that runners share.
+    """
 
     def __init__(self, group: EnvRunnerGroup, *, timeout_s: float, fleet: Fleet | None = None) -> None:
         self._group = group
         self._fleet = fleet
         self._timeout_s = timeout_s
-        self._load: _Load | None = None
+        self._given: _Given | None = None
 
     def load(self, sealed: Sealed) -> None:
-        """Act with these weights from now on."""
+        """Every engine has these weights, verified; completions that finish from here on are held."""
         if self._fleet is not None:
+            self._given = _Given(sealed.version, None)
             self._fleet.load(sealed)
-            self._fleet.admit(sealed.version)
             return
-        self._load = _Load(sealed)
-        self._group.foreach_env_runner(self._load)
+        self._given = _Given(sealed.version, sealed)
+        if self._group.num_remote_env_runners():
+            self._able()
+        self._everyone(lambda runner: runner.load(sealed))
+
+    def probe(self, requests: Sequence[Request]) -> list[list[Completion]]:
+        """What each engine answers, held or not."""
+        if self._fleet is not None:
+            return self._fleet.probe(requests)
+        return self._everyone(lambda runner: runner.probe(requests))
+
+    def admit(self, version: int) -> None:
+        """Act with these weights from now on."""
+        assert self._given is not None
+        self._given.admitted = True
+        if self._fleet is not None:
+            self._fleet.admit(version)
+            self._everyone(self._given)
+            return
+        self._everyone(lambda runner: runner.admit(version))
+
+    def reject(self, cause: str) -> None:
+        """What was held fails, and nobody acts until other weights arrive."""
+        self._given = None
+        if self._fleet is not None:
+            self._fleet.reject(cause)
+            return
+        self._everyone(lambda runner: runner.reject(cause))
 
     def play(self, plans: Sequence[Plan]) -> list[Trajectory]:
         """Every plan's trajectory.
@@ -52,16 +82,39 @@ class Crew:
                 families.setdefault((plan.attempt.task.environment, plan.attempt.task.family), []).append(plan)
         for part in families.values():
             again = self._deal(part)
-            lost = _LOST if again is not None else _NOBODY
+            lost = LOST if again is not None else NOBODY
             found |= {plan.attempt.id: failed_trajectory(plan.attempt, lost) for plan in part} | (again or {})
         return [found[plan.attempt.id] for plan in plans]
+
+    @property
+    def actors(self) -> dict[int, Any]:
+        """The remote runners by id, dead or alive."""
+        actors: dict[int, Any] = self._group._worker_manager.actors()
+        return actors
+
+    @property
+    def timeout_s(self) -> float:
+        """How long a runner may take to answer before it counts as hanging."""
+        return self._timeout_s / 2
+
+    @property
+    def version(self) -> int | None:
+        """Of the weights that runners act with; None while there are none that may be trusted."""
+        given = self._given
+        return given.version if given is not None and given.admitted else None
+
+    def equip(self, id: int) -> None:
+        """Give a runner that came late, or back, the weights; whatever it is told next comes after them."""
+        self._group._worker_manager.set_actor_state(id, healthy=True)
+        if self._given is not None:
+            self.actors[id].apply.remote(_Asked(self._given))
 
     def worked(self) -> tuple[int, float]:
         """Tokens that the engines sampled since they were made, and the seconds they computed, on average."""
         if self._fleet is not None:
             done = self._fleet.statistics()
             return done.sampled_tokens, done.busy_s
-        found = self._group.foreach_env_runner(lambda runner: runner.engine.statistics)
+        found = self._group.foreach_env_runner(lambda runner: runner.engine.statistics, timeout_seconds=self.timeout_s)
         return sum(each.sampled_tokens for each in found), sum(each.busy_s for each in found) / max(1, len(found))
 
     def _deal(self, plans: Sequence[Plan]) -> dict[str, Trajectory] | None:
@@ -72,11 +125,11 @@ class Crew:
         shares = [_Share(id, plans[i :: len(ids)]) for i, id in enumerate(ids)]
         answers: dict[int, list[Trajectory] | str] = dict(
             self._group.foreach_env_runner(
-                shares, local_env_runner=False, remote_worker_ids=ids, timeout_seconds=self._timeout_s / 2
+                shares, local_env_runner=False, remote_worker_ids=ids, timeout_seconds=self.timeout_s
             )
         )
         for id in set(self._group.healthy_env_runner_ids()).intersection(ids).difference(answers):
-            self._replace(id)
+            self.replace(id)
         found: dict[str, Trajectory] = {}
         for id, played in answers.items():
             if isinstance(played, str):
@@ -89,14 +142,22 @@ class Crew:
         deadline = time.monotonic() + self._timeout_s
         while True:
             self._group.probe_unhealthy_env_runners()
-            if self._load is not None:
-                self._group.foreach_env_runner(self._load)
+            self._everyone(self._given or (_refuse if self._fleet is None else _nothing))
             ids: list[int] = self._group.healthy_env_runner_ids()
             if ids or time.monotonic() > deadline:
                 return ids
             time.sleep(0.2)
 
-    def _replace(self, id: int) -> None:
+    def _everyone(self, call: Callable[[Any], Any]) -> list[Any]:
+        """What each runner that plays and lives answers; an error of its engine, with its number, as what it is."""
+        alone = self._group.num_remote_env_runners() == 0
+        answers = self._group.foreach_env_runner(_Asked(call), local_env_runner=alone, timeout_seconds=self.timeout_s)
+        for number, _, cause in answers:
+            if cause is not None:
+                raise PolicyError(f"Engine of runner {number}: {cause}")
+        return [answer for _, answer, _ in answers]
+
+    def replace(self, id: int) -> None:
         """End a runner that hangs; Ray starts another in its place."""
         manager = self._group._worker_manager
         ray.kill(manager.actors()[id], no_restart=False)
@@ -117,12 +178,41 @@ class _Share:
             return self.id, traceback.format_exc()
 
 
-class _Load:
-    """Weights for every runner that does not have them; one that was restarted has none."""
+class _Asked:
+    """A call to a runner, whose PolicyError comes back as text: RLlib would take it for the runner's death."""
 
-    def __init__(self, sealed: Sealed) -> None:
+    def __init__(self, call: Callable[[Any], Any]) -> None:
+        self.call = call
+
+    def __call__(self, runner: Any) -> tuple[int, Any, str | None]:
+        """The runner's number, its answer, and the error instead of one."""
+        try:
+            return runner.worker_index, self.call(runner), None
+        except PolicyError as error:
+            return runner.worker_index, None, str(error)
+
+
+class _Given:
+    """Admitted weights, for every runner that does not act with them yet; `sealed` is None where engines are shared."""
+
+    def __init__(self, version: int, sealed: Sealed | None) -> None:
+        self.version = version
         self.sealed = sealed
+        self.admitted = False
 
     def __call__(self, runner: Any) -> None:
-        if runner.loaded != self.sealed.version:
-            runner.load(self.sealed)
+        if not self.admitted or runner.admitted == self.version:
+            return
+        if self.sealed is None:
+            runner.admitted = self.version
+            return
+        runner.load(self.sealed)
+        runner.admit(self.version)
+
+
+def _refuse(runner: Any) -> None:
+    runner.reject("nothing has been published since weights were rejected")
+
+
+def _nothing(runner: Any) -> None:
+    """Shared engines refuse by themselves."""

@@ -1,6 +1,7 @@
 """The RLModule of a token policy: a causal language model, and a value head where the algorithm has one."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,8 @@ class LanguageModule(TorchRLModule):  # type: ignore[misc]
         return self._forward(batch)
 
     def get_state(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """The weights as NumPy arrays; nothing where only a shard of them is here (`LanguageLearner.whole_state`)."""
-        if any(isinstance(parameter, DTensor) for parameter in self.parameters()):
+        """The weights as NumPy arrays, where these are there and NumPy knows their type (else see `whole_state`)."""
+        if any(isinstance(p, DTensor) or p.dtype is torch.bfloat16 for p in self.parameters()):
             return {}
         return super().get_state(*args, **kwargs)  # type: ignore[no-any-return]
 
@@ -96,6 +97,18 @@ def _merged(lm: PreTrainedModel) -> dict[str, Tensor]:
             tensor = tensor + layers[owner].get_delta_weight("default").to(tensor.dtype)
         merged[name.replace(".base_layer.", ".")] = tensor
     return merged
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Without dropout; afterwards every part is as it was."""
+    training = [part for part in module.modules() if part.training]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True
 
 
 def without_adapters(lm: PreTrainedModel, *, enabled: bool) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from loomrl.errors import ConfigError, unknown
@@ -40,6 +40,12 @@ def open_model(path: str | Path, *, dtype: str = "float32", device: str = "cpu")
         )
     moved: PreTrainedModel = model.to(device).eval()
     return moved
+
+
+def vocabulary_of(path: str | Path) -> int:
+    """How many token ids the model in a folder knows."""
+    _require(path, "config.json", "model")
+    return int(AutoConfig.from_pretrained(path, local_files_only=True).get_text_config().vocab_size)
 
 
 def open_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:

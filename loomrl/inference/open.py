@@ -34,4 +34,6 @@ def open_engine(choice: EngineChoice, opening: Opening) -> Engine:
         if opening.shared is None:
             raise ConfigError("engine.kind='vllm' is shared by all runners: whoever trains opens it, by open_fleet.")
         return opening.shared
-    raise ConfigError(f"engine.kind={choice.kind!r} cannot be opened yet. Known: torch, vllm.")
+    from loomrl.inference.openai_engine import open_openai
+
+    return open_openai(choice, origin=opening.origin, context=opening.context)

@@ -16,7 +16,7 @@ from loomrl.inference.open_network import open_network
 from loomrl.inference.rows import Opened, Rows
 from loomrl.inference.sampling import draw
 from loomrl.inference.sealed import Sealed
-from loomrl.inference.weights import load_weights
+from loomrl.inference.weights import load_weights, read_back
 
 TURNS = 8
 """Turns of the event loop after something ended, in which follow-up requests can join the next step."""
@@ -52,6 +52,7 @@ class TorchEngine:
         self._rows = Rows(slots=slots, context=context)
         self._waiting: deque[Opened] = deque()
         self._stale = False
+        self._unsound: str | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pump: asyncio.Task[None] | None = None
 
@@ -74,12 +75,20 @@ class TorchEngine:
     async def load(self, sealed: Sealed) -> None:
         """Sample with these weights from the next token on, in open requests too; what was cached is computed anew.
 
-        A PolicyError, and all the old weights stay, where one name, shape, type, number or checksum is wrong.
+        A PolicyError, and all the old weights stay, where one name, shape, type, number or checksum is wrong. Where
+        memory then does not hold what was copied into it, there is no more work until a version has arrived.
         """
         sealed.verify()
-        load_weights(self._open_network().model, sealed.weights, sealed.version)
-        self._version = sealed.version
+        model = self._open_network().model
+        load_weights(model, sealed.weights, sealed.version)
         self._stale = True
+        try:
+            read_back(model, sealed)
+        except PolicyError as error:
+            self._unsound = str(error)
+            self._fail(self._unsound.rstrip("."))
+            raise
+        self._version, self._unsound = sealed.version, None
 
     async def close(self) -> None:
         """Let go of the memory. Open requests fail."""
@@ -93,6 +102,8 @@ class TorchEngine:
 
     def _check(self, request: Request) -> None:
         self._open_network()
+        if self._unsound is not None:
+            raise PolicyError(self._unsound)
         length = len(request.prompt_T)
         if not 0 < length < self._context:
             raise PolicyError(f"a prompt of {length} tokens in context={self._context}: 1 to {self._context - 1} fit.")

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from loomrl.errors import PolicyError, nearest
-from loomrl.inference.sealed import Weights
+from loomrl.inference.sealed import Sealed, Weights, checksum
 
 
 def load_weights(model: nn.Module, weights: Weights, version: int) -> None:
@@ -41,6 +41,24 @@ def check_weights(model: nn.Module, weights: Weights, version: int) -> dict[str,
         if any(not torch.equal(present[0], other) for other in present[1:]):
             raise _refused(version, f"{' and '.join(names)} are one tensor in the model and differ here")
     return cast
+
+
+def read_back(model: nn.Module, sealed: Sealed) -> None:
+    """A PolicyError names the tensors that are not in the model's memory what was sealed."""
+    own = model.state_dict()
+    wrong = [name for name, given in sealed.weights.items() if checksum(own[name]) != _expected(sealed, name, own)]
+    if wrong:
+        raise PolicyError(
+            f"weights of version {sealed.version}: {len(wrong)} of {len(sealed.weights)} tensors arrived and are not "
+            f"what was sealed where the engine computes with them ({', '.join(sorted(wrong)[:3])}): it has changed in "
+            f"between. Publish the version again; if that does not help, look for faulty memory."
+        )
+
+
+def _expected(sealed: Sealed, name: str, own: Mapping[str, Tensor]) -> str:
+    """The sealed checksum, or where the model has another precision, that of the sealed tensor in it."""
+    given, kept = sealed.weights[name], own[name]
+    return sealed.checksums[name] if given.dtype == kept.dtype else checksum(given.to(kept.dtype))
 
 
 def _check_names(own: Mapping[str, Tensor], weights: Weights, version: int) -> None:

@@ -58,6 +58,12 @@ TROUBLES: dict[str, dict[Metric, Course]] = {
         Metric.VALUE_EXPLAINED_VARIANCE: lambda _, r: r.gauss(0, 0.02),
         Metric.SUCCESS: slowly,
     },
+    "starvation": {
+        Metric.OVERLAP: lambda *_: 0.3,
+        Metric.TIME_ROLLOUT: lambda *_: 0.6,
+        Metric.TIME_LEARN: lambda *_: 0.4,
+        Metric.TIME_ENGINE_IDLE: lambda *_: 0.1,
+    },
     "high variance": {Metric.SUCCESS: lambda x, r: min(1.0, 0.15 + 0.65 * x + r.choice((-0.3, 0.3)))},
 }
 
@@ -103,6 +109,25 @@ def test_success_that_gives_way_to_harder_tasks_is_no_collapse_and_not_flat() ->
     assert names(history(course)) == []
 
 
+@pytest.mark.parametrize(
+    ("rollout_s", "idle_s", "told"),
+    [(0.6, 0.1, ["the learner waits", "rollout.actors"]), (0.1, 0.6, ["engines have nothing", "learners.count"])],
+)
+def test_whoever_starves_is_named_with_what_to_change(rollout_s: float, idle_s: float, told: list[str]) -> None:
+    rows = history(
+        {
+            Metric.OVERLAP: lambda *_: 0.3,
+            Metric.TIME_ROLLOUT: lambda *_: rollout_s,
+            Metric.TIME_LEARN: lambda *_: 1 - rollout_s,
+            Metric.TIME_ENGINE_IDLE: lambda *_: idle_s,
+        }
+    )
+    (finding,) = diagnose(rows)
+    assert told[0] in finding.evidence
+    assert told[1] in finding.remedy
+    assert names([{k: v for k, v in row.items() if k != Metric.OVERLAP} for row in rows]) == []
+
+
 def test_a_kl_beyond_reason_is_a_collapse_whatever_success_says() -> None:
     (finding,) = diagnose(history({Metric.POLICY_KL: lambda x, _: 3 * KL_EXPLODED * x}))
     assert finding.name == "policy collapse"
@@ -130,3 +155,14 @@ def test_gaps_in_the_metrics_are_no_trouble() -> None:
         diagnose([{k: v for k, v in row.items() if (len(k) + row["step"]) % 3} | {"step": row["step"]} for row in rows])
         == []
     )
+
+
+def test_a_drift_alarm_is_found_below_the_doctors_own_threshold() -> None:
+    raised: dict[Metric, Course] = {
+        Metric.POLICY_DRIFT: lambda *_: 0.02,
+        Metric.POLICY_DRIFT_ALARM: lambda x, _: float(x > 0.95),
+    }
+    (finding,) = diagnose(history(raised))
+    assert finding.name == "engine-learner drift"
+    assert "beyond engine.checks.drift in" in finding.evidence
+    assert names(history({**raised, Metric.POLICY_DRIFT_ALARM: lambda x, _: float(x < 0.1)})) == []

@@ -1,0 +1,226 @@
+"""Publication: new weights go to all engines, and nobody acts with them before every engine has proved to have them.
+
+Sealed where they are learnt, verified where they arrive, read back where an engine can; then each engine answers a few
+prompts, and the learner says of exactly the ids that were sampled how probable they are.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algorithms.language.packing import Sample
+from loomrl.config import Sampling
+from loomrl.config.engine import Checks
+from loomrl.errors import PolicyError
+from loomrl.inference.engine import Completion, Request
+from loomrl.inference.model import vocabulary_of
+from loomrl.inference.sealed import Sealed
+from loomrl.telemetry.metric import Metric
+
+PROMPT_TOKENS = 65
+"""Of a probe, if the context has room: four blocks of a prefix cache that keeps whole blocks of 16, and one more."""
+ANSWER_TOKENS = 8
+TOLERANCE = {"float32": 2e-3, "bfloat16": 0.4, "float16": 0.06}
+"""How far engine and learner may be apart by the model's dtype: twice what was measured of the worst healthy ones."""
+STIRRED = 0.05
+"""Share of the tolerance by which the learner's answers have moved when an engine's must have moved, too."""
+
+Known = dict[tuple[int, bytes], NDArray[np.float32]]
+"""What the learner says of sampled ids, by probe and ids."""
+
+_log = logging.getLogger(__name__)
+
+
+class Fleet(Protocol):
+    """All engines of a run."""
+
+    def load(self, sealed: Sealed) -> None:
+        """Every engine has these weights, verified; completions that finish from here on are held."""
+
+    def probe(self, requests: Sequence[Request]) -> list[list[Completion]]:
+        """What each engine answers, held or not."""
+
+    def admit(self, version: int) -> None:
+        """What was held may go, and all that follows."""
+
+    def reject(self, cause: str) -> None:
+        """What was held fails, and engines refuse work until other weights arrive."""
+
+
+class Probing(NamedTuple):
+    """How engines are examined."""
+
+    checks: Checks
+    tolerance: float
+    requests: tuple[Request, ...]
+
+    @staticmethod
+    def of(checks: Checks, *, vocabulary: int, context: int, dtype: str, temperature: float = 1.0) -> "Probing":
+        """Prompts of fixed ids, the same in every update: what a cache keeps of them shows when it is stale."""
+        room = min(ANSWER_TOKENS, context - 1)
+        length = max(1, min(PROMPT_TOKENS, context - room))
+        sampling = Sampling(temperature=temperature, max_tokens=room)
+        ids_PT = np.random.default_rng(0).integers(0, vocabulary, (checks.probes, length)).astype(np.int32)
+        requests = [Request(ids_T, sampling, frozenset(), seed) for seed, ids_T in enumerate(ids_PT)]
+        return Probing(checks, checks.tolerance or TOLERANCE[dtype], tuple(requests))
+
+    @staticmethod
+    def of_run(config: Any) -> "Probing":
+        """As a run's `LanguageConfig` has it."""
+        algorithm = config.algorithm
+        return Probing.of(
+            config.experiment.engine.checks,
+            vocabulary=vocabulary_of(config.origin),
+            context=algorithm.model.context,
+            dtype=algorithm.model.dtype,
+            temperature=algorithm.sampling.temperature or 1.0,
+        )
+
+    @property
+    def brief(self) -> list[Request]:
+        """The same prompts, read for a single token: a cache that works has them afterwards."""
+        return [
+            Request(one.prompt_T, one.sampling.model_copy(update={"max_tokens": 1}), one.stop, one.seed)
+            for one in self.requests
+        ]
+
+
+class Publisher:
+    """Publishes the learners' weights to a fleet, once more where an engine fails, and never silently.
+
+    `learners` has all learners make a call, and answers with what the first of them does.
+    """
+
+    def __init__(self, fleet: Fleet, learners: Callable[[Callable[[Any], Any]], Any], probing: Probing) -> None:
+        self._fleet = fleet
+        self._learners = learners
+        self.probing = probing
+        self._cached = False
+        self._before: tuple[Known, list[list[Completion]]] = {}, []
+        self._alarmed = False
+        self._seconds: dict[str, float] = {}
+        self._distance: float | None = None
+        self._repeated = 0
+
+    def publish(self, version: int) -> None:
+        """Every engine has the learners' present weights under this version and has proved it, or a PolicyError."""
+        self._seconds, self._distance = {}, None
+        sealed: Sealed = self._timed("seal", lambda: self._learners(lambda learner: learner.sealed(version)))
+        try:
+            if self._cached:
+                self._timed("probe", lambda: self._fleet.probe(self.probing.brief))
+            self._deliver(sealed)
+        except PolicyError as error:
+            _log.warning("version %d is published once more: %s", version, error)
+            self._repeated += 1
+            self._reject(error)
+            try:
+                self._deliver(sealed)
+            except PolicyError as again:
+                self._reject(again)
+                raise PolicyError(
+                    f"version {version} was published twice, and an engine could not prove that it has it. {again} "
+                    "No engine acts with it. Resume the run from its last checkpoint; if it fails again, compare "
+                    "dtype and engine with the learner's, or try engine.kind=torch."
+                ) from again
+        self._timed("load", lambda: self._fleet.admit(version))
+        self._cached = bool(self.probing.requests)
+
+    def metrics(self) -> dict[str, float]:
+        """Of the latest publication, once."""
+        if not self._seconds:
+            return {}
+        found = {Metric.TIME_PUBLISH.of(part): seconds for part, seconds in self._seconds.items()}
+        if self._distance is not None:
+            found[Metric.PUBLISH_DISTANCE] = self._distance
+        self._seconds = {}
+        return found | {str(Metric.PUBLISH_REPEATED): float(self._repeated)}
+
+    def alarm(self, drift: float | None) -> dict[str, float]:
+        """Whether engine and learner are too far apart over what was sampled for an update; said once in the log."""
+        if drift is None:
+            return {}
+        raised = not drift <= self.probing.checks.drift
+        if raised and not self._alarmed:
+            self._alarmed = True
+            _log.warning(
+                "engine and learner differ by %.3f over the log-probability of a sampled token, more than "
+                "engine.checks.drift=%g: compare their dtype, and how old the attempts are (hub.max_staleness).",
+                drift,
+                self.probing.checks.drift,
+            )
+        return {Metric.POLICY_DRIFT_ALARM: float(raised)}
+
+    def _deliver(self, sealed: Sealed) -> None:
+        self._timed("load", lambda: self._fleet.load(sealed))
+        if self.probing.requests:
+            self._timed("probe", lambda: self._prove(sealed.version))
+
+    def _prove(self, version: int) -> None:
+        """A PolicyError says which engine is furthest off, and how far."""
+        answers = self._fleet.probe(self.probing.requests)
+        if not answers:
+            raise PolicyError("No engine answered its probes: none is alive.")
+        known = self._recomputed(answers)
+        worst: tuple[float, str] = (-1.0, "")
+        for engine, given in enumerate(answers):
+            for probe, completion in enumerate(given):
+                where = f"Engine {engine}, probe {probe}"
+                other = sorted({*map(int, completion.versions_T)} - {version})
+                if other:
+                    raise PolicyError(f"{where}: it answered with tokens of version {other}, not {version}.")
+                apart_T = np.abs(completion.logprobs_T - known[probe, completion.ids_T.tobytes()])
+                worst = max(worst, (float(np.nan_to_num(apart_T, nan=np.inf).max()), where))
+        self._distance, where = worst
+        if self._distance > self.probing.tolerance:
+            raise PolicyError(
+                f"{where}: a log-probability is {self._distance:.3g} off what the learner says of the same token, "
+                f"and may be {self.probing.tolerance:g} off (engine.checks.tolerance)."
+            )
+        self._refuse_unmoved(answers, known)
+        self._before = known, answers
+
+    def _refuse_unmoved(self, answers: Sequence[Sequence[Completion]], known: Known) -> None:
+        """An engine that answers bit by bit as before, though the learner does not, has not taken a small step."""
+        known_before, before = self._before
+        for engine, (given, last) in enumerate(zip(answers, before, strict=False)):
+            if all(map(_same, given, last)):
+                keys = [(probe, completion.ids_T.tobytes()) for probe, completion in enumerate(given)]
+                moved = max(float(np.abs(known[key] - known_before[key]).max()) for key in keys)
+                if moved > STIRRED * self.probing.tolerance:
+                    raise PolicyError(
+                        f"Engine {engine}: it answers its probes bit by bit as it did before the update, while the "
+                        f"learner's log-probabilities of the same tokens have moved by up to {moved:.3g}."
+                    )
+
+    def _recomputed(self, answers: Sequence[Sequence[Completion]]) -> Known:
+        """What the learner says, by probe and sampled ids; engines that agree cost it no more than one."""
+        samples = {
+            (probe, completion.ids_T.tobytes()): Sample(
+                np.concatenate([request.prompt_T, completion.ids_T]),
+                np.repeat([False, True], [len(request.prompt_T), len(completion.ids_T)]),
+            )
+            for given in answers
+            for probe, (request, completion) in enumerate(zip(self.probing.requests, given, strict=True))
+        }
+        found = self._learners(lambda learner: learner.recomputed([*samples.values()]))
+        return dict(zip(samples, found, strict=True))
+
+    def _reject(self, error: PolicyError) -> None:
+        self._cached = False
+        self._fleet.reject(str(error))
+
+    def _timed(self, part: str, call: Callable[[], Any]) -> Any:
+        begun = time.perf_counter()
+        try:
+            return call()
+        finally:
+            self._seconds[part] = self._seconds.get(part, 0.0) + time.perf_counter() - begun
+
+
+def _same(one: Completion, other: Completion) -> bool:
+    return np.array_equal(one.ids_T, other.ids_T) and np.array_equal(one.logprobs_T, other.logprobs_T)
