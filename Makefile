@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 ATROPOS := .venv-atropos
 
-.PHONY: help setup vllm atropos demo lint check test test-slow bench wheel clean
+.PHONY: help setup vllm atropos demo lint check test test-slow gpu-check wheel clean
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / – /'
@@ -48,6 +48,9 @@ test: setup ## all tests that take seconds
 
 test-slow: setup ## the tests that take minutes
 	$(BIN)/python -m pytest -q -m slow
+
+gpu-check: ## what a GPU does with our code; a Python with torch and transformers is all it needs (docs/benchmarks.md)
+	$(PYTHON) -m experiments.gpu_check $(ARGS)
 
 wheel: setup ## build the wheel into dist/
 	$(BIN)/python -m build --wheel --outdir dist .

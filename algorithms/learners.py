@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 from ray.exceptions import RayTaskError
+from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.core.learner.training_data import TrainingData
 
@@ -39,3 +41,32 @@ def unwrapped() -> Iterator[None]:
         if isinstance(error.cause, LoomError):
             raise error.cause from None
         raise
+
+
+Settings = list[list[dict[str, Any]]]
+"""Of every optimizer, by group of its parameters: learning rate, betas, weight decay and the like."""
+
+
+@contextmanager
+def own_settings(learner_group: Any) -> Iterator[None]:
+    """Whatever state is loaded in the block, optimizers keep the settings that they have now.
+
+    Their state has the settings of whoever saved it, and torch would go on with those.
+    """
+    kept = next(iter(learner_group.foreach_learner(_settings))).get()
+    yield
+    list(learner_group.foreach_learner(partial(_set, kept)))
+
+
+def _settings(learner: Any) -> Settings:
+    return [
+        [{name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups]
+        for _, optimizer in learner.get_optimizers_for_module(DEFAULT_MODULE_ID)
+    ]
+
+
+def _set(kept: Settings, learner: Any) -> None:
+    optimizers = learner.get_optimizers_for_module(DEFAULT_MODULE_ID)
+    for (_, optimizer), groups in zip(optimizers, kept, strict=True):
+        for group, settings in zip(optimizer.param_groups, groups, strict=True):
+            group.update(settings)

@@ -3,18 +3,19 @@
 Axes: `_K` a flat list of actions.
 """
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
 
-from loomrl.config import Clip
+if TYPE_CHECKING:
+    from loomrl.config import Clip
 
 FARTHEST = 20.0
 """Log-ratios beyond this teach nothing; it keeps their exponentials finite."""
 
 
-def policy_loss(logp_K: Tensor, old_logp_K: Tensor, advantage_K: Tensor, *, clip: Clip) -> tuple[Tensor, Tensor]:
+def policy_loss(logp_K: Tensor, old_logp_K: Tensor, advantage_K: Tensor, *, clip: "Clip") -> tuple[Tensor, Tensor]:
     """PPO's clipped surrogate, and which actions the clip keeps from teaching."""
     ratio_K = (logp_K - old_logp_K).clamp(-FARTHEST, FARTHEST).exp()
     free_K = -advantage_K * ratio_K

@@ -22,7 +22,7 @@ from algorithms.curiosity import Curiosity
 from algorithms.learner import OURS, ArrayLearner, Table, Work
 from algorithms.losses import kl_estimate, policy_loss, value_loss
 from algorithms.rollout import Rollout
-from algorithms.schedule import open_schedule
+from algorithms.schedule import Schedule, open_schedule
 from loomrl.config.control import ControlPPO
 from loomrl.control.distribution import Distribution
 from loomrl.telemetry.metric import Metric
@@ -205,8 +205,11 @@ class PPO(ControlStep, stock.PPO):  # type: ignore[misc]
     def setup(self, config: PPOConfig) -> None:
         """With a learning rate that follows its schedule."""
         super().setup(config)
+        self._schedule = self._planned_schedule()
+
+    def _planned_schedule(self) -> Schedule:
         settings = self.config.settings
-        self._schedule = open_schedule(settings.learning_rate, settings.schedule, self.planned)
+        return open_schedule(settings.learning_rate, settings.schedule, self.planned)
 
     def work(self, share: tuple[Rollout, ...]) -> Work:
         """Learn from these steps, as fast and as curiously as the schedules say."""
@@ -233,3 +236,8 @@ class PPO(ControlStep, stock.PPO):  # type: ignore[misc]
         super().set_state(state)
         if OURS in state:
             self._schedule.load_state_dict(state[OURS]["schedule"])
+
+    def take_over(self, path: Any) -> None:
+        """As all do; a rate that had adapted begins with ours."""
+        super().take_over(path)
+        self._schedule = self._planned_schedule()

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from experiments import cli_bench, cli_envs, cli_records
+from experiments import cli_bench, cli_cluster, cli_envs, cli_records, cli_sweep
 from experiments.output import AsJson, emit, table
 from loomrl.errors import LoomError
 
@@ -20,6 +20,10 @@ app = typer.Typer(
 )
 app.add_typer(cli_envs.app, name="envs")
 app.add_typer(cli_bench.app, name="bench")
+app.add_typer(cli_cluster.jobs, name="jobs")
+app.add_typer(cli_cluster.clusters, name="cluster")
+app.command()(cli_cluster.submit)
+app.command()(cli_sweep.sweep)
 app.command()(cli_records.runs)
 app.command()(cli_records.lineage)
 app.command()(cli_records.export)
@@ -62,7 +66,7 @@ def evaluate(
     words: Words = None,
     policy: Annotated[
         list[str] | None,
-        typer.Option(help="oracle, random, constant, RUN, RUN/NUMBER, a model's folder, pkg.module:callable."),
+        typer.Option(help="oracle, random, constant, RUN, RUN/NUMBER, a folder, pkg.module:callable, URL#MODEL."),
     ] = None,
     env: Annotated[str | None, typer.Option(help="Judge on this environment instead of the experiment's.")] = None,
     episodes: Annotated[int | None, typer.Option(min=1, help="How many held-out tasks.")] = None,

@@ -3,6 +3,7 @@
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from experiments.output import AsJson, emit, table
 
@@ -29,7 +30,8 @@ def language(
     as_json: AsJson = False,
 ) -> None:
     """Tokens per second of engine (against vLLM, where it is installed) and learner; where an update's time goes."""
-    from experiments.bench_language import FULL, HALF_BILLION, QUICK, measure
+    from experiments.bench_language import FULL, QUICK, measure
+    from experiments.bench_model import HALF_BILLION
 
     figures = measure(QUICK if quick else HALF_BILLION if gpu else FULL)
     rows = [(name, f"{value:,.3f}" if isinstance(value, float) else value) for name, value in figures.items()]
@@ -74,3 +76,36 @@ def weave(
     figures = measure(QUICK if quick else FULL, only)
     rows = [(name, str(value)) for name, value in figures.items() if not name.endswith("_runs")]
     emit(figures, as_json=as_json, show=lambda console: console.print(table("", ("figure", "value>"), rows)))
+
+
+@app.command()
+def sync(
+    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """How weights reach the engines: what checking them costs, how small deltas are, how soon a token follows."""
+    from experiments.bench_sync import FULL, QUICK, measure
+
+    figures = measure(QUICK if quick else FULL)
+    rows = [(name, str(value)) for name, value in figures.items()]
+    emit(figures, as_json=as_json, show=lambda console: console.print(table("", ("figure", "value>"), rows)))
+
+
+@app.command()
+def scale(
+    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Cost of controller, hub and weight publication with 1 to 512 rollout actors, which replay a short real run."""
+    from experiments.bench_scale import FULL, QUICK, measure
+
+    figures = measure(QUICK if quick else FULL)
+    columns = list(figures["rows"][0])
+    rows = [[f"{row[name]:,}" for name in columns] for row in figures["rows"]]
+
+    def show(console: Console) -> None:
+        console.print(table("", [f"{name}>" for name in columns], rows))
+        rest = [(name, str(value)) for name, value in figures.items() if name != "rows"]
+        console.print(table("", ("figure", "value"), rest))
+
+    emit(figures, as_json=as_json, show=show)

@@ -15,6 +15,7 @@ OPTIONAL = {
     "mo-gymnasium": ("environments of several objectives", "pip install 'loomrl[morl]'"),
     "moocore": ("hypervolumes of fronts", "pip install 'loomrl[morl]'"),
     "onnx": ("control policies as ONNX files", "pip install 'loomrl[onnx]'"),
+    "optuna": ("search by what is known of earlier trials, in sweeps", "pip install 'loomrl[sweep]'"),
     "pettingzoo": ("teams whose agents act for themselves", "pip install 'loomrl[multiagent]'"),
     "psycopg": ("LoomDB and hub on PostgreSQL", "pip install 'loomrl[postgresql]'"),
     "reasoning-gym": ("the ReasoningGym environment", "pip install 'loomrl[reasoning-gym]'"),

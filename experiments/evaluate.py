@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from experiments.output import table
-from experiments.policies import Judged, find_policy, open_policy
+from experiments.policies import Judged, find_policy, meet, open_policy
 from experiments.record import recorded
 from loomrl.config import EvaluationConfig, Experiment
 from loomrl.evaluation.report import Report, Score, judge
@@ -44,6 +44,8 @@ def evaluate_policies(
         cast = open_cast(experiment, db)
         judged = [find_policy(text, db, temperature=temperature) for text in policies]
         judged = judged or [Judged(experiment.policy.kind, experiment.policy)]
+        for policy in judged:
+            meet(policy.choice)
         run, started = f"{experiment.name}-{uuid.uuid4().hex[:8]}", clock()
         with recorded(db, experiment, cast.snapshots, id=run, kind="evaluate", clock=clock) as result:
             reports = asyncio.run(_judge_all(experiment, cast, run, judged))

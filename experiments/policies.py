@@ -14,6 +14,7 @@ from loomrl.config import (
     ControlExperiment,
     CustomPolicy,
     LanguagePolicy,
+    OpenAIPolicy,
     PolicyChoice,
     Sampling,
     ScriptedPolicy,
@@ -29,7 +30,7 @@ from loomrl.store.runs import list_runs, show_run
 from loomrl.types import PolicyVersion
 
 SCRIPTED: tuple[str, ...] = get_args(ScriptedPolicy.model_fields["kind"].annotation)
-FORMS = ["pkg.module:callable", "RUN", "RUN/NUMBER", "a model's folder"]
+FORMS = ["pkg.module:callable", "RUN", "RUN/NUMBER", "a model's folder", "http://server/v1#MODEL"]
 CONTEXT, ANSWER = 1024, 256
 """What an episode, and an action in it, may have of tokens with a model that no run of ours has made."""
 
@@ -44,11 +45,13 @@ class Judged:
 
 
 def find_policy(text: str, db: LoomDB, *, temperature: float = 0.0) -> Judged:
-    """`oracle`, `pkg.module:callable`, a Hugging Face folder, `RUN` (its last version) or `RUN/NUMBER`."""
+    """`oracle`, `pkg.module:callable`, a folder, `RUN` (its last version), `RUN/NUMBER`, `http://server/v1#MODEL`."""
+    if is_served(text):
+        return Judged(text, _served(text, temperature))
     if is_model(text):
         return Judged(text, _loose(Path(text), temperature))
     if ":" in text:
-        return Judged(text, CustomPolicy(entry_point=text))
+        return Judged(text, CustomPolicy.parse({"entry_point": text}, origin=f"policy {text!r}"))
     if text in SCRIPTED:
         return Judged(text, ScriptedPolicy.parse({"kind": text}))
     version = find_version(text, db)
@@ -63,7 +66,24 @@ def open_policy(choice: PolicyChoice) -> PolicyFactory:
         from loomrl.inference import policy as inference
 
         return inference.open_policy(choice)
+    if isinstance(choice, OpenAIPolicy):
+        from loomrl.inference.server_policy import served_policies
+
+        return served_policies(choice)
     return policy.open_policy(choice)
+
+
+def meet(choice: PolicyChoice) -> None:
+    """An error at once where a policy is behind a server that is not there."""
+    if isinstance(choice, OpenAIPolicy):
+        from loomrl.inference import server_policy
+
+        server_policy.meet(choice)
+
+
+def is_served(text: str) -> bool:
+    """Whether this is the address of a server."""
+    return text.startswith(("http://", "https://"))
 
 
 def is_model(text: str) -> bool:
@@ -96,6 +116,15 @@ def _loose(folder: Path, temperature: float) -> LanguagePolicy:
         context=min(int(known), CONTEXT),
         sampling=Sampling(temperature=temperature, max_tokens=ANSWER),
     )
+
+
+def _served(text: str, temperature: float) -> OpenAIPolicy:
+    """The model behind `#` on the server before it."""
+    url, _, model = text.partition("#")
+    if not model:
+        raise ConfigError(f"policy={text!r}: which model? Write {url}#MODEL, by its name there ({url}/models).")
+    sampling = Sampling(temperature=temperature, max_tokens=ANSWER)
+    return OpenAIPolicy.parse({"url": url, "model": model, "sampling": sampling}, origin=f"policy {text}")
 
 
 def copied(version: PolicyVersion) -> Path:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.policies import experiment_of, find_version, is_control, is_model
+from experiments.policies import experiment_of, find_version, is_control, is_model, is_served
 from loomrl.config import AnyExperiment, ControlExperiment, Experiment, parse_experiment
 from loomrl.errors import ConfigError, unknown
 from loomrl.load import load, parse_assignment
@@ -11,6 +11,7 @@ from loomrl.schema import merge, nest
 from loomrl.store import open_store
 
 HOME = Path(__file__).parent
+SWEEPS = HOME / "sweeps"
 DEFAULT = "math"
 TRAINED = "language/math_tiny"
 CONTROL = "control/cartpole"
@@ -18,7 +19,8 @@ CONTROL = "control/cartpole"
 
 def names() -> list[str]:
     """The experiments that ship with LoomRL."""
-    return sorted(str(file.relative_to(HOME).with_suffix("")) for file in HOME.rglob("*.yaml"))
+    files = [file for file in HOME.rglob("*.yaml") if SWEEPS not in file.parents]
+    return sorted(str(file.relative_to(HOME).with_suffix("")) for file in files)
 
 
 def resolve(words: Sequence[str], *, default: str = DEFAULT) -> AnyExperiment:
@@ -27,7 +29,7 @@ def resolve(words: Sequence[str], *, default: str = DEFAULT) -> AnyExperiment:
     assignments = [word for word in words if "=" in word]
     if "kind=control" in assignments:
         default = CONTROL
-    return load([_file(name) for name in files or [default]], assignments)
+    return load([experiment_file(name) for name in files or [default]], assignments)
 
 
 def resolve_language(words: Sequence[str], *, default: str = DEFAULT) -> Experiment:
@@ -39,12 +41,12 @@ def resolve_language(words: Sequence[str], *, default: str = DEFAULT) -> Experim
 
 
 def judged_words(words: Sequence[str], policies: Sequence[str]) -> tuple[AnyExperiment, list[str]]:
-    """What to judge and on what; a first word that is a run or a model's folder is a policy."""
+    """What to judge and on what; a first word that is a run, a model's folder or on a server is a policy."""
     first = next((word for word in words if "=" not in word), None)
     if first is None or first in names() or Path(first).is_file():
         return resolve(words), list(policies)
     rest = [word for word in words if word != first]
-    if is_model(first) or is_control(first):
+    if is_model(first) or is_control(first) or is_served(first):
         return resolve(rest, default=CONTROL if is_control(first) else DEFAULT), [first, *policies]
     store_url = resolve([word for word in rest if word.startswith("store_url=")]).store_url
     with open_store(store_url) as db:
@@ -57,7 +59,8 @@ def judged_words(words: Sequence[str], policies: Sequence[str]) -> tuple[AnyExpe
     return parse_experiment(merged, origin=f"run {first}"), [first, *policies]
 
 
-def _file(name: str) -> Path:
+def experiment_file(name: str) -> Path:
+    """The file itself, or the shipped one of this name."""
     if Path(name).is_file():
         return Path(name)
     if name in names():

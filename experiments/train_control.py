@@ -40,29 +40,7 @@ STATE = "course.json"
 
 def go(algo: Any, experiment: ControlExperiment, run: str, db: LoomDB, clock: Callable[[], float]) -> Outcome:
     """Train until a reason to stop or the last step."""
-    code = code_revision()
-    start_run(
-        db,
-        Run(
-            id=run,
-            name=experiment.name,
-            kind="train",
-            experiment=experiment.sha256,
-            resolved=dump(experiment),
-            code=code,
-            environments=snapshot(experiment.environment),
-            started_at=clock(),
-        ),
-    )
-    course = Course(
-        experiment=experiment,
-        run=run,
-        algo=algo,
-        db=db,
-        checkpoints=Checkpoints(open_artifacts(experiment.artifact_url), run),
-        clock=clock,
-        code=code,
-    )
+    course = open_course(algo, experiment, run, db, clock)
     with _threads(experiment.learners.threads):
         course.begin()
         _updates(course)
@@ -76,6 +54,43 @@ def go(algo: Any, experiment: ControlExperiment, run: str, db: LoomDB, clock: Ca
         before={"greedy": before["overall"]["reward"]["mean"]},
         after={"greedy": after["overall"]["reward"]["mean"]},
         comparisons=(Comparison(name="greedy", before=before, after=after),),
+    )
+
+
+def open_course(
+    algo: Any,
+    experiment: ControlExperiment,
+    run: str,
+    db: LoomDB,
+    clock: Callable[[], float],
+    *,
+    parent: str | None = None,
+) -> "Course":
+    """The run on record, and its course; `parent` is the version of another run from which it goes on."""
+    code = code_revision()
+    start_run(
+        db,
+        Run(
+            id=run,
+            name=experiment.name,
+            kind="train",
+            experiment=experiment.sha256,
+            resolved=dump(experiment),
+            code=code,
+            environments=snapshot(experiment.environment),
+            parent_policy=parent,
+            started_at=clock(),
+        ),
+    )
+    return Course(
+        experiment=experiment,
+        run=run,
+        algo=algo,
+        db=db,
+        checkpoints=Checkpoints(open_artifacts(experiment.artifact_url), run),
+        clock=clock,
+        code=code,
+        parent=parent,
     )
 
 
@@ -187,9 +202,9 @@ class Course:
 
     # -- checkpoints ------------------------------------------------------------------------------------------------
 
-    def keep(self) -> None:
-        """Make a checkpoint if one is due."""
-        if not self._is_due:
+    def keep(self, *, now: bool = False) -> None:
+        """Make a checkpoint if one is due, or `now` and there is none of these steps."""
+        if not self._is_due and not (now and self.parent != f"{self.run}/{self.done}"):
             return
         begun = time.perf_counter()
         self._is_due, self.kept["last"] = False, self.done

@@ -7,9 +7,9 @@ from typing import Any
 
 import yaml
 
-from loomrl.config import AnyExperiment, Root, experiment_class
+from loomrl.config import AnyExperiment, experiment_class
 from loomrl.errors import ConfigError
-from loomrl.schema import Tree, merge, nest
+from loomrl.schema import Config, Tree, merge, nest
 
 
 class _Loader(yaml.SafeLoader):
@@ -75,6 +75,6 @@ def parse_assignment(assignment: str) -> Tree:
     return {path: parse_yaml(text, origin=assignment)}
 
 
-def dump(experiment: Root) -> str:
-    """The resolved experiment as YAML; loading it again gives an equal experiment."""
-    return yaml.safe_dump(experiment.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+def dump(settings: Config) -> str:
+    """A resolved experiment, or another tree, as YAML; loading it again gives an equal one."""
+    return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False, allow_unicode=True)

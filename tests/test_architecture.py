@@ -58,6 +58,7 @@ OPENED_IN = {
     "moocore": {"loomrl/evaluation/front.py"},
     "mo_gymnasium": {"envs/minecart.py"},
     "onnx": {"loomrl/control/policy.py"},
+    "optuna": set(),
     "reasoning_gym": {"loomrl/gym/adapters/reasoning_gym.py"},
     "starlette": {"loomrl/hub/*"},
     "uvicorn": {"loomrl/hub/*", "experiments/bench_hub.py"},

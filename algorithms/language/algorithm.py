@@ -1,7 +1,4 @@
-"""The RLlib Algorithm of token policies: curriculum → rollouts → hub → lease → update → publish → checkpoint and ack.
-
-`training_step` is the whole line, to be read from top to bottom.
-"""
+"""RLlib's Algorithm of token policies: curriculum → rollouts → hub → lease → update → publish → checkpoint and ack."""
 
 import tempfile
 import time
@@ -17,9 +14,10 @@ from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.core import DEFAULT_MODULE_ID
 
 from algorithms.language.batch import Work
-from algorithms.language.begin import ensure_origin, lessons
+from algorithms.language.begin import ensure_origin, lessons, wants_reference
 from algorithms.language.config import LanguageConfig
 from algorithms.language.crew import Crew
+from algorithms.language.engines import shared_engines, with_client
 from algorithms.language.line import Line
 from algorithms.language.measure import measure, queue_wait, signal, staleness
 from algorithms.language.pace import Pace
@@ -28,8 +26,10 @@ from algorithms.language.publish import Probing, Publisher
 from algorithms.language.sample import preferences, samples_of
 from algorithms.language.stream import Stream
 from algorithms.language.underway import Underway
-from algorithms.learners import training_data, unwrapped
+from algorithms.learners import own_settings, training_data, unwrapped
+from algorithms.origin import peeked
 from algorithms.phase import Phases
+from algorithms.resources import ensure_room
 from algorithms.schedule import open_schedule
 from algorithms.stopping import Stopper
 from loomrl.artifacts import open_artifacts
@@ -79,7 +79,7 @@ class Language(Algorithm):  # type: ignore[misc]
     # -- one update -------------------------------------------------------------------------------------------------
 
     def training_step(self) -> None:
-        """One update of the policy, and all that belongs to it."""
+        """One update of the policy, and all that belongs to it, to be read from top to bottom."""
         self.warm_up()
         line, clock, pace = self.line, Phases(), Pace(self._crew.worked)
         actor = self._actor(self._acting)
@@ -199,6 +199,7 @@ class Language(Algorithm):  # type: ignore[misc]
     def setup(self, config: LanguageConfig) -> None:
         """Find or build the first weights, then let RLlib build learners and runners from them."""
         self._experiment = config.experiment
+        ensure_room(config)
         self._open = ExitStack()
         self._db: LoomDB = self._open.enter_context(open_store(self._experiment.store_url))
         self._cast = open_cast(self._experiment, self._db)
@@ -209,8 +210,12 @@ class Language(Algorithm):  # type: ignore[misc]
         self._updates_made = 0
         optimizer, updates = config.algorithm.optimizer, self._experiment.train.updates
         self._schedule = open_schedule(optimizer.learning_rate, optimizer.schedule, updates)
-        super().setup(config)
-        self._crew = Crew(self.env_runner_group, timeout_s=self._experiment.hub.group_timeout_s)
+        fleet = shared_engines(config)
+        if fleet is not None:
+            self._open.enter_context(fleet)
+            self.config = with_client(config, fleet)
+        super().setup(self.config)
+        self._crew = Crew(self.env_runner_group, timeout_s=self._experiment.hub.group_timeout_s, fleet=fleet)
         self._publisher = Publisher(self._crew, self._first_of, Probing.of_run(config))
 
     def warm_up(self, report: Callable[[int, str], None] = lambda done, note: None) -> None:
@@ -223,18 +228,11 @@ class Language(Algorithm):  # type: ignore[misc]
             metrics = self._update("imitate", samples, rate, minibatches=steps)
             done += steps
             report(done, f"loss {metrics[Metric.SUPERVISED_LOSS]:.3f}")
-        wanted = self._wants_reference
+        wanted = wants_reference(self.config)
         self._first_of(lambda learner: learner.begin(reference=wanted))
         self.is_warm = True
         self._publish(line.done)
         self._checkpoint()
-
-    @property
-    def _wants_reference(self) -> bool:
-        algorithm = self.config.algorithm
-        if isinstance(algorithm, DPO):
-            return True
-        return algorithm.kl.coefficient > 0 or algorithm.kl.watch or self._experiment.train.stop.kl is not None
 
     @property
     def line(self) -> Line:
@@ -258,6 +256,7 @@ class Language(Algorithm):  # type: ignore[misc]
                 resolved=dump(experiment),
                 code=(code := code_revision()),
                 environments=self._cast.snapshots,
+                parent_policy=None if self._came_from is None else self._came_from["parent"],
                 started_at=time.time(),
             ),
         )
@@ -342,6 +341,19 @@ class Language(Algorithm):  # type: ignore[misc]
             )
         self._line, self._came_from = None, state["line"]
         self._load_state(state["state"])
+
+    def take_over(self, path: Any) -> None:
+        """Begin a run with what another experiment's checkpoint has learnt, and our settings; its version is parent."""
+        state = peeked(path, self.STATE_FILE_NAME)
+        self._line, self._came_from = None, state["line"]
+        with own_settings(self.learner_group):
+            self._load_state({**state["state"], "schedule": self._schedule.state_dict()})
+
+    def keep(self) -> str:
+        """The id of the present version, of which there is a checkpoint from now on."""
+        if self.line.parent != (version := f"{self.line.run}/{self.line.done}"):
+            self._checkpoint()
+        return version
 
     def get_checkpointable_components(self) -> list[Any]:
         """None apart: state of sharded learners can only be gathered by all of them together."""

@@ -5,7 +5,7 @@ Axes: `_N` samples, `_T` tokens of one sample, `_K` action tokens of one micro-b
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -13,10 +13,12 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 
-from algorithms.language.estimate import Column
 from algorithms.language.loss import token_weights
 from algorithms.language.packing import MicroBatch, Packed, Sample, Step, attention_mask, rows
 from algorithms.losses import kl_estimate
+
+if TYPE_CHECKING:
+    from algorithms.language.estimate import Column
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ def inputs(packed: Packed) -> dict[str, Tensor | None]:
     }
 
 
-def with_columns(samples: Sequence[Sample], columns: Mapping[str, Column]) -> list[Sample]:
+def with_columns(samples: Sequence[Sample], columns: "Mapping[str, Column]") -> list[Sample]:
     """The samples with further columns."""
     return [
         replace(s, columns={**s.columns, **{name: np.asarray(c[i], np.float32) for name, c in columns.items()}})

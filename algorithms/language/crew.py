@@ -12,6 +12,7 @@ from loomrl.errors import EpisodeError, PolicyError
 from loomrl.gym.episode import failed_trajectory
 from loomrl.gym.host import Plan
 from loomrl.inference.engine import Completion, Request
+from loomrl.inference.fleet import Fleet
 from loomrl.inference.sealed import Sealed
 from loomrl.types import Failure, Trajectory
 
@@ -20,31 +21,50 @@ NOBODY = Failure("runner", "Nobody", "all runners are dead, and none came back")
 
 
 class Crew:
-    """`timeout_s` is what an attempt that never returns may cost; a runner that hangs is replaced."""
+    """`timeout_s` is what an attempt that never returns may cost; a runner that hangs is replaced.
 
-    def __init__(self, group: EnvRunnerGroup, *, timeout_s: float) -> None:
+    `fleet`: engines that runners share.
+    """
+
+    def __init__(self, group: EnvRunnerGroup, *, timeout_s: float, fleet: Fleet | None = None) -> None:
         self._group = group
+        self._fleet = fleet
         self._timeout_s = timeout_s
         self._given: _Given | None = None
 
     def load(self, sealed: Sealed) -> None:
         """Every engine has these weights, verified; completions that finish from here on are held."""
-        self._given = _Given(sealed)
+        if self._fleet is not None:
+            self._given = _Given(sealed.version, None)
+            self._fleet.load(sealed)
+            return
+        self._given = _Given(sealed.version, sealed)
+        if self._group.num_remote_env_runners():
+            self._able()
         self._everyone(lambda runner: runner.load(sealed))
 
     def probe(self, requests: Sequence[Request]) -> list[list[Completion]]:
         """What each engine answers, held or not."""
+        if self._fleet is not None:
+            return self._fleet.probe(requests)
         return self._everyone(lambda runner: runner.probe(requests))
 
     def admit(self, version: int) -> None:
         """Act with these weights from now on."""
         assert self._given is not None
         self._given.admitted = True
+        if self._fleet is not None:
+            self._fleet.admit(version)
+            self._everyone(self._given)
+            return
         self._everyone(lambda runner: runner.admit(version))
 
     def reject(self, cause: str) -> None:
         """What was held fails, and nobody acts until other weights arrive."""
         self._given = None
+        if self._fleet is not None:
+            self._fleet.reject(cause)
+            return
         self._everyone(lambda runner: runner.reject(cause))
 
     def play(self, plans: Sequence[Plan]) -> list[Trajectory]:
@@ -81,7 +101,7 @@ class Crew:
     def version(self) -> int | None:
         """Of the weights that runners act with; None while there are none that may be trusted."""
         given = self._given
-        return given.sealed.version if given is not None and given.admitted else None
+        return given.version if given is not None and given.admitted else None
 
     def equip(self, id: int) -> None:
         """Give a runner that came late, or back, the weights; whatever it is told next comes after them."""
@@ -91,6 +111,9 @@ class Crew:
 
     def worked(self) -> tuple[int, float]:
         """Tokens that the engines sampled since they were made, and the seconds they computed, on average."""
+        if self._fleet is not None:
+            done = self._fleet.statistics()
+            return done.sampled_tokens, done.busy_s
         found = self._group.foreach_env_runner(lambda runner: runner.engine.statistics, timeout_seconds=self.timeout_s)
         return sum(each.sampled_tokens for each in found), sum(each.busy_s for each in found) / max(1, len(found))
 
@@ -119,7 +142,7 @@ class Crew:
         deadline = time.monotonic() + self._timeout_s
         while True:
             self._group.probe_unhealthy_env_runners()
-            self._everyone(self._given or _refuse)
+            self._everyone(self._given or (_refuse if self._fleet is None else _nothing))
             ids: list[int] = self._group.healthy_env_runner_ids()
             if ids or time.monotonic() > deadline:
                 return ids
@@ -170,17 +193,26 @@ class _Asked:
 
 
 class _Given:
-    """Admitted weights for every runner that does not have them: one that was restarted, after the probes."""
+    """Admitted weights, for every runner that does not act with them yet; `sealed` is None where engines are shared."""
 
-    def __init__(self, sealed: Sealed) -> None:
+    def __init__(self, version: int, sealed: Sealed | None) -> None:
+        self.version = version
         self.sealed = sealed
         self.admitted = False
 
     def __call__(self, runner: Any) -> None:
-        if self.admitted and runner.admitted != self.sealed.version:
-            runner.load(self.sealed)
-            runner.admit(self.sealed.version)
+        if not self.admitted or runner.admitted == self.version:
+            return
+        if self.sealed is None:
+            runner.admitted = self.version
+            return
+        runner.load(self.sealed)
+        runner.admit(self.version)
 
 
 def _refuse(runner: Any) -> None:
     runner.reject("nothing has been published since weights were rejected")
+
+
+def _nothing(runner: Any) -> None:
+    """Shared engines refuse by themselves."""

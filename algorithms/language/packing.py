@@ -6,14 +6,15 @@ Axes: `_N` samples, `_T` tokens of one sample, `_BT` rows of packed tokens, `_K`
 from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from loomrl.config.language import Optimizer
+if TYPE_CHECKING:
+    from loomrl.config.language import Optimizer
 
 Row = tuple[int, ...]
 """Indices of the samples in one row, in order."""
@@ -101,7 +102,7 @@ def pack(lengths: Sequence[int], *, row: int) -> list[list[int]]:
 def plan_update(
     sizes: Sequence[Size],
     *,
-    optimizer: Optimizer,
+    optimizer: "Optimizer",
     learners: int,
     rng: np.random.Generator,
     units: Sequence[Sequence[int]] | None = None,

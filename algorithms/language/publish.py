@@ -24,8 +24,13 @@ from loomrl.telemetry.metric import Metric
 PROMPT_TOKENS = 65
 """Of a probe, if the context has room: four blocks of a prefix cache that keeps whole blocks of 16, and one more."""
 ANSWER_TOKENS = 8
-TOLERANCE = {"float32": 2e-3, "bfloat16": 0.25, "float16": 0.05}
-"""How far engine and learner may be apart by the model's dtype: several times what was measured of healthy ones."""
+TOLERANCE = {"float32": 2e-3, "bfloat16": 0.4, "float16": 0.06}
+"""How far engine and learner may be apart by the model's dtype: twice what was measured of the worst healthy ones."""
+STIRRED = 0.05
+"""Share of the tolerance by which the learner's answers have moved when an engine's must have moved, too."""
+
+Known = dict[tuple[int, bytes], NDArray[np.float32]]
+"""What the learner says of sampled ids, by probe and ids."""
 
 _log = logging.getLogger(__name__)
 
@@ -93,8 +98,9 @@ class Publisher:
     def __init__(self, fleet: Fleet, learners: Callable[[Callable[[Any], Any]], Any], probing: Probing) -> None:
         self._fleet = fleet
         self._learners = learners
-        self._probing = probing
+        self.probing = probing
         self._cached = False
+        self._before: tuple[Known, list[list[Completion]]] = {}, []
         self._alarmed = False
         self._seconds: dict[str, float] = {}
         self._distance: float | None = None
@@ -104,9 +110,9 @@ class Publisher:
         """Every engine has the learners' present weights under this version and has proved it, or a PolicyError."""
         self._seconds, self._distance = {}, None
         sealed: Sealed = self._timed("seal", lambda: self._learners(lambda learner: learner.sealed(version)))
-        if self._cached:
-            self._timed("probe", lambda: self._fleet.probe(self._probing.brief))
         try:
+            if self._cached:
+                self._timed("probe", lambda: self._fleet.probe(self.probing.brief))
             self._deliver(sealed)
         except PolicyError as error:
             _log.warning("version %d is published once more: %s", version, error)
@@ -122,7 +128,7 @@ class Publisher:
                     "dtype and engine with the learner's, or try engine.kind=torch."
                 ) from again
         self._timed("load", lambda: self._fleet.admit(version))
-        self._cached = bool(self._probing.requests)
+        self._cached = bool(self.probing.requests)
 
     def metrics(self) -> dict[str, float]:
         """Of the latest publication, once."""
@@ -138,25 +144,25 @@ class Publisher:
         """Whether engine and learner are too far apart over what was sampled for an update; said once in the log."""
         if drift is None:
             return {}
-        raised = not drift <= self._probing.checks.drift
+        raised = not drift <= self.probing.checks.drift
         if raised and not self._alarmed:
             self._alarmed = True
             _log.warning(
                 "engine and learner differ by %.3f over the log-probability of a sampled token, more than "
                 "engine.checks.drift=%g: compare their dtype, and how old the attempts are (hub.max_staleness).",
                 drift,
-                self._probing.checks.drift,
+                self.probing.checks.drift,
             )
         return {Metric.POLICY_DRIFT_ALARM: float(raised)}
 
     def _deliver(self, sealed: Sealed) -> None:
         self._timed("load", lambda: self._fleet.load(sealed))
-        if self._probing.requests:
+        if self.probing.requests:
             self._timed("probe", lambda: self._prove(sealed.version))
 
     def _prove(self, version: int) -> None:
         """A PolicyError says which engine is furthest off, and how far."""
-        answers = self._fleet.probe(self._probing.requests)
+        answers = self._fleet.probe(self.probing.requests)
         if not answers:
             raise PolicyError("No engine answered its probes: none is alive.")
         known = self._recomputed(answers)
@@ -170,13 +176,28 @@ class Publisher:
                 apart_T = np.abs(completion.logprobs_T - known[probe, completion.ids_T.tobytes()])
                 worst = max(worst, (float(np.nan_to_num(apart_T, nan=np.inf).max()), where))
         self._distance, where = worst
-        if self._distance > self._probing.tolerance:
+        if self._distance > self.probing.tolerance:
             raise PolicyError(
                 f"{where}: a log-probability is {self._distance:.3g} off what the learner says of the same token, "
-                f"and may be {self._probing.tolerance:g} off (engine.checks.tolerance)."
+                f"and may be {self.probing.tolerance:g} off (engine.checks.tolerance)."
             )
+        self._refuse_unmoved(answers, known)
+        self._before = known, answers
 
-    def _recomputed(self, answers: Sequence[Sequence[Completion]]) -> dict[tuple[int, bytes], NDArray[np.float32]]:
+    def _refuse_unmoved(self, answers: Sequence[Sequence[Completion]], known: Known) -> None:
+        """An engine that answers bit by bit as before, though the learner does not, has not taken a small step."""
+        known_before, before = self._before
+        for engine, (given, last) in enumerate(zip(answers, before, strict=False)):
+            if all(map(_same, given, last)):
+                keys = [(probe, completion.ids_T.tobytes()) for probe, completion in enumerate(given)]
+                moved = max(float(np.abs(known[key] - known_before[key]).max()) for key in keys)
+                if moved > STIRRED * self.probing.tolerance:
+                    raise PolicyError(
+                        f"Engine {engine}: it answers its probes bit by bit as it did before the update, while the "
+                        f"learner's log-probabilities of the same tokens have moved by up to {moved:.3g}."
+                    )
+
+    def _recomputed(self, answers: Sequence[Sequence[Completion]]) -> Known:
         """What the learner says, by probe and sampled ids; engines that agree cost it no more than one."""
         samples = {
             (probe, completion.ids_T.tobytes()): Sample(
@@ -184,7 +205,7 @@ class Publisher:
                 np.repeat([False, True], [len(request.prompt_T), len(completion.ids_T)]),
             )
             for given in answers
-            for probe, (request, completion) in enumerate(zip(self._probing.requests, given, strict=True))
+            for probe, (request, completion) in enumerate(zip(self.probing.requests, given, strict=True))
         }
         found = self._learners(lambda learner: learner.recomputed([*samples.values()]))
         return dict(zip(samples, found, strict=True))
@@ -199,3 +220,7 @@ class Publisher:
             return call()
         finally:
             self._seconds[part] = self._seconds.get(part, 0.0) + time.perf_counter() - begun
+
+
+def _same(one: Completion, other: Completion) -> bool:
+    return np.array_equal(one.ids_T, other.ids_T) and np.array_equal(one.logprobs_T, other.logprobs_T)

@@ -55,6 +55,7 @@ class LanguageRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
             slots=experiment.rollout.concurrency + (experiment.engine.checks.probes if experiment.asynchronous else 0),
             dtype=algorithm.model.dtype,
             device=_device(self.config),
+            shared=self.config.shared_engine,
         )
         self.engine = open_engine(experiment.engine, opening)
         self._gate = Gate(self.engine)

@@ -6,19 +6,20 @@ Everything here that gathers a shard is collective: all learners must call it.
 import copy
 from collections.abc import Mapping
 from contextlib import nullcontext
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from algorithms.language.module import LanguageModule
+if TYPE_CHECKING:
+    from algorithms.language.module import LanguageModule
 
 M = TypeVar("M", bound=nn.Module)
 
 
-def shard(module: LanguageModule) -> None:
+def shard(module: "LanguageModule") -> None:
     """Shard every block of the model, and the rest as one."""
     for child in module.lm.modules():
         if isinstance(child, nn.ModuleList):
@@ -51,13 +52,13 @@ def whole(state: Any) -> Any:
     return state
 
 
-def copy_of(module: LanguageModule) -> LanguageModule:
+def copy_of(module: "LanguageModule") -> "LanguageModule":
     """A frozen copy, sharded alike."""
     if not isinstance(module, FSDPModule):
         twin = copy.deepcopy(module)
         twin.requires_grad_(False)
         return twin
-    twin = LanguageModule(
+    twin = type(module)(
         observation_space=module.observation_space,
         action_space=module.action_space,
         model_config=module.model_config,

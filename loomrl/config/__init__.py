@@ -46,6 +46,7 @@ from loomrl.config.language import (
     LanguagePolicy,
     Learners,
     Lora,
+    OpenAIPolicy,
     Optimizer,
     PolicyGradient,
     Reinforce,
@@ -53,6 +54,7 @@ from loomrl.config.language import (
     WarmStart,
 )
 from loomrl.config.optimizer import AdaptiveRate, Clip, ConstantRate, CosineRate, LinearRate, Schedule
+from loomrl.config.placement import GpuPlace, Place, Placement
 from loomrl.config.root import CustomAlgorithm, Records, Root, WandB
 from loomrl.config.weave import Weave
 from loomrl.errors import ConfigError, unknown
@@ -109,6 +111,7 @@ __all__ = [
     "Experiment",
     "FixedCurriculum",
     "Gate",
+    "GpuPlace",
     "GymnasiumEnvironment",
     "HubConfig",
     "LanguageAlgorithm",
@@ -119,8 +122,11 @@ __all__ = [
     "Lora",
     "Network",
     "OpenAIEngineConfig",
+    "OpenAIPolicy",
     "Optimizer",
     "Patience",
+    "Place",
+    "Placement",
     "PolicyChoice",
     "PolicyGradient",
     "QuarantineConfig",

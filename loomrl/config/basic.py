@@ -24,3 +24,13 @@ def _without_password(url: str) -> str:
 
 
 StoreUrl = Annotated[str, AfterValidator(_without_password)]
+
+
+def _of_a_server(url: str) -> str:
+    parts = urlsplit(_without_password(url))
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise ValueError(f"{url!r} is no server's address: write one such as http://127.0.0.1:8000/v1")
+    return url
+
+
+ServerUrl = Annotated[str, AfterValidator(_of_a_server)]

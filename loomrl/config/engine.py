@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from loomrl.config.basic import NonNegative, Positive, PositiveInt, Seconds
+from loomrl.config.basic import NonNegative, Positive, PositiveInt, Seconds, ServerUrl
 from loomrl.schema import Config
 
 
@@ -48,7 +48,7 @@ class OpenAIEngineConfig(Config):
     """A server that speaks OpenAI's completions, somewhere else."""
 
     kind: Literal["openai"] = "openai"
-    url: str
+    url: ServerUrl
     """Such as http://127.0.0.1:8000/v1."""
     model: str
     """By its name there."""
@@ -56,6 +56,8 @@ class OpenAIEngineConfig(Config):
     """The environment variable that holds the key, if one is needed."""
     updates: Literal["none", "sglang", "vllm"] = "none"
     """Whose routes take new weights; `none` can be judged, not trained."""
+    staging: str | None = None
+    """A folder that the server sees under the same name, for new weights. None: shared memory of this machine."""
     timeout_s: Seconds = 120.0
     checks: Checks = Checks()
 

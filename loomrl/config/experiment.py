@@ -5,8 +5,19 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from loomrl.config.basic import EntryPoint, Level, Positive, PositiveInt, Seconds, Share
-from loomrl.config.engine import EngineChoice, TorchEngineConfig
-from loomrl.config.language import DPO, GRPO, PPO, RLOO, LanguagePolicy, PolicyGradient, Reinforce
+from loomrl.config.engine import EngineChoice, TorchEngineConfig, VllmEngineConfig
+from loomrl.config.language import (
+    DPO,
+    GRPO,
+    PPO,
+    RLOO,
+    LanguageAlgorithm,
+    LanguagePolicy,
+    OpenAIPolicy,
+    PolicyGradient,
+    Reinforce,
+)
+from loomrl.config.placement import Place, refuse_empty
 from loomrl.config.root import CustomAlgorithm, Records, Root
 from loomrl.schema import Config
 
@@ -98,7 +109,7 @@ class CustomPolicy(Config):
     settings: dict[str, Any] = Field(default_factory=dict)
 
 
-PolicyChoice = Annotated[ScriptedPolicy | CustomPolicy | LanguagePolicy, Field(discriminator="kind")]
+PolicyChoice = Annotated[ScriptedPolicy | CustomPolicy | LanguagePolicy | OpenAIPolicy, Field(discriminator="kind")]
 
 
 Algorithm = Annotated[PPO | GRPO | RLOO | Reinforce | DPO | CustomAlgorithm, Field(discriminator="kind")]
@@ -222,6 +233,19 @@ class Experiment(Root):
                 f"{promise}, but algorithm.importance_cap is null, so nothing corrects for tokens of older policies: "
                 "set it to 2.0"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _whoever_has_a_place_is_there(self) -> Self:
+        refuse_empty("placement.runner", self.placement.runner, "rollout.actors", self.rollout.actors)
+        if self.placement.engine != Place() and not isinstance(self.engine, VllmEngineConfig):
+            raise ValueError(
+                f"placement.engine has no effect with engine.kind={self.engine.kind}, whose engines are no actors of "
+                "Ray: set kind=vllm, or leave the place out"
+            )
+        if isinstance(self.algorithm, LanguageAlgorithm):
+            learners = self.algorithm.learners.count
+            refuse_empty("placement.learner", self.placement.learner, "algorithm.learners.count", learners)
         return self
 
     @model_validator(mode="after")

@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from loomrl.config.basic import Fraction, NonNegative, Positive, PositiveInt, Share
+from loomrl.config.basic import Fraction, NonNegative, Positive, PositiveInt, Seconds, ServerUrl, Share
 from loomrl.config.optimizer import Clip, ConstantRate, Schedule
 from loomrl.schema import Config
 
@@ -209,3 +209,17 @@ class LanguagePolicy(Config):
     sampling: Sampling = Sampling(temperature=0.0)
     version: int = -1
     """What its tokens say they come from."""
+
+
+class OpenAIPolicy(Config):
+    """A model behind a server that speaks OpenAI's chat completions. It can be judged, not trained."""
+
+    kind: Literal["openai"] = "openai"
+    url: ServerUrl
+    """Such as http://127.0.0.1:8000/v1."""
+    model: str
+    """By its name there."""
+    key_variable: str = "OPENAI_API_KEY"
+    """The environment variable that holds the key, if one is needed."""
+    sampling: Sampling = Sampling(temperature=0.0, max_tokens=256)
+    timeout_s: Seconds = 120.0

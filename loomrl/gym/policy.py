@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from loomrl.config import CustomPolicy, LanguagePolicy, PolicyChoice, ScriptedPolicy
+from loomrl.config import CustomPolicy, LanguagePolicy, OpenAIPolicy, PolicyChoice, ScriptedPolicy
 from loomrl.errors import ConfigError
 from loomrl.gym.base import BaseEnvironment
 from loomrl.named import named
@@ -99,6 +99,8 @@ def open_policy(choice: PolicyChoice) -> PolicyFactory:
         raise ConfigError(
             f"policy.kind=language needs an engine: open it with loomrl.inference.open_policy ({choice.path})."
         )
+    if isinstance(choice, OpenAIPolicy):
+        raise ConfigError(f"policy.kind=openai needs a server: open it with loomrl.inference ({choice.url}).")
     policy = _custom(choice)
     return lambda environment, rng: policy
 

@@ -1,8 +1,7 @@
 """A tensor as bytes: what has changed since another one, or all of it. Nothing is ever lost.
 
-A small step moves a weight to a neighbouring number, so what changed is a small integer and mostly 0: the distance
-between the two numbers' places in the order of all numbers of their type. Bytes of equal weight stand together before
-they are compressed.
+A small step leaves most numbers of a short type where they are and moves the others to a neighbour. So a delta is where
+they moved, as gaps, and how far, in the order of all numbers of the type: mostly one place, up or down.
 """
 
 from enum import StrEnum
@@ -18,8 +17,9 @@ from loomrl.errors import PolicyError
 
 LEVEL = 3
 """Of zstd; the higher ones take longer and gain little here: see docs/benchmarks.md."""
-LEAD_BYTES = 64
-"""What a delta must save on a whole tensor to be worth its base."""
+FAR = 255
+"""A gap that a byte does not hold."""
+HEADER_BYTES = 16
 
 Places = NDArray[np.unsignedinteger[Any]]
 """Numbers as unsigned integers in the same order, with -0 right below 0."""
@@ -37,15 +37,16 @@ def encode(tensor: Tensor, base: Tensor | None) -> tuple[Kind, bytes]:
     """The fewest bytes from which `decode` makes the tensor, given the base. Where there is none, all of it."""
     new = _bits(tensor)
     if base is None or base.dtype != tensor.dtype or base.shape != tensor.shape:
-        return Kind.WHOLE, _packed(new)
+        return Kind.WHOLE, compressed(_planes(new))
     old = _bits(base)
-    if np.array_equal(new, old):
+    at = np.flatnonzero(new != old)
+    if not len(at):
         return Kind.SAME, b""
-    delta = _packed(_folded(_ordered(new) - _ordered(old)))
-    if len(delta) + LEAD_BYTES < new.nbytes // 2:
+    delta = _moves(at, _folded(_ordered(new[at]) - _ordered(old[at])))
+    if len(delta) < new.nbytes // 2:
         return Kind.DELTA, delta
-    whole = _packed(new)
-    return (Kind.DELTA, delta) if len(delta) + LEAD_BYTES < len(whole) else (Kind.WHOLE, whole)
+    whole = compressed(_planes(new))
+    return (Kind.DELTA, delta) if len(delta) < len(whole) else (Kind.WHOLE, whole)
 
 
 def decode(kind: Kind, data: bytes, like: Tensor, base: Tensor | None) -> Tensor:
@@ -56,11 +57,41 @@ def decode(kind: Kind, data: bytes, like: Tensor, base: Tensor | None) -> Tensor
         assert base is not None
         return base
     unsigned = np.dtype(f"u{like.element_size()}")
-    bits = _unpacked(data, like.numel(), unsigned)
-    if kind is Kind.DELTA:
+    if kind is Kind.WHOLE:
+        raw = decompressed(data, like.nbytes)
+        if len(raw) != like.nbytes:
+            raise PolicyError(f"a tensor of {like.nbytes} bytes came as {len(raw)}.")
+        bits = _unplaned(raw, unsigned)
+    else:
         assert base is not None
-        bits = _unordered(_ordered(_bits(base)) + _unfolded(bits))
+        bits = _bits(base).copy()
+        _move(bits, data)
     return torch.from_numpy(bits.view(np.uint8)).view(like.dtype).reshape(like.shape)
+
+
+def _moves(at: NDArray[np.intp], folded: Places) -> bytes:
+    """Gaps of a byte, those that need more, and how far, compressed as one; how many there are of each goes first."""
+    gaps = np.diff(at, prepend=-1) - 1
+    far = gaps[gaps >= FAR].astype("<u8")
+    near = np.minimum(gaps, FAR).astype(np.uint8)
+    counts = np.array([len(at), len(far)], "<u8")
+    return compressed(b"".join([counts.tobytes(), near.tobytes(), far.tobytes(), _planes(folded)]))
+
+
+def _move(bits: Places, data: bytes) -> None:
+    """Do to these bits what `_moves` says."""
+    size = bits.dtype.itemsize
+    raw = decompressed(data, HEADER_BYTES + len(bits) * (1 + 8 + size))
+    count, far = map(int, np.frombuffer(raw[:HEADER_BYTES], "<u8"))
+    if len(raw) != HEADER_BYTES + count * (1 + size) + 8 * far:
+        raise PolicyError(f"a delta of {len(raw)} bytes announces {count} moves, {far} of them far.")
+    gaps = np.frombuffer(raw, np.uint8, count, HEADER_BYTES).astype(np.int64)
+    gaps[gaps == FAR] = np.frombuffer(raw, "<u8", far, HEADER_BYTES + count)
+    at = np.cumsum(gaps + 1) - 1
+    if count and at[-1] >= len(bits):
+        raise PolicyError(f"a delta moves number {at[-1]} of {len(bits)}.")
+    folded = _unplaned(raw[HEADER_BYTES + count + 8 * far :], bits.dtype)
+    bits[at] = _unordered(_ordered(bits[at]) + _unfolded(folded))
 
 
 def _bits(tensor: Tensor) -> Places:
@@ -81,32 +112,42 @@ def _unordered(places: Places) -> Places:
 
 def _folded(distance: Places) -> Places:
     """0, -1, 1, -2, … as 0, 1, 2, 3, …: few bits for what is near, on either side."""
-    one = distance.dtype.type(1)
-    return (distance << one) ^ np.where(distance & _top(distance.dtype), ~distance.dtype.type(0), distance.dtype.type(0))
+    zero, one = distance.dtype.type(0), distance.dtype.type(1)
+    folded: Places = (distance << one) ^ np.where(distance & _top(distance.dtype), ~zero, zero)
+    return folded
 
 
 def _unfolded(folded: Places) -> Places:
-    one = folded.dtype.type(1)
-    return (folded >> one) ^ np.where(folded & one, ~folded.dtype.type(0), folded.dtype.type(0))
+    zero, one = folded.dtype.type(0), folded.dtype.type(1)
+    distance: Places = (folded >> one) ^ np.where(folded & one, ~zero, zero)
+    return distance
 
 
 def _top(dtype: np.dtype[Any]) -> Any:
     return dtype.type(1 << (8 * dtype.itemsize - 1))
 
 
-def _packed(numbers: Places) -> bytes:
-    """All first bytes, then all second ones, …, compressed."""
-    planes = numbers.view(np.uint8).reshape(-1, numbers.dtype.itemsize).T
-    return zstandard.ZstdCompressor(level=LEVEL).compress(np.ascontiguousarray(planes).data)
+def _planes(numbers: Places) -> bytes:
+    """All first bytes, then all second ones, …: those of equal weight are alike."""
+    return numbers.view(np.uint8).reshape(-1, numbers.dtype.itemsize).T.tobytes()
 
 
-def _unpacked(data: bytes, count: int, dtype: np.dtype[Any]) -> Places:
-    size = count * dtype.itemsize
-    try:
-        raw = zstandard.ZstdDecompressor().decompress(data, max_output_size=size) if size else b""
-    except zstandard.ZstdError as error:
-        raise PolicyError(f"a tensor's {len(data)} bytes cannot be decompressed: {error}") from None
-    if len(raw) != size:
-        raise PolicyError(f"a tensor has {len(raw)} bytes where {size} were announced.")
-    planes = np.frombuffer(raw, np.uint8).reshape(dtype.itemsize, count)
+def _unplaned(raw: bytes, dtype: np.dtype[Any]) -> Places:
+    planes = np.frombuffer(raw, np.uint8).reshape(dtype.itemsize, -1)
     return np.array(planes.T, order="C").reshape(-1).view(dtype)
+
+
+def compressed(raw: bytes) -> bytes:
+    """Fewer bytes, as a rule."""
+    return zstandard.ZstdCompressor(level=LEVEL).compress(raw)
+
+
+def decompressed(data: bytes, most: int) -> bytes:
+    """What was compressed, if that is no more than `most` bytes."""
+    try:
+        announced = zstandard.frame_content_size(data)
+        if announced > most:
+            raise PolicyError(f"{len(data)} compressed bytes announce {announced}, and may be {most}.")
+        return zstandard.ZstdDecompressor().decompress(data, max_output_size=most)
+    except zstandard.ZstdError as error:
+        raise PolicyError(f"{len(data)} bytes cannot be decompressed: {error}") from None

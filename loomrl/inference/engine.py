@@ -2,13 +2,15 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loomrl.config import Sampling
 from loomrl.inference.sealed import Sealed
+
+if TYPE_CHECKING:
+    from loomrl.config import Sampling
 
 
 class Finish(StrEnum):
@@ -23,7 +25,7 @@ class Request:
     """What to continue. Equal requests to equal weights are answered alike, whatever else is in the engine."""
 
     prompt_T: NDArray[np.int32]
-    sampling: Sampling
+    sampling: "Sampling"
     stop: frozenset[int]
     """Token ids that end the completion; the one that did is its last token."""
     seed: int

@@ -5,7 +5,7 @@ each checked as it comes, and has the version once every tensor has the checksum
 bytes out: who carries them is somebody else's business.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
@@ -15,10 +15,12 @@ import xxhash
 from torch import Tensor
 
 from loomrl.errors import PolicyError
-from loomrl.inference.delta import Kind, decode, encode
+from loomrl.inference.delta import Kind, compressed, decode, decompressed, encode
 from loomrl.inference.sealed import Sealed
 
 CHUNK_BYTES = 4 << 20
+MANIFEST_BYTES = 64 << 20
+"""More than any model's names and checksums take."""
 KEPT = 2
 """Versions that a sender holds: the newest, and the one before it, which receivers have that missed none."""
 
@@ -46,7 +48,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Parcel:
-    """One version for receivers that hold the same base; `manifest` goes first, then the chunks that it is asked for."""
+    """One version for receivers that hold the same base; the manifest goes first, then what chunks it is asked for."""
 
     manifest: bytes
     chunks: tuple[memoryview, ...]
@@ -80,7 +82,9 @@ class Sender:
             raise PolicyError("nothing to send: no version was published yet.")
         base = holds if holds in self._held else None
         if base not in self._parcels:
-            self._parcels[base] = _parcel([*self._held.values()][-1], base, self._held.get(base or ""), self._chunk_bytes)
+            self._parcels[base] = _parcel(
+                [*self._held.values()][-1], base, self._held.get(base or ""), self._chunk_bytes
+            )
         return self._parcels[base]
 
 
@@ -152,7 +156,7 @@ def _parcel(new: Sealed, token: str | None, base: Sealed | None, chunk_bytes: in
     body = memoryview(b"".join(parts))
     chunks = tuple(body[start : start + chunk_bytes] for start in range(0, len(body), chunk_bytes))
     manifest = Manifest(new.version, token, tuple(entries), dict(new.checksums), tuple(map(_digest, chunks)))
-    return Parcel(msgspec.msgpack.encode(manifest), chunks)
+    return Parcel(compressed(msgspec.msgpack.encode(manifest)), chunks)
 
 
 def _unpacked(manifest: Manifest, body: bytes, base: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -166,10 +170,10 @@ def _unpacked(manifest: Manifest, body: bytes, base: Mapping[str, Tensor]) -> di
 
 def _read(manifest: bytes) -> Manifest:
     try:
-        return msgspec.msgpack.decode(manifest, type=Manifest)
-    except msgspec.MsgspecError as error:
+        return msgspec.msgpack.decode(decompressed(manifest, MANIFEST_BYTES), type=Manifest)
+    except (msgspec.MsgspecError, PolicyError) as error:
         raise PolicyError(f"a parcel's manifest cannot be read: {error}") from None
 
 
-def _digest(chunk: bytes | memoryview | Sequence[int]) -> str:
+def _digest(chunk: bytes | memoryview) -> str:
     return xxhash.xxh3_128_hexdigest(chunk)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from loomrl.config.engine import EngineChoice, TorchEngineConfig
+from loomrl.config.engine import EngineChoice, TorchEngineConfig, VllmEngineConfig
 from loomrl.errors import ConfigError
 from loomrl.inference.engine import Engine
 from loomrl.inference.model import open_model
@@ -21,6 +21,8 @@ class Opening:
     """Requests that are open at a time."""
     dtype: str = "float32"
     device: str = "cpu"
+    shared: Engine | None = None
+    """The fleet's, where engines are not the runners' own."""
 
 
 def open_engine(choice: EngineChoice, opening: Opening) -> Engine:
@@ -28,4 +30,10 @@ def open_engine(choice: EngineChoice, opening: Opening) -> Engine:
     if isinstance(choice, TorchEngineConfig):
         model = open_model(opening.origin, dtype=opening.dtype, device=opening.device)
         return TorchEngine(model, slots=opening.slots, context=opening.context)
-    raise ConfigError(f"engine.kind={choice.kind!r} cannot be opened yet. Known: torch.")
+    if isinstance(choice, VllmEngineConfig):
+        if opening.shared is None:
+            raise ConfigError("engine.kind='vllm' is shared by all runners: whoever trains opens it, by open_fleet.")
+        return opening.shared
+    from loomrl.inference.openai_engine import open_openai
+
+    return open_openai(choice, origin=opening.origin, context=opening.context)

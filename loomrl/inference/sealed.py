@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-import xxhash
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -47,6 +46,8 @@ def seal(weights: Weights, version: int) -> Sealed:
 
 def checksum(tensor: Tensor) -> str:
     """Of type, shape and bytes."""
+    import xxhash  # here: engines import this module where xxhash may be missing (`make gpu-check`)
+
     hashed = xxhash.xxh3_128(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
     hashed.update(_bytes(tensor))
     return hashed.hexdigest()

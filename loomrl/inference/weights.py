@@ -16,6 +16,15 @@ def load_weights(model: nn.Module, weights: Weights, version: int) -> None:
     Of weights that are tied, one name is enough.
     """
     own = model.state_dict()
+    cast = check_weights(model, weights, version)
+    with torch.no_grad():
+        for name, value in cast.items():
+            own[name].copy_(value)
+
+
+def check_weights(model: nn.Module, weights: Weights, version: int) -> dict[str, Tensor]:
+    """The weights as this model takes them; a PolicyError where it cannot. It may be on the device "meta"."""
+    own = model.state_dict(keep_vars=True)
     _check_names(own, weights, version)
     cast: dict[str, Tensor] = {}
     for name, given in weights.items():
@@ -23,16 +32,15 @@ def load_weights(model: nn.Module, weights: Weights, version: int) -> None:
             raise _refused(version, f"{name} has shape {tuple(given.shape)}, the model's is {tuple(own[name].shape)}")
         if given.is_floating_point() != own[name].is_floating_point():
             raise _refused(version, f"{name} is {given.dtype}, the model's is {own[name].dtype}")
-        cast[name] = given.detach().to(own[name])
+        meta = own[name].is_meta
+        cast[name] = given.detach() if meta else given.detach().to(own[name])
         if not bool(torch.isfinite(cast[name]).all()):
-            raise _refused(version, f"{name} has values that are not finite in {own[name].dtype}")
+            raise _refused(version, f"{name} has values that are not finite in {cast[name].dtype}")
     for names in _tied(own):
         present = [cast[name] for name in names if name in cast]
         if any(not torch.equal(present[0], other) for other in present[1:]):
             raise _refused(version, f"{' and '.join(names)} are one tensor in the model and differ here")
-    with torch.no_grad():
-        for name, value in cast.items():
-            own[name].copy_(value)
+    return cast
 
 
 def read_back(model: nn.Module, sealed: Sealed) -> None:
@@ -67,7 +75,8 @@ def _tied(own: Mapping[str, Tensor]) -> list[list[str]]:
     """Names in groups that share memory; most groups have one."""
     groups: dict[tuple[object, ...], list[str]] = defaultdict(list)
     for name, tensor in own.items():
-        groups[(tensor.data_ptr(), tensor.shape) if tensor.numel() else (name,)].append(name)
+        place = id(tensor) if tensor.is_meta else tensor.data_ptr()
+        groups[(place, tensor.shape) if tensor.numel() else (name,)].append(name)
     return list(groups.values())
 
 

@@ -88,6 +88,13 @@ def show_run(db: LoomDB, id: str) -> Run:
         return run_of(require(connection, runs, id))
 
 
+def find_run(db: LoomDB, id: str) -> Run | None:
+    """The run of this id, if there is one."""
+    with db.read() as connection:
+        row = find(connection, runs, id)
+    return None if row is None else run_of(row)
+
+
 def list_runs(db: LoomDB, *, limit: int = 50, kind: str | None = None) -> list[Run]:
     """The latest runs, newest first."""
     query = select(runs).order_by(runs.c.started_at.desc(), runs.c.id).limit(limit)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from ray import cloudpickle
 
 from algorithms.language.algorithm import METRICS
 from algorithms.language.publish import Probing, Publisher
@@ -119,6 +121,18 @@ def test_what_stays_wrong_stops_the_run_by_name_and_nobody_acts_with_it(
     assert all(attempt.failure for attempt in played)
 
 
+def test_missed_update_too_small_for_the_tolerance_is_seen_by_answers_that_did_not_move(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    algo = build(tmp_path, **{"algorithm.optimizer.learning_rate": 3e-5})
+    history = [algo.train()[METRICS] for _ in range(3)]
+    assert max(line[Metric.PUBLISH_REPEATED] for line in history) == 0
+    plant(algo, monkeypatch, miss, tmp_path, 99)
+    with pytest.raises(PolicyError, match="bit by bit as it did before the update"):
+        algo.train()
+    algo.stop()
+
+
 @pytest.mark.parametrize("name", ["staged file", "missed"])
 def test_what_goes_wrong_once_is_published_again(
     warm: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
@@ -137,8 +151,10 @@ def test_what_goes_wrong_once_is_published_again(
 def test_fault_in_a_remote_runner_is_named_with_the_runner(tmp_path: Path) -> None:
     algo = build(tmp_path, **{"rollout.actors": 1, "environments": [{"id": FAR}]})
     assert algo.train()[METRICS][Metric.PUBLISH_DISTANCE] < 1e-4
-    algo.env_runner_group.foreach_env_runner(lambda runner: swap_kept(runner.engine, None, None))
-    with pytest.raises(PolicyError, match=r"published twice.*Engine [01], probe \d: .* off what the learner says"):
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not know where tests are
+    algo.env_runner_group.foreach_env_runner(lambda runner: swap_kept(runner.engine, None, None) and None)
+    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+    with pytest.raises(PolicyError, match=r"published twice.*Engine 0, probe \d: .* off what the learner says"):
         algo.train()
     algo.stop()
 
@@ -162,7 +178,7 @@ class Threaded:
         long = [replace(one, sampling=Sampling(max_tokens=60)) for one in self.requests]
         self.siblings = [asyncio.create_task(self.gate.generate(one)) for one in long]
         sampled = self.engine.statistics.sampled_tokens
-        while self.siblings and self.engine.statistics.sampled_tokens < sampled + 6:
+        while self.siblings and self.engine.statistics.sampled_tokens < sampled + 6:  # noqa: ASYNC110 - steps of this loop
             await asyncio.sleep(0)
         await self.gate.load(sealed)
         self.answers = await self.gate.probe(self.requests)

@@ -55,7 +55,7 @@ def tiny_tokenizer(template: str | None = TEMPLATE) -> PreTrainedTokenizerFast:
     )
 
 
-def tiny_model(kind: str = "llama", *, seed: int = 0, scale: float = 0.3) -> PreTrainedModel:
+def tiny_model(kind: str = "llama", *, seed: int = 0, scale: float = 0.3, head_dim: int = 8) -> PreTrainedModel:
     """A model with random weights, large enough that its distributions are far from flat."""
     torch.manual_seed(seed)
     sizes = {
@@ -82,7 +82,9 @@ def tiny_model(kind: str = "llama", *, seed: int = 0, scale: float = 0.3) -> Pre
         return Olmo2ForCausalLM(Olmo2Config(**sizes, num_key_value_heads=2)).eval()
     if kind == "mistral":
         return MistralForCausalLM(MistralConfig(**sizes, num_key_value_heads=2, sliding_window=16)).eval()
-    return LlamaForCausalLM(LlamaConfig(**sizes, num_key_value_heads=4, tie_word_embeddings=False)).eval()
+    return LlamaForCausalLM(
+        LlamaConfig(**sizes, num_key_value_heads=4, head_dim=head_dim, tie_word_embeddings=False)
+    ).eval()
 
 
 KINDS = ("llama", "qwen2", "qwen3", "olmo2", "gpt2")

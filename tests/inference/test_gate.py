@@ -55,7 +55,7 @@ def test_rejected_weights_fail_what_was_open_and_all_that_follows_until_others_a
         await asyncio.sleep(0)
         gate.reject("they are no good")
         for answer in (task, unfinished, gate.generate(ASKED)):
-            with pytest.raises(PolicyError, match="no completion: .* rejected .they are no good"):
+            with pytest.raises(PolicyError, match=r"no completion: .* rejected .they are no good"):
                 await answer
         with pytest.raises(PolicyError, match="version 1 is not what the engine has: version 1, rejected"):
             gate.admit(1)

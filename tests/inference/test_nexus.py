@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from loomrl.errors import PolicyError
-from loomrl.inference.delta import Kind, decode, encode
+from loomrl.inference.delta import Kind, compressed, decode, encode
 from loomrl.inference.nexus import Receiver, Sender
 from loomrl.inference.sealed import Sealed, checksum, seal
 
@@ -23,9 +23,14 @@ def test_any_bits_come_back_from_any_others(dtype: torch.dtype, data: st.DataObj
     shape = data.draw(arrays.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=6))
     unsigned = np.dtype(f"u{dtype.itemsize}")
     new, base = (
-        torch.from_numpy(np.atleast_1d(data.draw(arrays.arrays(unsigned, shape))).view(np.uint8)).view(dtype).reshape(shape)
+        torch.from_numpy(np.atleast_1d(data.draw(arrays.arrays(unsigned, shape))).view(np.uint8))
+        .view(dtype)
+        .reshape(shape)
         for _ in range(2)
     )
+    far = torch.cat([torch.zeros(700, dtype=dtype), new.reshape(-1), torch.zeros(300, dtype=dtype)])
+    kind, raw = encode(far, zeros := torch.zeros_like(far))
+    assert checksum(decode(kind, raw, far.to("meta"), zeros)) == checksum(far)
     for known in (base, new, None):
         kind, raw = encode(new, known)
         got = decode(kind, raw, torch.empty(shape, dtype=dtype, device="meta"), known)
@@ -171,7 +176,9 @@ def test_delta_for_a_base_that_is_not_here_is_refused() -> None:
         other.take(0, b"")
 
 
-@pytest.mark.parametrize("broken", [b"", b"\xc1", msgspec.msgpack.encode({"version": 1})])
+@pytest.mark.parametrize(
+    "broken", [b"", b"\xc1", compressed(b"\xc1"), compressed(msgspec.msgpack.encode({"version": 1}))]
+)
 def test_manifest_that_is_none_is_refused(broken: bytes) -> None:
     with pytest.raises(PolicyError, match="manifest cannot be read"):
         Receiver().offer(broken)
@@ -185,8 +192,12 @@ def test_nothing_published_is_nothing_to_send() -> None:
 def test_bytes_of_another_length_are_no_tensor() -> None:
     _, raw = encode(torch.ones(8), None)
     like = torch.empty(9, device="meta")
-    with pytest.raises(PolicyError, match="32 bytes where 36"):
+    with pytest.raises(PolicyError, match="of 36 bytes came as 32"):
         decode(Kind.WHOLE, raw, like, None)
+    moved = encode(torch.ones(8), torch.zeros(8))[1]
+    for small in (torch.zeros(1), torch.zeros(4)):
+        with pytest.raises(PolicyError, match=r"announce|moves number 7 of 4"):
+            decode(Kind.DELTA, moved, torch.empty(small.shape, device="meta"), small)
     with pytest.raises(PolicyError, match="cannot be decompressed"):
         decode(Kind.WHOLE, b"no zstd", like, None)
     with pytest.raises(PolicyError, match="no such base"):

@@ -155,3 +155,14 @@ def test_gaps_in_the_metrics_are_no_trouble() -> None:
         diagnose([{k: v for k, v in row.items() if (len(k) + row["step"]) % 3} | {"step": row["step"]} for row in rows])
         == []
     )
+
+
+def test_a_drift_alarm_is_found_below_the_doctors_own_threshold() -> None:
+    raised: dict[Metric, Course] = {
+        Metric.POLICY_DRIFT: lambda *_: 0.02,
+        Metric.POLICY_DRIFT_ALARM: lambda x, _: float(x > 0.95),
+    }
+    (finding,) = diagnose(history(raised))
+    assert finding.name == "engine-learner drift"
+    assert "beyond engine.checks.drift in" in finding.evidence
+    assert names(history({**raised, Metric.POLICY_DRIFT_ALARM: lambda x, _: float(x < 0.1)})) == []

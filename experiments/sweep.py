@@ -1,0 +1,392 @@
+"""`loomrl sweep`: many runs of one experiment with Ray Tune, from the beginning or from where they were."""
+
+import os
+import re
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray import tune
+from ray.tune.schedulers import AsyncHyperBandScheduler, PopulationBasedTraining
+from ray.tune.search import BasicVariantGenerator
+
+from algorithms.resources import bundles
+from experiments.algorithms import open_algorithm, ray_running
+from experiments.sweep_file import check, short
+from experiments.sweep_trial import RUN, SCORE, STEP, STOPPED, Trial, trial_prefix
+from loomrl.canonical import content_hash
+from loomrl.config.sweep import PBT, Asha, Choice, Dimension, Grid, LogUniform, Optuna, RandInt, Sweep
+from loomrl.errors import ConfigError, LoomError
+from loomrl.load import dump, parse_yaml
+from loomrl.store import LoomDB, open_store
+from loomrl.store.runs import Run, RunStatus, code_revision, finish_run, list_runs, show_run, start_run
+from loomrl.telemetry.parallel import draw_parallel
+
+QUIET = {
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",  # or a trial would look for the folders of its experiment in one of Tune's
+    "RAY_AIR_NEW_OUTPUT": "0",  # which writes to stdout, however quiet it is asked to be
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # our own sinks tell of a run
+    "TUNE_GLOBAL_CHECKPOINT_S": "1",  # what Tune has not noted down is begun again after a kill
+    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+}
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A trial, and what became of it."""
+
+    run: str
+    """The last one: with pbt a trial may go on in another run, from another trial's weights."""
+    changes: dict[str, Any]
+    """Its point of the space; with pbt the last one."""
+    score: float | None
+    """Mean of the metric over the latest lines."""
+    done: int
+    """Updates or steps."""
+    stopped: str
+    """Why it is over, or what went wrong."""
+    runs: tuple[str, ...]
+    """All of them, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepResult:
+    """How a sweep went; `trials` has the best first."""
+
+    sweep: str
+    metric: str
+    mode: str
+    unit: str
+    trials: tuple[Tried, ...]
+    seconds: float
+    picture: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return asdict(self)
+
+
+def sweep(asked: Sweep, *, run: str | None = None, clock: Clock = time.time) -> SweepResult:
+    """Try until there are as many trials as asked for. A sweep that exists already goes on where it was."""
+    id, begun = run or f"{asked.name}-{uuid.uuid4().hex[:8]}", clock()
+    check(asked)
+    _refuse_missing(asked)
+    with _environ(QUIET), ray_running(_needed(asked)), open_store(asked.experiment.store_url) as db:
+        _refuse_impossible(asked)
+        _start(asked, id, db, clock)
+        folder = Path(asked.experiment.train.folder).absolute() / id
+        try:
+            trials = _tuner(asked, id, folder).fit()._experiment_analysis.trials
+            tried = _settled(asked, id, trials, db, clock)
+            picture = folder / "sweep.svg"
+            result = SweepResult(
+                sweep=id,
+                metric=asked.judged_by,
+                mode=asked.mode,
+                unit=asked.unit,
+                trials=tried,
+                seconds=round(clock() - begun, 1),
+                picture=str(picture),
+            )
+            _refuse_failure(result, trials)
+        except BaseException as error:
+            finish_run(db, id, status=RunStatus.FAILED, finished_at=clock(), result={"error": repr(error)})
+            raise
+        picture.write_text(_picture(asked, result), encoding="utf-8")
+        finish_run(db, id, status=RunStatus.FINISHED, finished_at=clock(), result=result.as_dict())
+        return result
+
+
+def resumed(asked: Sweep, run: str | None) -> tuple[Sweep, str]:
+    """The sweep to go on with as it was begun: the latest of this name, where none is given."""
+    with open_store(asked.experiment.store_url) as db:
+        if run is None:
+            latest = [known.id for known in list_runs(db, kind="sweep") if known.name == asked.name]
+            if not latest:
+                raise ConfigError(f"--resume: no sweep of {asked.name!r} in {asked.experiment.store_url}.")
+            run = latest[0]
+        recorded = show_run(db, run)
+    if recorded.kind != "sweep":
+        raise ConfigError(f"--resume: run {run!r} is no sweep but of `loomrl {recorded.kind}`.")
+    return Sweep.parse(parse_yaml(recorded.resolved, origin=f"sweep {run}"), origin=f"sweep {run}"), run
+
+
+def _start(asked: Sweep, id: str, db: LoomDB, clock: Clock) -> None:
+    start_run(
+        db,
+        Run(
+            id=id,
+            name=asked.name,
+            kind="sweep",
+            experiment=content_hash(asked.model_dump(mode="json")),
+            resolved=dump(asked),
+            code=code_revision(),
+            environments={},
+            started_at=clock(),
+        ),
+    )
+
+
+# -- what Tune is asked for -------------------------------------------------------------------------------------------
+
+
+def _tuner(asked: Sweep, id: str, folder: Path) -> tune.Tuner:
+    """A new one, or the one that was there before."""
+    trial = tune.with_parameters(Trial, sweep=asked.model_dump(mode="json"), id=id)
+    trial = tune.with_resources(trial, lambda point: tune.PlacementGroupFactory(_bundles(asked, point)))
+    before = folder / "tune"
+    if tune.Tuner.can_restore(str(before)) and any(before.glob("experiment_state-*.json")):
+        return tune.Tuner.restore(str(before), trainable=trial, resume_errored=True)
+    return tune.Tuner(
+        trial,
+        param_space={path: _domain(dimension) for path, dimension in asked.space.items()},
+        tune_config=tune.TuneConfig(
+            metric=SCORE,
+            mode=asked.mode,
+            num_samples=asked.samples,
+            max_concurrent_trials=asked.concurrency,
+            search_alg=_search(asked),
+            scheduler=_scheduler(asked),
+            reuse_actors=True,
+        ),
+        run_config=tune.RunConfig(
+            name="tune",
+            storage_path=str(folder),
+            verbose=0,
+            callbacks=[Told(asked, id)],
+            failure_config=tune.FailureConfig(max_failures=asked.retries),
+            checkpoint_config=tune.CheckpointConfig(num_to_keep=3),
+        ),
+    )
+
+
+def _domain(dimension: Dimension) -> Any:
+    match dimension:
+        case Choice(values=values):
+            return tune.choice(list(values))
+        case Grid(values=values):
+            return tune.grid_search(list(values))
+        case RandInt(low=low, high=high):
+            return tune.randint(low, high + 1)
+        case LogUniform(low=low, high=high):
+            return tune.loguniform(low, high)
+    return tune.uniform(dimension.low, dimension.high)
+
+
+def _search(asked: Sweep) -> Any:
+    if not isinstance(asked.search, Optuna):
+        return BasicVariantGenerator(random_state=asked.seed, max_concurrent=asked.concurrency or 0)
+    from ray.tune.search.optuna import OptunaSearch
+
+    return OptunaSearch(metric=SCORE, mode=asked.mode, seed=asked.seed)
+
+
+def _scheduler(asked: Sweep) -> Any:
+    match asked.scheduler:
+        case Asha(factor=factor):
+            return AsyncHyperBandScheduler(
+                time_attr=STEP, max_t=asked.limit, grace_period=asked.first_rung, reduction_factor=factor
+            )
+        case PBT() as pbt:
+            return PopulationBasedTraining(
+                time_attr=STEP,
+                perturbation_interval=asked.interval,
+                quantile_fraction=pbt.quantile,
+                resample_probability=pbt.resample,
+                hyperparam_mutations={path: _mutation(dimension) for path, dimension in asked.space.items()},
+                custom_explore_fn=lambda point: _within(asked.space, point),
+                synch=True,  # trials are compared after the same number of updates
+                log_config=False,
+            )
+    return None
+
+
+def _mutation(dimension: Dimension) -> Any:
+    return list(dimension.values) if isinstance(dimension, Choice | Grid) else _domain(dimension)
+
+
+def _within(space: Mapping[str, Dimension], point: dict[str, Any]) -> dict[str, Any]:
+    """The point, with every number inside its bounds: PBT multiplies and does not look at them."""
+    bounded = {
+        path: min(max(point[path], dimension.low), dimension.high)
+        for path, dimension in space.items()
+        if not isinstance(dimension, Choice | Grid)
+    }
+    return {**point, **bounded}
+
+
+@dataclass
+class Told(tune.Callback):  # type: ignore[misc]
+    """Says on stderr what became of a trial, and in LoomDB how its run ended. Tune stores it with the sweep."""
+
+    asked: Sweep
+    id: str
+    ended: int = 0
+
+    def on_trial_complete(self, iteration: int, trials: Sequence[Any], trial: Any, **info: Any) -> None:
+        """It reached its end, or its scheduler stopped it."""
+        self._tell(trial)
+
+    def on_trial_error(self, iteration: int, trials: Sequence[Any], trial: Any, **info: Any) -> None:
+        """It failed for good."""
+        self._tell(trial)
+
+    def _tell(self, trial: Any) -> None:
+        with open_store(self.asked.experiment.store_url) as db:
+            tried = _settle(self.asked, self.id, trial, db, time.time)
+        self.ended += 1
+        score = "–" if tried.score is None else f"{tried.score:.4g}"
+        word = f"sweep {self.id}: {self.ended} trials ended  {tried.run} {self.asked.judged_by} {score}"
+        print(f"{word} after {tried.done} {self.asked.unit}: {tried.stopped}", file=sys.stderr, flush=True)
+
+
+# -- what became of it ------------------------------------------------------------------------------------------------
+
+
+def _settled(asked: Sweep, id: str, trials: Sequence[Any], db: LoomDB, clock: Clock) -> tuple[Tried, ...]:
+    """All trials, best first; every run of the sweep has ended, those too of which Tune knows nothing after a kill."""
+    tried = [_settle(asked, id, trial, db, clock) for trial in trials]
+    known = {run for each in tried for run in each.runs}
+    for run in _runs_of(db, re.escape(id) + r"-[0-9a-z]+-[0-9a-f]{6}"):
+        if run.id not in known and run.status is RunStatus.RUNNING:
+            error = "the sweep was killed before it had noted this trial; another took its place"
+            result = {"sweep": id, "error": error}
+            finish_run(db, run.id, status=RunStatus.FAILED, finished_at=clock(), result=result)
+    sign = -1 if asked.mode == "max" else 1
+    return tuple(sorted(tried, key=lambda each: (each.score is None, sign * (each.score or 0.0), each.run)))
+
+
+def _settle(asked: Sweep, id: str, trial: Any, db: LoomDB, clock: Clock) -> Tried:
+    """What is known of a trial; its runs are on record as ended."""
+    result = trial.last_result or {}
+    runs = sorted(_runs_of(db, re.escape(trial_prefix(id, trial.trial_id)) + "[0-9a-f]{6}"), key=lambda r: r.started_at)
+    last, failed = result.get(RUN) or (runs[-1].id if runs else "–"), trial.status == "ERROR"
+    stopped = _cause(trial) if failed else result.get(STOPPED) or _stopped_by(asked)
+    for run in runs:
+        if run.status is not RunStatus.RUNNING:
+            continue
+        said = {"sweep": id, "changes": dict(trial.config), "score": result.get(SCORE), "updates": result.get(STEP, 0)}
+        said["stopped"] = stopped if run.id == last else f"its trial went on in {last}, from another's weights"
+        status = RunStatus.FAILED if failed and run.id == last else RunStatus.FINISHED
+        finish_run(db, run.id, status=status, finished_at=clock(), result=said)
+    return Tried(
+        run=last,
+        changes={path: trial.config.get(path) for path in asked.space},
+        score=result.get(SCORE),
+        done=int(result.get(STEP, 0)),
+        stopped=stopped,
+        runs=tuple(run.id for run in runs),
+    )
+
+
+def _runs_of(db: LoomDB, pattern: str) -> list[Run]:
+    return [run for run in list_runs(db, limit=10**6, kind="train") if re.fullmatch(pattern, run.id)]
+
+
+def _stopped_by(asked: Sweep) -> str:
+    return f"stopped by {asked.scheduler.kind}" if asked.scheduler is not None else "stopped"
+
+
+def _cause(trial: Any) -> str:
+    error = _error_of(trial)
+    return f"{type(error).__name__}: {error}".partition("\n")[0]
+
+
+def _error_of(trial: Any) -> BaseException:
+    error = trial.get_pickled_error()
+    cause: BaseException = getattr(error, "cause", None) or error or RuntimeError("it failed without a word")
+    return cause
+
+
+def _refuse_failure(result: SweepResult, trials: Sequence[Any]) -> None:
+    """Where no trial has a score, the first one's error is the sweep's."""
+    if any(each.score is not None for each in result.trials):
+        return
+    errors = [_error_of(trial) for trial in trials if trial.status == "ERROR"]
+    if not errors:
+        raise ConfigError(f"sweep {result.sweep} was interrupted before any trial had a score. Go on with --resume.")
+    kind = type(errors[0]) if isinstance(errors[0], LoomError) else ConfigError
+    raise kind(f"sweep {result.sweep}: all {len(errors)} trials failed, the first with: {errors[0]}") from errors[0]
+
+
+# -- before it begins -------------------------------------------------------------------------------------------------
+
+
+def _refuse_missing(asked: Sweep) -> None:
+    if isinstance(asked.search, Optuna) and find_spec("optuna") is None:
+        raise ConfigError(
+            "search.kind='optuna': optuna is not installed. Install it (pip install 'loomrl[sweep]'), or leave it out: "
+            "search.kind=random."
+        )
+
+
+def _bundles(asked: Sweep, point: Mapping[str, Any]) -> list[dict[str, float]]:
+    return bundles(open_algorithm(asked.at(point)))
+
+
+def _greediest(asked: Sweep) -> dict[str, float]:
+    """What the trial that needs most needs."""
+    points: list[dict[str, Any]] = [{}]
+    points += [{path: value} for path, dimension in asked.space.items() for value in dimension.edges]
+    needs = [_total(_bundles(asked, point)) for point in points]
+    return {name: max(need.get(name, 0) for need in needs) for name in {name for need in needs for name in need}}
+
+
+def _total(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {name: sum(part.get(name, 0) for part in parts) for name in {name for part in parts for name in part}}
+
+
+def _needed(asked: Sweep) -> int:
+    return int(_greediest(asked)["CPU"])
+
+
+def _refuse_impossible(asked: Sweep) -> None:
+    """A ConfigError where so many trials at a time do not fit into Ray: the last of them would wait without a word."""
+    there, at_once = ray.cluster_resources(), asked.concurrency or 1
+    for name, each in _greediest(asked).items():
+        room = there.get(name, 0)
+        if each * at_once > room:
+            fits = int(room // each)
+            remedy = f"Set concurrency={fits}" if fits else "Ask for less in rollout and learners"
+            raise ConfigError(
+                f"concurrency={at_once}: {at_once} trials with {each:g} {name} each are {each * at_once:g} {name}, and "
+                f"Ray has {room:g} in all. {remedy}, or start Ray with more."
+            )
+
+
+@contextmanager
+def _environ(settings: Mapping[str, str]) -> Iterator[None]:
+    """These variables, unless they are set; afterwards as before."""
+    added = {name: value for name, value in settings.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            del os.environ[name]
+
+
+def _picture(asked: Sweep, result: SweepResult) -> str:
+    names = dict(zip(asked.space, short(list(asked.space)), strict=True))
+    trials = [
+        {names[path]: value for path, value in each.changes.items()} | {result.metric: each.score}
+        for each in result.trials
+        if each.score is not None
+    ]
+    logarithmic = {names[path] for path, dimension in asked.space.items() if _spans_powers(dimension)}
+    return draw_parallel(f"{result.sweep}: {result.metric}", trials, logarithmic=logarithmic, best=asked.mode)
+
+
+def _spans_powers(dimension: Dimension) -> bool:
+    if isinstance(dimension, Choice | Grid):
+        numbers = [value for value in dimension.values if isinstance(value, int | float) and value > 0]
+        return len(numbers) == len(dimension.values) and max(numbers) >= 100 * min(numbers)
+    return isinstance(dimension, LogUniform)

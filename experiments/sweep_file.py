@@ -1,0 +1,134 @@
+"""A sweep from its file: the experiment filled in, every path of the space tried out before anything starts."""
+
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from experiments.algorithms import open_algorithm
+from experiments.shipped import SWEEPS, experiment_file
+from loomrl.config import AnyExperiment, ControlExperiment, parse_experiment
+from loomrl.config.sweep import Choice, Grid, LogUniform, RandInt, Sweep
+from loomrl.errors import ConfigError, unknown
+from loomrl.load import load, parse_assignment, read_yaml
+from loomrl.schema import Tree, merge, nest
+from loomrl.telemetry.metric import Metric
+
+DRAWS = 64
+"""Points of the space at which an experiment is built before anything starts."""
+
+ONLY = {
+    "language": ("success", "level", "groups", "supervised", "failures"),
+    "control": ("return", "front", "curriculum", "node"),
+}
+"""First words of metrics that experiments of one kind tell."""
+
+
+def names() -> list[str]:
+    """The sweeps that ship with LoomRL."""
+    return sorted(file.stem for file in SWEEPS.glob("*.yaml"))
+
+
+def resolve_sweep(words: Sequence[str]) -> Sweep:
+    """The sweep of `FILE path=value…`; FILE may be the name of a shipped one."""
+    files = [word for word in words if "=" not in word]
+    if len(files) != 1:
+        raise ConfigError(f"a sweep is one FILE, then path=value; got {len(files)}. Shipped: {', '.join(names())}.")
+    tree = read_yaml(_file(files[0]))
+    space, over = dict(tree.get("space") or {}), [parse_assignment(word) for word in words if "=" in word]
+    given = dict(pair for each in over for pair in each.items())
+    tree = merge(tree, nest({path: value for path, value in given.items() if path.startswith("experiment.base")}))
+    tree["experiment"] = _experiment(tree.get("experiment"), origin=files[0])
+    for path, value in given.items():
+        if path.startswith("space."):
+            _lay_upon(space, path.removeprefix("space."), value)
+        elif path != "experiment.base":
+            tree = merge(tree, nest({path: value}))
+    return Sweep.parse({**tree, "space": space}, origin=files[0])
+
+
+def _file(name: str) -> Path:
+    if Path(name).is_file():
+        return Path(name)
+    if name in names():
+        return SWEEPS / f"{name}.yaml"
+    raise ConfigError("no such file, and sweep " + unknown("name", name, names()))
+
+
+def _experiment(given: Any, *, origin: str) -> Tree:
+    """A name, a file, or settings – upon the experiment that `base` names, if it does – as a whole experiment."""
+    if isinstance(given, str):
+        given = {"base": given}
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{origin}: experiment={given!r}: name a file or a shipped experiment, or write one here.")
+    base = given.get("base")
+    under = load([experiment_file(base)]).model_dump(mode="json") if base is not None else {}
+    tree = merge(under, {name: value for name, value in given.items() if name != "base"})
+    return parse_experiment(tree, origin=f"{origin}, experiment").model_dump(mode="json")
+
+
+def _lay_upon(space: dict[str, Any], path: str, value: Any) -> None:
+    """`path` is that of a dimension, or of a part of one that is there."""
+    known = next((name for name in space if path.startswith(f"{name}.")), None)
+    if known is None:
+        space[path] = value
+    else:
+        space[known] = merge(space[known], nest({path.removeprefix(f"{known}."): value}))
+
+
+def check(sweep: Sweep) -> None:
+    """A ConfigError unless the metric is known, and an experiment can be built at every point that is tried."""
+    metric = sweep.judged_by
+    if not any(metric == name or metric.startswith(f"{name}/") for name in Metric):
+        raise ConfigError(unknown("metric", metric, [name.value for name in Metric]))
+    other = "language" if sweep.unit == "steps" else "control"
+    if metric.partition("/")[0] in ONLY[other]:
+        raise ConfigError(f"metric={metric!r} is told of {other} policies only, as is all of {', '.join(ONLY[other])}.")
+    for path, dimension in sweep.space.items():
+        for value in dimension.edges:
+            _build(sweep, {path: value})
+    rng = random.Random(sweep.seed)
+    for _ in range(DRAWS):
+        point = {path: drawn(dimension, rng) for path, dimension in sweep.space.items()}
+        _built(sweep, point)
+    _build(sweep, point)
+
+
+def _built(sweep: Sweep, point: Mapping[str, Any]) -> AnyExperiment:
+    try:
+        return sweep.at(point)
+    except ConfigError as error:
+        where = ", ".join(f"{path}={value!r}" for path, value in point.items())
+        raise ConfigError(f"sweep {sweep.name!r}, space at {where}: {error}") from None
+
+
+def _build(sweep: Sweep, point: Mapping[str, Any]) -> None:
+    """All that can be known of the trial without Ray; of control, that its environment can be made."""
+    experiment = _built(sweep, point)
+    config = open_algorithm(experiment)
+    config.validate()
+    if isinstance(experiment, ControlExperiment) and any(path.startswith("environment.") for path in point):
+        config.look()
+
+
+def drawn(dimension: Any, rng: random.Random) -> Any:
+    """A value of a dimension."""
+    if isinstance(dimension, Choice | Grid):
+        return rng.choice(dimension.values)
+    if isinstance(dimension, RandInt):
+        return rng.randint(dimension.low, dimension.high)
+    if isinstance(dimension, LogUniform):
+        return dimension.low * (dimension.high / dimension.low) ** rng.random()
+    return rng.uniform(dimension.low, dimension.high)
+
+
+def short(paths: Sequence[str]) -> list[str]:
+    """As much of every path's end as tells it from the others."""
+    return [
+        next(
+            end
+            for end in (".".join(path.split(".")[-count:]) for count in range(1, path.count(".") + 2))
+            if sum(other == end or other.endswith(f".{end}") for other in paths) == 1
+        )
+        for path in paths
+    ]

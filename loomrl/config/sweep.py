@@ -1,0 +1,241 @@
+"""A Sweep: the same experiment many times, each with other settings, and which of them go on. Parameters as data."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from loomrl.config.basic import Positive, PositiveInt
+from loomrl.config.control_experiment import ControlExperiment
+from loomrl.config.experiment import Experiment
+from loomrl.schema import Config
+
+
+class _Among(Config):
+    """One of these values; any that the setting can have."""
+
+    values: tuple[Any, ...] = Field(min_length=1)
+
+    @property
+    def edges(self) -> tuple[Any, ...]:
+        """Where a setting is most likely to be out of bounds."""
+        return self.values
+
+
+class Choice(_Among):
+    """One of these values, drawn for every trial."""
+
+    kind: Literal["choice"] = "choice"
+
+
+class Grid(_Among):
+    """Every one of these values, in trials of its own; `samples` counts the rounds through the whole grid."""
+
+    kind: Literal["grid"] = "grid"
+
+
+class _Between(Config):
+    low: Any
+    high: Any
+
+    @property
+    def edges(self) -> tuple[Any, ...]:
+        """Where a setting is most likely to be out of bounds."""
+        return (self.low, self.high)
+
+    @model_validator(mode="after")
+    def _has_room(self) -> Self:
+        if not self.low < self.high:
+            raise ValueError(f"low={self.low} must be below high={self.high}")
+        return self
+
+
+class Uniform(_Between):
+    """A number between two, all alike."""
+
+    kind: Literal["uniform"] = "uniform"
+    low: float
+    high: float
+
+
+class LogUniform(_Between):
+    """A number between two, all orders of magnitude alike."""
+
+    kind: Literal["loguniform"] = "loguniform"
+    low: Positive
+    high: Positive
+
+
+class RandInt(_Between):
+    """A whole number from low to high, both included."""
+
+    kind: Literal["randint"] = "randint"
+    low: int
+    high: int
+
+
+Dimension = Annotated[Choice | Grid | Uniform | LogUniform | RandInt, Field(discriminator="kind")]
+
+
+class Asha(Config):
+    """Asynchronous successive halving: at every rung only the best of those that have come so far go on."""
+
+    kind: Literal["asha"] = "asha"
+    grace: PositiveInt | None = None
+    """What every trial gets before it is judged, in updates or steps. None: an eighth of the budget."""
+    factor: float = Field(3.0, gt=1)
+    """One in so many passes a rung; each rung is so many times higher than the one before."""
+
+
+class PBT(Config):
+    """Population-based training: now and then bad trials go on from good ones' weights, with other settings."""
+
+    kind: Literal["pbt"] = "pbt"
+    interval: PositiveInt | None = None
+    """Updates or steps between two comparisons. None: an eighth of the budget."""
+    quantile: float = Field(0.25, gt=0, le=0.5)
+    """Share of the trials that are replaced, by as many of the best."""
+    resample: float = Field(0.25, ge=0, le=1)
+    """How probably a setting is drawn anew instead of moved by a factor of 1.2 or 0.8."""
+
+
+class RandomSearch(Config):
+    """Every trial is drawn by itself."""
+
+    kind: Literal["random"] = "random"
+
+
+class Optuna(Config):
+    """Trials are drawn by what is known of earlier ones (tree-structured Parzen estimators; `loomrl[sweep]`)."""
+
+    kind: Literal["optuna"] = "optuna"
+
+
+OF_THE_SWEEP = ("kind", "name", "store_url", "artifact_url", "train.folder", "train.updates", "train.steps")
+"""Settings that all trials have in common; the last two are the sweep's `budget`."""
+BEGINNING = (
+    "seed",
+    "environment.kind",
+    "environment.id",
+    "environment.entry_point",
+    "environments",
+    "curriculum",
+    "algorithm.kind",
+    "algorithm.model",
+    "algorithm.network",
+    "algorithm.objectives",
+    "algorithm.warm_start",
+    "algorithm.initial_temperature",
+    "algorithm.warmup",
+    "algorithm.normalize_observations",
+    "algorithm.replay",
+    "algorithm.n_step",
+)
+"""Settings that say how a policy begins: weights that are taken over have begun already."""
+
+
+class Sweep(Config):
+    """A search for settings: what is tried, how it is judged, who goes on."""
+
+    kind: Literal["sweep"] = "sweep"
+    name: str = Field(pattern=r"^[\w.-]+$", max_length=80)
+    experiment: Annotated[Experiment | ControlExperiment, Field(discriminator="kind")]
+    """What every trial begins as; in a file also the name of a shipped experiment, or a file."""
+    space: dict[str, Dimension] = Field(min_length=1)
+    """Path of a setting of the experiment → the values that it may have."""
+    metric: str | None = None
+    """By which trials are judged; None takes `success`, of control `return/training`."""
+    mode: Literal["max", "min"] = "max"
+    window: PositiveInt = 5
+    """A trial is judged by the mean of its metric over so many of its latest lines."""
+    samples: PositiveInt = 8
+    """Trials; with a grid, rounds through it."""
+    concurrency: PositiveInt | None = None
+    """Trials at a time; None: as many as Ray has room for."""
+    budget: PositiveInt | None = None
+    """Updates of a language trial, environment steps of a control one, at most. None leaves it to the experiment."""
+    scheduler: Annotated[Asha | PBT, Field(discriminator="kind")] | None = None
+    """Who goes on; null lets every trial end by itself."""
+    search: Annotated[RandomSearch | Optuna, Field(discriminator="kind")] = RandomSearch()
+    retries: int = Field(1, ge=0)
+    """How often a trial that failed goes on where it was, before it counts as failed."""
+    seed: int = Field(0, ge=0)
+    """Of what is drawn; the experiment has its own."""
+
+    @model_validator(mode="after")
+    def _searches_what_is_free(self) -> Self:
+        for path in self.space:
+            held = next((name for name in OF_THE_SWEEP if _is_in(path, name)), None)
+            if held is not None:
+                raise ValueError(f"space.{path}: {held} is the same for all trials. Set it in experiment, or budget")
+        return self
+
+    @model_validator(mode="after")
+    def _parts_go_together(self) -> Self:
+        grids = [path for path, dimension in self.space.items() if isinstance(dimension, Grid)]
+        if grids and isinstance(self.search, Optuna):
+            raise ValueError(f"space.{grids[0]}: optuna draws, it walks through no grid. Make it a choice")
+        for path, dimension in self.space.items():
+            if isinstance(self.search, Optuna) and isinstance(dimension, Choice):
+                odd = [v for v in dimension.values if not isinstance(v, str | int | float | None)]
+                if odd:
+                    raise ValueError(f"space.{path}: optuna chooses among numbers and words, not {odd[0]!r}")
+        if isinstance(self.scheduler, PBT):
+            self._fits_pbt(self.scheduler, grids)
+        if isinstance(self.scheduler, Asha) and self.first_rung > self.limit:
+            raise ValueError(f"scheduler.grace={self.first_rung} is above the budget of {self.limit} {self.unit}")
+        return self
+
+    def _fits_pbt(self, scheduler: PBT, grids: list[str]) -> None:
+        if isinstance(self.search, Optuna):
+            raise ValueError("search.kind=optuna has no effect on pbt, which finds new settings itself: leave it out")
+        if self.samples < 2 and not grids:
+            raise ValueError(f"samples={self.samples}: pbt compares trials, it takes two at least")
+        if self.interval >= self.limit:
+            raise ValueError(
+                f"scheduler.interval={self.interval}: nothing comes after the budget of {self.limit} {self.unit}"
+            )
+        for path in self.space:
+            if any(_is_in(path, name) for name in BEGINNING):
+                raise ValueError(
+                    f"space.{path} has no effect with pbt: it says how a policy begins, and weights that are taken "
+                    "over have begun already. Search it with scheduler.kind=asha"
+                )
+
+    @property
+    def unit(self) -> Literal["updates", "steps"]:
+        """Of the budget."""
+        return "steps" if isinstance(self.experiment, ControlExperiment) else "updates"
+
+    @property
+    def judged_by(self) -> str:
+        """The metric's name."""
+        return self.metric or ("return/training" if isinstance(self.experiment, ControlExperiment) else "success")
+
+    @property
+    def limit(self) -> int:
+        """Updates or steps of a trial at most."""
+        train = self.experiment.train
+        return self.budget or int(getattr(train, self.unit))
+
+    @property
+    def first_rung(self) -> int:
+        """When ASHA judges for the first time."""
+        grace = self.scheduler.grace if isinstance(self.scheduler, Asha) else None
+        return grace or max(1, self.limit // 8)
+
+    @property
+    def interval(self) -> int:
+        """Between two comparisons of PBT."""
+        interval = self.scheduler.interval if isinstance(self.scheduler, PBT) else None
+        return interval or max(1, self.limit // 8)
+
+    def at(self, point: Mapping[str, Any]) -> Experiment | ControlExperiment:
+        """The experiment of a trial; a ConfigError where one cannot be like that."""
+        budget = {} if self.budget is None else {f"train.{self.unit}": self.budget}
+        kinds_first = sorted(point, key=lambda path: not path.endswith("kind"))  # a new kind replaces its whole branch
+        return self.experiment.override({**budget, **{path: point[path] for path in kinds_first}})
+
+
+def _is_in(path: str, branch: str) -> bool:
+    return path == branch or path.startswith(f"{branch}.") or branch.startswith(f"{path}.")

@@ -1,0 +1,210 @@
+"""How servers are asked for tokens: three ways to write the same request, and to read what they answer."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loomrl.errors import ConfigError, PolicyError
+from loomrl.inference.engine import Finish, Request
+
+TOP = 5
+"""Likeliest tokens that a probe asks for."""
+BOTTOM = -9000.0
+"""Servers write −9999 for minus infinity, and for what is no number."""
+REASONS = {"stop": Finish.STOP, "length": Finish.LENGTH, "abort": None}
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Tokens from `start` to `end` of an answer, and the label of the weights that drew them."""
+
+    label: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Piece:
+    """What a server sampled in one go: a completion, or, where `finish` is None, the beginning of one."""
+
+    ids_T: NDArray[np.int32]
+    logprobs_T: NDArray[np.float32]
+    spans: tuple[Span, ...]
+    """Empty where the server does not say which weights drew a token."""
+    finish: Finish | None
+    best: float = 0.0
+    """Log-probability of the first position's likeliest token, where it was asked for."""
+
+
+class Dialect(Protocol):
+    """One way to ask."""
+
+    path: str
+
+    def body(self, model: str, request: Request, *, max_tokens: int, top: bool = False) -> dict[str, Any]:
+        """The request; with `top`, the likeliest tokens are asked for too."""
+
+    def read(self, answer: dict[str, Any], asked: Request) -> Piece:
+        """What was sampled; a ConfigError names what this server does not tell."""
+
+
+class Completions:
+    """OpenAI's `/v1/completions`, with the additions of vLLM and SGLang that let ids in and out."""
+
+    path = "/v1/completions"
+
+    def body(self, model: str, request: Request, *, max_tokens: int, top: bool = False) -> dict[str, Any]:
+        """Token ids in; ids are asked for in both ways that servers know."""
+        return {
+            "model": model,
+            "prompt": request.prompt_T.tolist(),
+            "max_tokens": max_tokens,
+            "temperature": request.sampling.temperature,
+            "top_p": request.sampling.top_p,
+            "seed": request.seed,
+            "stop_token_ids": sorted(request.stop),
+            "ignore_eos": True,
+            "logprobs": TOP if top else 1,
+            "return_token_ids": True,
+            "return_tokens_as_token_ids": True,
+        }
+
+    def read(self, answer: dict[str, Any], asked: Request) -> Piece:
+        """Ids from `token_ids`, or from tokens that are written as `token_id:7`."""
+        choice = answer["choices"][0]
+        told, tokens = choice.get("logprobs"), choice.get("token_ids")
+        if not told or not told.get("token_logprobs"):
+            raise _lacks("log-probabilities")
+        if tokens is None:
+            tokens = [_id(token) for token in told["tokens"]]
+        _same_prompt(choice.get("prompt_token_ids"), (answer.get("usage") or {}).get("prompt_tokens"), asked)
+        first = (told.get("top_logprobs") or [None])[0] or {}
+        return _piece(tokens, told["token_logprobs"], (), choice["finish_reason"], max(first.values(), default=0.0))
+
+
+class VllmTokens:
+    """vLLM's `/inference/v1/generate` (`--enable-scale-out`): tokens alone, each with the version of its weights."""
+
+    path = "/inference/v1/generate"
+
+    def body(self, model: str, request: Request, *, max_tokens: int, top: bool = False) -> dict[str, Any]:
+        """vLLM's own sampling parameters."""
+        sampling = {
+            "max_tokens": max_tokens,
+            "temperature": request.sampling.temperature,
+            "top_p": request.sampling.top_p,
+            "seed": request.seed,
+            "stop_token_ids": sorted(request.stop),
+            "ignore_eos": True,
+            "logprobs": TOP if top else 0,
+            "detokenize": False,
+        }
+        return {"model": model, "token_ids": request.prompt_T.tolist(), "sampling_params": sampling}
+
+    def read(self, answer: dict[str, Any], asked: Request) -> Piece:
+        """Ids, log-probabilities, and spans of versions."""
+        choice = answer["choices"][0]
+        content = choice["logprobs"]["content"]
+        _same_prompt(answer.get("prompt_token_ids"), (answer.get("usage") or {}).get("prompt_tokens"), asked)
+        best = max((one["logprob"] for one in content[0]["top_logprobs"]), default=0.0) if content else 0.0
+        return _piece(
+            choice["token_ids"],
+            [one["logprob"] for one in content],
+            _spans(choice.get("weight_versions")),
+            choice["finish_reason"],
+            best,
+        )
+
+
+class SglangTokens:
+    """SGLang's `/generate`."""
+
+    path = "/generate"
+
+    def body(self, model: str, request: Request, *, max_tokens: int, top: bool = False) -> dict[str, Any]:
+        """SGLang serves one model, so its name is not said. Seeds count with `--enable-deterministic-inference`."""
+        sampling = {
+            "max_new_tokens": max_tokens,
+            "temperature": request.sampling.temperature,
+            "top_p": request.sampling.top_p,
+            "sampling_seed": request.seed,
+            "stop_token_ids": sorted(request.stop),
+            "ignore_eos": True,
+            "skip_special_tokens": False,
+            "no_stop_trim": True,
+        }
+        extra = {"top_logprobs_num": TOP} if top else {}
+        return {
+            "input_ids": request.prompt_T.tolist(),
+            "sampling_params": sampling,
+            "return_logprob": True,
+            "logprob_start_len": -1,
+            **extra,
+        }
+
+    def read(self, answer: dict[str, Any], asked: Request) -> Piece:
+        """Ids stand beside their log-probabilities; versions are spans, or one label where there is but one."""
+        told = answer["meta_info"]
+        pairs = told.get("output_token_logprobs") or []
+        _same_prompt(None, told.get("prompt_tokens"), asked)
+        spans = _spans(told.get("weight_versions"))
+        if not spans and told.get("weight_version") is not None:
+            spans = (Span(str(told["weight_version"]), 0, len(pairs)),)
+        first = (told.get("output_top_logprobs") or [[]])[0] or []
+        reason = told["finish_reason"]["type"]
+        best = max((one[0] for one in first), default=0.0)
+        return _piece([pair[1] for pair in pairs], [pair[0] for pair in pairs], spans, reason, best)
+
+
+def read(dialect: Dialect, answer: dict[str, Any], asked: Request) -> Piece:
+    """The dialect's reading; a PolicyError shows an answer that is not what it should be."""
+    try:
+        return dialect.read(answer, asked)
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise PolicyError(
+            f"{dialect.path} answered with what is no completion ({type(error).__name__}: {error}): {str(answer)[:300]}"
+        ) from error
+
+
+def _piece(ids: Sequence[int], logprobs: Sequence[float], spans: tuple[Span, ...], reason: str, best: float) -> Piece:
+    ids_T, logprobs_T = np.array(ids, np.int64), np.array(logprobs, np.float64)
+    if reason not in REASONS:
+        raise PolicyError(f"the server ended the request with {reason!r}, which is none of {', '.join(REASONS)}.")
+    if ids_T.shape != logprobs_T.shape:
+        raise PolicyError(f"the server gave {ids_T.size} token ids and {logprobs_T.size} log-probabilities.")
+    if not (np.isfinite(logprobs_T) & (logprobs_T > BOTTOM)).all():
+        raise PolicyError("the server's weights gave logits that are not finite.")
+    return Piece(ids_T.astype(np.int32), logprobs_T.astype(np.float32), spans, REASONS[reason], float(best))
+
+
+def _spans(told: Any) -> tuple[Span, ...]:
+    return tuple(Span(str(one["version"]), int(one["start"]), int(one["end"])) for one in told or ())
+
+
+def _id(token: str) -> int:
+    name, _, number = token.rpartition(":")
+    if name != "token_id":
+        raise _lacks("token ids")
+    return int(number)
+
+
+def _same_prompt(ids: Sequence[int] | None, count: int | None, asked: Request) -> None:
+    """The server must have read what was sent, and nothing before it."""
+    read_ids = None if ids is None else list(ids)
+    if (read_ids is not None and read_ids != asked.prompt_T.tolist()) or count not in (None, len(asked.prompt_T)):
+        raise PolicyError(
+            f"the server read {count if count is not None else len(read_ids or ())} tokens where {len(asked.prompt_T)} "
+            "were sent, or others: it adds to prompts or cuts them. Start it without such defaults."
+        )
+
+
+def _lacks(what: str) -> ConfigError:
+    return ConfigError(
+        f"this server gives no {what}: it can be judged (loomrl evaluate --policy URL#MODEL), not trained with. "
+        "Text is never tokenised again. vLLM and SGLang give both."
+    )

@@ -1,0 +1,211 @@
+"""vLLM engines in Ray actors, given weights and asked as one. The driver has the fleet, runners have a client."""
+
+import asyncio
+import shutil
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import ray
+from ray.exceptions import GetTimeoutError, RayActorError
+
+from loomrl.config.engine import VllmEngineConfig
+from loomrl.errors import ConfigError, LoomError, PolicyError
+from loomrl.inference.engine import Completion, Request
+from loomrl.inference.fleet_client import FleetClient, alive_or_killed, engine_name, shelf_name
+from loomrl.inference.open import Opening
+from loomrl.inference.sealed import Sealed, stage
+from loomrl.inference.staging import own_staging_folder
+from loomrl.inference.torch_engine import Statistics
+from loomrl.inference.vllm_actor import Offer, Shelf, VllmActor
+from loomrl.inference.vllm_engine import EngineLost, Staged
+from loomrl.inference.vllm_start import require_vllm
+
+TRANSPORTS = ("auto", "shared")
+RETRY_S = 0.5
+STATISTICS_S = 2.0
+"""How long an engine may take to say what it has done; then what it said last counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetPlan:
+    """What a fleet is opened with. `options` go to Ray with every engine."""
+
+    choice: VllmEngineConfig
+    opening: Opening
+    options: Mapping[str, Any]
+
+
+class Fleet:
+    """All engines of a run. One that dies is restarted and takes the newest admitted weights by itself."""
+
+    def __init__(self, plan: FleetPlan) -> None:
+        _refuse_impossible(plan.choice)
+        self._timeout_s = plan.choice.start_timeout_s
+        self._name = f"loomrl-{uuid.uuid4().hex[:12]}"
+        self._folder = own_staging_folder(self._name)
+        self._offer: Offer | None = None
+        self._loads = 0
+        self._worked: dict[str, Statistics] = {}
+        self._shelf = ray.remote(Shelf).options(name=shelf_name(self._name), num_cpus=0).remote()
+        options = {"num_cpus": 1, "num_gpus": plan.choice.gpus, **plan.options}
+        options |= {"max_restarts": -1, "max_concurrency": 2 * plan.opening.slots + 64}
+        self._actors: list[Any] = [
+            ray.remote(VllmActor)
+            .options(name=engine_name(self._name, index), **options)
+            .remote(self._shelf, plan.choice, plan.opening)
+            for index in range(plan.choice.count)
+        ]
+        try:
+            self._nodes = self._started(plan.choice)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def client(self) -> FleetClient:
+        """An engine for runners, in any process: it sends every request to one of these."""
+        return FleetClient(self._name, len(self._actors), self._timeout_s)
+
+    def load(self, sealed: Sealed) -> None:
+        """Give all engines these weights; what they sample is held until `admit`.
+
+        A PolicyError where any of them refuses; then the others may have them, and hold: load good ones or reject.
+        """
+        self._loads += 1
+        file = stage(sealed, self._folder / f"{sealed.version}-{self._loads}.safetensors")
+        far = any(node != ray.get_runtime_context().get_node_id() for node in self._nodes)
+        self._offer = Offer(Staged(sealed.version, file), [ray.put(sealed)] if far else [])
+        self._each("take", self._offer)
+
+    def probe(self, requests: Sequence[Request]) -> list[list[Completion]]:
+        """What every engine says with the weights that were loaded last, admitted or not."""
+        return self._each("probe", list(requests))
+
+    def admit(self, version: int) -> None:
+        """Let what was held go out; from now on, restarted engines begin with these weights."""
+        if self._offer is None or self._offer.staged.version != version:
+            has = None if self._offer is None else self._offer.staged.version
+            raise PolicyError(f"version {version} cannot be admitted: the engines were given {has}.")
+        ray.get(self._shelf.put.remote(self._offer))
+        self._each("admit", version)
+        for file in self._folder.glob("*.safetensors"):
+            if file != self._offer.staged.file:
+                file.unlink()
+
+    def reject(self, cause: str) -> None:
+        """Fail all that was held or is open; engines refuse work until good weights are loaded."""
+        self._offer = None
+        self._each("reject", cause)
+
+    def statistics(self) -> Statistics:
+        """What all engines have done: tokens in sum, busy seconds on average. Includes the lives of those that died."""
+        for actor in self._actors:
+            try:
+                life, found = ray.get(actor.statistics.remote(), timeout=STATISTICS_S)
+            except (RayActorError, GetTimeoutError):
+                continue
+            self._worked[life] = found
+        known = self._worked.values()
+        return replace(
+            Statistics(),
+            sampled_tokens=sum(each.sampled_tokens for each in known),
+            prompt_tokens=sum(each.prompt_tokens for each in known),
+            busy_s=sum(each.busy_s for each in known) / len(self._actors),
+        )
+
+    def close(self) -> None:
+        """End all engines. Their processes follow them."""
+        for actor in (*self._actors, self._shelf):
+            ray.kill(actor)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _started(self, choice: VllmEngineConfig) -> list[str]:
+        """The engines' nodes. All start at once; the first that cannot says why."""
+        waiting = {actor.ready.remote(): index for index, actor in enumerate(self._actors)}
+        nodes: dict[int, str] = {}
+        deadline = time.monotonic() + self._timeout_s
+        while waiting:
+            done, _ = ray.wait(list(waiting), timeout=max(0.0, deadline - time.monotonic()))
+            if not done:
+                raise ConfigError(
+                    f"{len(waiting)} of {len(self._actors)} engines did not start within "
+                    f"engine.start_timeout_s={self._timeout_s:g}. Ray has {_resources()} free. Raise it, or "
+                    "ask for fewer engines."
+                )
+            index = waiting.pop(done[0])
+            try:
+                answer = ray.get(done[0])
+            except RayActorError as error:
+                raise ConfigError(f"engine {index} died at start: {error}") from None
+            if isinstance(answer, LoomError):
+                raise ConfigError(str(answer))
+            nodes[index] = answer
+        if choice.transport == "shared" and set(nodes.values()) != {ray.get_runtime_context().get_node_id()}:
+            raise ConfigError("engine.transport='shared' needs all engines on this machine. Choose auto.")
+        return [nodes[index] for index in range(len(self._actors))]
+
+    def _each(self, method: str, *args: Any) -> list[Any]:
+        """What all engines answer, asked at once."""
+
+        async def ask() -> list[Any]:
+            answers = [self._ask(index, method, *args) for index in range(len(self._actors))]
+            found = await asyncio.gather(*answers, return_exceptions=True)
+            for one in found:
+                if isinstance(one, BaseException):
+                    raise one
+            return found
+
+        return asyncio.run(ask())
+
+    async def _ask(self, index: int, method: str, *args: Any) -> Any:
+        """One engine's answer; one that died in between is asked again, with the weights that the others have."""
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            answer = await self._once(index, method, *args)
+            if not isinstance(answer, EngineLost):
+                break
+            if time.monotonic() > deadline:
+                raise PolicyError(f"engine {index} was lost, and did not come back in {self._timeout_s:g} s: {answer}")
+            await asyncio.sleep(RETRY_S)
+        if isinstance(answer, LoomError):
+            raise answer
+        return answer
+
+    async def _once(self, index: int, method: str, *args: Any) -> Any:
+        actor = self._actors[index]
+        if self._offer is not None and method != "take":
+            taken = await alive_or_killed(actor, actor.take.remote(self._offer))
+            if isinstance(taken, LoomError):
+                return taken
+        return await alive_or_killed(actor, getattr(actor, method).remote(*args))
+
+
+def open_fleet(choice: VllmEngineConfig, opening: Opening, **options: Any) -> Fleet:
+    """The engines that the experiment asks for, ready to answer; a ConfigError says what is missing."""
+    return Fleet(FleetPlan(choice, opening, options))
+
+
+def _refuse_impossible(choice: VllmEngineConfig) -> None:
+    require_vllm(choice)
+    if choice.transport not in TRANSPORTS:
+        raise ConfigError(f"engine.transport={choice.transport!r} is not there yet. Known: {', '.join(TRANSPORTS)}.")
+    there = ray.cluster_resources()
+    for name, each in (("CPU", 1.0), ("GPU", choice.gpus)):
+        if choice.count * each > there.get(name, 0.0):
+            raise ConfigError(
+                f"engine.count={choice.count} with {each:g} {name} each: Ray has {there.get(name, 0.0):g} in all. Ask "
+                f"for fewer, or start Ray with more (ray.init(num_{name.lower()}s=…), or more machines)."
+            )
+
+
+def _resources() -> str:
+    free = ray.available_resources()
+    return ", ".join(f"{free.get(name, 0.0):g} {name}" for name in ("CPU", "GPU"))

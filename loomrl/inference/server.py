@@ -1,0 +1,135 @@
+"""A server that is asked over HTTP: a deadline, a bounded number of tries, and every failure by its name."""
+
+import asyncio
+import os
+import random
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import httpx
+
+from loomrl.errors import ConfigError, PolicyError, unknown
+
+T = TypeVar("T")
+TRIES = 5
+PAUSE_S, LONGEST_PAUSE_S = 0.25, 8.0
+"""Before the second try; each further one waits twice as long, or as long as the server asks for."""
+
+
+class Server:
+    """What answers below a URL that ends in `/v1`; `root` is where its own routes begin.
+
+    Every request has a connection of its own, so that event loops may come and go.
+    """
+
+    def __init__(self, url: str, *, key_variable: str, timeout_s: float) -> None:
+        self.url = url.rstrip("/")
+        self.root = self.url.removesuffix("/v1")
+        self.timeout_s = timeout_s
+        self._key_variable = key_variable
+        self._key = os.environ.get(key_variable)
+        self._verify: Any = httpx.create_ssl_context() if self.url.startswith("https:") else False
+        self._client: tuple[asyncio.AbstractEventLoop, httpx.AsyncClient] | None = None
+
+    async def get(self, path: str, **query: str) -> dict[str, Any]:
+        """The JSON object at a path; a PolicyError where there is none in time."""
+        return await self.ask("GET", path, query=query)
+
+    async def post(self, path: str, body: dict[str, Any] | None = None, **query: str) -> dict[str, Any]:
+        """The JSON object that answers this one."""
+        return await self.ask("POST", path, body=body, query=query)
+
+    async def ask(
+        self, method: str, path: str, *, body: dict[str, Any] | None = None, query: dict[str, str], tries: int = TRIES
+    ) -> dict[str, Any]:
+        """The same, with so many tries. A path that begins with `/v1` is one of OpenAI's."""
+        where = self.root + path
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                response = await self._tried(httpx.Request(method, where, json=body, params=query or None), tries)
+        except TimeoutError:
+            raise PolicyError(f"{where}: no answer within timeout_s={self.timeout_s:g}.") from None
+        return self._read(where, response)
+
+    async def check(self, model: str) -> dict[str, Any]:
+        """What the server says of this model; an error at once where it does not answer, or has no such model."""
+        found = (await self.ask("GET", "/v1/models", query={}, tries=2)).get("data")
+        if not isinstance(found, list) or not all(isinstance(one, dict) and "id" in one for one in found):
+            raise PolicyError(f"{self.url}/models: this is no list of models: {str(found)[:200]}")
+        known = {str(one["id"]): one for one in found}
+        if model not in known:
+            raise ConfigError(f"{self.url}: " + unknown("model", model, known))
+        return dict(known[model])
+
+    async def _tried(self, request: httpx.Request, tries: int) -> httpx.Response:
+        pause_s = PAUSE_S
+        for left in reversed(range(tries)):
+            try:
+                response = await self._send(request)
+            except httpx.TransportError as error:
+                if not left:
+                    cause = str(error) or type(error).__name__
+                    raise PolicyError(
+                        f"{request.url} does not answer ({cause}). Is the server running, and the address right?"
+                    ) from error
+                wanted_s = 0.0
+            else:
+                if not left or not (response.status_code in (408, 429) or response.status_code >= 500):
+                    return response
+                wanted_s = _seconds(response.headers.get("retry-after"))
+            await asyncio.sleep(max(wanted_s, pause_s * random.uniform(0.8, 1.2)))
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+        raise AssertionError("there is at least one try")
+
+    async def _send(self, request: httpx.Request) -> httpx.Response:
+        loop = asyncio.get_running_loop()
+        if self._client is None or self._client[0] is not loop:
+            limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
+            self._client = (loop, httpx.AsyncClient(verify=self._verify, limits=limits, timeout=None))
+        if self._key:
+            request.headers["authorization"] = f"Bearer {self._key}"
+        return await self._client[1].send(request)
+
+    def _read(self, where: str, response: httpx.Response) -> dict[str, Any]:
+        status = response.status_code
+        if status in (401, 403):
+            name = self._key_variable
+            key = f"the key in ${name}" if self._key else f"no key, as ${name} is not set"
+            raise PolicyError(f"{where} refused the request ({status}), which had {key}: {_said(response)}")
+        if status == 429 or status >= 500:
+            raise PolicyError(f"{where} answered {status} to every try: {_said(response)}")
+        if status >= 400:
+            raise PolicyError(f"{where} answered {status}: {_said(response)}")
+        try:
+            found = response.json() if response.content else {}
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise PolicyError(f"{where} answered with something that is no JSON object: {response.text[:200]!r}")
+        return found
+
+
+def run_apart(work: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine, for callers that may or may not be on an event loop."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
+
+
+def _seconds(header: str | None) -> float:
+    """`Retry-After` where it is a number; a date counts as nothing."""
+    try:
+        return max(0.0, float(header or 0))
+    except ValueError:
+        return 0.0
+
+
+def _said(response: httpx.Response) -> str:
+    """The server's own words, from wherever it keeps them."""
+    try:
+        found = response.json()
+        error = found.get("error", found)
+        said = error.get("message", error.get("detail", error)) if isinstance(error, dict) else error
+    except (ValueError, AttributeError):
+        said = response.text
+    return " ".join(str(said).split())[:500]

@@ -1,0 +1,34 @@
+"""Where weights are staged for the processes of one machine."""
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+SHARED_MEMORY = Path("/dev/shm")
+
+
+def staging_folder() -> Path:
+    """Shared memory where there is some, else the folder for temporary files."""
+    return SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
+
+
+def own_staging_folder(name: str) -> Path:
+    """A new folder of this process. Those that processes left behind when they were killed are removed."""
+    for folder in staging_folder().glob("loomrl-*-of-*"):
+        owner = folder.name.rpartition("-of-")[2]
+        if owner.isdigit() and not _lives(int(owner)):
+            shutil.rmtree(folder, ignore_errors=True)
+    folder = staging_folder() / f"{name}-of-{os.getpid()}"
+    folder.mkdir()
+    return folder
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True

@@ -1,0 +1,164 @@
+"""A vLLM engine in a Ray actor of its own, and the shelf from which one that was restarted takes its weights."""
+
+import asyncio
+import os
+import tempfile
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import ray
+
+from loomrl.config.engine import VllmEngineConfig
+from loomrl.errors import LoomError, PolicyError
+from loomrl.inference.engine import Completion, Request
+from loomrl.inference.open import Opening
+from loomrl.inference.sealed import stage
+from loomrl.inference.torch_engine import Statistics
+from loomrl.inference.vllm_engine import EngineLost, Staged, VllmEngine
+
+T = TypeVar("T")
+LAST_WORDS_S = 0.5
+"""From the answer that says why until the process ends."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Offer:
+    """A version's weights: staged on the machine of the learner, and for other machines in Ray's object store."""
+
+    staged: Staged
+    sealed: Sequence[Any]
+    """Its reference, if any engine needs it. (In a sequence, Ray does not resolve it.)"""
+
+
+class Shelf:
+    """Holds the weights that were admitted last."""
+
+    def __init__(self) -> None:
+        self._newest: Offer | None = None
+
+    def put(self, offer: Offer) -> None:
+        """From now on, engines begin with these."""
+        self._newest = offer
+
+    def newest(self) -> Offer | None:
+        """None before the first version."""
+        return self._newest
+
+
+class VllmActor:
+    """One engine. Ray restarts it when it dies, and it ends itself when vLLM's processes have died.
+
+    Errors of ours are answers, not exceptions, which Ray would wrap; an EngineLost says: ask another one, or later.
+    """
+
+    def __init__(self, shelf: Any, choice: VllmEngineConfig, opening: Opening) -> None:
+        self._shelf = shelf
+        self._choice = choice
+        self._opening = opening
+        self._life = uuid.uuid4().hex
+        self._log = Path(tempfile.mkdtemp(prefix="loomrl-vllm-")) / "log"
+        self._engine: VllmEngine | None = None
+        self._starting: asyncio.Task[None] | None = None
+        self._since = time.monotonic()
+
+    async def ready(self) -> str | LoomError:
+        """The node it is on, once it can answer; or why it cannot."""
+        return await self._answered(self._node)
+
+    async def generate(self, request: Request) -> Completion | LoomError:
+        """One completion. An engine that is still starting sends its callers away."""
+        if self._engine is None:
+            self._start()
+            return EngineLost("it is starting")
+        return await self._answered(lambda engine: engine.generate(request))
+
+    async def probe(self, requests: Sequence[Request]) -> list[Completion] | LoomError:
+        """What the weights say, whether or not they are admitted."""
+
+        async def ask(engine: VllmEngine) -> list[Completion]:
+            return list(await asyncio.gather(*map(engine.probe, requests)))
+
+        return await self._answered(ask)
+
+    async def take(self, offer: Offer) -> LoomError | None:
+        """Sample with these weights, held until they are admitted."""
+        return await self._answered(lambda engine: self._take(engine, offer))
+
+    async def admit(self, version: int) -> LoomError | None:
+        """Let go of what was held."""
+
+        async def admit(engine: VllmEngine) -> None:
+            engine.admit(version)
+
+        return await self._answered(admit)
+
+    async def reject(self, cause: str) -> LoomError | None:
+        """Fail what is open and refuse work until there are other weights."""
+        return await self._answered(lambda engine: engine.reject(cause))
+
+    async def statistics(self) -> tuple[str, Statistics]:
+        """What was done in this life, and its name: the next one counts from zero."""
+        return self._life, self._engine.statistics if self._engine else Statistics()
+
+    async def ping(self) -> LoomError | None:
+        """Whether it is any use to wait."""
+        if self._engine is not None:
+            return await self._answered(lambda engine: engine.ping())
+        if time.monotonic() - self._since > self._choice.start_timeout_s:
+            return self._dying(EngineLost(f"it did not start within {self._choice.start_timeout_s:g} s"))
+        return None
+
+    async def _node(self, engine: VllmEngine) -> str:
+        return str(ray.get_runtime_context().get_node_id())
+
+    async def _answered(self, call: Callable[[VllmEngine], Awaitable[T]]) -> T | LoomError:
+        try:
+            if self._engine is None:
+                await asyncio.shield(self._start())
+            assert self._engine is not None
+            return await call(self._engine)
+        except EngineLost as error:
+            return self._dying(error)
+        except LoomError as error:
+            return error
+
+    def _start(self) -> asyncio.Task[None]:
+        """The one attempt of this process to open an engine; a failed one is made again when it is next asked for."""
+        if self._starting is None or (self._starting.done() and self._engine is None):
+            self._since = time.monotonic()
+            self._starting = asyncio.create_task(self._open())
+            self._starting.add_done_callback(lambda task: task.exception())
+        return self._starting
+
+    async def _open(self) -> None:
+        engine = await VllmEngine.open(self._choice, self._opening, log=self._log)
+        offer: Offer | None = await self._shelf.newest.remote()
+        if offer is not None:
+            await self._take(engine, offer)
+            engine.admit(offer.staged.version)
+        self._engine = engine
+
+    async def _take(self, engine: VllmEngine, offer: Offer) -> None:
+        staged = offer.staged
+        if staged == engine.applied:
+            return
+        if staged.file.exists():
+            await engine.take(staged)
+            return
+        if not offer.sealed:
+            raise PolicyError(f"weights of version {staged.version}: {staged.file} is not there. Publish them again.")
+        own = self._log.with_name(staged.file.name)
+        stage(await offer.sealed[0], own)
+        try:
+            await engine.take(Staged(staged.version, staged.file), own)
+        finally:
+            own.unlink()
+
+    def _dying(self, error: EngineLost) -> EngineLost:
+        """Say why, then end: Ray starts another process in this one's place."""
+        asyncio.get_running_loop().call_later(LAST_WORDS_S, os._exit, 1)
+        return error

@@ -1,0 +1,57 @@
+"""Training with vLLM's engines: the same line, and an engine that is killed on the way costs nothing but time."""
+
+import os
+import signal
+import threading
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import ray
+
+from loomrl.telemetry.metric import Metric
+from tests.algorithms.language_support import build
+
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.timeout(200),
+    pytest.mark.usefixtures("ray_cluster"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
+]
+VLLM = {
+    "engine.kind": "vllm",
+    "algorithm.model.build": {"hidden_size": 64, "intermediate_size": 64, "layers": 1, "heads": 2, "vocabulary": 270},
+}
+
+
+def core(algo: Any) -> psutil.Process:
+    """vLLM's core of the first engine."""
+    (actor,) = algo._crew._fleet._actors
+    own = psutil.Process(ray.get(actor.__ray_call__.remote(lambda self: os.getpid())))
+    return next(child for child in own.children() if "EngineCore" in "".join(child.cmdline()))
+
+
+def test_it_learns_and_an_engine_that_is_killed_on_the_way_is_replaced(tmp_path: Path) -> None:
+    if find_spec("vllm") is None:
+        pytest.skip("needs vLLM: make vllm")
+    algo = build(tmp_path, **VLLM, **{"train.updates": 8})
+    seen: list[dict[str, float]] = []
+    algo.listen = lambda done, metrics: seen.append(dict(metrics))
+    try:
+        for _ in range(3):
+            algo.train()
+        before = core(algo)
+        threading.Timer(0.05, before.send_signal, [signal.SIGKILL]).start()
+        while algo.stopped is None:
+            algo.train()
+        after = core(algo)
+    finally:
+        algo.stop()
+    assert after.pid != before.pid
+    assert len(seen) == 8
+    assert all(metrics[Metric.FAILURES] == 0 for metrics in seen)
+    assert max(metrics[Metric.POLICY_DRIFT] for metrics in seen) < 1e-4
+    assert min(metrics[Metric.ENGINE_TOKENS_PER_S] for metrics in seen) > 0
+    assert seen[-1][Metric.REWARD_TOTAL] > seen[0][Metric.REWARD_TOTAL] + 0.1

@@ -1,0 +1,117 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from experiments.gpu_check import PARTS
+
+ROOT = Path(__file__).parent.parent.parent
+ABSENT = ("ray", "vllm", "pydantic", "msgspec", "xxhash", "zstandard", "sqlalchemy", "gymnasium")
+HIDE = f"""
+import sys
+from importlib.machinery import PathFinder
+
+class Partly(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name.split(".")[0] in {ABSENT} else super().find_spec(name, path, target)
+
+sys.meta_path = [Partly if finder is PathFinder else finder for finder in sys.meta_path]
+"""
+PLANTED = """
+import ctypes, time
+
+def machine(*, cpu, tiny):
+    return {"gpu": "planted"}
+
+def good(*, cpu, tiny):
+    return {"figure": 7}
+
+def bad(*, cpu, tiny):
+    raise ValueError("out of luck")
+
+def dead(*, cpu, tiny):
+    ctypes.string_at(0)
+
+def slow(*, cpu, tiny):
+    time.sleep(60)
+"""
+
+
+def check(*words: str, path: Path | None = None) -> subprocess.CompletedProcess[str]:
+    places = [str(place) for place in (path, ROOT) if place]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(places), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "experiments.gpu_check", *words]
+    return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.system
+def test_rehearsal_goes_through_every_part_with_little_more_than_torch(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(HIDE)
+    done = check("--cpu", "--tiny", path=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["rehearsal"]
+    assert found["failed"] == []
+    assert list(found["parts"]) == list(PARTS)
+    parts = found["parts"]
+    assert parts["learner"]["learner_tokens_per_s"] > 100
+    assert parts["learner"]["learner_model_tflops_per_s"] > 0
+    assert parts["engine"]["engine_tokens_per_s"] > 100
+    assert parts["engine"]["drift_max"] < 1e-4
+    assert parts["chunked_loss"]["trials"][-1]["peak_mib"] > parts["chunked_loss"]["logits_mib"]
+    assert parts["process_group"]["backend"] == "gloo"
+    assert parts["fsdp"]["fsdp"]["sharded"] == parts["fsdp"]["plain"]["tensors"] > 0
+    assert parts["publication"]["verified"] == 6
+    assert found["machine"]["torch"]
+    assert found["date"]
+
+
+@pytest.mark.system
+def test_a_part_that_fails_is_reported_and_keeps_none_of_the_others_from_running(tmp_path: Path) -> None:
+    (tmp_path / "planted.py").write_text(PLANTED)
+    script = """
+import json
+from experiments import gpu_check
+gpu_check.MACHINE = "planted:machine"
+gpu_check.PARTS = {name: f"planted:{name}" for name in ("bad", "dead", "slow", "good")}
+print(gpu_check.main(["--limit-s", "3"]))
+"""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    *report, status = done.stdout.splitlines()
+    found = json.loads("\n".join(report))
+    assert status == "1"
+    assert found["failed"] == ["bad", "dead", "slow"]
+    assert found["parts"]["good"]["figure"] == 7
+    assert found["parts"]["bad"]["error"] == "ValueError: out of luck"
+    assert "exit code -11" in found["parts"]["dead"]["error"]
+    assert "no result after 3 s" in found["parts"]["slow"]["error"]
+
+
+@pytest.mark.system
+def test_without_a_gpu_it_says_so_at_once() -> None:
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    done = check()
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "no GPU" in done.stderr
+    assert "--cpu --tiny" in done.stderr
+
+
+def test_a_checksum_notices_what_changed_and_what_changed_places() -> None:
+    import torch
+
+    from experiments.gpu_publication import checksum
+
+    flat = torch.arange(1.0, 9.0).to(torch.bfloat16)
+    swapped = flat[[1, 0, 2, 3, 4, 5, 6, 7]]
+    changed = flat.clone()
+    changed[5] += 1
+    assert checksum(flat) == checksum(flat.clone())
+    assert len({checksum(flat), checksum(swapped), checksum(changed)}) == 3

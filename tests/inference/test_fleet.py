@@ -1,0 +1,161 @@
+"""Engines in Ray actors: balanced, given weights as one, and replaced when they die or hang, with nothing lost."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import ray
+import torch
+from sample_models import answers, logprobs, random_prompt, request, tiny_model
+from transformers import PreTrainedModel
+
+from loomrl.config.engine import VllmEngineConfig
+from loomrl.errors import ConfigError, PolicyError
+from loomrl.inference import fleet_client
+from loomrl.inference.engine import Completion, Request
+from loomrl.inference.fleet import Fleet, open_fleet
+from loomrl.inference.fleet_client import FleetClient
+from loomrl.inference.open import Opening
+from loomrl.inference.sealed import seal
+
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.usefixtures("ray_cluster"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
+]
+TOLERANCE = 1e-4
+
+
+def model(seed: int) -> PreTrainedModel:
+    return tiny_model(seed=seed, head_dim=32)
+
+
+def opening(folder: Path) -> Opening:
+    return Opening(origin=folder, context=192, slots=16)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model")
+    model(0).save_pretrained(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def fleet(ray_cluster: None, folder: Path) -> Iterator[Fleet]:
+    if find_spec("vllm") is None:
+        pytest.skip("needs vLLM: make vllm")
+    torch.set_num_threads(1)
+    with open_fleet(VllmEngineConfig(count=2), opening(folder)) as opened:
+        yield opened
+    assert not list(Path("/dev/shm").glob(f"*-of-{os.getpid()}"))
+
+
+def drift(model: PreTrainedModel, asked: Sequence[Request], got: Sequence[Completion]) -> float:
+    pairs = zip(asked, got, strict=True)
+    return max(float(np.abs(logprobs(model, one, answer.ids_T) - answer.logprobs_T).max()) for one, answer in pairs)
+
+
+def processes(fleet: Fleet) -> list[tuple[psutil.Process, psutil.Process]]:
+    """Of every engine: its actor, and vLLM's core below it."""
+    found = []
+    for actor in fleet._actors:
+        own = psutil.Process(ray.get(actor.__ray_call__.remote(lambda self: os.getpid())))
+        found.append((own, next(child for child in own.children() if "EngineCore" in "".join(child.cmdline()))))
+    return found
+
+
+def test_all_engines_have_what_was_admitted_and_share_the_work(fleet: Fleet) -> None:
+    client = fleet.client()
+    asked = [request(random_prompt(seed // 4, 40), seed=seed, max_tokens=8) for seed in range(32)]
+    fleet.load(seal(model(1).state_dict(), 3))
+    for answers_of_one in fleet.probe(asked[:2]):
+        assert drift(model(1), asked[:2], answers_of_one) <= TOLERANCE
+    fleet.admit(3)
+    assert client.version == 3
+    before = fleet.statistics().sampled_tokens
+    got = asyncio.run(answers(client, asked))
+    assert drift(model(1), asked, got) <= TOLERANCE
+    assert {int(version) for one in got for version in one.versions_T} == {3}
+    assert fleet.statistics().sampled_tokens - before == 32 * 8
+    shares = [ray.get(actor.statistics.remote())[1].sampled_tokens for actor in fleet._actors]
+    assert min(shares) >= 32 * 8 / 4
+
+
+def test_rejected_weights_are_replaced_by_good_ones(fleet: Fleet) -> None:
+    fleet.load(seal(model(2).state_dict(), 4))
+    with pytest.raises(PolicyError, match="cannot be admitted: the engines were given 4"):
+        fleet.admit(5)
+    fleet.reject("probes are off")
+    with pytest.raises(PolicyError, match="version 4 were rejected: probes are off"):
+        asyncio.run(fleet.client().generate(request([1])))
+    broken = seal(model(2).state_dict(), 5)
+    broken.weights["model.norm.weight"][0] += 1
+    with pytest.raises(PolicyError, match=r"not what the learner sealed \(model\.norm\.weight\)"):
+        fleet.load(broken)
+    fleet.load(seal(model(1).state_dict(), 6))
+    fleet.admit(6)
+    asked = [request([1, 2, 3])]
+    assert drift(model(1), asked, asyncio.run(answers(fleet.client(), asked))) <= TOLERANCE
+
+
+def test_engines_that_die_or_hang_are_replaced_and_nothing_is_lost(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_client, "PING_S", 1.0)
+    monkeypatch.setattr(fleet_client, "SILENT_S", 3.0)
+    fleet.load(seal(model(2).state_dict(), 7))
+    fleet.admit(7)
+    client = fleet.client()
+    asked = [request(random_prompt(seed, 5), seed=seed, max_tokens=180) for seed in range(24)]
+    (_, killed), (_, hung) = processes(fleet)
+
+    async def play() -> list[Completion]:
+        tasks = [asyncio.create_task(client.generate(one)) for one in asked]
+        await asyncio.sleep(0.2)
+        killed.send_signal(signal.SIGKILL)
+        hung.send_signal(signal.SIGSTOP)
+        assert not any(task.done() for task in tasks)
+        with pytest.raises(PolicyError, match=r"no engine answered for 5 s\. engine \d: .*(died|said nothing)"):
+            await impatient(fleet).generate(request([1]))
+        return list(await asyncio.gather(*tasks))
+
+    got = asyncio.run(play())
+    assert drift(model(2), asked, got) <= TOLERANCE
+    assert all(len(one.ids_T) == 180 and set(one.versions_T.tolist()) == {7} for one in got)
+    assert not killed.is_running()
+    assert not hung.is_running()
+    for answers_of_one in fleet.probe(asked[:1]):
+        assert drift(model(2), asked[:1], answers_of_one) <= TOLERANCE
+
+
+def impatient(fleet: Fleet) -> FleetClient:
+    return FleetClient(fleet._name, 2, timeout_s=5.0)
+
+
+def test_more_engines_than_ray_has_room_for_are_refused(folder: Path) -> None:
+    with pytest.raises(ConfigError, match=r"engine.count=9 with 1 CPU each: Ray has 4 in all"):
+        open_fleet(VllmEngineConfig(count=9), opening(folder))
+
+
+def test_engines_that_would_wait_for_a_cpu_forever_do_not(fleet: Fleet, folder: Path) -> None:
+    with pytest.raises(ConfigError, match=r"of 3 engines did not start within engine.start_timeout_s=1"):
+        open_fleet(VllmEngineConfig(count=3, start_timeout_s=1.0), opening(folder))
+
+
+@pytest.mark.slow
+def test_memory_that_is_too_small_for_the_context_is_said(folder: Path) -> None:
+    with pytest.raises(ConfigError, match=r"No available memory for the cache blocks.*Raise engine.memory_gb"):
+        open_fleet(VllmEngineConfig(memory_gb=0.0001), opening(folder))
+
+
+def test_an_engine_that_dies_at_start_says_why(tmp_path: Path) -> None:
+    tiny_model(head_dim=8).save_pretrained(tmp_path)
+    with pytest.raises(ConfigError, match=r"attention configuration: head_dim=8.*Choose engine.kind=torch"):
+        open_fleet(VllmEngineConfig(), opening(tmp_path))

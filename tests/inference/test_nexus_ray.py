@@ -1,0 +1,133 @@
+"""A version travels between the nodes of a local cluster, into an engine there."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import ray
+import torch
+from ray import cloudpickle
+from ray.cluster_utils import Cluster
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from sample_models import logprobs, tiny_model, tiny_tokenizer
+
+from loomrl.config import Sampling
+from loomrl.errors import PolicyError
+from loomrl.inference.engine import Completion, Request
+from loomrl.inference.model import open_model
+from loomrl.inference.nexus_ray import Outpost, Relay, outpost_on
+from loomrl.inference.sealed import Sealed, seal, unstage
+from loomrl.inference.torch_engine import TorchEngine
+
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
+]
+
+ASKED = Request(np.arange(9, dtype=np.int32), Sampling(max_tokens=8), frozenset(), 3)
+
+
+@pytest.fixture(scope="module")
+def far() -> Iterator[str]:
+    """The id of a node that is not the one we are on."""
+    os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    node = cluster.add_node(num_cpus=1)
+    ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+    cluster.wait_for_nodes()
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not know where tests are
+    yield node.node_id
+    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+    ray.shutdown()
+    cluster.shutdown()
+
+
+class FarEngine:
+    """A torch engine that loads what its node's outpost has staged."""
+
+    def __init__(self, origin: str) -> None:
+        self.engine = TorchEngine(open_model(origin), slots=4, context=64)
+
+    def load(self, file: str) -> None:
+        asyncio.run(self.engine.load(unstage(Path(file))))
+
+    def answer(self, asked: Request) -> Completion:
+        return asyncio.run(self.engine.generate(asked))
+
+
+class Unsteady(Outpost):
+    """Loses the connection at its third chunk, and counts what it is sent."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(folder)
+        self.taken: list[int] = []
+
+    def take(self, index: int, chunk: Any) -> None:
+        self.taken.append(index)
+        if len(self.taken) == 3:
+            raise ConnectionError("reset by peer")
+        super().take(index, chunk)
+
+    def log(self) -> list[int]:
+        return self.taken
+
+
+def stepped(sealed: Sealed, version: int) -> Sealed:
+    """A small step away."""
+    return seal({name: tensor + 1e-3 * torch.sign(tensor) for name, tensor in sealed.weights.items()}, version)
+
+
+def test_versions_reach_an_engine_on_another_node_as_deltas(far: str, tmp_path: Path) -> None:
+    model = tiny_model()
+    model.save_pretrained(tmp_path / "model")
+    tiny_tokenizer().save_pretrained(tmp_path / "model")
+    there = NodeAffinitySchedulingStrategy(far, soft=False)
+    engine: Any = ray.remote(FarEngine).options(scheduling_strategy=there).remote(str(tmp_path / "model"))
+    relay = Relay([outpost_on(far, tmp_path / "staged")], timeout_s=30)
+    sealed, sent = seal(tiny_model(seed=5).state_dict(), 1), []
+    for version in (1, 2, 3):
+        (file,) = relay.send(sealed)
+        sent.append(relay.sent_bytes)
+        assert [found.name for found in (tmp_path / "staged").iterdir()] == [Path(file).name]
+        ray.get(engine.load.remote(file))
+        model.load_state_dict(sealed.weights)
+        got = ray.get(engine.answer.remote(ASKED))
+        assert {*got.versions_T} == {version}
+        assert np.abs(got.logprobs_T - logprobs(model, ASKED, got.ids_T)).max() < 1e-4
+        sealed = stepped(sealed, version + 1)
+    assert sent[1] - sent[0] < sent[0] < relay.sent_bytes < 3 * sent[0]
+
+
+def test_outpost_that_died_begins_again_with_all_of_it(far: str, tmp_path: Path) -> None:
+    outpost = outpost_on(far, tmp_path)
+    relay = Relay([outpost], timeout_s=30)
+    sealed = seal(tiny_model().state_dict(), 1)
+    relay.send(sealed)
+    whole = relay.sent_bytes
+    ray.kill(outpost, no_restart=False)
+    relay.send(stepped(sealed, 2))
+    assert relay.sent_bytes - whole > whole * 0.9
+
+
+def test_lost_connection_is_gone_on_with_where_it_broke(far: str, tmp_path: Path) -> None:
+    there = NodeAffinitySchedulingStrategy(far, soft=False)
+    outpost: Any = ray.remote(Unsteady).options(num_cpus=0, scheduling_strategy=there).remote(str(tmp_path))
+    relay = Relay([outpost], timeout_s=30)
+    relay._sender._chunk_bytes = 4000
+    sealed = seal(tiny_model().state_dict(), 1)
+    (file,) = relay.send(sealed)
+    unstage(Path(file)).verify()
+    taken = ray.get(outpost.log.remote())
+    assert sorted(taken) == sorted([*range(max(taken) + 1), 2])
+
+
+def test_outpost_that_cannot_be_reached_is_said(far: str, tmp_path: Path) -> None:
+    outpost = outpost_on(far, tmp_path)
+    ray.kill(outpost, no_restart=True)
+    with pytest.raises(PolicyError, match=r"did not reach .* in 3 attempts .*See whether its node is alive"):
+        Relay([outpost], timeout_s=30).send(seal(tiny_model().state_dict(), 1))

@@ -1,0 +1,350 @@
+"""Engines on a server: vLLM's real one where it is installed, and SGLang's protocol over a real model."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sample_models import answers, logprobs, random_prompt, request
+from sample_server import MODEL, SglangProtocol, model_folder, scripted, served_model, serving, vllm_server
+from starlette.responses import JSONResponse, Response
+
+from experiments.evaluate import evaluate_policies
+from experiments.shipped import resolve
+from experiments.train import train
+from loomrl.config import Experiment
+from loomrl.config.engine import OpenAIEngineConfig
+from loomrl.errors import ConfigError, PolicyError
+from loomrl.inference.engine import Completion, Finish, Request
+from loomrl.inference.open import Opening, open_engine
+from loomrl.inference.openai_engine import OpenAIEngine
+from loomrl.inference.sealed import Sealed, seal
+
+pytestmark = [pytest.mark.system, pytest.mark.usefixtures("one_thread")]
+TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True)
+class Served:
+    """A server, how it is spoken to, and what it was started with."""
+
+    choice: OpenAIEngineConfig
+    folder: Path
+
+    def engine(self, *, context: int = 64) -> OpenAIEngine:
+        return OpenAIEngine(self.choice, origin=self.folder, context=context)
+
+    def url_only(self) -> "Served":
+        return Served(self.choice.model_copy(update={"updates": "none"}), self.folder)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return model_folder(tmp_path_factory.mktemp("served") / "model")
+
+
+@pytest.fixture(scope="module")
+def vllm(folder: Path) -> Iterator[Served]:
+    if find_spec("vllm") is None:
+        pytest.skip("vLLM is not installed: make vllm")
+    with vllm_server(folder, folder.parent / "vllm.log") as url:
+        yield Served(OpenAIEngineConfig(url=url, model=MODEL, updates="vllm"), folder)
+
+
+@pytest.fixture(scope="module")
+def sglang(folder: Path) -> Iterator[Served]:
+    with serving(SglangProtocol(served_model()).app()) as url:
+        yield Served(OpenAIEngineConfig(url=url, model=MODEL, updates="sglang"), folder)
+
+
+@pytest.fixture(params=["completions", "vllm", "sglang"])
+def served(request: pytest.FixtureRequest) -> Served:
+    """Every way to ask; a server that takes updates has the weights of seed 0."""
+    if request.param == "completions":
+        found: Served = request.getfixturevalue("vllm")
+        asyncio.run(give(found, 0))
+        return found.url_only()
+    found = request.getfixturevalue(request.param)
+    asyncio.run(give(found, 0))
+    return found
+
+
+@pytest.fixture(params=["vllm", "sglang"])
+def taught(request: pytest.FixtureRequest) -> Served:
+    """Those that take new weights."""
+    found: Served = request.getfixturevalue(request.param)
+    asyncio.run(give(found, 0))
+    return found
+
+
+def version(number: int) -> Sealed:
+    return seal(served_model(number).state_dict(), number)
+
+
+async def give(served: Served, number: int) -> None:
+    engine = served.engine()
+    await engine.load(version(number))
+    await engine.close()
+
+
+def names(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()]
+
+
+def drift(asked: list[Request], got: list[Completion]) -> float:
+    model = served_model()
+    return max(
+        float(np.abs(logprobs(model, one, completion.ids_T) - completion.logprobs_T).max())
+        for one, completion in zip(asked, got, strict=True)
+    )
+
+
+def test_reported_logprobs_are_those_of_a_plain_forward_pass(served: Served) -> None:
+    asked = [
+        request(random_prompt(seed, 1 + 3 * seed), seed=seed, temperature=(0.0, 0.7, 1.0, 1.3)[seed % 4])
+        for seed in range(8)
+    ]
+    got = asyncio.run(answers(served.engine(), asked))
+    assert all(len(completion.ids_T) == 16 and completion.finish is Finish.LENGTH for completion in got)
+    assert all(completion.versions_T.tolist() == [0] * 16 for completion in got)
+    assert drift(asked, got) <= TOLERANCE
+
+
+def test_the_same_request_is_answered_alike_and_another_seed_otherwise(served: Served) -> None:
+    one, other = (request(random_prompt(1, 9), seed=seed) for seed in (2**62 + 5, 6))
+    first, second, again = asyncio.run(answers(served.engine(), [one, other, one]))
+    assert first.ids_T.tolist() == again.ids_T.tolist() != second.ids_T.tolist()
+
+
+def test_a_completion_ends_with_its_stop_token_or_at_its_length(served: Served) -> None:
+    engine = served.engine()
+    (free,) = asyncio.run(answers(engine, [request([7, 8], max_tokens=10)]))
+    stop = int(free.ids_T[4])
+    expected = free.ids_T[: free.ids_T.tolist().index(stop) + 1]
+    asked = [request([7, 8], max_tokens=10, stop={stop, 299}), request([7, 8], max_tokens=10)]
+    stopped, other = asyncio.run(answers(engine, asked))
+    assert (stopped.finish, stopped.ids_T.tolist()) == (Finish.STOP, expected.tolist())
+    assert (other.finish, other.ids_T.tolist()) == (Finish.LENGTH, free.ids_T.tolist())
+
+
+def test_a_completion_ends_where_the_context_does(served: Served) -> None:
+    asked = [request(random_prompt(0, 20), max_tokens=64)]
+    got = asyncio.run(answers(served.engine(context=32), asked))
+    assert (len(got[0].ids_T), got[0].finish) == (12, Finish.LENGTH)
+    assert drift(asked, got) <= TOLERANCE
+
+
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [([1] * 32, "32 tokens in context=32"), ([], "0 tokens"), ([300], "0 to 299"), ([-1], "0 to 299")],
+)
+async def test_a_prompt_that_cannot_be_continued_is_refused(sglang: Served, prompt: list[int], message: str) -> None:
+    with pytest.raises(PolicyError, match=message):
+        await sglang.engine(context=32).generate(request(prompt))
+
+
+async def test_cancelled_requests_leave_the_others_as_they_were(served: Served) -> None:
+    engine = served.engine(context=256)
+    asked = [request(random_prompt(seed, 5), seed=seed, max_tokens=200 if seed % 2 else 12) for seed in range(8)]
+    tasks = [asyncio.create_task(engine.generate(one)) for one in asked]
+    await asyncio.sleep(0.02)
+    for task in tasks[1::2]:
+        task.cancel()
+    got = await asyncio.gather(*tasks, return_exceptions=True)
+    assert drift(asked[::2], [one for one in got[::2] if isinstance(one, Completion)]) <= TOLERANCE
+    assert sum(isinstance(one, asyncio.CancelledError) for one in got[1::2]) > 0
+
+
+async def test_close_fails_what_is_open_and_what_comes_later(served: Served) -> None:
+    engine = served.engine(context=512)
+    tasks = [asyncio.create_task(engine.generate(request([n], max_tokens=500))) for n in range(3)]
+    await asyncio.sleep(0.02)
+    await engine.close()
+    for one in await asyncio.gather(*tasks, return_exceptions=True):
+        assert isinstance(one, PolicyError)
+        assert "closed" in str(one)
+    with pytest.raises(PolicyError, match="closed"):
+        await engine.generate(request([1]))
+
+
+def test_new_weights_take_over_in_the_middle_of_requests(taught: Served) -> None:
+    models = [served_model(seed) for seed in range(3)]
+    tokens = 900 if taught.choice.updates == "vllm" else 150
+    asked = [request(random_prompt(seed // 2, 3 + seed // 2), seed=seed, max_tokens=tokens) for seed in range(6)]
+
+    async def play() -> list[Completion]:
+        engine = taught.engine(context=1000)
+        tasks = [asyncio.create_task(engine.generate(one)) for one in asked]
+        for number in (1, 2):
+            await asyncio.sleep(tokens / 2000)
+            await engine.load(version(number))
+        assert engine.version == 2
+        return await asyncio.gather(*tasks)
+
+    got = asyncio.run(play())
+    seen = set()
+    for one, completion in zip(asked, got, strict=True):
+        assert len(completion.ids_T) == tokens
+        expected = np.stack([logprobs(model, one, completion.ids_T) for model in models])
+        by_version = expected[completion.versions_T, np.arange(tokens)]
+        assert np.abs(by_version - completion.logprobs_T).max() <= TOLERANCE
+        assert (np.diff(completion.versions_T) >= 0).all()
+        seen |= set(completion.versions_T.tolist())
+    assert seen == {0, 1, 2}
+
+
+async def test_refused_weights_leave_the_server_as_it_was(taught: Served) -> None:
+    engine = taught.engine()
+    before = await engine.generate(request([1, 2, 3]))
+    broken = dict(served_model(1).state_dict())
+    broken["model.norm.weight"] = torch.full((64,), torch.nan)
+    with pytest.raises(PolicyError, match=r"model\.norm\.weight has values that are not finite"):
+        await engine.load(seal(broken, 5))
+    short = dict(served_model(1).state_dict())
+    del short["lm_head.weight"]
+    with pytest.raises(PolicyError, match=r"lm_head\.weight"):
+        await engine.load(seal(short, 5))
+    sealed = version(1)
+    changed = {name: tensor.clone() for name, tensor in sealed.weights.items()}
+    changed["model.norm.weight"][3] += 1
+    with pytest.raises(PolicyError, match="not what the learner sealed"):
+        await engine.load(Sealed(1, changed, sealed.checksums))
+    after = await engine.generate(request([1, 2, 3]))
+    assert engine.version == 0
+    assert after.logprobs_T.tolist() == pytest.approx(before.logprobs_T.tolist(), abs=1e-5)
+
+
+def test_an_engine_outlives_event_loops(served: Served) -> None:
+    engine = served.engine()
+    asked = [request([n], seed=n) for n in range(4)]
+    for _ in range(2):
+        assert drift(asked, asyncio.run(answers(engine, asked))) <= TOLERANCE
+
+
+def test_a_server_without_updates_is_not_trained_with(vllm: Served) -> None:
+    choice = vllm.url_only().choice
+    with pytest.raises(ConfigError, match=r"updates='none'.*can be judged.*not trained with.*Known: vllm, sglang"):
+        open_engine(choice, Opening(origin=vllm.folder, context=64, slots=1))
+    with pytest.raises(ConfigError, match="not trained with"):
+        asyncio.run(vllm.url_only().engine().load(version(1)))
+
+
+def test_vllm_refuses_what_a_learner_would_not_recompute(vllm: Served) -> None:
+    with pytest.raises(ConfigError, match=r"top_p=0\.5.*of what top-p leaves"):
+        asyncio.run(answers(vllm.engine(), [request([1], top_p=0.5)]))
+
+
+@pytest.mark.parametrize(("tempered", "temperature"), [(True, 0.7), (False, 1.0)])
+def test_what_logprobs_mean_is_found_out_by_asking(folder: Path, tempered: bool, temperature: float) -> None:
+    with serving(SglangProtocol(served_model(), tempered=tempered).app()) as url:
+        engine = OpenAIEngine(OpenAIEngineConfig(url=url, model=MODEL, updates="sglang"), origin=folder, context=64)
+        asked = [request(random_prompt(seed, 6), seed=seed, temperature=temperature, top_p=0.4) for seed in range(3)]
+        assert drift(asked, asyncio.run(answers(engine, asked))) <= TOLERANCE
+        if not tempered:
+            with pytest.raises(ConfigError, match=r"temperature=0\.7: .*before temperature.*Sample at 1"):
+                asyncio.run(answers(engine, [request([1], temperature=0.7)]))
+
+
+async def test_engines_that_share_a_server_give_it_each_version_once(folder: Path) -> None:
+    protocol = SglangProtocol(served_model())
+    with serving(protocol.app()) as url:
+        choice = OpenAIEngineConfig(url=url, model=MODEL, updates="sglang")
+        engines = [OpenAIEngine(choice, origin=folder, context=64) for _ in range(3)]
+        for number in (1, 2):
+            await asyncio.gather(*(engine.load(version(number)) for engine in engines))
+            assert {engine.version for engine in engines} == {number}
+        assert [label.split("-")[0] for label in protocol.updates] == ["1", "2"]
+        await engines[0].load(version(2))
+        assert [label.split("-")[0] for label in protocol.updates] == ["1", "2", "2"]
+        await asyncio.gather(*(engine.close() for engine in engines))
+
+
+async def test_a_failed_update_stops_the_server_until_the_next_one_arrives(folder: Path, tmp_path: Path) -> None:
+    protocol = SglangProtocol(served_model())
+    with serving(protocol.app()) as url:
+        choice = OpenAIEngineConfig(url=url, model=MODEL, updates="sglang", staging=str(tmp_path), timeout_s=5)
+        engine = OpenAIEngine(choice, origin=folder, context=512)
+        protocol.pace_s = 0.002
+        started = asyncio.create_task(engine.generate(request([4, 2], max_tokens=300)))
+        await asyncio.sleep(0.1)
+        protocol.fail_updates = 1
+        with pytest.raises(PolicyError, match=r"version 1 did not arrive: .*out of memory"):
+            await engine.load(version(1))
+        with pytest.raises(PolicyError, match="version 1 did not arrive"):
+            await engine.generate(request([1]))
+        assert engine.version == 0
+        await engine.load(version(2))
+        completion = await started
+        assert set(completion.versions_T.tolist()) == {0, 2}
+        assert [name.split("-")[1] for name in names(tmp_path) if not name.endswith(".lock")] == ["2"]
+        await engine.close()
+        assert [name.endswith(".lock") for name in names(tmp_path)] == [True]
+
+
+async def test_tokens_of_unknown_weights_are_no_completion(folder: Path) -> None:
+    protocol = SglangProtocol(served_model())
+    protocol._label = "somebody-elses"
+    with serving(protocol.app()) as url:
+        choice = OpenAIEngineConfig(url=url, model=MODEL, updates="sglang")
+        engine = OpenAIEngine(choice, origin=folder, context=64)
+        with pytest.raises(PolicyError, match="'somebody-elses', which nobody here has given it"):
+            await engine.generate(request([1]))
+
+
+def test_a_server_that_takes_no_weights_is_refused_with_how_to_start_it(folder: Path) -> None:
+    async def missing(request: object) -> Response:
+        return JSONResponse({"detail": "Not Found"}, 404)
+
+    with serving(scripted(missing)) as url:
+        choice = OpenAIEngineConfig(url=url, model=MODEL, updates="vllm")
+        with pytest.raises(ConfigError, match=r"takes no weights: .*404: Not Found.*VLLM_SERVER_DEV_MODE=1 vllm serve"):
+            OpenAIEngine(choice, origin=folder, context=64)
+
+
+def test_a_model_on_a_server_is_judged_by_its_text(vllm: Served, tmp_path: Path) -> None:
+    files = {"store_url": f"sqlite:///{tmp_path}/loom.db", "artifact_url": f"{tmp_path}/artifacts"}
+    experiment = resolve(["math"]).override({**files, "evaluation.episodes": 3})
+    assert isinstance(experiment, Experiment)
+    (report,) = evaluate_policies(experiment, [f"{vllm.choice.url}#{MODEL}"], temperature=1.0).reports
+    assert (report.overall.success.count, report.overall.failures) == (3, 0)
+    with pytest.raises(ConfigError, match=r"model='other' is unknown\. Known: tiny"):
+        evaluate_policies(experiment, [f"{vllm.choice.url}#other"])
+    with pytest.raises(ConfigError, match=r"which model\? Write .*#MODEL"):
+        evaluate_policies(experiment, [vllm.choice.url])
+
+
+@pytest.mark.slow
+def test_a_policy_is_trained_on_a_server(vllm: Served, tmp_path: Path) -> None:
+    experiment = resolve(["language/math_tiny"]).override(
+        {
+            "store_url": f"sqlite:///{tmp_path}/loom.db",
+            "artifact_url": f"{tmp_path}/artifacts",
+            "train.folder": f"{tmp_path}/runs",
+            "algorithm.model.build": None,
+            "algorithm.model.path": str(vllm.folder),
+            "algorithm.model.context": 512,
+            "algorithm.warm_start.steps": 0,
+            "algorithm.sampling.max_tokens": 16,
+            "rollout.group_size": 2,
+            "rollout.groups_per_update": 2,
+            "train.updates": 3,
+            "train.checkpoint_every": 3,
+            "evaluation.episodes": 4,
+            "engine": vllm.choice.model_dump(mode="json"),
+        }
+    )
+    result = train(experiment)
+    assert result.updates == 3
+    lines = (tmp_path / "runs" / result.run / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["policy/drift"] < TOLERANCE for line in lines] == [True] * 3
+
+
+def test_another_machine_needs_a_folder_that_both_see(folder: Path) -> None:
+    choice = OpenAIEngineConfig(url="http://server.example/v1", model=MODEL, updates="sglang")
+    with pytest.raises(ConfigError, match=r"engine\.staging must name a folder"):
+        OpenAIEngine(choice, origin=folder, context=64)
