@@ -39,7 +39,8 @@ class Crew:
             self._fleet.load(sealed)
             return
         self._given = _Given(sealed.version, sealed)
-        if self._group.num_remote_env_runners():
+        self._everyone(self._given)  # which finds out who is dead
+        if self._group.num_remote_env_runners() and not self._group.healthy_env_runner_ids():
             self._able()
         self._everyone(lambda runner: runner.load(sealed))
 

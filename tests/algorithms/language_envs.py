@@ -64,7 +64,7 @@ class UnevenEnvironment(AsciiEnvironment):
 
     name = "Uneven"
     families = ("quick", "slow")
-    pauses: ClassVar[dict[str, float]] = {"quick": 0.05, "slow": 2.0}
+    pauses: ClassVar[dict[str, float]] = {"quick": 0.05, "slow": 1.0}
 
     async def reset(self, task: Task | None = None) -> Observation:
         assert task is not None

@@ -97,20 +97,25 @@ def test_token_of_an_older_policy_is_weighed_by_that_policy_and_clipped_by_the_p
 class TestRollouts:
     pytestmark = with_ray
 
-    @pytest.mark.parametrize("n", [1, 2, 3])
-    def test_no_token_is_older_than_promised_whatever_is_slow_and_the_policy_learns(
-        self, tmp_path: Path, n: int
-    ) -> None:
-        algo = begin(tmp_path, n=n, **{"environments": [{"id": UNEVEN}], "train.updates": 12})
+    def test_policy_learns_from_tokens_of_older_ones(self, tmp_path: Path) -> None:
+        algo = begin(tmp_path, n=2, **{"train.updates": 14})
         history = go(algo)
         algo.stop()
-        assert max(line[Metric.STALENESS_MAX] for line in history) == n
-        assert np.mean([line[Metric.SUCCESS] for line in history[-3:]]) > history[0][Metric.SUCCESS] + 0.05
-        assert len(trained(tmp_path)) == len(set(trained(tmp_path)))
+        assert max(line[Metric.STALENESS_MAX] for line in history) == 2
+        success = [line[Metric.SUCCESS] for line in history]
+        assert np.mean(success[-2:]) > np.mean(success[:2]) + 0.12
+        assert all(sum(line[phase] for phase in PHASES) > 0 for line in history)
+
+    @pytest.mark.parametrize("n", [1, 2, 3])
+    def test_no_token_is_older_than_promised_however_slow_an_environment_is(self, tmp_path: Path, n: int) -> None:
+        changes = {"environments": [{"id": UNEVEN}], "rollout.groups_per_update": 4, "rollout.group_size": 4}
+        algo = begin(tmp_path, n=n, **changes)
+        history = go(algo)
+        algo.stop()
+        assert 1 <= max(line[Metric.STALENESS_MAX] for line in history) <= n
+        assert len(trained(tmp_path)) == len(set(trained(tmp_path))) == 6 * 16
         late = [t for t in stored(tmp_path) if t.failure is not None]
         assert all(family_key(t.task) == "Uneven/slow" and t.failure and t.failure.kind == "Late" for t in late)
-        for line in history:
-            assert sum(line[phase] for phase in PHASES) > 0
 
     def test_slow_learner_does_not_hold_up_rollouts_and_attempts_go_on_across_an_update(self, tmp_path: Path) -> None:
         algo = begin(tmp_path, n=2, **{"environments": [{"id": UNEVEN, "families": ["quick"]}], "train.updates": 5})
@@ -142,7 +147,7 @@ class TestRollouts:
 
     def test_runner_that_dies_in_flight_costs_no_attempt(self, tmp_path: Path) -> None:
         changes = {"environments": [{"id": UNEVEN, "families": ["quick"]}], "rollout.actors": 2}
-        algo = begin(tmp_path, n=2, **changes)
+        algo = begin(tmp_path, n=1, **changes)
         history = go(algo, 2)
         ray.kill(next(iter(algo.env_runner_group._worker_manager.actors().values())), no_restart=False)
         history += go(algo)
@@ -179,7 +184,7 @@ class TestRollouts:
         algo.stop()
 
     def test_evaluation_plays_beside_the_attempts_that_are_under_way(self, tmp_path: Path) -> None:
-        algo = begin(tmp_path, n=2, **{"environments": [{"id": UNEVEN, "families": ["quick"]}], "train.updates": 4})
+        algo = begin(tmp_path, n=2, **{"train.updates": 4})
         go(algo, 2)
         assert 0 < algo.evaluate()["env_runners"]["success"] < 1
         go(algo)
