@@ -290,7 +290,7 @@ async def test_a_failed_update_stops_the_server_until_the_next_one_arrives(folde
         await engine.load(version(2))
         completion = await started
         assert set(completion.versions_T.tolist()) == {0, 2}
-        assert [name.split("-")[1] for name in names(tmp_path) if not name.endswith(".lock")] == ["2"]
+        assert [name.split("-")[2] for name in names(tmp_path) if not name.endswith(".lock")] == ["2"]
         await engine.close()
         assert [name.endswith(".lock") for name in names(tmp_path)] == [True]
 
