@@ -174,22 +174,22 @@ async def test_close_fails_what_is_open_and_what_comes_later(served: Served) -> 
 
 def test_new_weights_take_over_in_the_middle_of_requests(taught: Served) -> None:
     models = [served_model(seed) for seed in range(3)]
-    tokens = 300 if taught.choice.updates == "vllm" else 60
+    least = 250 if taught.choice.updates == "vllm" else 50
 
     async def play() -> list[tuple[Request, Completion]]:
-        engine = taught.engine(context=400)
+        engine = taught.engine(context=800)
         found: list[tuple[Request, Completion]] = []
 
         async def ask(seed: int) -> None:
-            """One request after the other, until the last weights have answered a whole one."""
+            """One request after the other, until the last weights have answered a whole one; of unequal lengths."""
             while not found or all(completion.versions_T[0] < 2 for _, completion in found):
-                one = request(random_prompt(seed, 3 + seed), seed=seed, max_tokens=tokens)
+                one = request(random_prompt(seed, 3 + seed), seed=seed, max_tokens=least * (2 + seed) // 2)
                 found.append((one, await engine.generate(one)))
 
         asking = [asyncio.create_task(ask(seed)) for seed in range(3)]
         for number in (1, 2):
-            versions = len(found)
-            while len(found) == versions:  # noqa: ASYNC110 - a completion of the present weights
+            before = len(found)
+            while len(found) == before:  # noqa: ASYNC110 - a completion of the present weights
                 await asyncio.sleep(0.01)
             await engine.load(version(number))
         assert engine.version == 2
@@ -198,9 +198,8 @@ def test_new_weights_take_over_in_the_middle_of_requests(taught: Served) -> None
 
     found = asyncio.run(play())
     for one, completion in found:
-        assert len(completion.ids_T) == tokens
         expected = np.stack([logprobs(model, one, completion.ids_T) for model in models])
-        by_version = expected[completion.versions_T, np.arange(tokens)]
+        by_version = expected[completion.versions_T, np.arange(len(completion.ids_T))]
         assert np.abs(by_version - completion.logprobs_T).max() <= TOLERANCE
         assert (np.diff(completion.versions_T) >= 0).all()
     assert {number for _, completion in found for number in completion.versions_T.tolist()} == {0, 1, 2}
