@@ -21,7 +21,10 @@ _NOBODY = Failure("runner", "Nobody", "all runners are dead, and none came back"
 
 
 class Crew:
-    """`timeout_s` is what an attempt that never returns may cost; a runner that hangs is replaced. `fleet`: engines that runners share."""
+    """`timeout_s` is what an attempt that never returns may cost; a runner that hangs is replaced.
+
+    `fleet`: engines that all runners share.
+    """
 
     def __init__(self, group: EnvRunnerGroup, *, timeout_s: float, fleet: Fleet | None = None) -> None:
         self._group = group
