@@ -34,11 +34,11 @@ from algorithms.module import ActorModule, ControlModule
 from algorithms.origin import origin, peeked, refuse_another
 from algorithms.phase import Phases
 from algorithms.probe import probe, registered
-from algorithms.resources import refuse_impossible
+from algorithms.resources import ensure_room, needed_cpus, place
 from algorithms.rollout import Rollout, Window
 from algorithms.runner import ArrayRunner
 from algorithms.slow import reasons
-from loomrl.config import ControlExperiment, CustomAlgorithm
+from loomrl.config import ControlExperiment, CustomAlgorithm, Placement
 from loomrl.config.control import ControlAlgorithm
 from loomrl.control.environment import NATIVE, SYNC, Creator, agents_in, label, native_or_sync, refuse_other_spaces
 from loomrl.control.policy import ControlPolicy
@@ -81,7 +81,7 @@ class ControlConfig(AlgorithmConfig):  # type: ignore[misc]
         """Why RLlib's own runner and learner are used; empty where ours are."""
         self.env_runner_cls = self.fast_runner
         self.gym_env_vectorize_mode = AUTO
-        self.num_env_runners = 0
+        self.num_env_runners, self.placement = 0, Placement()
         self.num_envs_per_env_runner = 8
         self.rollout_fragment_length = 128
 
@@ -101,6 +101,7 @@ class ControlConfig(AlgorithmConfig):  # type: ignore[misc]
             gym_env_vectorize_mode=NATIVE,
         )
         config.learners(num_learners=experiment.learners.count, num_gpus_per_learner=experiment.learners.gpus)
+        place(config, experiment.placement)
         config.fault_tolerance(delay_between_env_runner_restarts_s=0)
         config.reporting(min_sample_timesteps_per_iteration=experiment.train.tell_every)
         config.debugging(seed=experiment.seed)
@@ -145,7 +146,7 @@ class ControlConfig(AlgorithmConfig):  # type: ignore[misc]
     @property
     def needed_cpus(self) -> int:
         """Of remote learners and runners."""
-        return int(self.num_learners + self.num_env_runners)
+        return needed_cpus(self)
 
     @property
     def steps_per_update(self) -> int:
@@ -208,7 +209,7 @@ class ControlStep(Algorithm):  # type: ignore[misc]
 
     def setup(self, config: AlgorithmConfig) -> None:
         """RLlib's, and what an update needs to know of those before it."""
-        refuse_impossible(config)
+        ensure_room(config)
         if not config.slow:
             config.look()
         super().setup(config)

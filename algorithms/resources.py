@@ -1,31 +1,118 @@
 """Whether Ray has what a configuration asks for: what it has not, it would wait for without a word."""
 
+import logging
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import ray
+from ray.util.placement_group import get_current_placement_group, placement_group, remove_placement_group
 
-from loomrl.errors import ConfigError
+from loomrl.config import Placement
+from loomrl.errors import ClusterError, ConfigError
 
+_log = logging.getLogger(__name__)
+
+Amounts = Mapping[str, float]
 Part = tuple[str, int, dict[str, float]]
 """What asks, how many processes that is, and what each of them gets."""
+PROBE_S = 2.0
+"""How long an update waits for a runner that died, to see if it is back; its node may be gone for good."""
+NODE_GROUP = "ray.io/node-group"
+"""Label of nodes that an autoscaler started, or KubeRay: there may be more of them than there are now."""
 
 
-def refuse_impossible(config: Any) -> None:
-    """A ConfigError where the processes of this configuration do not fit into Ray's whole cluster."""
-    parts = [part for part in _parts(config) if part[1] and any(part[2].values())]
-    if not parts:
+def place(config: Any, placement: Placement) -> None:
+    """Tell RLlib where runners and learners belong, and not to wait long for a node that is gone."""
+    runner, learner = placement.runner, placement.learner
+    config.placement = placement
+    config.env_runner_health_probe_timeout_s = PROBE_S
+    if runner.cpus is not None:
+        config.num_cpus_per_env_runner = runner.cpus
+    config.num_gpus_per_env_runner = runner.gpus
+    config.custom_resources_per_env_runner = dict(runner.resources)
+    if learner.cpus is not None:
+        config.num_cpus_per_learner = learner.cpus
+    config.custom_resources_per_learner = dict(learner.resources)
+
+
+def needed_cpus(config: Any) -> int:
+    """Of all remote processes of a validated configuration, rounded up."""
+    return -int(-sum(count * each.get("CPU", 0) for _, count, each in parts_of(config)) // 1)
+
+
+def ensure_room(config: Any) -> None:
+    """Return once there is room for every process of this configuration, which has its `placement`.
+
+    A ConfigError, at once, where the cluster can never have it; a ClusterError where it could, but has not in time.
+    """
+    parts = [part for part in parts_of(config) if part[1] and any(part[2].values())]
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    if not parts or get_current_placement_group() is not None:  # of Tune, which has reserved it all
         return
-    there, asked = ray.cluster_resources(), Counter[str]()
+    if not any(NODE_GROUP in node["Labels"] for node in nodes):
+        _refuse_impossible(parts, [node["Resources"] for node in nodes])
+    if not _fits(parts, _free()):
+        _wait(parts, config.placement.wait_s)
+
+
+def _refuse_impossible(parts: Sequence[Part], nodes: Sequence[Amounts]) -> None:
+    there, asked = Counter[str](), Counter[str]()
+    for node in nodes:
+        there.update(node)
     for _, count, each in parts:
         asked.update({name: count * amount for name, amount in each.items()})
     for name, amount in asked.items():
-        if amount > there.get(name, 0):
-            who = " and ".join(f"{what} with {each[name]:g} each" for what, _, each in _of(name, parts))
+        if amount > there[name]:
+            who = " and ".join(f"{what} with {each[name]:g} each" for what, _, each in parts if each.get(name))
             raise ConfigError(
-                f"{who}: that is {amount:g} {name}, of which Ray has {there.get(name, 0):g} in all. Ask for less, or "
+                f"{who}: that is {amount:g} {name}, of which Ray has {there[name]:g} in all. Ask for less, or "
                 f"start Ray with more ({_more(name, amount)}, or more machines)."
             )
+    for what, _, each in parts:
+        if not any(_has(node, each) for node in nodes):
+            raise ConfigError(
+                f"{what} with {_named(each)} each: no node has all of that at once. Nodes have "
+                f"{'; '.join(sorted({_named(node) for node in nodes}))}. Ask for less, or for what one node has."
+            )
+
+
+def _wait(parts: Sequence[Part], wait_s: float) -> None:
+    """Reserve room for everybody, which tells an autoscaler what to start; then leave it to them."""
+    asked = "; ".join(f"{what} with {_named(each)} each" for what, _, each in parts)
+    _log.warning("waiting up to %.0f s until there is room for %s", wait_s, asked)
+    asked_for = [{name: amount for name, amount in each.items() if amount} for _, count, each in parts
+               for _ in range(count)]  # fmt: skip
+    group = placement_group(asked_for)
+    try:
+        if not group.wait(max(wait_s, 0.1)):
+            raise ClusterError(
+                f"{asked}: after placement.wait_s={wait_s:g} s there is still no room; free are "
+                f"{'; '.join(sorted(map(_named, _free())))}. Others use the cluster, or its autoscaler cannot start "
+                "such nodes: `ray status` says which. Ask for less, or wait longer."
+            )
+    finally:
+        remove_placement_group(group)
+
+
+def _free() -> list[dict[str, float]]:
+    return list(ray._private.state.available_resources_per_node().values())
+
+
+def _fits(parts: Iterable[Part], nodes: Iterable[Amounts]) -> bool:
+    """Whether everybody finds a node, the greediest first."""
+    left = [Counter(dict(node)) for node in nodes]
+    each = [one for _, count, amounts in parts for one in [amounts] * count]
+    for amounts in sorted(each, key=lambda one: (-len(one), -sum(one.values()))):
+        node = next((node for node in left if _has(node, amounts)), None)
+        if node is None:
+            return False
+        node.subtract(amounts)
+    return True
+
+
+def _has(node: Amounts, amounts: Amounts) -> bool:
+    return all(node.get(name, 0) >= amount - 1e-9 for name, amount in amounts.items())
 
 
 def bundles(config: Any) -> list[dict[str, float]]:
@@ -34,11 +121,12 @@ def bundles(config: Any) -> list[dict[str, float]]:
     here: dict[str, float] = {"CPU": 1}
     if not config.num_learners and config.num_gpus_per_learner:
         here["GPU"] = config.num_gpus_per_learner
-    apart = [part for part in _parts(config) if part[0].partition("=")[0] != "num_learners" or config.num_learners]
+    apart = [part for part in parts_of(config) if part[0].partition("=")[0] != "num_learners" or config.num_learners]
     return [here] + [{n: a for n, a in each.items() if a} for _, count, each in apart for _ in range(count)]
 
 
-def _parts(config: Any) -> list[Part]:
+def parts_of(config: Any) -> list[Part]:
+    """The remote processes of an RLlib configuration that has been validated."""
     cpus = config.num_cpus_per_learner
     if cpus == "auto":
         cpus = 0 if config.num_gpus_per_learner else 1
@@ -53,11 +141,12 @@ def _parts(config: Any) -> list[Part]:
         parts.append(("num_learners=0 (one in this process)", 1, {"GPU": config.num_gpus_per_learner}))
     if config.evaluation_interval:
         parts.append((f"evaluation_num_env_runners={judges}", judges, runner))
-    return parts
+    return [*parts, *getattr(config, "engines", ())]  # which only token policies have
 
 
-def _of(name: str, parts: list[Part]) -> list[Part]:
-    return [part for part in parts if part[2].get(name)]
+def _named(amounts: Amounts) -> str:
+    hidden = ("node:", "memory", "object_store_memory", "accelerator_type:")
+    return ", ".join(f"{amount:g} {name}" for name, amount in amounts.items() if amount and not name.startswith(hidden))
 
 
 def _more(name: str, amount: float) -> str:

@@ -1,12 +1,19 @@
 """The one place where an experiment's algorithm is opened, and Ray with it."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from loomrl.config import SAC, AnyExperiment, ControlExperiment, CustomAlgorithm, Weave
 from loomrl.named import named
+
+PLENTY = 10**6
+JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
+"""Ray sets it for the process of a job, whose runtime environment is that of its actors."""
+_QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
 
 
 def open_algorithm(experiment: AnyExperiment, *, run: str | None = None) -> Any:
@@ -35,18 +42,40 @@ def _control(experiment: ControlExperiment, run: str | None) -> Any:
 
 
 @contextmanager
-def ray_running(cpus: int) -> Iterator[None]:
-    """A Ray to work in: the one that is there (a job, a cluster in RAY_ADDRESS), else one of our own for the block."""
+def ray_running(cpus: int, resources: Iterable[str] = ()) -> Iterator[None]:
+    """A Ray to work in: the one that is there (a job, a cluster in RAY_ADDRESS), else one of our own for the block.
+
+    One of our own has as much as anybody wants of `resources`: every kind of node is this machine.
+    """
     import ray
 
     if ray.is_initialized():
         yield
         return
-    os.environ.setdefault("RAY_AUTH_MODE", "disabled")
-    alone = "RAY_ADDRESS" not in os.environ
-    started: dict[str, Any] = {"num_cpus": max(cpus, os.cpu_count() or 1), "include_dashboard": False} if alone else {}
-    ray.init(log_to_driver=False, logging_level="ERROR", **started)
-    try:
+    with ExitStack() as stack:
+        if "RAY_ADDRESS" in os.environ:
+            _join(os.environ["RAY_ADDRESS"], stack)
+        else:
+            os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+            plenty = dict.fromkeys(resources, PLENTY)
+            count = max(cpus, os.cpu_count() or 1)
+            ray.init(num_cpus=count, resources=plenty, include_dashboard=False, **_QUIET)
+        stack.callback(ray.shutdown)
         yield
-    finally:
-        ray.shutdown()
+
+
+def _join(address: str, stack: ExitStack) -> None:
+    """Become part of a cluster. Its nodes get our packages with us, unless a job has brought them already."""
+    import ray
+
+    from cluster.address import refuse_silent, translated
+    from cluster.bundle import PACKAGES, packed
+
+    refuse_silent(address)
+    brought: dict[str, Any] = {}
+    if JOB not in os.environ:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="loomrl-packages-")))
+        packed(folder)
+        brought = {"runtime_env": {"py_modules": [str(folder / package) for package in PACKAGES]}}
+    with translated(address):
+        ray.init(**brought, **_QUIET)

@@ -56,7 +56,7 @@ def train(experiment: AnyExperiment, *, run: str | None = None, clock: Callable[
     """Train until a reason to stop or the last update. A run that exists already goes on where it was."""
     run = run or f"{experiment.name}-{uuid.uuid4().hex[:8]}"
     config = open_algorithm(experiment, run=run)
-    with ray_running(1 + config.needed_cpus), open_store(experiment.store_url) as db:
+    with ray_running(1 + config.needed_cpus, experiment.placement.names), open_store(experiment.store_url) as db:
         algo = config.build_algo()
         gc.collect()
         gc.freeze()  # torch, transformers and Ray are a million objects that no later collection need look at

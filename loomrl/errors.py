@@ -61,6 +61,12 @@ class LearnerError(LoomError):
     boundary = "learner"
 
 
+class ClusterError(LoomError):
+    """A Ray cluster or job that does not answer, refuses, runs other versions, or has no room."""
+
+    boundary = "cluster"
+
+
 class HubError(LoomError):
     """The hub refused a request; nothing was stored or changed by it."""
 

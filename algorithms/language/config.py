@@ -12,11 +12,12 @@ from algorithms.language.learner import LanguageLearner
 from algorithms.language.module import LanguageModule
 from algorithms.language.origin import origin_of
 from algorithms.language.runner import LanguageRunner
+from algorithms.resources import Part, needed_cpus, place
 from loomrl.canonical import content_hash
 from loomrl.config import DPO, GRPO, PPO, RLOO, Experiment, Reinforce, VllmEngineConfig
 from loomrl.errors import ConfigError
 from loomrl.gym.cast import known
-from loomrl.gym.catalogue import Registration, registrations
+from loomrl.gym.catalogue import Registration, announced, registrations
 from loomrl.inference.engine import Engine
 from loomrl.schema import Tree, merge, nest
 
@@ -68,11 +69,13 @@ class LanguageConfig(AlgorithmConfig):  # type: ignore[misc]
         learners = self.algorithm.learners
         for environment in experiment.environments:
             known(environment.id)
-        self.registrations = tuple(registrations())
+        self.registrations = (*registrations(), *announced(each.id for each in experiment.environments))
         self.seed = experiment.seed
         self.num_env_runners = experiment.rollout.actors
+        self.create_local_env_runner = not experiment.rollout.actors
         self.num_learners = learners.count
         self.num_gpus_per_learner = learners.gpus
+        place(self, experiment.placement)
         self.restart_failed_env_runners = True
         self.delay_between_env_runner_restarts_s = 0.0
         self.lr = self.algorithm.optimizer.learning_rate
@@ -97,9 +100,18 @@ class LanguageConfig(AlgorithmConfig):  # type: ignore[misc]
     @property
     def needed_cpus(self) -> int:
         """Of remote learners, runners and engines."""
-        engine = self.experiment.engine
-        engines = engine.count if isinstance(engine, VllmEngineConfig) else 0
-        return self.algorithm.learners.count + self.experiment.rollout.actors + engines
+        config = self.copy(copy_frozen=False)
+        config.validate()
+        return needed_cpus(config)
+
+    @property
+    def engines(self) -> tuple[Part, ...]:
+        """Those that are actors of their own."""
+        engine, where = self.experiment.engine, self.experiment.placement.engine
+        if not isinstance(engine, VllmEngineConfig):
+            return ()
+        each = {"CPU": 1.0 if where.cpus is None else where.cpus, "GPU": engine.gpus, **where.resources}
+        return ((f"engine.count={engine.count}", engine.count, each),)
 
     @property
     def origin(self) -> Path:

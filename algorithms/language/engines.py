@@ -17,7 +17,7 @@ def shared_engines(config: LanguageConfig) -> Fleet | None:
         slots=experiment.rollout.concurrency * max(1, experiment.rollout.actors),
         dtype=algorithm.model.dtype,
     )
-    return open_fleet(experiment.engine, opening)
+    return open_fleet(experiment.engine, opening, **experiment.placement.engine.options())
 
 
 def with_client(config: LanguageConfig, fleet: Fleet) -> LanguageConfig:

@@ -54,6 +54,7 @@ from loomrl.config.language import (
     WarmStart,
 )
 from loomrl.config.optimizer import AdaptiveRate, Clip, ConstantRate, CosineRate, LinearRate, Schedule
+from loomrl.config.placement import GpuPlace, Place, Placement
 from loomrl.config.root import CustomAlgorithm, Records, Root, WandB
 from loomrl.config.weave import Weave
 from loomrl.errors import ConfigError, unknown
@@ -110,6 +111,7 @@ __all__ = [
     "Experiment",
     "FixedCurriculum",
     "Gate",
+    "GpuPlace",
     "GymnasiumEnvironment",
     "HubConfig",
     "LanguageAlgorithm",
@@ -123,6 +125,8 @@ __all__ = [
     "OpenAIPolicy",
     "Optimizer",
     "Patience",
+    "Place",
+    "Placement",
     "PolicyChoice",
     "PolicyGradient",
     "QuarantineConfig",

@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 
 from loomrl.config.basic import EntryPoint, Positive, PositiveInt
 from loomrl.config.control import SAC, ControlPPO
+from loomrl.config.placement import Place, refuse_empty
 from loomrl.config.root import CustomAlgorithm, Records, Root
 from loomrl.config.weave import Weave
 from loomrl.schema import Config, merge
@@ -147,6 +148,15 @@ class ControlExperiment(Root):
     learners: ControlLearners = ControlLearners()
     train: ControlTrain = ControlTrain()
     evaluation: ControlEvaluation = ControlEvaluation()
+
+    @model_validator(mode="after")
+    def _whoever_has_a_place_is_there(self) -> Self:
+        placement = self.placement
+        refuse_empty("placement.runner", placement.runner, "rollout.runners", self.rollout.runners)
+        refuse_empty("placement.learner", placement.learner, "learners.count", self.learners.count)
+        if placement.engine != Place():
+            raise ValueError("placement.engine has no effect: control policies have no engine. Leave it out")
+        return self
 
     @model_validator(mode="after")
     def _a_ramp_leads_somewhere(self) -> Self:

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from loomrl.canonical import content_hash
 from loomrl.config.basic import EntryPoint, StoreUrl
+from loomrl.config.placement import Placement
 from loomrl.schema import Config
 
 
@@ -16,6 +17,7 @@ class Root(Config):
     seed: int = Field(0, ge=0)
     store_url: StoreUrl = "sqlite:///loom.db"
     artifact_url: str = "artifacts"
+    placement: Placement = Placement()
 
     @property
     def sha256(self) -> str:

@@ -7,7 +7,7 @@ Nothing is imported before it is asked for.
 import importlib.metadata
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
@@ -121,6 +121,12 @@ def register(registration: Registration) -> None:
 def registrations() -> list[Registration]:
     """What was registered in this process, for another process to `register`."""
     return [registration for versions in _registered.values() for registration in versions.values()]
+
+
+def announced(ids: Iterable[str]) -> list[Registration]:
+    """Those of these environments that installed packages announce, for a machine that lacks the packages."""
+    shared = sorted({id.partition("@")[0] for id in ids} & _announced().keys())
+    return [Registration(name=name, entry_point=_announced()[name], version=find(name).version) for name in shared]
 
 
 def names() -> list[str]:

@@ -1,0 +1,81 @@
+"""Addresses of Ray clusters: who answers there, and what to do where nobody does, or somebody else."""
+
+import os
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+from loomrl.errors import ClusterError
+
+DASHBOARD = "http://127.0.0.1:8265"
+ANSWER_S = 5.0
+"""How long a cluster may take to answer."""
+TOKEN_REMEDY = (
+    "Set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to the cluster's token (or put it into ~/.ray/auth_token, or name its "
+    "file in RAY_AUTH_TOKEN_PATH); on the head node `ray get-auth-token` prints it."
+)
+
+
+def dashboard_url(address: str | None) -> str:
+    """Where jobs are submitted: this address, that of the environment, or that of this machine."""
+    names = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")
+    given = address or next((os.environ[name] for name in names if os.environ.get(name)), DASHBOARD)
+    parts = urlsplit(given)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ClusterError(
+            f"address={given!r}: jobs are submitted to the dashboard of a cluster, such as http://HEAD:8265. Where its "
+            f"port is not reachable: `ray dashboard CLUSTER.yaml` or `kubectl port-forward`, and {DASHBOARD}."
+        )
+    return given.rstrip("/")
+
+
+def refuse_silent(address: str) -> None:
+    """A ClusterError, within seconds, where nothing that speaks Ray's language answers at HOST:PORT or ray://HOST:PORT.
+
+    Ray itself would try for minutes. What Ray has to look for first (`auto`, a name of its own) is left to it.
+    """
+    import grpc
+
+    target = address.removeprefix("ray://")
+    if ":" not in target or "://" in target or os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true"):
+        return
+    with grpc.insecure_channel(target) as channel:
+        try:
+            grpc.channel_ready_future(channel).result(timeout=ANSWER_S)
+        except grpc.FutureTimeoutError:
+            raise ClusterError(
+                f"RAY_ADDRESS={address!r}: no Ray answers there within {ANSWER_S:g} s. Is the cluster up, the port the "
+                "one of its head (6379, or 10001 with ray://), and no firewall between? Without RAY_ADDRESS, LoomRL "
+                "starts Ray on this machine."
+            ) from None
+
+
+@contextmanager
+def translated(address: str) -> Iterator[None]:
+    """What Ray raises when it joins a cluster, as a ClusterError that says what to do."""
+    from ray.exceptions import AuthenticationError
+
+    try:
+        yield
+    except AuthenticationError as error:
+        raise ClusterError(f"{address}: the cluster wants another token: {_first(error)} {TOKEN_REMEDY}") from None
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        said = " ".join(str(error).split())
+        if "ersion mismatch" in said:
+            raise ClusterError(
+                f"{address}: the cluster runs other versions than this machine (Ray {_ray()}, Python "
+                f"{platform.python_version()}): {said} Install LoomRL with the cluster's Python, or start the cluster "
+                "from its image (docs/cluster.md)."
+            ) from None
+        raise ClusterError(f"{address}: cannot join the cluster: {said}") from error
+
+
+def _ray() -> str:
+    import ray
+
+    return str(ray.__version__)
+
+
+def _first(error: Exception) -> str:
+    return str(error).strip().splitlines()[0].rstrip(".") + "."

@@ -1,0 +1,195 @@
+"""Cluster files, checked without a cluster: of Ray's launcher by Ray's own schema, of KubeRay by closed models."""
+
+import json
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from cluster.kuberay import KINDS, ClusterSpec, Pods, RayService, cluster_of
+from loomrl.errors import ConfigError, nearest, unknown
+from loomrl.load import parse_yaml
+
+PROVIDER = "provider"
+
+
+def check_file(file: Path) -> list[str]:
+    """What is in the file, one line each; a ConfigError lists every mistake."""
+    found = [_check(document, f"{file}") for document in documents(file)]
+    if not found:
+        raise ConfigError(f"{file}: is empty.")
+    return found
+
+
+def documents(file: Path) -> list[Any]:
+    """The YAML documents of a file that are not empty."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file}: cannot be read: {error}. Is the path right?") from None
+    parts = [parse_yaml(part, origin=str(file)) for part in f"\n{text}".split("\n---")]
+    return [part for part in parts if part is not None]
+
+
+def kinds(file: Path) -> dict[str, dict[str, float]]:
+    """Kind of node → what a node of it has, by Ray's names."""
+    found: dict[str, dict[str, float]] = {}
+    for document in documents(file):
+        if "available_node_types" in document:
+            found |= {name: node["resources"] for name, node in document["available_node_types"].items()}
+        elif document.get("kind") in KINDS:
+            spec = cluster_of(KINDS[document["kind"]].parse(document, origin=str(file)))
+            found |= _kuberay_kinds(spec) if spec else {}
+    return found
+
+
+def _check(raw: Any, origin: str) -> str:
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{origin}: a mapping is needed at the top, got {type(raw).__name__}.")
+    if "apiVersion" not in raw and "kind" not in raw:
+        return _check_launcher(raw, origin)
+    kind = raw.get("kind")
+    if kind not in KINDS:
+        raise ConfigError(f"{origin}: {unknown('kind', kind, KINDS)}")
+    resource = KINDS[kind].parse(raw, origin=origin)
+    spec = cluster_of(resource)
+    faults = [*_kuberay_faults(spec)] if spec else []
+    if isinstance(resource, RayService):
+        faults += _serve_faults(resource.spec.serveConfigV2)
+    _refuse(faults, origin)
+    groups = ", ".join(workers.groupName for workers in spec.workerGroupSpecs) if spec else "a cluster by its labels"
+    return f"{kind} {raw['metadata'].get('name')!r}: {groups}"
+
+
+# -- Ray's launcher ----------------------------------------------------------------------------------------------------
+
+
+def _check_launcher(raw: dict[str, Any], origin: str) -> str:
+    import ray.autoscaler
+    from ray.autoscaler._private.util import prepare_config, validate_config
+
+    schema = json.loads((Path(ray.autoscaler.__file__).parent / "ray-schema.json").read_text())
+    _refuse([*_schema_faults(raw, schema), *_node_faults(raw)], origin)
+    try:
+        validate_config(prepare_config(deepcopy(raw)))
+    except Exception as error:  # noqa: BLE001 - the boundary: Ray raises what it likes
+        raise ConfigError(f"{origin}: Ray refuses it: {' '.join(str(error).split())}") from None
+    return f"Ray cluster {raw['cluster_name']!r} ({raw['provider']['type']}): {', '.join(_node_types(raw)) or 'nodes'}"
+
+
+def _schema_faults(raw: Mapping[str, Any], schema: dict[str, Any]) -> Iterator[str]:
+    """Ray leaves `provider` open; what its own schema knows of it is all there is."""
+    import jsonschema
+
+    schema["properties"][PROVIDER]["additionalProperties"] = False
+    for fault in sorted(
+        jsonschema.Draft7Validator(schema).iter_errors(raw), key=lambda fault: list(map(str, fault.path))
+    ):
+        place = ".".join(map(str, fault.absolute_path))
+        known = fault.schema.get("properties", {}) if isinstance(fault.schema, dict) else {}
+        if fault.validator != "additionalProperties":
+            yield f"{place or '(top level)'}: {fault.message}"
+            continue
+        for name in sorted(set(fault.instance) - set(known)):
+            yield _no_such(f"{place}.{name}".lstrip("."), name, known)
+
+
+def _node_types(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    types = raw.get("available_node_types")
+    return types if isinstance(types, Mapping) else {}
+
+
+def _node_faults(raw: Mapping[str, Any]) -> Iterator[str]:
+    """What the schema cannot say: the head is one of the types, and AWS knows every key of a node."""
+    types, head = _node_types(raw), raw.get("head_node_type")
+    if types and head not in types:
+        yield unknown("head_node_type", head, types)
+    provider = raw.get(PROVIDER)
+    if isinstance(provider, Mapping) and provider.get("type") == "aws":
+        for name, node in types.items():
+            if isinstance(node, Mapping) and isinstance(node.get("node_config"), Mapping):
+                yield from _aws_faults(f"available_node_types.{name}.node_config", node["node_config"])
+
+
+def _aws_faults(place: str, node: Mapping[str, Any]) -> Iterator[str]:
+    """By the parameters of EC2's RunInstances; how many, the launcher decides."""
+    shape = _run_instances()
+    from botocore.validate import ParamValidator
+
+    for name in sorted(set(node) - set(shape.members)):
+        yield _no_such(f"{place}.{name}", name, shape.members)
+    known = {name: value for name, value in node.items() if name in shape.members}
+    report = ParamValidator().validate({"MinCount": 1, "MaxCount": 1, **known}, shape)
+    if report.has_errors():
+        yield f"{place}: {' '.join(report.generate_report().split())}"
+
+
+@cache
+def _run_instances() -> Any:
+    try:
+        from botocore.session import Session
+    except ImportError:
+        raise ConfigError("clusters on AWS are checked with botocore: pip install 'loomrl[aws]'.") from None
+    return Session().get_service_model("ec2").operation_model("RunInstances").input_shape
+
+
+# -- KubeRay -----------------------------------------------------------------------------------------------------------
+
+
+def _kuberay_faults(spec: ClusterSpec) -> Iterator[str]:
+    """What key by key cannot say."""
+    for group in spec.workerGroupSpecs:
+        if not group.minReplicas <= group.replicas <= group.maxReplicas:
+            yield (
+                f"workerGroupSpecs {group.groupName}: replicas={group.replicas} is not between "
+                f"minReplicas={group.minReplicas} and maxReplicas={group.maxReplicas}"
+            )
+    for name, pods in _pods(spec).items():
+        try:
+            _resources(pods)
+        except ValueError as error:
+            yield f"{name}: rayStartParams.resources={pods.rayStartParams['resources']}: {error}"
+
+
+def _kuberay_kinds(spec: ClusterSpec) -> dict[str, dict[str, float]]:
+    return {name: _resources(pods) for name, pods in _pods(spec).items()}
+
+
+def _pods(spec: ClusterSpec) -> dict[str, Pods]:
+    return {"head": spec.headGroupSpec} | {group.groupName: group for group in spec.workerGroupSpecs}
+
+
+def _resources(pods: Pods) -> dict[str, float]:
+    """By Ray's names: what the first container may use, and what Ray is told beside."""
+    limits = pods.template["spec"]["containers"][0].get("resources", {}).get("limits", {})
+    told, params = {}, pods.rayStartParams
+    if "resources" in params:
+        told = json.loads(
+            json.loads(params["resources"]) if params["resources"].startswith('"') else params["resources"]
+        )
+    cpus = float(params.get("num-cpus", limits.get("cpu", 0)))
+    gpus = float(params.get("num-gpus", limits.get("nvidia.com/gpu", 0)))
+    return {"CPU": cpus, "GPU": gpus} | {name: float(amount) for name, amount in told.items()}
+
+
+def _serve_faults(text: str) -> Iterator[str]:
+    from pydantic import ValidationError
+    from ray.serve.schema import ServeDeploySchema
+
+    try:
+        ServeDeploySchema.model_validate(parse_yaml(text, origin="serveConfigV2"))
+    except ValidationError as error:
+        for fault in error.errors():
+            yield f"serveConfigV2.{'.'.join(map(str, fault['loc']))}: {fault['msg']}"
+
+
+def _no_such(place: str, name: str, known: Mapping[str, Any]) -> str:
+    guess = nearest(name, known)
+    hint = f" Did you mean {guess!r}?" if guess else ""
+    return f"{place}: no such key. Known: {', '.join(sorted(known))}.{hint}"
+
+
+def _refuse(faults: list[str], origin: str) -> None:
+    if faults:
+        raise ConfigError(f"{origin}: {len(faults)} fault(s)\n  " + "\n  ".join(faults))

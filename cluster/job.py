@@ -1,0 +1,252 @@
+"""Experiments as Ray jobs: submit, follow, stop, and fetch what came out."""
+
+import asyncio
+import json
+import logging
+import os
+import socket
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from cluster.address import ANSWER_S, TOKEN_REMEDY, dashboard_url
+from cluster.bundle import EXPERIMENT, Bundle, bundle
+from loomrl.config import Root
+from loomrl.errors import ClusterError, unknown
+
+Say = Callable[[str], None]
+FAILED = 1
+"""Exit status of a job that ended without one of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A job as the cluster knows it."""
+
+    id: str
+    run: str | None
+    """None where somebody else submitted it."""
+    experiment: str | None
+    """sha256 of what it trains."""
+    status: str
+    exit_code: int | None = None
+    message: str | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended, one way or another."""
+        return self.status in ("SUCCEEDED", "FAILED", "STOPPED")
+
+    @property
+    def exit_status(self) -> int:
+        """What a command that waited for it should end with."""
+        return 0 if self.status == "SUCCEEDED" else self.exit_code or FAILED
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return asdict(self)
+
+
+class Jobs:
+    """The jobs of the cluster at a dashboard's address. A ClusterError, within seconds, where there is none."""
+
+    def __init__(self, address: str | None = None) -> None:
+        self.url = dashboard_url(address)
+        _refuse_silent(self.url)
+        import ray
+        from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
+        from ray.job_submission import JobSubmissionClient
+
+        maybe_enable_token_auth_if_token_available(warn_if_disabled=False)  # as `ray job` does
+        os.environ["RAY_API_SERVER_ADDRESS"] = self.url  # which goes before what the client is given
+        for handler in logging.getLogger("ray").handlers:
+            handler.setLevel(logging.WARNING)  # what it uploads, we say ourselves
+        with self._translated():
+            self._client = JobSubmissionClient(self.url)
+        if self._client._server_ray_version != ray.__version__:
+            raise ClusterError(
+                f"{self.url}: the cluster runs Ray {self._client._server_ray_version}, LoomRL needs {ray.__version__}. "
+                "Start the cluster from LoomRL's image (docs/cluster.md), or install the LoomRL that fits."
+            )
+
+    @property
+    def is_here(self) -> bool:
+        """Whether all nodes are this machine. A forwarded port looks like this machine, and is not."""
+        with self._translated():
+            nodes = self._client._do_request("GET", "/nodes?view=summary", timeout=30).json()["data"]["summary"]
+        return {node["hostname"] for node in nodes} == {socket.gethostname()}
+
+    def submit(self, experiment: Root, run: str, *, say: Say = lambda text: None) -> Job:
+        """Train this experiment, exactly, as run `run`; one that exists already goes on."""
+        driver = experiment.placement.driver
+        taken = {job.id for job in self.list()}
+        id = next(name for name in _names(run) if name not in taken)
+        with tempfile.TemporaryDirectory(prefix="loomrl-job-") as folder, self._translated():
+            parcel: Bundle = bundle(experiment, Path(folder))
+            say(f"job {id} to {self.url}: experiment {experiment.sha256[:12]}, {parcel.size}")
+            self._client.submit_job(
+                entrypoint=f"python -m loomrl train {EXPERIMENT} --run {run} --json",
+                submission_id=id,
+                runtime_env={"working_dir": str(parcel.folder)},
+                metadata={"loomrl_run": run, "loomrl_experiment": experiment.sha256},
+                entrypoint_num_cpus=driver.cpus,
+                entrypoint_resources=dict(driver.resources) or None,
+            )
+        return self.show(id)
+
+    def list(self) -> list[Job]:
+        """Every job, the latest first."""
+        with self._translated():
+            found = [_job(details) for details in self._client.list_jobs() if details.submission_id]
+        return sorted(found, key=lambda job: -(job.started_at or 0))
+
+    def show(self, id: str) -> Job:
+        """The job of this id."""
+        self._refuse_unknown(id)
+        with self._translated():
+            return _job(self._client.get_job_info(id))
+
+    def follow(self, id: str, write: Say) -> Job:
+        """Hand on its log as it grows, until it ends; a connection that breaks is taken up again."""
+        written = 0
+        while not (job := self.show(id)).is_over:
+            written = asyncio.run(self._tail(id, write, written))
+        write(self.logs(id)[written:])
+        return job
+
+    def logs(self, id: str) -> str:
+        """Everything that it has said so far."""
+        self._refuse_unknown(id)
+        with self._translated():
+            return str(self._client.get_job_logs(id))
+
+    def stop(self, id: str) -> Job:
+        """Ask it to end. Its run can be gone on with."""
+        self._refuse_unknown(id)
+        with self._translated():
+            self._client.stop_job(id)
+        return self.show(id)
+
+    def result(self, id: str) -> dict[str, Any]:
+        """What training had to tell at its end: the last line of its log."""
+        job = self.show(id)
+        for line in reversed(self.logs(id).splitlines()):
+            found = _object(line)
+            if "run" in found and "policy" in found:
+                return found
+        why = f": {job.message}" if job.message else ""
+        state = "has no result" if job.is_over else "is not over yet"
+        raise ClusterError(f"job {id!r} {state} ({job.status}{why}). `loomrl jobs logs {id}` shows what it says.")
+
+    async def _tail(self, id: str, write: Say, written: int) -> int:
+        """The log from `written` on; how much of it there is when the connection ends."""
+        seen = 0
+        async for part in self._client.tail_job_logs(id):
+            new = part[max(0, written - seen) :]
+            seen += len(part)
+            if new:
+                write(new)
+        return max(seen, written)
+
+    def _refuse_unknown(self, id: str) -> None:
+        known = [job.id for job in self.list()]
+        if id not in known:
+            raise ClusterError(unknown("job", id, known))
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        import requests
+        from ray.exceptions import AuthenticationError
+
+        try:
+            yield
+        except AuthenticationError as error:
+            said = str(error).strip().splitlines()[0]
+            raise ClusterError(f"{self.url}: {said}. {TOKEN_REMEDY}") from None
+        except (ConnectionError, RuntimeError, requests.RequestException) as error:
+            raise ClusterError(f"{self.url}: {' '.join(str(error).split())}") from error
+
+
+def settled(experiment: Root, jobs: Jobs) -> Root:
+    """The experiment with every path where the job will find it again: absolute.
+
+    On a cluster of other machines, a relative path would end in a folder that is deleted with the job.
+    """
+    relative = {path: value for path, value in _local_paths(experiment).items() if not Path(value).is_absolute()}
+    if not relative:
+        return experiment
+    if not jobs.is_here:
+        named = ", ".join(f"{path}={value}" for path, value in relative.items())
+        raise ClusterError(
+            f"{named}: relative to a folder of the job, on other machines, that is deleted with it. Name what every "
+            "node reaches: store_url=postgresql://HOST/loom, artifact_url=s3://BUCKET/loom, train.folder=/SHARED/runs; "
+            "or absolute paths in a file system that the nodes share."
+        )
+    here = {path: str(Path.cwd() / value) for path, value in relative.items()}
+    if "store_url" in here:
+        here["store_url"] = f"sqlite:///{here['store_url']}"
+    return experiment.override(here)
+
+
+def shared_paths(experiment: Root) -> Mapping[str, str]:
+    """Settings that are absolute paths, which mean the same only where nodes share a file system."""
+    return {path: value for path, value in _local_paths(experiment).items() if Path(value).is_absolute()}
+
+
+def _local_paths(experiment: Root) -> dict[str, str]:
+    tree = experiment.model_dump(mode="json")
+    paths = {"artifact_url": tree["artifact_url"], "train.folder": tree["train"]["folder"]}
+    if tree["store_url"].startswith("sqlite:///"):
+        paths["store_url"] = tree["store_url"].removeprefix("sqlite:///")
+    return {path: value for path, value in paths.items() if "://" not in value}
+
+
+def _refuse_silent(url: str) -> None:
+    try:
+        answer = httpx.get(f"{url}/api/version", timeout=ANSWER_S)
+    except httpx.HTTPError as error:
+        raise ClusterError(
+            f"{url}: no dashboard of Ray answers there within {ANSWER_S:g} s ({error or type(error).__name__}). Is the "
+            "cluster up, and the address the one of its dashboard (--address http://HEAD:8265)? Behind a firewall, "
+            "forward the port: `ray dashboard CLUSTER.yaml`, or `kubectl port-forward`."
+        ) from None
+    if answer.status_code not in (200, 401, 403) or (answer.is_success and '"ray_version"' not in answer.text):
+        raise ClusterError(f"{url}: what answers there (HTTP {answer.status_code}) is no dashboard of Ray.")
+
+
+def _names(run: str) -> Iterator[str]:
+    """Ids for the job of a run: its own, and where there was a job already, numbered ones."""
+    yield run
+    number = 2
+    while True:
+        yield f"{run}.{number}"
+        number += 1
+
+
+def _job(details: Any) -> Job:
+    metadata = details.metadata or {}
+    return Job(
+        id=details.submission_id,
+        run=metadata.get("loomrl_run"),
+        experiment=metadata.get("loomrl_experiment"),
+        status=str(details.status.value),
+        exit_code=details.driver_exit_code,
+        message=details.message,
+        started_at=details.start_time and details.start_time / 1000,
+        ended_at=details.end_time and details.end_time / 1000,
+    )
+
+
+def _object(line: str) -> dict[str, Any]:
+    try:
+        found = json.loads(line) if line.startswith("{") else {}
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

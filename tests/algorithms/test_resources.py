@@ -1,0 +1,125 @@
+"""Placement: honoured by Ray, refused at once where it never can be, waited for where it can."""
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from ray.cluster_utils import Cluster
+
+from algorithms.language.config import LanguageConfig
+from algorithms.ppo import PPOConfig
+from algorithms.resources import ensure_room, parts_of
+from experiments.shipped import resolve
+from loomrl.errors import ClusterError, ConfigError
+from tests.algorithms.language_support import experiment
+
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
+]
+PLACED = {"rollout.runners": 2, "placement.runner.resources": {"rollout": 1}, "placement.runner.cpus": 0.5}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """A head, and a node of two runners."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_MODE", "disabled")
+        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+        made.add_node(num_cpus=1, resources={"rollout": 2})
+        made.wait_for_nodes()
+        ray.init(made.address, log_to_driver=False, logging_level="ERROR")
+        yield made
+        ray.shutdown()
+        made.shutdown()
+
+
+def control(**changes: Any) -> PPOConfig:
+    wanted = resolve(["control/cartpole"]).override({**PLACED, **changes})
+    return PPOConfig.of(wanted)  # type: ignore[arg-type]
+
+
+def nodes_of(group: Any) -> set[str]:
+    return set(group.foreach_env_runner(lambda runner: ray.get_runtime_context().get_node_id(), local_env_runner=False))
+
+
+def test_control_runners_go_where_the_experiment_says(cluster: Cluster) -> None:
+    algo = control().build_algo()
+    rollout = {node["NodeID"] for node in ray.nodes() if node["Resources"].get("rollout")}
+    assert nodes_of(algo.env_runner_group) == rollout
+    algo.stop()
+
+
+def test_language_runners_and_learner_are_told_their_places(tmp_path: Path) -> None:
+    placed = {
+        "rollout.actors": 2,
+        "algorithm.learners.count": 1,
+        "placement": {"runner": {"resources": {"rollout": 1}, "gpus": 0.5}, "learner": {"cpus": 3}},
+    }
+    config = LanguageConfig.of(experiment(tmp_path, **placed))
+    config.validate()
+    assert parts_of(config) == [
+        ("num_env_runners=2", 2, {"CPU": 1, "GPU": 0.5, "rollout": 1}),
+        ("num_learners=1", 1, {"CPU": 3, "GPU": 0}),
+    ]
+    assert config.needed_cpus == 5
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"placement.runner.resources": {"rolout": 1}}, "2 rolout, of which Ray has 0"),
+        ({"placement.runner.gpus": 1}, "2 GPU, of which Ray has 0"),
+        ({"placement.runner.cpus": 2, "rollout.runners": 1}, "no node has all of that at once"),
+    ],
+)
+def test_what_no_node_has_is_refused_at_once_by_name(cluster: Cluster, changes: dict[str, Any], said: str) -> None:
+    begun = time.monotonic()
+    with pytest.raises(ConfigError, match=said):
+        control(**changes).build_algo()
+    assert time.monotonic() - begun < 5
+
+
+def test_language_refuses_a_gpu_that_is_not_there(cluster: Cluster, tmp_path: Path) -> None:
+    placed = {"rollout.actors": 1, "placement.runner.gpus": 1}
+    with pytest.raises(ConfigError, match="num_env_runners=1 with 1 each: that is 1 GPU, of which Ray has 0"):
+        LanguageConfig.of(experiment(tmp_path, **placed), run="r").build_algo()
+
+
+def test_room_that_others_use_is_waited_for_and_no_longer(cluster: Cluster) -> None:
+    @ray.remote(resources={"rollout": 1}, num_cpus=0)
+    class Other:
+        def pid(self) -> int:
+            return 1
+
+    other = Other.remote()
+    ray.get(other.pid.remote())
+    config = control(**{"placement.wait_s": 1})
+    with pytest.raises(ClusterError, match=r"placement.wait_s=1 s there is still no room.*Ask for less"):
+        ensure_room(config)
+    threading.Timer(1.0, lambda: ray.kill(other)).start()
+    ensure_room(control(**{"placement.wait_s": 30}))
+
+
+def test_an_autoscaler_may_still_bring_what_is_missing(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes that an autoscaler started carry their kind; then what is missing is asked for, and waited for."""
+    monkeypatch.setenv("RAY_NODE_TYPE_NAME", "head")  # as the autoscaler sets it
+    scaled = cluster.add_node(num_cpus=1)
+    soon, later = (control(**{"placement.runner.resources": {"late": 1}, "placement.wait_s": s}) for s in (1, 60))
+    late = []
+    try:
+        with pytest.raises(ClusterError, match=r"num_env_runners=2 with 0.5 CPU, 1 late each.*still no room"):
+            ensure_room(soon)
+        with ThreadPoolExecutor() as pool:
+            waiting = pool.submit(ensure_room, later)
+            assert not wait([waiting], timeout=0.5).done
+            late.append(cluster.add_node(num_cpus=2, resources={"late": 2}))
+            waiting.result()
+    finally:
+        for node in [scaled, *late]:
+            cluster.remove_node(node)

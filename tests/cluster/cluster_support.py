@@ -1,0 +1,104 @@
+"""Real Ray clusters on this machine, started by their own command, and an interpreter that has no LoomRL."""
+
+import os
+import signal
+import subprocess
+import sys
+import sysconfig
+import time
+import venv
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import httpx
+
+ROOT = Path(__file__).parents[2]
+TOKEN = "a-token-that-only-this-test-knows"
+
+
+@contextmanager
+def process(command: list[str], *, log: Path, env: Mapping[str, str], cwd: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """In a group of its own, which is ended whole."""
+    with log.open("wb") as out:
+        started = subprocess.Popen(
+            command, env=dict(env), cwd=cwd, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            yield started
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(started.pid, signal.SIGTERM)
+                with suppress(subprocess.TimeoutExpired):
+                    started.wait(timeout=5)
+                os.killpg(started.pid, signal.SIGKILL)
+
+
+def bare_python(folder: Path) -> Path:
+    """An interpreter with everything that is installed here, but LoomRL."""
+    venv.create(folder, symlinks=True)
+    site = next((folder / "lib").glob("python*")) / "site-packages"
+    for entry in Path(sysconfig.get_path("purelib")).iterdir():
+        if "loomrl" not in entry.name.lower() and not (site / entry.name).exists():
+            (site / entry.name).symlink_to(entry)
+    return folder / "bin" / "python"
+
+
+def environment(python: Path, **more: str) -> dict[str, str]:
+    """Of a Ray process: nothing of ours on the path."""
+    left_out = ("RAY_", "PYTHONPATH", "LOOMRL_")
+    env = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
+    path = f"{python.parent}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{env['PATH']}"
+    return env | {"PATH": path, "OMP_NUM_THREADS": "1", "RAY_DISABLE_DOCKER_CPU_WARNING": "1"} | more
+
+
+def start(python: Path, *words: str) -> list[str]:
+    return [str(python), "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats", *words]
+
+
+def wait_until(is_so: Callable[[], bool], what: str, log: Path, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline, f"{what}:\n{log.read_text()[-3000:]}"
+        time.sleep(0.2)
+
+
+def answers(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/api/version", timeout=2).status_code in (200, 401)
+    except httpx.HTTPError:
+        return False
+
+
+def cli(*words: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    """`loomrl …` in a process of its own, as on a laptop."""
+    left_out = ("RAY_",)
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
+    return subprocess.run(
+        [sys.executable, "-m", "loomrl", *words],
+        env=inherited | {"PYTHONPATH": f"{ROOT}", "OMP_NUM_THREADS": "1"} | env,
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+@contextmanager
+def token_cluster(folder: Path, ports: Callable[[], int]) -> Iterator[tuple[str, str]]:
+    """A head with no CPU to spare and a worker node, neither of which has LoomRL; dashboard and GCS address."""
+    python, gcs, dashboard = bare_python(folder / "venv"), ports(), ports()
+    env = environment(python, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=TOKEN, HOME=str(folder))
+    url, address = f"http://127.0.0.1:{dashboard}", f"127.0.0.1:{gcs}"
+    head = start(
+        python,
+        *("--head", f"--port={gcs}", "--node-ip-address=127.0.0.1", "--num-cpus=1", f"--temp-dir={folder}/ray"),
+        *("--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}", f"--ray-client-server-port={ports()}"),
+    )
+    worker = start(python, f"--address={address}", "--num-cpus=2", '--resources={"rollout": 2}')
+    with ExitStack() as stack:
+        stack.enter_context(process(head, log=folder / "head.log", env=env, cwd=folder))
+        wait_until(lambda: answers(url), "the head does not answer", folder / "head.log")
+        stack.enter_context(process(worker, log=folder / "worker.log", env=env, cwd=folder))
+        yield url, address

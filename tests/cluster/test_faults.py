@@ -1,0 +1,156 @@
+"""Nodes that die: training goes on, or is gone on with, and nothing is lost or counted twice."""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from ray.cluster_utils import Cluster
+
+from algorithms.language.config import LanguageConfig
+from loomrl.config import Experiment
+from loomrl.hub import EVERYTHING, open_hub
+from loomrl.load import dump
+from loomrl.store import beside, open_store
+from loomrl.store.policies import list_policies
+from loomrl.store.runs import show_run
+from loomrl.types import End
+from tests.algorithms.language_support import experiment
+from tests.cluster.cluster_support import ROOT, environment, process, start, wait_until
+
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
+]
+SLOW = "tests.cluster.slow_env:SlowEnvironment"
+UPDATES, GROUPS, SIZE = 3, 4, 4
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """A head with room for nothing, and two nodes for rollouts."""
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    monkeypatch.setenv("RAY_health_check_failure_threshold", "3")
+    monkeypatch.setenv("RAY_health_check_period_ms", "500")
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    for _ in range(2):
+        made.add_node(num_cpus=1, resources={"rollout": 1})
+    made.wait_for_nodes()
+    yield made
+    ray.shutdown()
+    made.shutdown()
+
+
+def small(folder: Path, **changes: Any) -> Experiment:
+    wanted = {
+        "environments": [{"id": SLOW}],
+        "rollout": {"actors": 2, "groups_per_update": GROUPS, "group_size": SIZE, "concurrency": 2},
+        "placement.runner.resources": {"rollout": 1},
+        "train.updates": UPDATES,
+        "train.checkpoint_every": 1,
+        "evaluation.episodes": 4,
+    }
+    return experiment(folder, "grpo", **wanted | changes)
+
+
+def assert_each_attempt_counts_once(experiment: Experiment, run: str) -> None:
+    """Every attempt that was planned is stored once, and not failed; every group was trained once, by one lease."""
+    planned = {f"{run}/{u}/{g}/{s}" for u in range(UPDATES) for g in range(GROUPS) for s in range(SIZE)}
+    hub_url = beside(experiment.store_url, run)
+    with open_hub(hub_url, experiment.hub, groups_per_update=GROUPS, environments=experiment.environments) as hub:
+        stored = Counter(attempt.id for _, attempt in hub.replay(selection=EVERYTHING))
+        ends = {attempt.end for _, attempt in hub.replay(selection=EVERYTHING)}
+        stats = hub.stats()
+    assert stored == Counter(dict.fromkeys(planned, 1))
+    assert End.FAILED not in ends
+    assert sum(line.acked for line in stats.environments.values()) == UPDATES * GROUPS
+    with open_store(experiment.store_url) as db:
+        versions = list_policies(db, run=run)
+    leases = Counter(lease for version in versions for lease in version.data["leases"])
+    assert len(leases) == UPDATES
+    assert set(leases.values()) == {1}
+
+
+def test_a_node_that_dies_in_the_middle_of_an_update_costs_nothing(cluster: Cluster, tmp_path: Path) -> None:
+    wanted = small(tmp_path)
+    ray.init(cluster.address, log_to_driver=False, logging_level="ERROR")
+    algo = LanguageConfig.of(wanted, run="r").build_algo()
+    algo.train()
+    victim = cluster.list_all_nodes()[-1]
+    play, struck = algo._crew._deal, []
+
+    def strike(plans: Any) -> Any:
+        """End a node while both runners play."""
+        if not struck:
+            struck.append(victim)
+            threading.Timer(0.5, lambda: cluster.remove_node(victim, allow_graceful=False)).start()
+        return play(plans)
+
+    algo._crew._deal = strike
+    while algo.stopped is None:
+        algo.train()
+    alive = [node for node in ray.nodes() if node["Alive"]]
+    algo.stop()
+    assert struck
+    assert len(alive) == 2
+    assert_each_attempt_counts_once(wanted, "r")
+
+
+@contextmanager
+def head(folder: Path, port: int) -> Iterator[str]:
+    """A cluster of one process group, which is killed whole."""
+    python, temporary = Path(sys.executable), tempfile.mkdtemp(prefix="ray-")  # sockets want short names
+    env = environment(python, RAY_AUTH_MODE="disabled", PYTHONPATH=str(ROOT))  # its environments are in tests
+    words = ("--head", f"--port={port}", "--num-cpus=2", "--include-dashboard=false", f"--temp-dir={temporary}")
+    command = start(python, *words, "--node-ip-address=127.0.0.1", '--resources={"rollout": 2}')
+    with process(command, log=folder / "head.log", env=env, cwd=folder):
+        wait_until(lambda: "Ray runtime started" in (folder / "head.log").read_text(), "no head", folder / "head.log")
+        yield f"127.0.0.1:{port}"
+    shutil.rmtree(temporary, ignore_errors=True)
+
+
+def trainer(address: str, folder: Path, *words: str) -> subprocess.Popen[str]:
+    more = {"RAY_AUTH_MODE": "disabled", "RAY_ADDRESS": address, "RAY_gcs_rpc_server_reconnect_timeout_s": "2"}
+    env = environment(Path(sys.executable), PYTHONPATH=str(ROOT), **more)
+    log = (folder / "train.log").open("a")
+    return subprocess.Popen([sys.executable, "-m", "loomrl", *words], env=env, cwd=folder, stdout=log, stderr=log)
+
+
+def newest(wanted: Experiment) -> int:
+    with open_store(wanted.store_url) as db:
+        return max((version.number for version in list_policies(db, run="r")), default=-1)
+
+
+def test_a_run_goes_on_in_a_new_cluster_after_the_head_died(
+    tmp_path: Path, unused_tcp_port_factory: Callable[[], int]
+) -> None:
+    wanted = small(tmp_path)
+    (tmp_path / "experiment.yaml").write_text(dump(wanted))
+    print("START", time.time())
+    log = tmp_path / "train.log"
+    with head(tmp_path, unused_tcp_port_factory()) as address:
+        first = trainer(address, tmp_path, "train", str(tmp_path / "experiment.yaml"), "--run", "r", "--json")
+        print("TRAINER", time.time())
+        wait_until(lambda: newest(wanted) >= 1, "no first version", log, seconds=90)
+    print("DEAD", time.time())
+    assert first.wait(timeout=60) != 0
+    print("GONE", time.time())
+    assert newest(wanted) < UPDATES
+    with head(tmp_path, unused_tcp_port_factory()) as address:
+        print("HEAD2", time.time())
+        words = ("train", f"store_url={wanted.store_url}", "--resume", "--run", "r", "--json")
+        assert trainer(address, tmp_path, *words).wait(timeout=120) == 0, log.read_text()[-3000:]
+    print("DONE", time.time())
+    assert newest(wanted) == UPDATES
+    with open_store(wanted.store_url) as db:
+        assert show_run(db, "r").status == "finished"
+    assert_each_attempt_counts_once(wanted, "r")

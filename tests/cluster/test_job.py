@@ -1,0 +1,133 @@
+"""Jobs on a real cluster that wants a token, and whose Python has no LoomRL."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from experiments.shipped import resolve
+from loomrl.config import parse_experiment
+from loomrl.load import parse_yaml
+from loomrl.store import open_store
+from loomrl.store.runs import show_run
+from tests.cluster.cluster_support import ROOT, TOKEN, cli, environment, token_cluster
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+LANGUAGE = (
+    *("language/math_tiny", "seed=5", "train.updates=1", "algorithm.warm_start.steps=0", "evaluation.episodes=4"),
+    *("rollout.groups_per_update=2", "rollout.group_size=2", "rollout.actors=1", "rollout.concurrency=4"),
+    "placement.runner.resources={rollout: 1}",
+)
+CONTROL = ("control/cartpole", "train.steps=600", "train.checkpoint_every=600", "evaluation.episodes=2")
+
+
+@dataclass
+class Site:
+    url: str
+    address: str
+    folder: Path
+
+    def loomrl(self, *words: str, token: str | None = TOKEN) -> subprocess.CompletedProcess[str]:
+        auth = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token} if token else {"RAY_AUTH_MODE": "disabled"}
+        more = () if words[0] == "train" else ("--address", self.url)
+        return cli(*words, *more, cwd=self.folder, HOME=str(self.folder), **auth)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory, unused_tcp_port_factory: Callable[[], int]) -> Iterator[Site]:
+    """The cluster, and a folder to submit from."""
+    folder = tmp_path_factory.mktemp("work")
+    with token_cluster(folder, unused_tcp_port_factory) as (url, address):
+        (folder / "work").mkdir()
+        yield Site(url, address, folder / "work")
+
+
+@pytest.mark.parametrize(("token", "said"), [(None, "Missing authentication token"), ("other", "Invalid authentic")])
+def test_without_the_right_token_the_remedy_is_named(site: Site, token: str | None, said: str) -> None:
+    done = site.loomrl("submit", *CONTROL, token=token)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "RAY_AUTH_TOKEN" in done.stderr
+    assert "ray get-auth-token" in done.stderr
+
+
+def test_a_job_trains_exactly_the_experiment_that_was_shown_where_nothing_is_installed(site: Site) -> None:
+    done = site.loomrl("submit", *LANGUAGE, "--run", "r", "--json")
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert "files, " in done.stderr
+    assert told["job"]["status"] == "SUCCEEDED"
+    assert told["job"]["experiment"] == told["sha256"]
+    assert told["result"]["policy"] == "r/1"
+    with open_store(f"sqlite:///{site.folder}/loom.db") as db:  # relative paths are those of here, as all nodes are
+        recorded = show_run(db, "r")
+    assert recorded.experiment == told["sha256"]
+    trained = parse_experiment(parse_yaml(recorded.resolved, origin=""), origin="")
+    wanted = resolve(LANGUAGE)
+    assert trained.algorithm == wanted.algorithm
+    assert trained.seed == 5
+    again = site.loomrl("jobs", "result", "r")
+    assert json.loads(again.stdout) == told["result"]
+    listed = json.loads(site.loomrl("jobs", "list", "--json").stdout)["jobs"]
+    assert [(job["id"], job["run"], job["status"]) for job in listed] == [("r", "r", "SUCCEEDED")]
+
+
+def test_rays_own_submission_works_as_well(site: Site) -> None:
+    """From the checkout, with `loomrl` on the head's path; the worker node has it from the working directory alone."""
+    words = (
+        *("train", *CONTROL, "rollout.runners=1", "placement.runner.resources={rollout: 1}", "--run", "plain"),
+        *(f"store_url=sqlite:///{site.folder}/plain.db", f"artifact_url={site.folder}/plain"),
+        *(f"train.folder={site.folder}/runs", "--json"),
+    )
+    env = environment(Path(sys.executable), RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=TOKEN, HOME=str(site.folder))
+    submit = [sys.executable, "-m", "ray.scripts.scripts", "job", "submit", "--address", site.url]
+    done = subprocess.run(
+        [*submit, "--working-dir", ".", "--", "loomrl", *words],
+        cwd=ROOT, env=env, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    with open_store(f"sqlite:///{site.folder}/plain.db") as db:
+        assert show_run(db, "plain").status == "finished"
+
+
+def test_a_driver_that_joins_brings_its_packages_along(site: Site) -> None:
+    words = ("train", *CONTROL, "rollout.runners=1", "placement.runner.resources={rollout: 1}", "--run", "joined")
+    auth = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
+    done = cli(*words, "--json", cwd=site.folder, HOME=str(site.folder), RAY_ADDRESS=site.address, **auth)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout.splitlines()[-1])["run"] == "joined"
+
+
+def test_a_driver_with_another_token_is_refused(site: Site) -> None:
+    auth = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "other"}
+    done = cli("train", *CONTROL, cwd=site.folder, HOME=str(site.folder), RAY_ADDRESS=site.address, **auth)
+    assert done.returncode == 2
+    assert "another token" in done.stderr
+    assert "RAY_AUTH_TOKEN" in done.stderr
+
+
+def test_a_job_that_dies_hands_on_its_status_and_says_why(site: Site) -> None:
+    done = site.loomrl("submit", *CONTROL, "environment.id=NoSuch-v1", "--run", "dead")
+    assert done.returncode == 2
+    assert "NoSuch" in done.stdout
+    assert "job dead: FAILED" in done.stdout
+    missing = site.loomrl("jobs", "result", "dead")
+    assert missing.returncode == 2
+    assert "has no result" in missing.stderr
+    assert site.loomrl("jobs", "status", "dead").returncode == 2
+
+
+def test_a_job_is_stopped_and_an_unknown_one_is_named(site: Site) -> None:
+    begun = site.loomrl("submit", *CONTROL, "train.steps=100000000", "--run", "long", "--no-wait")
+    assert begun.returncode == 0, begun.stderr
+    assert site.loomrl("jobs", "stop", "long").returncode == 0
+    said = site.loomrl("jobs", "logs", "long")
+    assert said.returncode == 0
+    assert "STOPPED" in site.loomrl("jobs", "status", "long").stdout
+    unknown = site.loomrl("jobs", "logs", "lnog")
+    assert unknown.returncode == 2
+    assert "Did you mean 'long'" in unknown.stderr
