@@ -61,7 +61,9 @@ def translated(address: str) -> Iterator[None]:
     except AuthenticationError as error:
         raise ClusterError(f"{address}: the cluster wants another token: {_first(error)} {TOKEN_REMEDY}") from None
     except (ConnectionError, RuntimeError, ValueError) as error:
-        said = " ".join(str(error).split())
+        said = " ".join(" ".join(map(str, _chain(error))).split())
+        if "nauthenticat" in said:
+            raise ClusterError(f"{address}: the cluster wants another token. {TOKEN_REMEDY}") from None
         if "ersion mismatch" in said:
             raise ClusterError(
                 f"{address}: the cluster runs other versions than this machine (Ray {_ray()}, Python "
@@ -69,6 +71,13 @@ def translated(address: str) -> Iterator[None]:
                 "from its image (docs/cluster.md)."
             ) from None
         raise ClusterError(f"{address}: cannot join the cluster: {said}") from error
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """The error and what led to it."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def _ray() -> str:
