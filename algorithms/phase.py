@@ -38,6 +38,10 @@ class Phases:
 
         return counted
 
+    def spent(self, phase: Metric) -> float:
+        """Seconds of this phase so far."""
+        return self._spent[phase]
+
     def seconds(self) -> dict[str, float]:
         """Per phase; what is in none of them is idle."""
         idle = time.perf_counter() - self._begun - sum(self._spent.values())

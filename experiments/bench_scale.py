@@ -177,7 +177,7 @@ def simulate(folder: Path, recording: Recording, hosts: Sequence[Any], *, count:
     with ExitStack() as stack:
         line, clock = stack.enter_context(_line(experiment)), Clock()
         line.hub = cast(Hub, Metered(line.hub, clock))
-        crew.load(replace(recording.sealed, version=0))
+        _publish(crew, replace(recording.sealed, version=0))
         for done in range(rounds + 1):
             clock.start()
             groups, _ = line.attempt(_policy(experiment, done), crew.play)
@@ -185,10 +185,17 @@ def simulate(folder: Path, recording: Recording, hosts: Sequence[Any], *, count:
             line.commit(_folder(folder / f"checkpoint-{done}"))
             clock.stop()
             with clock.spent("publish"):
-                crew.load(replace(recording.sealed, version=done + 1))
+                _publish(crew, replace(recording.sealed, version=done + 1))
             found.append(clock.taken() | {"rollout": max(rng.choices(recording.shares_s, k=count))})
             assert sum(len(group.trajectories) for group in groups) == attempts
     return _row(count, attempts, recording, found[1:])
+
+
+def _publish(crew: Crew, sealed: Sealed) -> None:
+    """Weights for all, a probe of all that asks nothing, and leave to act."""
+    crew.load(sealed)
+    crew.probe(())
+    crew.admit(sealed.version)
 
 
 def _row(count: int, attempts: int, recording: Recording, found: Sequence[dict[str, float]]) -> dict[str, Any]:
@@ -218,7 +225,8 @@ class Host:
 
     def __init__(self, recorded: Sequence[Trajectory]) -> None:
         self._recorded = recorded
-        self.loaded: int | None = None
+        self.admitted: int | None = None
+        self.worker_index = 0
 
     def apply(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """As RLlib's runners do."""
@@ -230,7 +238,14 @@ class Host:
 
     def load(self, sealed: Sealed) -> None:
         """Weights arrive, and are not used."""
-        self.loaded = sealed.version
+
+    def probe(self, requests: Sequence[Any]) -> list[Any]:
+        """No answer to no question."""
+        return []
+
+    def admit(self, version: int) -> None:
+        """They count from now on."""
+        self.admitted = version
 
     def sample(self, *, plans: Sequence[Plan]) -> list[Trajectory]:
         """A recorded trajectory for every plan."""

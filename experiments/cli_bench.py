@@ -38,6 +38,19 @@ def language(
     emit(figures, as_json=as_json, show=lambda console: console.print(table("", ("figure", "value>"), rows)))
 
 
+@app.command("async")
+def asynchronous(
+    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Seconds until the same success, where rollouts overlap with learning and where they take turns with it."""
+    from experiments.bench_async import FULL, QUICK, measure
+
+    figures = measure(QUICK if quick else FULL)
+    rows = [(name, str(value)) for name, value in figures.items()]
+    emit(figures, as_json=as_json, show=lambda console: console.print(table("", ("figure", "value>"), rows)))
+
+
 @app.command()
 def control(
     quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,

@@ -1,13 +1,10 @@
-"""The RLlib Algorithm of token policies: curriculum → rollouts → hub → lease → update → publish → checkpoint and ack.
-
-`training_step` is the whole line, to be read from top to bottom.
-"""
+"""RLlib's Algorithm of token policies: curriculum → rollouts → hub → lease → update → publish → checkpoint and ack."""
 
 import tempfile
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +13,19 @@ import torch
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.core import DEFAULT_MODULE_ID
 
-from algorithms.language.advantage import preference_pairs
 from algorithms.language.batch import Work
-from algorithms.language.begin import ensure_origin, lessons
+from algorithms.language.begin import ensure_origin, lessons, wants_reference
 from algorithms.language.config import LanguageConfig
 from algorithms.language.crew import Crew
 from algorithms.language.engines import shared_engines, with_client
 from algorithms.language.line import Line
-from algorithms.language.measure import measure, signal
+from algorithms.language.measure import measure, queue_wait, signal, staleness
+from algorithms.language.pace import Pace
 from algorithms.language.packing import Sample, plan_update
 from algorithms.language.publish import Probing, Publisher
-from algorithms.language.sample import REWARD, samples_of
+from algorithms.language.sample import preferences, samples_of
+from algorithms.language.stream import Stream
+from algorithms.language.underway import Underway
 from algorithms.learners import own_settings, training_data, unwrapped
 from algorithms.origin import peeked
 from algorithms.phase import Phases
@@ -80,31 +79,34 @@ class Language(Algorithm):  # type: ignore[misc]
     # -- one update -------------------------------------------------------------------------------------------------
 
     def training_step(self) -> None:
-        """One update of the policy, and all that belongs to it."""
+        """One update of the policy, and all that belongs to it, to be read from top to bottom."""
         self.warm_up()
-        line, clock = self.line, Phases()
-        tokens_before, busy_before_s = self._crew.worked()
+        line, clock, pace = self.line, Phases(), Pace(self._crew.worked)
+        actor = self._actor(self._acting)
         with clock(Metric.TIME_HUB):
-            groups, failures = line.attempt(
-                self._actor(self._acting), clock.timed(Metric.TIME_ROLLOUT, self._crew.play)
-            )
-        tokens, busy_s = self._crew.worked()
-        with clock(Metric.TIME_LEARN):
-            metrics = self._learn(groups)
+            if self._stream is None:
+                groups, failures = line.attempt(actor, clock.timed(Metric.TIME_ROLLOUT, self._crew.play))
+            else:
+                groups, failures = self._stream.attempt(actor, clock.timed(Metric.TIME_ROLLOUT, lambda ask: ask()))
+        metrics = measure(groups, failures, family_of=line.cast.family_of) | staleness(groups, line.done)
+        waited: dict[str, float] = {Metric.TIME_QUEUE: queue_wait(groups, time.time())}
+        metrics |= waited if self._stream else pace.engines(clock.spent(Metric.TIME_ROLLOUT))
+        with clock(Metric.TIME_LEARN), pace.learning() if self._stream else nullcontext():
+            metrics |= self._learn(groups)
         with clock(Metric.TIME_PUBLISH):
             if (line.done + 1) % self._experiment.rollout.publish_every == 0:
                 self._publish(line.done + 1)
         metrics |= self._publisher.metrics() | self._publisher.alarm(metrics.get(Metric.POLICY_DRIFT))
-        metrics = measure(groups, failures, family_of=line.cast.family_of) | metrics
         stop = line.advance(groups, success=metrics[Metric.SUCCESS], kl=metrics.get(Metric.POLICY_KL, 0.0))
+        if self._stream is not None:
+            metrics |= pace.engines(pace.seconds()) | pace.overlap()
         metrics |= clock.seconds()
-        metrics[Metric.TIME_CHECKPOINT] = self._last_checkpoint_s
-        self._last_checkpoint_s = 0.0
-        metrics[Metric.TIME_ENGINE] = busy_s - busy_before_s
-        metrics[Metric.ENGINE_TOKENS_PER_S] = (tokens - tokens_before) / max(metrics[Metric.TIME_ROLLOUT], 1e-9)
+        metrics[Metric.TIME_CHECKPOINT], self._last_checkpoint_s = self._last_checkpoint_s, 0.0
         self._report(metrics)
         if stop is None and line.done >= self._experiment.train.updates:
             stop = f"all {line.done} updates done"
+        if stop is not None and self._stream is not None:
+            self._stream.pause()
         if stop is not None or line.done % self._experiment.train.checkpoint_every == 0:
             self._checkpoint()
         self.stopped = stop
@@ -114,14 +116,14 @@ class Language(Algorithm):  # type: ignore[misc]
         algorithm, line = self.config.algorithm, self.line
         rate = self._schedule.rate(line.done)
         kept = [group for group in groups if not self._drops(group)]
-        samples, names = samples_of(kept, clip=algorithm.reward_clip)
+        samples, names = samples_of(kept, clip=algorithm.reward_clip, version=line.done)
         metrics: dict[str, float] = {
             Metric.LEARNING_RATE: rate,
             Metric.GROUPS_DROPPED: float(self._experiment.rollout.groups_per_update - len(kept)),
         }
         units: list[tuple[int, ...]] | None = None
         if isinstance(algorithm, DPO):
-            samples, units = _preferences(kept, samples, names, algorithm)
+            samples, units = preferences(kept, samples, names, pairs=algorithm.pairs)
         if not samples:
             return metrics
         kind = "prefer" if units is not None else "reinforce"
@@ -177,8 +179,7 @@ class Language(Algorithm):  # type: ignore[misc]
 
     def _weights(self) -> Weights:
         """The learners' present ones."""
-        weights: Weights = self._first_of(lambda learner: learner.weights())
-        return weights
+        return self._first_of(lambda learner: learner.weights())  # type: ignore[no-any-return]
 
     def _first_of(self, call: Callable[[Any], Any]) -> Any:
         """What all learners do together, and only the first has an answer to."""
@@ -200,6 +201,7 @@ class Language(Algorithm):  # type: ignore[misc]
         self._cast = open_cast(self._experiment, self._db)
         ensure_origin(config, self._cast)
         self._line: Line | None = None
+        self._stream: Stream | None = None
         self._came_from: Mapping[str, Any] | None = None
         self._updates_made = 0
         optimizer, updates = config.algorithm.optimizer, self._experiment.train.updates
@@ -222,18 +224,11 @@ class Language(Algorithm):  # type: ignore[misc]
             metrics = self._update("imitate", samples, rate, minibatches=steps)
             done += steps
             report(done, f"loss {metrics[Metric.SUPERVISED_LOSS]:.3f}")
-        wanted = self._wants_reference
+        wanted = wants_reference(self.config)
         self._first_of(lambda learner: learner.begin(reference=wanted))
         self.is_warm = True
         self._publish(line.done)
         self._checkpoint()
-
-    @property
-    def _wants_reference(self) -> bool:
-        algorithm = self.config.algorithm
-        if isinstance(algorithm, DPO):
-            return True
-        return algorithm.kl.coefficient > 0 or algorithm.kl.watch or self._experiment.train.stop.kl is not None
 
     @property
     def line(self) -> Line:
@@ -284,6 +279,9 @@ class Language(Algorithm):  # type: ignore[misc]
             code=code,
         )
         self._line = line
+        if experiment.asynchronous:
+            underway = Underway(self._crew, turn_timeout_s=experiment.rollout.turn_timeout_s)
+            self._stream = Stream(line, underway)
         if self._came_from is not None:
             line.load_state_dict({**self._came_from, "cursor": 0})
         else:
@@ -342,8 +340,7 @@ class Language(Algorithm):  # type: ignore[misc]
 
     def take_over(self, path: Any) -> None:
         """Begin a run with what another experiment's checkpoint has learnt, and our settings; its version is parent."""
-        state = peeked(path, self.STATE_FILE_NAME)
-        self._line, self._came_from = None, state["line"]
+        self._line, self._came_from = None, (state := peeked(path, self.STATE_FILE_NAME))["line"]
         with own_settings(self.learner_group):
             self._load_state({**state["state"], "schedule": self._schedule.state_dict()})
 
@@ -379,6 +376,10 @@ class Language(Algorithm):  # type: ignore[misc]
         played = {trajectory.id: trajectory for trajectory in self._crew.play(plans)}
         return [played[plan.attempt.id] for plan in plans]
 
+    def restore_env_runners(self, env_runner_group: Any) -> list[int]:
+        """Whoever gives runners something to play takes care of them."""
+        return []
+
     @classmethod
     def _should_create_evaluation_env_runners(cls, eval_config: Any) -> bool:
         """Training's runners evaluate as well."""
@@ -394,16 +395,3 @@ class Language(Algorithm):  # type: ignore[misc]
         """Let go of learners, runners, hub and LoomDB."""
         super().cleanup()
         self._open.close()
-
-
-def _preferences(
-    groups: Sequence[Group], samples: Sequence[Sample], names: Sequence[str], algorithm: DPO
-) -> tuple[list[Sample], list[tuple[int, ...]]]:
-    """Every better sample followed by the worse one, and the pairs as units."""
-    chosen: list[Sample] = []
-    for group in groups:
-        members = [sample for sample, name in zip(samples, names, strict=True) if name == group.id]
-        totals = np.array([sample.columns[REWARD].sum() for sample in members])
-        for better, worse in preference_pairs(totals, limit=algorithm.pairs):
-            chosen += [members[better], members[worse]]
-    return chosen, [(i, i + 1) for i in range(0, len(chosen), 2)]

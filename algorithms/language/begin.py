@@ -15,7 +15,7 @@ from algorithms.language.corpus import Demonstration, demonstrations
 from algorithms.language.packing import Sample
 from algorithms.schedule import open_schedule
 from loomrl.artifacts import open_artifacts
-from loomrl.config import Architecture, CosineRate
+from loomrl.config import DPO, Architecture, CosineRate
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.cast import Cast
 from loomrl.gym.curriculum import open_curriculum
@@ -61,6 +61,14 @@ def lessons(config: LanguageConfig, cast: Cast) -> Iterator[tuple[list[Sample], 
             for d in islice(source, warm_start.batch_size * steps)
         ]
         yield samples, schedule.rate(first), steps
+
+
+def wants_reference(config: LanguageConfig) -> bool:
+    """Whether the learners keep the policy of the beginning beside the one that learns."""
+    algorithm = config.algorithm
+    if isinstance(algorithm, DPO):
+        return True
+    return algorithm.kl.coefficient > 0 or algorithm.kl.watch or config.experiment.train.stop.kl is not None
 
 
 def _demonstrations(config: LanguageConfig, cast: Cast, tokenizer: PreTrainedTokenizerBase) -> Iterator[Demonstration]:

@@ -72,6 +72,7 @@ class LanguageConfig(AlgorithmConfig):  # type: ignore[misc]
         self.registrations = (*registrations(), *announced(each.id for each in experiment.environments))
         self.seed = experiment.seed
         self.num_env_runners = experiment.rollout.actors
+        self.create_local_env_runner = not experiment.rollout.actors
         self.num_learners = learners.count
         self.num_gpus_per_learner = learners.gpus
         place(self, experiment.placement)

@@ -16,12 +16,15 @@ from loomrl.inference.fleet import Fleet
 from loomrl.inference.sealed import Sealed
 from loomrl.types import Failure, Trajectory
 
-_LOST = Failure(EpisodeError.boundary, "Lost", "its runner died, or did not answer in time, whenever it was played")
-_NOBODY = Failure("runner", "Nobody", "all runners are dead, and none came back")
+LOST = Failure(EpisodeError.boundary, "Lost", "its runner died, or did not answer in time, whenever it was played")
+NOBODY = Failure("runner", "Nobody", "all runners are dead, and none came back")
 
 
 class Crew:
-    """`timeout_s` is what an attempt that never returns may cost; a runner that hangs is replaced. `fleet`: engines that runners share."""
+    """`timeout_s` is what an attempt that never returns may cost; a runner that hangs is replaced.
+
+    `fleet`: engines that runners share.
+    """
 
     def __init__(self, group: EnvRunnerGroup, *, timeout_s: float, fleet: Fleet | None = None) -> None:
         self._group = group
@@ -31,13 +34,16 @@ class Crew:
 
     def load(self, sealed: Sealed) -> None:
         """Every engine has these weights, verified; completions that finish from here on are held."""
-        self._given = _Given(sealed)
         if self._fleet is not None:
+            self._given = _Given(sealed.version, None)
             self._fleet.load(sealed)
             return
-        if self._group.num_remote_env_runners():
+        far = self._group.num_remote_env_runners() > 0
+        self._given = _Given(sealed.version, ray.put(sealed) if far else sealed)  # pickled once, whoever gets it
+        self._everyone(self._given)  # which finds out who is dead
+        if far and not self._group.healthy_env_runner_ids():
             self._able()
-        self._everyone(lambda runner: runner.load(sealed))
+        self._everyone(self._given.hand_over)
 
     def probe(self, requests: Sequence[Request]) -> list[list[Completion]]:
         """What each engine answers, held or not."""
@@ -51,6 +57,7 @@ class Crew:
         self._given.admitted = True
         if self._fleet is not None:
             self._fleet.admit(version)
+            self._everyone(self._given)
             return
         self._everyone(lambda runner: runner.admit(version))
 
@@ -77,16 +84,39 @@ class Crew:
                 families.setdefault((plan.attempt.task.environment, plan.attempt.task.family), []).append(plan)
         for part in families.values():
             again = self._deal(part)
-            lost = _LOST if again is not None else _NOBODY
+            lost = LOST if again is not None else NOBODY
             found |= {plan.attempt.id: failed_trajectory(plan.attempt, lost) for plan in part} | (again or {})
         return [found[plan.attempt.id] for plan in plans]
+
+    @property
+    def actors(self) -> dict[int, Any]:
+        """The remote runners by id, dead or alive."""
+        actors: dict[int, Any] = self._group._worker_manager.actors()
+        return actors
+
+    @property
+    def timeout_s(self) -> float:
+        """How long a runner may take to answer before it counts as hanging."""
+        return self._timeout_s / 2
+
+    @property
+    def version(self) -> int | None:
+        """Of the weights that runners act with; None while there are none that may be trusted."""
+        given = self._given
+        return given.version if given is not None and given.admitted else None
+
+    def equip(self, id: int) -> None:
+        """Give a runner that came late, or back, the weights; whatever it is told next comes after them."""
+        self._group._worker_manager.set_actor_state(id, healthy=True)
+        if self._given is not None:
+            self.actors[id].apply.remote(_Asked(self._given))
 
     def worked(self) -> tuple[int, float]:
         """Tokens that the engines sampled since they were made, and the seconds they computed, on average."""
         if self._fleet is not None:
             done = self._fleet.statistics()
             return done.sampled_tokens, done.busy_s
-        found = self._group.foreach_env_runner(lambda runner: runner.engine.statistics)
+        found = self._group.foreach_env_runner(lambda runner: runner.engine.statistics, timeout_seconds=self.timeout_s)
         return sum(each.sampled_tokens for each in found), sum(each.busy_s for each in found) / max(1, len(found))
 
     def _deal(self, plans: Sequence[Plan]) -> dict[str, Trajectory] | None:
@@ -97,11 +127,11 @@ class Crew:
         shares = [_Share(id, plans[i :: len(ids)]) for i, id in enumerate(ids)]
         answers: dict[int, list[Trajectory] | str] = dict(
             self._group.foreach_env_runner(
-                shares, local_env_runner=False, remote_worker_ids=ids, timeout_seconds=self._timeout_s / 2
+                shares, local_env_runner=False, remote_worker_ids=ids, timeout_seconds=self.timeout_s
             )
         )
         for id in set(self._group.healthy_env_runner_ids()).intersection(ids).difference(answers):
-            self._replace(id)
+            self.replace(id)
         found: dict[str, Trajectory] = {}
         for id, played in answers.items():
             if isinstance(played, str):
@@ -114,8 +144,7 @@ class Crew:
         deadline = time.monotonic() + self._timeout_s
         while True:
             self._group.probe_unhealthy_env_runners()
-            if self._fleet is None:
-                self._everyone(self._given or _refuse)
+            self._everyone(self._given or (_refuse if self._fleet is None else _nothing))
             ids: list[int] = self._group.healthy_env_runner_ids()
             if ids or time.monotonic() > deadline:
                 return ids
@@ -124,13 +153,13 @@ class Crew:
     def _everyone(self, call: Callable[[Any], Any]) -> list[Any]:
         """What each runner that plays and lives answers; an error of its engine, with its number, as what it is."""
         alone = self._group.num_remote_env_runners() == 0
-        answers = self._group.foreach_env_runner(_Asked(call), local_env_runner=alone)
+        answers = self._group.foreach_env_runner(_Asked(call), local_env_runner=alone, timeout_seconds=self.timeout_s)
         for number, _, cause in answers:
             if cause is not None:
                 raise PolicyError(f"Engine of runner {number}: {cause}")
         return [answer for _, answer, _ in answers]
 
-    def _replace(self, id: int) -> None:
+    def replace(self, id: int) -> None:
         """End a runner that hangs; Ray starts another in its place."""
         manager = self._group._worker_manager
         ray.kill(manager.actors()[id], no_restart=False)
@@ -166,17 +195,30 @@ class _Asked:
 
 
 class _Given:
-    """Admitted weights for every runner that does not have them: one that was restarted, after the probes."""
+    """Admitted weights, for every runner that does not act with them yet: here, in Ray, or in shared engines."""
 
-    def __init__(self, sealed: Sealed) -> None:
-        self.sealed = sealed
+    def __init__(self, version: int, weights: Sealed | ray.ObjectRef | None) -> None:
+        self.version = version
+        self.weights = weights
         self.admitted = False
 
+    def hand_over(self, runner: Any) -> None:
+        """A runner's own engine has them, and holds."""
+        runner.load(ray.get(self.weights) if isinstance(self.weights, ray.ObjectRef) else self.weights)
+
     def __call__(self, runner: Any) -> None:
-        if self.admitted and runner.admitted != self.sealed.version:
-            runner.load(self.sealed)
-            runner.admit(self.sealed.version)
+        if not self.admitted or runner.admitted == self.version:
+            return
+        if self.weights is None:
+            runner.admitted = self.version
+            return
+        self.hand_over(runner)
+        runner.admit(self.version)
 
 
 def _refuse(runner: Any) -> None:
     runner.reject("nothing has been published since weights were rejected")
+
+
+def _nothing(runner: Any) -> None:
+    """Shared engines refuse by themselves."""

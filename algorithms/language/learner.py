@@ -21,7 +21,7 @@ from algorithms.language.estimate import Column, Estimate, estimate
 from algorithms.language.loss import dpo_loss, importance_weight, sum_by_sample
 from algorithms.language.module import LanguageModule, evaluating, without_adapters
 from algorithms.language.packing import Packed, Sample, Step
-from algorithms.language.sample import ENGINE, REWARD
+from algorithms.language.sample import AGE, ENGINE, REWARD
 from algorithms.language.score import Scores
 from algorithms.learners import OwnSteps
 from algorithms.losses import kl_estimate, policy_loss, value_loss
@@ -62,8 +62,12 @@ class LanguageLearner(OwnSteps):
                     self._reinforce(work)
                 case "prefer":
                     self._prefer(work)
-        for name, (total, weight) in self._sums.items():
-            self.metrics.log_value((DEFAULT_MODULE_ID, str(name)), total / max(weight, 1e-9), window=1)
+        rank = dist.get_rank() if dist.is_initialized() else 0
+        everyone = gathered({rank: self._sums}).values()
+        for name in dict.fromkeys(name for sums in everyone for name in sums):
+            total, weight = (sum(sums.get(name, (0.0, 0.0))[part] for sums in everyone) for part in (0, 1))
+            if weight:
+                self.metrics.log_value((DEFAULT_MODULE_ID, str(name)), total / weight, window=1)
         return self.metrics.reduce()
 
     # -- the three ways to learn ------------------------------------------------------------------------------------
@@ -92,14 +96,14 @@ class LanguageLearner(OwnSteps):
 
         self._run(work, samples, loss)
         if single and algorithm.optimizer.schedule.kind == "adaptive":
-            self._watch_step(work)
+            self._watch_step(work, samples)
 
-    def _watch_step(self, work: Work) -> None:
+    def _watch_step(self, work: Work, samples: Sequence[Sample]) -> None:
         """How far the one step moved the policy: with one step, nothing before it can tell."""
         after = self._score(work, self._forward, first=1)["logp_K"]
         gaps = [
-            kl(sample.columns[ENGINE][sample.mask_T], after_T[sample.mask_T], "k3")
-            for sample, after_T in zip(work.samples, after, strict=True)
+            kl(sample.columns[OLD][sample.mask_T], after_T[sample.mask_T], "k3")
+            for sample, after_T in zip(samples, after, strict=True)
             if len(after_T)
         ]
         self._sums[Metric.POLICY_STEP_KL] = [0.0, 0.0]
@@ -114,7 +118,7 @@ class LanguageLearner(OwnSteps):
         self._log(Metric.POLICY_CLIP_FRACTION, clipped_K.float())
         self._log(Metric.POLICY_ENTROPY, entropy_K)
         self._log(Metric.POLICY_STEP_KL, kl_estimate(logp_K.detach(), old_K, estimator="k3"))
-        self._log(Metric.POLICY_DRIFT, (old_K - columns[ENGINE]).abs())
+        self._log(Metric.POLICY_DRIFT, (old_K - columns[ENGINE]).abs()[columns[AGE] == 0])
         if algorithm.importance_cap is not None:
             trust_K = importance_weight(old_K, columns[ENGINE], cap=algorithm.importance_cap)
             self._log(Metric.POLICY_IMPORTANCE, trust_K)
@@ -162,7 +166,9 @@ class LanguageLearner(OwnSteps):
         """The samples with all that must be known of their tokens before the first step moves the policy."""
         algorithm = self.config.algorithm
         in_reward = algorithm.kl.coefficient > 0 and algorithm.kl.place == "reward"
+        watched = algorithm.optimizer.schedule.kind == "adaptive"
         needed = len(work.steps) > 1 or isinstance(algorithm, PPO) or in_reward
+        needed = needed or (watched and any(sample.columns[AGE].any() for sample in work.samples))
         scores = self._score(work, self._forward) if needed else {}
         columns: dict[str, Column] = {OLD: scores.get("logp_K") or [sample.columns[ENGINE] for sample in work.samples]}
         if self._reference is not None:

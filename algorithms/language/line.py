@@ -12,14 +12,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from algorithms.stopping import Stopper
 from loomrl.checkpoints import Checkpoints
 from loomrl.config import Experiment, LanguagePolicy
 from loomrl.errors import HubError, LeaseLost
 from loomrl.gym.cast import Cast
-from loomrl.gym.curriculum import Curriculum, Outcome
+from loomrl.gym.curriculum import Curriculum, Draw, Outcome
 from loomrl.gym.episode import Attempt
 from loomrl.gym.host import Plan
 from loomrl.gym.quarantine import Quarantine
@@ -34,6 +34,16 @@ TRIES = 3
 """How often an update is attempted, each time with other tasks, when every group of it fails."""
 STATE = "line.json"
 """The line's own file in a checkpoint."""
+
+
+class Ahead(Protocol):
+    """What a line begins before its turn, and does not forget."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where it is, as JSON."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state` was taken."""
 
 
 @dataclass(slots=True)
@@ -62,8 +72,10 @@ class Line:
     """Checkpoints that stay: `last` and `best`."""
     parent: str | None = None
     """The version recorded last."""
-    _reached: int = 0
+    reached: int = 0
     """Behind the attempts of the present update, too."""
+    stream: Ahead | None = None
+    """What has begun beyond the present update, where rollouts do not wait for it."""
 
     def attempt(
         self, policy: LanguagePolicy, play: Callable[[Sequence[Plan]], Iterable[Trajectory]]
@@ -74,14 +86,14 @@ class Line:
         failing are quarantined.
         """
         failures: list[Failure] = []
-        self._hold()
+        self.hold()
         for tries in range(TRIES):
             plans = {plan.attempt.id: plan for plan in self._plans(policy, tries)}
             stored = list(self.hub.replay(after=self.cursor, selection=Selection(run=self.run)))
             attempts = {t.id: t for _, t in stored if t.id in plans}
             played = sorted(play([plan for id, plan in plans.items() if id not in attempts]), key=_by_plan)
             cursors = [*(c for c, t in stored if t.id in plans), *(self.hub.append(played) if played else ())]
-            self._reached = max([self._reached, *cursors])
+            self.reached = max([self.reached, *cursors])
             everything = [*attempts.values(), *played]
             failures += [attempt.failure for attempt in everything if attempt.failure is not None]
             for case in self.quarantine.observe(everything):
@@ -89,18 +101,18 @@ class Line:
             lease = self._lease(dict.fromkeys(plan.attempt.group for plan in plans.values()))
             if lease.groups:
                 self.leases[lease.id] = lease.expires_at
-                return [_in_order(g) for g in sorted(lease.groups, key=lambda g: (len(g.id), g.id))], failures
-        raise HubError(f"update {self.done}: no group can be trained. Released so far: {self._causes()}.")
+                return self.in_order(lease.groups), failures
+        raise HubError(f"update {self.done}: no group can be trained. Released so far: {self.causes()}.")
 
     def advance(self, groups: Sequence[Group], *, success: float, kl: float) -> str | None:
         """Update `done + 1` was made from these groups; why to stop now, or None."""
         usable = [attempt for group in groups for attempt in group.usable]
         self.curriculum.observe(Outcome(self.cast.family_of(t.task), t.task.level, t.reward.success) for t in usable)
         self.done += 1
-        self.cursor = self._reached
+        self.cursor = self.reached
         return self.stopper.observe(success, kl)
 
-    def _hold(self) -> None:
+    def hold(self) -> None:
         """Renew every lease of which less than half its term is left."""
         soon = self.clock() + self.experiment.hub.lease_s / 2
         for id, expires_at in self.leases.items():
@@ -130,23 +142,33 @@ class Line:
         rollout, plans, groups = self.experiment.rollout, [], []
         for index in range(tries * rollout.groups_per_update, (tries + 1) * rollout.groups_per_update):
             member = self.cast.member(draw := self.curriculum.draw(rng))
-            group = f"{self.run}/{self.done}/{index}"
-            groups.append(GroupPlan(group, member.name, rollout.group_size, policy.version))
-            first = Attempt(
-                id=f"{group}/0",
-                task=member.task(draw),
-                group=group,
-                group_size=rollout.group_size,
-                version=policy.version,
-                run=self.run,
-                snapshot=member.snapshot,
-            )
-            for sibling in range(rollout.group_size):
-                attempt = replace(first, id=f"{group}/{sibling}")
-                seed = f"{self.experiment.seed}/{self.done}/{index}/{sibling}"
-                plans.append(Plan(attempt=attempt, policy=policy, settings=member.config.settings, seed=seed))
+            name = f"{self.done}/{index}"
+            groups.append(GroupPlan(f"{self.run}/{name}", member.name, rollout.group_size, policy.version))
+            plans += self.siblings(name, draw, policy)
         self.hub.open(groups)
         return plans
+
+    def siblings(self, name: str, draw: Draw, policy: LanguagePolicy) -> list[Plan]:
+        """The attempts of a group; what they are follows from its name in the run, and the draw."""
+        member, group, size = self.cast.member(draw), f"{self.run}/{name}", self.experiment.rollout.group_size
+        first = Attempt(
+            id=f"{group}/0",
+            task=member.task(draw),
+            group=group,
+            group_size=size,
+            version=policy.version,
+            run=self.run,
+            snapshot=member.snapshot,
+        )
+        return [
+            Plan(
+                attempt=replace(first, id=f"{group}/{sibling}"),
+                policy=policy,
+                settings=member.config.settings,
+                seed=f"{self.experiment.seed}/{name}/{sibling}",
+            )
+            for sibling in range(size)
+        ]
 
     # -- checkpoints ------------------------------------------------------------------------------------------------
 
@@ -155,7 +177,7 @@ class Line:
         state = self.state_dict() | {"leases": [*self.leases], "created_at": self.clock(), "code": self.code}
         (folder / STATE).write_text(json.dumps(state))
         self.checkpoints.put(self.done, folder)
-        self._hold()
+        self.hold()
         self._ack(state)
         self._believe(state)
 
@@ -211,7 +233,14 @@ class Line:
             self.kept["best"] = last
         self.checkpoints.prune(self.kept.values())
 
-    def _causes(self) -> dict[str, int]:
+    @staticmethod
+    def in_order(groups: Iterable[Group]) -> list[Group]:
+        """Groups and their attempts finish in any order; sums must not depend on it."""
+        ordered = sorted(groups, key=lambda group: (len(group.id), group.id))
+        return [Group(g.id, tuple(sorted(g.trajectories, key=_by_plan)), g.cause) for g in ordered]
+
+    def causes(self) -> dict[str, int]:
+        """Why groups were released, and how many."""
         return {cause: n for line in self.hub.stats().environments.values() for cause, n in line.released.items()}
 
     def state_dict(self) -> dict[str, Any]:
@@ -226,21 +255,19 @@ class Line:
             "best": self.stopper.is_best,
             "curriculum": self.curriculum.state_dict(),
             "stopper": self.stopper.state_dict(),
+            "stream": self.stream and self.stream.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where `state` was taken."""
         self.done, self.cursor, self.parent = state["done"], state["cursor"], state["parent"]
-        self._reached = self.cursor
+        self.reached = self.cursor
         self.kept = dict(state["kept"])
         self.curriculum.load_state_dict(state["curriculum"])
         self.stopper.load_state_dict(state["stopper"])
-
-
-def _in_order(group: Group) -> Group:
-    return Group(group.id, tuple(sorted(group.trajectories, key=_by_plan)), group.cause)
+        if self.stream is not None:
+            self.stream.load_state_dict(state["stream"])
 
 
 def _by_plan(attempt: Trajectory) -> tuple[int, str]:
-    """Attempts finish in any order; sums must not depend on it."""
     return len(attempt.id), attempt.id

@@ -39,6 +39,20 @@ def measure(
     return metrics
 
 
+def staleness(groups: Iterable[Group], version: int) -> dict[str, float]:
+    """How old the tokens are that policy `version` learns from, in versions."""
+    tokens = [t.tokens for group in groups for t in group.usable if t.tokens is not None]
+    ages = np.concatenate([np.zeros(0, np.int32), *(version - each.versions_T[each.mask_T] for each in tokens)])
+    if not ages.size:
+        return {}
+    return {Metric.STALENESS_MEAN: float(ages.mean()), Metric.STALENESS_MAX: float(ages.max())}
+
+
+def queue_wait(groups: Sequence[Group], now: float) -> float:
+    """Mean seconds since the last attempt of each group ended."""
+    return _mean(now - max(attempt.finished_at for attempt in group.trajectories) for group in groups)
+
+
 def signal(group: Group) -> bool:
     """Whether the group's attempts earned differently."""
     return has_signal(np.array([attempt.reward.total for attempt in group.usable]))

@@ -1,15 +1,21 @@
 """The EnvRunner of token policies: an engine and a pool of environments, in this process or in a Ray actor."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Any
+import tempfile
+import uuid
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
 
+import ray
 from ray.rllib.env.env_runner import EnvRunner
 from ray.rllib.utils.checkpoints import Checkpointable
 
+from algorithms.language.playing import Life, Playing
 from loomrl.config import Experiment, LanguagePolicy, PolicyChoice
 from loomrl.gym.catalogue import Registration, register
-from loomrl.gym.host import Plan
+from loomrl.gym.host import LocalHost, Plan
 from loomrl.gym.policy import PolicyFactory, open_policy
 from loomrl.gym.pool import LoomRLGym
 from loomrl.gym.registry import make
@@ -22,10 +28,13 @@ from loomrl.inference.policy import language_policies
 from loomrl.inference.sealed import Sealed
 from loomrl.types import Trajectory
 
+T = TypeVar("T")
+
 
 class LanguageRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
     """Plays plans with the weights it was last given. It has no state worth keeping: a new one is as good.
 
+    Where rollouts and learning overlap it plays on a thread of its own, and its methods only come to see.
     It must not have a coroutine for a method: Ray would make an asyncio actor of it, whose methods run inside a loop.
     """
 
@@ -42,7 +51,7 @@ class LanguageRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
         opening = Opening(
             origin=origin,
             context=self._context,
-            slots=experiment.rollout.concurrency,
+            slots=experiment.rollout.concurrency + (experiment.engine.checks.probes if experiment.asynchronous else 0),
             dtype=algorithm.model.dtype,
             device=_device(self.config),
             shared=self.config.shared_engine,
@@ -51,11 +60,20 @@ class LanguageRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
         self._gate = Gate(self.engine)
         self.admitted: int | None = None
         """The version that it acts with; None after a restart."""
+        self.life: Life | None = None
+        """Where it plays while the learner learns; another one after every restart."""
         local = experiment.rollout.model_copy(update={"actors": 0})
         self._gym = LoomRLGym(local, make=make, open_policy=self._open_policy)
+        self._playing: Playing | None = None
+        if experiment.asynchronous:
+            folder = tempfile.mkdtemp(prefix="loomrl-runner-")
+            self.life = Life(uuid.uuid4().hex, ray.get_runtime_context().get_node_id(), folder)
+            self._playing = Playing(LocalHost(make, local, open_policy=self._open_policy), local, folder=Path(folder))
 
     def sample(self, *, plans: Sequence[Plan] = (), **_: Any) -> list[Trajectory]:
-        """Play the plans; their trajectories in the order in which they finished."""
+        """Play the plans; their trajectories, in any order."""
+        if self._playing is not None:
+            return self._playing.play(plans)
         played: list[Trajectory] = []
 
         async def play() -> None:
@@ -65,23 +83,32 @@ class LanguageRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
         asyncio.run(play())  # which prints its task when it ends, result included: so there is none
         return played
 
+    @property
+    def playing(self) -> Playing:
+        """What is being played while the learner learns."""
+        assert self._playing is not None, "only where rollouts and learning overlap"
+        return self._playing
+
     def load(self, sealed: Sealed) -> None:
         """Sample with these weights, and hold what finishes until they are admitted."""
-        asyncio.run(self._gate.load(sealed))
+        self._wait(self._gate.load(sealed))
 
     def probe(self, requests: Sequence[Request]) -> list[Completion]:
         """What the engine answers, held or not."""
-        return asyncio.run(self._gate.probe(requests))
+        return self._wait(self._gate.probe(requests))
 
     def admit(self, version: int) -> None:
         """Act with what was loaded."""
-        self._gate.admit(version)
+        self._wait(_done(partial(self._gate.admit, version)))
         self.admitted = version
 
     def reject(self, cause: str) -> None:
         """Do nothing until other weights have been loaded."""
-        self._gate.reject(cause)
+        self._wait(_done(partial(self._gate.reject, cause)))
         self.admitted = None
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run(work) if self._playing is None else self._playing.wait(work)
 
     def _open_policy(self, choice: PolicyChoice) -> PolicyFactory:
         if not isinstance(choice, LanguagePolicy):
@@ -112,7 +139,14 @@ class LanguageRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
 
     def stop(self) -> None:
         """Let go of the model."""
-        asyncio.run(self.engine.close())
+        self._wait(self.engine.close())
+        if self._playing is not None:
+            self._playing.close()
+
+
+async def _done(call: Callable[[], None]) -> None:
+    """The call, where all else happens that touches the engine."""
+    call()
 
 
 def _device(config: Any) -> str:

@@ -3,10 +3,11 @@
 Axis: `_T` tokens of one sample.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from algorithms.language.advantage import preference_pairs
 from algorithms.language.packing import Sample
 from loomrl.types import Group, Trajectory
 
@@ -16,8 +17,15 @@ REWARD = "reward"
 """Column: what was earned, on the action token with which it was: the last of its turn."""
 
 
-def sample_of(attempt: Trajectory, *, clip: tuple[float, float] | None = None) -> Sample | None:
-    """The attempt as a sample; None where no token policy acted. `clip` bounds the total, on the last action."""
+AGE = "age"
+"""Column: how many versions before the one that learns a token was sampled."""
+
+
+def sample_of(attempt: Trajectory, *, clip: tuple[float, float] | None = None, version: int = 0) -> Sample | None:
+    """The attempt as a sample for policy `version`; None where no token policy acted.
+
+    `clip` bounds the total, on the last action.
+    """
     tokens = attempt.tokens
     if tokens is None or not tokens.mask_T[1:].any():
         return None
@@ -35,16 +43,32 @@ def sample_of(attempt: Trajectory, *, clip: tuple[float, float] | None = None) -
         reward_T[last] += min(max(attempt.reward.total, clip[0]), clip[1]) - attempt.reward.total
     mask_T = tokens.mask_T.copy()
     mask_T[0] = False
-    return Sample(tokens.ids_T, mask_T, {ENGINE: tokens.logprobs_T, REWARD: reward_T})
+    age_T = np.where(mask_T, version - tokens.versions_T, 0).astype(np.float32)
+    return Sample(tokens.ids_T, mask_T, {ENGINE: tokens.logprobs_T, REWARD: reward_T, AGE: age_T})
 
 
-def samples_of(groups: Iterable[Group], *, clip: tuple[float, float] | None = None) -> tuple[list[Sample], list[str]]:
+def samples_of(
+    groups: Iterable[Group], *, clip: tuple[float, float] | None = None, version: int = 0
+) -> tuple[list[Sample], list[str]]:
     """All usable attempts of the groups, in order, and the group of each."""
     samples, names = [], []
     for group in groups:
         for attempt in group.usable:
-            sample = sample_of(attempt, clip=clip)
+            sample = sample_of(attempt, clip=clip, version=version)
             if sample is not None:
                 samples.append(sample)
                 names.append(group.id)
     return samples, names
+
+
+def preferences(
+    groups: Sequence[Group], samples: Sequence[Sample], names: Sequence[str], *, pairs: int
+) -> tuple[list[Sample], list[tuple[int, ...]]]:
+    """Every better sample followed by the worse one, and the pairs as units; so many of each group at most."""
+    chosen: list[Sample] = []
+    for group in groups:
+        members = [sample for sample, name in zip(samples, names, strict=True) if name == group.id]
+        totals = np.array([sample.columns[REWARD].sum() for sample in members])
+        for better, worse in preference_pairs(totals, limit=pairs):
+            chosen += [members[better], members[worse]]
+    return chosen, [(i, i + 1) for i in range(0, len(chosen), 2)]

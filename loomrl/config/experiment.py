@@ -6,7 +6,17 @@ from pydantic import Field, model_validator
 
 from loomrl.config.basic import EntryPoint, Level, Positive, PositiveInt, Seconds, Share
 from loomrl.config.engine import EngineChoice, TorchEngineConfig, VllmEngineConfig
-from loomrl.config.language import DPO, GRPO, PPO, RLOO, LanguageAlgorithm, LanguagePolicy, OpenAIPolicy, Reinforce
+from loomrl.config.language import (
+    DPO,
+    GRPO,
+    PPO,
+    RLOO,
+    LanguageAlgorithm,
+    LanguagePolicy,
+    OpenAIPolicy,
+    PolicyGradient,
+    Reinforce,
+)
 from loomrl.config.placement import Place, refuse_empty
 from loomrl.config.root import CustomAlgorithm, Records, Root
 from loomrl.schema import Config
@@ -136,7 +146,10 @@ class HubConfig(Config):
     """The promises of the trajectory queue."""
 
     max_staleness: int = Field(0, ge=0)
-    """A group is trained at most this many policy versions after its oldest token was sampled."""
+    """A group is trained at most this many policy versions after its oldest token was sampled.
+
+    Below `rollout.publish_every`, attempts and learning take turns; from there on they overlap.
+    """
     quorum: float = Field(0.5, gt=0, le=1)
     """Share of a group's attempts that must be usable when it completes or times out; FAILED ones are not."""
     group_timeout_s: Seconds = 600.0
@@ -198,6 +211,28 @@ class Experiment(Root):
         total = sum(environment.min_share for environment in self.environments)
         if total > 1:
             raise ValueError(f"the environments' min_share add up to {total:g}, more than 1")
+        return self
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether rollouts go on while the policy is trained."""
+        return self.hub.max_staleness >= self.rollout.publish_every
+
+    @model_validator(mode="after")
+    def _overlap_is_possible(self) -> Self:
+        if not self.asynchronous:
+            return self
+        promise = f"hub.max_staleness={self.hub.max_staleness} lets rollouts and learning overlap"
+        if not self.rollout.actors:
+            raise ValueError(
+                f"{promise}, but rollout.actors=0 makes attempts in the process that learns: set rollout.actors=1 or "
+                f"more, or hub.max_staleness={self.rollout.publish_every - 1} to take turns"
+            )
+        if isinstance(self.algorithm, PolicyGradient) and self.algorithm.importance_cap is None:
+            raise ValueError(
+                f"{promise}, but algorithm.importance_cap is null, so nothing corrects for tokens of older policies: "
+                "set it to 2.0"
+            )
         return self
 
     @model_validator(mode="after")

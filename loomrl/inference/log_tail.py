@@ -36,9 +36,8 @@ def tail(log: Path) -> str:
     """The end of a log as part of an error message."""
     lines = _last(log, LINES)
     if not lines:
-        return f"It said nothing ({log})."
-    said = cause(log)
-    return (f"Its cause: {said}\n" if said else "") + f"It said last ({log}):\n" + "\n".join(lines)
+        return ""
+    return f"It said last ({log}):\n" + "\n".join(lines)
 
 
 def _last(log: Path, lines: int) -> list[str]:

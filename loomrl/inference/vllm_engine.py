@@ -13,16 +13,19 @@ from typing import Any
 
 import numpy as np
 
+from loomrl.config import Sampling
 from loomrl.config.engine import VllmEngineConfig
 from loomrl.errors import PolicyError
 from loomrl.inference.engine import Completion, Finish, Request
+from loomrl.inference.log_tail import cause as said_cause
 from loomrl.inference.log_tail import tail
 from loomrl.inference.open import Opening
 from loomrl.inference.sealed import Sealed, stage
 from loomrl.inference.staging import staging_folder
 from loomrl.inference.torch_engine import Statistics
-from loomrl.inference.vllm_start import start
+from loomrl.inference.vllm_start import refused, start
 
+FIRST = Request(np.zeros(1, np.int32), Sampling(max_tokens=1), frozenset(), 0)
 CLOSE_S = 1.0
 """For vLLM's processes to end by themselves; then they are killed."""
 
@@ -63,6 +66,11 @@ class VllmEngine:
         llm = await asyncio.to_thread(start, choice, opening, log)
         await llm.collective_rpc("loomrl_prepare")
         await llm.update_weight_version("0")
+        try:  # some of what vLLM cannot do shows with the first token only
+            await cls(llm, context=opening.context, log=log).probe(FIRST)
+        except EngineLost as error:
+            llm.shutdown(timeout=CLOSE_S)
+            raise refused(opening, said_cause(log) or str(error), log) from None
         return cls(llm, context=opening.context, log=log)
 
     @property
@@ -251,7 +259,8 @@ class VllmEngine:
         except EngineDeadError:
             if self._closed:
                 raise PolicyError("no completion: the engine was closed.") from None
-            raise EngineLost(f"vLLM's engine died. {tail(self._log)}") from None
+            why = said_cause(self._log) or "its log does not say why"
+            raise EngineLost(f"vLLM's engine died: {why}. {tail(self._log)}") from None
         except Exception as error:
             cause = error.__cause__ or error
             raise PolicyError(f"vLLM failed: {type(cause).__name__}: {cause}. {tail(self._log)}") from error

@@ -17,6 +17,16 @@ from loomrl.inference.log_tail import cause, tail, written_to
 from loomrl.inference.open import Opening
 from loomrl.inference.torch_engine import FILL_TOKENS
 
+REMEDIES = {
+    "KV cache": "Raise engine.memory_gb, or lower the model's context.",
+    "cache blocks": "Raise engine.memory_gb, or lower the model's context.",
+    "max_model_len": "Lower the model's context.",
+    "architectures": "Choose engine.kind=torch, or another model.",
+    "attention configuration": "Choose engine.kind=torch, or a model whose heads are 32, 64, 96 or 128 wide.",
+}
+"""What to do, by what vLLM says."""
+CPU_BLOCK = 32
+"""Tokens of a prefix that are kept as one. vLLM's own 128 keep nothing of short prompts."""
 CPU_MEMORY_GB = 1.0
 """For keys and values on a CPU, where nothing else is said."""
 
@@ -54,10 +64,20 @@ def start(choice: VllmEngineConfig, opening: Opening, log: Path) -> Any:
         try:
             return AsyncLLM.from_engine_args(arguments)
         except Exception as error:
-            said = str(error) if isinstance(error, ValueError) else cause(log) or str(error)
-            raise ConfigError(
-                f"engine.kind='vllm' cannot be opened with the model in {opening.origin}: {said}\n{tail(log)}"
-            ) from error
+            said = _brief(str(error)) if isinstance(error, ValueError) else cause(log) or str(error)
+            raise refused(opening, said, log) from error
+
+
+def refused(opening: Opening, said: str, log: Path) -> ConfigError:
+    """What vLLM said, with what can be done about it."""
+    remedy = next((remedy for sign, remedy in REMEDIES.items() if sign in said), "")
+    return ConfigError(f"engine.kind='vllm' and the model in {opening.origin}: {said} {remedy}\n{tail(log)}")
+
+
+def _brief(text: str) -> str:
+    """Of pydantic's report what is the matter, without the long list of architectures."""
+    matter = text.partition("Value error, ")[2].partition(" [type=")[0] or text
+    return matter.partition(" Supported architectures:")[0]
 
 
 def _set_environment(choice: VllmEngineConfig) -> None:
@@ -121,7 +141,7 @@ def _arguments(choice: VllmEngineConfig, opening: Opening, kind: Any) -> dict[st
         # Without a GPU vLLM 0.32 dies of a seeded request whose prompt is read in parts: "CPU Generator does not use
         # offset". So prompts are read whole.
         usual |= {"enable_chunked_prefill": False, "max_num_batched_tokens": max(FILL_TOKENS, opening.context)}
-        usual |= {"enforce_eager": _eager(choice)}
+        usual |= {"enforce_eager": _eager(choice), "block_size": CPU_BLOCK}
     return {**usual, **own, **choice.settings}
 
 

@@ -20,7 +20,7 @@ from loomrl.telemetry.finding import (
     values_of,
     windows,
 )
-from loomrl.telemetry.metric import Metric
+from loomrl.telemetry.metric import PHASES, Metric
 
 __all__ = ["EXAMINATIONS", "Finding", "diagnose"]
 
@@ -62,6 +62,9 @@ VALUE_EXPLAINS = 0.05
 """Share of the returns' variance below which a value head is as good as none."""
 WITHOUT_SIGNAL = 0.8
 """Share of groups without a difference in reward; the rest is then too few to learn from."""
+
+STARVED = 0.4
+"""Share of their time that engines or learner wait for each other, where they need not."""
 
 
 def diagnose(history: History) -> list[Finding]:
@@ -240,6 +243,31 @@ def no_signal(history: History) -> Finding | None:
     )
 
 
+def starvation(history: History) -> Finding | None:
+    """Rollouts and learning overlap, and one of them mostly waits for the other."""
+    rows = [row for row in history if Metric.OVERLAP in row][-WINDOW:]
+    whole = sum(sum(row.get(phase, 0.0) for phase in PHASES) for row in rows)
+    if len(rows) < WINDOW or not whole:
+        return None
+    learner = sum(row[Metric.TIME_ROLLOUT] for row in rows) / whole
+    engines = sum(row[Metric.TIME_ENGINE_IDLE] for row in rows) / whole
+    if max(learner, engines) <= STARVED:
+        return None
+    if learner > engines:
+        return Finding(
+            "starvation",
+            f"the learner waits for rollouts {learner:.0%} of the time (last {len(rows)} updates)",
+            "Raise rollout.actors or rollout.concurrency, make environments faster, or raise hub.max_staleness if the "
+            f"engines are idle, too (now {engines:.0%}).",
+        )
+    return Finding(
+        "starvation",
+        f"engines have nothing to do {engines:.0%} of the time (last {len(rows)} updates)",
+        "Add learners (algorithm.learners.count), lower optimizer.epochs or rollout.actors; raise hub.max_staleness if "
+        f"the learner waits, too (now {learner:.0%}).",
+    )
+
+
 EXAMINATIONS: tuple[Examination, ...] = (
     not_a_number,
     policy_collapse,
@@ -251,4 +279,5 @@ EXAMINATIONS: tuple[Examination, ...] = (
     flat_learning,
     idle_value,
     high_variance,
+    starvation,
 )

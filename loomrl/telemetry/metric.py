@@ -43,7 +43,10 @@ class Metric(StrEnum):
     POLICY_STEP_KL = "policy/step_kl", "KL between the policy before and after the update, in nats per action."
     POLICY_ENTROPY = "policy/entropy", "Mean entropy of the next action, in nats."
     POLICY_CLIP_FRACTION = "policy/clip_fraction", "Share of actions that the clip kept from teaching."
-    POLICY_DRIFT = "policy/drift", "Mean difference of learner and engine over the log-probability of a sampled token."
+    POLICY_DRIFT = (
+        "policy/drift",
+        "Mean difference of learner and engine over the log-probability of a token of the present policy.",
+    )
     POLICY_DRIFT_ALARM = "policy/drift_alarm", "1 where that difference is more than engine.checks.drift, else 0."
     POLICY_IMPORTANCE = "policy/importance", "Mean weight of a token against engine-learner mismatch; 1 is no mismatch."
 
@@ -88,8 +91,13 @@ class Metric(StrEnum):
     GROUPS_WITHOUT_SIGNAL = "groups/without_signal", "Share of groups in which all attempts earned the same."
     FAILURES = "failures", "Attempts that failed, which is never a reward; also per boundary."
 
-    TIME_ROLLOUT = "time/rollout", "Seconds in which the policy acted."
-    TIME_ENGINE = "time/engine", "Seconds of the rollout in which the engines computed, on average over the runners."
+    TIME_ROLLOUT = "time/rollout", "Seconds in which the learner waited for the policy to act."
+    TIME_ENGINE = "time/engine", "Seconds of the update in which the engines computed, on average over the runners."
+    TIME_ENGINE_IDLE = (
+        "time/engine_idle",
+        "Seconds in which the engines did not compute; only if rollouts overlap with it.",
+    )
+    TIME_QUEUE = "time/queue", "Mean seconds from the end of a group to its update; only if rollouts overlap with it."
     TIME_HUB = "time/hub", "Seconds spent leasing from the hub and acknowledging."
     TIME_LEARN = "time/learn", "Seconds of the learner's forward passes, backward passes and steps."
     TIME_PUBLISH = "time/publish", "Seconds until the engines had the new weights and had proved it; also by part."
@@ -99,6 +107,10 @@ class Metric(StrEnum):
     TIME_EVALUATE = "time/evaluate", "Seconds in which the policy was evaluated."
     TIME_CHECKPOINT = "time/checkpoint", "Seconds in which the checkpoint before the update, if any, was written."
     TIME_IDLE = "time/idle", "All other seconds; the phases sum to the duration of the update."
+
+    OVERLAP = "overlap", "Share of the update in which engines and learner computed at the same time."
+    STALENESS_MEAN = "staleness/mean", "Mean number of updates since a token was sampled, when it was learnt from."
+    STALENESS_MAX = "staleness/max", "The most updates since any token of the update was sampled."
 
     ENGINE_TOKENS_PER_S = "throughput/engine_tokens_per_s", "Tokens the engines generated per second of rollout."
     LEARNER_TOKENS_PER_S = "throughput/learner_tokens_per_s", "Tokens learnt from per second of learning, per epoch."

@@ -1,9 +1,12 @@
 """Environments that any correct learner improves on within seconds, and some that misbehave."""
 
+import asyncio
 import ctypes
 import os
 import signal
 import time
+from pathlib import Path
+from typing import ClassVar
 
 from loomrl.gym.base import BaseEnvironment, Step
 from loomrl.types import Message, Observation, Reward, Task
@@ -55,3 +58,47 @@ class MoodyEnvironment(AsciiEnvironment):
         assert task is not None
         self._family = task.family
         return await super().reset(task)
+
+
+class UnevenEnvironment(AsciiEnvironment):
+    """Asks twice, and takes its time in between; one family takes much longer."""
+
+    name = "Uneven"
+    families = ("quick", "slow")
+    pauses: ClassVar[dict[str, float]] = {"quick": 0.05, "slow": 1.0}
+
+    async def reset(self, task: Task | None = None) -> Observation:
+        assert task is not None
+        self._family, self._asked = task.family, 0
+        return await super().reset(task)
+
+    async def step(self, action: str) -> Step:
+        self._asked += 1
+        if self._asked == 2:
+            return await super().step(action)
+        await asyncio.sleep(self.pauses[self._family])
+        return Step((Message("user", "And?"),), Reward(), False, False, {})
+
+
+class RaisingEnvironment(AsciiEnvironment):
+    """None of its attempts comes to an end."""
+
+    name = "Raising"
+
+    async def step(self, action: str) -> Step:
+        raise RuntimeError("no mood for this")
+
+
+class OnceEnvironment(AsciiEnvironment):
+    """Freezes so that only the end of its process helps, unless the file `marker` is there; leaves it behind."""
+
+    name = "Once"
+
+    def __init__(self, marker: str) -> None:
+        self._marker = Path(marker)
+
+    async def step(self, action: str) -> Step:
+        if not self._marker.exists():
+            self._marker.touch()
+            ctypes.PyDLL(None).sleep(3600)
+        return await super().step(action)

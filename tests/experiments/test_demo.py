@@ -1,14 +1,19 @@
 """The demo keeps its word: held-out success before and after, in minutes, and only because of the rewards."""
 
+import json
 import os
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from algorithms.language import algorithm as language
 from experiments.shipped import resolve
 from experiments.train import TrainResult, train
+from loomrl.telemetry.metric import Metric
 from tests.algorithms.language_support import shuffled
 
 pytestmark = [
@@ -41,6 +46,33 @@ def test_reinforcement_alone_takes_a_tiny_model_to_mastery_within_four_minutes(
     assert result.after["greedy"] >= 0.90
     assert result.after["sampled"] >= 0.85
     assert result.seconds < 240
+
+
+@pytest.mark.parametrize("engines", [1, 2])
+def test_vllm_gets_there_as_well_and_an_engine_that_is_killed_on_the_way_is_replaced(
+    tmp_path: Path, engines: int
+) -> None:
+    killed: list[psutil.Process] = []
+    if engines == 2:
+        threading.Thread(target=kill_an_engine, args=(tmp_path / "runs/r/metrics.jsonl", killed), daemon=True).start()
+    result = run(tmp_path, "math_tiny", seed=1, **{"engine.kind": "vllm", "engine.count": engines})
+    print(f"{engines} engines, {len(killed)} killed: {result.seconds} s, {dict(result.before)}, {dict(result.after)}")
+    assert len(killed) == engines - 1
+    assert result.before["greedy"] <= 0.45
+    assert result.after["greedy"] >= 0.90
+    assert result.after["sampled"] >= 0.85
+    lines = (tmp_path / "runs/r/metrics.jsonl").read_text().splitlines()
+    assert all(json.loads(line).get(Metric.FAILURES, 0) == 0 for line in lines)
+
+
+def kill_an_engine(metrics: Path, killed: list[psutil.Process]) -> None:
+    """After ten updates."""
+    while not metrics.is_file() or metrics.read_text().count("\n") < 10:
+        time.sleep(0.2)
+    below = psutil.Process().children(recursive=True)
+    core = next(process for process in below if "EngineCore" in process.name() or "EngineCore" in process.cmdline()[0])
+    core.kill()
+    killed.append(core)
 
 
 def test_one_policy_improves_on_both_of_its_environments(tmp_path: Path) -> None:

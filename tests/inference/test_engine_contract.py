@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 import pytest_asyncio
 import torch
 from sample_models import answers, logits, logprobs, random_prompt, request, tiny_model
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, XGLMConfig, XGLMForCausalLM
 
 from loomrl.config.engine import VllmEngineConfig
 from loomrl.errors import ConfigError, PolicyError
@@ -366,6 +367,21 @@ async def test_without_the_reset_the_cache_would_answer_with_old_weights(
 async def test_settings_that_vllm_lacks_are_named(folder: Path, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         start(VllmEngineConfig(settings=settings), vllm_opening(folder), folder / "log")
+
+
+@pytest.mark.system
+async def test_a_model_that_vllm_cannot_run_is_named_with_the_remedy(tmp_path: Path) -> None:
+    tiny = {"vocab_size": 300, "d_model": 64, "ffn_dim": 64, "num_layers": 1, "attention_heads": 2}
+    XGLMForCausalLM(XGLMConfig(**tiny)).save_pretrained(tmp_path)
+    with pytest.raises(ConfigError, match=r"\['XGLMForCausalLM'\] are not supported.* Choose engine\.kind=torch"):
+        start(VllmEngineConfig(), vllm_opening(tmp_path), tmp_path / "log")
+
+
+@pytest.mark.system
+async def test_a_context_beyond_the_models_own_is_refused(folder: Path) -> None:
+    longer = replace(vllm_opening(folder), context=1000)
+    with pytest.raises(ConfigError, match=r"\(1000\) is greater than.*256.*Lower the model's context"):
+        start(VllmEngineConfig(), longer, folder / "other-log")
 
 
 @pytest.mark.system

@@ -58,6 +58,12 @@ TROUBLES: dict[str, dict[Metric, Course]] = {
         Metric.VALUE_EXPLAINED_VARIANCE: lambda _, r: r.gauss(0, 0.02),
         Metric.SUCCESS: slowly,
     },
+    "starvation": {
+        Metric.OVERLAP: lambda *_: 0.3,
+        Metric.TIME_ROLLOUT: lambda *_: 0.6,
+        Metric.TIME_LEARN: lambda *_: 0.4,
+        Metric.TIME_ENGINE_IDLE: lambda *_: 0.1,
+    },
     "high variance": {Metric.SUCCESS: lambda x, r: min(1.0, 0.15 + 0.65 * x + r.choice((-0.3, 0.3)))},
 }
 
@@ -101,6 +107,25 @@ def test_success_that_gives_way_to_harder_tasks_is_no_collapse_and_not_flat() ->
         Metric.LEVEL: lambda x, _: 1 + 6 * x,
     }
     assert names(history(course)) == []
+
+
+@pytest.mark.parametrize(
+    ("rollout_s", "idle_s", "told"),
+    [(0.6, 0.1, ["the learner waits", "rollout.actors"]), (0.1, 0.6, ["engines have nothing", "learners.count"])],
+)
+def test_whoever_starves_is_named_with_what_to_change(rollout_s: float, idle_s: float, told: list[str]) -> None:
+    rows = history(
+        {
+            Metric.OVERLAP: lambda *_: 0.3,
+            Metric.TIME_ROLLOUT: lambda *_: rollout_s,
+            Metric.TIME_LEARN: lambda *_: 1 - rollout_s,
+            Metric.TIME_ENGINE_IDLE: lambda *_: idle_s,
+        }
+    )
+    (finding,) = diagnose(rows)
+    assert told[0] in finding.evidence
+    assert told[1] in finding.remedy
+    assert names([{k: v for k, v in row.items() if k != Metric.OVERLAP} for row in rows]) == []
 
 
 def test_a_kl_beyond_reason_is_a_collapse_whatever_success_says() -> None:

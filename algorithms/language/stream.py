@@ -1,0 +1,275 @@
+"""A line whose attempts never stop: groups are trained as they complete, none later than was promised.
+
+What starts and what is trained is noted in the hub before it happens. So after a crash the updates since the checkpoint
+are made again from the groups that they were made from. Of all else, what the hub does not have is played again.
+"""
+
+import json
+import logging
+import random
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from algorithms.language.line import TRIES, Line
+from loomrl.config import LanguagePolicy
+from loomrl.errors import HubError, LeaseLost
+from loomrl.gym.curriculum import Draw
+from loomrl.gym.episode import failed_trajectory
+from loomrl.gym.host import Plan
+from loomrl.hub import GroupPlan, HubStats, Lease, Selection
+from loomrl.types import Failure, Group, Trajectory
+
+_log = logging.getLogger(__name__)
+
+LOOK_S = 0.5
+"""Between two looks at what time alone changes in the hub."""
+_LATE = Failure("staleness", "Late", "too old to learn from before it had finished: raise hub.max_staleness")
+
+
+class Players(Protocol):
+    """Whoever plays attempts while something else goes on."""
+
+    def start(self, plans: Sequence[Plan]) -> None:
+        """Have them played."""
+
+    def drop(self, ids: Collection[str]) -> None:
+        """Give these attempts up."""
+
+    def finished(self) -> list[Trajectory]:
+        """What has finished since it was asked last; may wait a moment."""
+
+
+@dataclass(slots=True)
+class _Flight:
+    """A group that has begun and is not trained yet."""
+
+    draw: Draw
+    version: int
+    """That acted when it began."""
+    missing: dict[str, Plan]
+    """What the hub does not have of it, by attempt."""
+    since: int
+    """Before the first of its attempts in the hub."""
+
+
+class Stream:
+    """The groups of a line, numbered in the order in which they begin: `next` is the number of the next one.
+
+    Where n is `max_staleness`, at most n + 1 updates' worth of groups are under way or being trained. As the older ones
+    go first, whoever is no slower than all others is trained in time. What is not is given up, and counted.
+    """
+
+    def __init__(self, line: Line, players: Players) -> None:
+        self._line = line
+        self._players = players
+        self._next = 0
+        self._flights: dict[str, _Flight] = {}
+        self._restored: Mapping[str, Sequence[Any]] | None = {}
+        """Flights of the checkpoint; None once it is known what the hub has of them."""
+        self._playing = False
+        """Whether what is missing is being played. It is not while updates are made again."""
+        self._arrived: list[Trajectory] = []
+        """Since the last update."""
+        self._released = 0
+        """Groups that nobody will train, when this update began."""
+        line.stream = self
+
+    def attempt(
+        self, policy: LanguagePolicy, wait: Callable[[Callable[[], list[Trajectory]]], list[Trajectory]]
+    ) -> tuple[list[Group], list[Failure]]:
+        """The next update's groups, leased, and what failed since the last one; `wait` is where time is lost."""
+        line = self._line
+        line.hold()
+        if self._restored is not None:
+            self._recover(policy, self._restored)
+            self._restored = None
+        lease = None if self._playing else self._again()
+        if lease is None:
+            if not self._playing:
+                self._playing = True
+                self._start([name for name, flight in self._flights.items() if flight.missing], policy)
+            self._give_up_the_late()
+            self._released = _released(line.hub.stats())
+            lease = self._wait(policy, wait)
+        line.leases[lease.id] = lease.expires_at
+        trained = [self._flights.pop(group.id) for group in lease.groups if group.id in self._flights]
+        self._players.drop([id for flight in trained for id in flight.missing])
+        return line.in_order(lease.groups), self._observe()
+
+    def pause(self) -> None:
+        """Play nothing until the next attempt."""
+        self._playing = False
+        self._players.drop([id for flight in self._flights.values() for id in flight.missing])
+
+    def _wait(
+        self, policy: LanguagePolicy, wait: Callable[[Callable[[], list[Trajectory]]], list[Trajectory]]
+    ) -> Lease:
+        """The lease of the present update, as soon as there are groups for it."""
+        count, hopeless, look_at = self._line.experiment.rollout.groups_per_update, False, 0.0
+        while True:
+            looking = time.monotonic() >= look_at
+            if looking:
+                look_at = time.monotonic() + LOOK_S
+                self._line.hold()
+                stats = self._line.hub.stats()
+                hopeless = _released(stats) - self._released >= TRIES * count
+                self._admit(policy, stats, hopeless=hopeless)
+            full = sum(not flight.missing for flight in self._flights.values()) >= count
+            if looking or full:
+                lease = self._lease(count, hopeless=hopeless)
+                if lease.groups:
+                    return lease
+            failed = self._take_in(wait(self._players.finished))
+            if failed or (full and not looking):
+                look_at = 0.0
+
+    # -- what begins ------------------------------------------------------------------------------------------------
+
+    def _admit(self, policy: LanguagePolicy, stats: HubStats, *, hopeless: bool) -> None:
+        """Begin as many groups as can be trained in time, and are wanted."""
+        experiment, done = self._line.experiment, self._line.done
+        begun = sum(one.open + one.ready for one in stats.environments.values())
+        if hopeless and not begun:
+            raise HubError(f"update {done}: no group can be trained. Released so far: {self._line.causes()}.")
+        ahead = experiment.hub.max_staleness + 1 - (done - policy.version)
+        ahead = min(ahead, max(experiment.train.updates - done, 1))
+        room = min(experiment.rollout.groups_per_update * ahead - begun, self._line.hub.demand(version=done))
+        if room <= 0 or hopeless:
+            return
+        draws = [self._draw(number) for number in range(self._next, self._next + room)]
+        self._line.hub.remember(self._plans_note(), json.dumps([_note(draw) for draw in draws]))
+        self._start([self._begin(draw, policy) for draw in draws], policy)
+
+    def _draw(self, number: int) -> Draw:
+        rng = random.Random(f"{self._line.experiment.seed}/{number}")
+        return self._line.curriculum.draw(rng)
+
+    def _begin(self, draw: Draw, policy: LanguagePolicy) -> str:
+        """Make the next one a flight."""
+        self._next += 1
+        return self._fly(self._next - 1, draw, policy, since=self._line.cursor)
+
+    def _fly(self, number: int, draw: Draw, policy: LanguagePolicy, *, since: int) -> str:
+        plans = self._line.siblings(str(number), draw, policy)
+        name = plans[0].attempt.group
+        self._flights[name] = _Flight(draw, policy.version, {plan.attempt.id: plan for plan in plans}, since)
+        return name
+
+    def _start(self, names: Sequence[str], policy: LanguagePolicy) -> None:
+        """Have what is missing of these flights played."""
+        size = self._line.experiment.rollout.group_size
+        flights = {name: self._flights[name] for name in names}
+        plans = [GroupPlan(n, f.draw.family.environment, size, policy.version) for n, f in flights.items()]
+        self._line.hub.open(plans)
+        for flight in flights.values():
+            flight.version = policy.version
+            self._players.start(list(flight.missing.values()))
+
+    # -- what comes back --------------------------------------------------------------------------------------------
+
+    def _take_in(self, finished: Sequence[Trajectory]) -> bool:
+        """Store what is missing; whether a failure was there, which may have decided a group."""
+        fresh = [t for t in finished if t.group in self._flights and t.id in self._flights[t.group].missing]
+        if not fresh:
+            return False
+        cursors = self._line.hub.append(fresh)
+        self._line.reached = max(self._line.reached, *cursors)
+        self._arrived += fresh
+        for trajectory in fresh:
+            del self._flights[trajectory.group].missing[trajectory.id]
+        return any(trajectory.failure for trajectory in fresh)
+
+    def _give_up_the_late(self) -> None:
+        """End attempts that cannot be learnt from any more: their tokens began to be too old."""
+        floor = self._line.done - self._line.experiment.hub.max_staleness
+        late = [plan for f in self._flights.values() if f.version < floor for plan in f.missing.values()]
+        self._players.drop([plan.attempt.id for plan in late])
+        self._take_in([failed_trajectory(plan.attempt, _LATE) for plan in late])
+        ready = {one.id for one in self._line.hub.ready(limit=10**6)}
+        for name in [name for name, f in self._flights.items() if not f.missing and name not in ready]:
+            del self._flights[name]
+
+    def _observe(self) -> list[Failure]:
+        """Let the quarantine see what arrived since the last update; the failures among it."""
+        arrived, self._arrived = self._arrived, []
+        for case in self._line.quarantine.observe(arrived):
+            _log.warning("quarantined: %s", case)
+        return [attempt.failure for attempt in arrived if attempt.failure is not None]
+
+    # -- what is trained --------------------------------------------------------------------------------------------
+
+    def _lease(self, count: int, *, hopeless: bool) -> Lease:
+        """An update's worth of groups, noted, or none; where there will not be so many, what there is."""
+        hub, least = self._line.hub, 1 if hopeless else count
+        lease = self._ask(lambda id: hub.lease(count, **self._terms(id), at_least=least))
+        if lease.groups:
+            hub.remember(self._update_note(), json.dumps([group.id for group in lease.groups]))
+        return lease
+
+    def _ask(self, lease: Callable[[str], Lease]) -> Lease:
+        """A lease under the update's name; one that was lost is replaced."""
+        for tries in range(10**6):
+            try:
+                return lease(f"{self._line.run}/{self._line.done}/{tries}")
+            except LeaseLost:
+                continue
+        raise AssertionError("unreachable")
+
+    def _terms(self, id: str) -> dict[str, Any]:
+        return {"version": self._line.done, "consumer": self._line.run, "lease_id": id}
+
+    # -- after a crash ----------------------------------------------------------------------------------------------
+
+    def _recover(self, policy: LanguagePolicy, restored: Mapping[str, Sequence[Any]]) -> None:
+        """Find what began after the checkpoint, too, and what the hub has of all that."""
+        hub = self._line.hub
+        for number, (*note, since) in restored.items():
+            self._fly(int(number), self._drawn(note), policy, since=min(since, self._line.cursor))
+        while (noted := hub.recall(self._plans_note())) is not None:
+            for note in json.loads(noted):
+                self._begin(self._drawn(note), policy)
+        after = min([self._line.cursor, *(flight.since for flight in self._flights.values())])
+        for cursor, attempt in hub.replay(after=after, selection=Selection(run=self._line.run)):
+            flight = self._flights.get(attempt.group)
+            if flight is not None and attempt.id in flight.missing:
+                del flight.missing[attempt.id]
+                self._arrived += [attempt] if cursor > self._line.cursor else []
+            self._line.reached = max(self._line.reached, cursor)
+
+    def _again(self) -> Lease | None:
+        """The lease of an update that was made before, if this one was."""
+        noted = self._line.hub.recall(self._update_note())
+        if noted is None:
+            return None
+        lease = self._ask(lambda id: self._line.hub.lease_groups(json.loads(noted), **self._terms(id)))
+        return lease if lease.groups else None
+
+    def _plans_note(self) -> str:
+        return f"{self._line.run}/plans/{self._next}"
+
+    def _update_note(self) -> str:
+        return f"{self._line.run}/update/{self._line.done}"
+
+    def _drawn(self, note: Sequence[Any]) -> Draw:
+        key, level, seed = note
+        family = next(family for family in self._line.cast.families if family.key == key)
+        return Draw(family, level, seed)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What has begun and is not trained, as JSON."""
+        flights = {name.rpartition("/")[2]: [*_note(f.draw), f.since] for name, f in self._flights.items()}
+        return {"next": self._next, "flights": {**(self._restored or {}), **flights}}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        self._next, self._restored = state["next"], state["flights"]
+
+
+def _note(draw: Draw) -> list[Any]:
+    return [draw.family.key, draw.level, draw.seed]
+
+
+def _released(stats: HubStats) -> int:
+    return sum(sum(one.released.values()) for one in stats.environments.values())

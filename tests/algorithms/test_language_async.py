@@ -1,0 +1,245 @@
+"""Rollouts that go on while the policy is trained: they overlap, keep their promise, and survive whoever dies."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import ray
+import torch
+
+from algorithms.language.algorithm import METRICS
+from algorithms.language.learner import ADVANTAGE, LanguageLearner
+from algorithms.language.sample import AGE, ENGINE
+from loomrl.config import Clip
+from loomrl.errors import ConfigError, HubError
+from loomrl.gym.curriculum import family_key
+from loomrl.hub import EVERYTHING, Selection, open_hub
+from loomrl.store import beside
+from loomrl.telemetry.metric import PHASES, Metric
+from loomrl.types import Trajectory
+from tests.algorithms.language_support import build, experiment
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
+]
+with_ray = [pytest.mark.system, pytest.mark.usefixtures("ray_cluster")]
+
+UNEVEN = "tests.algorithms.language_envs:UnevenEnvironment"
+ONCE = "tests.algorithms.language_envs:OnceEnvironment"
+RAISING = "tests.algorithms.language_envs:RaisingEnvironment"
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """Builds algorithms whose rollouts overlap with learning, and stops them."""
+    begun: list[Any] = []
+
+    def one(*, n: int = 1, **changes: Any) -> Any:
+        begun.append(build(tmp_path, "ppo", **{"hub.max_staleness": n, "rollout.actors": 1, **changes}))
+        return begun[-1]
+
+    yield one
+    for algo in begun:
+        algo.stop()
+
+
+def go(algo: Any, updates: int | None = None) -> list[dict[str, float]]:
+    history: list[dict[str, float]] = []
+    while algo.stopped is None and (updates is None or len(history) < updates):
+        history.append(algo.train()[METRICS])
+    return history
+
+
+def stored(folder: Path, selection: Selection = EVERYTHING) -> list[Trajectory]:
+    settings = experiment(folder)
+    with open_hub(beside(settings.store_url, "r"), settings.hub) as hub:
+        return [trajectory for _, trajectory in hub.replay(selection=selection)]
+
+
+def trained(folder: Path) -> list[str]:
+    return [trajectory.id for trajectory in stored(folder, Selection(acked=True))]
+
+
+@pytest.mark.parametrize(
+    ("changes", "remedy"),
+    [
+        ({"hub.max_staleness": 1}, "set rollout.actors=1 or more, or hub.max_staleness=0"),
+        ({"hub.max_staleness": 2, "rollout.publish_every": 2}, "or hub.max_staleness=1 to take turns"),
+        ({"hub.max_staleness": 1, "rollout.actors": 1, "algorithm.importance_cap": None}, "set it to 2.0"),
+    ],
+)
+def test_what_cannot_overlap_is_refused_with_the_remedy(tmp_path: Path, changes: dict[str, Any], remedy: str) -> None:
+    with pytest.raises(ConfigError, match=remedy):
+        experiment(tmp_path, **changes)
+    assert not experiment(tmp_path, **{"hub.max_staleness": 1, "rollout.publish_every": 2}).asynchronous
+
+
+def test_token_of_an_older_policy_is_weighed_by_that_policy_and_clipped_by_the_present_one() -> None:
+
+    class Learner(LanguageLearner):
+        def __init__(self, config: Any) -> None:
+            self.config, self._sums = config, {}
+
+    algorithm = experiment(Path("unused"), "grpo", **{"algorithm.importance_cap": 2.0}).algorithm
+    learner = Learner(type("Config", (), {"algorithm": algorithm}))
+    p = {
+        ENGINE: torch.tensor([0.5, 0.2, 0.1]).log(),
+        AGE: torch.tensor([0.0, 1.0, 2.0]),
+        ADVANTAGE: torch.tensor([1.0, 1.0, -1.0]),
+    }
+    old = torch.tensor([0.5, 0.3, 0.4]).log()
+    now = torch.tensor([0.55, 0.33, 0.44]).log().requires_grad_()
+    loss = learner.policy_loss({"logp_K": now, "entropy_K": torch.zeros(3)}, p, old)
+    torch.testing.assert_close(loss, torch.tensor([-1.1 * 1.0, -1.1 * 1.5, 1.1 * 2.0]))
+    loss.sum().backward()
+    torch.testing.assert_close(now.grad, torch.tensor([-1.1 * 1.0, -1.1 * 1.5, 1.1 * 2.0]))
+    assert learner._sums[Metric.POLICY_DRIFT] == [0.0, 1]
+    assert algorithm.clip == Clip()
+
+
+class TestRollouts:
+    pytestmark = with_ray
+
+    def test_policy_learns_from_tokens_of_older_ones(self, tmp_path: Path, begin: Callable[..., Any]) -> None:
+        algo = begin(n=2, **{"train.updates": 14})
+        history = go(algo)
+        assert max(line[Metric.STALENESS_MAX] for line in history) == 2
+        success = [line[Metric.SUCCESS] for line in history]
+        assert np.mean(success[-2:]) > np.mean(success[:2]) + 0.12
+        assert all(sum(line[phase] for phase in PHASES) > 0 for line in history)
+
+    @pytest.mark.parametrize("n", [1, 2, 3])
+    def test_no_token_is_older_than_promised_however_slow_an_environment_is(
+        self, tmp_path: Path, begin: Callable[..., Any], n: int
+    ) -> None:
+        changes = {"environments": [{"id": UNEVEN}], "rollout.groups_per_update": 4, "rollout.group_size": 4}
+        algo = begin(n=n, **changes)
+        history = go(algo)
+        assert 1 <= max(line[Metric.STALENESS_MAX] for line in history) <= n
+        assert len(trained(tmp_path)) == len(set(trained(tmp_path))) == 6 * 16
+        late = [t for t in stored(tmp_path) if t.failure is not None]
+        assert all(family_key(t.task) == "Uneven/slow" and t.failure and t.failure.kind == "Late" for t in late)
+
+    def test_slow_learner_does_not_hold_up_rollouts_and_attempts_go_on_across_an_update(
+        self, tmp_path: Path, begin: Callable[..., Any]
+    ) -> None:
+        algo = begin(n=2, **{"environments": [{"id": UNEVEN, "families": ["quick"]}], "train.updates": 5})
+        learn, spans = algo._learn, []
+
+        def slowly(groups: Any) -> Any:
+            begun = time.time()
+            time.sleep(0.4)
+            metrics = learn(groups)
+            spans.append((begun, time.time()))
+            return metrics
+
+        algo._learn = slowly
+        algo.warm_up()
+        history = go(algo)
+        attempts = stored(tmp_path)
+        assert all(any(begun < t.finished_at < ended for t in attempts) for begun, ended in spans[:3])
+        assert any(line[Metric.OVERLAP] > 0 for line in history)
+        both = [t for t in attempts if t.first_version < t.last_version]
+        assert {t.id for t in both} & set(trained(tmp_path))
+        tokens = both[0].tokens
+        assert tokens is not None
+        versions = tokens.versions_T[tokens.mask_T]
+        assert (np.diff(versions) >= 0).all()
+        assert set(versions) == {both[0].first_version, both[0].last_version}
+        mixed = [line for line in history if 0 < line[Metric.STALENESS_MEAN] < line[Metric.STALENESS_MAX]]
+        assert mixed
+
+    def test_runner_that_dies_in_flight_costs_no_attempt(self, tmp_path: Path, begin: Callable[..., Any]) -> None:
+        algo = begin(n=3, **{"environments": [{"id": UNEVEN, "families": ["quick"]}], "rollout.actors": 2})
+        learn = algo._learn
+
+        def slowly(groups: Any) -> Any:
+            time.sleep(0.5)
+            return learn(groups)
+
+        algo._learn = slowly
+        go(algo, 1)
+        taken = set(algo._stream._players._desks[1].plans)
+        ray.kill(algo.env_runner_group._worker_manager.actors()[1], no_restart=False)
+        history = go(algo)
+        assert len(history) == 5
+        ids = trained(tmp_path)
+        assert len(ids) == len(set(ids)) == 6 * 64
+        assert taken & set(ids)
+        assert {t.failure.kind for t in stored(tmp_path) if t.failure} <= {"Late"}
+
+    def test_attempt_that_freezes_its_runner_fails_alone(self, tmp_path: Path, begin: Callable[..., Any]) -> None:
+        changes = {
+            "environments": [{"id": ONCE, "settings": {"marker": str(tmp_path / "marker")}}],
+            "rollout.turn_timeout_s": 2.0,
+            "train.updates": 3,
+        }
+        history = go(begin(n=3, **changes))
+        assert sum(line[Metric.FAILURES] for line in history) == 1
+        (failed,) = [t for t in stored(tmp_path) if t.failure is not None]
+        assert failed.failure is not None
+        assert (failed.failure.boundary, failed.failure.kind) == ("environment", "Hang")
+        assert "language_envs.py" in failed.failure.message
+        assert len(set(trained(tmp_path))) == 3 * 64
+
+    def test_run_whose_attempts_all_fail_says_so(self, tmp_path: Path, begin: Callable[..., Any]) -> None:
+        changes = {"environments": [{"id": RAISING}], "rollout.quarantine": {"window": 10_000}}
+        algo = begin(**changes)
+        with pytest.raises(HubError, match="no group can be trained"):
+            go(algo)
+
+    def test_evaluation_plays_beside_the_attempts_that_are_under_way(
+        self, tmp_path: Path, begin: Callable[..., Any]
+    ) -> None:
+        algo = begin(n=2, **{"train.updates": 4})
+        go(algo, 2)
+        assert 0 < algo.evaluate()["env_runners"]["success"] < 1
+        go(algo)
+        assert len(set(trained(tmp_path))) == 4 * 64
+
+    def test_killed_run_makes_its_updates_again_and_loses_no_prompt(
+        self, tmp_path: Path, begin: Callable[..., Any]
+    ) -> None:
+        changes = {
+            "environments": [{"id": UNEVEN, "families": ["quick"]}],
+            "hub.max_staleness": 2,
+            "rollout.actors": 1,
+            "train.checkpoint_every": 3,
+            "train.updates": 8,
+        }
+        settings = experiment(tmp_path, "ppo", **changes)
+        (tmp_path / "e.yaml").write_text(json.dumps(settings.model_dump(mode="json")))
+        metrics = tmp_path / "runs" / "r" / "metrics.jsonl"
+        told = killed_after(5, ["train", str(tmp_path / "e.yaml"), "--run", "r"], metrics)
+        algo = begin(n=2, **changes)
+        assert algo.line.done == 3
+        history = go(algo)
+        assert [line[Metric.SUCCESS] for line in history[:2]] == [line[Metric.SUCCESS] for line in told[3:5]]
+        assert [line[Metric.POLICY_LOSS] for line in history[:2]] == [line[Metric.POLICY_LOSS] for line in told[3:5]]
+        ids = trained(tmp_path)
+        assert len(ids) == len(set(ids)) == 8 * 64
+        everything = [t.id for t in stored(tmp_path)]
+        assert len(everything) == len(set(everything)) == 8 * 64
+        assert {id.split("/")[1] for id in ids} == {str(number) for number in range(64)}
+
+
+def killed_after(updates: int, words: list[str], metrics: Path) -> list[dict[str, float]]:
+    """SIGKILL a training process a moment after so many updates; the metrics that it left."""
+    environment = os.environ | {"PYTHONPATH": str(Path.cwd()), "RAY_AUTH_MODE": "disabled"}
+    quiet = subprocess.DEVNULL
+    process = subprocess.Popen([sys.executable, "-m", "loomrl", *words], stderr=quiet, stdout=quiet, env=environment)
+    while not metrics.exists() or metrics.read_bytes().count(b"\n") < updates:
+        assert process.poll() is None
+        time.sleep(0.002)
+    time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    return [json.loads(line) for line in metrics.read_text().splitlines()]

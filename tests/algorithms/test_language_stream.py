@@ -1,0 +1,259 @@
+"""Groups that are trained as they complete: what begins when, what is given up, what a crash leaves."""
+
+import random
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from algorithms.language.line import Line
+from algorithms.language.measure import staleness
+from algorithms.language.stream import Stream
+from algorithms.stopping import Stopper
+from loomrl.artifacts import open_artifacts
+from loomrl.checkpoints import Checkpoints
+from loomrl.config import Experiment, LanguagePolicy
+from loomrl.errors import HubError
+from loomrl.gym.cast import open_cast
+from loomrl.gym.curriculum import open_curriculum
+from loomrl.gym.episode import failed_trajectory
+from loomrl.gym.host import Plan
+from loomrl.gym.quarantine import Quarantine, Quarantined
+from loomrl.hub import EVERYTHING, open_hub
+from loomrl.store import open_store
+from loomrl.telemetry.metric import Metric
+from loomrl.types import End, Failure, Group, Message, Reward, Task, Tokens, Trajectory, Turn
+from tests.algorithms.language_support import experiment
+
+GROUPS, SIBLINGS = 4, 2
+RAISED = Failure("environment", "RuntimeError", "no mood for this")
+
+
+@dataclass
+class Simulated:
+    """Plays without a model: an attempt takes as many looks as `lasts` says, and samples with the newest version."""
+
+    lasts: Callable[[Plan], int]
+    fails: Callable[[Plan], bool] = lambda plan: False
+    version: int = 0
+    open: dict[str, list[Any]] = field(default_factory=dict)
+    started: list[str] = field(default_factory=list)
+    most: int = 0
+
+    def start(self, plans: Sequence[Plan]) -> None:
+        for plan in plans:
+            assert plan.attempt.id not in self.open
+            self.started.append(plan.attempt.id)
+            self.open[plan.attempt.id] = [plan, self.lasts(plan), [self.version]]
+        self.most = max(self.most, len({plan.attempt.group for plan, _, _ in self.open.values()}))
+
+    def drop(self, ids: Collection[str]) -> None:
+        for id in ids:
+            self.open.pop(id, None)
+
+    def finished(self) -> list[Trajectory]:
+        for entry in self.open.values():
+            entry[1] -= 1
+            entry[2].append(self.version)
+        done = [id for id, (_, left, _) in self.open.items() if left <= 0]
+        return [self._played(*self.open.pop(id)) for id in done]
+
+    def _played(self, plan: Plan, _: int, versions: list[int]) -> Trajectory:
+        if self.fails(plan):
+            return failed_trajectory(plan.attempt, RAISED)
+        count = len(versions)
+        tokens = Tokens.of(range(count + 1), [False, *[True] * count], [0.0] * (count + 1), [-1, *versions])
+        turn = Turn((Message("user", "?"),), "x", Reward(1.0, {}, 1.0), tokens)
+        attempt = plan.attempt
+        return Trajectory(
+            id=attempt.id,
+            task=attempt.task,
+            turns=(turn,),
+            end=End.TERMINATED,
+            reward=turn.reward,
+            group=attempt.group,
+            group_size=attempt.group_size,
+            first_version=min(versions),
+            last_version=max(versions),
+            run=attempt.run,
+        )
+
+
+@contextmanager
+def line(folder: Path, **changes: Any) -> Iterator[Line]:
+    """A line over a hub and a LoomDB in this folder; opened again, it is a process that comes after a crash."""
+    given: Experiment = experiment(
+        folder,
+        **{
+            "rollout": {"actors": 1, "groups_per_update": GROUPS, "group_size": SIBLINGS},
+            "hub.max_staleness": 1,
+            "train.updates": 1000,
+            **changes,
+        },
+    )
+    room = GROUPS * given.train.checkpoint_every
+    with (
+        open_store(given.store_url) as db,
+        open_hub(f"sqlite:///{folder}/hub.db", given.hub, groups_per_update=room) as hub,
+    ):
+        cast, quarantine = open_cast(given, db), Quarantine(given.rollout.quarantine)
+        yield Line(
+            experiment=given,
+            run="r",
+            db=db,
+            hub=hub,
+            checkpoints=Checkpoints(open_artifacts(given.artifact_url), "r"),
+            cast=cast,
+            curriculum=Quarantined(open_curriculum(cast.families, given.curriculum), quarantine),
+            quarantine=quarantine,
+            stopper=Stopper(given.train.stop),
+            clock=time.time,
+            code="",
+        )
+
+
+def update(
+    line: Line, stream: Stream, players: Simulated, *, learns_for: int = 0, checkpoint: bool = True
+) -> list[Group]:
+    """One update, during which the players go on, and a checkpoint."""
+    policy = LanguagePolicy(path="", version=line.done)
+    groups, _ = stream.attempt(policy, lambda ask: ask())
+    for _ in range(learns_for):
+        for entry in players.open.values():
+            entry[1] -= 1
+    line.advance(groups, success=1.0, kl=0.0)
+    players.version = line.done
+    if checkpoint:
+        for lease in line.leases:
+            line.hub.ack(lease, version=line.done)
+        line.leases.clear()
+    return groups
+
+
+def ids(groups: Sequence[Group]) -> list[str]:
+    return [attempt.id for group in groups for attempt in group.trajectories]
+
+
+@settings(max_examples=8)
+@given(bound=st.integers(1, 3), seed=st.integers(0, 99), longest=st.integers(1, 30))
+def test_no_token_is_older_than_promised_and_no_more_begins_than_can_be_trained(
+    tmp_path_factory: pytest.TempPathFactory, bound: int, seed: int, longest: int
+) -> None:
+    rng = random.Random(seed)
+    with line(tmp_path_factory.mktemp("line"), **{"hub.max_staleness": bound}) as one:
+        players = Simulated(lambda plan: rng.randint(1, longest))
+        stream = Stream(one, players)
+        trained: list[str] = []
+        for _ in range(10):
+            groups = update(one, stream, players, learns_for=rng.randint(0, 10))
+            assert staleness(groups, one.done - 1)[Metric.STALENESS_MAX] <= bound
+            trained += ids(groups)
+        assert len(trained) == len(set(trained)) == 10 * GROUPS * SIBLINGS
+        assert players.most <= GROUPS * (bound + 1)
+
+
+@pytest.mark.parametrize("bound", [1, 2, 3])
+def test_nothing_is_thrown_away_where_all_are_equally_slow(tmp_path: Path, bound: int) -> None:
+    with line(tmp_path, **{"hub.max_staleness": bound}) as one:
+        players = Simulated(lambda plan: 6)
+        stream = Stream(one, players)
+        oldest = [staleness(update(one, stream, players, learns_for=3), one.done - 1) for _ in range(12)]
+        assert max(each[Metric.STALENESS_MAX] for each in oldest) == bound
+        assert sum(one.causes().values()) == 0
+
+
+def test_slow_group_delays_only_itself_and_is_given_up_when_it_is_too_old(tmp_path: Path) -> None:
+    with line(tmp_path) as one:
+        players = Simulated(lambda plan: 10_000 if plan.attempt.group == "r/1" else 1)
+        stream = Stream(one, players)
+        trained = [id for _ in range(6) for id in ids(update(one, stream, players))]
+        assert len(trained) == 6 * GROUPS * SIBLINGS
+        assert not any(id.startswith("r/1/") for id in trained)
+        assert not any(id.startswith("r/1/") for id in players.open)
+        failed = [t for _, t in one.hub.replay(selection=EVERYTHING) if t.failure is not None]
+        assert {(t.id, t.failure.kind) for t in failed if t.failure} == {("r/1/0", "Late"), ("r/1/1", "Late")}
+        assert one.causes() == {"quorum": 1}
+
+
+def test_failed_groups_are_replaced_by_others(tmp_path: Path) -> None:
+    with line(tmp_path) as one:
+        players = Simulated(lambda plan: 1, fails=lambda plan: int(plan.attempt.group[2:]) % 3 == 0)
+        stream = Stream(one, players)
+        trained = [id for _ in range(6) for id in ids(update(one, stream, players))]
+        assert len(trained) == 6 * GROUPS * SIBLINGS
+        assert not any(int(id.split("/")[1]) % 3 == 0 for id in trained)
+
+
+def test_where_everything_fails_the_run_says_so(tmp_path: Path) -> None:
+    with line(tmp_path, **{"rollout.quarantine": {"window": 10_000}}) as one:
+        players = Simulated(lambda plan: 1, fails=lambda plan: True)
+        with pytest.raises(HubError, match=r"update 0: no group can be trained.*quorum"):
+            update(one, Stream(one, players), players)
+
+
+def test_updates_after_the_checkpoint_are_made_again_from_the_same_groups_and_no_prompt_is_lost(tmp_path: Path) -> None:
+    made: list[list[Group]] = []
+    with line(tmp_path, **{"train.checkpoint_every": 10}) as one:
+        rng = random.Random(1)
+        players = Simulated(lambda plan: rng.randint(1, 9))
+        stream = Stream(one, players)
+        for _ in range(3):
+            made.append(update(one, stream, players))
+        state = one.state_dict()
+        for _ in range(3):
+            made.append(update(one, stream, players, checkpoint=False))
+        begun = {id.rpartition("/")[0] for id in players.started}
+        one.hub.release([*one.leases][1])
+    with line(tmp_path, **{"train.checkpoint_every": 10}) as one:
+        rng = random.Random(2)
+        again = Simulated(lambda plan: rng.randint(1, 9))
+        stream = Stream(one, again)
+        one.load_state_dict(state)
+        for number in range(3, 6):
+            again.version = number
+            assert update(one, stream, again) == made[number]
+        assert not again.started
+        made += [update(one, stream, again) for _ in range(6)]
+        trained = ids([group for groups in made for group in groups])
+        assert len(trained) == len(set(trained)) == 12 * GROUPS * SIBLINGS
+        begun |= {id.rpartition("/")[0] for id in again.started}
+        stats = one.hub.stats().environments["Ascii"]
+        assert len(begun) == len(trained) // SIBLINGS + stats.open + stats.ready + sum(stats.released.values())
+        assert not set(again.started) & {t.id for groups in made[:6] for g in groups for t in g.trajectories}
+
+
+def test_tasks_follow_from_seed_and_number_alone(tmp_path: Path) -> None:
+    def tasks(folder: Path, seed: int, rng: random.Random) -> dict[str, Any]:
+        with line(folder, seed=seed) as one:
+            players = Simulated(lambda plan: rng.randint(1, 9))
+            stream = Stream(one, players)
+            groups = [group for _ in range(4) for group in update(one, stream, players)]
+            return {group.id: group.trajectories[0].task for group in groups}
+
+    first, again = tasks(tmp_path / "a", 1, random.Random(1)), tasks(tmp_path / "b", 1, random.Random(2))
+    common = first.keys() & again.keys()
+    assert len(common) > 8
+    assert all(first[name] == again[name] for name in common)
+    other = tasks(tmp_path / "c", 2, random.Random(1))
+    assert any(first[name] != other[name] for name in first.keys() & other.keys())
+
+
+def test_age_of_tokens_is_counted_from_the_version_that_learns() -> None:
+    tokens = Tokens.of([1, 2, 3, 4], [False, True, True, True], [0.0, -1.0, -1.0, -1.0], [-1, 3, 4, 5])
+    trajectory = Trajectory(
+        id="a",
+        task=Task("Ascii", "0.1.0", "plain", 1, 0),
+        turns=(Turn((), "x", tokens=tokens),),
+        end=End.TERMINATED,
+        reward=Reward(),
+        group="g",
+    )
+    found = staleness([Group("g", (trajectory, replace(trajectory, id="b")))], 5)
+    assert found == {Metric.STALENESS_MAX: 2.0, Metric.STALENESS_MEAN: 1.0}
+    assert staleness([], 5) == {}
