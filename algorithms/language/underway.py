@@ -84,7 +84,7 @@ class _Desk:
     messages: int = 0
     """On their way."""
     silent_since: float = 0.0
-    """When the first message was sent that has no answer yet, not even an error's; 0 where all have."""
+    """Since when an answer is missing, errors being none; 0 where none is."""
     not_before: float = 0.0
     """When it is visited again."""
 
@@ -199,7 +199,7 @@ class Underway:
             return
         if answer.error:
             raise PolicyError(f"runner {desk.id} failed outside of any attempt:\n{answer.error}")
-        desk.silent_since = 0.0
+        desk.silent_since = time.monotonic() if desk.messages else 0.0
         if answer.life != desk.life:
             self._bury(desk)
             desk.life = answer.life
