@@ -1,4 +1,4 @@
-"""How weights get from the learner to the engines: what the checks cost, and how small a delta is.
+"""How weights get from the learner to the engines: what checks cost, how small deltas are, how soon a token follows.
 
 A real run of the demo provides the versions: after its warm start it is updated at several learning rates, with master
 weights in float32, and its versions are measured as they would be published in bfloat16.
@@ -11,12 +11,17 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from algorithms.language.publish import Probing
+from loomrl.config import VllmEngineConfig
+from loomrl.inference.fleet import open_fleet
 from loomrl.inference.nexus import Receiver, Sender
+from loomrl.inference.open import Opening
 from loomrl.inference.sealed import Weights, seal, stage, unstage
 from loomrl.telemetry.metric import PHASES, Metric
 
@@ -30,13 +35,14 @@ class Size:
     """How much is measured."""
 
     warm_steps: int = 1300
+    loads: int = 9
     versions: int = 12
     """At each learning rate."""
     rates: tuple[float, ...] = (*SMALL_RATES, *LARGE_RATES)
 
 
 FULL = Size()
-QUICK = Size(warm_steps=10, versions=2, rates=(1e-6,))
+QUICK = Size(warm_steps=10, versions=2, rates=(1e-6,), loads=3)
 
 Metrics = Mapping[str, float]
 
@@ -63,6 +69,9 @@ def measure(size: Size = FULL) -> dict[str, Any]:
         history: list[Metrics] = []
         sequences = {rate: _versions(algo, rate, size.versions, history) for rate in size.rates}
         figures |= _overhead(history, algo._weights()) | _nexus(sequences, Path(folder))
+        if find_spec("vllm") is not None:
+            _say("vLLM")
+            figures |= _first_token(algo, size)
         algo.stop()
     return figures | {"machine": {"cores": os.cpu_count(), "torch": torch.__version__}}
 
@@ -157,6 +166,29 @@ def _travel(versions: Sequence[Weights], dtype: torch.dtype, folder: Path) -> li
             trips.append(Trip(parcel.size / full, moved * dtype.itemsize / full, delta_s, full_s))
         before = sealed.weights
     return trips
+
+
+# -- from the learner to a token --------------------------------------------------------------------------------------
+
+
+def _first_token(algo: Any, size: Size) -> dict[str, Any]:
+    """Seconds from weights in the learner to the first token that a vLLM engine samples with them."""
+    config = algo.config
+    settings, probes = config.algorithm.model, Probing.of_run(config).brief[:1]
+    opening = Opening(origin=config.origin, context=settings.context, slots=8, dtype=settings.dtype)
+    seconds: list[float] = []
+    with open_fleet(VllmEngineConfig(kind="vllm"), opening) as fleet:
+        for version in range(1, size.loads + 1):
+            begun = time.perf_counter()
+            fleet.load(algo._first_of(lambda learner, version=version: learner.sealed(version)))
+            ((completion,),) = fleet.probe(probes)
+            seconds.append(time.perf_counter() - begun)
+            assert {*map(int, completion.versions_T)} == {version}
+            fleet.admit(version)
+    return {
+        "shared_memory_first_token_s": round(statistics.median(seconds[1:]), 4),
+        "shared_memory_first_token_worst_s": round(max(seconds[1:]), 4),
+    }
 
 
 def _seconds(call: Callable[[], Any]) -> float:
