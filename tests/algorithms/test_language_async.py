@@ -132,12 +132,13 @@ class TestRollouts:
     def test_slow_learner_does_not_hold_up_rollouts_and_attempts_go_on_across_an_update(
         self, tmp_path: Path, begin: Callable[..., Any]
     ) -> None:
-        algo = begin(n=2, **{"environments": [{"id": UNEVEN, "families": ["quick"]}], "train.updates": 5})
+        changes = {"environments": [{"id": UNEVEN}], "rollout.concurrency": 256, "train.updates": 5}
+        algo = begin(n=3, **changes)
         learn, spans = algo._learn, []
 
         def slowly(groups: Any) -> Any:
             begun = time.time()
-            time.sleep(0.4)
+            time.sleep(0.6)
             metrics = learn(groups)
             spans.append((begun, time.time()))
             return metrics
