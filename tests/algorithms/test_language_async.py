@@ -128,17 +128,16 @@ class TestRollouts:
         late = [t for t in stored(tmp_path) if t.failure is not None]
         assert all(family_key(t.task) == "Uneven/slow" and t.failure and t.failure.kind == "Late" for t in late)
 
-    @pytest.mark.slow  # fails as often as not: docs/log.md
     def test_slow_learner_does_not_hold_up_rollouts_and_attempts_go_on_across_an_update(
         self, tmp_path: Path, begin: Callable[..., Any]
     ) -> None:
-        changes = {"environments": [{"id": UNEVEN}], "rollout.concurrency": 256, "train.updates": 5}
-        algo = begin(n=3, **changes)
+        changes = {"environments": [{"id": UNEVEN, "families": ["slow"]}], "rollout.concurrency": 24}
+        algo = begin(n=2, **changes, **{"train.updates": 4})
         learn, spans = algo._learn, []
 
         def slowly(groups: Any) -> Any:
             begun = time.time()
-            time.sleep(0.6)
+            time.sleep(1.8)  # longer than any attempt, shorter than a batch of them
             metrics = learn(groups)
             spans.append((begun, time.time()))
             return metrics
@@ -179,7 +178,6 @@ class TestRollouts:
         assert taken & set(ids)
         assert {t.failure.kind for t in stored(tmp_path) if t.failure} <= {"Late"}
 
-    @pytest.mark.slow  # fails as often as not: docs/log.md
     def test_attempt_that_freezes_its_runner_fails_alone(self, tmp_path: Path, begin: Callable[..., Any]) -> None:
         changes = {
             "environments": [{"id": ONCE, "settings": {"marker": str(tmp_path / "marker")}}],
