@@ -4,10 +4,12 @@ import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 from urllib.parse import urlsplit
 
 from loomrl.errors import ClusterError
 
+SAME = "Install LoomRL with the cluster's Python and Ray, or start the cluster from its image (docs/cluster.md)."
 DASHBOARD = "http://127.0.0.1:8265"
 ANSWER_S = 5.0
 """How long a cluster may take to answer."""
@@ -31,7 +33,7 @@ def dashboard_url(address: str | None) -> str:
 
 
 def refuse_silent(address: str) -> None:
-    """A ClusterError, within seconds, where nothing that speaks Ray's language answers at HOST:PORT or ray://HOST:PORT.
+    """A ClusterError, within seconds, where at HOST:PORT or ray://HOST:PORT no Ray answers, or one that we cannot join.
 
     Ray itself would try for minutes. What Ray has to look for first (`auto`, a name of its own) is left to it.
     """
@@ -49,6 +51,28 @@ def refuse_silent(address: str) -> None:
                 "one of its head (6379, or 10001 with ray://), and no firewall between? Without RAY_ADDRESS, LoomRL "
                 "starts Ray on this machine."
             ) from None
+        if target == address:
+            _refuse_another(channel, address)
+
+
+def _refuse_another(channel: Any, address: str) -> None:
+    """Ask the cluster's GCS with our token which Ray it is of; whatever else it says, Ray will say itself."""
+    import grpc
+    from ray._private.authentication.http_token_authentication import get_auth_headers_if_auth_enabled
+    from ray.core.generated.gcs_service_pb2 import CheckAliveRequest
+    from ray.core.generated.gcs_service_pb2_grpc import NodeInfoGcsServiceStub
+
+    token = get_auth_headers_if_auth_enabled({})
+    try:
+        reply = NodeInfoGcsServiceStub(channel).CheckAlive(
+            CheckAliveRequest(), timeout=ANSWER_S, metadata=[(name.lower(), value) for name, value in token.items()]
+        )
+    except grpc.RpcError as error:
+        if error.code() is grpc.StatusCode.UNAUTHENTICATED:
+            raise ClusterError(f"{address}: the cluster wants another token. {TOKEN_REMEDY}") from None
+        return
+    if reply.ray_version != _ray():
+        raise ClusterError(f"{address}: the cluster runs Ray {reply.ray_version}, LoomRL here Ray {_ray()}. {SAME}")
 
 
 @contextmanager
@@ -63,10 +87,9 @@ def translated(address: str) -> Iterator[None]:
     except (ConnectionError, RuntimeError, ValueError) as error:
         said = " ".join(str(error).split())
         if "ersion mismatch" in said:
+            mine = f"Ray {_ray()}, Python {platform.python_version()}"
             raise ClusterError(
-                f"{address}: the cluster runs other versions than this machine (Ray {_ray()}, Python "
-                f"{platform.python_version()}): {said} Install LoomRL with the cluster's Python, or start the cluster "
-                "from its image (docs/cluster.md)."
+                f"{address}: the cluster runs other versions than this machine ({mine}): {said} {SAME}"
             ) from None
         raise ClusterError(f"{address}: cannot join the cluster: {said}") from error
 

@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -20,6 +21,8 @@ from loomrl.config import Root
 from loomrl.errors import ClusterError, unknown
 
 Say = Callable[[str], None]
+YOUNG_S = 60.0
+"""How long a head that answers may take until it takes jobs."""
 FAILED = 1
 """Exit status of a job that ended without one of its own."""
 
@@ -81,7 +84,7 @@ class Jobs:
         """Whether all nodes are this machine. A forwarded port looks like this machine, and is not."""
         with self._translated():
             nodes = self._client._do_request("GET", "/nodes?view=summary", timeout=30).json()["data"]["summary"]
-        return {node["hostname"] for node in nodes} == {socket.gethostname()}
+        return {node["raylet"].get("nodeManagerHostname") for node in nodes} == {socket.gethostname()}
 
     def submit(self, experiment: Root, run: str, *, say: Say = lambda text: None) -> Job:
         """Train this experiment, exactly, as run `run`; one that exists already goes on."""
@@ -91,7 +94,7 @@ class Jobs:
         with tempfile.TemporaryDirectory(prefix="loomrl-job-") as folder, self._translated():
             parcel: Bundle = bundle(experiment, Path(folder))
             say(f"job {id} to {self.url}: experiment {experiment.sha256[:12]}, {parcel.size}")
-            self._client.submit_job(
+            self._submit(
                 entrypoint=f"python -m loomrl train {EXPERIMENT} --run {run} --json",
                 submission_id=id,
                 runtime_env={"working_dir": str(parcel.folder)},
@@ -144,6 +147,19 @@ class Jobs:
         why = f": {job.message}" if job.message else ""
         state = "has no result" if job.is_over else "is not over yet"
         raise ClusterError(f"job {id!r} {state} ({job.status}{why}). `loomrl jobs logs {id}` shows what it says.")
+
+    def _submit(self, **request: Any) -> None:
+        """A head that is young answers before it can take jobs."""
+        deadline = time.monotonic() + YOUNG_S
+        while True:
+            try:
+                self._client.submit_job(**request)
+            except RuntimeError as error:
+                if "No available agent" not in str(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(1.0)
+            else:
+                return
 
     async def _tail(self, id: str, write: Say, written: int) -> int:
         """The log from `written` on; how much of it there is when the connection ends."""

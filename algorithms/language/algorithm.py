@@ -89,10 +89,8 @@ class Language(Algorithm):  # type: ignore[misc]
             else:
                 groups, failures = self._stream.attempt(actor, clock.timed(Metric.TIME_ROLLOUT, lambda ask: ask()))
         metrics = measure(groups, failures, family_of=line.cast.family_of) | staleness(groups, line.done)
-        if self._stream is None:
-            metrics |= pace.engines(clock.spent(Metric.TIME_ROLLOUT))
-        else:
-            metrics[Metric.TIME_QUEUE] = queue_wait(groups, time.time())
+        waited: dict[str, float] = {Metric.TIME_QUEUE: queue_wait(groups, time.time())}
+        metrics |= waited if self._stream else pace.engines(clock.spent(Metric.TIME_ROLLOUT))
         with clock(Metric.TIME_LEARN), pace.learning() if self._stream else nullcontext():
             metrics |= self._learn(groups)
         with clock(Metric.TIME_PUBLISH):
@@ -103,8 +101,7 @@ class Language(Algorithm):  # type: ignore[misc]
         if self._stream is not None:
             metrics |= pace.engines(pace.seconds()) | pace.overlap()
         metrics |= clock.seconds()
-        metrics[Metric.TIME_CHECKPOINT] = self._last_checkpoint_s
-        self._last_checkpoint_s = 0.0
+        metrics[Metric.TIME_CHECKPOINT], self._last_checkpoint_s = self._last_checkpoint_s, 0.0
         self._report(metrics)
         if stop is None and line.done >= self._experiment.train.updates:
             stop = f"all {line.done} updates done"
@@ -182,8 +179,7 @@ class Language(Algorithm):  # type: ignore[misc]
 
     def _weights(self) -> Weights:
         """The learners' present ones."""
-        weights: Weights = self._first_of(lambda learner: learner.weights())
-        return weights
+        return self._first_of(lambda learner: learner.weights())  # type: ignore[no-any-return]
 
     def _first_of(self, call: Callable[[Any], Any]) -> Any:
         """What all learners do together, and only the first has an answer to."""
@@ -344,8 +340,7 @@ class Language(Algorithm):  # type: ignore[misc]
 
     def take_over(self, path: Any) -> None:
         """Begin a run with what another experiment's checkpoint has learnt, and our settings; its version is parent."""
-        state = peeked(path, self.STATE_FILE_NAME)
-        self._line, self._came_from = None, state["line"]
+        self._line, self._came_from = None, (state := peeked(path, self.STATE_FILE_NAME))["line"]
         with own_settings(self.learner_group):
             self._load_state({**state["state"], "schedule": self._schedule.state_dict()})
 

@@ -38,10 +38,12 @@ class Crew:
             self._given = _Given(sealed.version, None)
             self._fleet.load(sealed)
             return
-        self._given = _Given(sealed.version, sealed)
-        if self._group.num_remote_env_runners():
+        far = self._group.num_remote_env_runners() > 0
+        self._given = _Given(sealed.version, ray.put(sealed) if far else sealed)  # pickled once, whoever gets it
+        self._everyone(self._given)  # which finds out who is dead
+        if far and not self._group.healthy_env_runner_ids():
             self._able()
-        self._everyone(lambda runner: runner.load(sealed))
+        self._everyone(self._given.hand_over)
 
     def probe(self, requests: Sequence[Request]) -> list[list[Completion]]:
         """What each engine answers, held or not."""
@@ -193,20 +195,24 @@ class _Asked:
 
 
 class _Given:
-    """Admitted weights, for every runner that does not act with them yet; `sealed` is None where engines are shared."""
+    """Admitted weights, for every runner that does not act with them yet: here, in Ray, or in shared engines."""
 
-    def __init__(self, version: int, sealed: Sealed | None) -> None:
+    def __init__(self, version: int, weights: Sealed | ray.ObjectRef | None) -> None:
         self.version = version
-        self.sealed = sealed
+        self.weights = weights
         self.admitted = False
+
+    def hand_over(self, runner: Any) -> None:
+        """A runner's own engine has them, and holds."""
+        runner.load(ray.get(self.weights) if isinstance(self.weights, ray.ObjectRef) else self.weights)
 
     def __call__(self, runner: Any) -> None:
         if not self.admitted or runner.admitted == self.version:
             return
-        if self.sealed is None:
+        if self.weights is None:
             runner.admitted = self.version
             return
-        runner.load(self.sealed)
+        self.hand_over(runner)
         runner.admit(self.version)
 
 

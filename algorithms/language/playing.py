@@ -1,7 +1,9 @@
 """Plans that are played on a thread of their own, while whoever started them does something else."""
 
 import asyncio
+import shutil
 from collections.abc import Collection, Coroutine, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,6 +16,15 @@ from loomrl.types import Trajectory
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class Life:
+    """One process of a runner, from its start to its end, and where it leaves what an autopsy needs."""
+
+    id: str
+    node: str
+    folder: str
+
+
 class Playing:
     """At most `rollout.concurrency` episodes are open, first come, first served. All state is the loop's.
 
@@ -22,8 +33,7 @@ class Playing:
     """
 
     def __init__(self, host: Host, rollout: RolloutConfig, *, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self._host = host
+        self._host, self._folder = host, folder
         self._loop = PrivateLoop()
         self._rooms = asyncio.Semaphore(rollout.concurrency)
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -43,6 +53,10 @@ class Playing:
         """Give these attempts up, if they are being played."""
         self.wait(self._drop(ids))
 
+    def forget(self) -> None:
+        """Give everything up that was started, and what has finished, too."""
+        self.wait(self._forget())
+
     def play(self, plans: Sequence[Plan]) -> list[Trajectory]:
         """Every plan's trajectory, beside what is being played already."""
         return self.wait(self._gathered(plans))
@@ -51,6 +65,7 @@ class Playing:
         """Give up everything."""
         self.wait(self._stop())
         self._loop.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     async def _exchange(self, plans: Sequence[Plan]) -> list[Trajectory]:
         for plan in plans:
@@ -63,6 +78,10 @@ class Playing:
     async def _drop(self, ids: Collection[str]) -> None:
         for id in self._tasks.keys() & set(ids):
             self._tasks.pop(id).cancel()
+
+    async def _forget(self) -> None:
+        await self._drop([*self._tasks])
+        self._finished.clear()
 
     async def _gathered(self, plans: Sequence[Plan]) -> list[Trajectory]:
         return await asyncio.gather(*map(self._one, plans))

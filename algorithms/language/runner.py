@@ -12,14 +12,13 @@ import ray
 from ray.rllib.env.env_runner import EnvRunner
 from ray.rllib.utils.checkpoints import Checkpointable
 
-from algorithms.language.playing import Playing
+from algorithms.language.playing import Life, Playing
 from loomrl.config import Experiment, LanguagePolicy, PolicyChoice
 from loomrl.gym.catalogue import Registration, register
 from loomrl.gym.host import LocalHost, Plan
 from loomrl.gym.policy import PolicyFactory, open_policy
 from loomrl.gym.pool import LoomRLGym
 from loomrl.gym.registry import make
-from loomrl.gym.watch import Autopsy, examine
 from loomrl.inference.chat import Chat
 from loomrl.inference.engine import Completion, Request
 from loomrl.inference.gate import Gate
@@ -61,17 +60,15 @@ class LanguageRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
         self._gate = Gate(self.engine)
         self.admitted: int | None = None
         """The version that it acts with; None after a restart."""
-        self.life = uuid.uuid4().hex
-        """Another one after every restart."""
-        self.autopsy = Autopsy()
-        """What the life before was doing when it ended, if it ended on this node."""
+        self.life: Life | None = None
+        """Where it plays while the learner learns; another one after every restart."""
         local = experiment.rollout.model_copy(update={"actors": 0})
         self._gym = LoomRLGym(local, make=make, open_policy=self._open_policy)
         self._playing: Playing | None = None
         if experiment.asynchronous:
-            folder = Path(tempfile.gettempdir(), f"loomrl-runner-{ray.get_runtime_context().get_actor_id()}")
-            self.autopsy = examine(folder)
-            self._playing = Playing(LocalHost(make, local, open_policy=self._open_policy), local, folder=folder)
+            folder = tempfile.mkdtemp(prefix="loomrl-runner-")
+            self.life = Life(uuid.uuid4().hex, ray.get_runtime_context().get_node_id(), folder)
+            self._playing = Playing(LocalHost(make, local, open_policy=self._open_policy), local, folder=Path(folder))
 
     def sample(self, *, plans: Sequence[Plan] = (), **_: Any) -> list[Trajectory]:
         """Play the plans; their trajectories, in any order."""

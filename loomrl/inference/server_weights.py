@@ -9,6 +9,7 @@ import re
 import shutil
 import time
 import uuid
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -99,7 +100,8 @@ class ServerWeights:
         self._routes = routes
         self._config = config
         self._staging = staging
-        self._given: Path | None = None
+        self._name = f"loomrl-{hashlib.sha256(server.root.encode()).hexdigest()[:16]}"
+        self._given: weakref.finalize[..., ServerWeights] | None = None
         self._sent: str | None = None
 
     async def meet(self) -> None:
@@ -123,8 +125,8 @@ class ServerWeights:
                 except BaseException:
                     shutil.rmtree(folder, ignore_errors=True)
                     raise
-                self.forget()
-                self._given = folder
+                self._sweep(folder)
+                self._given = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
                 found = await self._routes.label()
                 if found != label:
                     raise PolicyError(f"{self._server.root} was given weights {label} and says it has {found}.")
@@ -132,13 +134,13 @@ class ServerWeights:
             await self._routes.resume()
 
     def forget(self) -> None:
-        """Delete the staged folder. The server may read it again until it has other weights."""
+        """Delete the staged folder, which happens at the end of the process otherwise."""
         if self._given is not None:
-            shutil.rmtree(self._given, ignore_errors=True)
+            self._given()
             self._given = None
 
     def _stage(self, sealed: Sealed) -> Path:
-        folder = self._staging / f"loomrl-{sealed.version}-{uuid.uuid4().hex}"
+        folder = self._staging / f"{self._name}-{sealed.version}-{uuid.uuid4().hex}"
         folder.mkdir(parents=True)
         file = stage(sealed, folder / "model.safetensors")
         file.chmod(0o644)
@@ -146,13 +148,18 @@ class ServerWeights:
         unstage(file).verify()
         return folder
 
+    def _sweep(self, folder: Path) -> None:
+        """Delete what was staged for this server before, by whomever: SGLang may read it until it has other weights."""
+        for old in self._staging.glob(f"{self._name}-*"):
+            if old != folder:
+                shutil.rmtree(old, ignore_errors=True)
+
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
         """Nobody else who stages here updates this server meanwhile."""
         self._staging.mkdir(parents=True, exist_ok=True)
-        name = hashlib.sha256(self._server.root.encode()).hexdigest()[:16]
         deadline = time.monotonic() + self._server.timeout_s
-        with (self._staging / f"loomrl-{name}.lock").open("a") as file:
+        with (self._staging / f"{self._name}.lock").open("a") as file:
             while True:
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -25,6 +25,8 @@ REMEDIES = {
     "attention configuration": "Choose engine.kind=torch, or a model whose heads are 32, 64, 96 or 128 wide.",
 }
 """What to do, by what vLLM says."""
+CPU_BLOCK = 32
+"""Tokens of a prefix that are kept as one. vLLM's own 128 keep nothing of short prompts."""
 CPU_MEMORY_GB = 1.0
 """For keys and values on a CPU, where nothing else is said."""
 
@@ -139,7 +141,7 @@ def _arguments(choice: VllmEngineConfig, opening: Opening, kind: Any) -> dict[st
         # Without a GPU vLLM 0.32 dies of a seeded request whose prompt is read in parts: "CPU Generator does not use
         # offset". So prompts are read whole.
         usual |= {"enable_chunked_prefill": False, "max_num_batched_tokens": max(FILL_TOKENS, opening.context)}
-        usual |= {"enforce_eager": _eager(choice)}
+        usual |= {"enforce_eager": _eager(choice), "block_size": CPU_BLOCK}
     return {**usual, **own, **choice.settings}
 
 

@@ -5,9 +5,10 @@ import ctypes
 import os
 import signal
 import time
+from pathlib import Path
 from typing import ClassVar
 
-from loomrl.gym.base import BaseEnvironment, Step
+from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.types import Message, Observation, Reward, Task
 
 
@@ -64,7 +65,7 @@ class UnevenEnvironment(AsciiEnvironment):
 
     name = "Uneven"
     families = ("quick", "slow")
-    pauses: ClassVar[dict[str, float]] = {"quick": 0.05, "slow": 2.0}
+    pauses: ClassVar[dict[str, float]] = {"quick": 0.05, "slow": 1.0}
 
     async def reset(self, task: Task | None = None) -> Observation:
         assert task is not None
@@ -86,3 +87,26 @@ class RaisingEnvironment(AsciiEnvironment):
 
     async def step(self, action: str) -> Step:
         raise RuntimeError("no mood for this")
+
+
+class OnceSettings(EnvironmentSettings):
+    marker: str = ""
+
+
+class OnceEnvironment(AsciiEnvironment):
+    """Freezes so that only the end of its process helps, unless the file `marker` is there; leaves it behind."""
+
+    name = "Once"
+    settings_class = OnceSettings
+    settings: OnceSettings
+
+    async def step(self, action: str) -> Step:
+        if not self._frozen_before():
+            ctypes.PyDLL(None).sleep(3600)
+        return await super().step(action)
+
+    def _frozen_before(self) -> bool:
+        marker = Path(self.settings.marker)
+        before = marker.exists()
+        marker.touch()
+        return before

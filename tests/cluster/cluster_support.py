@@ -1,10 +1,12 @@
 """Real Ray clusters on this machine, started by their own command, and an interpreter that has no LoomRL."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import time
 import venv
 from collections.abc import Callable, Iterator, Mapping
@@ -32,6 +34,7 @@ def process(command: list[str], *, log: Path, env: Mapping[str, str], cwd: Path)
                 with suppress(subprocess.TimeoutExpired):
                     started.wait(timeout=5)
                 os.killpg(started.pid, signal.SIGKILL)
+            started.wait(timeout=20)
 
 
 def bare_python(folder: Path) -> Path:
@@ -90,14 +93,21 @@ def token_cluster(folder: Path, ports: Callable[[], int]) -> Iterator[tuple[str,
     """A head with no CPU to spare and a worker node, neither of which has LoomRL; dashboard and GCS address."""
     python, gcs, dashboard = bare_python(folder / "venv"), ports(), ports()
     env = environment(python, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=TOKEN, HOME=str(folder))
+    temporary = tempfile.mkdtemp(prefix="ray-")  # a short name, for sockets; nodes of other machines share no folder
     url, address = f"http://127.0.0.1:{dashboard}", f"127.0.0.1:{gcs}"
     head = start(
         python,
-        *("--head", f"--port={gcs}", "--node-ip-address=127.0.0.1", "--num-cpus=1", f"--temp-dir={folder}/ray"),
+        *("--head", f"--port={gcs}", "--node-ip-address=127.0.0.1", "--num-cpus=1", f"--temp-dir={temporary}/h"),
         *("--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}", f"--ray-client-server-port={ports()}"),
+        f"--dashboard-agent-listen-port={ports()}",
     )
-    worker = start(python, f"--address={address}", "--num-cpus=2", '--resources={"rollout": 2}')
+    worker = start(
+        python,
+        *(f"--address={address}", f"--temp-dir={temporary}/w", f"--dashboard-agent-listen-port={ports()}"),
+        *("--num-cpus=2", '--resources={"rollout": 2}'),
+    )
     with ExitStack() as stack:
+        stack.callback(shutil.rmtree, temporary, ignore_errors=True)
         stack.enter_context(process(head, log=folder / "head.log", env=env, cwd=folder))
         wait_until(lambda: answers(url), "the head does not answer", folder / "head.log")
         stack.enter_context(process(worker, log=folder / "worker.log", env=env, cwd=folder))

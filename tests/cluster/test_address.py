@@ -2,17 +2,29 @@
 
 import http.server
 import json
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
+import ray
+from ray.core.generated.gcs_service_pb2 import CheckAliveReply
+from ray.core.generated.gcs_service_pb2_grpc import (
+    NodeInfoGcsServiceServicer,
+    add_NodeInfoGcsServiceServicer_to_server,
+)
 
 from cluster.address import dashboard_url, refuse_silent
 from cluster.job import Jobs
 from loomrl.errors import ClusterError
-from tests.cluster.cluster_support import cli
+from tests.cluster.cluster_support import ROOT, cli
 
 SECONDS = 10
 
@@ -105,3 +117,50 @@ def test_the_address_that_is_given_goes_before_the_environment(monkeypatch: pyte
 def test_jobs_need_the_address_of_a_dashboard(address: str) -> None:
     with pytest.raises(ClusterError, match="http://HEAD:8265"):
         dashboard_url(address)
+
+
+@pytest.fixture
+def gcs() -> Iterator[Callable[..., tuple[str, list[dict[str, str]]]]]:
+    """Something that speaks as a cluster's GCS does; its address, and what callers show."""
+    made = []
+
+    def serve(version: str, refuses: bool = False) -> tuple[str, list[dict[str, str]]]:
+        shown: list[dict[str, str]] = []
+
+        class Gcs(NodeInfoGcsServiceServicer):  # type: ignore[misc]
+            def CheckAlive(self, request: Any, context: Any) -> Any:
+                shown.append(dict(context.invocation_metadata()))
+                if refuses:
+                    context.abort(grpc.StatusCode.UNAUTHENTICATED, "InvalidAuthToken")
+                return CheckAliveReply(ray_version=version)
+
+        server = grpc.server(ThreadPoolExecutor(1))
+        add_NodeInfoGcsServiceServicer_to_server(Gcs(), server)
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        made.append(server)
+        return f"127.0.0.1:{port}", shown
+
+    yield serve
+    for one in made:
+        one.stop(None).wait()
+
+
+def test_a_cluster_of_another_ray_is_refused_before_ray_tries(gcs: Callable[..., Any]) -> None:
+    with pytest.raises(ClusterError, match=r"runs Ray 2\.9\.0, LoomRL here Ray 2\.\d+.*Install LoomRL"):
+        refuse_silent(gcs("2.9.0")[0])
+    refuse_silent(gcs(ray.__version__)[0])
+
+
+def test_a_cluster_that_does_not_take_our_token_is_refused_with_the_remedy(gcs: Callable[..., Any]) -> None:
+    with pytest.raises(ClusterError, match=r"wants another token. Set RAY_AUTH_MODE=token"):
+        refuse_silent(gcs(ray.__version__, refuses=True)[0])
+
+
+def test_a_clusters_gcs_is_asked_with_our_token(gcs: Callable[..., Any], tmp_path: Path) -> None:
+    """In a process of its own: Ray reads the mode of authentication once."""
+    address, shown = gcs(ray.__version__)
+    code = f"from cluster.address import refuse_silent; refuse_silent({address!r})"
+    auth = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "ours", "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-c", code], env=os.environ | auth, cwd=tmp_path, check=True)
+    assert [each["authorization"] for each in shown] == ["Bearer ours"]

@@ -5,7 +5,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -133,24 +132,38 @@ def newest(wanted: Experiment) -> int:
 def test_a_run_goes_on_in_a_new_cluster_after_the_head_died(
     tmp_path: Path, unused_tcp_port_factory: Callable[[], int]
 ) -> None:
-    wanted = small(tmp_path)
+    wanted = small(tmp_path, **{"rollout.actors": 1})
     (tmp_path / "experiment.yaml").write_text(dump(wanted))
-    print("START", time.time())
     log = tmp_path / "train.log"
     with head(tmp_path, unused_tcp_port_factory()) as address:
         first = trainer(address, tmp_path, "train", str(tmp_path / "experiment.yaml"), "--run", "r", "--json")
-        print("TRAINER", time.time())
         wait_until(lambda: newest(wanted) >= 1, "no first version", log, seconds=90)
-    print("DEAD", time.time())
     assert first.wait(timeout=60) != 0
-    print("GONE", time.time())
     assert newest(wanted) < UPDATES
     with head(tmp_path, unused_tcp_port_factory()) as address:
-        print("HEAD2", time.time())
         words = ("train", f"store_url={wanted.store_url}", "--resume", "--run", "r", "--json")
         assert trainer(address, tmp_path, *words).wait(timeout=120) == 0, log.read_text()[-3000:]
-    print("DONE", time.time())
     assert newest(wanted) == UPDATES
     with open_store(wanted.store_url) as db:
         assert show_run(db, "r").status == "finished"
     assert_each_attempt_counts_once(wanted, "r")
+
+
+def test_a_cluster_of_another_python_is_refused_with_both_versions(
+    tmp_path: Path, unused_tcp_port_factory: Callable[[], int]
+) -> None:
+    """A real cluster, whose record of its own versions says otherwise."""
+    lie = (
+        "import ray, json, sys; from ray.experimental import internal_kv as kv;"
+        "ray.init(sys.argv[1], log_to_driver=False); key, space = b'CLUSTER_METADATA', b'cluster';"
+        "was = json.loads(kv._internal_kv_get(key, namespace=space)) | {'python_version': '3.9.1'};"
+        "kv._internal_kv_put(key, json.dumps(was), True, space)"
+    )
+    with head(tmp_path, unused_tcp_port_factory()) as address:
+        env = environment(Path(sys.executable), RAY_AUTH_MODE="disabled")
+        subprocess.run([sys.executable, "-c", lie, address], env=env, check=True, capture_output=True)
+        trainer(address, tmp_path, "train", "control/cartpole", "--run", "x").wait(timeout=60)
+    said = (tmp_path / "train.log").read_text()
+    assert "ClusterError" in said
+    assert "3.9.1" in said
+    assert "Install LoomRL with the cluster's Python" in said

@@ -22,6 +22,7 @@ LANGUAGE = (
     *("rollout.groups_per_update=2", "rollout.group_size=2", "rollout.actors=1", "rollout.concurrency=4"),
     "placement.runner.resources={rollout: 1}",
 )
+PLACED = ("rollout.runners=1", "placement.runner.resources={rollout: 1}")
 CONTROL = ("control/cartpole", "train.steps=600", "train.checkpoint_every=600", "evaluation.episodes=2")
 
 
@@ -56,20 +57,20 @@ def test_without_the_right_token_the_remedy_is_named(site: Site, token: str | No
 
 
 def test_a_job_trains_exactly_the_experiment_that_was_shown_where_nothing_is_installed(site: Site) -> None:
-    done = site.loomrl("submit", *LANGUAGE, "--run", "r", "--json")
+    done = site.loomrl("submit", *CONTROL, *PLACED, "--run", "r", "--json")
     assert done.returncode == 0, done.stderr[-3000:]
     told = json.loads(done.stdout.splitlines()[-1])
     assert "files, " in done.stderr
     assert told["job"]["status"] == "SUCCEEDED"
     assert told["job"]["experiment"] == told["sha256"]
-    assert told["result"]["policy"] == "r/1"
+    assert told["result"]["run"] == "r"
     with open_store(f"sqlite:///{site.folder}/loom.db") as db:  # relative paths are those of here, as all nodes are
         recorded = show_run(db, "r")
     assert recorded.experiment == told["sha256"]
     trained = parse_experiment(parse_yaml(recorded.resolved, origin=""), origin="")
-    wanted = resolve(LANGUAGE)
+    wanted = resolve([*CONTROL, *PLACED])
     assert trained.algorithm == wanted.algorithm
-    assert trained.seed == 5
+    assert trained.placement == wanted.placement
     again = site.loomrl("jobs", "result", "r")
     assert json.loads(again.stdout) == told["result"]
     listed = json.loads(site.loomrl("jobs", "list", "--json").stdout)["jobs"]
@@ -79,7 +80,7 @@ def test_a_job_trains_exactly_the_experiment_that_was_shown_where_nothing_is_ins
 def test_rays_own_submission_works_as_well(site: Site) -> None:
     """From the checkout, with `loomrl` on the head's path; the worker node has it from the working directory alone."""
     words = (
-        *("train", *CONTROL, "rollout.runners=1", "placement.runner.resources={rollout: 1}", "--run", "plain"),
+        *("train", *LANGUAGE, "--run", "plain"),
         *(f"store_url=sqlite:///{site.folder}/plain.db", f"artifact_url={site.folder}/plain"),
         *(f"train.folder={site.folder}/runs", "--json"),
     )
@@ -95,7 +96,7 @@ def test_rays_own_submission_works_as_well(site: Site) -> None:
 
 
 def test_a_driver_that_joins_brings_its_packages_along(site: Site) -> None:
-    words = ("train", *CONTROL, "rollout.runners=1", "placement.runner.resources={rollout: 1}", "--run", "joined")
+    words = ("train", *CONTROL, *PLACED, "--run", "joined")
     auth = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
     done = cli(*words, "--json", cwd=site.folder, HOME=str(site.folder), RAY_ADDRESS=site.address, **auth)
     assert done.returncode == 0, done.stderr[-3000:]

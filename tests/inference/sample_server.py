@@ -195,19 +195,21 @@ class SglangProtocol:
         number = self._count
         self._open.add(number)
         try:
-            return JSONResponse(await self._sample(number, body))
+            return JSONResponse(await self._sample(number, body, request.is_disconnected))
         finally:
             self._open.discard(number)
             self._aborted.discard(number)
 
-    async def _sample(self, number: int, body: dict[str, Any]) -> dict[str, Any]:
+    async def _sample(
+        self, number: int, body: dict[str, Any], nobody_waits: Callable[[], Awaitable[bool]]
+    ) -> dict[str, Any]:
         sampling, ids = body["sampling_params"], list(body["input_ids"])
         generator = torch.Generator().manual_seed(sampling["sampling_seed"] % 2**63)
         pairs: list[list[Any]] = []
         top: list[list[Any]] = []
         reason = "length"
         while len(pairs) < sampling["max_new_tokens"]:
-            if number in self._aborted:
+            if number in self._aborted or await nobody_waits():
                 reason = "abort"
                 break
             logp_V, drawn = self._draw(ids, sampling, generator)

@@ -174,7 +174,7 @@ def test_engines_that_die_or_hang_are_replaced_and_nothing_is_lost(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fleet_client, "PING_S", 1.0)
-    monkeypatch.setattr(fleet_client, "SILENT_S", 3.0)
+    monkeypatch.setattr(fleet_client, "SILENT_S", 10.0)
     fleet.load(seal(model(2).state_dict(), 7))
     fleet.admit(7)
     client = fleet.client()
