@@ -21,8 +21,8 @@ from loomrl.inference.model import vocabulary_of
 from loomrl.inference.sealed import Sealed
 from loomrl.telemetry.metric import Metric
 
-PROMPT_TOKENS = 65
-"""Of a probe, if the context has room: four blocks of a prefix cache that keeps whole blocks of 16, and one more."""
+PROMPT_TOKENS = 257
+"""Of a probe, if the context has room: vLLM caches whole blocks, of 16 tokens on GPUs and up to 128 on CPUs."""
 ANSWER_TOKENS = 8
 TOLERANCE = {"float32": 2e-3, "bfloat16": 0.4, "float16": 0.06}
 """How far engine and learner may be apart by the model's dtype: twice what was measured of the worst healthy ones."""

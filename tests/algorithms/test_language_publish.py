@@ -175,10 +175,11 @@ class Threaded:
 
     async def _load(self, sealed: Sealed) -> None:
         """Probed at once, while requests with the probes' prompts are open that were begun with the old weights."""
-        long = [replace(one, sampling=Sampling(max_tokens=60)) for one in self.requests]
-        self.siblings = [asyncio.create_task(self.gate.generate(one)) for one in long]
+        begun = bool(self.siblings)
+        long = [replace(one, sampling=Sampling(max_tokens=60)) for one in self.requests if not begun]
+        self.siblings += [asyncio.create_task(self.gate.generate(one)) for one in long]
         sampled = self.engine.statistics.sampled_tokens
-        while self.siblings and self.engine.statistics.sampled_tokens < sampled + 6:  # noqa: ASYNC110 - steps of this loop
+        while long and self.engine.statistics.sampled_tokens < sampled + 6:  # noqa: ASYNC110 - steps of this loop
             await asyncio.sleep(0)
         await self.gate.load(sealed)
         self.answers = await self.gate.probe(self.requests)

@@ -3,26 +3,31 @@
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
 import pytest
 import ray
 import torch
-from sample_models import answers, logprobs, random_prompt, request, tiny_model
+from ray import cloudpickle
+from sample_models import VOCABULARY, answers, logprobs, random_prompt, request, tiny_model
 from transformers import PreTrainedModel
 
-from loomrl.config.engine import VllmEngineConfig
+from algorithms.language.packing import Sample
+from algorithms.language.publish import Probing, Publisher
+from loomrl.config.engine import Checks, VllmEngineConfig
 from loomrl.errors import ConfigError, PolicyError
 from loomrl.inference import fleet_client
 from loomrl.inference.engine import Completion, Request
 from loomrl.inference.fleet import Fleet, open_fleet
 from loomrl.inference.fleet_client import FleetClient
 from loomrl.inference.open import Opening
-from loomrl.inference.sealed import seal
+from loomrl.inference.sealed import Sealed, seal
 
 pytestmark = [
     pytest.mark.system,
@@ -103,6 +108,66 @@ def test_rejected_weights_are_replaced_by_good_ones(fleet: Fleet) -> None:
     fleet.admit(6)
     asked = [request([1, 2, 3])]
     assert drift(model(1), asked, asyncio.run(answers(fleet.client(), asked))) <= TOLERANCE
+
+
+class Learnt:
+    """Weights that are sealed, and a plain forward pass with them, in place of a learner."""
+
+    def __init__(self, seed: int) -> None:
+        self.model = model(seed)
+
+    def sealed(self, version: int) -> Sealed:
+        return seal(self.model.state_dict(), version)
+
+    def recomputed(self, samples: Sequence[Sample]) -> list[np.ndarray]:
+        cut = [int(sample.mask_T.argmax()) for sample in samples]
+        return [
+            logprobs(self.model, request(sample.ids_T[:at]), sample.ids_T[at:])
+            for sample, at in zip(samples, cut, strict=True)
+        ]
+
+
+def never_reset(actor: Any) -> None:
+    """vLLM keeps its prefix cache, and says that it does not."""
+
+    async def kept(**_: Any) -> bool:
+        return True
+
+    actor._engine._llm.reset_prefix_cache = kept
+
+
+def never_update(actor: Any) -> None:
+    """vLLM ends an update that brought no weights."""
+
+    async def missed(_: Any) -> None:
+        return None
+
+    actor._engine._llm.update_weights = missed
+
+
+def mended(actor: Any) -> None:
+    for name in ("reset_prefix_cache", "update_weights"):
+        vars(actor._engine._llm).pop(name, None)
+
+
+@pytest.mark.parametrize("fault", [never_reset, never_update])
+def test_stale_cache_and_missed_update_are_seen_by_the_probes(fleet: Fleet, fault: Any) -> None:
+    probing = Probing.of(Checks(), vocabulary=VOCABULARY, context=192, dtype="float32")
+    learnt = Learnt(10)
+    publisher = Publisher(fleet, lambda call: call(learnt), probing)
+    publisher.publish(20)
+    learnt.model = model(11)
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not know where tests are
+    ray.get(fleet._actors[1].__ray_call__.remote(fault))
+    with pytest.raises(PolicyError, match=r"published twice.* Engine 1, probe \d: .* off what the learner says"):
+        publisher.publish(21)
+    with pytest.raises(PolicyError, match="version 21 were rejected"):
+        asyncio.run(fleet.client().generate(request([1])))
+    ray.get(fleet._actors[1].__ray_call__.remote(mended))
+    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+    publisher.publish(22)
+    asked = [request([1, 2, 3])]
+    assert drift(learnt.model, asked, asyncio.run(answers(fleet.client(), asked))) <= TOLERANCE
 
 
 def test_engines_that_die_or_hang_are_replaced_and_nothing_is_lost(
