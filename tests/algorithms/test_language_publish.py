@@ -5,6 +5,7 @@ import logging
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -159,8 +160,15 @@ def test_fault_in_a_remote_runner_is_named_with_the_runner(tmp_path: Path) -> No
     algo.stop()
 
 
+LONG = 800
+"""Tokens of a request that is open for a second at least."""
+
+
 class Threaded:
-    """One engine behind its gate on an event loop of its own, which goes on while others compute."""
+    """One engine behind its gate on an event loop of its own, which goes on while others compute.
+
+    Before its first weights, requests with the same prompts are opened, so long that they outlive two publications.
+    """
 
     def __init__(self, engine: TorchEngine, requests: Sequence[Request] = ()) -> None:
         self.gate, self.engine, self.requests = Gate(engine), engine, requests
@@ -175,12 +183,11 @@ class Threaded:
 
     async def _load(self, sealed: Sealed) -> None:
         """Probed at once, while requests with the probes' prompts are open that were begun with the old weights."""
-        begun = bool(self.siblings)
-        long = [replace(one, sampling=Sampling(max_tokens=60)) for one in self.requests if not begun]
-        self.siblings += [asyncio.create_task(self.gate.generate(one)) for one in long]
-        sampled = self.engine.statistics.sampled_tokens
-        while long and self.engine.statistics.sampled_tokens < sampled + 6:  # noqa: ASYNC110 - steps of this loop
-            await asyncio.sleep(0)
+        if self.requests and not self.siblings:
+            long = [replace(one, sampling=Sampling(max_tokens=LONG)) for one in self.requests]
+            self.siblings = [asyncio.create_task(self.gate.generate(one)) for one in long]
+            while self.engine.statistics.sampled_tokens < len(long):  # noqa: ASYNC110 - steps of this loop
+                await asyncio.sleep(0)
         await self.gate.load(sealed)
         self.answers = await self.gate.probe(self.requests)
 
@@ -220,19 +227,20 @@ class Forgetful(TorchEngine):
 def test_stale_cache_is_seen_and_its_requests_are_not_answered(warm: Any, engine: type[TorchEngine]) -> None:
     probing = Probing.of_run(warm.config)
     model = open_model(warm.config.origin)
-    fleet = Threaded(engine(model, slots=8, context=128, version=0), probing.requests)
+    model.config.max_position_embeddings = 1024
+    fleet = Threaded(engine(model, slots=8, context=1024, version=0), probing.requests)
     publisher = Publisher(fleet, warm._first_of, probing)
-    if engine is TorchEngine:
-        publisher.publish(1)
-        answers = [fleet.run(sibling_done(one)) for one in fleet.siblings]
-        assert {*answers[0].versions_T.tolist()} == {0, 1}
-    else:
-        with pytest.raises(PolicyError, match="off what the learner says"):
+    with closing(fleet):
+        if engine is TorchEngine:
             publisher.publish(1)
-        for one in fleet.siblings:
-            with pytest.raises(PolicyError, match="rejected"):
-                fleet.run(sibling_done(one))
-    fleet.close()
+            answers = [fleet.run(sibling_done(one)) for one in fleet.siblings]
+            assert {*answers[0].versions_T.tolist()} == {0, 1}
+        else:
+            with pytest.raises(PolicyError, match="off what the learner says"):
+                publisher.publish(1)
+            for one in fleet.siblings:
+                with pytest.raises(PolicyError, match="rejected"):
+                    fleet.run(sibling_done(one))
 
 
 async def sibling_done(task: asyncio.Task[Any]) -> Any:

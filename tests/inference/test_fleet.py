@@ -216,7 +216,7 @@ def test_engines_that_would_wait_for_a_cpu_forever_do_not(fleet: Fleet, folder: 
 
 @pytest.mark.slow
 def test_memory_that_is_too_small_for_the_context_is_said(folder: Path) -> None:
-    with pytest.raises(ConfigError, match=r"No available memory for the cache blocks.*Raise engine.memory_gb"):
+    with pytest.raises(ConfigError, match=r"is larger than the available KV cache memory.*Raise engine.memory_gb"):
         open_fleet(VllmEngineConfig(memory_gb=0.0001), opening(folder))
 
 
