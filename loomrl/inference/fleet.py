@@ -1,6 +1,7 @@
 """vLLM engines in Ray actors, given weights and asked as one. The driver has the fleet, runners have a client."""
 
 import asyncio
+import logging
 import shutil
 import time
 import uuid
@@ -14,6 +15,7 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayError
 
 from loomrl.config.engine import VllmEngineConfig
 from loomrl.errors import ConfigError, LoomError, PolicyError
+from loomrl.inference.broadcast import Broadcast
 from loomrl.inference.engine import Completion, Request
 from loomrl.inference.fleet_client import FleetClient, alive_or_killed, engine_name
 from loomrl.inference.open import Opening
@@ -25,11 +27,12 @@ from loomrl.inference.vllm_actor import VllmActor
 from loomrl.inference.vllm_engine import EngineLost, Staged
 from loomrl.inference.vllm_start import require_vllm
 
-TRANSPORTS = ("auto", "shared", "nexus")
 RETRY_S = 0.5
 CLOSE_S = 10.0
 STATISTICS_S = 2.0
 """How long an engine may take to say what it has done; then what it said last counts."""
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,7 @@ class Fleet:
         _refuse_impossible(plan.choice)
         self._timeout_s = plan.choice.start_timeout_s
         self._name = f"loomrl-{uuid.uuid4().hex[:12]}"
+        self._broadcast = Broadcast(self._name, plan.choice) if plan.choice.transport == "nccl" else None
         self._folder = own_staging_folder(self._name)
         self._given: Staged | None = None
         self._loads = 0
@@ -86,6 +90,8 @@ class Fleet:
         file = stage(sealed, self._folder / f"{sealed.version}-{self._loads}.safetensors")
         self._given = Staged(sealed.version, file)
         ray.get(self._shelf.give.remote(self._given))
+        if self._broadcast is not None:
+            self._send(self._broadcast, self._given, sealed)
         self._each("take")
 
     def probe(self, requests: Sequence[Request]) -> list[list[Completion]]:
@@ -133,6 +139,8 @@ class Fleet:
             with suppress(RayError):
                 ray.get(self._shelf.close.remote(), timeout=CLOSE_S)
         ray.kill(self._shelf)
+        if self._broadcast is not None:
+            self._broadcast.end()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _start(self, choice: VllmEngineConfig) -> None:
@@ -158,6 +166,24 @@ class Fleet:
             nodes.add(answer)
         if choice.transport == "shared" and nodes != {ray.get_runtime_context().get_node_id()}:
             raise ConfigError("engine.transport='shared' needs all engines on this machine. Choose auto.")
+
+    def _send(self, broadcast: Broadcast, staged: Staged, sealed: Sealed) -> None:
+        """Through a group of all engines. If one of them was lost on the way, they take it from the shelf."""
+        meeting, ranks = broadcast.invite(self._each("member"))
+
+        async def all_at_once() -> list[Any]:
+            receiving = [self._once(index, "receive", staged, meeting, first) for index, first in enumerate(ranks)]
+            sending = asyncio.to_thread(broadcast.send, sealed)
+            return await asyncio.gather(*receiving, sending, return_exceptions=True)
+
+        failed = [one for one in asyncio.run(all_at_once()) if isinstance(one, BaseException)]
+        if not failed:
+            return
+        broadcast.end()
+        lost = next((one for one in failed if isinstance(one, EngineLost)), None)
+        if lost is None:
+            raise failed[0]
+        _log.warning("version %d: all engines take the staged file. One was lost on the way: %s", staged.version, lost)
 
     def _each(self, method: str, *args: Any) -> list[Any]:
         """What all engines answer, asked at once."""
@@ -198,8 +224,6 @@ def open_fleet(choice: VllmEngineConfig, opening: Opening, **options: Any) -> Fl
 
 def _refuse_impossible(choice: VllmEngineConfig) -> None:
     require_vllm(choice)
-    if choice.transport not in TRANSPORTS:
-        raise ConfigError(f"engine.transport={choice.transport!r} is not there yet. Known: {', '.join(TRANSPORTS)}.")
     there = ray.cluster_resources()
     for name, each in (("CPU", 1.0), ("GPU", choice.gpus)):
         if choice.count * each > there.get(name, 0.0):

@@ -1,7 +1,7 @@
 """Weights through a process group of their own: rank 0 sends, all others receive. NCCL between GPUs, gloo on CPUs.
 
-A manifest goes first, then all bytes in buckets, which receivers collect in main memory and verify there. Nobody waits for
-another longer than TIMEOUT_S; a group in which somebody is missing is of no use any more.
+A manifest goes first, then all bytes in buckets, which receivers collect in main memory and verify there. Nobody waits
+for another longer than TIMEOUT_S; a group in which somebody is missing is of no use any more.
 """
 
 import os
@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import torch
 from torch import Tensor
-from torch.distributed import DistError, PrefixStore, TCPStore
+from torch.distributed import DistError, PrefixStore, TCPStore  # type: ignore[attr-defined]
 
 from loomrl.errors import PolicyError
 from loomrl.inference.sealed import Sealed
@@ -81,8 +81,15 @@ def host(name: str, size: int, address: str) -> tuple[Meeting, TCPStore]:
     listening = socket.create_server((address, 0))
     meeting = Meeting(address, listening.getsockname()[1], name, size)
     timeout = timedelta(seconds=TIMEOUT_S)
-    kept = {"is_master": True, "wait_for_workers": False, "use_libuv": False, "master_listen_fd": listening.detach()}
-    return meeting, TCPStore(meeting.host, meeting.port, timeout=timeout, **kept)
+    return meeting, TCPStore(
+        meeting.host,
+        meeting.port,
+        is_master=True,
+        timeout=timeout,
+        wait_for_workers=False,
+        master_listen_fd=listening.detach(),
+        use_libuv=False,
+    )
 
 
 def send(member: Member, sealed: Sealed) -> None:
@@ -136,7 +143,7 @@ def _gloo(store: PrefixStore, rank: int, meeting: Meeting) -> Any:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
         way.connect((meeting.host, meeting.port))  # sends nothing, and says by which of our addresses we go there
         own = way.getsockname()[0]
-    options = ProcessGroupGloo._Options()
+    options: Any = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
     options._devices = [ProcessGroupGloo.create_device(hostname=own)]
     options._timeout = timedelta(seconds=TIMEOUT_S)
     return ProcessGroupGloo(store, rank, meeting.size, options)

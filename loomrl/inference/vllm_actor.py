@@ -14,10 +14,11 @@ import ray
 from loomrl.config.engine import VllmEngineConfig
 from loomrl.errors import LoomError, PolicyError
 from loomrl.inference.engine import Completion, Request
+from loomrl.inference.group import Meeting
 from loomrl.inference.open import Opening
 from loomrl.inference.shelf import Given
 from loomrl.inference.torch_engine import Statistics
-from loomrl.inference.vllm_engine import EngineLost, VllmEngine
+from loomrl.inference.vllm_engine import EngineLost, Staged, VllmEngine
 
 T = TypeVar("T")
 LAST_WORDS_S = 0.5
@@ -66,6 +67,18 @@ class VllmActor:
             await self._take(engine)
 
         return await self._answered(take)
+
+    async def member(self) -> tuple[str, int] | LoomError:
+        """This life's name, and how many workers it has."""
+
+        async def member(engine: VllmEngine) -> tuple[str, int]:
+            return self._life, engine.workers
+
+        return await self._answered(member)
+
+    async def receive(self, staged: Staged, meeting: Meeting, first: int) -> LoomError | None:
+        """Sample with what comes through a group, held until it is admitted."""
+        return await self._answered(lambda engine: engine.receive(staged, meeting, first))
 
     async def admit(self, version: int) -> LoomError | None:
         """Let go of what was held."""
