@@ -99,7 +99,7 @@ class Fleet:
         return self._each("probe", list(requests))
 
     def admit(self, version: int) -> None:
-        """Let what was held go out; from now on, restarted engines begin with these weights."""
+        """Let what was held go out; from now on, restarted engines do not hold either."""
         if self._given is None or self._given.version != version:
             has = None if self._given is None else self._given.version
             raise PolicyError(f"version {version} cannot be admitted: the engines were given {has}.")
