@@ -33,10 +33,18 @@ def core(algo: Any) -> psutil.Process:
     return next(child for child in own.children() if "EngineCore" in "".join(child.cmdline()))
 
 
-def test_it_learns_and_an_engine_that_is_killed_on_the_way_is_replaced(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({}, id="takes turns"),
+        pytest.param({"rollout.actors": 2}, id="remote runners", marks=pytest.mark.slow),
+        pytest.param({"rollout.actors": 1, "hub.max_staleness": 2}, id="overlaps", marks=pytest.mark.slow),
+    ],
+)
+def test_it_learns_and_an_engine_that_is_killed_on_the_way_is_replaced(tmp_path: Path, changes: dict[str, Any]) -> None:
     if find_spec("vllm") is None:
         pytest.skip("needs vLLM: make vllm")
-    algo = build(tmp_path, **VLLM, **{"train.updates": 8})
+    algo = build(tmp_path, **VLLM, **{"train.updates": 8}, **changes)
     seen: list[dict[str, float]] = []
     algo.listen = lambda done, metrics: seen.append(dict(metrics))
     try:
@@ -52,6 +60,9 @@ def test_it_learns_and_an_engine_that_is_killed_on_the_way_is_replaced(tmp_path:
     assert after.pid != before.pid
     assert len(seen) == 8
     assert all(metrics[Metric.FAILURES] == 0 for metrics in seen)
-    assert max(metrics[Metric.POLICY_DRIFT] for metrics in seen) < 1e-4
+    assert max(metrics[Metric.STALENESS_MAX] for metrics in seen) <= changes.get("hub.max_staleness", 0)
+    fresh = [metrics[Metric.POLICY_DRIFT] for metrics in seen if metrics[Metric.STALENESS_MEAN] == 0]
+    assert fresh
+    assert max(fresh) < 1e-4
     assert min(metrics[Metric.ENGINE_TOKENS_PER_S] for metrics in seen) > 0
     assert seen[-1][Metric.REWARD_TOTAL] > seen[0][Metric.REWARD_TOTAL] + 0.1

@@ -77,6 +77,7 @@ def test_a_job_trains_exactly_the_experiment_that_was_shown_where_nothing_is_ins
     assert [(job["id"], job["run"], job["status"]) for job in listed] == [("r", "r", "SUCCEEDED")]
 
 
+@pytest.mark.slow
 def test_rays_own_submission_works_as_well(site: Site) -> None:
     """From the checkout, with `loomrl` on the head's path; the worker node has it from the working directory alone."""
     words = (

@@ -10,6 +10,7 @@ from experiments.cli import app
 
 
 @pytest.mark.system
+@pytest.mark.slow
 def test_equal_work_is_told_as_ratios_with_their_range(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     monkeypatch.setattr("experiments.bench_control.MATCHES", measure.__globals__["MATCHES"][1:2])

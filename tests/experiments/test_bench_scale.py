@@ -8,6 +8,7 @@ import pytest
 
 
 @pytest.mark.system
+@pytest.mark.slow
 def test_controller_is_measured_with_more_actors_than_processes(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(Path.cwd()), "RAY_AUTH_MODE": "disabled", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "loomrl", "bench", "scale", "--quick", "--json"]

@@ -20,6 +20,7 @@ def test_quick_bench_has_every_figure() -> None:
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])
     assert 0 < found["nexus_bytes_ratio"] < 0.1
+    assert all(0 < changed < 1 for changed in found["changed"].values())
     assert found["nexus_s"] > 0 < found["full_s"]
     assert 0 < found["check_overhead"] < 0.5
     assert {*found["publish_s"]} == {"seal", "load", "probe"}

@@ -127,6 +127,7 @@ def wait_for(folder: Path, trials: int, process: Any) -> None:
     pytest.fail(f"the sweep ended too early:\n{process.communicate()[1][-3000:]}")
 
 
+@pytest.mark.slow
 def test_killed_sweep_goes_on_and_counts_no_trial_twice(tmp_path: Path) -> None:
     grid = {RATE: {"kind": "grid", "values": [1e-9, 1e-3, 3e-3]}}
     asked = control(tmp_path, name="k", samples=1, space=grid, budget=4096, concurrency=2)
