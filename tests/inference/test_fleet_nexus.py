@@ -1,5 +1,6 @@
 """Engines on other nodes than the learner get new weights by Nexus, whatever becomes of outposts, engines and nodes."""
 
+import asyncio
 import os
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -11,12 +12,11 @@ import ray
 import torch
 from ray.cluster_utils import Cluster
 from sample_fleet import TOLERANCE, drift, model, opening
-from sample_models import random_prompt, request
+from sample_models import answers, random_prompt, request
 from transformers import PreTrainedModel
 
 from loomrl.config.engine import VllmEngineConfig
 from loomrl.errors import PolicyError
-from loomrl.inference.engine import Request
 from loomrl.inference.fleet import Fleet, open_fleet
 from loomrl.inference.sealed import seal, stage, unstage
 from loomrl.inference.shelf import open_shelf
@@ -57,35 +57,48 @@ def test_a_shelf_brings_its_file_to_whoever_asks(cluster: Cluster, tmp_path: Pat
     ray.kill(shelf)
 
 
-def test_versions_reach_far_engines_whatever_is_lost(cluster: Cluster, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def fleet(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     if find_spec("vllm") is None:
         pytest.skip("needs vLLM: make vllm")
     torch.set_num_threads(1)
-    model(0).save_pretrained(tmp_path)
-    with open_fleet(VllmEngineConfig(), opening(tmp_path)) as fleet:
-        learnt = model(1)
-        whole = publish(fleet, learnt, 1)
-        learnt.model.layers[0].self_attn.q_proj.weight.data += 1e-3
-        assert publish(fleet, learnt, 2) < whole / 4
-        (outpost,) = on_shelf(fleet, lambda shelf: [*shelf._outposts.values()])
-        ray.kill(outpost, no_restart=False)
-        learnt.model.layers[0].self_attn.q_proj.weight.data += 1e-3
-        assert publish(fleet, learnt, 3) > whole * 0.9
-        broken = seal(model(2).state_dict(), 4)
-        broken.weights["model.norm.weight"][0] += 1
-        with pytest.raises(PolicyError, match=r"not what the learner sealed \(model\.norm\.weight\)"):
-            fleet.load(broken)
-        fleet.load(seal(learnt.state_dict(), 5))
-        fleet.admit(5)
-        (lost,) = [node for node in cluster.list_all_nodes() if not node.is_head()]
-        (gone,) = far_nodes()
-        cluster.add_node(num_cpus=1)
-        cluster.remove_node(lost, allow_graceful=False)
-        cluster.wait_for_nodes()
-        assert_has(fleet, learnt, 5)
-        assert on_shelf(fleet, lambda shelf: [*shelf._outposts]) == [gone, *far_nodes()]
-        publish(fleet, model(3), 6)
-    assert not [*Path("/dev/shm").glob(f"{fleet._name}-of-*")]
+    folder = tmp_path_factory.mktemp("model")
+    model(0).save_pretrained(folder)
+    with open_fleet(VllmEngineConfig(), opening(folder)) as opened:
+        yield opened
+    assert not [*Path("/dev/shm").glob(f"{opened._name}-of-*")]
+
+
+def test_versions_reach_far_engines_as_deltas_or_whole_if_an_outpost_died(fleet: Fleet) -> None:
+    learnt = model(1)
+    whole = publish(fleet, learnt, 1)
+    learnt.model.layers[0].self_attn.q_proj.weight.data += 1e-3
+    assert publish(fleet, learnt, 2) < whole / 4
+    (outpost,) = on_shelf(fleet, lambda shelf: [*shelf._outposts.values()])
+    ray.kill(outpost, no_restart=False)
+    learnt.model.layers[0].self_attn.q_proj.weight.data += 1e-3
+    assert publish(fleet, learnt, 3) > whole * 0.9
+    broken = seal(model(2).state_dict(), 4)
+    broken.weights["model.norm.weight"][0] += 1
+    with pytest.raises(PolicyError, match=r"not what the learner sealed \(model\.norm\.weight\)"):
+        fleet.load(broken)
+    (got,) = asyncio.run(answers(fleet.client(), ASKED))
+    assert drift(learnt, ASKED, [got]) <= TOLERANCE
+    publish(fleet, learnt, 5)
+
+
+@pytest.mark.slow
+def test_an_engine_that_comes_back_on_another_node_has_what_was_admitted(cluster: Cluster, fleet: Fleet) -> None:
+    publish(fleet, model(6), 6)
+    (lost,) = [node for node in cluster.list_all_nodes() if not node.is_head()]
+    (gone,) = far_nodes()
+    cluster.add_node(num_cpus=1)
+    cluster.remove_node(lost, allow_graceful=False)
+    cluster.wait_for_nodes()
+    (got,) = asyncio.run(answers(fleet.client(), ASKED))
+    assert drift(model(6), ASKED, [got]) <= TOLERANCE
+    assert on_shelf(fleet, lambda shelf: [*shelf._outposts]) == [gone, *far_nodes()]
+    publish(fleet, model(7), 7)
 
 
 def publish(fleet: Fleet, learnt: PreTrainedModel, version: int) -> int:
@@ -98,9 +111,8 @@ def publish(fleet: Fleet, learnt: PreTrainedModel, version: int) -> int:
 
 
 def assert_has(fleet: Fleet, learnt: PreTrainedModel, version: int) -> None:
-    asked: list[Request] = ASKED
-    (got,) = fleet.probe(asked)
-    assert drift(learnt, asked, got) <= TOLERANCE
+    (got,) = fleet.probe(ASKED)
+    assert drift(learnt, ASKED, got) <= TOLERANCE
     assert {*got[0].versions_T.tolist()} == {version}
 
 
