@@ -37,7 +37,9 @@ class VllmEngineConfig(Config):
     memory_gb: Positive | None = None
     """For keys and values of each engine; None lets vLLM decide on GPUs and takes 1 on CPUs."""
     transport: Literal["auto", "shared", "nexus", "nccl"] = "auto"
-    """How new weights arrive: shared memory of a node, a compressed delta, or between GPUs. `auto` takes what fits."""
+    """How new weights arrive: in shared memory of the learner's node (shared), as a delta to a file on every node of
+    engines (nexus), or through a process group: NCCL between GPUs, gloo on CPUs (nccl). `auto`: shared memory on the
+    learner's node, nexus on others."""
     start_timeout_s: Seconds = 300.0
     settings: dict[str, Any] = Field(default_factory=dict)
     """Further arguments of vLLM's engine, by their names there."""

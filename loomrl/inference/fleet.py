@@ -1,32 +1,38 @@
 """vLLM engines in Ray actors, given weights and asked as one. The driver has the fleet, runners have a client."""
 
 import asyncio
+import logging
 import shutil
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError
+from ray.exceptions import GetTimeoutError, RayActorError, RayError
 
 from loomrl.config.engine import VllmEngineConfig
 from loomrl.errors import ConfigError, LoomError, PolicyError
+from loomrl.inference.broadcast import Broadcast
 from loomrl.inference.engine import Completion, Request
-from loomrl.inference.fleet_client import FleetClient, alive_or_killed, engine_name, shelf_name
+from loomrl.inference.fleet_client import FleetClient, alive_or_killed, engine_name
 from loomrl.inference.open import Opening
 from loomrl.inference.sealed import Sealed, stage
+from loomrl.inference.shelf import open_shelf
 from loomrl.inference.staging import own_staging_folder
 from loomrl.inference.torch_engine import Statistics
-from loomrl.inference.vllm_actor import Offer, Shelf, VllmActor
+from loomrl.inference.vllm_actor import VllmActor
 from loomrl.inference.vllm_engine import EngineLost, Staged
 from loomrl.inference.vllm_start import require_vllm
 
-TRANSPORTS = ("auto", "shared")
 RETRY_S = 0.5
+CLOSE_S = 10.0
 STATISTICS_S = 2.0
 """How long an engine may take to say what it has done; then what it said last counts."""
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +45,18 @@ class FleetPlan:
 
 
 class Fleet:
-    """All engines of a run. One that dies is restarted and takes the newest admitted weights by itself."""
+    """All engines of a run. One that dies is restarted and takes the newest weights by itself."""
 
     def __init__(self, plan: FleetPlan) -> None:
         _refuse_impossible(plan.choice)
         self._timeout_s = plan.choice.start_timeout_s
         self._name = f"loomrl-{uuid.uuid4().hex[:12]}"
+        self._broadcast = Broadcast(self._name, plan.choice) if plan.choice.transport == "nccl" else None
         self._folder = own_staging_folder(self._name)
-        self._offer: Offer | None = None
+        self._given: Staged | None = None
         self._loads = 0
         self._worked: dict[str, Statistics] = {}
-        self._shelf = ray.remote(Shelf).options(name=shelf_name(self._name), num_cpus=0).remote()
+        self._shelf = open_shelf(self._name, plan.choice.transport, asked_by=plan.choice.count)
         options = {"num_cpus": 1, "num_gpus": plan.choice.gpus, **plan.options}
         options |= {"max_restarts": -1, "max_concurrency": 2 * plan.opening.slots + 64}
         self._actors: list[Any] = [
@@ -59,7 +66,7 @@ class Fleet:
             for index in range(plan.choice.count)
         ]
         try:
-            self._nodes = self._started(plan.choice)
+            self._start(plan.choice)
         except BaseException:
             self.close()
             raise
@@ -81,28 +88,31 @@ class Fleet:
         """
         self._loads += 1
         file = stage(sealed, self._folder / f"{sealed.version}-{self._loads}.safetensors")
-        far = any(node != ray.get_runtime_context().get_node_id() for node in self._nodes)
-        self._offer = Offer(Staged(sealed.version, file), [ray.put(sealed)] if far else [])
-        self._each("take", self._offer)
+        self._given = Staged(sealed.version, file)
+        ray.get(self._shelf.give.remote(self._given))
+        if self._broadcast is not None:
+            self._send(self._broadcast, self._given, sealed)
+        self._each("take")
 
     def probe(self, requests: Sequence[Request]) -> list[list[Completion]]:
         """What every engine says with the weights that were loaded last, admitted or not."""
         return self._each("probe", list(requests))
 
     def admit(self, version: int) -> None:
-        """Let what was held go out; from now on, restarted engines begin with these weights."""
-        if self._offer is None or self._offer.staged.version != version:
-            has = None if self._offer is None else self._offer.staged.version
+        """Let what was held go out; from now on, restarted engines do not hold either."""
+        if self._given is None or self._given.version != version:
+            has = None if self._given is None else self._given.version
             raise PolicyError(f"version {version} cannot be admitted: the engines were given {has}.")
-        ray.get(self._shelf.put.remote(self._offer))
+        ray.get(self._shelf.admit.remote())
         self._each("admit", version)
         for file in self._folder.glob("*.safetensors"):
-            if file != self._offer.staged.file:
+            if file != self._given.file:
                 file.unlink()
 
     def reject(self, cause: str) -> None:
         """Fail all that was held or is open; engines refuse work until good weights are loaded."""
-        self._offer = None
+        self._given = None
+        ray.get(self._shelf.reject.remote(cause))
         self._each("reject", cause)
 
     def statistics(self) -> Statistics:
@@ -123,14 +133,20 @@ class Fleet:
 
     def close(self) -> None:
         """End all engines. Their processes follow them."""
-        for actor in (*self._actors, self._shelf):
+        for actor in self._actors:
             ray.kill(actor)
+        if self._loads:
+            with suppress(RayError):
+                ray.get(self._shelf.close.remote(), timeout=CLOSE_S)
+        ray.kill(self._shelf)
+        if self._broadcast is not None:
+            self._broadcast.end()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _started(self, choice: VllmEngineConfig) -> list[str]:
-        """The engines' nodes. All start at once; the first that cannot says why."""
+    def _start(self, choice: VllmEngineConfig) -> None:
+        """All start at once; the first that cannot says why."""
         waiting = {actor.ready.remote(): index for index, actor in enumerate(self._actors)}
-        nodes: dict[int, str] = {}
+        nodes: set[str] = set()
         deadline = time.monotonic() + self._timeout_s
         while waiting:
             done, _ = ray.wait(list(waiting), timeout=max(0.0, deadline - time.monotonic()))
@@ -147,10 +163,27 @@ class Fleet:
                 raise ConfigError(f"engine {index} died at start: {error}") from None
             if isinstance(answer, LoomError):
                 raise ConfigError(str(answer))
-            nodes[index] = answer
-        if choice.transport == "shared" and set(nodes.values()) != {ray.get_runtime_context().get_node_id()}:
+            nodes.add(answer)
+        if choice.transport == "shared" and nodes != {ray.get_runtime_context().get_node_id()}:
             raise ConfigError("engine.transport='shared' needs all engines on this machine. Choose auto.")
-        return [nodes[index] for index in range(len(self._actors))]
+
+    def _send(self, broadcast: Broadcast, staged: Staged, sealed: Sealed) -> None:
+        """Through a group of all engines. If one of them was lost on the way, they take it from the shelf."""
+        meeting, ranks = broadcast.invite(self._each("member"))
+
+        async def all_at_once() -> list[Any]:
+            receiving = [self._once(index, "receive", staged, meeting, first) for index, first in enumerate(ranks)]
+            sending = asyncio.to_thread(broadcast.send, sealed)
+            return await asyncio.gather(*receiving, sending, return_exceptions=True)
+
+        failed = [one for one in asyncio.run(all_at_once()) if isinstance(one, BaseException)]
+        if not failed:
+            return
+        broadcast.end()
+        lost = next((one for one in failed if isinstance(one, EngineLost)), None)
+        if lost is None:
+            raise failed[0]
+        _log.warning("version %d: all engines take the staged file. One was lost on the way: %s", staged.version, lost)
 
     def _each(self, method: str, *args: Any) -> list[Any]:
         """What all engines answer, asked at once."""
@@ -181,10 +214,6 @@ class Fleet:
 
     async def _once(self, index: int, method: str, *args: Any) -> Any:
         actor = self._actors[index]
-        if self._offer is not None and method != "take":
-            taken = await alive_or_killed(actor, actor.take.remote(self._offer))
-            if isinstance(taken, LoomError):
-                return taken
         return await alive_or_killed(actor, getattr(actor, method).remote(*args))
 
 
@@ -195,8 +224,6 @@ def open_fleet(choice: VllmEngineConfig, opening: Opening, **options: Any) -> Fl
 
 def _refuse_impossible(choice: VllmEngineConfig) -> None:
     require_vllm(choice)
-    if choice.transport not in TRANSPORTS:
-        raise ConfigError(f"engine.transport={choice.transport!r} is not there yet. Known: {', '.join(TRANSPORTS)}.")
     there = ray.cluster_resources()
     for name, each in (("CPU", 1.0), ("GPU", choice.gpus)):
         if choice.count * each > there.get(name, 0.0):

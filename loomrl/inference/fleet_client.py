@@ -12,6 +12,7 @@ from xxhash import xxh3_64_intdigest
 from loomrl.errors import PolicyError
 from loomrl.inference.engine import Completion, Request
 from loomrl.inference.sealed import Sealed
+from loomrl.inference.shelf import shelf_name
 from loomrl.inference.vllm_engine import EngineLost
 
 BLOCK = 16
@@ -46,8 +47,7 @@ class FleetClient:
     @property
     def version(self) -> int:
         """The version that was admitted last; 0 before the first."""
-        offer = ray.get(ray.get_actor(shelf_name(self._fleet)).newest.remote())
-        return 0 if offer is None else int(offer.staged.version)
+        return int(ray.get(ray.get_actor(shelf_name(self._fleet)).version.remote()))
 
     async def generate(self, request: Request) -> Completion:
         """The completion of one request, from whichever engine lives to give it.
@@ -113,11 +113,6 @@ STARTING = "it is starting"
 def engine_name(fleet: str, index: int) -> str:
     """Under which Ray knows an engine."""
     return f"{fleet}-engine-{index}"
-
-
-def shelf_name(fleet: str) -> str:
-    """Under which Ray knows the shelf of the engines."""
-    return f"{fleet}-shelf"
 
 
 async def alive_or_killed(actor: Any, reference: Any) -> Any:

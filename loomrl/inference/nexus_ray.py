@@ -1,9 +1,7 @@
 """Nexus over Ray: from the learner's node to an outpost on each node of engines, which stages what arrives for them."""
 
-import os
+import shutil
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -13,8 +11,9 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from loomrl.errors import PolicyError
-from loomrl.inference.nexus import Parcel, Receiver, Sender
+from loomrl.inference.nexus import Parcel, Receiver, Sender, identity
 from loomrl.inference.sealed import Sealed, stage
+from loomrl.inference.staging import own_staging_folder
 
 TRIES = 3
 """Times that a version is begun or gone on with before an outpost is given up."""
@@ -25,14 +24,18 @@ AHEAD = 8
 class Outpost:
     """An actor's half: receives versions and stages the newest as a file in a folder of its node."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, name: str) -> None:
         self._receiver = Receiver()
-        self._folder = Path(folder)
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self._folder = own_staging_folder(name)
+        self._staged: tuple[str, str] | None = None
 
     def holds(self) -> str | None:
         """The version that is here."""
         return self._receiver.holds
+
+    def staged(self, version: str) -> str | None:
+        """The file of this version, if it is here already."""
+        return self._staged[1] if self._staged is not None and self._staged[0] == version else None
 
     def offer(self, manifest: bytes) -> list[int]:
         """The chunks that are still to come."""
@@ -44,53 +47,58 @@ class Outpost:
 
     def finish(self) -> str:
         """The file of the version, verified, which is the only one in the folder then."""
+        self._staged = None
         sealed = self._receiver.finish()
-        file = stage(sealed, self._folder / f"{sealed.version}-{os.getpid()}")
+        name = identity(sealed)
+        file = stage(sealed, self._folder / f"{sealed.version}-{name}.safetensors")
         for old in self._folder.iterdir():
             if old != file:
                 old.unlink()
+        self._staged = name, str(file)
         return str(file)
 
+    def close(self) -> None:
+        """Leave nothing on the node."""
+        shutil.rmtree(self._folder, ignore_errors=True)
 
-def outpost_on(node_id: str, folder: Path) -> Any:
+
+def outpost_on(node_id: str, name: str) -> Any:
     """An outpost on this node; one that dies begins again without any version."""
     there = NodeAffinitySchedulingStrategy(node_id, soft=False)
     actor: Any = ray.remote(Outpost)
-    return actor.options(num_cpus=0, max_restarts=-1, scheduling_strategy=there).remote(str(folder))
+    return actor.options(num_cpus=0, max_restarts=-1, scheduling_strategy=there).remote(name)
 
 
 class Relay:
-    """Sends every version to all outposts at once; what can be a delta is one, what was lost is sent again."""
+    """Brings versions to outposts, on any number of threads. What can be a delta is one, what was lost comes again."""
 
-    def __init__(self, outposts: Sequence[Any], *, timeout_s: float) -> None:
-        self._outposts = list(outposts)
+    def __init__(self, *, timeout_s: float) -> None:
         self._timeout_s = timeout_s
         self._sender = Sender()
+        self._newest: str | None = None
         self._lock = Lock()
         self.sent_bytes = 0
         """So far, manifests included."""
 
-    def send(self, sealed: Sealed) -> list[str]:
-        """Where each outpost has staged the version; a PolicyError where one could not be reached."""
-        self._sender.hold(sealed)
-        with ThreadPoolExecutor(len(self._outposts)) as pool:
-            return list(pool.map(self._deliver, self._outposts))
-
-    def _deliver(self, outpost: Any) -> str:
+    def deliver(self, outpost: Any, sealed: Sealed) -> str:
+        """Where the outpost has staged the version; a PolicyError where it could not be reached."""
         causes: list[str] = []
         while len(causes) < TRIES:
             try:
-                return self._attempt(outpost)
+                return self._attempt(outpost, sealed)
             except RayError as error:
                 causes.append(f"{type(error).__name__}: {str(error).strip().splitlines()[-1][:300]}")
         raise PolicyError(
-            f"a version did not reach {outpost} in {TRIES} attempts of {self._timeout_s:g} s per call: "
+            f"version {sealed.version} did not reach {outpost} in {TRIES} attempts of {self._timeout_s:g} s per call: "
             f"{'; '.join(causes)}. See whether its node is alive (ray status), and how much shared memory it has left."
         )
 
-    def _attempt(self, outpost: Any) -> str:
+    def _attempt(self, outpost: Any, sealed: Sealed) -> str:
         """All that the outpost lacks, in order, a few chunks ahead of its answers."""
-        parcel = self._parcel(self._answer(outpost.holds.remote()))
+        there: str | None = self._answer(outpost.staged.remote(identity(sealed)))
+        if there is not None:
+            return there
+        parcel = self._parcel(sealed, self._answer(outpost.holds.remote()))
         self._count(len(parcel.manifest))
         under_way: list[Any] = []
         for index, chunk in _lacking(parcel, self._answer(outpost.offer.remote(parcel.manifest))):
@@ -102,8 +110,11 @@ class Relay:
         file: str = self._answer(outpost.finish.remote())
         return file
 
-    def _parcel(self, holds: str | None) -> Parcel:
+    def _parcel(self, sealed: Sealed, holds: str | None) -> Parcel:
         with self._lock:
+            if self._newest != (name := identity(sealed)):
+                self._sender.hold(sealed)
+                self._newest = name
             return self._sender.parcel(holds)
 
     def _answer(self, reference: Any) -> Any:

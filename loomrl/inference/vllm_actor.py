@@ -1,4 +1,4 @@
-"""A vLLM engine in a Ray actor of its own, and the shelf from which one that was restarted takes its weights."""
+"""A vLLM engine in a Ray actor of its own, which takes its weights from a shelf."""
 
 import asyncio
 import os
@@ -6,7 +6,6 @@ import tempfile
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,38 +14,15 @@ import ray
 from loomrl.config.engine import VllmEngineConfig
 from loomrl.errors import LoomError, PolicyError
 from loomrl.inference.engine import Completion, Request
+from loomrl.inference.group import Meeting
 from loomrl.inference.open import Opening
-from loomrl.inference.sealed import stage
+from loomrl.inference.shelf import Given
 from loomrl.inference.torch_engine import Statistics
 from loomrl.inference.vllm_engine import EngineLost, Staged, VllmEngine
 
 T = TypeVar("T")
 LAST_WORDS_S = 0.5
 """From the answer that says why until the process ends."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Offer:
-    """A version's weights: staged on the machine of the learner, and for other machines in Ray's object store."""
-
-    staged: Staged
-    sealed: Sequence[Any]
-    """Its reference, if any engine needs it. (In a sequence, Ray does not resolve it.)"""
-
-
-class Shelf:
-    """Holds the weights that were admitted last."""
-
-    def __init__(self) -> None:
-        self._newest: Offer | None = None
-
-    def put(self, offer: Offer) -> None:
-        """From now on, engines begin with these."""
-        self._newest = offer
-
-    def newest(self) -> Offer | None:
-        """None before the first version."""
-        return self._newest
 
 
 class VllmActor:
@@ -84,9 +60,25 @@ class VllmActor:
 
         return await self._answered(ask)
 
-    async def take(self, offer: Offer) -> LoomError | None:
-        """Sample with these weights, held until they are admitted."""
-        return await self._answered(lambda engine: self._take(engine, offer))
+    async def take(self) -> LoomError | None:
+        """Sample with the weights on the shelf, held until they are admitted."""
+
+        async def take(engine: VllmEngine) -> None:
+            await self._take(engine)
+
+        return await self._answered(take)
+
+    async def member(self) -> tuple[str, int] | LoomError:
+        """This life's name, and how many workers it has."""
+
+        async def member(engine: VllmEngine) -> tuple[str, int]:
+            return self._life, engine.workers
+
+        return await self._answered(member)
+
+    async def receive(self, staged: Staged, meeting: Meeting, first: int) -> LoomError | None:
+        """Sample with what comes through a group, held until it is admitted."""
+        return await self._answered(lambda engine: engine.receive(staged, meeting, first))
 
     async def admit(self, version: int) -> LoomError | None:
         """Let go of what was held."""
@@ -136,27 +128,26 @@ class VllmActor:
 
     async def _open(self) -> None:
         engine = await VllmEngine.open(self._choice, self._opening, log=self._log)
-        offer: Offer | None = await self._shelf.newest.remote()
-        if offer is not None:
-            await self._take(engine, offer)
-            engine.admit(offer.staged.version)
+        try:
+            given = await self._take(engine)
+            if given is not None and given.rejected is not None:
+                await engine.reject(given.rejected)
+            elif given is not None and given.admitted:
+                engine.admit(given.staged.version)
+        except BaseException:
+            await engine.close()
+            raise
         self._engine = engine
 
-    async def _take(self, engine: VllmEngine, offer: Offer) -> None:
-        staged = offer.staged
-        if staged == engine.applied:
-            return
-        if staged.file.exists():
-            await engine.take(staged)
-            return
-        if not offer.sealed:
-            raise PolicyError(f"weights of version {staged.version}: {staged.file} is not there. Publish them again.")
-        own = self._log.with_name(staged.file.name)
-        stage(await offer.sealed[0], own)
-        try:
-            await engine.take(Staged(staged.version, staged.file), own)
-        finally:
-            own.unlink()
+    async def _take(self, engine: VllmEngine) -> Given | None:
+        """What is on the shelf; the engine has it, unless it was rejected."""
+        given: Given | None = await self._shelf.given.remote()
+        if given is not None and given.rejected is None and given.staged != engine.applied:
+            file = await self._shelf.file.remote(given.staged, await self._node(engine))
+            if isinstance(file, PolicyError):
+                raise file
+            await engine.take(given.staged, file)
+        return given
 
     def _dying(self, error: EngineLost) -> EngineLost:
         """Say why, then end: Ray starts another process in this one's place."""

@@ -7,7 +7,7 @@ answered when they are admitted.
 import asyncio
 import time
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from loomrl.config import Sampling
 from loomrl.config.engine import VllmEngineConfig
 from loomrl.errors import PolicyError
 from loomrl.inference.engine import Completion, Finish, Request
+from loomrl.inference.group import Meeting
 from loomrl.inference.log_tail import cause as said_cause
 from loomrl.inference.log_tail import tail
 from loomrl.inference.open import Opening
@@ -26,6 +27,8 @@ from loomrl.inference.torch_engine import Statistics
 from loomrl.inference.vllm_start import refused, start
 
 FIRST = Request(np.zeros(1, np.int32), Sampling(max_tokens=1), frozenset(), 0)
+ARRIVED_S = 0.02
+"""Between two questions whether all weights have arrived."""
 CLOSE_S = 1.0
 """For vLLM's processes to end by themselves; then they are killed."""
 
@@ -152,6 +155,19 @@ class VllmEngine:
             self._applied, self._refused = staged, None
             self._admitted = min(self._admitted, staged.version - 1)
             await self._call(self._llm.resume_generation())
+
+    @property
+    def workers(self) -> int:
+        """Processes that hold parts of the model."""
+        return int(self._llm.vllm_config.parallel_config.world_size)
+
+    async def receive(self, staged: Staged, meeting: Meeting, first: int) -> None:
+        """`take`, with what comes through a group instead of the file; its workers have the ranks from `first` on."""
+        asked = (str(staged.file), astuple(meeting), first)
+        await self._call(self._llm.collective_rpc("loomrl_receive", args=asked))
+        while not all(await self._call(self._llm.collective_rpc("loomrl_arrived"))):  # noqa: ASYNC110 - elsewhere
+            await asyncio.sleep(ARRIVED_S)
+        await self.take(staged)
 
     async def _apply(self, file: Path, version: int) -> None:
         from vllm.distributed.weight_transfer.base import WeightTransferUpdateRequest

@@ -1,4 +1,4 @@
-"""Our part inside vLLM's processes: weights from a staged file, log-probabilities of the whole distribution.
+"""Our part inside vLLM's processes: weights from a staged file or a group, log-probabilities of the whole distribution.
 
 vLLM imports this module by name (`worker_extension_cls`) in every worker. That registers the transfer engine "shared".
 """
@@ -7,6 +7,8 @@ import os
 import select
 import signal
 import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from vllm.model_executor.model_loader.reload.layerwise import finalize_layerwise
 from vllm.v1.sample.ops.topk_topp_sampler import TopKTopPSampler
 
 from loomrl.errors import LoomError
+from loomrl.inference.group import Meeting, Member, receive
 from loomrl.inference.sealed import Sealed, unstage
 from loomrl.inference.weights import check_weights
 
@@ -45,7 +48,10 @@ class SharedUpdate(WeightTransferUpdateInfo):  # type: ignore[misc]
 
 
 class SharedWeights(WeightTransferEngine[SharedInit, SharedUpdate]):  # type: ignore[misc]
-    """Loads files of `sealed.stage`, each checked before the first tensor of it is applied."""
+    """Loads files of `sealed.stage`, each checked before the first tensor of it is applied.
+
+    What a group brings instead of a file goes by that file's path.
+    """
 
     init_info_cls = SharedInit
     update_info_cls = SharedUpdate
@@ -54,15 +60,38 @@ class SharedWeights(WeightTransferEngine[SharedInit, SharedUpdate]):  # type: ig
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._checked: tuple[str, Sealed] | None = None
+        self._arriving: tuple[str, Future[Sealed]] | None = None
+        self._member: Member | None = None
         if OWNER in os.environ:
             _die_with(int(os.environ[OWNER]))
 
     def check(self, path: str) -> None:
         """A PolicyError where these weights are not what was sealed, or do not fit the model."""
-        sealed = unstage(Path(path))
-        sealed.verify()
+        arriving, self._arriving = self._arriving, None
+        if arriving is not None and arriving[0] == path:
+            sealed = arriving[1].result()
+        else:
+            sealed = unstage(Path(path))
+            sealed.verify()
         check_weights(self._skeleton(), sealed.weights, sealed.version)
         self._checked = (path, sealed)
+
+    def receive(self, path: str, meeting: Meeting, rank: int) -> None:
+        """Begin to take what comes instead of this file, while the old weights serve."""
+        coming = Future[Sealed]()
+        self._arriving = path, coming
+
+        def take() -> None:
+            try:
+                coming.set_result(receive(self._member_of(meeting, rank)))
+            except BaseException as error:  # noqa: BLE001 - whoever asks for the weights gets it
+                coming.set_exception(error)
+
+        threading.Thread(target=take, daemon=True).start()
+
+    def arrived(self) -> bool:
+        """Whether all has come, or will not."""
+        return self._arriving is None or self._arriving[1].done()
 
     def init_transfer_engine(self, init_info: SharedInit) -> None:
         """Nothing to connect to."""
@@ -97,6 +126,15 @@ class SharedWeights(WeightTransferEngine[SharedInit, SharedUpdate]):  # type: ig
     def shutdown(self) -> None:
         """Nothing is held."""
 
+    def _member_of(self, meeting: Meeting, rank: int) -> Member:
+        """In one group at a time: a new one means that the old one is of no use any more."""
+        if self._member is None or self._member.meeting != meeting:
+            old, self._member = self._member, None
+            if old is not None:
+                old.leave()
+            self._member = Member(meeting, rank, self.device)
+        return self._member
+
     def _skeleton(self) -> Any:
         """The model as the learner has it, without its numbers."""
         with torch.device("meta"):
@@ -124,6 +162,7 @@ class WholeDistribution(nn.Module):
 class WorkerExtension:
     """Methods that vLLM's workers get, to be called with `collective_rpc`."""
 
+    rank: int
     model_runner: Any
     weight_transfer_engine: Any
 
@@ -138,6 +177,15 @@ class WorkerExtension:
         except LoomError as error:
             return str(error)
         return None
+
+    def loomrl_receive(self, path: str, meeting: Sequence[Any], first: int) -> None:
+        """Begin to take weights that come through a group, in which this engine's workers are from `first` on."""
+        self.weight_transfer_engine.receive(path, Meeting(*meeting), first + self.rank)
+
+    def loomrl_arrived(self) -> bool:
+        """Whether there is anything to check."""
+        arrived: bool = self.weight_transfer_engine.arrived()
+        return arrived
 
 
 def _die_with(owner: int) -> None:

@@ -15,18 +15,17 @@ import pytest
 import ray
 import torch
 from ray import cloudpickle
+from sample_fleet import TOLERANCE, drift, model, opening
 from sample_models import VOCABULARY, answers, logprobs, random_prompt, request, tiny_model
-from transformers import PreTrainedModel
 
 from algorithms.language.packing import Sample
 from algorithms.language.publish import Probing, Publisher
 from loomrl.config.engine import Checks, VllmEngineConfig
 from loomrl.errors import ConfigError, PolicyError
 from loomrl.inference import fleet_client
-from loomrl.inference.engine import Completion, Request
+from loomrl.inference.engine import Completion
 from loomrl.inference.fleet import Fleet, open_fleet
 from loomrl.inference.fleet_client import FleetClient
-from loomrl.inference.open import Opening
 from loomrl.inference.sealed import Sealed, seal
 
 pytestmark = [
@@ -34,15 +33,6 @@ pytestmark = [
     pytest.mark.usefixtures("ray_cluster"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
 ]
-TOLERANCE = 1e-4
-
-
-def model(seed: int) -> PreTrainedModel:
-    return tiny_model(seed=seed, head_dim=32)
-
-
-def opening(folder: Path) -> Opening:
-    return Opening(origin=folder, context=192, slots=16)
 
 
 @pytest.fixture(scope="module")
@@ -60,11 +50,6 @@ def fleet(ray_cluster: None, folder: Path) -> Iterator[Fleet]:
     with open_fleet(VllmEngineConfig(count=2), opening(folder)) as opened:
         yield opened
     assert not list(Path("/dev/shm").glob(f"*-of-{os.getpid()}"))
-
-
-def drift(model: PreTrainedModel, asked: Sequence[Request], got: Sequence[Completion]) -> float:
-    pairs = zip(asked, got, strict=True)
-    return max(float(np.abs(logprobs(model, one, answer.ids_T) - answer.logprobs_T).max()) for one, answer in pairs)
 
 
 def processes(fleet: Fleet) -> list[tuple[psutil.Process, psutil.Process]]:

@@ -63,8 +63,8 @@ class FarEngine:
 class Unsteady(Outpost):
     """Loses the connection at its third chunk, and counts what it is sent."""
 
-    def __init__(self, folder: str) -> None:
-        super().__init__(folder)
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
         self.taken: list[int] = []
 
     def take(self, index: int, chunk: Any) -> None:
@@ -88,12 +88,14 @@ def test_versions_reach_an_engine_on_another_node_as_deltas(far: str, tmp_path: 
     tiny_tokenizer().save_pretrained(tmp_path / "model")
     there = NodeAffinitySchedulingStrategy(far, soft=False)
     engine: Any = ray.remote(FarEngine).options(scheduling_strategy=there).remote(str(tmp_path / "model"))
-    relay = Relay([outpost_on(far, tmp_path / "staged")], timeout_s=30)
+    outpost, relay = outpost_on(far, "loomrl-test"), Relay(timeout_s=30)
     sealed, sent = seal(tiny_model(seed=5).state_dict(), 1), []
     for version in (1, 2, 3):
-        (file,) = relay.send(sealed)
+        file = relay.deliver(outpost, sealed)
         sent.append(relay.sent_bytes)
-        assert [found.name for found in (tmp_path / "staged").iterdir()] == [Path(file).name]
+        assert [found.name for found in Path(file).parent.iterdir()] == [Path(file).name]
+        assert relay.deliver(outpost, sealed) == file
+        assert relay.sent_bytes == sent[-1]
         ray.get(engine.load.remote(file))
         model.load_state_dict(sealed.weights)
         got = ray.get(engine.answer.remote(ASKED))
@@ -101,33 +103,37 @@ def test_versions_reach_an_engine_on_another_node_as_deltas(far: str, tmp_path: 
         assert np.abs(got.logprobs_T - logprobs(model, ASKED, got.ids_T)).max() < 1e-4
         sealed = stepped(sealed, version + 1)
     assert sent[1] - sent[0] < sent[0] < relay.sent_bytes < 3 * sent[0]
+    ray.get(outpost.close.remote())
+    assert not Path(file).parent.exists()
 
 
-def test_outpost_that_died_begins_again_with_all_of_it(far: str, tmp_path: Path) -> None:
-    outpost = outpost_on(far, tmp_path)
-    relay = Relay([outpost], timeout_s=30)
+def test_outpost_that_died_begins_again_with_all_of_it(far: str) -> None:
+    outpost = outpost_on(far, "loomrl-test")
+    relay = Relay(timeout_s=30)
     sealed = seal(tiny_model().state_dict(), 1)
-    relay.send(sealed)
+    first = relay.deliver(outpost, sealed)
     whole = relay.sent_bytes
     ray.kill(outpost, no_restart=False)
-    relay.send(stepped(sealed, 2))
+    relay.deliver(outpost, stepped(sealed, 2))
     assert relay.sent_bytes - whole > whole * 0.9
+    assert not Path(first).parent.exists()
+    ray.get(outpost.close.remote())
 
 
-def test_lost_connection_is_gone_on_with_where_it_broke(far: str, tmp_path: Path) -> None:
+def test_lost_connection_is_gone_on_with_where_it_broke(far: str) -> None:
     there = NodeAffinitySchedulingStrategy(far, soft=False)
-    outpost: Any = ray.remote(Unsteady).options(num_cpus=0, scheduling_strategy=there).remote(str(tmp_path))
-    relay = Relay([outpost], timeout_s=30)
+    outpost: Any = ray.remote(Unsteady).options(num_cpus=0, scheduling_strategy=there).remote("loomrl-test")
+    relay = Relay(timeout_s=30)
     relay._sender._chunk_bytes = 4000
     sealed = seal(tiny_model().state_dict(), 1)
-    (file,) = relay.send(sealed)
-    unstage(Path(file)).verify()
+    unstage(Path(relay.deliver(outpost, sealed))).verify()
     taken = ray.get(outpost.log.remote())
     assert sorted(taken) == sorted([*range(max(taken) + 1), 2])
+    ray.get(outpost.close.remote())
 
 
-def test_outpost_that_cannot_be_reached_is_said(far: str, tmp_path: Path) -> None:
-    outpost = outpost_on(far, tmp_path)
+def test_outpost_that_cannot_be_reached_is_said(far: str) -> None:
+    outpost = outpost_on(far, "loomrl-test")
     ray.kill(outpost, no_restart=True)
     with pytest.raises(PolicyError, match=r"did not reach .* in 3 attempts .*See whether its node is alive"):
-        Relay([outpost], timeout_s=30).send(seal(tiny_model().state_dict(), 1))
+        Relay(timeout_s=30).deliver(outpost, seal(tiny_model().state_dict(), 1))

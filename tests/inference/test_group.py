@@ -1,0 +1,97 @@
+"""Weights through a process group of three: they arrive whole, or not at all, and nobody waits forever."""
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+
+from loomrl.errors import PolicyError
+from loomrl.inference import group
+from loomrl.inference.group import Member, host, receive, send
+from loomrl.inference.sealed import Sealed, seal
+
+CPU = torch.device("cpu")
+
+
+def weights() -> dict[str, torch.Tensor]:
+    torch.manual_seed(0)
+    return {
+        "a": torch.randn(7, 33),
+        "b": torch.randn(129).bfloat16(),
+        "c": torch.tensor(3.5),
+        "d": torch.empty(0, 4),
+        "e": torch.arange(12).reshape(3, 4).T,
+    }
+
+
+def passed(*versions: Sealed) -> list[Any]:
+    """What each of two receivers says to each version: what arrived, or its error."""
+    meeting, store = host("test", 3, "127.0.0.1")
+
+    def receiver(rank: int) -> list[Any]:
+        member, answers = Member(meeting, rank, CPU), []
+        for _ in versions:
+            try:
+                answers.append(receive(member))
+            except PolicyError as error:
+                answers.append(error)
+        return answers
+
+    with ThreadPoolExecutor(2) as pool:
+        waiting = [pool.submit(receiver, rank) for rank in (1, 2)]
+        member = Member(meeting, 0, CPU, store=store)
+        for sealed in versions:
+            send(member, sealed)
+        return [one.result() for one in waiting]
+
+
+def test_versions_arrive_bit_by_bit_in_buckets_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group, "BUCKET_BYTES", 100)
+    first, second = seal(weights(), 3), seal({name: tensor + 1 for name, tensor in weights().items()}, 4)
+    for got in passed(first, second):
+        assert [one.version for one in got] == [3, 4]
+        assert [one.checksums for one in got] == [first.checksums, second.checksums]
+        assert got[1].weights.keys() == second.weights.keys()
+        assert all(torch.equal(got[1].weights[name], tensor) for name, tensor in second.weights.items())
+
+
+def test_what_was_not_sealed_is_refused_by_name_and_the_group_goes_on() -> None:
+    broken = seal(weights(), 3)
+    broken.weights["b"][0] += 1
+    for refused, got in passed(broken, seal(weights(), 4)):
+        assert "not what the learner sealed (b)" in str(refused)
+        assert got.version == 4
+
+
+def test_who_waits_for_somebody_that_never_comes_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group, "TIMEOUT_S", 1.0)
+    meeting, store = host("test", 2, "127.0.0.1")
+    began = time.monotonic()
+    with pytest.raises(PolicyError, match="rank 0 did not meet the others"):
+        Member(meeting, 0, CPU, store=store)
+    assert time.monotonic() - began < 10
+
+
+def test_who_waits_for_somebody_that_left_or_is_silent_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    for leaves in (True, False):
+        monkeypatch.setattr(group, "TIMEOUT_S", 3.0)
+        meeting, store = host("test", 2, "127.0.0.1")
+        done = threading.Event()
+
+        def other(meeting: Any = meeting, leaves: bool = leaves, done: threading.Event = done) -> None:
+            member = Member(meeting, 0, CPU, store=store)  # noqa: B023
+            if leaves:
+                member.leave()
+            done.wait()
+
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(other)
+            member = Member(meeting, 1, CPU)
+            began = time.monotonic()
+            with pytest.raises(PolicyError, match="a bucket did not reach all members"):
+                receive(member)
+            assert time.monotonic() - began < 10
+            done.set()
