@@ -163,7 +163,9 @@ def test_a_cluster_of_another_python_is_refused_with_both_versions(
     )
     with head(tmp_path, unused_tcp_port_factory()) as address:
         env = environment(Path(sys.executable), RAY_AUTH_MODE="disabled")
-        done = subprocess.run([sys.executable, "-c", lie, address], env=env, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", lie, address], env=env, capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, done.stderr[-3000:]
         trainer(address, tmp_path, "train", "control/cartpole", "--run", "x").wait(timeout=60)
     said = (tmp_path / "train.log").read_text()
