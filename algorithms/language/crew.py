@@ -11,9 +11,11 @@ from ray.rllib.env.env_runner_group import EnvRunnerGroup
 from loomrl.errors import EpisodeError, PolicyError
 from loomrl.gym.episode import failed_trajectory
 from loomrl.gym.host import Plan
+from loomrl.inference.asked import answered
 from loomrl.inference.engine import Completion, Request
 from loomrl.inference.fleet import Fleet
 from loomrl.inference.sealed import Sealed
+from loomrl.inference.torch_engine import Statistics
 from loomrl.types import Failure, Trajectory
 
 LOST = Failure(EpisodeError.boundary, "Lost", "its runner died, or did not answer in time, whenever it was played")
@@ -111,13 +113,19 @@ class Crew:
         if self._given is not None:
             self.actors[id].apply.remote(_Asked(self._given))
 
-    def worked(self) -> tuple[int, float]:
-        """Tokens that the engines sampled since they were made, and the seconds they computed, on average."""
+    def worked(self) -> Callable[[], tuple[int, float]]:
+        """Ask engines for the tokens they sampled since they were made, and the seconds they computed, on average.
+
+        What comes back waits for the answers; nobody waits for the asking, in the middle of whatever a runner does.
+        """
         if self._fleet is not None:
-            done = self._fleet.statistics()
-            return done.sampled_tokens, done.busy_s
-        found = self._group.foreach_env_runner(lambda runner: runner.engine.statistics, timeout_seconds=self.timeout_s)
-        return sum(each.sampled_tokens for each in found), sum(each.busy_s for each in found) / max(1, len(found))
+            engines = self._fleet.asked()
+            return lambda: _worked([engines()])
+        if self._group.num_remote_env_runners() == 0:
+            local = [self._group.local_env_runner.engine.statistics]
+            return lambda: _worked(local)
+        asked = [self.actors[id].apply.remote(_statistics) for id in self._group.healthy_env_runner_ids()]
+        return lambda: _worked(answered(asked))
 
     def _deal(self, plans: Sequence[Plan]) -> dict[str, Trajectory] | None:
         """What came back of the plans, dealt to all runners that live, by id; None where none lives."""
@@ -214,6 +222,14 @@ class _Given:
             return
         self.hand_over(runner)
         runner.admit(self.version)
+
+
+def _statistics(runner: Any) -> Statistics:
+    return runner.engine.statistics  # type: ignore[no-any-return]
+
+
+def _worked(engines: Sequence[Statistics]) -> tuple[int, float]:
+    return sum(each.sampled_tokens for each in engines), sum(each.busy_s for each in engines) / max(1, len(engines))
 
 
 def _refuse(runner: Any) -> None:

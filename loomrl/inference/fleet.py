@@ -5,16 +5,17 @@ import logging
 import shutil
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayError
+from ray.exceptions import RayActorError, RayError
 
 from loomrl.config.engine import VllmEngineConfig
 from loomrl.errors import ConfigError, LoomError, PolicyError
+from loomrl.inference.asked import answered
 from loomrl.inference.broadcast import Broadcast
 from loomrl.inference.engine import Completion, Request
 from loomrl.inference.fleet_client import FleetClient, alive_or_killed, engine_name
@@ -29,8 +30,6 @@ from loomrl.inference.vllm_start import require_vllm
 
 RETRY_S = 0.5
 CLOSE_S = 10.0
-STATISTICS_S = 2.0
-"""How long an engine may take to say what it has done; then what it said last counts."""
 
 _log = logging.getLogger(__name__)
 
@@ -117,19 +116,17 @@ class Fleet:
 
     def statistics(self) -> Statistics:
         """What all engines have done: tokens in sum, busy seconds on average. Includes the lives of those that died."""
-        for actor in self._actors:
-            try:
-                life, found = ray.get(actor.statistics.remote(), timeout=STATISTICS_S)
-            except (RayActorError, GetTimeoutError):
-                continue
-            self._worked[life] = found
-        known = self._worked.values()
-        return replace(
-            Statistics(),
-            sampled_tokens=sum(each.sampled_tokens for each in known),
-            prompt_tokens=sum(each.prompt_tokens for each in known),
-            busy_s=sum(each.busy_s for each in known) / len(self._actors),
-        )
+        return self.asked()()
+
+    def asked(self) -> Callable[[], Statistics]:
+        """Asks at once; what comes back waits for the answers."""
+        asked = [actor.statistics.remote() for actor in self._actors]
+
+        def total() -> Statistics:
+            self._worked |= dict(answered(asked))
+            return self._total()
+
+        return total
 
     def close(self) -> None:
         """End all engines. Their processes follow them."""
@@ -142,6 +139,15 @@ class Fleet:
         if self._broadcast is not None:
             self._broadcast.end()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _total(self) -> Statistics:
+        known = self._worked.values()
+        return replace(
+            Statistics(),
+            sampled_tokens=sum(each.sampled_tokens for each in known),
+            prompt_tokens=sum(each.prompt_tokens for each in known),
+            busy_s=sum(each.busy_s for each in known) / len(self._actors),
+        )
 
     def _start(self, choice: VllmEngineConfig) -> None:
         """All start at once; the first that cannot says why."""
