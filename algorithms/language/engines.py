@@ -1,6 +1,9 @@
 """The engines that all runners of a run share, where they have none of their own."""
 
+from functools import partial
+
 from algorithms.language.config import LanguageConfig
+from algorithms.language.origin import origin_of
 from loomrl.config import VllmEngineConfig
 from loomrl.inference.fleet import Fleet, open_fleet
 from loomrl.inference.open import Opening
@@ -17,7 +20,8 @@ def shared_engines(config: LanguageConfig) -> Fleet | None:
         slots=experiment.rollout.concurrency * max(1, experiment.rollout.actors),
         dtype=algorithm.model.dtype,
     )
-    return open_fleet(experiment.engine, opening, **experiment.placement.engine.options())
+    model = partial(origin_of, algorithm.model, artifact_url=experiment.artifact_url, built=config.built_name)
+    return open_fleet(experiment.engine, opening, model=model, **experiment.placement.engine.options())
 
 
 def with_client(config: LanguageConfig, fleet: Fleet) -> LanguageConfig:

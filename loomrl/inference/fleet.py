@@ -8,6 +8,8 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Any, Self
 
 import ray
@@ -40,6 +42,8 @@ class FleetPlan:
 
     choice: VllmEngineConfig
     opening: Opening
+    model: Callable[[], Path]
+    """Finds the model's folder on the machine where it is called."""
     options: Mapping[str, Any]
 
 
@@ -61,7 +65,7 @@ class Fleet:
         self._actors: list[Any] = [
             ray.remote(VllmActor)
             .options(name=engine_name(self._name, index), **options)
-            .remote(self._shelf, plan.choice, plan.opening)
+            .remote(self._name, plan.choice, plan.opening, plan.model)
             for index in range(plan.choice.count)
         ]
         try:
@@ -223,9 +227,14 @@ class Fleet:
         return await alive_or_killed(actor, getattr(actor, method).remote(*args))
 
 
-def open_fleet(choice: VllmEngineConfig, opening: Opening, **options: Any) -> Fleet:
-    """The engines that the experiment asks for, ready to answer; a ConfigError says what is missing."""
-    return Fleet(FleetPlan(choice, opening, options))
+def open_fleet(
+    choice: VllmEngineConfig, opening: Opening, *, model: Callable[[], Path] | None = None, **options: Any
+) -> Fleet:
+    """The engines that the experiment asks for, ready to answer; a ConfigError says what is missing.
+
+    `model` finds the model's folder on the machine of an engine, where that may be another than here.
+    """
+    return Fleet(FleetPlan(choice, opening, model or partial(Path, opening.origin), options))
 
 
 def _refuse_impossible(choice: VllmEngineConfig) -> None:

@@ -6,8 +6,9 @@ import tempfile
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import ray
 
@@ -16,7 +17,7 @@ from loomrl.errors import LoomError, PolicyError
 from loomrl.inference.engine import Completion, Request
 from loomrl.inference.group import Meeting
 from loomrl.inference.open import Opening
-from loomrl.inference.shelf import Given
+from loomrl.inference.shelf import Given, shelf_name
 from loomrl.inference.torch_engine import Statistics
 from loomrl.inference.vllm_engine import EngineLost, Staged, VllmEngine
 
@@ -31,10 +32,11 @@ class VllmActor:
     Errors of ours are answers, not exceptions, which Ray would wrap; an EngineLost says: ask another one, or later.
     """
 
-    def __init__(self, shelf: Any, choice: VllmEngineConfig, opening: Opening) -> None:
-        self._shelf = shelf
+    def __init__(self, fleet: str, choice: VllmEngineConfig, opening: Opening, model: Callable[[], Path]) -> None:
+        self._fleet = fleet
         self._choice = choice
         self._opening = opening
+        self._model = model
         self._life = uuid.uuid4().hex
         self._log = Path(tempfile.mkdtemp(prefix="loomrl-vllm-")) / "log"
         self._engine: VllmEngine | None = None
@@ -127,7 +129,8 @@ class VllmActor:
         return self._starting
 
     async def _open(self) -> None:
-        engine = await VllmEngine.open(self._choice, self._opening, log=self._log)
+        opening = replace(self._opening, origin=await asyncio.to_thread(self._model))
+        engine = await VllmEngine.open(self._choice, opening, log=self._log)
         try:
             given = await self._take(engine)
             if given is not None and given.rejected is not None:
@@ -141,9 +144,10 @@ class VllmActor:
 
     async def _take(self, engine: VllmEngine) -> Given | None:
         """What is on the shelf; the engine has it, unless it was rejected."""
-        given: Given | None = await self._shelf.given.remote()
+        shelf = ray.get_actor(shelf_name(self._fleet))  # not given by handle, which a restart might not find
+        given: Given | None = await shelf.given.remote()
         if given is not None and given.rejected is None and given.staged != engine.applied:
-            file = await self._shelf.file.remote(given.staged, await self._node(engine))
+            file = await shelf.file.remote(given.staged, await self._node(engine))
             if isinstance(file, PolicyError):
                 raise file
             await engine.take(given.staged, file)

@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Iterator
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,8 @@ def fleet(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("model")
     model(0).save_pretrained(folder)
-    with open_fleet(VllmEngineConfig(), opening(folder)) as opened:
+    nowhere = opening(folder / "only engines know where")
+    with open_fleet(VllmEngineConfig(), nowhere, model=partial(Path, folder)) as opened:
         yield opened
     assert not [*Path("/dev/shm").glob(f"{opened._name}-of-*")]
 
