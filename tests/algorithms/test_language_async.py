@@ -116,7 +116,7 @@ class TestRollouts:
         assert np.mean(success[-2:]) > np.mean(success[:2]) + 0.12
         assert all(sum(line[phase] for phase in PHASES) > 0 for line in history)
 
-    @pytest.mark.parametrize("n", [1, 2, 3])
+    @pytest.mark.parametrize("n", [1, pytest.param(2, marks=pytest.mark.slow), 3])
     def test_no_token_is_older_than_promised_however_slow_an_environment_is(
         self, tmp_path: Path, begin: Callable[..., Any], n: int
     ) -> None:
@@ -207,6 +207,7 @@ class TestRollouts:
         go(algo)
         assert len(set(trained(tmp_path))) == 4 * 64
 
+    @pytest.mark.slow
     def test_killed_run_makes_its_updates_again_and_loses_no_prompt(
         self, tmp_path: Path, begin: Callable[..., Any]
     ) -> None:

@@ -19,6 +19,7 @@ def no_token(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.system
+@pytest.mark.slow
 def test_a_front_is_told_with_its_cost_and_every_run() -> None:
     size = replace(QUICK, seeds=(1, 2), words=(*QUICK.words, "train.steps=512", "evaluation.every=128"))
     figures = measure(size, "dst_concave")

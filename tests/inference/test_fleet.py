@@ -155,6 +155,7 @@ def test_stale_cache_and_missed_update_are_seen_by_the_probes(fleet: Fleet, faul
     assert drift(learnt.model, asked, asyncio.run(answers(fleet.client(), asked))) <= TOLERANCE
 
 
+@pytest.mark.slow
 def test_engines_that_die_or_hang_are_replaced_and_nothing_is_lost(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:

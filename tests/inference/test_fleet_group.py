@@ -25,6 +25,7 @@ from loomrl.inference.sealed import Sealed, seal, stage
 
 pytestmark = [
     pytest.mark.system,
+    pytest.mark.slow,
     pytest.mark.usefixtures("ray_cluster"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
 ]
@@ -74,7 +75,6 @@ def test_versions_come_through_the_group_and_damaged_ones_change_nothing(
     assert_have(engines, 4, 4)
 
 
-@pytest.mark.slow
 def test_an_engine_that_dies_while_weights_are_sent_is_replaced_and_joins_the_next_group(
     engines: Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
