@@ -195,6 +195,7 @@ def test_environment_that_raises_or_hangs_is_quarantined_and_the_rest_is_learnt(
     assert all(line[Metric.SUCCESS] > 0.3 for line in history)
 
 
+@pytest.mark.slow
 def test_runner_that_dies_is_replaced_and_its_attempts_are_made_again(tmp_path: Path) -> None:
     changes = {"rollout.actors": 2, "train.updates": 3}
     whole = finish(build(tmp_path / "whole", **changes))

@@ -178,6 +178,7 @@ class TestRollouts:
         assert taken & set(ids)
         assert {t.failure.kind for t in stored(tmp_path) if t.failure} <= {"Late"}
 
+    @pytest.mark.slow
     def test_attempt_that_freezes_its_runner_fails_alone(self, tmp_path: Path, begin: Callable[..., Any]) -> None:
         changes = {
             "environments": [{"id": ONCE, "settings": {"marker": str(tmp_path / "marker")}}],

@@ -187,6 +187,7 @@ def test_a_killed_runner_is_replaced_and_counts_nothing_twice(tmp_path: Path) ->
     algo.stop()
 
 
+@pytest.mark.slow
 def test_runners_that_all_die_at_once_come_back_and_go_on(tmp_path: Path) -> None:
     asked = ppo("Mortal", keywords={"marker": str(tmp_path / "died")}).env_runners(num_env_runners=1)
     algo = asked.fault_tolerance(delay_between_env_runner_restarts_s=0).build_algo()

@@ -140,6 +140,7 @@ def age(net: Any, rollout: Rollout, known: list[Weights]) -> int:
     raise AssertionError("by no weights that are known")
 
 
+@pytest.mark.slow
 def test_a_killed_runner_is_replaced_and_counts_nothing_twice(tmp_path: Path) -> None:
     asked = config("Mortal", {"marker": str(tmp_path / "died")}).env_runners(num_env_runners=2)
     asked = asked.env_runners(rollout_fragment_length=8).fault_tolerance(delay_between_env_runner_restarts_s=0)

@@ -96,6 +96,7 @@ def test_rays_own_submission_works_as_well(site: Site) -> None:
         assert show_run(db, "plain").status == "finished"
 
 
+@pytest.mark.slow
 def test_a_driver_that_joins_brings_its_packages_along(site: Site) -> None:
     words = ("train", *CONTROL, *PLACED, "--run", "joined")
     auth = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
@@ -112,6 +113,7 @@ def test_a_driver_with_another_token_is_refused(site: Site) -> None:
     assert "RAY_AUTH_TOKEN" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_job_that_dies_hands_on_its_status_and_says_why(site: Site) -> None:
     done = site.loomrl("submit", *CONTROL, "environment.id=NoSuch-v1", "--run", "dead")
     assert done.returncode == 2

@@ -127,6 +127,7 @@ def test_a_run_that_broke_off_goes_on_as_if_it_never_had(
     assert history(settings, "whole") == history(settings, "parts")
 
 
+@pytest.mark.slow
 def test_a_killed_process_is_resumed_from_the_command_line(tmp_path: Path) -> None:
     settings = experiment(tmp_path, **{"train.steps": 200_000})
     file = tmp_path / "e.yaml"

@@ -206,6 +206,7 @@ def test_memory_that_is_too_small_for_the_context_is_said(folder: Path) -> None:
         open_fleet(VllmEngineConfig(memory_gb=0.0001), opening(folder))
 
 
+@pytest.mark.slow
 def test_an_engine_that_dies_at_start_says_why(tmp_path: Path) -> None:
     tiny_model(head_dim=8).save_pretrained(tmp_path)
     with pytest.raises(ConfigError, match=r"attention configuration: head_dim=8.*Choose engine.kind=torch"):

@@ -62,7 +62,11 @@ def sglang(folder: Path) -> Iterator[Served]:
         yield Served(OpenAIEngineConfig(url=url, model=MODEL, updates="sglang"), folder)
 
 
-@pytest.fixture(params=["completions", "vllm", "sglang"])
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("completions", "vllm")]
+"""A real vLLM server takes half a minute to start."""
+
+
+@pytest.fixture(params=[*SLOW, "sglang"])
 def served(request: pytest.FixtureRequest) -> Served:
     """Every way to ask; a server that takes updates has the weights of seed 0."""
     if request.param == "completions":
@@ -74,7 +78,7 @@ def served(request: pytest.FixtureRequest) -> Served:
     return found
 
 
-@pytest.fixture(params=["vllm", "sglang"])
+@pytest.fixture(params=[SLOW[1], "sglang"])
 def taught(request: pytest.FixtureRequest) -> Served:
     """Those that take new weights."""
     found: Served = request.getfixturevalue(request.param)
@@ -234,6 +238,7 @@ def test_an_engine_outlives_event_loops(served: Served) -> None:
         assert drift(asked, asyncio.run(answers(engine, asked))) <= TOLERANCE
 
 
+@pytest.mark.slow
 def test_a_server_without_updates_is_not_trained_with(vllm: Served) -> None:
     choice = vllm.url_only().choice
     with pytest.raises(ConfigError, match=r"updates='none'.*can be judged.*not trained with.*Known: vllm, sglang"):
@@ -242,6 +247,7 @@ def test_a_server_without_updates_is_not_trained_with(vllm: Served) -> None:
         asyncio.run(vllm.url_only().engine().load(version(1)))
 
 
+@pytest.mark.slow
 def test_vllm_refuses_what_a_learner_would_not_recompute(vllm: Served) -> None:
     with pytest.raises(ConfigError, match=r"top_p=0\.5.*of what top-p leaves"):
         asyncio.run(answers(vllm.engine(), [request([1], top_p=0.5)]))
@@ -314,6 +320,7 @@ def test_a_server_that_takes_no_weights_is_refused_with_how_to_start_it(folder: 
             OpenAIEngine(choice, origin=folder, context=64)
 
 
+@pytest.mark.slow
 def test_a_model_on_a_server_is_judged_by_its_text(vllm: Served, tmp_path: Path) -> None:
     files = {"store_url": f"sqlite:///{tmp_path}/loom.db", "artifact_url": f"{tmp_path}/artifacts"}
     experiment = resolve(["math"]).override({**files, "evaluation.episodes": 3})
@@ -326,6 +333,7 @@ def test_a_model_on_a_server_is_judged_by_its_text(vllm: Served, tmp_path: Path)
         evaluate_policies(experiment, [vllm.choice.url])
 
 
+@pytest.mark.slow
 @pytest.mark.slow
 def test_a_policy_is_trained_on_a_server(vllm: Served, tmp_path: Path) -> None:
     experiment = resolve(["language/math_tiny"]).override(
