@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from cluster.kuberay import KINDS, ClusterSpec, Pods, RayService, cluster_of
-from loomrl.errors import ConfigError, nearest, unknown
+from cluster.pod import no_such_key
+from loomrl.errors import ConfigError, unknown
 from loomrl.load import parse_yaml
 
 PROVIDER = "provider"
@@ -92,7 +93,7 @@ def _schema_faults(raw: Mapping[str, Any], schema: dict[str, Any]) -> Iterator[s
             yield f"{place or '(top level)'}: {fault.message}"
             continue
         for name in sorted(set(fault.instance) - set(known)):
-            yield _no_such(f"{place}.{name}".lstrip("."), name, known)
+            yield no_such_key(f"{place}.{name}".lstrip("."), name, known)
 
 
 def _node_types(raw: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -118,7 +119,7 @@ def _aws_faults(place: str, node: Mapping[str, Any]) -> Iterator[str]:
     from botocore.validate import ParamValidator
 
     for name in sorted(set(node) - set(shape.members)):
-        yield _no_such(f"{place}.{name}", name, shape.members)
+        yield no_such_key(f"{place}.{name}", name, shape.members)
     known = {name: value for name, value in node.items() if name in shape.members}
     report = ParamValidator().validate({"MinCount": 1, "MaxCount": 1, **known}, shape)
     if report.has_errors():
@@ -182,12 +183,6 @@ def _serve_faults(text: str) -> Iterator[str]:
     except ValidationError as error:
         for fault in error.errors():
             yield f"serveConfigV2.{'.'.join(map(str, fault['loc']))}: {fault['msg']}"
-
-
-def _no_such(place: str, name: str, known: Mapping[str, Any]) -> str:
-    guess = nearest(name, known)
-    hint = f" Did you mean {guess!r}?" if guess else ""
-    return f"{place}: no such key. Known: {', '.join(sorted(known))}.{hint}"
 
 
 def _refuse(faults: list[str], origin: str) -> None:

@@ -1,11 +1,11 @@
 """Objects of Kubernetes, compared with the models of its own Python client, key by key."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from loomrl.errors import ConfigError, nearest
+from loomrl.errors import ConfigError, did_you_mean
 
 _PLAIN: dict[str, tuple[type, ...]] = {
     "str": (str, int, float),  # quantities may be numbers
@@ -24,6 +24,12 @@ def matches(model: str, raw: Mapping[str, Any]) -> Any:
     if faults:
         raise ValueError("; ".join(faults))
     return raw
+
+
+def no_such_key(place: str, name: str, known: Iterable[str]) -> str:
+    """What is said of a key, by its last name, that is none of those that are known there."""
+    known = sorted(known)
+    return f"{place}: no such key. Known: {', '.join(known)}.{did_you_mean(name, known)}"
 
 
 def _faults(kind: str, raw: Any, path: str) -> Iterator[str]:
@@ -60,9 +66,7 @@ def _object_faults(model: str, raw: Any, path: str) -> Iterator[str]:
     for name, each in raw.items():
         place = f"{path}.{name}".lstrip(".")
         if name not in types:
-            guess = nearest(str(name), types)
-            hint = f" Did you mean {guess!r}?" if guess else ""
-            yield f"{place}: no such key. Known: {', '.join(sorted(types))}.{hint}"
+            yield no_such_key(place, str(name), types)
         else:
             yield from _faults(types[name], each, place)
 

@@ -1,6 +1,7 @@
 """`loomrl bench`: measurements behind the figures in docs/benchmarks.md."""
 
-from typing import Annotated
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -19,8 +20,7 @@ def hub(
     from experiments.bench_hub import FULL, QUICK, measure
 
     figures = measure(QUICK if quick else FULL)
-    rows = [(name, f"{value:,.3f}" if isinstance(value, float) else value) for name, value in figures.items()]
-    emit(figures, as_json=as_json, show=lambda console: console.print(table("", ("figure", "value>"), rows)))
+    _tell(figures, as_json=as_json, shown=_rounded)
 
 
 @app.command()
@@ -34,8 +34,7 @@ def language(
     from experiments.bench_model import HALF_BILLION
 
     figures = measure(QUICK if quick else HALF_BILLION if gpu else FULL)
-    rows = [(name, f"{value:,.3f}" if isinstance(value, float) else value) for name, value in figures.items()]
-    emit(figures, as_json=as_json, show=lambda console: console.print(table("", ("figure", "value>"), rows)))
+    _tell(figures, as_json=as_json, shown=_rounded)
 
 
 @app.command("async")
@@ -47,8 +46,7 @@ def asynchronous(
     from experiments.bench_async import FULL, QUICK, measure
 
     figures = measure(QUICK if quick else FULL)
-    rows = [(name, str(value)) for name, value in figures.items()]
-    emit(figures, as_json=as_json, show=lambda console: console.print(table("", ("figure", "value>"), rows)))
+    _tell(figures, as_json=as_json)
 
 
 @app.command()
@@ -60,8 +58,7 @@ def control(
     from experiments.bench_control import FULL, QUICK, measure
 
     figures = measure(QUICK if quick else FULL)
-    rows = [(name, str(value)) for name, value in figures.items()]
-    emit(figures, as_json=as_json, show=lambda console: console.print(table("", ("figure", "value>"), rows)))
+    _tell(figures, as_json=as_json)
 
 
 @app.command()
@@ -74,8 +71,7 @@ def weave(
     from experiments.bench_weave import FULL, QUICK, measure
 
     figures = measure(QUICK if quick else FULL, only)
-    rows = [(name, str(value)) for name, value in figures.items() if not name.endswith("_runs")]
-    emit(figures, as_json=as_json, show=lambda console: console.print(table("", ("figure", "value>"), rows)))
+    _tell(figures, as_json=as_json, left_out="_runs")
 
 
 @app.command()
@@ -87,8 +83,7 @@ def sync(
     from experiments.bench_sync import FULL, QUICK, measure
 
     figures = measure(QUICK if quick else FULL)
-    rows = [(name, str(value)) for name, value in figures.items()]
-    emit(figures, as_json=as_json, show=lambda console: console.print(table("", ("figure", "value>"), rows)))
+    _tell(figures, as_json=as_json)
 
 
 @app.command()
@@ -109,3 +104,15 @@ def scale(
         console.print(table("", ("figure", "value"), rest))
 
     emit(figures, as_json=as_json, show=show)
+
+
+def _tell(
+    figures: Mapping[str, Any], *, as_json: bool, shown: Callable[[Any], Any] = str, left_out: str | None = None
+) -> None:
+    """Figures, one in a line for people; those whose names end in `left_out` are for programs alone."""
+    rows = [(name, shown(figures[name])) for name in figures if left_out is None or not name.endswith(left_out)]
+    emit(figures, as_json=as_json, show=lambda console: console.print(table("", ("figure", "value>"), rows)))
+
+
+def _rounded(value: Any) -> Any:
+    return f"{value:,.3f}" if isinstance(value, float) else value

@@ -19,7 +19,7 @@ from experiments.train_control import open_course
 from loomrl.canonical import content_hash
 from loomrl.config import AnyExperiment, ControlExperiment, Experiment
 from loomrl.config.sweep import Sweep
-from loomrl.errors import ConfigError, nearest
+from loomrl.errors import ConfigError, did_you_mean
 from loomrl.schema import Tree
 from loomrl.store import LoomDB, open_store
 from loomrl.store.policies import list_policies
@@ -144,10 +144,9 @@ class Going:
     def result(self) -> dict[str, Any]:
         """What Tune is told; a ConfigError where the run has ended without ever telling the metric."""
         if self.score is None:
-            guess = nearest(self._metric, self._seen)
             raise ConfigError(
                 f"metric={self._metric!r}: run {self.run} never told it. It told: {', '.join(sorted(self._seen))}."
-                + (f" Did you mean {guess!r}?" if guess else "")
+                + did_you_mean(self._metric, self._seen)
             )
         told = {SCORE: self.score, STEP: self.done, RUN: self.run, "done": self.ended is not None}
         return told | {STOPPED: self.ended or ""}

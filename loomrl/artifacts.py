@@ -24,7 +24,7 @@ from pyarrow import fs
 from pydantic import TypeAdapter, ValidationError
 
 from loomrl.canonical import canonical_json
-from loomrl.errors import ArtifactError, nearest, unknown
+from loomrl.errors import ArtifactError, did_you_mean, unknown
 
 SCHEMES = ("file", "s3")
 MARKER = ".complete.json"
@@ -246,9 +246,8 @@ class Artifacts:
                 f"artifact {name!r} in {self.url} is half-written: its writer was killed, or is still writing. "
                 "Wait for it, or put it again."
             )
-        guess = nearest(name, (str(entry.path) for entry in self._entries(name.rpartition("/")[0])))
-        hint = f" Did you mean {guess!r}?" if guess else ""
-        return f"artifact {name!r} is not in {self.url}.{hint}"
+        known = (str(entry.path) for entry in self._entries(name.rpartition("/")[0]))
+        return f"artifact {name!r} is not in {self.url}.{did_you_mean(name, known)}"
 
     def _walk(self, under: str) -> Iterator[str]:
         for entry in self._entries(under):

@@ -97,9 +97,13 @@ def nearest(name: str, choices: Iterable[str]) -> str | None:
     return matches[0] if matches else None
 
 
+def did_you_mean(name: str, choices: Iterable[str]) -> str:
+    """A sentence with the nearest choice, to be put behind another one; nothing where none is near."""
+    guess = nearest(name, choices)
+    return f" Did you mean {guess!r}?" if guess else ""
+
+
 def unknown(what: str, name: object, choices: Iterable[str]) -> str:
     """The message for a name that is none of the choices: value, choices, nearest choice."""
     known = sorted(choices)
-    guess = nearest(str(name), known)
-    hint = f" Did you mean {guess!r}?" if guess else ""
-    return f"{what}={name!r} is unknown. Known: {', '.join(known) or 'none'}.{hint}"
+    return f"{what}={name!r} is unknown. Known: {', '.join(known) or 'none'}.{did_you_mean(str(name), known)}"

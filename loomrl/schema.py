@@ -7,7 +7,7 @@ from typing import Any, Self, get_args
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from loomrl.errors import ConfigError, nearest
+from loomrl.errors import ConfigError, did_you_mean
 
 Tree = dict[str, Any]
 
@@ -111,15 +111,13 @@ def _explain(root: type[BaseModel], raw: Any, fault: ErrorDetails) -> str:
     known = sorted({name for model in models for name in model.model_fields})
     where = ".".join(path) or "(top level)"
     if fault["type"] == "extra_forbidden":
-        guess = nearest(path[-1], known)
-        hint = f" Did you mean {guess!r}?" if guess else ""
+        hint = did_you_mean(path[-1], known)
         return f"{where}={fault['input']!r}: no such setting here. Known: {', '.join(known)}.{hint}"
     if fault["type"] == "missing":
         return f"{where}: required, and not given."
     if fault["type"] == "union_tag_invalid":
         tag, expected = fault["ctx"]["tag"], fault["ctx"]["expected_tags"]
-        guess = nearest(tag, expected.replace("'", "").split(", "))
-        hint = f" Did you mean {guess!r}?" if guess else ""
+        hint = did_you_mean(tag, expected.replace("'", "").split(", "))
         return f"{where}.kind={tag!r}: unknown. Known: {expected}.{hint}"
     message = fault["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
     shown = re.sub(r"(://[^:/@\s]*:)[^@\s]*@", r"\1***@", repr(fault["input"])[:120])

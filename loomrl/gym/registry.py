@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from loomrl.errors import RegistryError, nearest
+from loomrl.errors import RegistryError, did_you_mean
 from loomrl.gym.catalogue import EnvironmentType, Found, find, make, names, register_environment
 from loomrl.gym.snapshot import Difference, Snapshot, differences, take_snapshot
 from loomrl.store.db import LoomDB
@@ -65,8 +65,8 @@ class Registry:
         name, _, version = id.partition("@")
         versions = [known for known in list_environments(self._db, name=name) if version in ("", known.version)]
         if not versions:
-            guess = nearest(id, (known.id for known in self.list()))
-            hint = f" Did you mean {guess!r}?" if guess else " `loomrl envs list` shows what is recorded."
+            known = (environment.id for environment in self.list())
+            hint = did_you_mean(id, known) or " `loomrl envs list` shows what is recorded."
             raise RegistryError(f"environment {id!r} is not recorded in {self._db.location}.{hint}")
         return versions[-1]
 

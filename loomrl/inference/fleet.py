@@ -118,12 +118,11 @@ class Fleet:
         ray.get(self._shelf.reject.remote(cause))
         self._each("reject", cause)
 
-    def statistics(self) -> Statistics:
-        """What all engines have done: tokens in sum, busy seconds on average. Includes the lives of those that died."""
-        return self.asked()()
-
     def asked(self) -> Callable[[], Statistics]:
-        """Asks at once; what comes back waits for the answers."""
+        """Ask what all engines have done: tokens in sum, busy seconds on average, dead lives included.
+
+        What comes back waits for the answers.
+        """
         asked = [actor.statistics.remote() for actor in self._actors]
 
         def total() -> Statistics:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from loomrl.errors import PolicyError, nearest
+from loomrl.errors import PolicyError, did_you_mean
 from loomrl.inference.sealed import Sealed, Weights, checksum
 
 
@@ -63,9 +63,7 @@ def _expected(sealed: Sealed, name: str, own: Mapping[str, Tensor]) -> str:
 
 def _check_names(own: Mapping[str, Tensor], weights: Weights, version: int) -> None:
     for name in weights.keys() - own.keys():
-        guess = nearest(name, own)
-        hint = f" Did you mean {guess!r}?" if guess else ""
-        raise _refused(version, f"{name!r} is none of the model's {len(own)} weights.{hint}")
+        raise _refused(version, f"{name!r} is none of the model's {len(own)} weights.{did_you_mean(name, own)}")
     for names in _tied(own):
         if not any(name in weights for name in names):
             raise _refused(version, f"{names[0]!r} is missing; a version has all of the model's {len(own)} weights")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, RowMapping, Table, insert, select
 
 from loomrl.canonical import canonical_json
-from loomrl.errors import StoreError, nearest
+from loomrl.errors import StoreError, did_you_mean
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -67,7 +67,6 @@ def require(connection: Connection, table: Table, id: str) -> Row:
     """The row of this id; a StoreError names the nearest one there is."""
     row = find(connection, table, id)
     if row is None:
-        guess = nearest(id, connection.scalars(select(table.c.id)).all())
-        hint = f" Did you mean {guess!r}?" if guess else ""
-        raise StoreError(f"{table.name} has no id {id!r}.{hint}")
+        known = connection.scalars(select(table.c.id)).all()
+        raise StoreError(f"{table.name} has no id {id!r}.{did_you_mean(id, known)}")
     return row
