@@ -68,6 +68,7 @@ def show(
         "snapshot": snapshot_of(found.id).hash,
         "families": list(cls.families),
         "reward_range": list(cls.reward_range),
+        "reward_parts": list(cls.reward_parts),
         "ceilings": dict(cls.ceilings),
         "guess_floor": dict(cls.guess_floor),
         "dependencies": list(cls.dependencies),

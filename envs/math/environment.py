@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import ClassVar
 
-from pydantic import Field
-
 from envs.math.answer import Answer, Match, compare
 from envs.math.custom import FAMILY as CUSTOM
 from envs.math.custom import custom_problem
@@ -13,22 +11,15 @@ from envs.math.family import FAMILIES, make_problem
 from envs.math.problem import Problem
 from envs.math.step import progress
 from envs.math.verify import may_verify, verify
-from loomrl.gym.answer import ANSWER_FORMAT, REMINDER, Submission, parse_submission
-from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
-from loomrl.types import Message, Observation, Reward, Task
+from loomrl.gym.answer import Submission
+from loomrl.gym.question import QuestionEnvironment
+from loomrl.types import Reward, Task
 
 PROGRESS_WEIGHT = 0.2
 FORMAT_WEIGHT = 0.05
 
 
-class MathSettings(EnvironmentSettings):
-    """Settings of Math."""
-
-    max_steps: int = Field(2, ge=1)
-    """Attempts at the format: an action without an answer gets a reminder, until this many were made."""
-
-
-class MathEnvironment(BaseEnvironment):
+class MathEnvironment(QuestionEnvironment):
     """Exact mathematics in arithmetic, algebra, calculus, geometry and statistics.
 
     A complete answer, right or wrong, terminates. Parts of the reward: `correctness` is 1 for a right answer; only with
@@ -36,10 +27,9 @@ class MathEnvironment(BaseEnvironment):
     """
 
     name = "Math"
-    version = "1.0.1"
+    version = "1.0.2"
     families = tuple(FAMILIES)
     template_families = (CUSTOM,)
-    settings_class = MathSettings
     reward_range = (0.0, 1.0 + PROGRESS_WEIGHT + FORMAT_WEIGHT)
     ceilings: ClassVar[Mapping[str, float]] = {"random": 0.05, "constant": 0.05, "hacking": 0.05}
     guess_floor: ClassVar[Mapping[str, float]] = {
@@ -56,43 +46,38 @@ class MathEnvironment(BaseEnvironment):
     }
     """The share of tasks that the best constant answer solves at the worst level; elsewhere at most 0.05."""
     dependencies = ("math-verify", "sympy", "latex2sympy2_extended")
-    sources = ("envs.math", "loomrl.gym.answer", "loomrl.gym.scorer")
+    sources = ("envs.math", *QuestionEnvironment.sources, "loomrl.gym.scorer")
+    reward_parts = ("correctness", "logical_progression", "format")
 
     _problem: Problem
-    _attempts = 0
+    _match = Match.UNREADABLE
 
-    async def reset(self, task: Task | None = None) -> Observation:
-        """The question, with the format that the answer must have."""
-        task = task or self.sample_task(Random().getrandbits(31))
+    def ask(self, task: Task) -> str:
+        """The problem's prompt."""
         custom = task.family == CUSTOM
         self._problem = custom_problem(task.parameters) if custom else make_problem(task.family, task.level, task.seed)
-        self._attempts = 0
-        return (Message("user", f"{self._problem.prompt}\n\n{ANSWER_FORMAT}"),)
+        return self._problem.prompt
 
-    async def step(self, action: str) -> Step:
-        """Judge an answer, or ask for one."""
-        self._attempts += 1
-        submission = parse_submission(action)
-        if submission is None:
-            truncated = self._attempts >= self.settings.max_steps
-            return Step((Message("user", REMINDER),), Reward(), False, truncated, {})
-        match = await self._match(submission.answer)
-        reward = self._reward(submission) if match is Match.EQUAL else Reward(parts=dict.fromkeys(_PARTS, 0.0))
-        return Step((), reward, True, False, {"answer": self._problem.answer.text, "match": match.value})
+    async def judge(self, submission: Submission) -> Reward:
+        """Correctness, and with it true steps and a tidy first answer."""
+        self._match = await self._compare(submission.answer)
+        if self._match is not Match.EQUAL:
+            return Reward(parts=dict.fromkeys(self.reward_parts, 0.0))
+        tidy = submission.tidy and self.at_once
+        earned = PROGRESS_WEIGHT * progress(submission.reasoning, self._problem), FORMAT_WEIGHT * tidy
+        parts = dict(zip(self.reward_parts, (1.0, *earned), strict=True))
+        return Reward(sum(parts.values()), parts, success=1.0)
 
-    async def _match(self, attempt: str) -> Match:
+    def told(self) -> dict[str, str]:
+        """The right answer, and how the given one compares with it."""
+        return {"answer": self._problem.answer.text, "match": self._match.value}
+
+    async def _compare(self, attempt: str) -> Match:
         """Our own grammar first; for what it cannot read, and where no form was asked for, a second opinion."""
         match = compare(self._problem.answer, attempt)
         if match is Match.UNREADABLE and may_verify(self._problem.answer, attempt):
             return Match.EQUAL if await verify(self._problem.answer, attempt) else Match.DIFFERENT
         return match
-
-    def _reward(self, submission: Submission) -> Reward:
-        """What a right answer earns."""
-        tidy = submission.tidy and self._attempts == 1
-        earned = PROGRESS_WEIGHT * progress(submission.reasoning, self._problem), FORMAT_WEIGHT * tidy
-        parts = dict(zip(_PARTS, (1.0, *earned), strict=True))
-        return Reward(sum(parts.values()), parts, success=1.0)
 
     def oracle(self) -> str:
         """The worked solution."""
@@ -105,9 +90,6 @@ class MathEnvironment(BaseEnvironment):
     def hacks(self) -> Sequence[str]:
         """Answers that try to be right about everything, to restate the question, or to confuse the reader."""
         return [f"Obviously. <answer>{text}</answer>" for text in _hacked_answers(self._problem)] + _hacked_texts()
-
-
-_PARTS = ("correctness", "logical_progression", "format")
 
 
 def _guess(answer: Answer, rng: Random) -> str:

@@ -37,11 +37,6 @@ Generator = Callable[[int, Random], Problem]
 """(level, randomness) → problem; equal arguments give equal problems in every process."""
 
 
-def between(level: int, first: int, last: int) -> int:
-    """A size that grows from `first` at level 1 to `last` at level 10."""
-    return first + (last - first) * (level - 1) // 9
-
-
 def nonzero(rng: Random, size: int) -> int:
     """A whole number between -size and size, but not 0."""
     return rng.choice((-1, 1)) * rng.randint(1, size)

@@ -59,6 +59,8 @@ class BaseEnvironment(ABC):
     settings_class: ClassVar[type[EnvironmentSettings]] = EnvironmentSettings
     reward_range: ClassVar[tuple[float, float]] = (0.0, 1.2)
     """No episode's total may leave it."""
+    reward_parts: ClassVar[tuple[str, ...]] = ()
+    """The names that the parts of its rewards have, for WEAVE and the dashboards; empty leaves them open."""
     ceilings: ClassVar[Mapping[str, float]] = {"random": 0.1, "constant": 0.1, "hacking": 0.1}
     """Mean success that policies without skill may reach at most; the checker enforces it."""
     guess_floor: ClassVar[Mapping[str, float]] = {}

@@ -101,7 +101,7 @@ async def check_rewards(probe: Probe) -> Check:
     for (name, policy), task in product(_PLAYERS.items(), list(probe.tasks(SOME_LEVELS, seeds=(3,)))):
         trajectory = await probe.play(task, policy)
         episodes += 1
-        fault = trouble(trajectory) or _sum_fault(probe, trajectory)
+        fault = trouble(trajectory) or _sum_fault(probe, trajectory) or _name_fault(probe, trajectory)
         if fault:
             return Check("rewards", False, fault)
         earned[name] = earned.get(name, 0.0) + trajectory.reward.total
@@ -163,6 +163,14 @@ def _sum_fault(probe: Probe, trajectory: Trajectory) -> str:
                 f"{dict(turn.reward.parts)} add up to {parts:g}"
             )
     return ""
+
+
+def _name_fault(probe: Probe, trajectory: Trajectory) -> str:
+    declared = probe.kind.reward_parts
+    strangers = sorted(trajectory.reward.parts.keys() - set(declared)) if declared else []
+    if not strangers:
+        return ""
+    return f"{case(trajectory.task)}: reward_parts={declared} does not name {', '.join(strangers)}. Declare all parts"
 
 
 def _script(trajectory: Trajectory) -> list[str]:

@@ -56,6 +56,14 @@ class NumberReward(Broken):
         return step._replace(reward=step.reward.total)
 
 
+class UndeclaredPart(Broken):
+    reward_parts = ("correctness",)
+
+    async def mistake(self, action, step):
+        parts = {"style": step.reward.total}
+        return step._replace(reward=Reward(step.reward.total, parts, step.reward.success))
+
+
 class NumberForEnd(Broken):
     async def mistake(self, action, step):
         return step._replace(terminated=int(step.terminated))
@@ -263,6 +271,7 @@ BROKEN = {
     Hackable: ("hacking", "hack 1: above: mean success 1.00"),
     RewardOutOfRange: ("contract", "reward_range"),
     PartsDoNotAddUp: ("rewards", "add up"),
+    UndeclaredPart: ("rewards", "does not name style"),
     SleepsOnHugeText: ("hostile", "200 kB"),
     ParsesAnyNumber: ("hostile", "ValueError"),
     ReadsUnicodeDigits: ("hostile", "ValueError"),

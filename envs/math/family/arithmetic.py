@@ -7,7 +7,8 @@ from typing import NamedTuple
 from envs.math.answer import Answer
 from envs.math.form import Form
 from envs.math.notation import bracketed, decimal, number
-from envs.math.problem import Problem, between, phrase
+from envs.math.problem import Problem, phrase
+from loomrl.gym.generate import between
 
 
 def sums(level: int, rng: Random) -> Problem:

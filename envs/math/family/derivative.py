@@ -18,7 +18,8 @@ from envs.math.notation import (
     value_at,
     x_power,
 )
-from envs.math.problem import Problem, between, nonzero, phrase
+from envs.math.problem import Problem, nonzero, phrase
+from loomrl.gym.generate import between
 
 
 def derivative(level: int, rng: Random) -> Problem:

@@ -6,7 +6,8 @@ from random import Random
 from envs.math.answer import Answer
 from envs.math.form import Form
 from envs.math.notation import Number, bracketed, listing, multiply, number, polynomial, surd, term, total
-from envs.math.problem import Problem, between, nonzero, phrase
+from envs.math.problem import Problem, nonzero, phrase
+from loomrl.gym.generate import between
 
 
 def linear(level: int, rng: Random) -> Problem:

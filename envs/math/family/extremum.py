@@ -12,7 +12,8 @@ from envs.math.notation import (
     slope,
     value_at,
 )
-from envs.math.problem import Problem, between, nonzero, phrase
+from envs.math.problem import Problem, nonzero, phrase
+from loomrl.gym.generate import between
 
 
 def extremum(level: int, rng: Random) -> Problem:

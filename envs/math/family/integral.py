@@ -19,7 +19,8 @@ from envs.math.notation import (
     value_at,
     x_power,
 )
-from envs.math.problem import Problem, between, nonzero, phrase
+from envs.math.problem import Problem, nonzero, phrase
+from loomrl.gym.generate import between
 
 _BASIC = {"e^({})": "e^({})", "sin({})": "cos({})", "cos({})": "-sin({})"}
 

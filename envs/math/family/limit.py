@@ -15,7 +15,8 @@ from envs.math.notation import (
     term,
     value_at,
 )
-from envs.math.problem import Problem, between, nonzero, phrase
+from envs.math.problem import Problem, nonzero, phrase
+from loomrl.gym.generate import between
 
 
 def limit(level: int, rng: Random) -> Problem:

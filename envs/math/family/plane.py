@@ -7,7 +7,8 @@ from envs.math.answer import Answer
 from envs.math.family.figure import TRIPLES, triangle_name
 from envs.math.form import Form
 from envs.math.notation import bracketed, listing, number, polynomial, surd, total
-from envs.math.problem import Problem, between, nonzero, phrase
+from envs.math.problem import Problem, nonzero, phrase
+from loomrl.gym.generate import between
 
 
 def pythagoras(level: int, rng: Random) -> Problem:

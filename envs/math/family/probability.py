@@ -6,7 +6,8 @@ from random import Random
 
 from envs.math.family.counting import choose
 from envs.math.notation import bracketed, listing, number
-from envs.math.problem import Problem, between, fraction_problem, nonzero, phrase
+from envs.math.problem import Problem, fraction_problem, nonzero, phrase
+from loomrl.gym.generate import between
 
 _COLOURS = ("red", "blue", "green", "white", "black", "yellow")
 

@@ -5,7 +5,8 @@ from random import Random
 
 from envs.math.answer import Answer
 from envs.math.notation import bracketed, listing, number, surd
-from envs.math.problem import Problem, between, fraction_problem, nonzero, phrase
+from envs.math.problem import Problem, fraction_problem, nonzero, phrase
+from loomrl.gym.generate import between
 
 _SAMPLES = ("A sensor reported the values", "Here are some measurements:", "A sample consists of the values")
 

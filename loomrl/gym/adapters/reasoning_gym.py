@@ -12,12 +12,11 @@ from random import Random
 from types import ModuleType
 from typing import Any, ClassVar
 
-from pydantic import Field
-
 from loomrl.errors import ConfigError
-from loomrl.gym.answer import ANSWER_FORMAT, REMINDER, parse_submission
-from loomrl.gym.base import LEVELS, BaseEnvironment, EnvironmentSettings, Step
-from loomrl.types import Message, Observation, Reward, Task
+from loomrl.gym.answer import Submission
+from loomrl.gym.base import LEVELS
+from loomrl.gym.question import QuestionEnvironment
+from loomrl.types import Reward, Task
 
 MAX_ANSWER = 16_000
 PREFIX = "reasoning_gym."
@@ -161,14 +160,7 @@ GUESS_FLOOR = {
 """The share of tasks, rounded up, that the best constant answer solves at the worst of levels 1, 5 and 10."""
 
 
-class ReasoningGymSettings(EnvironmentSettings):
-    """Settings of ReasoningGym."""
-
-    max_steps: int = Field(2, ge=1)
-    """Attempts at the format: an action without an answer gets a reminder, until this many were made."""
-
-
-class ReasoningGymEnvironment(BaseEnvironment):
+class ReasoningGymEnvironment(QuestionEnvironment):
     """One question of a data set, one answer between tags, the data set's own scorer.
 
     Level 1 to 10 goes evenly through the levels of every attribute of the data set's curriculum. The task with seed i
@@ -176,39 +168,30 @@ class ReasoningGymEnvironment(BaseEnvironment):
     """
 
     name = "ReasoningGym"
-    version = "1.0.0"
+    version = "1.0.1"
     families = tuple(PREFIX + name for name in ALLOWED)
-    settings_class = ReasoningGymSettings
     reward_range = (0.0, 1.0)
     guess_floor: ClassVar[Mapping[str, float]] = {PREFIX + name: floor for name, floor in GUESS_FLOOR.items()}
     dependencies = ("reasoning-gym",)
-    sources = ("loomrl.gym.answer",)
+    reward_parts = ("correctness",)
 
     _dataset: Any
     _entry: Mapping[str, Any]
-    _attempts = 0
 
     def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
         super().__init__(settings)
         _library()
 
-    async def reset(self, task: Task | None = None) -> Observation:
-        """The data set's question, with the format that the answer must have."""
-        task = task or self.sample_task(Random().getrandbits(31))
+    def ask(self, task: Task) -> str:
+        """The data set's question."""
         self._dataset = dataset(task.family.removeprefix(PREFIX), task.level)
         self._entry = self._dataset[task.seed]
-        self._attempts = 0
-        return (Message("user", f"{self._entry['question']}\n\n{ANSWER_FORMAT}"),)
+        return str(self._entry["question"])
 
-    async def step(self, action: str) -> Step:
-        """Score an answer, or ask for one."""
-        self._attempts += 1
-        submission = parse_submission(action)
-        if submission is None:
-            truncated = self._attempts >= self.settings.max_steps
-            return Step((Message("user", REMINDER),), Reward(), False, truncated, {})
+    async def judge(self, submission: Submission) -> Reward:
+        """Full score or nothing."""
         success = float(self._is_right(submission.answer))
-        return Step((), Reward(success, {"correctness": success}, success), True, False, {})
+        return Reward(success, {"correctness": success}, success)
 
     def _is_right(self, answer: str) -> bool:
         if len(answer) > MAX_ANSWER:

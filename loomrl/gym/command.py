@@ -1,0 +1,42 @@
+"""Actions as commands, one in an action: a line that begins with a verb in capitals, such as `QUERY: Anna, cat`."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+LONGEST = 16_000
+"""Characters of an argument; what is longer is no command."""
+
+
+class Command(NamedTuple):
+    """A text taken apart."""
+
+    reasoning: str
+    """All that stands before the command's line."""
+    verb: str
+    argument: str
+    """All that follows the colon, to the end of the text, without spaces around it."""
+
+
+def parse_command(text: str, verbs: Sequence[str]) -> Command | None:
+    """The last command in `text`, or None where there is none of these verbs. Linear in the text.
+
+    A command begins its line and is matched exactly, `VERB:`. The last one counts, so that reasoning may mention others.
+    """
+    place, found = max((_last(text, verb), verb) for verb in verbs)
+    if place < 0:
+        return None
+    argument = text[place + len(found) + 1 :].strip()
+    return Command(text[:place], found, argument) if len(argument) <= LONGEST else None
+
+
+def command_format(usages: Sequence[str]) -> str:
+    """How to act, for a prompt: one line for each usage, such as `QUERY: name, thing`."""
+    return "\n".join(["Reply with one command on a line of its own:", *usages])
+
+
+def _last(text: str, verb: str) -> int:
+    """Where the last line that begins with this verb begins; -1 where none does."""
+    found = text.rfind(f"\n{verb}:")
+    if found >= 0:
+        return found + 1
+    return 0 if text.startswith(f"{verb}:") else -1
