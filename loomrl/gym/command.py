@@ -20,7 +20,7 @@ class Command(NamedTuple):
 def parse_command(text: str, verbs: Sequence[str]) -> Command | None:
     """The last command in `text`, or None where there is none of these verbs. Linear in the text.
 
-    A command begins its line and is matched exactly, `VERB:`. The last one counts, so that reasoning may mention others.
+    A command begins its line and is matched exactly, `VERB:`. The last one counts: reasoning may mention others.
     """
     place, found = max((_last(text, verb), verb) for verb in verbs)
     if place < 0:

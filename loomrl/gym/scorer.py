@@ -1,6 +1,7 @@
 """Scoring code that may hang, crash or eat memory, run where it can be killed.
 
-A `Scorer` keeps a few worker processes. Each call has a deadline, after which its worker is killed. Whether a failed
+A `Scorer` keeps a few worker processes. Each call has a deadline in processor time, so that a busy machine spoils no
+answer, and `PATIENCE` times as long by the clock; then its worker is killed. Whether a failed
 call is the answer's fault or the machine's is decided by experiment: the call is repeated on a fresh worker, and if it
 fails again a known good call, the control, must pass on another fresh worker. Then the answer is to blame and scores 0;
 where even the control fails nobody can score anything, and the caller gets a ScorerError.
@@ -10,6 +11,7 @@ import asyncio
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -23,6 +25,8 @@ from loomrl.errors import ScorerError
 START_TIMEOUT_S = 60.0
 WARM_UP = 10
 """Deadlines that a worker may take for its first call."""
+PATIENCE = 10
+"""Deadlines by the clock after which a call that does not compute is given up."""
 READY = b"ready"
 
 
@@ -125,10 +129,10 @@ class _Worker:
         """The function's result, or _Broken."""
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps(arguments).encode() + b"\n")
+            self._process.stdin.write(json.dumps([deadline_s, *arguments]).encode() + b"\n")
         except OSError as error:
             raise _Broken(f"its process is gone ({error})") from None
-        answer = json.loads(self._read_line(deadline_s))
+        answer = json.loads(self._read_line(PATIENCE * deadline_s))
         if answer is None:
             raise _Broken("out of memory or out of stack")
         return float(answer)
@@ -154,7 +158,10 @@ class _Worker:
 
 
 def _serve(entry_point: str, memory_mb: int) -> None:
-    """The worker's life: limits, import, then one answer per line until stdin ends. An exception scores 0."""
+    """The worker's life: limits, import, then one answer per line until stdin ends. An exception scores 0.
+
+    Whoever computes longer than the deadline that came with the line is ended by SIGPROF, also inside C code.
+    """
     import resource
 
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
@@ -168,12 +175,15 @@ def _serve(entry_point: str, memory_mb: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (memory_mb << 20, memory_mb << 20))
     answers.write(READY + b"\n")
     for line in sys.stdin.buffer:
+        deadline_s, *arguments = json.loads(line)
+        signal.setitimer(signal.ITIMER_PROF, deadline_s)
         try:
-            result = json.dumps(float(function(*json.loads(line))))
+            result = json.dumps(float(function(*arguments)))
         except (MemoryError, RecursionError):
             result = "null"
         except Exception:  # noqa: BLE001 – the boundary: scoring code that raises has judged the answer unfit
             result = "0.0"
+        signal.setitimer(signal.ITIMER_PROF, 0)
         answers.write(result.encode() + b"\n")
 
 

@@ -19,6 +19,10 @@ from pathlib import Path
 def judge(text, flag=""):
     if text == "hang":
         time.sleep(60)
+    if text == "compute":
+        sum(range(10**12))
+    if text == "wait":
+        time.sleep(0.25)
     if text == "crash":
         os.kill(os.getpid(), signal.SIGKILL)
     if text == "hang once" and not Path(flag).exists():
@@ -32,7 +36,7 @@ def judge(text, flag=""):
         raise ValueError("no")
     if text == "print":
         print("1.0\\n" * 100, flush=True)
-    return 1.0 if text in ("good", "hang once", "print") else 0.5
+    return 1.0 if text in ("good", "hang once", "print", "wait") else 0.5
 """
 
 
@@ -43,7 +47,7 @@ def scoring(tmp_path, monkeypatch):
     scorers = []
 
     def make(control=("good",), **options):
-        scorers.append(Scorer("scoring_for_tests:judge", control=control, deadline_s=0.3, memory_mb=1024, **options))
+        scorers.append(Scorer("scoring_for_tests:judge", control=control, deadline_s=0.05, memory_mb=1024, **options))
         return scorers[-1]
 
     yield make
@@ -62,11 +66,15 @@ async def test_the_function_answers_and_its_worker_is_kept(scoring):
     ]
 
 
-@pytest.mark.parametrize("text", ["hang", "crash", "memory", "recursion"])
+@pytest.mark.parametrize("text", ["hang", "compute", "crash", "memory", "recursion"])
 async def test_what_breaks_every_worker_while_the_control_passes_scores_zero(scoring, text):
     scorer = scoring()
     assert await scorer.score(text) == 0.0
     assert await scorer.score("good") == 1.0
+
+
+async def test_time_that_a_call_does_not_compute_in_is_the_machines_and_not_its_own(scoring):
+    assert await scoring().score("wait") == 1.0
 
 
 async def test_one_bad_moment_of_the_machine_costs_nothing(scoring, tmp_path):
