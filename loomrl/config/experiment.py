@@ -43,30 +43,35 @@ class FixedCurriculum(Config):
     level: Level = 1
 
 
-class AdaptiveCurriculum(Config):
-    """Inside a family the level follows success; between families what can be learnt now comes first."""
+class _RisingCurriculum(Config):
+    """From one level to another."""
 
-    kind: Literal["adaptive"] = "adaptive"
     first_level: Level = 1
     last_level: Level = 10
-    target: float = Field(0.5, gt=0, lt=1)
-    """The success that a level should have; above it the level rises."""
-    eta: float = Field(0.5, gt=0)
-    """Levels moved per update at most."""
-    alpha: float = Field(2.0, gt=0)
-    """How steeply the level answers to success off target."""
     replay: Share = 0.1
     """Share of tasks from levels below the present one."""
-    floor: float = Field(0.05, gt=0, le=1)
-    """Learnability that every family has at least, so that none is forgotten."""
-    memory: float = Field(0.9, ge=0, lt=1)
-    """How much of what is known of a family outlasts an update in which it was not tried."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if self.first_level > self.last_level:
             raise ValueError(f"first_level={self.first_level} is above last_level={self.last_level}")
         return self
+
+
+class AdaptiveCurriculum(_RisingCurriculum):
+    """Inside a family the level follows success; between families what can be learnt now comes first."""
+
+    kind: Literal["adaptive"] = "adaptive"
+    target: float = Field(0.5, gt=0, lt=1)
+    """The success that a level should have; above it the level rises."""
+    eta: float = Field(0.5, gt=0)
+    """Levels moved per update at most."""
+    alpha: float = Field(2.0, gt=0)
+    """How steeply the level answers to success off target."""
+    floor: float = Field(0.05, gt=0, le=1)
+    """Learnability that every family has at least, so that none is forgotten."""
+    memory: float = Field(0.9, ge=0, lt=1)
+    """How much of what is known of a family outlasts an update in which it was not tried."""
 
 
 class Gate(Config):
@@ -76,12 +81,22 @@ class Gate(Config):
     attempts: PositiveInt = 64
 
 
+class ProgressiveCurriculum(_RisingCurriculum):
+    """In every family one level after the other: the next one comes when the gate opens, and none is taken back."""
+
+    kind: Literal["progressive"] = "progressive"
+    gate: Gate = Gate(attempts=32)
+    """What a family's latest attempts at its level must have reached."""
+
+
 class CurriculumStage(Config):
     """A named part of the way: its families ("Math/algebra.*"), its levels, and the gate to the next."""
 
     name: str
     families: tuple[str, ...] = ("*",)
-    curriculum: Annotated[FixedCurriculum | AdaptiveCurriculum, Field(discriminator="kind")] = FixedCurriculum()
+    curriculum: Annotated[
+        FixedCurriculum | ProgressiveCurriculum | AdaptiveCurriculum, Field(discriminator="kind")
+    ] = FixedCurriculum()
     gate: Gate = Gate()
 
 
@@ -92,7 +107,9 @@ class StagedCurriculum(Config):
     stages: tuple[CurriculumStage, ...] = Field(min_length=1)
 
 
-Curriculum = Annotated[FixedCurriculum | AdaptiveCurriculum | StagedCurriculum, Field(discriminator="kind")]
+Curriculum = Annotated[
+    FixedCurriculum | ProgressiveCurriculum | AdaptiveCurriculum | StagedCurriculum, Field(discriminator="kind")
+]
 
 
 class ScriptedPolicy(Config):

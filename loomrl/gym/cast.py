@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from loomrl.config import EnvironmentConfig, Experiment
@@ -13,6 +13,7 @@ from loomrl.gym.curriculum import Draw, Family, family_key
 from loomrl.gym.episode import Attempt, run_episode
 from loomrl.gym.policy import OraclePolicy
 from loomrl.gym.registry import Registry, make, register_environment
+from loomrl.gym.share import Stake, shares
 from loomrl.gym.template import TaskTemplate, load_templates
 from loomrl.named import named
 from loomrl.store import LoomDB
@@ -36,12 +37,12 @@ class Member:
     @property
     def families(self) -> list[Family]:
         """The chosen families, and one for each task template."""
-        share, guess = self.config.weight, self.environment.guess_floor
+        guess = self.environment.guess_floor
         names = [name for name in self.environment.families if self._chosen(name)]
         if not names:
             known = ", ".join(self.environment.families)
             raise ConfigError(f"environments {self.name} families={list(self.config.families)}: none. Known: {known}.")
-        return [Family(self.name, name, share, guess.get(name, 0.0)) for name in [*names, *self.templates]]
+        return [Family(self.name, name, guess=guess.get(name, 0.0)) for name in [*names, *self.templates]]
 
     def task(self, draw: Draw) -> Task:
         """The task that was drawn."""
@@ -62,8 +63,10 @@ class Cast:
 
     @property
     def families(self) -> list[Family]:
-        """Every family of every member."""
-        return [family for member in self.members.values() for family in member.families]
+        """Every family of every member, with its environment's share in the run."""
+        stakes = {name: Stake(member.config.weight, member.config.min_share) for name, member in self.members.items()}
+        share = shares(stakes)
+        return [replace(f, share=share[f.environment]) for member in self.members.values() for f in member.families]
 
     @property
     def snapshots(self) -> dict[str, str]:

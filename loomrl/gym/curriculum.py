@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
-from loomrl.config import AdaptiveCurriculum, FixedCurriculum, StagedCurriculum
+from loomrl.config import AdaptiveCurriculum, FixedCurriculum, Gate, ProgressiveCurriculum, StagedCurriculum
 from loomrl.errors import ConfigError
 from loomrl.types import Task
 
@@ -130,10 +130,7 @@ class Adaptive:
         family = _pick(families, {f.key: self.learnability(f.key) for f in families}, rng)
         level = self._standing[family.key].level
         base = math.floor(level)
-        if base > self.settings.first_level and rng.random() < self.settings.replay:
-            drawn = rng.randrange(self.settings.first_level, base)
-        else:
-            drawn = base + (rng.random() < level - base)
+        drawn = _replayed(base, self.settings, rng) or base + (rng.random() < level - base)
         return Draw(family, drawn, rng.choice(TRAINING_SEEDS))
 
     def learnability(self, key: str) -> float:
@@ -176,9 +173,49 @@ class Adaptive:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """A state of other families is refused."""
-        if set(state) != set(self._standing):
-            raise ConfigError(f"curriculum state of {sorted(state)} does not fit {sorted(self._standing)}.")
+        _same_families(state, self._standing)
         self._standing = {key: _Standing(level, success) for key, (level, success) in state.items()}
+
+
+class Progressive:
+    """Every family goes up one level at a time, when its latest attempts at its level pass the gate."""
+
+    def __init__(self, families: Sequence[Family], settings: ProgressiveCurriculum) -> None:
+        self.families = _some(families)
+        self.settings = settings
+        self._level = dict.fromkeys((family.key for family in self.families), settings.first_level)
+        self._latest = {family.key: _latest(settings.gate) for family in self.families}
+
+    def draw(self, rng: random.Random, *, without: Container[str] = ()) -> Draw:
+        """A family by its environment's share, at its level or, for the replayed share, below it."""
+        families = [family for family in self.families if family.key not in without]
+        family = _pick(families, dict.fromkeys((f.key for f in families), 1.0), rng)
+        level = self._level[family.key]
+        return Draw(family, _replayed(level, self.settings, rng) or level, rng.choice(TRAINING_SEEDS))
+
+    def observe(self, outcomes: Iterable[Outcome]) -> None:
+        """Count the attempts at each family's present level, and go up where they pass."""
+        for outcome in outcomes:
+            if outcome.level == self._level.get(outcome.family):
+                self._latest[outcome.family].append(outcome.success)
+        for key, latest in self._latest.items():
+            if _passes(self.settings.gate, latest) and self._level[key] < self.settings.last_level:
+                self._level[key] += 1
+                latest.clear()
+
+    def progress(self) -> dict[str, float]:
+        """Level per family."""
+        return {key: float(level) for key, level in self._level.items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Level and latest attempts per family."""
+        return {key: [level, list(self._latest[key])] for key, level in self._level.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """A state of other families is refused."""
+        _same_families(state, self._level)
+        for key, (level, latest) in state.items():
+            self._level[key], self._latest[key] = level, _latest(self.settings.gate, latest)
 
 
 class Staged:
@@ -191,7 +228,7 @@ class Staged:
             for stage in settings.stages
         ]
         self._index = 0
-        self._latest: deque[float] = deque(maxlen=settings.stages[0].gate.attempts)
+        self._latest = _latest(settings.stages[0].gate)
 
     @property
     def stage(self) -> str:
@@ -208,14 +245,12 @@ class Staged:
         mine = [outcome for outcome in outcomes if outcome.family in keys]
         self._inner[self._index].observe(mine)
         self._latest.extend(outcome.success for outcome in mine)
-        gate = self.settings.stages[self._index].gate
-        full = len(self._latest) == gate.attempts
-        if full and math.fsum(self._latest) / gate.attempts >= gate.success and self._index + 1 < len(self._inner):
+        if _passes(self.settings.stages[self._index].gate, self._latest) and self._index + 1 < len(self._inner):
             self._enter(self._index + 1, [])
 
     def _enter(self, index: int, latest: Sequence[float]) -> None:
         self._index = index
-        self._latest = deque(latest, maxlen=self.settings.stages[index].gate.attempts)
+        self._latest = _latest(self.settings.stages[index].gate, latest)
 
     def progress(self) -> dict[str, float]:
         """Levels of the present stage."""
@@ -237,14 +272,37 @@ class Staged:
 
 
 def open_curriculum(
-    families: Sequence[Family], settings: FixedCurriculum | AdaptiveCurriculum | StagedCurriculum
+    families: Sequence[Family],
+    settings: FixedCurriculum | ProgressiveCurriculum | AdaptiveCurriculum | StagedCurriculum,
 ) -> Curriculum:
     """The curriculum that the settings describe, over these families."""
     if isinstance(settings, FixedCurriculum):
         return Fixed(families, settings)
+    if isinstance(settings, ProgressiveCurriculum):
+        return Progressive(families, settings)
     if isinstance(settings, AdaptiveCurriculum):
         return Adaptive(families, settings)
     return Staged(families, settings)
+
+
+def _replayed(level: int, settings: ProgressiveCurriculum | AdaptiveCurriculum, rng: random.Random) -> int:
+    """For the replayed share a level below this one, else 0."""
+    below = level > settings.first_level and rng.random() < settings.replay
+    return rng.randrange(settings.first_level, level) if below else 0
+
+
+def _latest(gate: Gate, known: Iterable[float] = ()) -> deque[float]:
+    """Room for as many successes as the gate looks at."""
+    return deque(known, maxlen=gate.attempts)
+
+
+def _passes(gate: Gate, latest: Sequence[float]) -> bool:
+    return len(latest) == gate.attempts and math.fsum(latest) / gate.attempts >= gate.success
+
+
+def _same_families(state: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+    if set(state) != set(known):
+        raise ConfigError(f"curriculum state of {sorted(state)} does not fit {sorted(known)}.")
 
 
 def _some(families: Sequence[Family]) -> tuple[Family, ...]:

@@ -4,11 +4,10 @@ Each environment has a virtual time. A group served moves it ahead by 1 / share;
 environment that had nothing for a while starts from now, so it neither lost its share nor has a claim on the past.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-FLOOR = 0.01
-"""Minimum shares that add up to all leave at least this much to whoever has none: nobody starves."""
+from loomrl.gym.share import Stake, shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,25 +37,10 @@ def allot(claims: Sequence[Claim], count: int) -> dict[str, Allotment]:
         waiting = [claim for claim in claims if allotted[claim.environment].count < claim.ready]
         if not waiting:
             break
-        share = shares(waiting)
+        share = shares({claim.environment: Stake(claim.weight, claim.min_share) for claim in waiting})
         starts = {name: max(now, allotted[name].served + 1 / share[name]) for name in share}
         winner = min(starts, key=lambda name: (starts[name], name))
         now = starts[winner]
         allotted[winner].count += 1
         allotted[winner].served = now
     return {name: taken for name, taken in allotted.items() if taken.count}
-
-
-def shares(claims: Sequence[Claim]) -> Mapping[str, float]:
-    """Each claim's part of the whole: by weight, raised to its minimum, the rest divided by weight again."""
-    raised: dict[str, float] = {}
-    free = list(claims)
-    while free:
-        rest = max(1.0 - sum(raised.values()), FLOOR)
-        total = sum(claim.weight for claim in free)
-        short = [claim for claim in free if claim.min_share > rest * claim.weight / total]
-        if not short:
-            return raised | {claim.environment: rest * claim.weight / total for claim in free}
-        raised |= {claim.environment: claim.min_share for claim in short}
-        free = [claim for claim in free if claim not in short]
-    return raised

@@ -1,4 +1,5 @@
 import json
+import math
 import random
 from collections import Counter
 
@@ -6,9 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomrl.config import AdaptiveCurriculum, FixedCurriculum, StagedCurriculum
+from loomrl.config import AdaptiveCurriculum, FixedCurriculum, ProgressiveCurriculum, StagedCurriculum
 from loomrl.errors import ConfigError
-from loomrl.gym.curriculum import HELD_OUT_SEEDS, TRAINING_SEEDS, Adaptive, Family, Outcome, Staged, open_curriculum
+from loomrl.gym.curriculum import (
+    HELD_OUT_SEEDS,
+    TRAINING_SEEDS,
+    Adaptive,
+    Curriculum,
+    Family,
+    Outcome,
+    Progressive,
+    Staged,
+    open_curriculum,
+)
 
 FAMILIES = (Family("Math", "a"), Family("Math", "b", guess=0.5), Family("Logic", "c", share=3.0))
 SUCCESSES = st.lists(st.floats(0, 1), min_size=1, max_size=40)
@@ -18,7 +29,7 @@ def tried(family: str, success: float, *, level: int = 10, count: int = 8) -> li
     return [Outcome(family, level, success)] * count
 
 
-def draws(curriculum: Adaptive, count: int = 4000, seed: int = 0) -> list[tuple[str, int]]:
+def draws(curriculum: Curriculum, count: int = 4000, seed: int = 0) -> list[tuple[str, int]]:
     rng = random.Random(seed)
     return [(d.family.key, d.level) for d in (curriculum.draw(rng) for _ in range(count))]
 
@@ -96,22 +107,48 @@ def test_environments_are_drawn_by_their_share() -> None:
     assert 2.6 < count["Logic"] / count["Math"] < 3.4
 
 
-@given(SUCCESSES, st.integers(0, 40), st.sampled_from(["fixed", "adaptive", "staged"]))
+@given(SUCCESSES, st.integers(0, 40), st.sampled_from(["fixed", "progressive", "adaptive", "staged"]))
 def test_curriculum_resumes_as_if_it_never_stopped(successes: list[float], stop: int, kind: str) -> None:
     stages = {"stages": [{"name": "one", "families": ["Math/*"], "gate": {"success": 0.5, "attempts": 8}},
                          {"name": "two", "curriculum": {"kind": "adaptive"}}]}  # fmt: skip
-    settings = {"fixed": FixedCurriculum(), "adaptive": AdaptiveCurriculum(), "staged": StagedCurriculum(**stages)}[
-        kind
-    ]
+    settings = {
+        "fixed": FixedCurriculum(),
+        "progressive": ProgressiveCurriculum(gate={"success": 0.5, "attempts": 12}),
+        "adaptive": AdaptiveCurriculum(),
+        "staged": StagedCurriculum(**stages),
+    }[kind]
     whole, resumed = open_curriculum(FAMILIES, settings), open_curriculum(FAMILIES, settings)
     for i, success in enumerate(successes):
         if i == stop:
             resumed.load_state_dict(json.loads(json.dumps(whole.state_dict())))
+        level = math.ceil(whole.progress()["Math/a"])
         for curriculum in (whole, resumed) if i >= stop else (whole,):
-            curriculum.observe(tried("Math/a", success))
+            curriculum.observe(tried("Math/a", success, level=level))
     if stop < len(successes):
         assert resumed.state_dict() == whole.state_dict()
         assert resumed.draw(random.Random(1)) == whole.draw(random.Random(1))
+
+
+def test_progress_is_one_level_at_a_time_by_the_latest_attempts_at_it_and_never_back() -> None:
+    gate = {"success": 0.75, "attempts": 8}
+    curriculum = open_curriculum(FAMILIES, ProgressiveCurriculum(first_level=2, last_level=3, gate=gate))
+    curriculum.observe(tried("Math/a", 1.0, level=1, count=20))
+    curriculum.observe(tried("Math/a", 1.0, level=2, count=7))
+    assert set(curriculum.progress().values()) == {2.0}
+    curriculum.observe(tried("Math/a", 0.0, level=2, count=1))
+    assert curriculum.progress() == {"Math/a": 3.0, "Math/b": 2.0, "Logic/c": 2.0}
+    curriculum.observe(tried("Math/a", 0.0, level=3, count=20))
+    curriculum.observe(tried("Math/a", 1.0, level=3, count=20))
+    assert curriculum.progress()["Math/a"] == 3.0
+
+
+def test_a_progressive_curriculum_replays_what_is_below() -> None:
+    curriculum = Progressive(FAMILIES[:1], ProgressiveCurriculum(gate={"success": 0.5, "attempts": 1}))
+    for level in range(1, 4):
+        curriculum.observe(tried("Math/a", 1.0, level=level, count=1))
+    count = Counter(level for _, level in draws(curriculum))
+    assert set(count) == {1, 2, 3, 4}
+    assert 0.07 < 1 - count[4] / 4000 < 0.13
 
 
 def staged() -> Staged:

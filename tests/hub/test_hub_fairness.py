@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loomrl.hub.fairness import FLOOR, Claim, allot, shares
+from loomrl.gym.share import FLOOR, Stake, shares
+from loomrl.hub.fairness import Claim, allot
 from loomrl.hub.sharded import divide
 
 WEIGHTS = st.lists(st.floats(0.05, 20), min_size=1, max_size=6)
@@ -38,7 +39,7 @@ def test_over_time_turns_are_in_proportion_to_weights(weights: list[float]) -> N
 @settings(max_examples=40, deadline=None)
 def test_minimum_shares_are_honoured_and_nobody_starves(weights: list[float], minimums: list[float]) -> None:
     claims = [Claim(str(i), weight, minimums[i] / 2, 1000) for i, weight in enumerate(weights)]
-    promised = shares(claims)
+    promised = shares({claim.environment: Stake(claim.weight, claim.min_share) for claim in claims})
     turns = max(800, math.ceil(4 / min(promised.values())))
     taken = serve(claims, turns)
     for claim in claims:
@@ -49,7 +50,7 @@ def test_minimum_shares_are_honoured_and_nobody_starves(weights: list[float], mi
 
 def test_minimum_shares_that_take_everything_still_leave_turns_to_the_rest() -> None:
     claims = [Claim("all", 1.0, 1.0, 1000), Claim("none", 1.0, 0.0, 1000)]
-    assert shares(claims)["none"] == FLOOR
+    assert shares({"all": Stake(1.0, 1.0), "none": Stake(1.0)})["none"] == FLOOR
     assert serve(claims, 800)["none"] >= 7
 
 
