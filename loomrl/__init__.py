@@ -9,6 +9,7 @@ _DOORS = {
     "Experiment": "loomrl.config",
     "LoomRLGym": "loomrl.gym.pool",
     "BaseEnvironment": "loomrl.gym.base",
+    "CurriculumGenerator": "loomrl.gym.generator",
     "register_environment": "loomrl.gym.registry",
     "open_hub": "loomrl.hub",
     "PPOConfig": "experiments.integrated",
@@ -18,6 +19,7 @@ _DOORS = {
     "create_integrated_rl_system": "experiments.integrated",
     "ControlExperiment": "loomrl.config",
     "AgenticRLSystem": "experiments.agentic",
+    "EvaluationPipeline": "experiments.pipeline",
 }
 """Name → module. Those of the composition root are named by string: the framework imports none of its siblings."""
 

@@ -55,6 +55,7 @@ OPENED_IN = {
     "math_verify": {"envs/math/verify.py"},
     "sympy": set(),
     "pettingzoo": {"envs/teamwork/parallel.py"},
+    "matplotlib": {"experiments/pipeline.py"},
     "moocore": {"loomrl/evaluation/front.py"},
     "mo_gymnasium": {"envs/minecart.py"},
     "onnx": {"loomrl/control/policy.py"},

@@ -48,6 +48,8 @@ class _RisingCurriculum(Config):
 
     first_level: Level = 1
     last_level: Level = 10
+    start_level: Level | None = None
+    """Where to begin; None is `first_level`."""
     replay: Share = 0.1
     """Share of tasks from levels below the present one."""
 
@@ -55,7 +57,14 @@ class _RisingCurriculum(Config):
     def _ordered(self) -> Self:
         if self.first_level > self.last_level:
             raise ValueError(f"first_level={self.first_level} is above last_level={self.last_level}")
+        if not self.first_level <= self.begin <= self.last_level:
+            raise ValueError(f"start_level={self.start_level} is not in {self.first_level} to {self.last_level}")
         return self
+
+    @property
+    def begin(self) -> int:
+        """The level to begin with."""
+        return self.first_level if self.start_level is None else self.start_level
 
 
 class AdaptiveCurriculum(_RisingCurriculum):
@@ -94,9 +103,9 @@ class CurriculumStage(Config):
 
     name: str
     families: tuple[str, ...] = ("*",)
-    curriculum: Annotated[
-        FixedCurriculum | ProgressiveCurriculum | AdaptiveCurriculum, Field(discriminator="kind")
-    ] = FixedCurriculum()
+    curriculum: Annotated[FixedCurriculum | ProgressiveCurriculum | AdaptiveCurriculum, Field(discriminator="kind")] = (
+        FixedCurriculum()
+    )
     gate: Gate = Gate()
 
 

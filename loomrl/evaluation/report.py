@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from loomrl.evaluation.statistics import Interval, wilson
+from loomrl.gym.answer import parse_submission
 from loomrl.types import End, Trajectory
 
 
@@ -18,6 +19,10 @@ class Score:
     reward: float | None
     parts: Mapping[str, float]
     turns: float | None
+    completed: float | None
+    """Share of attempts that came to the task's own end, solved or not."""
+    reasoning: float | None
+    """Mean words that were said beside the answer."""
     failures: int
 
 
@@ -70,8 +75,16 @@ def score(attempts: Iterable[Trajectory], *, confidence: float) -> Score:
         reward=_mean(t.reward.total for t in valid),
         parts={name: _mean(t.reward.parts.get(name, 0.0) for t in valid) or 0.0 for name in names},
         turns=_mean(float(len(t.turns)) for t in valid),
+        completed=_mean(float(t.end is End.TERMINATED) for t in valid),
+        reasoning=_mean(float(reasoning_words(t)) for t in valid),
         failures=len(every) - len(valid),
     )
+
+
+def reasoning_words(attempt: Trajectory) -> int:
+    """Words of an attempt that are not its answer."""
+    submissions = ((turn.action, parse_submission(turn.action)) for turn in attempt.turns)
+    return sum(len((text if found is None else found.reasoning).split()) for text, found in submissions)
 
 
 def _mean(values: Iterable[float]) -> float | None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from loomrl.gym.check_report import CheckReport as CheckReport
     from loomrl.gym.episode import Attempt as Attempt
     from loomrl.gym.episode import run_episode as run_episode
+    from loomrl.gym.generator import CurriculumGenerator as CurriculumGenerator
     from loomrl.gym.host import Plan as Plan
     from loomrl.gym.host import plan_group as plan_group
     from loomrl.gym.policy import Action as Action
@@ -40,6 +41,7 @@ _HOME = {
     "CheckReport": "loomrl.gym.check_report",
     "Attempt": "loomrl.gym.episode",
     "run_episode": "loomrl.gym.episode",
+    "CurriculumGenerator": "loomrl.gym.generator",
     "Plan": "loomrl.gym.host",
     "plan_group": "loomrl.gym.host",
     "Action": "loomrl.gym.policy",

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
@@ -82,28 +82,45 @@ class Cast:
         return family_key(task)
 
 
+Record = Callable[[str], tuple[str, str]]
+"""Environment id → the id with its version, and the snapshot that it is on record with."""
+
+
 def open_cast(experiment: Experiment, db: LoomDB) -> Cast:
     """Open every environment of the experiment, and record the versions used in LoomDB."""
-    templates = load_templates(experiment.templates) if experiment.templates else ()
+    registry = Registry(db)
+
+    def record(id: str) -> tuple[str, str]:
+        version = registry.register(id)
+        return version.id, version.snapshot
+
+    return gather(experiment.environments, experiment.templates, record)
+
+
+def gather(environments: Sequence[EnvironmentConfig], templates: str | None, record: Record) -> Cast:
+    """Open these environments with the task templates of that file; a template without its environment is an error."""
+    given = load_templates(templates) if templates else ()
     members: dict[str, Member] = {}
-    for config in experiment.environments:
-        id = known(config.id)
-        version = Registry(db).register(f"{id}@{config.version}" if config.version else id)
-        member = Member(
-            config=config,
-            environment=make(version.id, config.settings),
-            snapshot=version.snapshot,
-            templates={t.name: t for t in templates if t.environment == version.name},
-        )
-        for template in member.templates.values():
-            _try_out(member, template)
+    for config in environments:
+        member = _member(config, given, record)
         if member.name in members:
             raise ConfigError(f"environments: {member.name!r} is there twice. Give it one entry and a larger weight.")
         members[member.name] = member
-    strangers = {t.environment for t in templates} - members.keys()
+    strangers = {template.environment for template in given} - members.keys()
     if strangers:
-        raise ConfigError(f"{experiment.templates}: environment " + unknown("name", min(strangers), members))
+        raise ConfigError(f"{templates}: environment " + unknown("name", min(strangers), members))
     return Cast(members)
+
+
+def _member(config: EnvironmentConfig, templates: Sequence[TaskTemplate], record: Record) -> Member:
+    name = known(config.id)
+    id, snapshot = record(f"{name}@{config.version}" if config.version else name)
+    environment = make(id, config.settings)
+    mine = {t.name: t for t in templates if t.environment == environment.name}
+    member = Member(config=config, environment=environment, snapshot=snapshot, templates=mine)
+    for template in mine.values():
+        _try_out(member, template)
+    return member
 
 
 def _try_out(member: Member, template: TaskTemplate) -> None:

@@ -121,7 +121,7 @@ class Adaptive:
     def __init__(self, families: Sequence[Family], settings: AdaptiveCurriculum) -> None:
         self.families = _some(families)
         self.settings = settings
-        self._standing = {family.key: _Standing(float(settings.first_level)) for family in self.families}
+        self._standing = {family.key: _Standing(float(settings.begin)) for family in self.families}
         self._guess = {family.key: family.guess for family in self.families}
 
     def draw(self, rng: random.Random, *, without: Container[str] = ()) -> Draw:
@@ -183,7 +183,7 @@ class Progressive:
     def __init__(self, families: Sequence[Family], settings: ProgressiveCurriculum) -> None:
         self.families = _some(families)
         self.settings = settings
-        self._level = dict.fromkeys((family.key for family in self.families), settings.first_level)
+        self._level = dict.fromkeys((family.key for family in self.families), settings.begin)
         self._latest = {family.key: _latest(settings.gate) for family in self.families}
 
     def draw(self, rng: random.Random, *, without: Container[str] = ()) -> Draw:

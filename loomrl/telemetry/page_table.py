@@ -96,6 +96,8 @@ def _table(title: str, ends: tuple[str, str, str], body: str, *, kind: str = "")
 def _successes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     """Success per family and per level."""
     body = _rows("all tasks", {"": before["overall"]}, {"": after["overall"]})
+    if len(after["by_environment"]) > 1:
+        body += _rows("by environment", before["by_environment"], after["by_environment"])
     body += _rows("by family", before["by_family"], after["by_family"])
     body += _rows("by level", *(_by_level(report["by_level"]) for report in (before, after)))
     return _table("Success in %", ("0", "50", "100"), body) + _failures(before, after)

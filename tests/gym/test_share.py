@@ -4,6 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loomrl.config import EnvironmentConfig
+from loomrl.gym.cast import gather
+from loomrl.gym.catalogue import find
 from loomrl.gym.share import Stake, shares
 
 STAKES = st.dictionaries(
@@ -26,3 +29,9 @@ def test_what_a_minimum_takes_comes_from_the_others_by_weight():
     assert shares({"a": Stake(1.0, 0.5), "b": Stake(6.0), "c": Stake(3.0)}) == pytest.approx(
         {"a": 0.5, "b": 1 / 3, "c": 1 / 6}
     )
+
+
+def test_tasks_are_drawn_by_weights_and_minimum_shares():
+    configs = [EnvironmentConfig(id="Math", weight=19), EnvironmentConfig(id="ReasoningGym", min_share=0.25)]
+    families = gather(configs, None, lambda id: (find(id).id, "")).families
+    assert {family.environment: family.share for family in families} == {"Math": 0.75, "ReasoningGym": 0.25}
