@@ -27,6 +27,8 @@ RECORDS = "evaluations.jsonl"
 CURVES = ("reward", "completed", "success", "reasoning", "level_reached")
 """What the picture shows of every evaluation, by its names in the records."""
 TITLES = ("Episode reward", "Completion rate", "Success rate", "Reasoning, words", "Level reached")
+TOPS = (None, 1.0, 1.0, None, 10.0)
+"""Where the vertical axes end, if not by the values."""
 REACHED = 0.5
 """The success that a level must have to count as reached."""
 
@@ -183,9 +185,11 @@ def _draw(history: Sequence[Mapping[str, Any]], path: Path, title: str) -> Path:
         raise ConfigError(f"path={str(path)!r}: give it one of these endings: {', '.join(sorted(formats))}.")
     figure.suptitle(f"{title}: {len(history)} evaluations")
     *panels, last = figure.subplots(2, 3).flat
-    for panel, name, heading in zip(panels, CURVES, TITLES, strict=True):
+    for panel, name, heading, top in zip(panels, CURVES, TITLES, TOPS, strict=True):
         panel.plot([record["step"] for record in history], [record[name] for record in history], marker="o")
         panel.set(title=heading, xlabel="step")
+        if top is not None:
+            panel.set_ylim(-0.05 * top, 1.05 * top)
     _last_rewards(last, history[-1])
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)

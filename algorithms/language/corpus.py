@@ -1,13 +1,14 @@
 """Demonstrations to begin with: what the environments' oracles say, openly imperfect, as tokens to imitate.
 
-Answers come in several formats, of which an environment may accept one, and some are wrong. That is on purpose: a
-policy that has seen one format only has nothing left for reinforcement to choose from.
+Answers come in several formats, of which an environment may accept one, and some are wrong, as are some of the actions
+that are no answers between tags. That is on purpose: a policy that has seen one way only has nothing left for
+reinforcement to choose from.
 """
 
 import asyncio
 import random
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -42,7 +43,7 @@ def demonstrations(
     flaws = Flaws(settings, random.Random(seed))
     source = iter(draws)
     while chunk := list(islice(source, CHUNK)):
-        perfect = asyncio.run(_play_all(chunk))
+        perfect = asyncio.run(_play_all(chunk, flaws))
         flawed = [
             flaws.put_into(said, family=f"{e.name}/{task.family}")
             for said, (e, task) in zip(perfect, chunk, strict=True)
@@ -50,17 +51,23 @@ def demonstrations(
         yield from _encode_all(flawed, tokenizer)
 
 
-async def _play_all(draws: Sequence[Draw]) -> list[Conversation]:
-    return [await play(environment, task) for environment, task in draws]
+async def _play_all(draws: Sequence[Draw], flaws: "Flaws") -> list[Conversation]:
+    return [await play(environment, task, slip=flaws.slip) for environment, task in draws]
 
 
-async def play(environment: BaseEnvironment, task: Task) -> Conversation:
-    """What is said when the oracle does the task, up to its first action with an answer, or to the end."""
+Slip = Callable[[BaseEnvironment], str | None]
+"""An action to take instead of the oracle's, or None."""
+
+
+async def play(environment: BaseEnvironment, task: Task, *, slip: Slip = lambda environment: None) -> Conversation:
+    """What is said when the oracle does the task, up to its first answer between tags, its first slip, or the end."""
     said: Conversation = tuple(await environment.reset(task))
     while True:
         action = environment.oracle()
-        said += (Message("assistant", action),)
-        if parse_submission(action) is not None:
+        is_answer = parse_submission(action) is not None
+        slipped = None if is_answer else slip(environment)
+        said += (Message("assistant", action if slipped is None else slipped),)
+        if is_answer or slipped is not None:
             return said
         step = await environment.step(action)
         if step.terminated or step.truncated:
@@ -76,6 +83,10 @@ class Flaws:
         self._rng = rng
         self._answers: dict[str, str] = {}
         """The latest answer of each family."""
+
+    def slip(self, environment: BaseEnvironment) -> str | None:
+        """For the share that is wrong, an action without skill."""
+        return environment.random_action(self._rng) if self._rng.random() < self._settings.wrong else None
 
     def put_into(self, said: Conversation, *, family: str) -> Conversation:
         """The episode with another last action; one that gives no answer between tags stays as it is."""

@@ -75,7 +75,7 @@ class WarmStart(Config):
     formats: tuple[str, ...] = ("{work}\n<answer>{answer}</answer>",)
     """Ways in which demonstrations end, in equal shares; `{work}` and `{answer}` are the oracle's."""
     wrong: Share = 0.0
-    """Share of demonstrations with a wrong answer."""
+    """Share of answers that are wrong, and of other actions that are taken without skill and end the demonstration."""
 
 
 class KL(Config):

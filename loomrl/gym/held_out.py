@@ -1,6 +1,6 @@
 """Tasks that no training draws, and the attempts at them by which policies are compared."""
 
-from itertools import cycle, islice, product
+import math
 
 from loomrl.config import EvaluationConfig, PolicyChoice
 from loomrl.gym.cast import Cast
@@ -14,13 +14,14 @@ SEEDS_APART = 1_000_003
 
 
 def held_out(cast: Cast, settings: EvaluationConfig) -> list[Draw]:
-    """Tasks that no training draws, evenly over families and levels."""
-    cells = cycle(product(settings.levels, cast.families))
+    """Tasks that no training draws, evenly over families and levels, also where there are fewer tasks than of both."""
+    families, levels = cast.families, settings.levels
     first = HELD_OUT_SEEDS.start + settings.seed * SEEDS_APART % len(HELD_OUT_SEEDS)
+    round_trip = math.lcm(len(families), len(levels))
     return [
-        Draw(family, level, first + index)
-        for index, (level, family) in enumerate(islice(cells, settings.episodes))
-    ]  # fmt: skip
+        Draw(families[index % len(families)], levels[(index + index // round_trip) % len(levels)], first + index)
+        for index in range(settings.episodes)
+    ]
 
 
 def held_out_plans(cast: Cast, settings: EvaluationConfig, *, run: str, name: str, policy: PolicyChoice) -> list[Plan]:

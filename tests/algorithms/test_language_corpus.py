@@ -38,6 +38,9 @@ class Count(BaseEnvironment):
     def oracle(self) -> str:
         return "Done. <answer>yes</answer>" if self.at == self.last else str(self.at + 1)
 
+    def random_action(self, rng: random.Random) -> str:
+        return "anything"
+
 
 def draws(family: str = "arithmetic.sum") -> Iterator[Draw]:
     environment, rng = MathEnvironment(), random.Random(0)
@@ -122,3 +125,13 @@ def test_a_template_that_rewrites_earlier_turns_is_refused() -> None:
     tokenizer.chat_template = "{{ messages | length }}"
     with pytest.raises(ConfigError, match="rewrites earlier turns"):
         list(demonstrations([(Count(), Task("Count", "1", "up", 1, 0))], WarmStart(), tokenizer, seed=0))
+
+
+def test_actions_that_are_no_answers_slip_at_the_same_rate_and_end_the_demonstration() -> None:
+    environment = Count()
+    tasks = ((environment, Task("Count", "1", "up", 4, seed)) for seed in range(800))
+    said = [[m.content for m in d.messages] for d in demonstrations(tasks, WarmStart(wrong=0.25), TOKENIZER, seed=0)]
+    slipped = [texts for texts in said if "anything" in texts]
+    assert all(texts[-1] == "anything" and texts.count("anything") == 1 for texts in slipped)
+    assert len(slipped) / 800 == pytest.approx(1 - 0.75**4, abs=0.06)
+    assert {texts.index("anything") for texts in slipped} == {2, 4, 6, 8}

@@ -28,7 +28,8 @@ def test_an_evaluation_says_how_every_episode_went(pipeline):
     assert min(result.episode_rewards) > 1
     assert (result.report.overall.success.mean, result.report.overall.completed) == (1.0, 1.0)
     assert result.report.overall.reasoning > 3
-    assert {episode.level for episode in result.episodes} == {1, 2}
+    assert {episode.level for episode in result.episodes} == set(range(1, 11))
+    assert len({episode.family for episode in result.episodes}) == 33
 
 
 def test_levels_are_reached_where_they_are_solved(tmp_path):
