@@ -37,6 +37,28 @@ def language(
     _tell(figures, as_json=as_json, shown=_rounded)
 
 
+@app.command()
+def envs(
+    only: Annotated[list[str] | None, typer.Option(help="An environment; may be repeated. By default all.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Tasks and turns per second of every environment, and of 10,000 episodes of all that two actors hold at once."""
+    from experiments.bench_envs import FULL, QUICK, measure
+
+    figures = measure(QUICK if quick else FULL, only or ())
+    alone = figures["environments"]
+    columns = ("families", "tasks_per_s", "turns_per_s", "turns_per_task")
+    rows = [(name, *(each.get(column, each.get("left_out", "")) for column in columns)) for name, each in alone.items()]
+
+    def show(console: Console) -> None:
+        console.print(table("", ("environment", *(f"{name}>" for name in columns)), rows))
+        rest = [(name, str(value)) for name, value in figures.items() if name != "environments"]
+        console.print(table("", ("figure", "value"), rest))
+
+    emit(figures, as_json=as_json, show=show)
+
+
 @app.command("async")
 def asynchronous(
     quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,

@@ -1,6 +1,5 @@
 """`loomrl envs`: what environments there are, what they are made of, and whether they keep their promises."""
 
-import sys
 from dataclasses import asdict
 from typing import Annotated
 
@@ -88,19 +87,32 @@ def show(
 
 
 @app.command()
-def check(id: Id, as_json: AsJson = False) -> None:
+def check(
+    id: Annotated[str | None, typer.Argument(metavar="ID", help="Name, Name@version, or pkg.module:Class.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every environment that is installed.")] = False,
+    jobs: Annotated[int, typer.Option(min=1, help="Environments at a time.")] = 1,
+    as_json: AsJson = False,
+) -> None:
     """Check what an environment promises: determinism, oracle, ceilings, hostile input. Exit 1 if it is not kept."""
-    from loomrl.gym.cast import known
-    from loomrl.gym.check import check_environment
-    from loomrl.gym.check_report import Check
+    from experiments.check_envs import check_all
+    from loomrl.errors import ConfigError
+    from loomrl.gym.catalogue import names
 
-    def tell(check: Check) -> None:
-        print(f"{check.name}: {'ok' if check.passed else 'not kept'}", file=sys.stderr, flush=True)
+    if (id is None) != everything:
+        raise ConfigError("which environment? Name one, or say --all for every one that is installed; not both.")
+    checked = check_all([id] if id else names(), jobs=jobs, may_lack=everything)
+    reports = {report.environment: asdict(report) | {"passed": report.passed} for report in checked.reports}
+    whole = {"passed": checked.passed, "seconds": round(checked.seconds, 1), "environments": reports}
+    result = next(iter(reports.values())) if id else whole | {"left_out": dict(checked.left_out)}
 
-    report = check_environment(known(id), watch=tell)
-    result = asdict(report) | {"passed": report.passed}
-    emit(result, as_json=as_json, show=lambda console: console.print(str(report), markup=False, highlight=False))
-    raise typer.Exit(0 if report.passed else 1)
+    def render(console: Console) -> None:
+        for report in checked.reports:
+            console.print(str(report), markup=False, highlight=False)
+        for name, why in checked.left_out.items():
+            console.print(f"{name} is left out: {why}", markup=False, highlight=False)
+
+    emit(result, as_json=as_json, show=render)
+    raise typer.Exit(0 if checked.passed else 1)
 
 
 @app.command()

@@ -101,7 +101,7 @@ class EvaluationPipeline:
     def evaluate(
         self, num_episodes: int = 100, *, policy: str | Policy = "oracle", step: int | None = None
     ) -> PipelineResult:
-        """Judge a policy: one of your own, or what `loomrl evaluate --policy` takes. `step` is its place on the curve."""
+        """Judge a policy, your own or what `loomrl evaluate --policy` takes. `step` is its place on the curve."""
         known = len(self.history())
         settings = EvaluationConfig(episodes=num_episodes, levels=self._levels)
         loop = PrivateLoop()

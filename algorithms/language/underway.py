@@ -21,8 +21,9 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from algorithms.language.crew import LOST, NOBODY, Crew
 from algorithms.language.playing import Life
 from loomrl.errors import PolicyError
+from loomrl.gym.actor_host import RETRIES
 from loomrl.gym.episode import failed_trajectory, hang
-from loomrl.gym.host import RETRIES, Plan
+from loomrl.gym.host import Plan
 from loomrl.gym.watch import Autopsy, examine
 from loomrl.types import Failure, Trajectory
 

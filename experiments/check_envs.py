@@ -1,0 +1,53 @@
+"""The checker over several environments, a few at a time."""
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from loomrl.errors import ConfigError, RegistryError
+from loomrl.gym.cast import known
+from loomrl.gym.catalogue import make
+from loomrl.gym.check import check_environment
+from loomrl.gym.check_report import Check, CheckReport
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What came of it; `left_out` says which environments lack something here, and what."""
+
+    reports: tuple[CheckReport, ...]
+    left_out: Mapping[str, str]
+    seconds: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether every environment that was checked keeps its promises."""
+        return all(report.passed for report in self.reports)
+
+
+def check_all(ids: Sequence[str], *, jobs: int = 1, may_lack: bool = False) -> Checked:
+    """Check these environments; one that cannot be opened is an error, or left out where it `may_lack` something."""
+    began = time.monotonic()
+    left_out: dict[str, str] = {}
+    opened = []
+    for id in ids:
+        try:
+            make(name := known(id))
+        except (ConfigError, RegistryError) as error:
+            if not may_lack:
+                raise
+            left_out[id] = str(error)
+        else:
+            opened.append(name)
+    with ThreadPoolExecutor(jobs) as pool:
+        reports = tuple(pool.map(_check, opened))
+    return Checked(reports, left_out, time.monotonic() - began)
+
+
+def _check(name: str) -> CheckReport:
+    def tell(check: Check) -> None:
+        print(f"{name} {check.name}: {'ok' if check.passed else 'not kept'}", file=sys.stderr, flush=True)
+
+    return check_environment(name, watch=tell)
