@@ -8,7 +8,8 @@ by a hang is not held against an episode. The policy is not interrupted: its wor
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+import types
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -23,6 +24,8 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 Clock = Callable[[], float]
+Call = Coroutine[Any, Any, T] | Generator[Any, Any, T]
+"""What can be awaited, and begun by hand."""
 
 GRACE_S = 1.0
 """How long an interrupted episode may take to clean up before it is abandoned."""
@@ -150,11 +153,19 @@ async def _act(policy: Policy, conversation: tuple[Message, ...]) -> Action:
     return action
 
 
-async def _cross(boundary: type[LoomError], what: str, call: Awaitable[T], timeout_s: float) -> T:
-    """The boundary: whatever `call` raises, and its delay, becomes the failure that ends the episode."""
+async def _cross(boundary: type[LoomError], what: str, call: Call[T], timeout_s: float) -> T:
+    """The boundary: whatever `call` raises, and its delay, becomes the failure that ends the episode.
+
+    Most calls wait for nothing: they are done before they would need a timer.
+    """
+    timer = None
     try:
+        awaited = call.send(None)
         async with Deadline(timeout_s) as timer:
-            return await call
+            return await _resumed(call, awaited)
+    except StopIteration as end:
+        result: T = end.value
+        return result
     except Hang as error:
         raise _Broken(hang(str(error), timeout_s)) from error
     except asyncio.CancelledError as error:
@@ -163,10 +174,25 @@ async def _cross(boundary: type[LoomError], what: str, call: Awaitable[T], timeo
             raise
         raise _Broken(failure_from(error, boundary=boundary.boundary)) from error
     except (Exception, SystemExit) as error:  # the boundary
-        if timer.expired():
+        if timer is not None and timer.expired():
             message = f"{what} took longer than turn_timeout_s={timeout_s:g}"
             raise _Broken(Failure(boundary.boundary, "TimeoutError", message)) from error
         raise _Broken(failure_from(error, boundary=boundary.boundary)) from error
+
+
+@types.coroutine
+def _resumed(call: Call[T], awaited: Any) -> Generator[Any, Any, T]:
+    """The result of a call that has begun and waits for `awaited`."""
+    while True:
+        try:
+            resume, value = call.send, (yield awaited)
+        except BaseException as error:  # noqa: BLE001 - it is meant for `call`
+            resume, value = call.throw, error
+        try:
+            awaited = resume(value)
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
 
 async def close_environment(environment: BaseEnvironment, timeout_s: float) -> None:
