@@ -23,8 +23,8 @@ class Problem:
     answer: str | None = None
     """None where the world is all that counts."""
     decoys: tuple[Tool, ...] = ()
-    check: Call | None = None
-    """Shows whether a change was carried out that was not confirmed."""
+    check: Callable[[Call], Call] | None = None
+    """The call that shows whether a change was carried out that was not confirmed."""
     faults: Faults = NONE
 
 

@@ -45,8 +45,8 @@ class Session:
         """Of the script."""
         self._next: Call | None = None
         """What the last answer asks for."""
-        self._uncertain = False
-        """Whether it is to be looked up if a change was carried out."""
+        self._look: Call | None = None
+        """Shows whether a change was carried out; None where all is known."""
 
     def call(self, raw: str) -> str:
         """Carry out the call that these characters are, and answer as JSON."""
@@ -63,8 +63,8 @@ class Session:
         """The next call of whoever knows the script, and heeds what the tools say; None at its end."""
         if self._next is not None:
             return self._next
-        if self._uncertain:
-            return self._problem.check
+        if self._look is not None:
+            return self._look
         script = self._problem.script
         return script[self._done] if self._done < len(script) else None
 
@@ -105,14 +105,14 @@ class Session:
         """It has succeeded."""
         self._succeeded += 1
         self._answered[call.key] = self._succeeded
-        self._uncertain &= call != self._problem.check
+        self._look = None if call == self._look else self._look
         script = self._problem.script
         self._done += self._done < len(script) and call == script[self._done]
 
     def _heed(self, call: Call, error: ToolError) -> None:
         """What the answer asks for. A 503 asks for the same again."""
         if error.status == 504:
-            self._uncertain = self._problem.check is not None
+            self._look = self._problem.check and self._problem.check(call)
             self._succeeded += 1
         if error.status != 503:
             self._answered[call.key] = self._succeeded

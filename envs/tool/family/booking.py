@@ -32,7 +32,7 @@ def booking_problem(level: int, rng: Random) -> Problem:
         tools=tools,
         script=tuple(script),
         decoys=DECOYS[: between(level, 0, len(DECOYS))],
-        check=Call("list_bookings", {"day": script[-1].arguments.get("day", 1)}),
+        check=look_again,
         faults=faults_for(level, rng, session=True),
     )
 
@@ -68,6 +68,11 @@ def look_around(world: World, *days: int) -> list[Call]:
         booked = [row for row in world.tables["bookings"] if row["day"] == day]
         calls += [Call("list_bookings", {"day": day, **page}) for page in all_pages(booked)]
     return calls
+
+
+def look_again(change: Call) -> Call:
+    """The bookings among which a change is seen: of its day, or of the first day where it names none."""
+    return Call("list_bookings", {"day": change.arguments.get("day", 1)})
 
 
 def _dictated(world: World, rng: Random) -> tuple[str, list[Call]]:
@@ -130,7 +135,7 @@ def _cancel(world: World, arguments: Mapping[str, Any]) -> str:
 
 
 def _list_bookings(world: World, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    return paged([row for row in world.tables["bookings"] if row["day"] == arguments["day"]], arguments)
+    return paged([row for row in world.tables["bookings"][::-1] if row["day"] == arguments["day"]], arguments)
 
 
 def _create_v1(world: World, arguments: Mapping[str, Any]) -> Row:
@@ -147,7 +152,7 @@ CREATE = Tool("create_booking", "book a room for one hour", _WISH, _create, True
 CANCEL = Tool("cancel_booking", "cancel a booking", fields(booking=text("its id")), _cancel, True)
 LIST_ROOMS = Tool("list_rooms", "all rooms, page by page", fields(page=_PAGE, optional=("page",)),
                   lambda world, a: paged(world.tables["rooms"], a))  # fmt: skip
-LIST_BOOKINGS = Tool("list_bookings", "the bookings of a day, page by page",
+LIST_BOOKINGS = Tool("list_bookings", "the bookings of a day, newest first, page by page",
                      fields(day=_DAY, page=_PAGE, optional=("page",)), _list_bookings)  # fmt: skip
 TOOLS = (CREATE, CANCEL, LIST_ROOMS, LIST_BOOKINGS)
 DECOYS = (

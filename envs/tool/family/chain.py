@@ -62,7 +62,7 @@ def _compare(level: int, rng: Random) -> Problem:
     )
     files = {"result.txt": str(rng.randint(100, 999)), "readme.txt": "results are kept"}
     tools = (*search.library(level), *file.TOOLS, calculator.CALCULATE)
-    return Problem(request, World(edition, files), tools, script, check=Call("list_files", {}))
+    return Problem(request, World(edition, files), tools, script, check=_look_again)
 
 
 def _host(level: int, rng: Random) -> Problem:
@@ -84,7 +84,11 @@ def _host(level: int, rng: Random) -> Problem:
         _note("invitation.txt", room),
     )
     tools = (*search.library(level), *booking.TOOLS, *file.TOOLS)
-    return Problem(request, world, tools, script, check=Call("list_bookings", {"day": day}))
+    return Problem(request, world, tools, script, check=_look_again)
+
+
+def _look_again(change: Call) -> Call:
+    return booking.look_again(change) if change.name == "create_booking" else Call("list_files", {})
 
 
 def _note(path: str, text: str) -> Call:
