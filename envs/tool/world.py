@@ -51,9 +51,15 @@ class World:
             raise ToolError(507, f"there is room for {MOST_FILES} files only")
         self.files[path] = text
 
+    def rows(self, table: str) -> list[Row]:
+        """A table; a 404 where this world has no such thing."""
+        if table not in self.tables:
+            raise ToolError(404, f"there are no {table} here")
+        return self.tables[table]
+
     def add(self, table: str, **row: Any) -> Row:
         """A new row, with an id of its own."""
-        rows = self.tables[table]
+        rows = self.rows(table)
         if len(rows) >= MOST_ROWS:
             raise ToolError(507, f"there is room for {MOST_ROWS} {table} only")
         numbers = [int(old["id"][1:]) for old in rows]
@@ -62,7 +68,7 @@ class World:
 
     def row(self, table: str, key: str, value: str) -> Row:
         """The one row with this value; a 404 where there is none."""
-        for row in self.tables[table]:
+        for row in self.rows(table):
             if row[key] == value:
                 return row
         raise ToolError(404, f"there is no {key} {value[:40]!r}")

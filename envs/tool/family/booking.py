@@ -160,7 +160,7 @@ DECOYS = (
          lambda world, a: dict(world.add("waiting", **a)), True),
     Tool("create_booking_v1", "deprecated: book a room for two hours", _WISH, _create_v1, True),
     Tool("list_rooms_2019", "all rooms, as they were before the rebuilding", fields(page=_PAGE, optional=("page",)),
-         lambda world, a: paged([{**row, "seats": 63 - row["seats"]} for row in world.tables["rooms"]], a)),
+         lambda world, a: paged([{**row, "seats": 63 - row["seats"]} for row in world.rows("rooms")], a)),
     Tool("quote_room", "what an hour in a room costs", fields(room=text("such as R2")),
          lambda world, a: {"price": 5 * world.row("rooms", "room", a["room"])["seats"]}),
 )  # fmt: skip
