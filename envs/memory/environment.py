@@ -24,7 +24,7 @@ MOST_COMMANDS = 40
 """In one action; an action with more is not carried out."""
 LONGEST_ACTION = 16_000
 """Characters; a longer action is not carried out."""
-HELP = 3
+FULL = 3
 """From this level on all commands are explained."""
 
 
@@ -179,21 +179,20 @@ class MemoryBufferEnvironment(BaseEnvironment):
 
 
 def _introduction(story: Story, task: Task) -> str:
-    topic = story.topics
-    lines = [f"You will be asked about {topic}. Note it: an answer counts only if your notes say it."]
-    if story.notes:
-        lines.append("Your memory holds notes of earlier days.")
-    lines.append(f"STORE: name | {topic} | value")
-    history = task.family == "time"
-    if history:
-        lines[-1] = f"STORE: name | {topic} | 2 value 5 value"
-        lines.append("Each number is the day since when. A new note of the same name replaces the old one.")
-    if task.level >= HELP or task.family in PERSISTENT:
-        lines.append("RETRIEVE: words, or day 3")
-    if task.level >= HELP:
-        lines += [f"FORGET: name | {topic}", "NEXT: (nothing to note today)"]
-        lines.append(f"A note has at most {story.longest} characters. One line for each command, several at a time.")
-    return "\n".join(lines)
+    topic, persistent, full = story.topics, task.family in PERSISTENT, task.level >= FULL
+    value = "2 value 5 value" if task.family == "time" else "value"
+    lines = (
+        (True, f"You will be asked about {topic}. Note it: an answer counts only if your notes say it."),
+        (persistent, "Your memory holds notes of earlier days."),
+        (True, f"STORE: name | {topic} | {value}"),
+        (task.family == "time", "Each number is the day since when."),
+        (full or task.family in ("time", "update"), "A new note of the same name replaces the old one."),
+        (full or persistent, "RETRIEVE: words, or day 3"),
+        (full, f"FORGET: name | {topic}"),
+        (full, "NEXT: (nothing to note today)"),
+        (full, f"A note has at most {story.longest} characters. One line for each command, several at a time."),
+    )
+    return "\n".join(line for holds, line in lines if holds)
 
 
 def _commands(action: str) -> list[tuple[str, str]] | None:

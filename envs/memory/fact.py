@@ -15,9 +15,9 @@ VALUES: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Attribute → what it can be. No word is in two of them."""
 WORDINGS: Mapping[str, tuple[str, ...]] = {
-    "pet": ("{who} got a new pet, a {value}", "At {who}'s home there lives only a {value} now"),
+    "pet": ("{who} got a new pet: {a} {value}", "At {who}'s home there lives only {a} {value} now"),
     "city": ("{who} moved to {value}", "{who} lives in {value} from today on"),
-    "job": ("{who} began to work as a {value}", "{who} is a {value} from today on"),
+    "job": ("{who} began to work as {a} {value}", "{who} is {a} {value} from today on"),
     "drink": ("{who} drinks nothing but {value} now", "{who} orders only {value} from today on"),
     "game": ("{who} plays only {value} now", "{who} gave up everything else for {value}"),
 }
@@ -49,7 +49,8 @@ class Chronicle:
         if self.plain:
             return f"{who}'s {attribute}: {value}."
         shown = value.capitalize() if attribute == "city" else value
-        return self.rng.choice(WORDINGS[attribute]).format(who=who, value=shown) + "."
+        article = "an" if value[0] in "aeiou" else "a"
+        return self.rng.choice(WORDINGS[attribute]).format(who=who, a=article, value=shown) + "."
 
     def swap(self, one: str, other: str, attribute: str) -> str:
         """Two people change places."""
