@@ -37,7 +37,9 @@ def told(page: Page, relation: str, edition: str) -> Page | int:
     rng = Random(f"{edition}/{page.title}/{relation}")
     kind = RELATIONS[page.kind][relation]
     if kind in SIZES:
-        return rng.choice([other for other in pages(kind) if other != page])
+        others = pages(kind)
+        chosen = others[rng.randrange(len(others) - 1)]
+        return others[-1] if chosen == page else chosen
     return rng.choice(YEARS if kind == "year" else COUNTS)
 
 

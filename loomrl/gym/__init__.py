@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from loomrl.gym.episode import run_episode as run_episode
     from loomrl.gym.host import Plan as Plan
     from loomrl.gym.host import plan_group as plan_group
+    from loomrl.gym.memory import MemoryBank as MemoryBank
     from loomrl.gym.policy import Action as Action
     from loomrl.gym.policy import Policy as Policy
     from loomrl.gym.policy import open_policy as open_policy
@@ -42,6 +43,7 @@ _HOME = {
     "run_episode": "loomrl.gym.episode",
     "Plan": "loomrl.gym.host",
     "plan_group": "loomrl.gym.host",
+    "MemoryBank": "loomrl.gym.memory",
     "Action": "loomrl.gym.policy",
     "Policy": "loomrl.gym.policy",
     "open_policy": "loomrl.gym.policy",
