@@ -276,7 +276,7 @@ class Line:
         self.kept = dict(state["kept"])
         self.curriculum.load_state_dict(state["curriculum"])
         self.stopper.load_state_dict(state["stopper"])
-        self.memories.load_state_dict(state["memories"])
+        self.memories.load_state_dict(state.get("memories", {}))
         if self.stream is not None:
             self.stream.load_state_dict(state["stream"])
 

@@ -1,9 +1,11 @@
 """The families: which people, which news, which questions."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
+from typing import NamedTuple
 
 from envs.memory.fact import PEOPLE, PLAIN, VALUES, Chronicle
+from envs.memory.note import Wanted
 from envs.memory.story import (
     Day,
     Generator,
@@ -26,65 +28,64 @@ LONGEST_HISTORY = 120
 
 def topic_story(level: int, rng: Random) -> Story:
     """Things said once, among others that will not be asked for; from level 7 on, what matters changes half-way."""
-    attributes = rng.sample(tuple(VALUES), 4)
-    topics, later, noise = attributes[:1], attributes[1:2], attributes[2:]
+    first, later, *noise = rng.sample(tuple(VALUES), 4)
     people = rng.sample(PEOPLE, between(level, 2, 12))
     numbers = _days(rng, between(level, 1, 6))
-    change = numbers[len(numbers) // 2] if level >= 7 else 0
+    change = numbers[len(numbers) // 2] if level >= 7 else numbers[-1] + 1
     chronicle = Chronicle(rng, plain=level <= PLAIN)
     days: list[Day] = []
     spread = _spread(rng, people if level > 1 else people[:1], len(numbers))
     for number, todays in zip(numbers, spread, strict=True):
         chronicle.day = number
-        topic = later[0] if change and number >= change else topics[0]
+        topic = later if number >= change else first
         news = [chronicle.news(who, topic) for who in todays]
         news += _noise(chronicle, level, people, noise)
         rng.shuffle(news)
         if number == change:
-            news.insert(0, f"From now on you will be asked about {topic} only, not about {topics[0]}.")
-        days.append(Day(number, " ".join(news), wanted_now(chronicle, (topic,))))
-    asked = [who for who, what in chronicle.history if what == (later if change else topics)[0]]
-    chosen = rng.sample(asked, min(len(asked), between(level, 1, 4)))
-    questions = [ask_now(chronicle, who, (later if change else topics)[0]) for who in chosen]
-    return _story(topics[0], days, questions)
+            news.insert(0, f"From now on you will be asked about {later} only, not about {first}.")
+        days.append(Day(number, " ".join(news), wanted_now(chronicle, topic)))
+    asked = _some(rng, [who for who, what in chronicle.history if what == topic], between(level, 1, 4))
+    return _story(first, days, [ask_now(chronicle, who, topic) for who in asked])
 
 
 def time_story(level: int, rng: Random) -> Story:
     """What was so on which day: notes have to keep the past."""
-    topic, *noise = rng.sample(tuple(VALUES), 3)
-    people = rng.sample(PEOPLE, between(level, 1, 6))
-    numbers = _days(rng, between(level, 2, 8))
-    chronicle = Chronicle(rng, plain=level <= PLAIN)
-    days = []
-    for place, number in enumerate(numbers):
-        chronicle.day = number
-        todays = people if not place else rng.sample(people, between(level, 1, 3))
-        news = [chronicle.news(who, topic) for who in todays]
-        news += _turns(chronicle, level if place else 0, people, topic)
-        news += _noise(chronicle, level, people, noise)
-        days.append(Day(number, " ".join(news), wanted_history(chronicle, topic)))
-    questions = []
-    for who in _some(rng, people, between(level, 1, 4)):
-        questions.append(ask_then(chronicle, who, topic, rng.randint(numbers[0], numbers[-1])))
-    return _story(topic, days, questions, longest=LONGEST_HISTORY)
+    told = _changing(level, rng, people=between(level, 1, 6), news=between(level, 1, 3), note=wanted_history)
+    first, last = told.days[0].number, told.days[-1].number
+    asked = _some(rng, told.people, between(level, 1, 4))
+    questions = [ask_then(told.chronicle, who, told.topic, rng.randint(first, last)) for who in asked]
+    return _story(told.topic, told.days, questions, longest=LONGEST_HISTORY)
 
 
 def update_story(level: int, rng: Random) -> Story:
     """What changes again and again; only the latest counts, and there is no room for more."""
+    told = _changing(level, rng, people=between(level, 1, 10), news=between(level, 1, 4), note=wanted_now)
+    asked = _some(rng, told.people, between(level, 1, 5))
+    return _story(told.topic, told.days, [ask_now(told.chronicle, who, told.topic) for who in asked])
+
+
+class _Told(NamedTuple):
+    """Days on which the same people's affairs change."""
+
+    chronicle: Chronicle
+    topic: str
+    people: list[str]
+    days: list[Day]
+
+
+def _changing(level: int, rng: Random, *, people: int, news: int, note: Callable[[Chronicle, str], Wanted]) -> _Told:
+    """The first day tells of all people, each later one of so many changes; `note` says what to keep of that."""
     topic, *noise = rng.sample(tuple(VALUES), 3)
-    people = rng.sample(PEOPLE, between(level, 1, 10))
-    numbers = _days(rng, between(level, 2, 8))
     chronicle = Chronicle(rng, plain=level <= PLAIN)
-    days = []
-    for place, number in enumerate(numbers):
+    told = _Told(chronicle, topic, rng.sample(PEOPLE, people), [])
+    for place, number in enumerate(_days(rng, between(level, 2, 8))):
         chronicle.day = number
-        todays = people if not place else rng.sample(people, between(level, 1, 4))
-        news = [chronicle.news(who, topic) for who in todays]
-        news += _turns(chronicle, level if place else 0, people, topic)
-        news += _noise(chronicle, level, people, noise)
-        days.append(Day(number, " ".join(news), wanted_now(chronicle, (topic,))))
-    questions = [ask_now(chronicle, who, topic) for who in _some(rng, people, between(level, 1, 5))]
-    return _story(topic, days, questions)
+        todays = _some(rng, told.people, news) if place else told.people
+        said = [chronicle.news(who, topic) for who in todays]
+        said += _turns(chronicle, level if place else 0, told.people, topic)
+        said += _noise(chronicle, level, told.people, noise)
+        told.days.append(Day(number, " ".join(said), note(chronicle, topic)))
+    return told
 
 
 def category_story(level: int, rng: Random) -> Story:
@@ -103,7 +104,7 @@ def category_story(level: int, rng: Random) -> Story:
             news += [chronicle.news(who, topic) for who in _some(rng, known, between(level, 0, 2))]
             news += _turns(chronicle, level, known, topic)
         news += _noise(chronicle, level, people, noise)
-        days.append(Day(number, " ".join(news), wanted_now(chronicle, (topic,))))
+        days.append(Day(number, " ".join(news), wanted_now(chronicle, topic)))
     values = sorted({str(chronicle.now(who, topic)) for who in people})
     kinds = (ask_who, ask_count) if level > PLAIN else (ask_who,)
     questions = [rng.choice(kinds)(chronicle, topic, value) for value in _some(rng, values, between(level, 1, 3))]

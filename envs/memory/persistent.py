@@ -77,7 +77,7 @@ def _told(task: Task, rng: Random, *, chronicle: Chronicle, notes: tuple[Note, .
             if chronicle.now(one, TOPIC) != chronicle.now(other, TOPIC):
                 news.append(chronicle.swap(one, other, TOPIC))
         news += [chronicle.news(rng.choice(PEOPLE), rng.choice(noise)) for _ in range(between(level, 0, 3))]
-        days.append(Day(chronicle.day, " ".join(news), wanted_now(chronicle, (TOPIC,))))
+        days.append(Day(chronicle.day, " ".join(news), wanted_now(chronicle, TOPIC)))
     fresh = rng.sample(list(told), min(len(told), between(level, 1, 3)))
     questions = [ask_now(chronicle, who, TOPIC, old=True) for who in old]
     questions += [ask_now(chronicle, who, TOPIC) for who in fresh]

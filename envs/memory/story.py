@@ -96,12 +96,12 @@ def _noted(memory: Memory, attribute: str, value: str) -> list[str]:
     return [key for key, said in noted.items() if said == value]
 
 
-def wanted_now(chronicle: Chronicle, topics: tuple[str, ...], *, since: int = 0) -> Wanted:
-    """One note for whatever is true of the topics, of those things that were told since a day."""
+def wanted_now(chronicle: Chronicle, topic: str) -> Wanted:
+    """One note for each person, with what is true at present."""
     return {
         (who.casefold(), attribute): past[-1][1]
         for (who, attribute), past in chronicle.history.items()
-        if attribute in topics and past[-1][0] >= since
+        if attribute == topic
     }
 
 
