@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loomrl.hub import open_hub
+from loomrl.hub import EVERYTHING, open_hub
 from loomrl.store import beside
 from loomrl.types import Trajectory
 from tests.algorithms.language_support import build, experiment, weights
@@ -43,7 +43,7 @@ def test_attempts_of_a_group_begin_with_one_memory_that_the_update_before_has_le
     run(tmp_path, 3)
     updates: dict[int, list[Trajectory]] = {}
     with open_hub(beside(f"sqlite:///{tmp_path}/loom.db", "r"), experiment(tmp_path).hub) as hub:
-        for _, attempt in hub.replay():
+        for _, attempt in hub.replay(selection=EVERYTHING):
             updates.setdefault(int(attempt.group.split("/")[1]), []).append(attempt)
     begun = {number: [t.task.parameters.get("memory") for t in attempts] for number, attempts in updates.items()}
     assert begun[0] == [None] * 32
