@@ -172,7 +172,10 @@ class Trajectory:
     started_at: float = 0.0
     finished_at: float = 0.0
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """What an outside protocol carries and wants back unchanged: JSON values and NumPy arrays."""
+    """What an outside protocol carries and wants back unchanged, and the `memory` that the attempt leaves to others.
+
+    JSON values and NumPy arrays.
+    """
 
     def __post_init__(self) -> None:
         if (self.end is End.FAILED) != (self.failure is not None):

@@ -44,7 +44,7 @@ LAYERS = [
 
 OPENED_IN = {
     "psycopg": {"loomrl/store/db.py"},
-    "sqlite3": {"loomrl/store/db.py"},
+    "sqlite3": {"loomrl/store/db.py", "envs/tool/corpus.py"},
     "alembic": {"loomrl/store/migration.py", "loomrl/store/migrations/*", "loomrl/store/migrations/versions/*"},
     "sqlalchemy": {"loomrl/store/*", "loomrl/store/migrations/versions/*", "loomrl/hub/*"},
     "pyarrow": {"loomrl/artifacts.py"},

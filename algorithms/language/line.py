@@ -22,6 +22,7 @@ from loomrl.gym.cast import Cast
 from loomrl.gym.curriculum import Curriculum, Draw, Outcome
 from loomrl.gym.episode import Attempt
 from loomrl.gym.host import Plan
+from loomrl.gym.memory import MemoryBank
 from loomrl.gym.quarantine import Quarantine
 from loomrl.hub import GroupPlan, Hub, Lease, Selection
 from loomrl.store import LoomDB
@@ -74,6 +75,8 @@ class Line:
     """The version recorded last."""
     reached: int = 0
     """Behind the attempts of the present update, too."""
+    memories: MemoryBank = field(default_factory=MemoryBank)
+    """What groups leave to later ones."""
     stream: Ahead | None = None
     """What has begun beyond the present update, where rollouts do not wait for it."""
 
@@ -108,6 +111,8 @@ class Line:
         """Update `done + 1` was made from these groups; why to stop now, or None."""
         usable = [attempt for group in groups for attempt in group.usable]
         self.curriculum.observe(Outcome(self.cast.family_of(t.task), t.task.level, t.reward.success) for t in usable)
+        for group in groups:
+            self.memories.commit(group)
         self.done += 1
         self.cursor = self.reached
         return self.stopper.observe(success, kl)
@@ -141,12 +146,17 @@ class Line:
         rng = random.Random(f"{self.experiment.seed}/{self.done}/{tries}")
         rollout, plans, groups = self.experiment.rollout, [], []
         for index in range(tries * rollout.groups_per_update, (tries + 1) * rollout.groups_per_update):
-            member = self.cast.member(draw := self.curriculum.draw(rng))
+            member = self.cast.member(draw := self.draw(rng))
             name = f"{self.done}/{index}"
             groups.append(GroupPlan(f"{self.run}/{name}", member.name, rollout.group_size, policy.version))
             plans += self.siblings(name, draw, policy)
         self.hub.open(groups)
         return plans
+
+    def draw(self, rng: random.Random) -> Draw:
+        """The curriculum's next task, with the memory that its family has now."""
+        drawn = self.curriculum.draw(rng)
+        return replace(drawn, memory=self.memories.snapshot(drawn.family.key))
 
     def siblings(self, name: str, draw: Draw, policy: LanguagePolicy) -> list[Plan]:
         """The attempts of a group; what they are follows from its name in the run, and the draw."""
@@ -255,6 +265,7 @@ class Line:
             "best": self.stopper.is_best,
             "curriculum": self.curriculum.state_dict(),
             "stopper": self.stopper.state_dict(),
+            "memories": self.memories.state_dict(),
             "stream": self.stream and self.stream.state_dict(),
         }
 
@@ -265,6 +276,7 @@ class Line:
         self.kept = dict(state["kept"])
         self.curriculum.load_state_dict(state["curriculum"])
         self.stopper.load_state_dict(state["stopper"])
+        self.memories.load_state_dict(state.get("memories", {}))
         if self.stream is not None:
             self.stream.load_state_dict(state["stream"])
 

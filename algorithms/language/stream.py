@@ -144,7 +144,7 @@ class Stream:
 
     def _draw(self, number: int) -> Draw:
         rng = random.Random(f"{self._line.experiment.seed}/{number}")
-        return self._line.curriculum.draw(rng)
+        return self._line.draw(rng)
 
     def _begin(self, draw: Draw, policy: LanguagePolicy) -> str:
         """Make the next one a flight."""
@@ -253,9 +253,9 @@ class Stream:
         return f"{self._line.run}/update/{self._line.done}"
 
     def _drawn(self, note: Sequence[Any]) -> Draw:
-        key, level, seed = note
+        key, level, seed, memory = note
         family = next(family for family in self._line.cast.families if family.key == key)
-        return Draw(family, level, seed)
+        return Draw(family, level, seed, memory)
 
     def state_dict(self) -> dict[str, Any]:
         """What has begun and is not trained, as JSON."""
@@ -268,7 +268,7 @@ class Stream:
 
 
 def _note(draw: Draw) -> list[Any]:
-    return [draw.family.key, draw.level, draw.seed]
+    return [draw.family.key, draw.level, draw.seed, draw.memory]
 
 
 def _released(stats: HubStats) -> int:

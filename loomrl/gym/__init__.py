@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from loomrl.gym.generator import CurriculumGenerator as CurriculumGenerator
     from loomrl.gym.host import Plan as Plan
     from loomrl.gym.host import plan_group as plan_group
+    from loomrl.gym.memory import MemoryBank as MemoryBank
     from loomrl.gym.policy import Action as Action
     from loomrl.gym.policy import Policy as Policy
     from loomrl.gym.policy import open_policy as open_policy
@@ -44,6 +45,7 @@ _HOME = {
     "CurriculumGenerator": "loomrl.gym.generator",
     "Plan": "loomrl.gym.host",
     "plan_group": "loomrl.gym.host",
+    "MemoryBank": "loomrl.gym.memory",
     "Action": "loomrl.gym.policy",
     "Policy": "loomrl.gym.policy",
     "open_policy": "loomrl.gym.policy",

@@ -107,6 +107,13 @@ class BaseEnvironment(ABC):
         """For the present state, one action per known way to try for reward without solving the task."""
         return ()
 
+    def memory(self) -> Mapping[str, Any] | None:
+        """What this attempt leaves to later ones, as JSON: asked for once, at its end. None for most environments.
+
+        A later task of the same family may then carry it as `parameters["memory"]`; one without must do as well.
+        """
+        return None
+
     async def close(self) -> None:
         """Let go of whatever is open. Called once, also after a failure."""
         return

@@ -11,6 +11,7 @@ from loomrl.errors import ConfigError, unknown
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.curriculum import Draw, Family, family_key
 from loomrl.gym.episode import Attempt, run_episode
+from loomrl.gym.memory import with_memory
 from loomrl.gym.policy import OraclePolicy
 from loomrl.gym.registry import Registry, make, register_environment
 from loomrl.gym.share import Stake, shares
@@ -47,9 +48,8 @@ class Member:
     def task(self, draw: Draw) -> Task:
         """The task that was drawn."""
         template = self.templates.get(draw.family.name)
-        if template is None:
-            return self.environment.task(draw.family.name, draw.level, draw.seed)
-        return template.task(self.environment.task(template.family, draw.level, draw.seed))
+        task = self.environment.task(template.family if template else draw.family.name, draw.level, draw.seed)
+        return with_memory(template.task(task) if template else task, draw.memory)
 
     def _chosen(self, family: str) -> bool:
         return not self.config.families or any(fnmatchcase(family, pattern) for pattern in self.config.families)

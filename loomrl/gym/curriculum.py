@@ -9,7 +9,7 @@ import math
 import random
 from collections import deque
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
@@ -49,6 +49,8 @@ class Draw:
     family: Family
     level: int
     seed: int
+    memory: Mapping[str, Any] | None = field(default=None, hash=False)
+    """What its attempts begin with, where an earlier group has left a memory."""
 
 
 @dataclass(frozen=True, slots=True)

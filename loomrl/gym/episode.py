@@ -17,6 +17,7 @@ from loomrl.errors import EpisodeError, LoomError, PolicyError, failure_from
 from loomrl.gym.alarm import Deadline, Hang, alarm_ready, interruptible
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.guard import GuardedEnvironment, is_storable
+from loomrl.gym.memory import MEMORY
 from loomrl.gym.policy import Action, Policy
 from loomrl.types import NO_VERSION, End, Failure, Message, Reward, Source, Task, Trajectory, Turn
 
@@ -69,6 +70,8 @@ class _Record:
 
     turns: list[Turn] = field(default_factory=list)
     waiting_for: type[LoomError] = EpisodeError
+    memory: Mapping[str, Any] | None = None
+    """What the attempt leaves to later ones."""
 
 
 async def run_episode(
@@ -90,6 +93,8 @@ async def run_episode(
         outcome: End | Failure = Failure(record.waiting_for.boundary, "TimeoutError", message)
     else:
         outcome = playing.result()
+    if record.memory is not None and not overdue:
+        attempt = replace(attempt, extra={**attempt.extra, MEMORY: record.memory})
     return _trajectory(attempt, tuple(record.turns), outcome, started_at, clock())
 
 
@@ -135,6 +140,8 @@ async def _play(
             step = await _cross(EpisodeError, "step()", stepping, turn_timeout_s)
             record.turns[-1] = replace(record.turns[-1], reward=step.reward)
             if step.terminated or step.truncated:
+                leaving = interruptible(guarded.memory(), turn_timeout_s)
+                record.memory = await _cross(EpisodeError, "memory()", leaving, turn_timeout_s)
                 return End.TERMINATED if step.terminated else End.TRUNCATED
             observation = step.observation
             conversation += (Message("assistant", action.text), *observation)

@@ -1,5 +1,6 @@
 """An environment held to its contract. What breaks it is named, together with what to write instead."""
 
+import json
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -10,6 +11,8 @@ from loomrl.types import Message, Observation, Reward, Task
 
 TOLERANCE = 1e-6
 """How far sums of floats may be off."""
+MOST_MEMORY = 64 * 1024
+"""Bytes that an attempt may leave to later ones: every task and trajectory of its family carries them."""
 
 
 class GuardedEnvironment:
@@ -50,6 +53,11 @@ class GuardedEnvironment:
         """The next action of a perfect solver, from the present state."""
         return self.environment.oracle()
 
+    async def memory(self) -> dict[str, Any] | None:
+        """What the attempt leaves to later ones, if anything; a copy, of JSON alone."""
+        memory = self.environment.memory()
+        return None if memory is None else checked_memory(memory)
+
     async def close(self) -> None:
         """Let go of whatever the environment has open."""
         self._running = False
@@ -77,6 +85,22 @@ def checked_observation(observation: object, *, origin: str) -> Observation:
         if not is_storable(message.content):
             raise EpisodeError(f"{origin} returned text with lone surrogates, which UTF-8 cannot hold. Quote it first.")
     return observation
+
+
+def checked_memory(memory: object) -> dict[str, Any]:
+    """`memory` as JSON gives it back, if it is an object that can be stored."""
+    remedy = "Return a mapping of plain JSON values, or None."
+    if not isinstance(memory, Mapping):
+        raise EpisodeError(f"memory() returned {_show(memory)}. {remedy}")
+    try:
+        text = json.dumps(dict(memory), allow_nan=False, ensure_ascii=False)
+        size = len(text.encode())
+    except (TypeError, ValueError, RecursionError) as error:
+        raise EpisodeError(f"memory() returned what is no JSON: {error}. {remedy}") from error
+    if size > MOST_MEMORY:
+        raise EpisodeError(f"memory() returned {size} bytes, more than {MOST_MEMORY}. Bound what is remembered.")
+    plain: dict[str, Any] = json.loads(text)
+    return plain
 
 
 def checked_step(step: object) -> Step:

@@ -60,6 +60,25 @@ class MoodyEnvironment(AsciiEnvironment):
         return await super().reset(task)
 
 
+class DiaryEnvironment(AsciiEnvironment):
+    """Says what the last entry was, and leaves what is said as the next one."""
+
+    name = "Diary"
+    families = ("plain",)
+
+    async def reset(self, task: Task | None = None) -> Observation:
+        assert task is not None
+        self._entry = task.parameters.get("memory", {"day": 0, "said": ""})
+        return (Message("user", f"Day {self._entry['day']}: {self._entry['said'][:8]!a}."),)
+
+    async def step(self, action: str) -> Step:
+        self._said = action
+        return await super().step(action)
+
+    def memory(self) -> dict[str, object]:
+        return {"day": self._entry["day"] + 1, "said": self._said}
+
+
 class UnevenEnvironment(AsciiEnvironment):
     """Asks twice, and takes its time in between; one family takes much longer."""
 

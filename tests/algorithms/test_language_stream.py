@@ -1,5 +1,6 @@
 """Groups that are trained as they complete: what begins when, what is given up, what a crash leaves."""
 
+import json
 import random
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -41,6 +42,8 @@ class Simulated:
 
     lasts: Callable[[Plan], int]
     fails: Callable[[Plan], bool] = lambda plan: False
+    leaves: bool = False
+    """Whether every attempt leaves a memory."""
     version: int = 0
     open: dict[str, list[Any]] = field(default_factory=dict)
     started: list[str] = field(default_factory=list)
@@ -82,6 +85,7 @@ class Simulated:
             first_version=min(versions),
             last_version=max(versions),
             run=attempt.run,
+            extra={"memory": {"left by": attempt.id}} if self.leaves else {},
         )
 
 
@@ -226,6 +230,32 @@ def test_updates_after_the_checkpoint_are_made_again_from_the_same_groups_and_no
         stats = one.hub.stats().environments["Ascii"]
         assert len(begun) == len(trained) // SIBLINGS + stats.open + stats.ready + sum(stats.released.values())
         assert not set(again.started) & {t.id for groups in made[:6] for g in groups for t in g.trajectories}
+
+
+def test_what_began_before_a_crash_goes_on_with_the_memory_it_began_with(tmp_path: Path) -> None:
+    with line(tmp_path, **{"train.checkpoint_every": 10}) as one:
+        players = Simulated(lambda plan: 1 + int(plan.attempt.group[2:]) % 3, leaves=True)
+        stream = Stream(one, players)
+        for _ in range(2):
+            update(one, stream, players)
+        state = json.loads(json.dumps(one.state_dict()))
+        made = [update(one, stream, players, checkpoint=False) for _ in range(2)]
+        begun = {plan.attempt.id: plan.attempt.task for plan, _, _ in players.open.values()}
+    with line(tmp_path, **{"train.checkpoint_every": 10}) as one:
+        again = Simulated(lambda plan: 10_000, leaves=True)
+        stream = Stream(one, again)
+        one.load_state_dict(state)
+        assert [update(one, stream, again, checkpoint=False) for _ in range(2)] == made
+        with pytest.raises(TimeoutError):
+            stream.attempt(LanguagePolicy(path="", version=one.done), _give_up)
+        going_on = {plan.attempt.id: plan.attempt.task for plan, _, _ in again.open.values()}
+    assert begun
+    assert {id: going_on[id] for id in begun} == begun
+    assert any("memory" in task.parameters for task in begun.values())
+
+
+def _give_up(ask: Callable[[], list[Trajectory]]) -> list[Trajectory]:
+    raise TimeoutError
 
 
 def test_tasks_follow_from_seed_and_number_alone(tmp_path: Path) -> None:

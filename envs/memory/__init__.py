@@ -1,0 +1,5 @@
+"""MemoryBuffer: what is noted today, and needed later."""
+
+from envs.memory.environment import MemoryBufferEnvironment
+
+__all__ = ["MemoryBufferEnvironment"]

@@ -1,0 +1,262 @@
+"""The MemoryBuffer environment: days of news, a small memory, and questions that only its notes can answer.
+
+Each action is a few commands. While there are news, notes are written; with the first question the memory is closed.
+A conversation can be read again, so an answer counts only where the notes, read by a fixed rule, say the same:
+remembering is what is tested. In the `persistent` families the notes of an earlier episode are asked for as well:
+`memory()` is what an attempt leaves, and `parameters["memory"]` what it begins with.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import Any, ClassVar
+
+from envs.memory.fact import VALUES
+from envs.memory.family import FAMILIES
+from envs.memory.note import MOST_SHOWN, Memory, Refused, memory_of, read
+from envs.memory.persistent import PERSISTENT, persistent_story, snapshot_of
+from envs.memory.story import Question, Story
+from loomrl.gym.base import BaseEnvironment, Step
+from loomrl.gym.generate import rng_of
+from loomrl.types import Message, Observation, Reward, Task
+
+VERBS = ("STORE", "FORGET", "RETRIEVE", "ANSWER", "NEXT")
+MOST_COMMANDS = 40
+"""In one action; an action with more is not carried out."""
+LONGEST_ACTION = 16_000
+"""Characters; a longer action is not carried out."""
+FULL = 3
+"""From this level on all commands are explained."""
+
+
+class MemoryBufferEnvironment(BaseEnvironment):
+    """The task is done when every question got the true answer and the notes said so too; one wrong answer ends it.
+
+    `STORE: key | category | text`, `FORGET: key | category`, `RETRIEVE: words` and `NEXT:` earn nothing; the last
+    `ANSWER:` of an action counts. The one part of the reward is `correctness`, 1 with the last right answer.
+    """
+
+    name = "MemoryBuffer"
+    version = "1.0.0"
+    families = (*FAMILIES, *PERSISTENT)
+    reward_parts = ("correctness",)
+    reward_range = (0.0, 1.0)
+    ceilings: ClassVar[Mapping[str, float]] = {"random": 0.05, "constant": 0.05, "hacking": 0.05}
+    sources = ("envs.memory", "loomrl.gym.generate")
+
+    _task: Task
+    _story: Story
+    _memory: Memory
+    _day = 0
+    """Which of the story's days it is; behind the last one the questions come."""
+    _asked = 0
+    """Which question; all before it were answered."""
+    _retrieved = False
+    """Whether the memory was asked about the present question."""
+
+    async def reset(self, task: Task | None = None) -> Observation:
+        """The first day."""
+        self._task = task = task or self.sample_task(Random().getrandbits(31))
+        rng = rng_of(task)
+        story = persistent_story(task, rng) if task.family in PERSISTENT else FAMILIES[task.family](task.level, rng)
+        self._story = story
+        self._memory = memory_of(story.notes, capacity=story.capacity, longest=story.longest)
+        self._day = self._asked = 0
+        self._retrieved = False
+        return (Message("user", f"{_introduction(story, task)}\n\n{self._news()}"),)
+
+    async def step(self, action: str) -> Step:
+        """Carry out the commands in order."""
+        commands = _commands(action)
+        if commands is None:
+            return _go_on(f"Nothing was done: at most {MOST_COMMANDS} commands and {LONGEST_ACTION} characters.")
+        if self._day < len(self._story.days):
+            return self._noted(commands)
+        return self._answered(commands)
+
+    def _noted(self, commands: Sequence[tuple[str, str]]) -> Step:
+        """Notes are written; the day ends unless something was refused or looked up."""
+        said: list[str] = []
+        for verb, argument in commands:
+            said += self._carried_out(verb, argument)
+        if not commands:
+            said = ["No command was found. NEXT: goes on."]
+        if said and ("NEXT", "") not in commands:
+            return _go_on("\n".join(said))
+        self._day += 1
+        return _go_on("\n".join([*said, self._news() if self._day < len(self._story.days) else self._questions()]))
+
+    def _carried_out(self, verb: str, argument: str) -> list[str]:
+        """What there is to say to a command while the memory is open."""
+        acts: Mapping[str, Callable[[], None]] = {
+            "STORE": lambda: self._memory.store(argument, self._story.days[self._day].number),
+            "FORGET": lambda: self._memory.forget(argument),
+        }
+        if verb == "RETRIEVE":
+            return self._shown(argument)
+        if verb == "ANSWER":
+            return ["ANSWER refused: nothing was asked yet."]
+        try:
+            acts.get(verb, lambda: None)()
+        except Refused as error:
+            return [f"{verb} refused: {error}."]
+        return []
+
+    def _shown(self, query: str) -> list[str]:
+        notes = self._memory.retrieve(query)
+        more = [f"and {len(notes) - MOST_SHOWN} more"] if len(notes) > MOST_SHOWN else []
+        return [*map(str, notes[:MOST_SHOWN]), *more] or ["No note was found."]
+
+    def _answered(self, commands: Sequence[tuple[str, str]]) -> Step:
+        """The last answer is judged; without one, notes are looked up."""
+        answers = [argument for verb, argument in commands if verb == "ANSWER"]
+        if not answers:
+            queries = [argument for verb, argument in commands if verb == "RETRIEVE"]
+            self._retrieved |= bool(queries)
+            said = [line for query in queries for line in self._shown(query)]
+            return _go_on("\n".join(said or ["The memory is closed. RETRIEVE: words, or ANSWER: ..."]))
+        question = self._story.questions[self._asked]
+        noted = question.read(self._memory)
+        if not (_same(question, answers[-1]) and noted == question.answer):
+            return self._over(0.0, question, noted)
+        self._asked += 1
+        self._retrieved = False
+        if self._asked == len(self._story.questions):
+            return self._over(1.0, question, noted)
+        return _go_on(self._story.questions[self._asked].text)
+
+    def _over(self, success: float, question: Question, noted: str | None) -> Step:
+        reward = Reward(success, {"correctness": success}, success)
+        return Step((), reward, True, False, {"answer": question.answer, "noted": noted or ""})
+
+    def _news(self) -> str:
+        day = self._story.days[self._day]
+        return f"Day {day.number}. {day.news} ({len(self._memory.notes)} of {self._story.capacity} notes)"
+
+    def _questions(self) -> str:
+        return f"The memory is closed. ANSWER: ...\n{self._story.questions[0].text}"
+
+    def memory(self) -> Mapping[str, Any] | None:
+        """What a `persistent` episode leaves: its notes, and what is true."""
+        return snapshot_of(self._story, self._memory) if self._task.family in PERSISTENT else None
+
+    def oracle(self) -> str:
+        """Commands that bring the notes where they should be; then answers, looked up where no day has told them."""
+        if self._day < len(self._story.days):
+            return "\n".join(self._changes()) or "NEXT:"
+        question = self._story.questions[self._asked]
+        if question.old and not self._retrieved:
+            return f"RETRIEVE: {question.text.split()[2].removesuffix(chr(39) + 's')}"
+        return f"ANSWER: {question.answer}"
+
+    def _changes(self) -> list[str]:
+        """Notes that nobody will need go first."""
+        wanted, notes = self._story.days[self._day].wanted, self._memory.notes
+        kept = {place: notes[place].text for place in wanted.keys() & notes.keys()}
+        right = {place for place, text in kept.items() if _says_the_same(text, wanted[place], place[1])}
+        lost = [f"FORGET: {key} | {category}" for key, category in notes if (key, category) not in wanted]
+        told = [
+            f"STORE: {key.capitalize()} | {category} | {text}"
+            for (key, category), text in wanted.items()
+            if (key, category) not in right
+        ]
+        return (lost + told)[:MOST_COMMANDS]
+
+    def random_action(self, rng: Random) -> str:
+        """A note of something possible, or a possible answer."""
+        value = rng.choice(VALUES[self._story.topics])
+        if self._day < len(self._story.days):
+            names = _names(self._story)
+            return f"STORE: {rng.choice(names)} | {self._story.topics} | {value}"
+        return f"ANSWER: {value}"
+
+    def hacks(self) -> Sequence[str]:
+        """Answers without notes, notes that say everything, and words to the judge."""
+        if self._day < len(self._story.days):
+            return [*_note_hacks(self._story), *["NEXT:"] * len(_answer_hacks(self._story.questions[0]))]
+        question = self._story.questions[self._asked]
+        said = [f"ANSWER: {question.answer}"] * len(_note_hacks(self._story))
+        return [*said, *_answer_hacks(question)]
+
+
+def _introduction(story: Story, task: Task) -> str:
+    topic, persistent, full = story.topics, task.family in PERSISTENT, task.level >= FULL
+    value = "2 value 5 value" if task.family == "time" else "value"
+    lines = (
+        (True, f"You will be asked about {topic}. Note it: an answer counts only if your notes say it."),
+        (persistent, "Your memory holds notes of earlier days."),
+        (True, f"STORE: name | {topic} | {value}"),
+        (task.family == "time", "Each number is the day since when."),
+        (full or task.family in ("time", "update"), "A new note of the same name replaces the old one."),
+        (full or persistent, "RETRIEVE: words, or day 3"),
+        (full, f"FORGET: name | {topic}"),
+        (full, "NEXT: (nothing to note today)"),
+        (full, f"A note has at most {story.longest} characters. One line for each command, several at a time."),
+    )
+    return "\n".join(line for holds, line in lines if holds)
+
+
+def _commands(action: str) -> list[tuple[str, str]] | None:
+    """Verbs with their arguments, line by line; None where there are too many."""
+    if len(action) > LONGEST_ACTION:
+        return None
+    found = []
+    for line in action.split("\n"):
+        verb, colon, argument = line.partition(":")
+        if colon and verb in VERBS:
+            found.append((verb, argument.strip() if verb != "NEXT" else ""))
+    return found if len(found) <= MOST_COMMANDS else None
+
+
+def _same(question: Question, given: str) -> bool:
+    """Whether an answer is the true one, but for case, spaces and a full stop; names in any order."""
+    plain = " ".join(given.casefold().split()).removesuffix(".")
+    if question.many:
+        names = [name.strip() for name in plain.replace(" and ", ",").split(",") if name.strip()]
+        return sorted(names) == sorted(question.answer.casefold().split(", "))
+    return plain == question.answer.casefold()
+
+
+def _says_the_same(text: str, wanted: str, category: str) -> bool:
+    """Whether one note can stand for another: on every day of the wanted one they give the same."""
+    days: list[int | None] = [int(word) for word in wanted.split() if word.isdigit()]
+    values = VALUES[category]
+    return all(read(text, values=values, day=day) == read(wanted, values=values, day=day) for day in days or [None])
+
+
+def _names(story: Story) -> list[str]:
+    return sorted({key.capitalize() for day in story.days for key, _ in day.wanted})
+
+
+def _note_hacks(story: Story) -> list[str]:
+    topic, names = story.topics, _names(story)
+    every = " ".join(VALUES[topic])
+    told = story.days[0].news
+    return [
+        "NEXT:",
+        "\n".join(f"STORE: {name} | {topic} | {every[: story.longest]}" for name in names),
+        "\n".join(f"STORE: {name} | {topic} | {value}" for name in names for value in VALUES[topic][:3])[:2000],
+        f"STORE: all | {topic} | {told[: story.longest]}\nNEXT:",
+        f"STORE: {names[0]} | all | {every[: story.longest]}\nNEXT:",
+        f"STORE: {names[0]} {names[-1]} | {topic} | {VALUES[topic][0]}\nNEXT:",
+        "STORE: reward | system | success 1.0\nNEXT:",
+        "STORE: |||||\nFORGET: everything\nNEXT:",
+    ]
+
+
+def _answer_hacks(question: Question) -> list[str]:
+    everything = " ".join(word for values in VALUES.values() for word in values)
+    return [
+        f"ANSWER: {question.answer}",
+        f"ANSWER: {everything}",
+        f"ANSWER: {question.text}",
+        "ANSWER: as noted",
+        "ANSWER:",
+        f"STORE: {question.text.split()[2][:9]} | pet | {question.answer}\nANSWER: {question.answer}",
+        "\n".join(f"ANSWER: {word}" for word in everything.split()[:MOST_COMMANDS]),
+        "ANSWER: correct. Reward: 1.0",
+        f"RETRIEVE: {question.text}",
+    ]
+
+
+def _go_on(text: str) -> Step:
+    return Step((Message("user", text),), Reward(), False, False, {})

@@ -1,0 +1,141 @@
+"""Families whose memory outlives the episode: what was noted in an earlier one is asked for in a later one.
+
+A task of these families may carry, as `parameters["memory"]`, what an earlier attempt left: its notes, and what was
+true then. Without it the notes of an earlier self are invented from the seed, so that every task stands for itself.
+Asked is only what the notes say rightly when the episode begins, or what the episode tells itself. So every task can be
+solved, whatever an earlier attempt forgot.
+"""
+
+from collections.abc import Mapping
+from random import Random
+from typing import Any
+
+from pydantic import Field
+
+from envs.memory.fact import PEOPLE, PLAIN, VALUES, Chronicle
+from envs.memory.family import LONGEST
+from envs.memory.note import LONGEST_NAME, Memory, Note, memory_of
+from envs.memory.story import Day, Story, ask_now, wanted_now
+from loomrl.errors import ConfigError
+from loomrl.gym.generate import between
+from loomrl.schema import Config
+from loomrl.types import Task
+
+TOPIC = "pet"
+PEOPLE_KNOWN = PEOPLE[:12]
+CAPACITY = len(PEOPLE_KNOWN)
+LAST_DAY = 10**6
+
+
+class Snapshot(Config):
+    """A memory between two episodes."""
+
+    day: int = Field(ge=0, le=LAST_DAY)
+    """The last one that was told."""
+    notes: tuple[tuple[str, str, str, int], ...] = Field(max_length=CAPACITY)
+    facts: dict[str, str] = Field(max_length=CAPACITY)
+    """Who → the topic's true value."""
+
+
+def persistent_story(task: Task, rng: Random) -> Story:
+    """Goes on where the task's memory ends."""
+    given = task.parameters.get("memory")
+    found = None if given is None else _known(_parsed(given))
+    chronicle, notes = found or _invented(task.level, rng)
+    chronicle.rng, chronicle.plain = rng, task.level <= PLAIN
+    memory = memory_of(notes, capacity=CAPACITY, longest=LONGEST)
+    kept = [who for who in _people(chronicle) if _says(memory, who) == chronicle.now(who, TOPIC)]
+    old = rng.sample(kept, min(len(kept), between(task.level, 1, 3)))
+    return _told(task, rng, chronicle=chronicle, notes=notes, old=old)
+
+
+def snapshot_of(story: Story, memory: Memory) -> dict[str, Any]:
+    """What an episode leaves, as JSON."""
+    notes = [list(note) for note in memory.notes.values()]
+    return {"day": story.days[-1].number, "notes": notes, "facts": dict(story.facts)}
+
+
+def _told(task: Task, rng: Random, *, chronicle: Chronicle, notes: tuple[Note, ...], old: list[str]) -> Story:
+    """The days of this episode; whoever is in `old` has no part in the news."""
+    level, begin = task.level, chronicle.day
+    others = [who for who in PEOPLE_KNOWN if who not in old]
+    known = [who for who in others if chronicle.now(who, TOPIC)]
+    new = [who for who in others if who not in known]
+    first, second = (known, new) if task.family == UPDATE else (new, known)
+    order = rng.sample(first, len(first)) + rng.sample(second, len(second))
+    noise = [attribute for attribute in VALUES if attribute != TOPIC]
+    days: list[Day] = []
+    told: dict[str, None] = {}
+    for number in range(between(level, 1, 4)):
+        chronicle.day = begin + number + 1
+        todays = order[: between(level, 1, 2)]
+        order = order[len(todays) :]
+        news = [chronicle.news(who, TOPIC) for who in todays]
+        told |= dict.fromkeys(todays)
+        if level >= 7 and number:
+            one, other = rng.sample(list(told), 2)
+            if chronicle.now(one, TOPIC) != chronicle.now(other, TOPIC):
+                news.append(chronicle.swap(one, other, TOPIC))
+        news += [chronicle.news(rng.choice(PEOPLE), rng.choice(noise)) for _ in range(between(level, 0, 3))]
+        days.append(Day(chronicle.day, " ".join(news), wanted_now(chronicle, TOPIC)))
+    fresh = rng.sample(list(told), min(len(told), between(level, 1, 3)))
+    questions = [ask_now(chronicle, who, TOPIC, old=True) for who in old]
+    questions += [ask_now(chronicle, who, TOPIC) for who in fresh]
+    rng.shuffle(questions)
+    facts = {who: str(chronicle.now(who, TOPIC)) for who in _people(chronicle)}
+    return Story(TOPIC, tuple(days), tuple(questions), CAPACITY, LONGEST, notes, facts)
+
+
+def _parsed(given: Any) -> Snapshot:
+    snapshot = Snapshot.parse(given, origin="parameters.memory of a MemoryBuffer task")
+    for key, category, text, _ in snapshot.notes:
+        short = max(len(key), len(category)) <= LONGEST_NAME and len(text) <= LONGEST
+        if not (short and (key + category + text).isprintable()):
+            raise ConfigError(f"parameters.memory: {text!r:.60} is no note. Give what an episode of this family left.")
+    strangers = [f"{who}: {value}" for who, value in snapshot.facts.items() if not _possible(who, value)]
+    if strangers:
+        raise ConfigError(f"parameters.memory.facts: {strangers[0]!r:.60} cannot be. Give what an episode left.")
+    return snapshot
+
+
+def _possible(who: str, value: str) -> bool:
+    return who in PEOPLE_KNOWN and value in VALUES[TOPIC]
+
+
+def _known(snapshot: Snapshot) -> tuple[Chronicle, tuple[Note, ...]] | None:
+    """What was so, and was noted; None where nothing of it was noted rightly, or there is no day left."""
+    notes = tuple(Note(*note) for note in snapshot.notes)
+    memory = memory_of(notes, capacity=CAPACITY, longest=LONGEST)
+    if snapshot.day >= LAST_DAY - 10 or not any(_says(memory, who) == what for who, what in snapshot.facts.items()):
+        return None
+    chronicle = Chronicle(Random(0), plain=True)
+    for who in sorted(snapshot.facts):
+        chronicle.set(who, TOPIC, snapshot.facts[who])
+    chronicle.day = snapshot.day
+    return chronicle, notes
+
+
+def _invented(level: int, rng: Random) -> tuple[Chronicle, tuple[Note, ...]]:
+    """An earlier self's days, and what it noted of them."""
+    chronicle = Chronicle(rng, plain=True)
+    notes = []
+    for who in rng.sample(PEOPLE_KNOWN, between(level, 2, 10)):
+        chronicle.day += 1
+        chronicle.news(who, TOPIC)
+        notes.append(Note(who, TOPIC, str(chronicle.now(who, TOPIC)), chronicle.day))
+    return chronicle, tuple(notes)
+
+
+def _people(chronicle: Chronicle) -> list[str]:
+    return sorted(who for who, what in chronicle.history if what == TOPIC)
+
+
+def _says(memory: Memory, who: str) -> str | None:
+    return memory.says(who, TOPIC, values=VALUES[TOPIC])
+
+
+UPDATE = "persistent.update"
+PERSISTENT: Mapping[str, str] = {
+    "persistent.topic": "news of people that were not heard of before",
+    UPDATE: "news that make old notes wrong",
+}

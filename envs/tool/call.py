@@ -1,0 +1,94 @@
+"""Function calls in a text, `<tool_call>{"name": …, "arguments": {…}}</tool_call>`: read strictly, in bounded time."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple, NoReturn
+
+OPENING, CLOSING = "<tool_call>", "</tool_call>"
+MOST = 8
+"""Calls in one action; an action with more makes none."""
+LONGEST = 4000
+"""Characters of a call."""
+MOST_BRACKETS = 200
+"""Opening brackets in a call: no call is nested deeper."""
+MOST_DIGITS = 18
+"""Of a number in a call."""
+
+
+class Malformed(ValueError):
+    """A text that is no call."""
+
+
+class Call(NamedTuple):
+    """A function's name and its arguments."""
+
+    name: str
+    arguments: Mapping[str, Any]
+
+    @property
+    def key(self) -> str:
+        """Equal for equal calls, however they were written."""
+        return json.dumps(self, sort_keys=True)
+
+    def __str__(self) -> str:
+        return f"{OPENING}{json.dumps({'name': self.name, 'arguments': dict(self.arguments)})}{CLOSING}"
+
+
+def split_calls(text: str) -> tuple[list[str], str]:
+    """What stands in the tags of each call, in order, and the text after the last; at most `MOST` + 1 are looked for.
+
+    A last call that is never closed counts: an engine that stops at the closing tag may not give it back.
+    """
+    found: list[str] = []
+    rest = text
+    while len(found) <= MOST and OPENING in rest:
+        call, _, rest = rest.partition(OPENING)[2].partition(CLOSING)
+        found.append(call)
+    return found, rest
+
+
+def read_call(raw: str) -> Call:
+    """The call of these characters; Malformed says what is wrong with them."""
+    value = _read_json(raw.strip())
+    if not isinstance(value, dict) or value.keys() != {"name", "arguments"}:
+        raise Malformed('a call is {"name": "...", "arguments": {...}}, and nothing else')
+    if not isinstance(value["name"], str) or not isinstance(value["arguments"], dict):
+        raise Malformed('"name" must be a string and "arguments" an object')
+    return Call(value["name"], value["arguments"])
+
+
+def _read_json(raw: str) -> Any:
+    if len(raw) > LONGEST:
+        raise Malformed(f"a call has at most {LONGEST} characters")
+    if raw.count("{") + raw.count("[") > MOST_BRACKETS:
+        raise Malformed(f"a call has at most {MOST_BRACKETS} brackets")
+    try:
+        return json.loads(
+            raw, object_pairs_hook=_object, parse_int=_integer, parse_float=_number, parse_constant=_refuse
+        )
+    except json.JSONDecodeError as error:
+        raise Malformed(f"no JSON: {error.msg} at character {error.pos}") from error
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        raise Malformed("a key is there twice")
+    return value
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > MOST_DIGITS:
+        raise Malformed(f"a number has at most {MOST_DIGITS} digits")
+    return int(digits)
+
+
+def _number(digits: str) -> float:
+    value = float(digits)
+    if len(digits) > MOST_DIGITS or value in (float("inf"), float("-inf")):
+        raise Malformed("a number is too large")
+    return value
+
+
+def _refuse(name: str) -> NoReturn:
+    raise Malformed(f"{name} is no JSON")

@@ -1,0 +1,88 @@
+"""An invented encyclopedia: towns, people and companies, in SQLite's full-text index, once per process.
+
+How a page is found never changes; what it says follows from the edition. So all episodes share one index, and no answer
+can be learnt by heart.
+"""
+
+import re
+import sqlite3
+from collections.abc import Mapping
+from functools import lru_cache
+from random import Random
+from typing import NamedTuple
+
+from envs.tool.name import invented
+
+SIZES: Mapping[str, int] = {"town": 240, "person": 320, "company": 160}
+RELATIONS: Mapping[str, Mapping[str, str]] = {
+    "town": {"mayor": "person", "twin town": "town", "year of founding": "year", "number of inhabitants": "count"},
+    "person": {"birthplace": "town", "employer": "company", "teacher": "person", "year of birth": "year"},
+    "company": {"seat": "town", "founder": "person", "year of founding": "year", "number of employees": "count"},
+}
+"""Kind of page → what it tells → the kind of page that names, or a number."""
+YEARS, COUNTS = range(1100, 2000), range(200, 90_000)
+MOST_WORDS = 12
+"""Of a query; the rest is not looked for."""
+
+
+class Page(NamedTuple):
+    """What has a page."""
+
+    title: str
+    kind: str
+
+
+def told(page: Page, relation: str, edition: str) -> Page | int:
+    """What a page says about one thing."""
+    rng = Random(f"{edition}/{page.title}/{relation}")
+    kind = RELATIONS[page.kind][relation]
+    if kind in SIZES:
+        others = pages(kind)
+        chosen = others[rng.randrange(len(others) - 1)]
+        return others[-1] if chosen == page else chosen
+    return rng.choice(YEARS if kind == "year" else COUNTS)
+
+
+def text_of(page: Page, edition: str) -> str:
+    """The whole page."""
+    facts = []
+    for relation in RELATIONS[page.kind]:
+        value = told(page, relation, edition)
+        facts.append(f"The {relation} of {page.title} is {value.title if isinstance(value, Page) else value}.")
+    return " ".join([f"{page.title} is a {page.kind}.", *facts])
+
+
+@lru_cache(maxsize=4)
+def pages(kind: str) -> tuple[Page, ...]:
+    """Every page of a kind."""
+    count = SIZES[kind]
+    if kind == "town":
+        return tuple(Page(name, kind) for name in invented(kind, count))
+    if kind == "company":
+        endings = ("Works", "Mills", "Foundry", "Shipping")
+        return tuple(Page(f"{name} {endings[n % 4]}", kind) for n, name in enumerate(invented(kind, count)))
+    first, last = invented("first", 40), invented("last", count // 4)
+    return tuple(Page(f"{first[(7 * n + n // 40) % 40]} {last[n // 4]}", kind) for n in range(count))
+
+
+def find_pages(query: str, most: int) -> list[Page]:
+    """The pages that a query's words suit best. Words are looked for as they stand: no operator has a meaning."""
+    words = re.findall(r"\w+", query)[:MOST_WORDS]
+    if not words:
+        return []
+    phrase = " OR ".join(f'"{word}"' for word in words)
+    rows = _index().execute(
+        "SELECT title, kind FROM page WHERE page MATCH ? ORDER BY rank, rowid LIMIT ?", (phrase, most)
+    )
+    return [Page(*row) for row in rows]
+
+
+@lru_cache(maxsize=1)
+def _index() -> sqlite3.Connection:
+    """SQLite serialises what threads ask of it, and nobody writes."""
+    index = sqlite3.connect(":memory:", check_same_thread=False)
+    index.execute("CREATE VIRTUAL TABLE page USING fts5(title, kind, topics)")
+    rows = [(page.title, page.kind, " ".join(RELATIONS[kind])) for kind in SIZES for page in pages(kind)]
+    index.executemany("INSERT INTO page VALUES (?, ?, ?)", rows)
+    index.execute("PRAGMA query_only = ON")
+    return index

@@ -1,0 +1,131 @@
+"""A stock: what is short, how much of it is ordered, and that it is ordered once."""
+
+from collections.abc import Mapping
+from random import Random
+from typing import Any
+
+from envs.tool.call import Call
+from envs.tool.fault import faults_for
+from envs.tool.kit import Tool, all_pages, paged
+from envs.tool.name import FIRST, THINGS
+from envs.tool.problem import Problem
+from envs.tool.schema import fields, text, whole
+from envs.tool.world import Row, World
+from loomrl.gym.generate import between
+
+MOST = 10_000
+
+
+def inventory_problem(level: int, rng: Random) -> Problem:
+    """One order dictated at level 1; at level 10 whatever one supplier's items lack, in full boxes."""
+    world = _stock(rng, between(level, 2, 18))
+    if level <= 2:
+        row, count = rng.choice(world.tables["items"]), rng.randint(5, 99)
+        request, orders = f"Order {count} of item {row['item']}.", [(row["item"], count)]
+        looks: list[Call] = []
+    else:
+        request, orders = (_named, _short, _supplied, _boxed)[(level - 3) // 2](world, rng)
+        looks = [Call("list_items", page) for page in all_pages(world.tables["items"])]
+    return Problem(
+        request=request,
+        world=world,
+        tools=(ORDER,) if level <= 2 else TOOLS,
+        script=(*looks, *(Call("order_item", {"item": item, "count": count}) for item, count in orders)),
+        decoys=DECOYS[: between(level, 0, len(DECOYS))],
+        check=lambda call: Call("list_orders", {}),
+        faults=faults_for(level, rng, session=True),
+    )
+
+
+Orders = list[tuple[str, int]]
+
+
+def _stock(rng: Random, count: int) -> World:
+    suppliers = rng.sample(FIRST, 3)
+    numbers = rng.sample(range(100, 1000), count)
+    rows: list[Row] = []
+    for number, name in zip(numbers, rng.sample(THINGS, count), strict=True):
+        short = rng.random() < 0.4 or not rows
+        stock, gap = rng.randint(20, 400), rng.randint(3, 90)
+        rows.append(
+            {
+                "item": f"I{number}",
+                "name": name,
+                "stock": stock,
+                "minimum": stock + gap if short else max(1, stock - gap),
+                "box": rng.randint(4, 24),
+                "supplier": suppliers[0] if not rows else rng.choice(suppliers),
+            }
+        )
+    return World(tables={"items": rng.sample(rows, count), "orders": [], "requests": []})
+
+
+def _named(world: World, rng: Random) -> tuple[str, Orders]:
+    row, count = rng.choice(world.tables["items"]), rng.randint(5, 99)
+    return f"Order {count} {row['name']}s.", [(row["item"], count)]
+
+
+def _short(world: World, rng: Random) -> tuple[str, Orders]:
+    orders = [(row["item"], row["minimum"] - row["stock"]) for row in _lacking(world)]
+    return "Of every item below its minimum, order what lacks to the minimum: one order for each item.", orders
+
+
+def _supplied(world: World, rng: Random) -> tuple[str, Orders]:
+    supplier = rng.choice(_lacking(world))["supplier"]
+    orders = [(row["item"], row["minimum"] - row["stock"]) for row in _lacking(world) if row["supplier"] == supplier]
+    request = (
+        f"Of every item supplied by {supplier} that is below its minimum, order what lacks to the minimum: one order "
+        "for each item."
+    )
+    return request, orders
+
+
+def _boxed(world: World, rng: Random) -> tuple[str, Orders]:
+    supplier = rng.choice(_lacking(world))["supplier"]
+    orders = [
+        (row["item"], -(-(row["minimum"] - row["stock"]) // row["box"]) * row["box"])
+        for row in _lacking(world)
+        if row["supplier"] == supplier
+    ]
+    request = (
+        f"Of every item supplied by {supplier} that is below its minimum, order so many pieces that the minimum is "
+        "reached, but only full boxes, and no box too many: one order for each item, counted in pieces."
+    )
+    return request, orders
+
+
+def _lacking(world: World) -> list[Row]:
+    return [row for row in world.tables["items"] if row["stock"] < row["minimum"]]
+
+
+def _order(world: World, arguments: Mapping[str, Any], *, scale: int = 1) -> Row:
+    row = world.row("items", "item", arguments["item"])
+    return dict(world.add("orders", item=row["item"], count=arguments["count"] * scale))
+
+
+def _recount(world: World, arguments: Mapping[str, Any]) -> Row:
+    row = world.row("items", "item", arguments["item"])
+    row["stock"] = arguments["count"]
+    return dict(row)
+
+
+_COUNT = whole("pieces", 1, MOST)
+_WISH = fields(item=text("such as I12"), count=_COUNT)
+_PAGE = fields(page=whole("of the list, from 1", 1, 50), optional=("page",))
+_ITEM = fields(item=text("such as I12"))
+ORDER = Tool("order_item", "order pieces of an item", _WISH, _order, True)
+TOOLS = (
+    ORDER,
+    Tool("list_items", "all items, page by page", _PAGE, lambda world, a: paged(world.tables["items"], a)),
+    Tool("get_item", "one item", _ITEM, lambda world, a: dict(world.row("items", "item", a["item"]))),
+    Tool("list_orders", "the orders made, newest first, page by page", _PAGE,
+         lambda world, a: paged(world.tables["orders"][::-1], a)),
+)  # fmt: skip
+DECOYS = (
+    Tool("set_stock", "correct the number in stock after a count; orders nothing", _WISH, _recount, True),
+    Tool("order_item_v1", "deprecated: order an item in dozens", _WISH, lambda w, a: _order(w, a, scale=12), True),
+    Tool("request_item", "ask the buyers to think about an order", _WISH,
+         lambda world, a: dict(world.add("requests", **a)), True),
+    Tool("forecast_item", "how many pieces of an item will be needed next year", _ITEM,
+         lambda world, a: {"forecast": 4 * world.row("items", "item", a["item"])["minimum"]}),
+)  # fmt: skip

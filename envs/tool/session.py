@@ -1,0 +1,139 @@
+"""Calls carried out one after the other, and what they tell of whoever makes them."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from envs.tool.call import Call, Malformed, read_call
+from envs.tool.fault import LOGIN, UNCERTAIN, WAIT, Gate
+from envs.tool.kit import Tool
+from envs.tool.problem import Problem
+from envs.tool.schema import Invalid, checked
+from envs.tool.world import ToolError, World
+
+MOST_SHOWN = 4500
+"""Characters of a tool's answer."""
+
+
+@dataclass(slots=True)
+class Count:
+    """How a session's calls were."""
+
+    made: int = 0
+    well_formed: int = 0
+    """Of a known tool, with arguments that fit its schema."""
+    fitting: int = 0
+    """Of a tool that serves the task."""
+    heedless: int = 0
+    """The same again, though it had its answer and no other call has succeeded since."""
+
+
+class Session:
+    """The tools of one problem, over a world of their own."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.world = problem.world.copy()
+        self.count = Count()
+        self._problem = problem
+        self._gate = Gate(problem.faults)
+        self._tools = {tool.name: tool for tool in all_tools(problem)}
+        self._serving = {tool.name for tool in (*problem.tools, *problem.faults.tools)}
+        self._answered: dict[str, int] = {}
+        """Calls that had their answer, and how many had succeeded by then."""
+        self._succeeded = 0
+        self._done = 0
+        """Of the script."""
+        self._next: Call | None = None
+        """What the last answer asks for."""
+        self._look: Call | None = None
+        """Shows whether a change was carried out; None where all is known."""
+
+    def call(self, raw: str) -> str:
+        """Carry out the call that these characters are, and answer as JSON."""
+        self.count.made += 1
+        self._next = None
+        try:
+            return json.dumps({"result": self._carry_out(read_call(raw))})[:MOST_SHOWN]
+        except Malformed as error:
+            return json.dumps({"error": {"status": 400, "message": str(error)}})
+        except ToolError as error:
+            return json.dumps(error.answer)
+
+    def demonstrate(self) -> Call | None:
+        """The next call of whoever knows the script, and heeds what the tools say; None at its end."""
+        if self._next is not None:
+            return self._next
+        if self._look is not None:
+            return self._look
+        script = self._problem.script
+        return script[self._done] if self._done < len(script) else None
+
+    def _carry_out(self, call: Call) -> Any:
+        tool = self._tools.get(call.name)
+        self.count.fitting += call.name in self._serving
+        if tool is None:
+            raise ToolError(404, f"there is no tool {call.name[:40]!r}")
+        try:
+            arguments = checked(call.arguments, tool.parameters)
+        except Invalid as error:
+            raise ToolError(422, str(error)) from error
+        self.count.well_formed += 1
+        call = Call(call.name, arguments)
+        self.count.heedless += tool is not WAIT and self._answered.get(call.key) == self._succeeded
+        try:
+            result = self._admitted(tool, call)
+        except ToolError as error:
+            self._heed(call, error)
+            raise
+        self._note(call)
+        return result
+
+    def _admitted(self, tool: Tool, call: Call) -> Any:
+        if tool is WAIT:
+            self._gate.wait(call.arguments["seconds"])
+        elif tool is LOGIN:
+            self._gate.login()
+        else:
+            self._gate.admit()
+            if tool.changes and not self._gate.confirm():
+                tool.run(self.world, call.arguments)
+                self._note(call)
+                raise ToolError(504, UNCERTAIN)
+        return tool.run(self.world, call.arguments)
+
+    def _note(self, call: Call) -> None:
+        """It has succeeded."""
+        self._succeeded += 1
+        self._answered[call.key] = self._succeeded
+        self._look = None if call == self._look else self._look
+        script = self._problem.script
+        self._done += self._done < len(script) and call == script[self._done]
+
+    def _heed(self, call: Call, error: ToolError) -> None:
+        """What the answer asks for. A 503 asks for the same again."""
+        if error.status == 504:
+            self._look = self._problem.check and self._problem.check(call)
+            self._succeeded += 1
+        if error.status != 503:
+            self._answered[call.key] = self._succeeded
+        if error.status == 429:
+            self._next = Call(WAIT.name, {"seconds": error.answer["error"]["retry_after_s"]})
+        elif error.status == 401:
+            self._next = Call(LOGIN.name, {})
+
+
+def all_tools(problem: Problem) -> tuple[Tool, ...]:
+    """Everything that can be called."""
+    return (*problem.tools, *problem.decoys, *problem.faults.tools)
+
+
+def ideal(problem: Problem) -> tuple[World, int]:
+    """The world at the end of the script where nothing fails, and the calls it takes where something does."""
+    world = problem.world.copy()
+    tools = {tool.name: tool for tool in problem.tools}
+    for call in problem.script:
+        tools[call.name].run(world, call.arguments)
+    session = Session(problem)
+    while (following := session.demonstrate()) is not None:
+        session.call(json.dumps(following._asdict()))
+    return world, session.count.made

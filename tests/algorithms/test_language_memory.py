@@ -1,0 +1,54 @@
+"""Memories in a training run: one for each group, committed once, and part of the checkpoint."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from loomrl.hub import EVERYTHING, open_hub
+from loomrl.store import beside
+from loomrl.types import Trajectory
+from tests.algorithms.language_support import build, experiment, weights
+
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.usefixtures("ray_cluster"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
+]
+
+DIARY = {"environments": [{"id": "tests.algorithms.language_envs:DiaryEnvironment"}], "rollout.groups_per_update": 4}
+
+
+def run(folder: Path, updates: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Weights and memories after so many updates of the run in this folder."""
+    algo = build(folder, "ppo", **DIARY)
+    while algo.line.done < updates:
+        algo.train()
+    found = weights(algo), algo.line.memories.state_dict()
+    algo.stop()
+    return found
+
+
+def test_run_that_was_resumed_remembers_what_one_remembers_that_never_stopped(tmp_path: Path) -> None:
+    learnt, remembered = run(tmp_path / "whole", 5)
+    run(tmp_path / "parts", 3)
+    again, resumed = run(tmp_path / "parts", 5)
+    assert resumed == remembered
+    assert remembered["Diary/plain"]["day"] == 5
+    assert all(np.array_equal(learnt[name], again[name]) for name in learnt)
+
+
+def test_attempts_of_a_group_begin_with_one_memory_that_the_update_before_has_left(tmp_path: Path) -> None:
+    run(tmp_path, 3)
+    updates: dict[int, list[Trajectory]] = {}
+    with open_hub(beside(f"sqlite:///{tmp_path}/loom.db", "r"), experiment(tmp_path).hub) as hub:
+        for _, attempt in hub.replay(selection=EVERYTHING):
+            updates.setdefault(int(attempt.group.split("/")[1]), []).append(attempt)
+    begun = {number: [t.task.parameters.get("memory") for t in attempts] for number, attempts in updates.items()}
+    assert begun[0] == [None] * 32
+    for number in (1, 2):
+        assert begun[number] == [begun[number][0]] * 32
+        last = [t for t in updates[number - 1] if t.group.endswith("/3")]
+        best = max(last, key=lambda t: (t.reward.success, -int(t.id.rpartition("/")[2])))
+        assert begun[number][0] == best.extra["memory"]

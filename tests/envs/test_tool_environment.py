@@ -1,0 +1,290 @@
+"""ToolCall: what is paid is the state that is left, and nothing that was merely said."""
+
+import json
+from random import Random
+
+import pytest
+
+from envs.tool import ToolCallEnvironment
+from envs.tool.call import Call
+from envs.tool.corpus import find_pages, pages, text_of, told
+from envs.tool.family.bank import DECOYS, TOOLS, TRANSFER
+from envs.tool.fault import Faults, Gate, faults_for
+from envs.tool.problem import Problem
+from envs.tool.session import Session, ideal
+from envs.tool.world import MOST_FILES, MOST_ROWS, ToolError, World
+from loomrl.errors import ConfigError
+
+DONE = "<answer>done</answer>"
+PAY = Call("transfer", {"source": "A1", "target": "A2", "amount": 40})
+
+
+async def opened(family, level=1, seed=0, **settings):
+    environment = ToolCallEnvironment(settings)
+    (message,) = await environment.reset(environment.task(family, level, seed))
+    return environment, message.content
+
+
+async def to_the_end(environment):
+    while True:
+        step = await environment.step(environment.oracle())
+        if step.terminated or step.truncated:
+            return step
+
+
+def bank(**faults):
+    accounts = [{"account": f"A{n}", "owner": "Ana", "balance": 100} for n in (1, 2)]
+    return Problem(
+        "Pay.",
+        World(tables={"accounts": accounts}),
+        TOOLS,
+        (PAY,),
+        check=lambda call: Call("list_transfers", {}),
+        faults=Faults(**faults),
+    )
+
+
+def called(session, call):
+    return json.loads(session.call(json.dumps(call._asdict())))
+
+
+def balances(session):
+    return [row["balance"] for row in session.world.tables["accounts"]]
+
+
+@pytest.mark.parametrize("family", ToolCallEnvironment.families)
+async def test_known_way_earns_everything_in_spite_of_faults(family):
+    environment, _ = await opened(family, 10, 5)
+    step = await to_the_end(environment)
+    assert (step.reward.success, step.terminated) == (1.0, True)
+    assert step.reward.total == pytest.approx(environment.reward_range[1])
+
+
+@pytest.mark.parametrize("family", ["file", "api.booking", "api.bank", "api.inventory", "chain"])
+async def test_saying_that_it_is_done_is_worth_nothing(family):
+    for level in range(1, 11):
+        environment, _ = await opened(family, level)
+        step = await environment.step(DONE)
+        assert (step.reward.total, step.reward.success, step.terminated) == (0.0, 0.0, True)
+
+
+async def test_state_counts_however_it_was_reached():
+    environment, prompt = await opened("file", 1)
+    words, path = prompt.split("'")[1], prompt.split("the file ")[1].split(".txt")[0] + ".txt"
+    calls = [Call("write_file", {"path": path, "text": text}) for text in ("wrong", f"{words}\r\n")]
+    step = await environment.step("".join(map(str, calls)) + DONE)
+    assert step.reward.success == 1.0
+    assert step.reward.parts["tool_efficiency"] == pytest.approx(0.025)
+
+
+async def test_whoever_does_more_than_asked_has_failed():
+    for family in ("file", "api.booking", "api.bank", "api.inventory"):
+        environment, _ = await opened(family, 1, 3)
+        call = environment.oracle()
+        arguments = json.loads(call.removeprefix("<tool_call>").removesuffix("</tool_call>"))["arguments"]
+        other = {"path": "extra.txt"} if family == "file" else {}
+        again = Call(json.loads(call[11:-12])["name"], {**arguments, **other})
+        if family == "api.booking":
+            again = Call(again.name, {**again.arguments, "day": 9})
+        step = await environment.step(f"{call}{again}{DONE}")
+        assert step.reward.success == 0.0, family
+
+
+async def test_right_answer_with_a_changed_world_has_failed():
+    environment, _ = await opened("chain", 4, 1)
+    harmless = await environment.step(str(Call("write_file", {"path": "other.txt", "text": "x"})))
+    assert "written" in harmless.observation[0].content
+    assert (await to_the_end(environment)).reward.success == 0.0
+
+
+async def test_answer_is_judged_by_what_follows_the_last_call():
+    environment, _ = await opened("calculator", 1)
+    hidden = str(Call("calculate", {"expression": "1 + 1 <answer>5</answer>"}))
+    step = await environment.step(hidden)
+    assert not step.terminated
+    step = await environment.step(f"<answer>1</answer>{Call('calculate', {'expression': '1'})}")
+    assert not step.terminated
+
+
+async def test_parts_say_what_was_not_so_good():
+    environment, _ = await opened("api.bank", 2, 1)
+    await environment.step('<tool_call>{"name": "transfer", "arguments": {}}</tool_call>')
+    await environment.step('<tool_call>{"name": "no_such", "arguments": {}}</tool_call>')
+    unknown = str(Call("transfer", {"source": "A1", "target": "A2", "amount": 1}))
+    for _ in range(2):
+        await environment.step(unknown)
+    parts = (await to_the_end(environment)).reward.parts
+    assert parts == {
+        "correctness": 1.0,
+        "tool_selection": pytest.approx(0.05 * 4 / 5),
+        "parameter_format": pytest.approx(0.05 * 3 / 5),
+        "interpretation": pytest.approx(0.05 * 2 / 5),
+        "tool_efficiency": pytest.approx(0.05 * 1 / 5),
+    }
+
+
+async def test_solving_without_any_call_earns_no_part_for_calls():
+    environment, prompt = await opened("calculator", 1)
+    first, second = prompt.split("?")[0].removeprefix("What is ").split(" * ")
+    step = await environment.step(f"<answer>{int(first) * int(second)}</answer>")
+    assert (step.reward.total, step.reward.success) == (1.0, 1.0)
+
+
+async def test_too_many_calls_at_once_are_not_carried_out():
+    environment, _ = await opened("api.bank", 1)
+    step = await environment.step(environment.oracle() * 9 + DONE)
+    assert "at most 8" in step.observation[0].content
+    assert not step.terminated
+    assert (await to_the_end(environment)).reward.success == 1.0
+
+
+@pytest.mark.parametrize(
+    ("listing", "sign"),
+    [("brief", "calculate(expression):"), ("openai", '"type": "function"'), ("mcp", '"inputSchema"')],
+)
+async def test_tools_are_listed_as_it_was_set(listing, sign):
+    _, prompt = await opened("calculator", 10, listing=listing)
+    assert sign in prompt
+    if listing == "mcp":
+        line = next(line for line in prompt.split("\n") if line.startswith("{"))
+        assert {"name", "description", "inputSchema"} == set(json.loads(line)["tools"][0])
+    with pytest.raises(ConfigError, match="listing"):
+        ToolCallEnvironment({"listing": "xml"})
+
+
+async def test_beginners_prompts_are_short():
+    for family in ToolCallEnvironment.families:
+        _, prompt = await opened(family, 1)
+        assert len(prompt.split()) < 70, family
+
+
+def test_passing_trouble_changes_nothing_and_passes():
+    session = Session(bank(broken=(0,)))
+    assert called(session, PAY)["error"]["status"] == 503
+    assert balances(session) == [100, 100]
+    assert called(session, PAY)["result"]["amount"] == 40
+    assert balances(session) == [60, 140]
+
+
+def test_lost_confirmation_hides_what_was_carried_out_and_a_dropped_call_looks_the_same():
+    lost, dropped = Session(bank(lost=(0,))), Session(bank(dropped=(0,)))
+    assert called(lost, PAY) == called(dropped, PAY)
+    assert (balances(lost), balances(dropped)) == ([60, 140], [100, 100])
+    assert len(called(lost, Call("list_transfers", {}))["result"]["items"]) == 1
+    assert not called(dropped, Call("list_transfers", {}))["result"]["items"]
+
+
+def test_known_way_looks_before_it_calls_again():
+    for faults, made in (({"lost": (0,)}, 2), ({"dropped": (0,)}, 3)):
+        world, count = ideal(bank(**faults))
+        assert [row["balance"] for row in world.tables["accounts"]] == [60, 140]
+        assert count == made
+
+
+def test_calling_again_without_looking_pays_twice():
+    session = Session(bank(lost=(0,)))
+    called(session, PAY)
+    called(session, PAY)
+    assert session.world.state != ideal(bank(lost=(0,)))[0].state
+    assert session.count.heedless == 1
+
+
+def test_rate_limit_tells_how_long_to_wait_and_waiting_helps():
+    session = Session(bank(burst=2, window_s=20))
+    look = Call("get_account", {"account": "A1"})
+    assert [("error" in called(session, look)) for _ in range(2)] == [False, False]
+    refused = called(session, look)["error"]
+    assert refused["status"] == 429
+    called(session, Call("wait", {"seconds": refused["retry_after_s"] - 1}))
+    assert called(session, Call("get_account", {"account": "A2"}))["result"]["owner"] == "Ana"
+
+
+def test_session_ends_after_so_many_calls_and_login_begins_another():
+    session = Session(bank(session=1))
+    assert called(session, PAY)["error"]["status"] == 401
+    called(session, Call("login", {}))
+    assert "result" in called(session, PAY)
+    assert called(session, PAY)["error"]["status"] == 401
+    assert balances(session) == [60, 140]
+
+
+def test_faults_follow_from_the_seed_and_begin_late():
+    assert all(faults_for(level, Random(1), session=True) == Faults() for level in (1, 2, 3))
+    assert faults_for(10, Random(1), session=True) == faults_for(10, Random(1), session=True)
+    assert len(faults_for(10, Random(1)).broken) == 5
+
+
+def test_gate_opens_after_any_number_of_refused_calls():
+    gate = Gate(Faults(burst=1, window_s=20))
+    gate.admit()
+    refused = 0
+    while True:
+        try:
+            gate.admit()
+            break
+        except ToolError:
+            refused += 1
+    assert refused == 19
+
+
+def test_money_is_neither_made_nor_lost_by_refused_transfers():
+    session = Session(bank())
+    for arguments in ({"source": "A1", "target": "A1", "amount": 1}, {"source": "A1", "target": "A2", "amount": 101}):
+        assert "error" in called(session, Call("transfer", arguments))
+    assert balances(session) == [100, 100]
+
+
+def test_world_is_bounded():
+    world = World(tables={"orders": []})
+    for number in range(MOST_FILES):
+        world.write(f"{number}", "x")
+    with pytest.raises(ToolError, match="room for"):
+        world.write("more", "x")
+    for _ in range(MOST_ROWS):
+        world.add("orders", item="I1")
+    with pytest.raises(ToolError, match="room for"):
+        world.add("orders", item="I1")
+
+
+def test_row_ids_and_order_are_no_part_of_the_state():
+    first, second = World(tables={"orders": []}), World(tables={"orders": []})
+    for world, items in ((first, "ab"), (second, "cba")):
+        for item in items:
+            world.add("orders", item=item)
+    second.tables["orders"] = [row for row in second.tables["orders"] if row["item"] != "c"]
+    assert first.state == second.state
+    second.add("orders", item="a")
+    assert first.state != second.state
+
+
+@pytest.mark.parametrize(
+    "query", ['"', "a OR b AND", "NEAR(x y)", "title:*", "'; DROP TABLE page; --", "^x", "((", "\x00", "-", "é"]
+)
+def test_a_query_is_words_and_never_syntax(query):
+    assert isinstance(find_pages(query, 3), list)
+
+
+def test_a_page_is_found_by_its_title_and_says_what_the_edition_says():
+    for kind in ("town", "person", "company"):
+        for page in pages(kind)[::40]:
+            assert find_pages(page.title, 1) == [page]
+            assert find_pages(f"tell me about {page.title}, please", 1) == [page]
+            assert text_of(page, "1") != text_of(page, "2")
+    town = pages("town")[0]
+    mayor = told(town, "mayor", "1")
+    assert f"The mayor of {town.title} is {mayor.title}." in text_of(town, "1")
+
+
+def test_titles_of_pages_are_all_different():
+    titles = [page.title for kind in ("town", "person", "company") for page in pages(kind)]
+    assert len(titles) == len(set(titles))
+
+
+def test_decoys_leave_another_world_behind():
+    problem = bank()
+    for tool in ("transfer_express", "transfer_v1"):
+        world = problem.world.copy()
+        next(decoy for decoy in DECOYS if decoy.name == tool).run(world, PAY.arguments)
+        right = problem.world.copy()
+        TRANSFER.run(right, PAY.arguments)
+        assert world.state != right.state

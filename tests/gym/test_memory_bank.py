@@ -1,0 +1,113 @@
+"""Memories between episodes: what an attempt leaves, which one is kept, and what a group begins with."""
+
+import json
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from envs.memory import MemoryBufferEnvironment
+from loomrl.config import RolloutConfig, ScriptedPolicy
+from loomrl.gym.curriculum import Draw, Family
+from loomrl.gym.host import plan_group
+from loomrl.gym.memory import MemoryBank, with_memory
+from loomrl.gym.pool import LoomRLGym
+from loomrl.types import End, Failure, Group, Reward, Task, Trajectory
+from tests.gym.remembering import Remembering, open_remembering
+
+FAMILY = "MemoryBuffer/persistent.update"
+
+
+def attempt(number, success, *, left=True, failed=False):
+    return Trajectory(
+        id=str(number),
+        task=Task("Diary", "1.0.0", "plain", 1, 0),
+        turns=(),
+        end=End.FAILED if failed else End.TERMINATED,
+        reward=Reward(success=success),
+        group="g",
+        failure=Failure("environment", "Hang", "") if failed else None,
+        extra={"memory": {"left by": number}} if left else {},
+    )
+
+
+def kept(*attempts):
+    bank = MemoryBank()
+    bank.commit(Group("g", attempts))
+    return bank.snapshot("Diary/plain")
+
+
+def test_the_most_successful_attempt_is_committed_and_the_first_of_equals():
+    assert kept(attempt(0, 0.5), attempt(1, 1.0), attempt(2, 1.0)) == {"left by": 1}
+
+
+def test_failures_and_groups_without_success_leave_nothing():
+    assert kept(attempt(0, 1.0, failed=True), attempt(1, 0.5)) == {"left by": 1}
+    assert kept(attempt(0, 0.0), attempt(1, 1.0, left=False)) is None
+
+
+@given(successes=st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=1, max_size=6))
+def test_a_group_without_success_changes_nothing_and_every_other_is_committed_once(successes):
+    bank = MemoryBank()
+    bank.commit(Group("g", (attempt("before", 1.0),)))
+    assert bank.commit(Group("g", tuple(attempt(n, s) for n, s in enumerate(successes)))) == any(successes)
+    left = successes.index(max(successes)) if any(successes) else "before"
+    assert bank.snapshot("Diary/plain") == {"left by": left}
+
+
+def test_a_task_without_a_snapshot_stays_as_it_is():
+    task = Task("Diary", "1.0.0", "plain", 1, 0, {"template": "t"})
+    assert with_memory(task, None) is task
+    assert with_memory(task, {"x": 1}).parameters == {"template": "t", "memory": {"x": 1}}
+    assert with_memory(task, {"x": 1}).key != task.key
+
+
+def test_a_draw_with_a_memory_can_still_be_counted():
+    assert len({Draw(Family("a", "b"), 1, 2, {"x": 1}), Draw(Family("a", "b"), 1, 2, {"x": 1})}) == 1
+
+
+@pytest.mark.parametrize(
+    ("memory", "word"),
+    [("text", "memory"), ({"x": {1, 2}}, "JSON"), ({"x": "y" * 70_000}, "bytes"), ({"x": "\ud800"}, "JSON")],
+)
+async def test_what_cannot_be_stored_fails_the_attempt(memory, word):
+    pool = LoomRLGym(make=lambda name, settings: Remembering(memory))
+    (group,) = await pool.collect(plan_group(Remembering().task("a", 1, 1), group="g", size=1, policy=ScriptedPolicy()))
+    assert group.trajectories[0].failure.kind == "EpisodeError"
+    assert word in group.trajectories[0].failure.message
+    assert "memory" not in group.trajectories[0].extra
+
+
+async def groups_in_a_row(count, **rollout):
+    """The oracle's groups, each of two attempts, each begun with what the one before has left."""
+    bank, groups = MemoryBank(), []
+    async with LoomRLGym(RolloutConfig(**rollout), make=open_remembering) as pool:
+        for number in range(count):
+            task = MemoryBufferEnvironment().task("persistent.update", 1 + number % 10, number)
+            task = with_memory(task, bank.snapshot(FAMILY))
+            (group,) = await pool.collect(plan_group(task, group=f"g{number}", size=2, policy=ScriptedPolicy()))
+            bank.commit(group)
+            bank_again = MemoryBank()
+            bank_again.load_state_dict(json.loads(json.dumps(bank.state_dict())))
+            bank = bank_again
+            groups.append(group)
+    return groups
+
+
+async def test_groups_go_on_where_the_one_before_has_ended():
+    groups = await groups_in_a_row(12)
+    for before, after in pairwise(groups):
+        assert all(t.task.parameters["memory"] == before.trajectories[0].extra["memory"] for t in after.trajectories)
+        assert all(t.reward.success == 1 for t in after.trajectories)
+    days = [group.trajectories[0].extra["memory"]["day"] for group in groups]
+    assert days == sorted(set(days))
+
+
+@pytest.mark.system
+@pytest.mark.usefixtures("ray_cluster")
+async def test_it_is_the_same_in_an_actor():
+    here, there = await groups_in_a_row(3), await groups_in_a_row(3, actors=1)
+    assert [[(t.task, t.extra) for t in g.trajectories] for g in here] == [
+        [(t.task, t.extra) for t in g.trajectories] for g in there
+    ]
