@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from envs.language.wording import LONGEST, plain
+from envs.language.wording import LONGEST, plain, words
 
-NOUNS = tuple("dog cat bird king boy girl horse goat sailor farmer queen doctor robot singer".split())
-VERBS = tuple("help follow visit call greet trust warn thank remember answer".split())
-ADJECTIVES = tuple("small old young brave quick tall kind happy quiet clever".split())
+NOUNS = words("dog cat bird king boy girl horse goat sailor farmer queen doctor robot singer")
+VERBS = words("help follow visit call greet trust warn thank remember answer")
+ADJECTIVES = words("small old young brave quick tall kind happy quiet clever")
 _ARTICLES = ("the", "a", "an")
 _SHORT = {"doesn't": "does not", "don't": "do not", "didn't": "did not"}
 
@@ -57,7 +57,7 @@ def _phrase(phrase: Phrase) -> str:
     return said if phrase.clause is None else f"{said} that {_predicate(phrase.clause, plural=phrase.plural)}"
 
 
-def same_english(words: Sequence[str], given: str, truth: str) -> bool:
+def same_english(known: Sequence[str], given: str, truth: str) -> bool:
     """Whether both say the same: articles, and the number that a verb only repeats, do not matter."""
     return len(given) <= LONGEST and _essence(given) == _essence(truth)
 
@@ -66,8 +66,8 @@ def _essence(text: str) -> list[str]:
     said = plain(text).strip(".,;:!?\"'")
     for short, long in _SHORT.items():
         said = said.replace(short, long)
-    words = [word.strip(",") for word in said.split()]
-    return [_stems().get(word, word) for word in words if word not in (*_ARTICLES, "do", "does")]
+    stripped = [word.strip(",") for word in said.split()]
+    return [_stems().get(word, word) for word in stripped if word not in (*_ARTICLES, "do", "does")]
 
 
 @lru_cache(maxsize=1)

@@ -1,7 +1,6 @@
 """Numbers, money and dates from one locale's way of writing into another's, by the tables of Babel (CLDR)."""
 
-from datetime import date as Date
-from datetime import timedelta
+import datetime
 from decimal import Decimal
 from functools import lru_cache
 from random import Random
@@ -9,18 +8,18 @@ from types import ModuleType
 from typing import Literal
 
 from envs.language.problem import Problem, exact
-from envs.language.wording import plain, same_date, same_text
+from envs.language.wording import plain, same_date, same_text, words
 from loomrl.errors import ConfigError
 from loomrl.gym.generate import between
 
 DateForm = Literal["short", "long", "full"]
-SAMPLE_NUMBER, SAMPLE_DATE = Decimal("9876543.2"), Date(1999, 12, 31)
-PLAIN = "en_US de_DE fr_FR sv_SE pt_BR it_IT es_ES nl_NL da_DK".split()
-FURTHER = "pl_PL de_CH en_IN fi_FI nb_NO id_ID hi_IN cs_CZ ro_RO hu_HU tr_TR vi_VN".split()
-DISTANT = "ar_EG fa_IR bn_BD mr_IN ne_NP my_MM".split()
+SAMPLE_NUMBER, SAMPLE_DATE = Decimal("9876543.2"), datetime.date(1999, 12, 31)
+PLAIN = words("en_US de_DE fr_FR sv_SE pt_BR it_IT es_ES nl_NL da_DK")
+FURTHER = words("pl_PL de_CH en_IN fi_FI nb_NO id_ID hi_IN cs_CZ ro_RO hu_HU tr_TR vi_VN")
+DISTANT = words("ar_EG fa_IR bn_BD mr_IN ne_NP my_MM")
 """With digits of their own."""
-DATED = "ja_JP ko_KR zh_CN ru_RU uk_UA el_GR lt_LT lv_LV eu_ES is_IS et_EE ca_ES".split()
-CURRENCIES = "EUR USD GBP JPY CHF INR SEK".split()
+DATED = words("ja_JP ko_KR zh_CN ru_RU uk_UA el_GR lt_LT lv_LV eu_ES is_IS et_EE ca_ES")
+CURRENCIES = words("EUR USD GBP JPY CHF INR SEK")
 MONEY_FROM, SUM_FROM, LATER_FROM = 4, 8, 8
 
 
@@ -49,22 +48,22 @@ def date(level: int, rng: Random) -> Problem:
     form: DateForm = "short" if level < 3 else "long" if level < 6 else "full"
     near = PLAIN if level < 5 else PLAIN + FURTHER if level < 9 else FURTHER + DATED + DISTANT
     later = rng.randint(2, 400) if level >= LATER_FROM else 0
-    day = Date(1950, 1, 1) + timedelta(days=rng.randrange(100 * 365))
+    day = datetime.date(1950, 1, 1) + datetime.timedelta(days=rng.randrange(100 * 365))
     while True:
         source, target = rng.choice(near), rng.choice(near)
         shown = day.isoformat() if level < 3 else format_day(day, source, "short" if level < 5 else "long")
-        truth = format_day(day + timedelta(days=later), target, form)
+        truth = format_day(day + datetime.timedelta(days=later), target, form)
         if plain(shown) != plain(truth) and _is_clear(shown, day, source):
             break
     origin = "" if level < 3 else f" ({name_of(source)})"
     asked = f"the day {later} days after {shown}{origin}" if later else f"{shown}{origin}"
     sample = format_day(SAMPLE_DATE, target, form)
     prompt = f"Write {asked} as in {name_of(target)}, where 1999-12-31 is: {sample}"
-    guesses = tuple(format_day(day + timedelta(days=rng.randint(401, 9999)), target, form) for _ in range(8))
-    return Problem(prompt, truth, exact(same_date, truth), guesses, f"It is {day + timedelta(days=later)}.")
+    guesses = tuple(format_day(day + datetime.timedelta(days=rng.randint(401, 9999)), target, form) for _ in range(8))
+    return Problem(prompt, truth, exact(same_date, truth), guesses, f"It is {day + datetime.timedelta(days=later)}.")
 
 
-def _is_clear(shown: str, day: Date, source: str) -> bool:
+def _is_clear(shown: str, day: datetime.date, source: str) -> bool:
     """Whether the century can be read off, or is the usual one."""
     return str(day.year) in shown or not shown.isascii() or 1950 <= day.year < 2050
 
@@ -82,7 +81,7 @@ def format_number(value: Decimal, locale: str, currency: str) -> str:
     return str(numbers.format_decimal(value, locale=locale, numbering_system="default"))
 
 
-def format_day(day: Date, locale: str, form: DateForm) -> str:
+def format_day(day: datetime.date, locale: str, form: DateForm) -> str:
     """`day` as this locale writes it."""
     return str(_babel().dates.format_date(day, form, locale=locale))
 

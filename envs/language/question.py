@@ -1,10 +1,11 @@
 """Questions on a world: look a fact up, follow a chain of people, compare, count."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from random import Random
 
 from envs.language.problem import Problem, exact
-from envs.language.wording import same_name, same_number
+from envs.language.wording import same_name, same_number, words
 from envs.language.world import FIRST_YEAR, HOME, JOB, LAST_YEAR, NAMES, RELATIONS, Relation, deny, make_world, tell
 from loomrl.gym.generate import between
 
@@ -53,7 +54,7 @@ def chain(level: int, rng: Random) -> Problem:
     described = "the boss of " * (len(path) - 2) + f"{lowest}'s boss"
     note = f" {LATEST}" if changes else ""
     truth = world.value(path[-1], relation)
-    steps = " ".join(f"{who} reports to {above}." for who, above in zip(path, path[1:], strict=False))
+    steps = " ".join(f"{who} reports to {above}." for who, above in pairwise(path))
     steps += f" {relation.now(path[-1], truth)}"
     return _named(
         f"{' '.join(told)}{note} {relation.question.format(described)}", truth, _mentioned(relation, told), steps
@@ -140,4 +141,4 @@ def _ordinal(place: int) -> str:
     return ("", *(f"{word} " for word in _ORDINALS))[place]
 
 
-_ORDINALS = "second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth".split()
+_ORDINALS = words("second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth")

@@ -1,9 +1,8 @@
-"""Translation from and into a language that is made up for each task: a dictionary, rules, and at last only examples."""
+"""Translation from and into a language that is made up for each task: a dictionary, rules, and later examples."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
 from random import Random
 
 from envs.language.clause import ADJECTIVES, NOUNS, VERBS, Clause, Phrase, english, same_english
@@ -62,7 +61,7 @@ def translation(level: int, rng: Random) -> Problem:
     clause = _clause(level, rng, words)
     foreign, native = tongue.say(clause), english(clause)
     outward = rng.random() < 0.5
-    lines = [_dictionary(tongue, words), *_rules(level, tongue)]
+    lines = [_dictionary(tongue, words), _rules(level, tongue)]
     if level >= EXAMPLES_FROM:
         lines += [f"Example: {english(shown)} = {tongue.say(shown)}" for shown in _examples(level, rng, words)]
     asked = native if outward else foreign
@@ -114,7 +113,8 @@ def _make(level: int, rng: Random, words: tuple[str, ...]) -> Tongue:
 
 def _coined(rng: Random, count: int) -> list[str]:
     """Different words of two syllables; the affixes cut from the last ones differ, too."""
-    consonants, found = "bdfgklmnprstvz", []
+    consonants = "bdfgklmnprstvz"
+    found: list[str] = []
     while len(found) < count:
         word = "".join(rng.choice(consonants) + rng.choice("aeiou") for _ in range(2))
         if all(word[:2] != other[:2] for other in found):
@@ -168,7 +168,7 @@ def _dictionary(tongue: Tongue, words: tuple[str, ...]) -> str:
     return "Dictionary: " + ", ".join(f"{word} = {tongue.words[word]}" for word in words) + "."
 
 
-def _rules(level: int, tongue: Tongue) -> list[str]:
+def _rules(level: int, tongue: Tongue) -> str:
     """Endings always, and the order of words as long as no example shows it."""
     order = f"Order: {', '.join(_ROLES[role] for role in tongue.order)}. No articles."
     place = f"Adjectives stand {'before' if tongue.adjective_first else 'after'} their noun."
@@ -188,4 +188,4 @@ def _rules(level: int, tongue: Tongue) -> list[str]:
             f"That: {tongue.relative}, after the noun and its adjectives; its clause is as in the example.",
         ),
     ]
-    return list(chain([" ".join(text for first, end, text in told if first <= level < end)]))
+    return " ".join(text for first, end, text in told if first <= level < end)

@@ -5,14 +5,21 @@ import unicodedata
 
 LONGEST = 4000
 """Characters of an answer; longer ones are wrong."""
+
+
+def words(text: str) -> tuple[str, ...]:
+    """The words of a list that is written as a text."""
+    return tuple(text.split())
+
+
 _QUOTES = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"', "−": "-", "‐": "-", "‑": "-"})
 _ARTICLES = ("the ", "a ", "an ")
 _EDGES = " \t\n.,;:!?\"'`*"
-_SMALL = (
+_SMALL = words(
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
     "eighteen nineteen"
-).split()
-_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+)
+_TENS = words("twenty thirty forty fifty sixty seventy eighty ninety")
 _WORDS = {word: number for number, word in enumerate(_SMALL)} | {
     tens + ("-" + unit if place else ""): 20 + 10 * decade + place
     for decade, tens in enumerate(_TENS)

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
-NAMES = tuple(
+from envs.language.wording import words
+
+NAMES = words(
     "Ada Ben Carl Dana Emil Fay Gus Hana Igor Jane Karl Lena Marc Nina Olaf Pia Quin Rosa Sam Tina Udo Vera Walt Xena "
-    "Yuri Zoe Alma Bert Cleo Dirk Edda Finn Gwen Hugo Inga Joel Kira Levi Mona Nils".split()
+    "Yuri Zoe Alma Bert Cleo Dirk Edda Finn Gwen Hugo Inga Joel Kira Levi Mona Nils"
 )
 FIRST_YEAR, LAST_YEAR = 1970, 2024
 
@@ -42,10 +44,10 @@ class Relation:
 
 HOME = Relation(
     "home",
-    tuple(
+    words(
         "Oslo Rome Paris Cairo Lima Delhi Quito Tokyo Seoul Bern Kyiv Riga Porto Malmo Turin Graz Split Cork Leeds "
         "Ghent Bonn Lyon Vigo Perth Osaka Accra Dakar Tunis Amman Doha Hanoi Sucre Minsk Sofia Varna Izmir Patna Davao "
-        "Busan Macau".split()
+        "Busan Macau"
     ),
     verb="lives in {}",
     stem="live in {}",
@@ -57,9 +59,9 @@ HOME = Relation(
 )
 JOB = Relation(
     "job",
-    tuple(
+    words(
         "baker nurse pilot tailor judge farmer singer miner dentist plumber painter lawyer chemist barber sailor "
-        "weaver jeweller mason surgeon florist".split()
+        "weaver jeweller mason surgeon florist"
     ),
     verb="works as a {}",
     stem="work as a {}",
@@ -71,9 +73,7 @@ JOB = Relation(
 )
 TEAM = Relation(
     "team",
-    tuple(
-        "Hawks Bears Lions Wolves Foxes Owls Sharks Eagles Bulls Rams Tigers Crows Otters Moles Lynxes Herons".split()
-    ),
+    words("Hawks Bears Lions Wolves Foxes Owls Sharks Eagles Bulls Rams Tigers Crows Otters Moles Lynxes Herons"),
     verb="plays for the {}",
     stem="play for the {}",
     since="has played for the {} since",
@@ -84,7 +84,7 @@ TEAM = Relation(
 )
 PET = Relation(
     "pet",
-    tuple("cat dog horse parrot rabbit goat hamster turtle lizard canary pony snake".split()),
+    words("cat dog horse parrot rabbit goat hamster turtle lizard canary pony snake"),
     verb="keeps a {}",
     stem="keep a {}",
     since="has kept a {} since",
