@@ -39,7 +39,8 @@ class LanguageEnvironment(QuestionEnvironment):
     """Questions on worlds of facts, summaries, and translation over closed vocabularies, all checked exactly.
 
     `correctness` is the success: 1 for a right answer; of a summary, facts recalled minus invented. Only with full
-    success, `coherence` (0.1, the rule's word or the judge's), `detail` (0.05, summaries) and `format` (0.05, a tidy first answer) are paid.
+    success, `coherence` (0.1, the rule's word or the judge's), `detail` (0.05, summaries) and `format` (0.05, a tidy
+    first answer) are paid.
     """
 
     name = "Language"

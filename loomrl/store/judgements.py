@@ -70,7 +70,7 @@ def answer(db: LoomDB, id: str, choice: str, *, who: str, comment: str = "", at:
         given = {"choice": choice, "who": who, "comment": comment}
         connection.execute(update(judgements).where(judgements.c.id == id).values(**given))
         record(connection, Event(kind="judgement.given", subject=id, data=given, created_at=at))
-        return replace(asked, **given)
+        return replace(asked, choice=choice, who=who, comment=comment)
 
 
 def _check(asked: Judgement, choice: str, *, who: str, texts: Sequence[str]) -> None:
