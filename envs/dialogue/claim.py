@@ -27,7 +27,7 @@ _POSSIBLE = frozenset(
 _KNOWN = _NEGATIONS | _POSSIBLE | frozenset(
     words(
         "a an the your our this that it is are be been will can was has have for in on of to with you we i am do does "
-        "did case order item product nor unfortunately sadly gladly happily therefore here now longer any case sorry glad "
+        "did case order item product nor unfortunately sadly gladly happily therefore here now longer any sorry glad "
         "afraid say tell must confirm please thank also still fully certainly definitely yes true"
     )
 )  # fmt: skip

@@ -12,7 +12,7 @@ from envs.language.wording import plain, words
 MOST_WORDS = 60
 MANNERS_FROM, TABLE_FROM = 3, 6
 SURNAMES = words("Weber Sato Miller Rossi Novak Silva Hansen Moreau Costa Fischer")
-FORENAMES = words("Anna Mia Lea Eva Ida Paul Leo Max Jan Tom")
+FORENAMES = {"Frau": words("Anna Mia Lea Eva Ida"), "Herr": words("Paul Leo Max Jan Tom")}
 UPSET, GLAD = "i am sorry", "i am glad"
 _MOODS: dict[str, tuple[str, ...]] = {
     UPSET: (
@@ -62,11 +62,8 @@ class Manners:
         self.asked = level >= MANNERS_FROM
         """Whether the prompt asks for manners at all."""
         culture = rng.choice(CULTURES)
-        names = {
-            "forename": rng.choice(FORENAMES),
-            "surname": rng.choice(SURNAMES),
-            "title": rng.choice(("Frau", "Herr")),
-        }
+        title = rng.choice(list(FORENAMES))
+        names = {"title": title, "forename": rng.choice(FORENAMES[title]), "surname": rng.choice(SURNAMES)}
         self._address = culture.form.format(**names)
         self._names = names
         self._moods = [rng.choice(list(_MOODS)) for _ in range(64)]
@@ -82,9 +79,9 @@ class Manners:
             name = f"{self._names['forename']} {self._names['surname']}"
             address = f"use the form of address of the partner, {name} from {culture.country}{title} ({table})"
         return (
-            f"\nA bonus for manners: before each command write a line {SAY}: ..., at most {MOST_WORDS} words. In it, once "
-            f"each: {address}; say please or thank you; name what the command is about. To an upset partner say 'I am "
-            "sorry', to a happy one 'I am glad', to others neither."
+            f"\nA bonus for manners: before each command write a line {SAY}: ..., at most {MOST_WORDS} words. In it, "
+            f"once each: {address}; say please or thank you; name what the command is about. To an upset partner say "
+            "'I am sorry', to a happy one 'I am glad', to others neither."
         )
 
     def tone(self, turn: int) -> str:

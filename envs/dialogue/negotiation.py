@@ -153,7 +153,8 @@ class Negotiation(Scene):
         return self._offering(goal)
 
     def _offering(self, offer: Offer) -> Act:
-        return Act("This is my offer.", "OFFER", ", ".join(f"{issue}={option}" for issue, option in offer.items()))
+        terms = ", ".join(f"{issue}={option}" for issue, option in offer.items())
+        return Act(f"This is my offer: {terms}.", "OFFER", terms)
 
     def random(self, rng: Random) -> str:
         """Any offer."""

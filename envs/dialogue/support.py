@@ -1,4 +1,4 @@
-"""Customer support: find out the facts of a case, apply the shop's rules in their order, and say truly what is possible."""
+"""Customer support: find out the facts, apply the shop's rules in their order, and say truly what is possible."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -14,6 +14,8 @@ ACTIONS = words("refund exchange repair voucher")
 CLAIM_FROM, APOLOGY_FROM = 4, 6
 APOLOGY = "we apologise"
 LATE_DAYS = 7
+TRIES = 20
+"""Cases that are drawn until one falls under the rule that is wanted."""
 _WORD = re.compile(r"[a-z]+")
 
 
@@ -67,14 +69,18 @@ class Support(Scene):
 
     def __init__(self, level: int, rng: Random) -> None:
         known = FACTS[: between(level, 1, len(FACTS))]
-        self._facts = {fact.name: rng.random() < 0.5 for fact in known}
-        self._days = rng.randint(1, 60)
         self._waited = rng.randint(1, 2 * LATE_DAYS)
         self._order = str(rng.randint(1000, 9999))
         self._dated = level >= 3
         self._claims = rng.sample(ACTIONS, between(level, 1, 2)) if level >= CLAIM_FROM else []
         self._late = level >= APOLOGY_FROM
         self._rules = self._made(level, rng, known)
+        wanted = rng.randrange(len(self._rules))
+        for _ in range(TRIES):
+            self._facts = {fact.name: rng.random() < 0.5 for fact in known}
+            self._days = rng.randint(1, 60)
+            if self._rule is self._rules[wanted]:
+                break
         self._told = self._answers(rng, known)
         self._asked: set[str] = set()
         turns = len(self._told) + 2
@@ -100,15 +106,19 @@ class Support(Scene):
         return told
 
     @property
+    def _rule(self) -> Rule:
+        return next(rule for rule in self._rules if rule.fits(self._facts, self._days))
+
+    @property
     def _action(self) -> str:
-        return next(rule.action for rule in self._rules if rule.fits(self._facts, self._days))
+        return self._rule.action
 
     def _prompt(self, turns: int) -> str:
         rules = "\n".join(f"{place}. {rule.shown()}" for place, rule in enumerate(self._rules, start=1))
         asks = listed(list(self._told))
         return (
-            f"You help a customer. The first rule that fits counts:\n{rules}\n{self._duties()}Ask about {asks}. You have "
-            f"{turns} turns, one resolution counts.\nReply with one command on a line of its own:\nASK: order\n"
+            f"You help a customer. The first rule that fits counts:\n{rules}\n{self._duties()}Ask about {asks}. You "
+            f"have {turns} turns, one resolution counts.\nReply with one command on a line of its own:\nASK: order\n"
             f"RESOLVE: action={self._rules[0].action}, order=1234"
         )
 
