@@ -5,7 +5,7 @@ sense turns with each negation. Everything else about a subject – doubts, cond
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from envs.language.wording import plain, words
@@ -31,6 +31,8 @@ _KNOWN = _NEGATIONS | _POSSIBLE | frozenset(
         "afraid say tell must confirm please thank also still fully certainly definitely yes true"
     )
 )  # fmt: skip
+_DETERMINERS = frozenset(words("a an the your our this that"))
+_DENIALS = frozenset(words("wrong false untrue joke joking kidding lie lied mistaken opposite ignore scratch"))
 _PRONOUNS = frozenset(words("it this that"))
 
 
@@ -58,40 +60,43 @@ def read_claims(text: str, subjects: Sequence[str]) -> Mapping[str, bool | None]
         for clause in _CLAUSE.split(sentence):
             tokens = [token for token in _TOKEN.findall(clause) if token not in (".", "!", '"', "'")]
             named = [subject for subject in subjects if subject in tokens]
-            _read_clause(tokens, [*waiting, *named], last, claims, subjects)
-            bare = bool(named) and not _POSSIBLE.intersection(tokens)
-            waiting = [*waiting, *named] if bare else []
+            if named and _POSSIBLE.isdisjoint(tokens):
+                waiting += _joined(tokens, named, claims)
+            elif named:
+                _state(tokens, [*waiting, *named], claims, subjects)
+                waiting = []
+            else:
+                _refer(tokens, last, claims)
             last = named or last
     return claims.found
 
 
-def _read_clause(tokens: list[str], named: list[str], last: list[str], claims: Claims, subjects: Sequence[str]) -> None:
-    stated = bool(_POSSIBLE.intersection(tokens))
-    if "?" in tokens:
-        for subject in named if stated else []:
+def _joined(tokens: list[str], named: list[str], claims: Claims) -> list[str]:
+    """Subjects of `the refund and …`, of which the next clause speaks; `no refund but …` is unclear."""
+    if not _NEGATIONS.isdisjoint(tokens):
+        for subject in named:
             claims.add(subject, None)
-        return
-    if not named:
-        for subject, sense in _about_last(tokens, last, stated):
-            claims.add(subject, sense)
-        return
-    if not stated:
-        return
-    clear = all(token in _KNOWN or token in subjects for token in tokens)
+        return []
+    return named if all(token in _DETERMINERS or token in named for token in tokens) else []
+
+
+def _state(tokens: list[str], named: list[str], claims: Claims, subjects: Sequence[str]) -> None:
+    """A clause that has a subject and says something of it."""
+    once = sum(token in _POSSIBLE for token in tokens) == 1 and all(tokens.count(subject) <= 1 for subject in named)
+    clear = once and all(token in _KNOWN or token in subjects for token in tokens)
     for subject in named:
         claims.add(subject, _sense(tokens) if clear else None)
 
 
-def _about_last(tokens: list[str], last: list[str], stated: bool) -> Iterator[tuple[str, bool | None]]:
-    """`it is not possible`, `that is wrong`: a clause that speaks of what was named before."""
-    if not _PRONOUNS.intersection(tokens[:2]) and not (stated and last):
-        return
-    denies = not _sense(tokens) or bool({"wrong", "false", "untrue", "joke", "lie"}.intersection(tokens))
-    for subject in last:
-        if stated:
-            yield subject, _sense(tokens) if all(token in _KNOWN for token in tokens) else None
-        elif denies:
-            yield subject, None
+def _refer(tokens: list[str], last: list[str], claims: Claims) -> None:
+    """`it is not possible`, `that is wrong`, `not`: a clause that speaks of what was named before."""
+    stated = not _POSSIBLE.isdisjoint(tokens)
+    denied = not _DENIALS.isdisjoint(tokens) or (
+        not _sense(tokens) and (not _PRONOUNS.isdisjoint(tokens[:2]) or _NEGATIONS.issuperset(tokens))
+    )
+    for subject in last if stated or denied else []:
+        clear = stated and all(token in _KNOWN for token in tokens)
+        claims.add(subject, _sense(tokens) if clear else None)
 
 
 def _sense(tokens: Sequence[str]) -> bool:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from functools import lru_cache
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from loomrl.errors import ScorerError, StoreError
@@ -22,6 +22,13 @@ class HumanJudge:
 
     def __init__(self, config: HumanJudgeConfig) -> None:
         self._config = config
+        self._db: LoomDB | None = None
+        self._opening = Lock()
+
+    def close(self) -> None:
+        """Give the connections back."""
+        if self._db is not None:
+            self._db.close()
 
     async def ask(self, inquiry: Inquiry) -> Opinion:
         """The answer of a person; a ScorerError where there is none in time."""
@@ -44,8 +51,17 @@ class HumanJudge:
         while found is None or found.choice is None:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-            found = await asyncio.to_thread(read_judgement, _opened(self._config.store), inquiry.id)
+            found = await asyncio.to_thread(lambda: read_judgement(self._opened(), inquiry.id))
         return Opinion(found.choice, found.comment, found.who)
+
+    def _opened(self) -> "LoomDB":
+        """One pool of connections for all episodes of a process, from the first question on."""
+        from loomrl.store import open_store
+
+        with self._opening:
+            if self._db is None:
+                self._db = open_store(self._config.store)
+            return self._db
 
     def _put(self, inquiry: Inquiry) -> "Judgement":
         from loomrl.store.judgements import Judgement, ask
@@ -59,12 +75,4 @@ class HumanJudge:
             created_at=now,
             expires_at=now + self._config.timeout_s,
         )
-        return ask(_opened(self._config.store), asked)
-
-
-@lru_cache(maxsize=4)
-def _opened(url: str) -> "LoomDB":
-    """One connection pool for all episodes of a process."""
-    from loomrl.store import open_store
-
-    return open_store(url)
+        return ask(self._opened(), asked)
