@@ -57,7 +57,6 @@ class Negotiation(Scene):
         falls = between(level, 0, 4) if level >= FALL_FROM else 0
         self._step = max(1, top // 16)
         self._demand = self._floor + falls * self._step
-        self._best = _best(self._mine, self._theirs)
         self._base = self._mine.worth(self._favourite())
         self._last = -1
         """What the partner would have got by the last refused offer."""
@@ -127,16 +126,14 @@ class Negotiation(Scene):
         return {issue: max(options, key=lambda o: options[o]) for issue, options in self._theirs.points.items()}
 
     def _deal(self, offer: Offer, said: str) -> Reply:
-        possible = self._mine.worth(self._best[self._reach()])
+        possible = self._mine.worth(self._goal(_best(self._mine, self._theirs)))
         share = (self._mine.worth(offer) - self._base) / max(1, possible - self._base)
         return Reply(said, True, min(1.0, max(0.0, (share - WORTHLESS) / (FULL - WORTHLESS))))
 
-    def _reach(self) -> int:
-        """The partner's points in the best deal that is possible at its floor."""
-        return max(
-            (points for points in self._best if points >= self._floor),
-            key=lambda points: (self._mine.worth(self._best[points]), points),
-        )
+    def _goal(self, best: Mapping[int, Offer]) -> Offer:
+        """The best deal that is possible at the partner's floor."""
+        taken = [points for points in best if points >= self._floor]
+        return best[max(taken, key=lambda points: (self._mine.worth(best[points]), points))]
 
     def about(self, act: Act) -> tuple[Sequence[str], Sequence[str]]:
         """The issue that is asked for; otherwise the offer."""
@@ -146,10 +143,11 @@ class Negotiation(Scene):
 
     def oracle(self) -> Act:
         """Let the demand fall by offers that will be refused, then offer what is best at the floor."""
-        goal = self._best[self._reach()]
+        best = _best(self._mine, self._theirs)
+        goal = self._goal(best)
         if self._demand > self._floor and self._theirs.worth(goal) < self._demand:
-            refused = [points for points in sorted(self._best) if self._last < points < self._demand]
-            return self._offering(self._best[refused[0]])
+            refused = min(points for points in best if self._last < points < self._demand)
+            return self._offering(best[refused])
         return self._offering(goal)
 
     def _offering(self, offer: Offer) -> Act:

@@ -39,7 +39,7 @@ def number(level: int, rng: Random) -> Problem:
     sample, english = (format_number(SAMPLE_NUMBER, place, currency) for place in (target, "en_US"))
     asked = f"Write {given}" if len(values) == 1 else f"Add up {given}, and write the sum"
     prompt = f"{asked} as in {name_of(target)}, where {english} is {sample}."
-    guesses = tuple(format_number(_number(level, rng), target, currency) for _ in range(8))
+    guesses = tuple(format_number(_number(level, rng), target, currency) for _ in range(3))
     return Problem(prompt, truth, exact(same_text, truth), guesses, f"The number is {sum(values, Decimal(0))}.")
 
 
@@ -59,7 +59,7 @@ def date(level: int, rng: Random) -> Problem:
     asked = f"the day {later} days after {shown}{origin}" if later else f"{shown}{origin}"
     sample = format_day(SAMPLE_DATE, target, form)
     prompt = f"Write {asked} as in {name_of(target)}, where 1999-12-31 is: {sample}"
-    guesses = tuple(format_day(day + datetime.timedelta(days=rng.randint(401, 9999)), target, form) for _ in range(8))
+    guesses = tuple(format_day(day + datetime.timedelta(days=rng.randint(401, 9999)), target, form) for _ in range(3))
     return Problem(prompt, truth, exact(same_date, truth), guesses, f"It is {day + datetime.timedelta(days=later)}.")
 
 

@@ -30,10 +30,11 @@ class Statement:
 
 
 class Reading(NamedTuple):
-    """What a text says, in order, and how many of its sentences were not understood."""
+    """What a text says, in order, how many of its sentences were not understood, and how many words it has."""
 
     statements: tuple[Statement, ...]
     unread: int
+    words: int
 
 
 class _Form(NamedTuple):
@@ -54,9 +55,10 @@ def read(text: str, people: Sequence[str]) -> Reading:
     """All statements of a text about these people. A sentence that is not understood as a whole says nothing."""
     names = {name.casefold(): name for name in people}
     found: list[Statement] = []
-    unread = 0
+    unread = words = 0
     subjects: tuple[str, ...] = ()
     for sentence in sentences(text):
+        words += _count(sentence)
         reader = _Reader(sentence, names, subjects)
         try:
             said = list(reader.statements())
@@ -66,7 +68,7 @@ def read(text: str, people: Sequence[str]) -> Reading:
         found += said
         subjects = reader.subjects
     too_many = len(found) > MOST_STATEMENTS
-    return Reading(tuple(found[:MOST_STATEMENTS]), unread + too_many)
+    return Reading(tuple(found[:MOST_STATEMENTS]), unread + too_many, words)
 
 
 def sentences(text: str) -> list[tuple[str, ...]]:
@@ -84,7 +86,11 @@ def sentences(text: str) -> list[tuple[str, ...]]:
 
 def count_words(text: str) -> int:
     """How many words a text has, whatever stands between them."""
-    return sum(word.isalnum() for sentence in sentences(text) for word in sentence)
+    return sum(map(_count, sentences(text)))
+
+
+def _count(sentence: Sequence[str]) -> int:
+    return sum(word.isalnum() for word in sentence)
 
 
 class _Reader:
@@ -137,7 +143,7 @@ class _Reader:
         return self._names[self._words[self._place - 1]]
 
     def _predicate(self) -> Iterator[Statement]:
-        for form in _forms():
+        for form in _forms().get(self._word(), ()):
             end = self._place + len(form.words)
             if tuple(self._words[self._place : end]) == form.words and end < len(self._words):
                 values = _values(form.relation)
@@ -162,9 +168,13 @@ class _Reader:
 
 
 @lru_cache(maxsize=1)
-def _forms() -> tuple[_Form, ...]:
-    """All forms, read off the relations' own words."""
-    return tuple(form for relation in RELATIONS for form in _forms_of(relation))
+def _forms() -> dict[str, list[_Form]]:
+    """All forms by their first word, read off the relations' own words."""
+    found: dict[str, list[_Form]] = {}
+    for relation in RELATIONS:
+        for form in _forms_of(relation):
+            found.setdefault(form.words[0], []).append(form)
+    return found
 
 
 def _forms_of(relation: Relation) -> Iterator[_Form]:

@@ -36,7 +36,7 @@ def summary(level: int, rng: Random) -> Problem:
     rng.shuffle(told)
     shortest = _shortest(world, key)
     limit = math.ceil(count_words(shortest) * SLACK)
-    guesses = tuple(_parts(told, limit))
+    guesses = tuple(_parts(told, limit, rng))
     return Problem(_prompt(told, key, limit, world), shortest, partial(_grade, world, key, limit), guesses, "In short:")
 
 
@@ -68,9 +68,11 @@ def _shortest(world: World, key: Sequence[Relation]) -> str:
 
 def _grade(world: World, key: Sequence[Relation], limit: int, given: str) -> Grade:
     """Recalled minus invented, and what was not understood counts as invented."""
-    if len(given) > LONGEST or count_words(given) > limit:
+    if len(given) > LONGEST:
         return Grade(0.0)
     reading = read(given, world.people)
+    if reading.words > limit:
+        return Grade(0.0)
     wanted = [(who, relation.name) for who in world.people for relation in key]
     right = [said for said in reading.statements if _is_true(said, world)]
     invented = len(reading.statements) - len(right) + reading.unread
@@ -126,14 +128,14 @@ def _rumours(world: World, rng: Random, count: int) -> list[str]:
     return told
 
 
-def _parts(told: Sequence[str], limit: int) -> list[str]:
+def _parts(told: Sequence[str], limit: int, rng: Random) -> list[str]:
     """Pieces of the text that are short enough: what somebody who only copies would send."""
     found = []
-    for start in range(len(told)):
+    for start in (0, *(rng.randrange(len(told)) for _ in range(5))):
         piece: list[str] = []
         for sentence in told[start:]:
-            if count_words(" ".join([*piece, sentence])) > limit:
+            if len(piece) + sentence.count(" ") + 1 > limit:
                 break
-            piece.append(sentence)
+            piece += sentence.split()
         found.append(" ".join(piece) or "Nobody.")
-    return found[:20]
+    return found
