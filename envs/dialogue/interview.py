@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from random import Random
 
 from envs.dialogue.need import SLOTS, Slot, by_reckoning, correction, plainly, with_denial
-from envs.dialogue.scene import Act, Reply, Scene, listed, slots
+from envs.dialogue.scene import Act, Reply, Scene, listed, slots, topics
 from envs.language.wording import same_name
 from loomrl.gym.generate import between
 
@@ -90,7 +90,7 @@ class Interview(Scene):
     def about(self, act: Act) -> tuple[Sequence[str], Sequence[str]]:
         """The slot that is asked for; an answer speaks of the booking."""
         if act.verb == "ASK":
-            return (act.argument.casefold(),), [name for name in self._names if name != act.argument.casefold()]
+            return topics(act.argument, self._names)
         return ("booking", "room", "book", "hotel"), ()
 
     def oracle(self) -> Act:

@@ -92,7 +92,7 @@ class Manners:
         """Which rules this turn's line keeps; an empty or long one keeps none."""
         if not 0 < len(say) <= LONGEST_SAY:
             return Kept(False, False, False, False)
-        said = _WORD.findall(plain(say))
+        said = _WORD.findall(plain(say).replace("i'm ", "i am "))
         if len(said) > MOST_WORDS:
             return Kept(False, False, False, False)
         text = " ".join(said)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from envs.dialogue.scene import Act, Reply, Scene, listed, slots
+from envs.dialogue.scene import Act, Reply, Scene, listed, slots, topics
 from loomrl.gym.generate import between
 
 WORTHLESS, FULL = 0.85, 0.97
@@ -138,7 +138,7 @@ class Negotiation(Scene):
     def about(self, act: Act) -> tuple[Sequence[str], Sequence[str]]:
         """The issue that is asked for; otherwise the offer."""
         if act.verb == "ASK":
-            return (act.argument.casefold(),), [name for name in self._mine.points if name != act.argument.casefold()]
+            return topics(act.argument, list(self._mine.points))
         return ("offer", "deal"), ()
 
     def oracle(self) -> Act:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from random import Random
 
 from envs.dialogue.claim import read_claims
-from envs.dialogue.scene import Act, Reply, Scene, listed, slots
+from envs.dialogue.scene import Act, Reply, Scene, listed, slots, topics
 from envs.language.wording import plain, same_name, words
 from loomrl.gym.generate import between
 
@@ -164,7 +164,7 @@ class Support(Scene):
     def about(self, act: Act) -> tuple[Sequence[str], Sequence[str]]:
         """The fact that is asked for; otherwise the resolution."""
         if act.verb == "ASK":
-            return (act.argument.casefold(),), [name for name in self._told if name != act.argument.casefold()]
+            return topics(act.argument, list(self._told))
         return (self._action, "order"), ()
 
     def oracle(self) -> Act:
