@@ -56,6 +56,7 @@ OPENED_IN = {
     "sympy": set(),
     "pettingzoo": {"envs/teamwork/parallel.py"},
     "moocore": {"loomrl/evaluation/front.py"},
+    "babel": {"envs/language/locale.py"},
     "mo_gymnasium": {"envs/minecart.py"},
     "onnx": {"loomrl/control/policy.py"},
     "optuna": set(),

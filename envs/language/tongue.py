@@ -181,6 +181,7 @@ def _rules(level: int, tongue: Tongue) -> str:
         (NEGATION_FROM, EXAMPLES_FROM, f"Not: {tongue.negation} {side} the verb."),
         (EXAMPLES_FROM, 11, f"Not: {tongue.negation}, placed as in the example. No articles."),
         (OBJECT_FROM, 11, f"Object: noun + {tongue.object}, after a plural ending."),
+        (EXAMPLES_FROM, 11, "Several adjectives keep their order."),
         (AGREEMENT_FROM, 11, "An adjective takes the plural ending of its noun."),
         (
             RELATIVE_FROM,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envs.language.clause import Clause, Phrase, english, same_english
-from envs.language.locale import DATED, DISTANT, FURTHER, PLAIN, format_day, format_number, name_of
+from envs.language.locale import CURRENCIES, DATED, DISTANT, FURTHER, PLAIN, format_day, format_number, name_of
 from envs.language.tongue import ORDERS, same_foreign, translation
 from envs.language.wording import same_date, same_name, same_number, same_text
 
@@ -80,6 +80,12 @@ def test_numbers_can_be_read_back_by_babels_own_reader(locale):
 
     shown = format_number(SAMPLE_NUMBER, locale, "")
     assert parse_decimal(shown, locale=locale, numbering_system="default") == SAMPLE_NUMBER
+
+
+def test_amounts_lose_nothing_where_they_are_shown():
+    from babel.numbers import get_currency_precision
+
+    assert {get_currency_precision(currency) for currency in CURRENCIES} == {2}
 
 
 def test_locales_have_names_and_dates_of_their_own():
