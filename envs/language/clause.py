@@ -1,6 +1,5 @@
 """A closed piece of English: clauses with regular nouns and verbs, and when two of them are the same."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -57,7 +56,7 @@ def _phrase(phrase: Phrase) -> str:
     return said if phrase.clause is None else f"{said} that {_predicate(phrase.clause, plural=phrase.plural)}"
 
 
-def same_english(known: Sequence[str], given: str, truth: str) -> bool:
+def same_english(given: str, truth: str) -> bool:
     """Whether both say the same: articles, and the number that a verb only repeats, do not matter."""
     return len(given) <= LONGEST and _essence(given) == _essence(truth)
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from random import Random
 
 from envs.language.clause import ADJECTIVES, NOUNS, VERBS, Clause, Phrase, english, same_english
@@ -67,7 +66,7 @@ def translation(level: int, rng: Random) -> Problem:
     asked = native if outward else foreign
     lines.append(f"Translate {'into the language' if outward else 'into English'}: {asked}")
     guesses = [_clause(level, rng, words) for _ in range(8)]
-    same = same_foreign if outward else partial(same_english, words)
+    same = same_foreign if outward else same_english
     return Problem(
         "\n".join(lines),
         foreign if outward else native,

@@ -28,8 +28,6 @@ class Relation:
     """The same with `has` and `since`."""
     change: str
     """How it begins to be true."""
-    before: str
-    """Past tense."""
     question: str
     past_question: str
 
@@ -53,7 +51,6 @@ HOME = Relation(
     stem="live in {}",
     since="has lived in {} since",
     change="moved to {}",
-    before="lived in {}",
     question="Where does {} live?",
     past_question="Where did {} live at the end of {}?",
 )
@@ -67,7 +64,6 @@ JOB = Relation(
     stem="work as a {}",
     since="has worked as a {} since",
     change="became a {}",
-    before="worked as a {}",
     question="What does {} work as?",
     past_question="What did {} work as at the end of {}?",
 )
@@ -78,7 +74,6 @@ TEAM = Relation(
     stem="play for the {}",
     since="has played for the {} since",
     change="joined the {}",
-    before="played for the {}",
     question="Which team does {} play for?",
     past_question="Which team did {} play for at the end of {}?",
 )
@@ -89,7 +84,6 @@ PET = Relation(
     stem="keep a {}",
     since="has kept a {} since",
     change="replaced an old pet with a {}",
-    before="kept a {}",
     question="Which animal does {} keep?",
     past_question="Which animal did {} keep at the end of {}?",
 )

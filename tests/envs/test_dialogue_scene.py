@@ -3,6 +3,8 @@
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from envs.dialogue import DialogueEnvironment
 from envs.dialogue.debate import GREED_FROM, THRIFT_FROM, Argument, Debate, Play
@@ -11,6 +13,7 @@ from envs.dialogue.negotiation import Negotiation
 from envs.dialogue.scene import Act, parse_act, slots
 from envs.dialogue.support import Support
 from loomrl.errors import ConfigError
+from loomrl.gym.guard import checked_step
 
 
 async def opened(family, level=1, seed=0, **settings):
@@ -230,3 +233,24 @@ def test_the_first_rule_that_fits_counts():
 async def test_a_judge_that_does_not_exist_is_refused():
     with pytest.raises(ConfigError, match="openai"):
         DialogueEnvironment({"judge": {"kind": "oracle"}})
+
+
+PIECES = (
+    "ASK: ", "ANSWER: ", "OFFER: ", "ACCEPT: ", "ARGUE: ", "RESOLVE: ", "SAY: ", "\n", "city", "price", "=", ",", "100", "Y1",
+    "refund", "order", "action", "is not possible", "please", "\ud800", "é\u0301", "\x00", "{}", "ſ", "İ", "٣",
+)  # fmt: skip
+
+
+@given(
+    st.sampled_from(FAMILIES),
+    st.integers(1, 10),
+    st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=5)).map(str), max_size=25),
+)
+async def test_whatever_is_said_gets_an_answer(family, level, pieces):
+    environment, _ = await opened(family, level, 0)
+    text = "".join(pieces)
+    for action in (text, f"SAY: {text}\n{environment.oracle().splitlines()[-1]}", text.replace(": ", ":\n")):
+        step = checked_step(await environment.step(action))
+        if step.terminated:
+            assert step.reward.success in (0.0, 1.0) or family == "negotiation"
+            break
