@@ -236,8 +236,8 @@ async def test_a_judge_that_does_not_exist_is_refused():
 
 
 PIECES = (
-    "ASK: ", "ANSWER: ", "OFFER: ", "ACCEPT: ", "ARGUE: ", "RESOLVE: ", "SAY: ", "\n", "city", "price", "=", ",", "100", "Y1",
-    "refund", "order", "action", "is not possible", "please", "\ud800", "é\u0301", "\x00", "{}", "ſ", "İ", "٣",
+    "ASK: ", "ANSWER: ", "OFFER: ", "ACCEPT: ", "ARGUE: ", "RESOLVE: ", "SAY: ", "\n", "city", "price", "=", ",", "100",
+    "Y1", "refund", "order", "action", "is not possible", "please", "\ud800", "é\u0301", "\x00", "{}", "ſ", "İ", "٣",
 )  # fmt: skip
 
 
