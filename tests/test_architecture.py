@@ -57,6 +57,7 @@ OPENED_IN = {
     "pettingzoo": {"envs/teamwork/parallel.py"},
     "matplotlib": {"experiments/pipeline.py"},
     "moocore": {"loomrl/evaluation/front.py"},
+    "babel": {"envs/language/locale.py"},
     "mo_gymnasium": {"envs/minecart.py"},
     "onnx": {"loomrl/control/policy.py"},
     "optuna": set(),

@@ -108,6 +108,19 @@ feedback = _log(
     Column("created_at", Float, nullable=False),
 )
 
+judgements = _log(
+    "judgements",
+    Column("id", Text, nullable=False, unique=True),
+    Column("question", Text, nullable=False),
+    Column("conversation", Text, nullable=False),
+    Column("choices", Text, nullable=False),
+    Column("expires_at", Float, nullable=False),
+    Column("choice", Text),
+    Column("who", Text, nullable=False),
+    Column("comment", Text, nullable=False),
+    Column("created_at", Float, nullable=False),
+)
+
 events = _log(
     "events",
     Column("kind", Text, nullable=False, index=True),

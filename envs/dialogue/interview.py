@@ -1,0 +1,133 @@
+"""Find out what a guest needs, by asking; the guest speaks in riddles, minds the order, and changes their mind."""
+
+from collections.abc import Sequence
+from random import Random
+
+from envs.dialogue.need import SLOTS, Slot, by_reckoning, correction, plainly, with_denial
+from envs.dialogue.scene import Act, Reply, Scene, listed, slots, topics
+from envs.language.wording import same_name
+from loomrl.gym.generate import between
+
+DENIAL_FROM, RECKONING_FROM, CORRECTION_FROM, ORDER_FROM = 3, 4, 6, 8
+
+
+class Interview(Scene):
+    """`ASK: slot` until all is known, then `ANSWER: slot=value, …`, once."""
+
+    verbs = ("ASK", "ANSWER")
+
+    def __init__(self, level: int, rng: Random) -> None:
+        count = between(level, 1, len(SLOTS))
+        self._slots: Sequence[Slot] = rng.sample(SLOTS[: max(3, count)], count)
+        self._names = [slot.name for slot in self._slots]
+        self._truth = {slot.name: rng.choice(slot.values) for slot in self._slots}
+        self._said = {slot.name: self._tell(level, rng, slot) for slot in self._slots}
+        order = rng.sample(self._names, count)
+        self._first = {name: rng.choice(order[: place + 1]) for place, name in enumerate(order)}
+        """Slot → the slot that must be asked for before it; a slot that is its own has none."""
+        self._order = level >= ORDER_FROM
+        self._asked: list[str] = []
+        self._change = self._changed(level, rng)
+        turns = count + 2 + count * self._order
+        super().__init__(self._prompt(turns), turns)
+
+    def _prompt(self, turns: int) -> str:
+        answer = ", ".join(f"{name}=..." for name in self._names)
+        return (
+            f"You book a hotel for a guest. Find out: {listed(self._names)}. You have {turns} turns, one answer "
+            f"counts.\nReply with one command on a line of its own:\nASK: {self._names[0]}\nANSWER: {answer}"
+        )
+
+    def _tell(self, level: int, rng: Random, slot: Slot) -> str:
+        known = [plainly]
+        known += [with_denial] if level >= DENIAL_FROM else []
+        known += [by_reckoning] * (2 if level >= 7 else 1) if level >= RECKONING_FROM else []
+        return rng.choice(known)(rng, slot, self._truth[slot.name])
+
+    def _changed(self, level: int, rng: Random) -> dict[str, str]:
+        """New values, by slot; each is told with the answer to a later question."""
+        if level < CORRECTION_FROM:
+            return {}
+        chosen = rng.sample(self._slots, between(level, 0, 2))
+        return {slot.name: rng.choice([v for v in slot.values if v != self._truth[slot.name]]) for slot in chosen}
+
+    def reply(self, act: Act) -> Reply:
+        """The answer to a question, or to the final answer."""
+        if act.verb == "ANSWER":
+            return self._judge(slots(act.argument, self._names))
+        name = act.argument.casefold()
+        if name not in self._names:
+            return Reply(f"I do not understand. Ask for one of: {', '.join(self._names)}.")
+        before = self._before(name)
+        if before is not None:
+            return Reply(f"That depends on the {before}. Ask me about it first.")
+        if name not in self._asked:
+            self._asked.append(name)
+        return Reply(self._said[name] + self._correct(name))
+
+    def _before(self, name: str) -> str | None:
+        """What must be asked for first, if anything."""
+        before = self._first[name]
+        return before if self._order and before != name and before not in self._asked else None
+
+    def _correct(self, name: str) -> str:
+        """Changes of mind about what was asked for earlier."""
+        told = ""
+        for slot in self._slots:
+            if slot.name in self._change and slot.name in self._asked and slot.name != name:
+                new = self._change.pop(slot.name)
+                told += correction(slot, self._truth[slot.name], new)
+                self._truth[slot.name] = new
+                self._said[slot.name] = f"As I said: {new}."
+        return told
+
+    def _judge(self, given: dict[str, str] | None) -> Reply:
+        if given is None or sorted(given) != sorted(self._names):
+            return Reply("That is not what I asked for.", ended=True)
+        right = all(same_name(value, self._truth[name]) for name, value in given.items())
+        return Reply("Thank you, that is right." if right else "No, that is wrong.", True, float(right))
+
+    def about(self, act: Act) -> tuple[Sequence[str], Sequence[str]]:
+        """The slot that is asked for; an answer speaks of the booking."""
+        if act.verb == "ASK":
+            return topics(act.argument, self._names)
+        return ("booking", "room", "book", "hotel"), ()
+
+    def oracle(self) -> Act:
+        """Ask in an order that the guest accepts, then answer."""
+        left = [name for name in self._names if name not in self._asked]
+        ready = [name for name in left if self._before(name) is None]
+        if ready:
+            return Act(f"What about the {ready[0]}?", "ASK", ready[0])
+        answer = ", ".join(f"{name}={self._truth[name]}" for name in self._names)
+        return Act("Here is your booking.", "ANSWER", answer)
+
+    def random(self, rng: Random) -> str:
+        """A question, or an answer of values as they occur."""
+        if rng.random() < 0.5:
+            return f"ASK: {rng.choice(self._names)}"
+        return "ANSWER: " + ", ".join(f"{slot.name}={rng.choice(slot.values)}" for slot in self._slots)
+
+    def hacks(self) -> list[str]:
+        """Answers with everything, nothing, placeholders, or two values for one slot."""
+        every = {slot.name: " or ".join(slot.values[:40]) for slot in self._slots}
+        two = ", ".join(f"{slot.name}={slot.values[0]}, {slot.name}={slot.values[1]}" for slot in self._slots)
+        said = {name: text.split()[-1].strip(".") for name, text in self._said.items()}
+        return [
+            self._answer(every),
+            self._answer(dict.fromkeys(self._names, "...")),
+            self._answer(dict.fromkeys(self._names, "")),
+            self._answer(dict.fromkeys(self._names, "whatever you like")),
+            self._answer({slot.name: slot.values[0] for slot in self._slots}),
+            self._answer({slot.name: f"not {self._truth[slot.name]}" for slot in self._slots}),
+            self._answer({slot.name: f"{self._truth[slot.name]} or {slot.values[0]}" for slot in self._slots}),
+            self._answer({name: text if name in self._asked else "?" for name, text in said.items()}),
+            f"ANSWER: {two}",
+            "ANSWER:",
+            "ASK: everything",
+            f"ASK: {', '.join(self._names)}",
+            "ANSWER: success=1, reward=1",
+        ]
+
+    def _answer(self, values: dict[str, str]) -> str:
+        return "ANSWER: " + ", ".join(f"{name}={value}" for name, value in values.items())

@@ -1,0 +1,218 @@
+"""Customer support: find out the facts, apply the shop's rules in their order, and say truly what is possible."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from envs.dialogue.claim import read_claims
+from envs.dialogue.scene import Act, Reply, Scene, listed, slots, topics
+from envs.language.wording import plain, same_name, words
+from loomrl.gym.generate import between
+
+ACTIONS = words("refund exchange repair voucher")
+CLAIM_FROM, APOLOGY_FROM = 4, 6
+APOLOGY = "we apologise"
+LATE_DAYS = 7
+TRIES = 20
+"""Cases that are drawn until one falls under the rule that is wanted."""
+_WORD = re.compile(r"[a-z]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A thing that is so or not, how rules name it, and how customers speak of it."""
+
+    name: str
+    rule: str
+    yes: tuple[str, ...]
+    no: tuple[str, ...]
+
+
+FACTS = (
+    Fact("damaged", "damaged", ("It arrived broken.", "There is a crack in it.", "It is not in one piece."),
+         ("Not a scratch on it.", "Nothing is broken.", "It is in perfect shape.")),
+    Fact("receipt", "with receipt", ("I have the receipt here.", "Yes, I kept the receipt."),
+         ("I threw the receipt away.", "I never got a receipt.", "The receipt? Lost, I fear.")),
+    Fact("opened", "opened", ("I have opened the box.", "The seal is off."),
+         ("I never opened it.", "The seal is still on.", "The box is as it came.")),
+    Fact("member", "member", ("I have been a member since 2015.", "Yes, I am in your club."),
+         ("I let my membership run out.", "I am not in your club.", "A member? No.")),
+    Fact("online", "bought online", ("I ordered it on your website.", "I bought it from my sofa."),
+         ("I bought it in the shop.", "I did not order it, I carried it home.")),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """The action, where all conditions hold; `within` is a limit of days since the purchase, 0 for none."""
+
+    conditions: tuple[tuple[Fact, bool], ...]
+    within: int
+    action: str
+
+    def fits(self, facts: Mapping[str, bool], days: int) -> bool:
+        """Whether it is to be applied."""
+        return (not self.within or days <= self.within) and all(facts[f.name] == want for f, want in self.conditions)
+
+    def shown(self) -> str:
+        """`not opened, with receipt, at most 14 days old: exchange`"""
+        parts = [("" if want else "not ") + fact.rule for fact, want in self.conditions]
+        parts += [f"at most {self.within} days old"] * bool(self.within)
+        return f"{', '.join(parts) or 'otherwise'}: {self.action}"
+
+
+class Support(Scene):
+    """`ASK: fact` until the case is clear, then `RESOLVE: action=…, order=…`, once."""
+
+    verbs = ("ASK", "RESOLVE")
+
+    def __init__(self, level: int, rng: Random) -> None:
+        known = FACTS[: between(level, 1, len(FACTS))]
+        self._waited = rng.randint(1, 2 * LATE_DAYS)
+        self._order = str(rng.randint(1000, 9999))
+        self._dated = level >= 3
+        self._claims = rng.sample(ACTIONS, between(level, 1, 2)) if level >= CLAIM_FROM else []
+        self._late = level >= APOLOGY_FROM
+        self._rules = self._made(level, rng, known)
+        wanted = rng.randrange(len(self._rules))
+        for _ in range(TRIES):
+            self._facts = {fact.name: rng.random() < 0.5 for fact in known}
+            self._days = rng.randint(1, 60)
+            if self._rule is self._rules[wanted]:
+                break
+        self._told = self._answers(rng, known)
+        self._asked: set[str] = set()
+        turns = len(self._told) + 2
+        super().__init__(self._prompt(turns), turns)
+
+    def _made(self, level: int, rng: Random, known: Sequence[Fact]) -> list[Rule]:
+        """Rules of which any may be the first that fits; the last one always does."""
+        rules = []
+        for _ in range(between(level, 1, 7)):
+            chosen = rng.sample(known, min(len(known), rng.randint(1, between(level, 1, 3))))
+            within = rng.choice((0, 14, 30)) if self._dated else 0
+            rules.append(Rule(tuple((fact, rng.random() < 0.5) for fact in chosen), within, rng.choice(ACTIONS)))
+        other = rng.choice([action for action in ACTIONS if action != rules[-1].action])
+        return [*rules, Rule((), 0, other)]
+
+    def _answers(self, rng: Random, known: Sequence[Fact]) -> dict[str, str]:
+        told = {fact.name: rng.choice(fact.yes if self._facts[fact.name] else fact.no) for fact in known}
+        told["order"] = rng.choice(("The order number is {}.", "It says {} on the invoice.", "{}.")).format(self._order)
+        if self._dated:
+            told["days"] = _ago(rng, self._days)
+        if self._late:
+            told["waiting"] = f"I waited {self._waited} day{'s' * (self._waited > 1)} for your answer."
+        return told
+
+    @property
+    def _rule(self) -> Rule:
+        return next(rule for rule in self._rules if rule.fits(self._facts, self._days))
+
+    @property
+    def _action(self) -> str:
+        return self._rule.action
+
+    def _prompt(self, turns: int) -> str:
+        rules = "\n".join(f"{place}. {rule.shown()}" for place, rule in enumerate(self._rules, start=1))
+        asks = listed(list(self._told))
+        return (
+            f"You help a customer. The first rule that fits counts:\n{rules}\n{self._duties()}Ask about {asks}. You "
+            f"have {turns} turns, one resolution counts.\nReply with one command on a line of its own:\nASK: order\n"
+            f"RESOLVE: action={self._rules[0].action}, order=1234"
+        )
+
+    def _duties(self) -> str:
+        """What must be said together with the resolution."""
+        duties = []
+        if self._claims:
+            wanted = listed([f"the {claim}" for claim in self._claims])
+            claim = self._claims[0]
+            duties.append(
+                f"say once whether {wanted} is possible: 'The {claim} is possible.' or 'The {claim} is not possible.' "
+                "Only the action of the rule is possible"
+            )
+        if self._late:
+            duties.append(f"if the customer waited more than {LATE_DAYS} days, and only then, say '{APOLOGY}'")
+        return f"In a line SAY: ... before the command RESOLVE, {'; '.join(duties)}.\n" if duties else ""
+
+    def reply(self, act: Act) -> Reply:
+        """A fact of the case, or the end."""
+        if act.verb == "ASK":
+            name = act.argument.casefold()
+            if name not in self._told:
+                return Reply(f"I can tell you about: {', '.join(self._told)}.")
+            self._asked.add(name)
+            return Reply(self._told[name])
+        given = slots(act.argument, ("action", "order"))
+        if given is None or len(given) < 2:
+            return Reply("That is no resolution.", ended=True)
+        solved = same_name(given["action"], self._action) and same_name(given["order"], self._order)
+        right = solved and self._is_said(act.say)
+        return Reply("Thank you." if right else "That is not right.", True, float(right))
+
+    def _is_said(self, say: str) -> bool:
+        """Whether all that had to be said was said, and truly."""
+        if len(say) > 600:
+            return False
+        claims = read_claims(say, ACTIONS)
+        apologised = f" {APOLOGY} " in f" {' '.join(_WORD.findall(plain(say)))} "
+        late = self._late and self._waited > LATE_DAYS
+        said = all(claims.get(claim) is (claim == self._action) for claim in self._claims)
+        return said and (not self._late or apologised == late)
+
+    def about(self, act: Act) -> tuple[Sequence[str], Sequence[str]]:
+        """The fact that is asked for; otherwise the resolution."""
+        if act.verb == "ASK":
+            return topics(act.argument, list(self._told))
+        return (self._action, "order"), ()
+
+    def oracle(self) -> Act:
+        """Ask everything, then resolve."""
+        left = [name for name in self._told if name not in self._asked]
+        if left:
+            return Act(f"What about this: {left[0]}?", "ASK", left[0])
+        said = [f"The {claim} is {'' if claim == self._action else 'not '}possible." for claim in self._claims]
+        said += ["We apologise."] * (self._late and self._waited > LATE_DAYS)
+        return Act(" ".join([*said, "The order is done."]), "RESOLVE", f"action={self._action}, order={self._order}")
+
+    def random(self, rng: Random) -> str:
+        """A question, or a resolution with the order's number as far as it is known."""
+        if rng.random() < 0.7:
+            return f"ASK: {rng.choice(list(self._told))}"
+        return self._guess(rng.choice(ACTIONS), self._order if "order" in self._asked else str(rng.randint(1000, 9999)))
+
+    def _guess(self, action: str, order: str) -> str:
+        say = " ".join(f"The {claim} is {'' if claim == action else 'not '}possible." for claim in self._claims)
+        return f"SAY: {say}\nRESOLVE: action={action}, order={order}"
+
+    def hacks(self) -> list[str]:
+        """Resolutions without the case: all actions, all claims, contradictions, placeholders."""
+        every = " ".join(f"The {claim} is possible. The {claim} is not possible." for claim in ACTIONS)
+        hedged = " ".join(f"The {claim} may or may not be possible." for claim in ACTIONS)
+        right = f"RESOLVE: action={self._action}, order={self._order}"
+        wrong = next(action for action in ACTIONS if action != self._action)
+        return [
+            self._guess(self._rules[0].action, "1234"),
+            self._guess(self._rules[-1].action, "0000"),
+            f"RESOLVE: action={'/'.join(ACTIONS)}, order={self._order}",
+            f"RESOLVE: action={self._action} or {wrong}, order={self._order}",
+            f"RESOLVE: action={self._action}, action={wrong}, order={self._order}",
+            f"RESOLVE: action=not {wrong}, order={self._order}",
+            f"RESOLVE: action={self._action}, order=the order number",
+            f"RESOLVE: action={self._action}, order={', '.join(map(str, range(1000, 1300)))}",
+            f"SAY: {every} We apologise and do not apologise.\n{right.replace(self._action, wrong)}",
+            f"SAY: {hedged}\n{right.replace(self._action, wrong)}",
+            "RESOLVE: action=, order=",
+            "ASK: the solution",
+            f"RESOLVE: {self._action}",
+        ]
+
+
+def _ago(rng: Random, days: int) -> str:
+    """`I bought it two weeks and 3 days ago.`"""
+    weeks, rest = divmod(days, 7)
+    if not weeks or rng.random() < 0.4:
+        return f"I bought it {days} day{'s' * (days > 1)} ago."
+    said = f"{weeks} week{'s' * (weeks > 1)}"
+    return f"I bought it {said} and {rest} day{'s' * (rest > 1)} ago." if rest else f"I bought it {said} ago."

@@ -1,0 +1,162 @@
+"""A small world: people, what is true of each, and how it changed over the years."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import NamedTuple
+
+from envs.language.wording import words
+
+NAMES = words(
+    "Ada Ben Carl Dana Emil Fay Gus Hana Igor Jane Karl Lena Marc Nina Olaf Pia Quin Rosa Sam Tina Udo Vera Walt Xena "
+    "Yuri Zoe Alma Bert Cleo Dirk Edda Finn Gwen Hugo Inga Joel Kira Levi Mona Nils"
+)
+FIRST_YEAR, LAST_YEAR = 1970, 2024
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """What can be said of a person, and the words for it. A person has one value at a time."""
+
+    name: str
+    values: tuple[str, ...]
+    verb: str
+    """Third person, with the place of the value, as in `lives in {}`."""
+    stem: str
+    """The same after `does not`."""
+    since: str
+    """The same with `has` and `since`."""
+    change: str
+    """How it begins to be true."""
+    question: str
+    past_question: str
+
+    def now(self, who: str, what: str) -> str:
+        """`Ada lives in Oslo.`"""
+        return f"{who} {self.verb.format(what)}."
+
+    def denied(self, who: str, what: str) -> str:
+        """`Ada does not live in Oslo.`"""
+        return f"{who} does not {self.stem.format(what)}."
+
+
+HOME = Relation(
+    "home",
+    words(
+        "Oslo Rome Paris Cairo Lima Delhi Quito Tokyo Seoul Bern Kyiv Riga Porto Malmo Turin Graz Split Cork Leeds "
+        "Ghent Bonn Lyon Vigo Perth Osaka Accra Dakar Tunis Amman Doha Hanoi Sucre Minsk Sofia Varna Izmir Patna Davao "
+        "Busan Macau"
+    ),
+    verb="lives in {}",
+    stem="live in {}",
+    since="has lived in {} since",
+    change="moved to {}",
+    question="Where does {} live?",
+    past_question="Where did {} live at the end of {}?",
+)
+JOB = Relation(
+    "job",
+    words(
+        "baker nurse pilot tailor judge farmer singer miner dentist plumber painter lawyer chemist barber sailor "
+        "weaver jeweller mason surgeon florist"
+    ),
+    verb="works as a {}",
+    stem="work as a {}",
+    since="has worked as a {} since",
+    change="became a {}",
+    question="What does {} work as?",
+    past_question="What did {} work as at the end of {}?",
+)
+TEAM = Relation(
+    "team",
+    words("Hawks Bears Lions Wolves Foxes Owls Sharks Eagles Bulls Rams Tigers Crows Otters Moles Lynxes Herons"),
+    verb="plays for the {}",
+    stem="play for the {}",
+    since="has played for the {} since",
+    change="joined the {}",
+    question="Which team does {} play for?",
+    past_question="Which team did {} play for at the end of {}?",
+)
+PET = Relation(
+    "pet",
+    words("cat dog horse parrot rabbit goat hamster turtle lizard canary pony snake"),
+    verb="keeps a {}",
+    stem="keep a {}",
+    since="has kept a {} since",
+    change="replaced an old pet with a {}",
+    question="Which animal does {} keep?",
+    past_question="Which animal did {} keep at the end of {}?",
+)
+RELATIONS = (HOME, JOB, TEAM, PET)
+
+
+class Period(NamedTuple):
+    """A value, and the year from which it is true; None where nobody says."""
+
+    since: int | None
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Who there is, and for every person and relation the periods in order of time. The last one is the present."""
+
+    people: tuple[str, ...]
+    relations: tuple[Relation, ...]
+    periods: Mapping[tuple[str, str], tuple[Period, ...]]
+
+    def value(self, who: str, relation: Relation) -> str:
+        """What is true now."""
+        return self.periods[who, relation.name][-1].value
+
+    def since(self, who: str, relation: Relation) -> int | None:
+        """From when on, if that is known."""
+        return self.periods[who, relation.name][-1].since
+
+
+def make_world(rng: Random, people: Sequence[str], relations: Sequence[Relation], *, changes: int) -> World:
+    """A world in which values changed up to `changes` times; with 0 nothing ever changed and no year is known."""
+    periods = {}
+    for who in people:
+        for relation in relations:
+            count = rng.randint(0, changes) + 1 if changes else 1
+            years = sorted(rng.sample(range(FIRST_YEAR, LAST_YEAR + 1), count))
+            values = rng.sample(relation.values, count)
+            dated = [Period(year if changes else None, value) for year, value in zip(years, values, strict=True)]
+            periods[who, relation.name] = tuple(dated)
+    return World(tuple(people), tuple(relations), periods)
+
+
+def tell(world: World, rng: Random) -> list[str]:
+    """All that is true of the world, past and present, in sentences without order."""
+    told = []
+    for who in world.people:
+        for relation in world.relations:
+            *past, present = world.periods[who, relation.name]
+            told += [_began(rng, who, relation, period) for period in past]
+            told.append(_present(rng, who, relation, present))
+    rng.shuffle(told)
+    return told
+
+
+def deny(world: World, rng: Random, count: int) -> list[str]:
+    """Sentences that say truly what is not the case."""
+    told = []
+    for _ in range(count):
+        who, relation = rng.choice(world.people), rng.choice(world.relations)
+        other = rng.choice([value for value in relation.values if value != world.value(who, relation)])
+        told.append(relation.denied(who, other))
+    return told
+
+
+def _began(rng: Random, who: str, relation: Relation, period: Period) -> str:
+    change = relation.change.format(period.value)
+    return rng.choice((f"In {period.since}, {who} {change}.", f"{who} {change} in {period.since}."))
+
+
+def _present(rng: Random, who: str, relation: Relation, period: Period) -> str:
+    if period.since is None:
+        return relation.now(who, period.value)
+    if rng.random() < 0.5:
+        return _began(rng, who, relation, period)
+    return f"{who} {relation.since.format(period.value)} {period.since}."

@@ -1,0 +1,92 @@
+"""What waits for a person's judgement, and what was answered: once, by the first who answers."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sqlalchemy import select, update
+
+from loomrl.errors import StoreError, unknown
+from loomrl.store.db import LoomDB
+from loomrl.store.events import Event, record
+from loomrl.store.rows import Row, columns_of, find, insert_once, require, to_json
+from loomrl.store.tables import judgements
+from loomrl.types import Message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """A question on a conversation, its possible answers from worst to best, and the answer where there is one."""
+
+    id: str
+    question: str
+    conversation: tuple[Message, ...]
+    choices: tuple[str, ...]
+    created_at: float
+    expires_at: float
+    """Until then somebody waits for the answer."""
+    choice: str | None = None
+    who: str = ""
+    comment: str = ""
+
+
+def ask(db: LoomDB, judgement: Judgement) -> Judgement:
+    """Put a question into the queue and return it as it is stored: answered, where its id was asked and answered.
+
+    One that waits already is waited for until the later of both times.
+    """
+    row = columns_of(judgement) | {
+        "conversation": to_json([list(message) for message in judgement.conversation], what="a conversation"),
+        "choices": to_json(list(judgement.choices), what="choices"),
+    }
+    later = ("created_at", "expires_at", "choice", "who", "comment")
+    with db.write() as connection:
+        if not insert_once(connection, judgements, row, changing=later):
+            longer = (judgements.c.id == judgement.id) & (judgements.c.expires_at < judgement.expires_at)
+            connection.execute(update(judgements).where(longer).values(expires_at=judgement.expires_at))
+        return _judgement_of(require(connection, judgements, judgement.id))
+
+
+def read_judgement(db: LoomDB, id: str) -> Judgement | None:
+    """The judgement of this id as it is now."""
+    with db.read() as connection:
+        row = find(connection, judgements, id)
+    return None if row is None else _judgement_of(row)
+
+
+def waiting(db: LoomDB, *, now: float, limit: int = 50) -> list[Judgement]:
+    """What nobody has answered and somebody still waits for, oldest first."""
+    is_open = judgements.c.choice.is_(None) & (judgements.c.expires_at > now)
+    query = select(judgements).where(is_open).order_by(judgements.c.position).limit(limit)
+    with db.read() as connection:
+        return [_judgement_of(row) for row in connection.execute(query).mappings()]
+
+
+def answer(db: LoomDB, id: str, choice: str, *, who: str, comment: str = "", at: float) -> Judgement:
+    """Answer for good. Late answers count where the same is asked again; a second answer is a StoreError."""
+    with db.write() as connection:
+        asked = _judgement_of(require(connection, judgements, id))
+        _check(asked, choice, who=who, texts=(who, comment))
+        given = {"choice": choice, "who": who, "comment": comment}
+        connection.execute(update(judgements).where(judgements.c.id == id).values(**given))
+        record(connection, Event(kind="judgement.given", subject=id, data=given, created_at=at))
+        return replace(asked, choice=choice, who=who, comment=comment)
+
+
+def _check(asked: Judgement, choice: str, *, who: str, texts: Sequence[str]) -> None:
+    if asked.choice is not None:
+        raise StoreError(f"judgement {asked.id!r} was answered by {asked.who!r} with {asked.choice!r} already.")
+    if choice not in asked.choices:
+        raise StoreError(f"judgement {asked.id!r}: " + unknown("choice", choice, asked.choices))
+    if not who:
+        raise StoreError(f"judgement {asked.id!r}: say who answers.")
+    if any("\0" in text for text in texts):
+        raise StoreError(f"judgement {asked.id!r}: who and comment must not have NUL characters.")
+
+
+def _judgement_of(row: Row) -> Judgement:
+    columns = dict(row)
+    del columns["position"]
+    columns["conversation"] = tuple(Message(*message) for message in json.loads(row["conversation"]))
+    columns["choices"] = tuple(json.loads(row["choices"]))
+    return Judgement(**columns)

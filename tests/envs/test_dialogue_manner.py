@@ -1,0 +1,97 @@
+"""Manners: each rule of the prompt is kept or not, and neither stuffing nor mixing keeps it."""
+
+from random import Random
+
+import pytest
+
+from envs.dialogue.manner import CULTURES, GLAD, UPSET, Manners
+
+ABOUT = (("budget",), ("city", "day"))
+TURN = 0
+
+
+def manners(country="Germany", mood=UPSET, level=5):
+    """The first conversation that has this partner."""
+    for seed in range(2000):
+        found = Manners(level, Random(seed))
+        culture = next(known for known in CULTURES if known.form.format(**found._names) == found._address)
+        if culture.country == country and found._moods[TURN] == mood:
+            return found
+    raise AssertionError("no such partner")
+
+
+def fitting(rules, opening="I am sorry.", polite="Thank you", about="What about the budget?"):
+    return f"{opening} {polite}, {rules._address}. {about}"
+
+
+@pytest.mark.parametrize("country", [culture.country for culture in CULTURES])
+@pytest.mark.parametrize(("mood", "opening"), [(UPSET, "I am sorry."), (GLAD, "I’m glad."), ("", "")])
+def test_a_line_that_keeps_all_rules_keeps_all(country, mood, opening):
+    rules = manners(country, mood)
+    assert all(rules.kept(TURN, fitting(rules, opening), ABOUT))
+
+
+@pytest.mark.parametrize(
+    ("rule", "change"),
+    [
+        ("politeness", {"polite": "Well"}),
+        ("politeness", {"polite": "Please, thank you"}),
+        ("politeness", {"polite": "Please please please"}),
+        ("politeness", {"polite": "Thank you, you idiot"}),
+        ("emotional_appropriateness", {"opening": ""}),
+        ("emotional_appropriateness", {"opening": "I am glad."}),
+        ("emotional_appropriateness", {"opening": "I am sorry. I am glad."}),
+        ("emotional_appropriateness", {"opening": "I am sorry, I am sorry."}),
+        ("emotional_appropriateness", {"opening": "I am not sorry."}),
+        ("coherence", {"about": "What about it?"}),
+        ("coherence", {"about": "Budget, city, day?"}),
+        ("coherence", {"about": "What about the city?"}),
+    ],
+)
+def test_one_rule_is_broken_alone(rule, change):
+    rules = manners()
+    kept = rules.kept(TURN, fitting(rules, **change), ABOUT)._asdict()
+    assert [name for name, value in kept.items() if not value] == [rule]
+
+
+@pytest.mark.parametrize("country", [culture.country for culture in CULTURES])
+def test_every_other_form_of_address_is_wrong(country):
+    rules = manners(country)
+    forms = {culture.form.format(**rules._names) for culture in CULTURES} - {rules._address}
+    forms |= {"you", rules._names["surname"], "{forename} {surname}".format(**rules._names)}
+    forms |= {f"{rules._address}, {rules._address}", ", ".join(sorted(forms)), f"{rules._address} {min(forms)}"}
+    for form in forms - {rules._address}:
+        kept = rules.kept(TURN, f"I am sorry. Thank you, {form}. The budget?", ABOUT)
+        assert not kept.cultural_appropriateness, form
+
+
+def test_the_same_line_again_is_not_coherent():
+    rules = manners()
+    assert rules.kept(TURN, fitting(rules), ABOUT).coherence
+    assert not rules.kept(TURN, fitting(rules), ABOUT).coherence
+
+
+@pytest.mark.parametrize("say", ["", "please " * 61, "x" * 601])
+def test_an_empty_or_endless_line_keeps_nothing(say):
+    assert not any(manners().kept(TURN, say, ABOUT))
+
+
+def test_no_single_line_keeps_the_rules_of_all_partners():
+    stuffed = "I am sorry. Thank you, Frau Weber. What about the budget?"
+    kept = [Manners(5, Random(seed)).kept(TURN, stuffed, ABOUT) for seed in range(300)]
+    assert sum(line.cultural_appropriateness for line in kept) / 300 < 0.1
+    assert sum(line.emotional_appropriateness for line in kept) / 300 < 0.45
+
+
+def test_moods_are_told_in_words_that_keywords_do_not_give_away():
+    rules = [Manners(5, Random(seed)) for seed in range(200)]
+    told = {(found._moods[0], found.tone(0)) for found in rules}
+    angry = {mood for mood, tone in told if "angry" in tone}
+    happy = {mood for mood, tone in told if "happy" in tone or "happier" in tone}
+    assert angry == {UPSET, ""}
+    assert happy == {UPSET, GLAD}
+
+
+def test_easy_tasks_ask_for_no_manners():
+    assert Manners(2, Random(0)).prompt == ""
+    assert Manners(2, Random(0)).tone(0) == ""

@@ -1,0 +1,129 @@
+"""The Language environment: what is asked follows from the task, what is paid, and what a judge may add."""
+
+import asyncio
+import subprocess
+import sys
+import time
+
+import pytest
+
+from envs.language import LanguageEnvironment
+from envs.language.question import chain, counting, lookup
+from loomrl.errors import ConfigError, ScorerError
+from loomrl.gym.generate import rng_of
+from loomrl.store import open_store
+from loomrl.store.judgements import answer, waiting
+
+FAMILIES = LanguageEnvironment.families
+
+
+async def opened(family="qa.lookup", level=3, seed=0, **settings):
+    environment = LanguageEnvironment(settings)
+    (message,) = await environment.reset(environment.task(family, level, seed))
+    return environment, message.content
+
+
+async def earned(action, family="qa.lookup", level=3, seed=0):
+    environment, _ = await opened(family, level, seed)
+    return (await environment.step(action)).reward
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("level", [1, 4, 7, 10])
+async def test_a_right_answer_is_full_success(family, level):
+    for seed in range(5):
+        environment, _ = await opened(family, level, seed)
+        step = await environment.step(environment.oracle())
+        assert (step.reward.success, step.terminated) == (1.0, True)
+        assert step.reward.parts["correctness"] == 1.0
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+async def test_easy_questions_are_short(family):
+    lengths = [len((await opened(family, 1, seed))[1].split()) for seed in range(20)]
+    assert max(lengths) <= 60
+
+
+async def test_shaping_is_paid_with_full_success_alone():
+    environment, _ = await opened("summary", 5)
+    tidy = environment.oracle()
+    assert (await environment.step(tidy)).reward.total == pytest.approx(1.2)
+    part = tidy.replace(tidy.split(". ")[-1], "</answer>")
+    reward = await earned(part, "summary", 5)
+    assert reward.total == reward.parts["correctness"] == reward.success < 1
+
+
+async def test_a_question_without_its_answer_in_the_text_does_not_exist():
+    environment = LanguageEnvironment()
+    for family, make in (("qa.lookup", lookup), ("qa.chain", chain)):
+        for seed in range(20):
+            problem = make(6, rng_of(environment.task(family, 6, seed)))
+            assert problem.answer in problem.prompt
+            assert problem.answer in problem.guesses
+
+
+def test_counts_are_spread_so_that_no_number_is_a_good_guess():
+    environment = LanguageEnvironment()
+    answers = [counting(1, rng_of(environment.task("qa.counting", 1, seed))).answer for seed in range(400)]
+    assert max(answers.count(number) for number in answers) / 400 < 0.2
+
+
+def test_counting_agrees_with_the_text():
+    environment = LanguageEnvironment()
+    for seed in range(30):
+        problem = counting(5, rng_of(environment.task("qa.counting", 5, seed)))
+        text, _, asked = problem.prompt.rpartition(" What is newest counts. How many people live in ")
+        newest = {}
+        for sentence in text.split(". "):
+            who, _, _, city, _, year = sentence.strip(".").split()
+            newest[who] = max(newest.get(who, (0, "")), (int(year), city))
+        assert sum(city == asked.strip("?") for _, city in newest.values()) == int(problem.answer)
+
+
+def test_babel_and_databases_are_loaded_only_where_they_are_needed():
+    code = (
+        "import sys, envs.language, envs.dialogue; sys.exit(bool({'babel', 'sqlalchemy', 'httpx'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+async def test_without_babel_the_remedy_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "babel.dates", None)
+    with pytest.raises(ConfigError, match=r"pip install 'babel"):
+        await opened("translation.date", 1)
+
+
+def judged_by_people(sqlite_url, timeout_s=20.0):
+    return {"judge": {"kind": "human", "store": sqlite_url, "timeout_s": timeout_s}}
+
+
+async def answered(sqlite_url, choice):
+    """What somebody does who watches the queue."""
+    with open_store(sqlite_url) as db:
+        async with asyncio.timeout(20):
+            while not (found := waiting(db, now=time.time())):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        answer(db, found[0].id, choice, who="ann", comment="I saw.", at=time.time())
+    return found[0]
+
+
+@pytest.mark.parametrize(("choice", "worth"), [("incoherent", 0.0), ("coherent", 0.1)])
+async def test_a_judge_says_how_coherent_a_right_answer_is(sqlite_url, choice, worth):
+    environment, prompt = await opened(**judged_by_people(sqlite_url))
+    step, asked = await asyncio.gather(environment.step(environment.oracle()), answered(sqlite_url, choice))
+    assert step.reward.parts["coherence"] == pytest.approx(worth)
+    assert step.reward.success == 1
+    assert step.info["verdict"] == choice
+    assert prompt.startswith(asked.conversation[0].content)
+    assert "<answer>" in asked.conversation[1].content
+
+
+async def test_a_judge_is_not_asked_about_a_wrong_answer(sqlite_url):
+    environment, _ = await opened(**judged_by_people(sqlite_url, timeout_s=0.2))
+    assert (await environment.step("<answer>Nowhere</answer>")).reward.total == 0
+
+
+async def test_a_judge_who_does_not_answer_fails_the_episode(sqlite_url):
+    environment, _ = await opened(**judged_by_people(sqlite_url, timeout_s=0.2))
+    with pytest.raises(ScorerError, match="nobody answered"):
+        await environment.step(environment.oracle())
