@@ -32,8 +32,8 @@ class Puzzle(Protocol):
     def queries(self) -> int:
         """How many facts may be bought."""
 
-    async def accepts(self, attempt: str) -> bool:
-        """Whether this is the solution."""
+    async def accepts(self, attempt: str) -> bool | None:
+        """Whether this is the solution; None where it has not the form of one."""
 
     def tell(self, about: str) -> str | None:
         """The fact that was asked for, or None where the text names none."""
@@ -59,14 +59,15 @@ class WordPuzzle:
     query: str
     queries: int
     facts: Mapping[str, str]
-    """For each word that may be asked about, in lower case, the sentence that answers."""
+    """For each word of a solution, in lower case, the sentence that says where it belongs."""
     places: bool
     shape: tuple[tuple[str, ...], ...]
-    """For guessing: the words of every kind; with `places` one of each kind goes to each place."""
+    """The words of every kind; with `places` one of each kind goes to each place."""
 
-    async def accepts(self, attempt: str) -> bool:
-        """Whether the words are those of the solution; nothing else may stand between them but commas and `and`."""
-        return read_words(attempt, self.places) == read_words(self.solution, self.places)
+    async def accepts(self, attempt: str) -> bool | None:
+        """Whether the words are those of the solution, with nothing else between them."""
+        groups = self._read(attempt)
+        return None if groups is None else groups == self._read(self.solution)
 
     def tell(self, about: str) -> str | None:
         """Where that word belongs."""
@@ -81,22 +82,42 @@ class WordPuzzle:
 
     def agrees(self, attempt: str, about: str) -> bool:
         """Whether the word has the same place in both."""
-        word = _word(about)
-        given, truth = (read_words(text, self.places) or [] for text in (attempt, self.solution))
-        return [word in group for group in given] == [word in group for group in truth]
+        given, truth = (self._read(text) or [] for text in (attempt, self.solution))
+        return [_word(about) in group for group in given] == [_word(about) in group for group in truth]
 
-
-def read_words(text: str, places: bool) -> list[list[str]] | None:
-    """The first line as groups of words; None where anything but words, commas and right numbers is in it."""
-    line = text.strip().partition("\n")[0].strip().rstrip(".").lower()
-    groups = []
-    for place, piece in enumerate(re.split(r"[,;]", line), start=1):
-        bare = re.sub(rf"^\s*(?:(?:house|place) )?{place}[.:)]", "", piece)
-        words = [word for word in bare.split() if word != "and"]
-        if not all(word.isalpha() for word in words):
+    def _read(self, text: str) -> list[list[str]] | None:
+        groups = read_groups(text)
+        if groups is None or not groups or any(word not in self.facts for group in groups for word in group):
             return None
-        groups.append(sorted(words))
-    return groups if places else [sorted(word for group in groups for word in group)]
+        words = [word for group in groups for word in group]
+        if not self.places:
+            return [sorted(words)]
+        return [[word] for word in words] if len(self.shape) == 1 else [sorted(group) for group in groups]
+
+
+MOST_GROUPS = 40
+
+
+def read_groups(text: str) -> list[list[str]] | None:
+    """The first line as groups of words, between commas or the like; None where there are too many.
+
+    A group may begin with the number of its place; a wrong number makes the text unreadable. `and` and marks of
+    emphasis do not count.
+    """
+    line = text.strip().partition("\n")[0].lower().translate(_EMPHASIS).rstrip(" .")
+    pieces = re.split(r"[,;|<>→/-]+", line)
+    if len(pieces) > MOST_GROUPS:
+        return None
+    groups = []
+    for place, piece in enumerate(pieces, start=1):
+        found = re.match(r"(?:house |place )?([0-9]{1,2})[.:)]? +", bare := piece.strip())
+        if found and int(found[1]) != place:
+            return None
+        groups.append([word for word in bare[found.end() if found else 0 :].split() if word != "and"])
+    return groups
+
+
+_EMPHASIS = str.maketrans("", "", "*_`'\"[]{}")
 
 
 def _word(text: str) -> str:

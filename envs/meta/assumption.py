@@ -48,6 +48,8 @@ THEMES = (
     ),
 )
 UNKNOWN = "missing"
+COMPLETE = 0.65
+"""The share of problems that have an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,13 +158,13 @@ class Story:
     def _draw(self) -> tuple[list[tuple[int, int]], bool]:
         """Things to ask about with the signs they have, and whether it is about the gap between two."""
         items = range(len(self.things))
-        if self.level > 3 and self.rng.random() < 0.3:
+        if self.level > 3 and self.rng.random() < 0.2:
             low, high = sorted(self.rng.sample(items, 2), key=lambda item: self.values[item])
             return [(high, 1), (low, -1)], True
-        count = self.rng.randint(2, 3) if self.level < 4 else self.rng.randint(2, 5)
+        count = 3 if self.level < 4 else self.rng.randint(4, 6)
         return [(thing, 1) for thing in self.rng.sample(items, count)], False
 
 
 def underspecified(level: int, rng: Random) -> Questions:
-    """A problem that is complete in half of all cases; in all of them something is not said."""
-    return (Story(level, rng).ask(complete=rng.random() < 0.5),)
+    """A problem that is complete more often than not; in all of them something is not said."""
+    return (Story(level, rng).ask(complete=rng.random() < COMPLETE),)

@@ -20,6 +20,7 @@ WITNESSES = ("Anna", "Ben", "Cara", "Dan", "Eva", "Finn", "Gina", "Hugo", "Ida",
 Chances = Mapping[str, Fraction]
 """The probability of every value that has one."""
 TOLERANCE = 0.01
+NEARLY_SURE = Fraction(9, 10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +76,11 @@ def evidence(level: int, rng: Random) -> Questions:
 
 
 def _drawn(kinds: Sequence[Kind], level: int, rng: Random) -> ConfidenceQuestion:
-    """A question with one most probable value."""
+    """A question with one most probable value, which is certain or well short of it."""
     while True:
         question = rng.choice(kinds)(level, rng)
         first, second = sorted((*question.chances.values(), Fraction(0)), reverse=True)[:2]
-        if first > second:
+        if first > second and (first == 1 or first < NEARLY_SURE):
             return question
 
 
@@ -103,7 +104,7 @@ def _computed(level: int, rng: Random) -> ConfidenceQuestion:
 def _bag(level: int, rng: Random) -> ConfidenceQuestion:
     """A draw from a bag, whose content changes at higher levels."""
     colours = rng.sample(COLOURS, between(level, 5, 8))
-    balls = [*colours, *rng.choices(colours[: len(colours) // 2 + 1], k=(5, 15, 45)[min(level - 1, 2)])]
+    balls = [*colours, *rng.choices(colours[: len(colours) // 2 + 1], k=rng.choice((5, 15)) if level < 3 else 45)]
     rng.shuffle(colours)
     counts = {colour: balls.count(colour) for colour in colours}
     held = ", ".join(f"{count} {colour}" for colour, count in counts.items())

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -46,6 +47,8 @@ class MetaReasoningEnvironment(BaseEnvironment):
     families = tuple(FAMILIES)
     settings_class = MetaReasoningSettings
     reward_range = (-CALIBRATION_WEIGHT, 1.0)
+    guess_floor: ClassVar[Mapping[str, float]] = {"calibration": 0.2, "underspecified": 0.2}
+    """The share of tasks that the best guess without thought solves at the worst level; elsewhere at most 0.1."""
     reward_parts = ("correctness", "calibration")
     sources = ("envs.meta", "loomrl.gym.command", "loomrl.gym.generate")
 
