@@ -42,7 +42,7 @@ TRIES = 5
 """Relations to draw for each thing."""
 TOLD = 3
 """Up to this level, the house of one thing is told."""
-OUTLINES = 256
+OUTLINES = 128
 """For each level. Proving one can take some hundredths of a second; with words drawn anew it is a new puzzle."""
 
 

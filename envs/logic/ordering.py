@@ -6,7 +6,6 @@ from random import Random
 from typing import NamedTuple
 
 from envs.logic.clue import Clue, choose
-from envs.logic.formula import NUMBERS
 from envs.logic.puzzle import NAMES, WordPuzzle
 from envs.logic.world import everything, orders
 from loomrl.gym.generate import between
@@ -21,7 +20,7 @@ class Theme(NamedTuple):
     before: str
     directly: str
     beside: str
-    apart: str
+    amid: str
 
 
 THEMES = (
@@ -32,7 +31,7 @@ THEMES = (
         "is left of",
         "is directly left of",
         "is next to",
-        "stand",
+        "is somewhere between",
     ),
     Theme(
         "ran a race without a tie.",
@@ -41,7 +40,7 @@ THEMES = (
         "came before",
         "came directly before",
         "came directly before or after",
-        "came",
+        "came somewhere between",
     ),
 )
 TIERS = (
@@ -78,7 +77,7 @@ class Line:
             return Clue(f"If {given.text}, then {then.text}", self.every ^ given.worlds | then.worlds)
         if kind == "amid":
             worlds = self._later(a, b) & self._later(b, c) | self._later(c, b) & self._later(b, a)
-            return Clue(f"{self.names[b]} {self.theme.apart} somewhere between {self._both(a, c)}", worlds)
+            return Clue(f"{self.names[b]} {self.theme.amid} {self._both(a, c)}", worlds)
         return self._pair(kind, a, b)
 
     def place(self, item: int, place: int) -> Clue:
@@ -98,9 +97,8 @@ class Line:
             worlds = self._gap(a, b, 1) | self._gap(b, a, 1)
             return Clue(f"{self.names[a]} {self.theme.beside} {self.names[b]}", worlds)
         step = self.rng.randint(2, len(self.names) - 2)
-        some = f"{NUMBERS[step - 1]} {'person' if step == 2 else 'people'}"
         worlds = self._gap(a, b, step) | self._gap(b, a, step)
-        return Clue(f"Exactly {some} {self.theme.apart} between {self._both(a, b)}", worlds)
+        return Clue(f"{self._both(a, b)} are exactly {step} places apart", worlds)
 
     def _either(self, a: int, b: int) -> Clue:
         first, last = (self.place(item, self.rng.randrange(len(self.names))) for item in (a, b))

@@ -4,6 +4,7 @@ templates:
   - {name: sudoku, environment: LogicPuzzle, family: reasoning_gym, levels: {1: {}}, parameters: {dataset: mini_sudoku}}
 """
 
+import re
 from collections.abc import Sequence
 from random import Random
 
@@ -35,7 +36,7 @@ class OutsidePuzzle:
         self._environment = ReasoningGymEnvironment()
         self.story = self._environment.ask(self._environment.task(PREFIX + dataset, task.level, task.seed))
         self.solution = self._environment.oracle().removeprefix("<answer>").removesuffix("</answer>")
-        self._entries = self.solution.replace(",", " ").split()
+        self._entries = re.findall(r"\w+(?:=\w+)?", self.solution)
         self.queries = queries
 
     async def accepts(self, attempt: str) -> bool:
