@@ -87,9 +87,9 @@ class WordPuzzle:
 
     def _read(self, text: str) -> list[list[str]] | None:
         groups = read_groups(text)
-        if groups is None or not groups or any(word not in self.facts for group in groups for word in group):
+        words = [word for group in groups or () for word in group]
+        if not groups or not words or any(word not in self.facts for word in words):
             return None
-        words = [word for group in groups for word in group]
         if not self.places:
             return [sorted(words)]
         return [[word] for word in words] if len(self.shape) == 1 else [sorted(group) for group in groups]
