@@ -10,7 +10,7 @@ from envs.meta.question import NumberQuestion, Questions
 from loomrl.gym.generate import between
 
 Pair = tuple[NumberQuestion, NumberQuestion]
-NEAREST = "nearest whole number"
+NEAREST = "whole number, rounded to the nearest"
 NAMES = ("Anna", "Ben", "Cara", "Dan", "Eva", "Finn", "Gina", "Hugo")
 
 
