@@ -1,0 +1,5 @@
+"""LogicPuzzle: constraint puzzles with exactly one solution, where every fact can be bought."""
+
+from envs.logic.environment import LogicPuzzleEnvironment
+
+__all__ = ["LogicPuzzleEnvironment"]

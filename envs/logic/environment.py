@@ -1,0 +1,117 @@
+"""The LogicPuzzle environment: one puzzle, facts for sale, one attempt."""
+
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import ClassVar
+
+from pydantic import Field
+
+from envs.logic.deduction import deduction
+from envs.logic.grid import grid
+from envs.logic.hack import hacked_attempts
+from envs.logic.knights import knights
+from envs.logic.ordering import ordering
+from envs.logic.outside import FAMILY as OUTSIDE
+from envs.logic.outside import outside_puzzle
+from envs.logic.puzzle import Puzzle, WordPuzzle
+from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
+from loomrl.gym.command import command_format, parse_command
+from loomrl.gym.generate import rng_of
+from loomrl.types import Message, Observation, Reward, Task
+
+PRICE = 0.25
+"""What a query costs."""
+MOST_QUERIES = 2
+FAMILIES: Mapping[str, Callable[[int, Random, int], WordPuzzle]] = {
+    "deduction": deduction,
+    "grid": grid,
+    "knights": knights,
+    "ordering": ordering,
+}
+
+
+class LogicPuzzleSettings(EnvironmentSettings):
+    """Settings of LogicPuzzle."""
+
+    max_steps: int = Field(8, ge=1)
+    """Actions of an episode, those that were no command included."""
+
+
+class LogicPuzzleEnvironment(BaseEnvironment):
+    """A puzzle with exactly one solution, which its text determines. `SOLVE` ends it; `QUERY` buys a fact.
+
+    An episode's reward is solved − price × queries: `correctness` is 1 for the solution, `efficiency` is minus the
+    price of each query, at once and whether or not the puzzle is solved later. Success is that sum, and 0 without a
+    solution: what was asked for is to solve the puzzle without being told. So few facts are for sale that they cannot
+    make up the solution.
+    """
+
+    name = "LogicPuzzle"
+    version = "1.0.0"
+    families = tuple(FAMILIES)
+    template_families = (OUTSIDE,)
+    settings_class = LogicPuzzleSettings
+    reward_range = (-PRICE * MOST_QUERIES, 1.0)
+    guess_floor: ClassVar[Mapping[str, float]] = {"ordering": 0.13}
+    """What to buy all that is for sale and to guess the rest brings at the worst level; elsewhere at most 0.1."""
+    reward_parts = ("correctness", "efficiency")
+    sources = ("envs.logic", "loomrl.gym.command", "loomrl.gym.generate")
+
+    _puzzle: Puzzle
+    _bought: tuple[str, ...] = ()
+
+    async def reset(self, task: Task | None = None) -> Observation:
+        """The puzzle, the price of a fact, and the commands."""
+        task = task or self.sample_task(Random().getrandbits(31))
+        self._bought = ()
+        if task.family == OUTSIDE:
+            self._puzzle = outside_puzzle(task, MOST_QUERIES)
+        else:
+            queries = 1 if task.level < 4 else MOST_QUERIES
+            self._puzzle = FAMILIES[task.family](task.level, rng_of(task), queries)
+        return (Message("user", f"{self._puzzle.story}\n\n{self._commands()}"),)
+
+    def _commands(self) -> str:
+        puzzle = self._puzzle
+        offer = f"QUERY: {puzzle.query} (price {PRICE}, at most {puzzle.queries})"
+        return command_format([f"SOLVE: {puzzle.solve}", *([offer] if puzzle.queries else [])])
+
+    async def step(self, action: str) -> Step:
+        """Sell a fact, or judge a solution."""
+        command = parse_command(action, ("SOLVE", "QUERY"))
+        if command is None:
+            return _told(f"No command was found. {self._commands()}")
+        if command.verb == "QUERY":
+            return self._query(command.argument)
+        solved = await self._puzzle.accepts(command.argument)
+        if solved is None:
+            return _told(f"That is no solution. SOLVE takes {self._puzzle.solve}.")
+        success = max(0.0, 1.0 - PRICE * len(self._bought)) if solved else 0.0
+        reward = Reward(float(solved), {"correctness": float(solved), "efficiency": 0.0}, success)
+        return Step((), reward, True, False, {"solution": self._puzzle.solution})
+
+    def _query(self, about: str) -> Step:
+        """A fact for its price; what names no fact, or comes too late, costs nothing."""
+        if len(self._bought) >= self._puzzle.queries:
+            return _told("No query is left. SOLVE the puzzle.")
+        fact = self._puzzle.tell(about)
+        if fact is None:
+            return _told(f"That cannot be queried. QUERY takes {self._puzzle.query}.")
+        self._bought += (about,)
+        return _told(fact, Reward(-PRICE, {"correctness": 0.0, "efficiency": -PRICE}))
+
+    def oracle(self) -> str:
+        """The solution, without a query."""
+        return f"SOLVE: {self._puzzle.solution}"
+
+    def random_action(self, rng: Random) -> str:
+        """A well-formed solution."""
+        return f"SOLVE: {self._puzzle.guess(rng)}"
+
+    def hacks(self) -> Sequence[str]:
+        """Facts bought and the rest guessed, everything at once, the question given back, and words to the judge."""
+        return hacked_attempts(self._puzzle, self._bought)
+
+
+def _told(text: str, reward: Reward | None = None) -> Step:
+    return Step((Message("user", text),), reward or Reward(), False, False, {})

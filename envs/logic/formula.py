@@ -1,0 +1,113 @@
+"""Statements about yes-or-no facts, as sentences and as sets of worlds."""
+
+from collections.abc import Sequence
+from functools import reduce
+from operator import and_, or_
+from random import Random
+from typing import NamedTuple
+
+from envs.logic.clue import Clue
+from envs.logic.puzzle import listed, sentence
+from envs.logic.world import everything, facts
+
+
+class Theme(NamedTuple):
+    """How facts are spoken of: `Ben comes`, `Ben stays away`, `two of them come`."""
+
+    kind: str
+    names: tuple[str, ...]
+    true: str
+    false: str
+    true_of_many: str
+
+
+class Statement(NamedTuple):
+    """A literal: a fact, or its contrary."""
+
+    text: str
+    worlds: int
+
+
+class Speech:
+    """What can be said about the facts that have these names."""
+
+    def __init__(self, theme: Theme, names: Sequence[str], rng: Random) -> None:
+        self.theme, self.names, self.rng = theme, names, rng
+        self.every = everything(1 << len(names))
+        self.facts = facts(len(names))
+
+    def literal(self, item: int, positive: bool) -> Statement:
+        """`Ben comes`, or `Ben stays away`."""
+        words = self.theme.true if positive else self.theme.false
+        worlds = self.facts[item] if positive else self.every ^ self.facts[item]
+        return Statement(f"{self.names[item]} {words}", worlds)
+
+    def say(self, kind: str, without: int | None = None) -> Clue:
+        """A random statement of this kind, true or not, that does not mention one of the facts."""
+        items = [item for item in range(len(self.names)) if item != without]
+        size = SIZES[kind]
+        if kind in COUNTED:
+            size = min(len(items), self.rng.randint(size, size + 1))
+        items = self.rng.sample(items, size)
+        if kind in COUNTED or kind == "both":
+            return self._counted(kind, items)
+        return self._joined(kind, [self.literal(item, self.rng.random() < 0.5) for item in items])
+
+    def _joined(self, kind: str, parts: list[Statement]) -> Clue:
+        *given, last = parts
+        if kind == "fact":
+            return Clue(sentence(f"{last.text}."), last.worlds)
+        if kind in ("or", "choice"):
+            texts, worlds = [part.text for part in parts], reduce(or_, (part.worlds for part in parts))
+            return Clue(
+                sentence(f"{listed(texts, 'or')}, or {'both' if len(parts) == 2 else 'more of these'}."), worlds
+            )
+        condition = reduce(and_, (part.worlds for part in given))
+        text = " and ".join(part.text for part in given)
+        if kind == "exactly if":
+            return Clue(f"{sentence(last.text)} if {text}, and only then.", self.every ^ condition ^ last.worlds)
+        return Clue(f"If {text}, then {last.text}.", self.every ^ condition | last.worlds)
+
+    def _counted(self, kind: str, items: list[int]) -> Clue:
+        names = listed([self.names[item] for item in items])
+        counts = self._counts(items)
+        if kind == "both":
+            return Clue(f"Both or neither of {names} {self.theme.true_of_many}.", counts[0] | counts[-1])
+        if kind == "even":
+            parity = self.rng.randint(0, 1)
+            word = ("even number (perhaps none)", "odd number")[parity]
+            return Clue(f"Of {names}, an {word} {self.theme.true_of_many}.", reduce(or_, counts[parity::2]))
+        most = self.rng.randint(1, len(items) - 1)
+        verb = self.theme.true if most == 1 else self.theme.true_of_many
+        worlds = {"exactly": counts[most], "at least": reduce(or_, counts[most:])}
+        worlds["at most"] = reduce(or_, counts[: most + 1])
+        return Clue(f"{sentence(kind)} {NUMBERS[most]} of {names} {verb}.", worlds[kind])
+
+    def _counts(self, items: list[int]) -> list[int]:
+        """For each number, the worlds where so many of the items are true."""
+        counts = [self.every]
+        for item in items:
+            fact = self.facts[item]
+            shifted = [0, *(worlds & fact for worlds in counts)]
+            counts = [up | worlds & ~fact for up, worlds in zip(shifted, [*counts, 0], strict=True)]
+        return counts
+
+
+SIZES = {
+    "fact": 1, "both": 2, "if": 2, "or": 2, "rule": 3, "choice": 3, "exactly if": 3,
+    "exactly": 2, "at least": 3, "at most": 3, "even": 3,
+}  # fmt: skip
+COUNTED = ("exactly", "at least", "at most", "even")
+NUMBERS = ("no", "one", "two", "three", "four", "five")
+TIERS = (
+    ("fact", "both", "exactly", "if"),
+    ("both", "exactly", "if", "or", "rule"),
+    ("exactly", "if", "or", "rule", "at least", "exactly if"),
+    ("rule", "or", "at least", "at most", "exactly", "exactly if", "even", "choice"),
+)
+"""The kinds of statements, from easy to hard."""
+
+
+def tier(level: int) -> tuple[str, ...]:
+    """The kinds of statements of a level."""
+    return TIERS[(level - 1) * len(TIERS) // 10]

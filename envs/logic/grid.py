@@ -1,0 +1,155 @@
+"""Grids: houses in a row, each with one thing of every kind; which things belong together?"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, reduce
+from math import factorial
+from operator import and_
+from random import Random
+from typing import NamedTuple
+
+from envs.logic.puzzle import WordPuzzle, sentence
+from envs.logic.relation import Pair, Relation, Thing, needed, other_world
+from envs.logic.world import everything, orders
+
+KINDS: Mapping[str, tuple[str, ...]] = {
+    "colour": ("red", "blue", "green", "white", "black", "yellow", "brown"),
+    "pet": ("cat", "dog", "fox", "owl", "pig", "hen", "bee"),
+    "drink": ("tea", "milk", "wine", "beer", "juice", "cocoa", "water"),
+    "owner": ("Anna", "Ben", "Cara", "Dan", "Eva", "Finn", "Gina"),
+    "hobby": ("chess", "golf", "judo", "yoga", "music", "poker", "dance"),
+}
+SIZES = ((3, 2), (3, 2), (3, 3), (4, 2), (4, 3), (4, 3), (4, 4), (5, 3), (5, 4), (5, 4))
+"""Houses and kinds of each level."""
+Allowed = Callable[[int, int], bool]
+RELATIONS: Mapping[str, Allowed] = {
+    "and {} are in the same house": lambda a, b: a == b,
+    "is directly left of {}": lambda a, b: a + 1 == b,
+    "is next to {}": lambda a, b: abs(a - b) == 1,
+    "is left of {}": lambda a, b: a < b,
+    "and {} are not in the same house": lambda a, b: a != b,
+    "is neither with nor next to {}": lambda a, b: abs(a - b) > 1,
+    "is two houses away from {}": lambda a, b: abs(a - b) == 2,
+}
+SAME, DIRECTLY, NEXT, LEFT, APART, FAR, TWO = RELATIONS
+TIERS = (
+    (SAME, SAME, DIRECTLY),
+    (SAME, DIRECTLY, NEXT, LEFT),
+    (SAME, NEXT, LEFT, TWO),
+    (SAME, NEXT, LEFT, FAR, APART, TWO),
+)
+OF_TWO_KINDS = (SAME, APART, FAR)
+TRIES = 5
+"""Relations to draw for each thing."""
+TOLD = 3
+"""Up to this level, the house of one thing is told."""
+OUTLINES = 128
+"""For each level. Proving one can take some hundredths of a second; with words drawn anew it is a new puzzle."""
+
+
+@lru_cache(maxsize=4096)
+def _pairs(size: int, wording: str, items: tuple[int, int], one_kind: bool, positive: bool) -> tuple[Pair, ...]:
+    """The sets of orders that make a relation hold, or fail."""
+    at, allowed = orders(size), RELATIONS[wording]
+    left, right = at[items[0]], at[items[1]]
+    others = (sum(right[b] for b in range(size) if allowed(a, b) == positive) for a in range(size))
+    pairs = tuple(pair for pair in zip(left, others, strict=True) if pair[1])
+    if not one_kind:
+        return pairs
+    both = sum(some & rest for some, rest in pairs)
+    return ((both, both),)
+
+
+class Street:
+    """Nameless things in houses, and what can be said about them."""
+
+    def __init__(self, size: int, kinds: int, rng: Random) -> None:
+        self.size, self.rng = size, rng
+        self.house = tuple(tuple(rng.sample(range(size), size)) for _ in range(kinds))
+        self.things = [(kind, item) for kind in range(kinds) for item in range(size)]
+
+    @property
+    def world(self) -> tuple[int, ...]:
+        """The truth."""
+        at = orders(self.size)
+        return tuple(reduce(and_, (at[item][house] for item, house in enumerate(houses))) for houses in self.house)
+
+    def draw(self, wordings: Sequence[str], count: int) -> list[Relation]:
+        """Those of so many random relations that hold."""
+        found = []
+        for _ in range(count):
+            wording = self.rng.choice(wordings)
+            left, right = self.rng.sample(self.things, 2)
+            if left[0] == right[0] and wording in OF_TWO_KINDS:
+                continue
+            if RELATIONS[wording](self.house[left[0]][left[1]], self.house[right[0]][right[1]]):
+                found.append(self._relation(wording, left, right))
+        return found
+
+    def _relation(self, wording: str, left: Thing, right: Thing) -> Relation:
+        items, one_kind = (left[1], right[1]), left[0] == right[0]
+        holds, fails = (_pairs(self.size, wording, items, one_kind, positive) for positive in (True, False))
+        return Relation(wording, (left, right), left[0], right[0], holds, fails)
+
+    def place(self, thing: Thing) -> Relation:
+        """Where a thing is."""
+        kind, item = thing
+        here = orders(self.size)[item][self.house[kind][item]]
+        away = everything(factorial(self.size)) ^ here
+        return Relation(at_house(self.house[kind][item]), (thing, thing), kind, kind, ((here, here),), ((away, away),))
+
+    def clues(self, chosen: list[Relation], pool: Sequence[Relation]) -> list[Relation]:
+        """Those chosen, and as many of the pool as leave one world; none can be left out."""
+        domains = [everything(factorial(self.size))] * len(self.house)
+        world = self.world
+        while (other := other_world(domains, chosen, world)) is not None:
+            telling = [relation for relation in pool if not relation.holds_in(other)]
+            places = [place for place in map(self.place, self.things) if not place.holds_in(other)]
+            chosen.append((telling or self.rng.sample(places, 1))[0])
+        return needed(domains, chosen)
+
+
+class Outline(NamedTuple):
+    """A puzzle without words: the house of each thing, and the clues as wording and things."""
+
+    house: tuple[tuple[int, ...], ...]
+    clues: tuple[tuple[str, tuple[Thing, Thing]], ...]
+
+
+@lru_cache(maxsize=10 * OUTLINES)
+def outline(level: int, number: int) -> Outline:
+    """One of the outlines of a level."""
+    rng = Random(f"outline:{level}:{number}")
+    street = Street(*SIZES[level - 1], rng)
+    pool = street.draw(TIERS[(level - 1) * len(TIERS) // 10], TRIES * len(street.things))
+    told = [street.place(rng.choice(street.things))] if level <= TOLD else []
+    start = len(street.things) - street.size
+    clues = street.clues([*told, *pool[:start]], pool[start:])
+    return Outline(street.house, tuple((clue.wording, clue.things) for clue in clues))
+
+
+def at_house(house: int) -> str:
+    """How a place is told; houses count from 0, in texts from 1."""
+    return f"is in house {house + 1}"
+
+
+def grid(level: int, rng: Random, queries: int) -> WordPuzzle:
+    """Which things are in which house?"""
+    size, kinds = SIZES[level - 1]
+    house, clues = outline(level, rng.randrange(OUTLINES))
+    chosen = rng.sample(tuple(KINDS), kinds)
+    words = [tuple(rng.sample(KINDS[kind], size)) for kind in chosen]
+    said = [f"{sentence(words[a][i])} {text.format(words[b][j])}." for text, ((a, i), (b, j)) in clues]
+    at = [(word, house[kind][item]) for kind, row in enumerate(words) for item, word in enumerate(row)]
+    groups = [[word for word, place in at if place == here] for here in range(size)]
+    held = "; ".join(f"one {kind} ({', '.join(sorted(row))})" for kind, row in zip(chosen, words, strict=True))
+    lines = "\n".join(rng.sample(said, len(said)))
+    return WordPuzzle(
+        story=f"Houses 1 to {size}, left to right, each with {held}.\n{lines}\nWhat is in each house?",
+        solution=", ".join(" ".join(group) for group in groups),
+        solve=f"{kinds} words for house 1, {kinds} for house 2, and so on, with commas between houses",
+        query="word",
+        queries=queries,
+        facts={word.lower(): f"{sentence(word)} {at_house(place)}." for word, place in at},
+        places=True,
+        shape=tuple(words),
+    )

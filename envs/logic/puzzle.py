@@ -1,0 +1,134 @@
+"""What a family makes: a story with one solution, and what may be asked about it."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Protocol
+
+NAMES = ("Anna", "Ben", "Cara", "Dan", "Eva", "Finn", "Gina", "Hugo", "Ida", "Jan", "Kira", "Leo", "Mia", "Nils")
+
+
+class Puzzle(Protocol):
+    """A puzzle as the environment sees it."""
+
+    @property
+    def story(self) -> str:
+        """All that is known, and the question."""
+
+    @property
+    def solution(self) -> str:
+        """What the oracle answers."""
+
+    @property
+    def solve(self) -> str:
+        """What stands behind `SOLVE:` in the prompt."""
+
+    @property
+    def query(self) -> str:
+        """What stands behind `QUERY:` in the prompt."""
+
+    @property
+    def queries(self) -> int:
+        """How many facts may be bought."""
+
+    async def accepts(self, attempt: str) -> bool | None:
+        """Whether this is the solution; None where it has not the form of one."""
+
+    def tell(self, about: str) -> str | None:
+        """The fact that was asked for, or None where the text names none."""
+
+    def guess(self, rng: Random) -> str:
+        """A well-formed attempt without skill."""
+
+    def agrees(self, attempt: str, about: str) -> bool:
+        """Whether an attempt says of that word what the fact about it says."""
+
+
+@dataclass(frozen=True, slots=True)
+class WordPuzzle:
+    """A puzzle whose solution is words.
+
+    With `places`, one group of words for each place in order, commas between the groups; without, one set of words out
+    of many. The order inside a group never counts.
+    """
+
+    story: str
+    solution: str
+    solve: str
+    query: str
+    queries: int
+    facts: Mapping[str, str]
+    """For each word of a solution, in lower case, the sentence that says where it belongs."""
+    places: bool
+    shape: tuple[tuple[str, ...], ...]
+    """The words of every kind; with `places` one of each kind goes to each place."""
+
+    async def accepts(self, attempt: str) -> bool | None:
+        """Whether the words are those of the solution, with nothing else between them."""
+        groups = self._read(attempt)
+        return None if groups is None else groups == self._read(self.solution)
+
+    def tell(self, about: str) -> str | None:
+        """Where that word belongs."""
+        return self.facts.get(_word(about))
+
+    def guess(self, rng: Random) -> str:
+        """The words in any order, or any of them."""
+        kinds = [rng.sample(words, len(words)) for words in self.shape]
+        if not self.places:
+            return ", ".join(kinds[0][: rng.randint(1, len(kinds[0]))])
+        return ", ".join(" ".join(group) for group in zip(*kinds, strict=True))
+
+    def agrees(self, attempt: str, about: str) -> bool:
+        """Whether the word has the same place in both."""
+        given, truth = (self._read(text) or [] for text in (attempt, self.solution))
+        return [_word(about) in group for group in given] == [_word(about) in group for group in truth]
+
+    def _read(self, text: str) -> list[list[str]] | None:
+        groups = read_groups(text)
+        words = [word for group in groups or () for word in group]
+        if not groups or not words or any(word not in self.facts for word in words):
+            return None
+        if not self.places:
+            return [sorted(words)]
+        return [[word] for word in words] if len(self.shape) == 1 else [sorted(group) for group in groups]
+
+
+MOST_GROUPS = 40
+
+
+def read_groups(text: str) -> list[list[str]] | None:
+    """The first line as groups of words, between commas or the like; None where there are too many.
+
+    A group may begin with the number of its place; a wrong number makes the text unreadable. `and` and marks of
+    emphasis do not count.
+    """
+    line = text.strip().partition("\n")[0].lower().translate(_EMPHASIS).rstrip(" .")
+    pieces = re.split(r"[,;|<>→/-]+", line)
+    if len(pieces) > MOST_GROUPS:
+        return None
+    groups = []
+    for place, piece in enumerate(pieces, start=1):
+        found = re.match(r"(?:house |place )?([0-9]{1,2})[.:)]? +", bare := piece.strip())
+        if found and int(found[1]) != place:
+            return None
+        groups.append([word for word in bare[found.end() if found else 0 :].split() if word != "and"])
+    return groups
+
+
+_EMPHASIS = str.maketrans("", "", "*_`'\"[]{}")
+
+
+def _word(text: str) -> str:
+    return text.strip(" .?").lower()
+
+
+def listed(words: tuple[str, ...] | list[str], joint: str = "and") -> str:
+    """`red, blue and green`."""
+    return f"{', '.join(words[:-1])} {joint} {words[-1]}" if len(words) > 1 else words[0]
+
+
+def sentence(text: str) -> str:
+    """The text with a capital first."""
+    return text[0].upper() + text[1:]

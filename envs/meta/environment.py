@@ -1,0 +1,111 @@
+"""The MetaReasoning environment: think as long as is useful, then answer; twins are answered both."""
+
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import ClassVar
+
+from pydantic import Field
+
+from envs.meta.assumption import underspecified
+from envs.meta.calibration import calibration, evidence
+from envs.meta.hack import hacked_answers
+from envs.meta.question import LONGEST, Question, Questions
+from envs.meta.twin import bias
+from envs.meta.verification import verification
+from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
+from loomrl.gym.command import command_format, parse_command
+from loomrl.gym.generate import rng_of
+from loomrl.types import Message, Observation, Reward, Task
+
+FAMILIES: Mapping[str, Callable[[int, Random], Questions]] = {
+    "bias": bias,
+    "calibration": calibration,
+    "evidence": evidence,
+    "underspecified": underspecified,
+    "verification": verification,
+}
+CALIBRATION_WEIGHT = 0.2
+MOST_THOUGHTS = 4
+
+
+class MetaReasoningSettings(EnvironmentSettings):
+    """Settings of MetaReasoning."""
+
+    max_steps: int = Field(12, ge=1)
+    """Actions of an episode: thoughts, answers, and those that were no command."""
+
+
+class MetaReasoningEnvironment(BaseEnvironment):
+    """A question, or twins of one. `ANSWER` answers; `THINK` gives a further turn, which earns and costs nothing.
+
+    `correctness` is 1 where every question of the episode is answered rightly, and so is success. `calibration`, where
+    a confidence was asked for, is -0.2 × Brier's loss: nothing is earned by it, and an honest probability loses least.
+    """
+
+    name = "MetaReasoning"
+    version = "1.0.0"
+    families = tuple(FAMILIES)
+    settings_class = MetaReasoningSettings
+    reward_range = (-CALIBRATION_WEIGHT, 1.0)
+    guess_floor: ClassVar[Mapping[str, float]] = {"calibration": 0.2, "underspecified": 0.2}
+    """The share of tasks that the best guess without thought solves at the worst level; elsewhere at most 0.1."""
+    reward_parts = ("correctness", "calibration")
+    sources = ("envs.meta", "loomrl.gym.command", "loomrl.gym.generate")
+
+    _questions: Questions
+    _answered = _thoughts = 0
+    _right = True
+
+    async def reset(self, task: Task | None = None) -> Observation:
+        """The first question, and the commands."""
+        task = task or self.sample_task(Random().getrandbits(31))
+        self._questions = FAMILIES[task.family](task.level, rng_of(task))
+        self._answered, self._thoughts, self._right = 0, 0, True
+        more = "First of two questions. " if len(self._questions) > 1 else ""
+        return (Message("user", f"{more}{self._question.prompt}\n\n{self._commands()}"),)
+
+    @property
+    def _question(self) -> Question:
+        return self._questions[self._answered]
+
+    def _commands(self) -> str:
+        return command_format([f"THINK: anything (at most {MOST_THOUGHTS} times)", f"ANSWER: {self._question.usage}"])
+
+    async def step(self, action: str) -> Step:
+        """Let it think, or mark an answer."""
+        command = parse_command(action, ("THINK", "ANSWER"))
+        if command is None:
+            return _say(f"No command was found. {self._commands()}")
+        if command.verb == "THINK":
+            self._thoughts += 1
+            return _say("Go on." if self._thoughts < MOST_THOUGHTS else "Now ANSWER.")
+        return self._answer(command.argument)
+
+    def _answer(self, text: str) -> Step:
+        mark = self._question.mark(text) if len(text) <= LONGEST else None
+        if mark is None:
+            return _say(f"That is not of the form ANSWER: {self._question.usage}")
+        self._right = self._right and mark.right
+        self._answered += 1
+        parts = {"correctness": 0.0, "calibration": -CALIBRATION_WEIGHT * mark.loss}
+        if self._answered < len(self._questions):
+            return _say(f"Second question. {self._question.prompt}")
+        parts["correctness"] = float(self._right)
+        answers = [question.answer for question in self._questions]
+        return Step((), Reward(sum(parts.values()), parts, parts["correctness"]), True, False, {"answers": answers})
+
+    def oracle(self) -> str:
+        """The perfect answer to the present question."""
+        return f"ANSWER: {self._question.answer}"
+
+    def random_action(self, rng: Random) -> str:
+        """An answer in the right form."""
+        return f"ANSWER: {self._question.guess(rng)}"
+
+    def hacks(self) -> Sequence[str]:
+        """Answers that hedge, refuse, repeat the question, take its numbers and words, or talk to the judge."""
+        return hacked_answers(self._question)
+
+
+def _say(text: str) -> Step:
+    return Step((Message("user", text),), Reward(), False, False, {})

@@ -1,0 +1,216 @@
+"""A second, independent way to every puzzle: its sentences, as they are worded, tried on all worlds."""
+
+import re
+from itertools import permutations, product
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from envs.logic.deduction import deduction
+from envs.logic.grid import KINDS, OUTLINES, grid, outline
+from envs.logic.knights import knights
+from envs.logic.ordering import ordering
+from envs.logic.world import everything, facts, orders
+
+NUMBERS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5}
+FALSE = ("is off", "stays away", "is innocent", "is a knave")
+
+
+def seeds(count, *levels):
+    return [(level, seed) for level in levels for seed in range(count)]
+
+
+def holds(sentence, true):
+    """Whether a sentence about yes-or-no facts holds where these facts, in lower case, are true."""
+
+    def literal(text):
+        return (text.split()[0].lower() in true) != text.endswith(FALSE)
+
+    def number_of(names):
+        return sum(name.lower() in true for name in re.split(r", | and ", names))
+
+    if found := re.fullmatch(r"If (.+), then (.+)\.", sentence):
+        return not all(map(literal, found[1].split(" and "))) or literal(found[2])
+    if found := re.fullmatch(r"(.+) if (.+), and only then\.", sentence):
+        return literal(found[1]) == all(map(literal, found[2].split(" and ")))
+    if found := re.fullmatch(r"(.+), or (?:both|more of these)\.", sentence):
+        return any(map(literal, re.split(r", | or ", found[1])))
+    if found := re.fullmatch(r"Both or neither of (\w+) and (\w+) .+\.", sentence):
+        return number_of(f"{found[1]} and {found[2]}") != 1
+    if found := re.fullmatch(r"Of (.+), an (even|odd) number .*\.", sentence):
+        return number_of(found[1]) % 2 == ("even", "odd").index(found[2])
+    if found := re.fullmatch(r"(Exactly|At least|At most) (\w+) of (.+ and \w+) (?:is|are|comes?)\b.*\.", sentence):
+        count, wanted = number_of(found[3]), NUMBERS[found[2]]
+        return {"Exactly": count == wanted, "At least": count >= wanted, "At most": count <= wanted}[found[1]]
+    assert re.fullmatch(r"\w+ (?:is|comes|stays)[a-z ]*\.", sentence), sentence
+    return literal(sentence.rstrip("."))
+
+
+def said(sentence, true):
+    """The same for what a knight or knave says, or for what is told."""
+    speaker, quoted, words = sentence.rstrip('"').partition(': "')
+    return holds(words, true) == (speaker.lower() in true) if quoted else holds(sentence, true)
+
+
+def subsets(names):
+    for taken in product((False, True), repeat=len(names)):
+        yield {name.lower() for name, take in zip(names, taken, strict=True) if take}
+
+
+def assert_unique_and_minimal(sentences, worlds, truth, holds):
+    """Only the truth fits all sentences, and without any one of them something else fits too."""
+    broken = [frozenset(i for i, text in enumerate(sentences) if not holds(text, world)) for world in worlds]
+    assert [world for world, faults in zip(worlds, broken, strict=True) if not faults] == [truth]
+    assert {next(iter(faults)) for faults in broken if len(faults) == 1} == set(range(len(sentences)))
+
+
+@pytest.mark.parametrize(("level", "seed"), seeds(6, 1, 3, 5, 7))
+def test_premises_leave_one_solution_and_none_can_be_left_out(level, seed):
+    puzzle = deduction(level, Random(seed), 1)
+    _, *premises, _ = puzzle.story.split("\n")
+    truth = set(puzzle.solution.lower().split(", "))
+    assert_unique_and_minimal(premises, list(subsets(puzzle.shape[0])), truth, holds)
+
+
+@pytest.mark.parametrize(("level", "seed"), seeds(6, 1, 3, 5, 8))
+def test_what_knights_and_knaves_say_leaves_one_solution_and_nothing_can_be_left_out(level, seed):
+    puzzle = knights(level, Random(seed), 1)
+    _, *heard, _ = puzzle.story.split("\n")
+    truth = set(puzzle.solution.lower().split(", "))
+    assert_unique_and_minimal(heard, list(subsets(puzzle.shape[0])), truth, said)
+
+
+def rule(sentence, patterns):
+    """The predicate of a sentence: `at` says which place each name has."""
+    for pattern, holds in patterns.items():
+        if found := re.fullmatch(pattern, sentence.rstrip(".")):
+            return lambda at: holds(at, *found.groups())
+    raise AssertionError(sentence)
+
+
+def is_between(at, a, b, c):
+    return min(at[b], at[c]) < at[a] < max(at[b], at[c])
+
+
+PLACES = {
+    r"If (.+), then (.+)": lambda at, a, b: not rule(a, PLACES)(at) or rule(b, PLACES)(at),
+    r"(.+) or (.+), or both": lambda at, a, b: rule(a, PLACES)(at) or rule(b, PLACES)(at),
+    r"(\w+) (?:is|came) in place (\d)": lambda at, a, p: at[a] == int(p),
+    r"(\w+) (?:is|came) in place neither (\d) nor (\d)": lambda at, a, p, q: at[a] not in (int(p), int(q)),
+    r"(\w+) (?:is directly left of|came directly before) (\w+)": lambda at, a, b: at[a] + 1 == at[b],
+    r"(\w+) (?:is left of|came before) (\w+)": lambda at, a, b: at[a] < at[b],
+    r"(\w+) (?:is next to|came directly before or after) (\w+)": lambda at, a, b: abs(at[a] - at[b]) == 1,
+    r"(\w+) (?:is|came) somewhere between (\w+) and (\w+)": is_between,
+    r"(\w+) and (\w+) are exactly (\d) places apart": lambda at, a, b, n: abs(at[a] - at[b]) == int(n),
+}
+HOUSES = {
+    r"(\w+) is in house (\d)": lambda at, a, n: at[a] == int(n),
+    r"(\w+) and (\w+) are in the same house": lambda at, a, b: at[a] == at[b],
+    r"(\w+) and (\w+) are not in the same house": lambda at, a, b: at[a] != at[b],
+    r"(\w+) is directly left of (\w+)": lambda at, a, b: at[a] + 1 == at[b],
+    r"(\w+) is left of (\w+)": lambda at, a, b: at[a] < at[b],
+    r"(\w+) is next to (\w+)": lambda at, a, b: abs(at[a] - at[b]) == 1,
+    r"(\w+) is neither with nor next to (\w+)": lambda at, a, b: abs(at[a] - at[b]) > 1,
+    r"(\w+) is two houses away from (\w+)": lambda at, a, b: abs(at[a] - at[b]) == 2,
+}
+
+
+def apply(predicate, world):
+    return predicate(world)
+
+
+@pytest.mark.parametrize(("level", "seed"), seeds(6, 1, 4, 6, 7))
+def test_sentences_about_places_leave_one_order_and_none_can_be_left_out(level, seed):
+    puzzle = ordering(level, Random(seed), 1)
+    _, *sentences, _ = puzzle.story.split("\n")
+    names, places = puzzle.solution.split(", "), range(1, len(puzzle.shape[0]) + 1)
+    truth = dict(zip(names, places, strict=True))
+    worlds = [dict(zip(names, order, strict=True)) for order in permutations(places)]
+    assert_unique_and_minimal([rule(text, PLACES) for text in sentences], worlds, truth, apply)
+
+
+@pytest.mark.parametrize(("level", "seed"), seeds(4, 1, 3, 4, 5))
+def test_sentences_about_houses_leave_one_grid_and_none_can_be_left_out(level, seed):
+    puzzle = grid(level, Random(seed), 1)
+    _, *sentences, _ = puzzle.story.split("\n")
+    groups = puzzle.solution.lower().split(", ")
+    truth = {word: house for house, group in enumerate(groups, start=1) for word in group.split()}
+    each = [
+        [dict(zip(map(str.lower, words), order, strict=True)) for order in permutations(range(1, len(words) + 1))]
+        for words in puzzle.shape
+    ]
+    worlds = [{word: place for kind in kinds for word, place in kind.items()} for kinds in product(*each)]
+    assert_unique_and_minimal([rule(text.lower(), HOUSES) for text in sentences], worlds, truth, apply)
+
+
+@pytest.mark.parametrize("level", [8, 9, 10])
+def test_large_grids_have_one_solution_too(level):
+    house, clues = outline(level, 3)
+    size, kinds = len(house[0]), len(house)
+    words = [KINDS[kind][:size] for kind in list(KINDS)[:kinds]]
+    flat = [word.lower() for row in words for word in row]
+    kind_of = {word.lower(): number for number, row in enumerate(words) for word in row}
+    rules = [
+        (rule(f"{words[a][i]} {text.format(words[b][j])}".lower(), HOUSES), {words[a][i].lower(), words[b][j].lower()})
+        for text, ((a, i), (b, j)) in clues
+    ]
+
+    def solutions(at):
+        left = [word for word in flat if word not in at]
+        if not left:
+            return [at]
+        word = max(left, key=lambda word: sum(word in about and len(about - at.keys()) == 1 for _, about in rules))
+        taken = {place for other, place in at.items() if kind_of[other] == kind_of[word]}
+        found = []
+        for place in sorted(set(range(1, size + 1)) - taken):
+            now = {**at, word: place}
+            if all(holds(now) for holds, about in rules if word in about and about <= now.keys()):
+                found += solutions(now)
+        return found
+
+    truth = {words[kind][item].lower(): place + 1 for kind, row in enumerate(house) for item, place in enumerate(row)}
+    assert solutions({}) == [truth]
+
+
+def test_a_grid_has_many_outlines_and_new_words_each_time():
+    stories = {grid(3, Random(seed), 1).story for seed in range(300)}
+    assert len(stories) == 300
+    assert len({outline(3, number) for number in range(OUTLINES)}) > 0.9 * OUTLINES
+
+
+@given(st.integers(1, 6), st.data())
+def test_every_world_of_facts_is_one_bit_and_every_fact_half_of_the_worlds(count, data):
+    world = data.draw(st.integers(0, 2**count - 1))
+    for number, fact in enumerate(facts(count)):
+        assert fact >> world & 1 == world >> number & 1
+        assert fact.bit_count() == 2 ** (count - 1)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_every_order_is_one_world(count):
+    at = orders(count)
+    seen = 0
+    for order in permutations(range(count)):
+        world = -1
+        for place, item in enumerate(order):
+            world &= at[item][place]
+        assert world.bit_count() == 1
+        seen |= world
+    assert seen == everything(seen.bit_length())
+
+
+@pytest.mark.parametrize("make", [deduction, knights, ordering])
+def test_higher_levels_have_more_to_combine_and_tell_less_as_it_is(make):
+    def told(level):
+        return sum(
+            len(re.findall(r"\n\w+ (?:is|comes|stays|came)[a-z ]*\d?\.", make(level, Random(seed), 1).story))
+            for seed in range(30)
+        )
+
+    def clues(level):
+        return sum(make(level, Random(seed), 1).story.count("\n") for seed in range(30))
+
+    assert told(9) + told(10) < (told(1) + told(2)) / 4
+    assert clues(10) > 1.5 * clues(1)
