@@ -65,6 +65,10 @@ class Box(ABC):
     def give_back(self, *, dead: bool) -> None:
         """Let go of what is held for it; `dead` says whether no process of it can be left."""
 
+    def memory(self) -> int:
+        """Bytes that all of it takes together, where nothing but us would stop it from taking more."""
+        return 0
+
     async def send(self, data: bytes) -> None:
         """Hand bytes to the guest. One that is gone is found out by reading from it."""
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):

@@ -15,6 +15,7 @@ from loomrl.gym.sandbox.box import START_S, Box, flat, guest_command, guest_envi
 from loomrl.gym.sandbox.contract import Limits
 from loomrl.gym.sandbox.interpreter import Interpreter, find_interpreter
 from loomrl.gym.sandbox.place import Place
+from loomrl.gym.sandbox.process import private_memory
 from loomrl.gym.sandbox.seccomp import filter_program
 from loomrl.gym.sandbox.slot import Slots
 
@@ -116,6 +117,10 @@ class Bubble(Box):
         if b"exit-code" in await self._report():
             return True
         return self.place.cgroup is not None and self.place.cgroup.out_of_memory()
+
+    def memory(self) -> int:
+        """What its processes have for themselves; a cgroup counts better, and then this is 0."""
+        return 0 if self.place.cgroup is not None else private_memory(self.first)
 
     def give_back(self, *, dead: bool) -> None:
         """The slot and its cgroup."""

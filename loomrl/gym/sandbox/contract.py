@@ -10,7 +10,8 @@ from typing import Protocol
 class Limits:
     """What one program may use. Beyond `cpu_s` and `wall_s` it is killed, beyond `output_bytes` too.
 
-    `memory_mb` holds for each process, and where there is a cgroup for all of them with their scratch files.
+    `memory_mb` holds for each process; where there is a cgroup for all of them with their scratch files, and where
+    there is none, twice as much for all of them, which is looked at every 50 ms.
     `output_bytes` is for standard output; of standard error only the tail is kept.
     """
 

@@ -36,7 +36,11 @@ def take(count: int) -> bytes:
     """Exactly so many bytes from the host. It hangs up when it is done with us."""
     parts = []
     while count:
-        part = os.read(0, min(count, 1 << 20))
+        try:
+            part = os.read(0, min(count, 1 << 20))
+        except BlockingIOError:  # gVisor's sockets to the host never wait
+            wait_for(0, select.POLLIN)
+            continue
         if not part:
             os._exit(0)
         parts.append(part)
@@ -49,7 +53,17 @@ def give(*parts: bytes) -> None:
     for part in parts:
         view = memoryview(part)
         while view:
-            view = view[os.write(1, view) :]
+            try:
+                view = view[os.write(1, view) :]
+            except BlockingIOError:
+                wait_for(1, select.POLLOUT)
+
+
+def wait_for(fd: int, event: int) -> None:
+    """Until something can be done with it."""
+    poller = select.poll()
+    poller.register(fd, event)
+    poller.poll()
 
 
 def scratch_state() -> tuple[int, list[str]]:
@@ -187,25 +201,30 @@ def bury() -> None:
 
 
 def make_process(streams: tuple[int, int, int]) -> int | None:
-    """Fork: the child, in it 0, or None where it could not be made the program's: then nothing of that has run."""
-    made, making = os.pipe()
+    """Fork: the child, in it 0, or None where it could not be made the program's. The host knows before it runs."""
+    (made, making), (go, going) = os.pipe(), os.pipe()
     try:
         child = os.fork()
     except OSError as error:
         print(f"no process: {error}", file=sys.stderr)
         child = CLOSED
     if child == 0:
-        become_program(streams, making)
+        become_program(streams, making, go)
         return 0
     os.close(making)
-    done = child != CLOSED and os.read(made, 1)
-    os.close(made)
-    if not done and child != CLOSED:
+    os.close(go)
+    done = child != CLOSED and bool(os.read(made, 1))
+    give(b"S" if done else b"N")
+    if done:
+        os.write(going, b"1")
+    elif child != CLOSED:
         os.waitpid(child, 0)
+    os.close(made)
+    os.close(going)
     return child if done else None
 
 
-def become_program(streams: tuple[int, int, int], making: int) -> None:
+def become_program(streams: tuple[int, int, int], making: int, go: int) -> None:
     """In the child: nothing of the host's is open, the limits hold, and the streams are the program's own."""
     try:
         os.setsid()
@@ -215,11 +234,15 @@ def become_program(streams: tuple[int, int, int], making: int) -> None:
         limit_itself()
         for fd, own in enumerate(streams):
             os.dup2(own, fd)
-        os.closerange(3, making)
-        os.closerange(making + 1, HIGHEST_FD)
+        low, high = sorted((making, go))
+        for first, last in ((3, low), (low + 1, high), (high + 1, HIGHEST_FD)):
+            os.closerange(first, last)
         open_streams()
         os.write(making, b"1")
+        if not os.read(go, 1):
+            os._exit(1)
         os.close(making)
+        os.close(go)
     except BaseException as error:  # noqa: BLE001 – this process must on no account go on as the guest
         print(f"no process: {error!r}", file=sys.__stderr__, flush=True)
         os._exit(1)
@@ -290,9 +313,7 @@ def serve() -> bytes:
         if child is None:
             for fd in ours:
                 os.close(fd)
-            give(b"N")
             continue
-        give(b"S")
         run = Run(child, stdin, ours, wake)
         ending, status, wall_s = run.watch()
         run.drain()

@@ -1,7 +1,10 @@
 """Processes of this host, as the kernel tells of them."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def facts(pid: int) -> dict[str, str]:
@@ -22,6 +25,19 @@ def descendants(pid: int) -> list[int]:
     for parent in found:
         found += [child for child, own in parents.items() if own == parent]
     return found[1:]
+
+
+def private_memory(pid: int) -> int:
+    """Bytes of memory that are a process' own or its descendants', as far as the kernel lists children."""
+    total, pids = 0, [pid]
+    for known in pids:
+        try:
+            sizes = Path(f"/proc/{known}/statm").read_text().split()
+            pids += map(int, Path(f"/proc/{known}/task/{known}/children").read_text().split())
+        except OSError:
+            continue  # it ended meanwhile
+        total += (int(sizes[1]) - int(sizes[2])) * PAGE
+    return total
 
 
 def _all() -> Iterator[tuple[int, dict[str, str]]]:

@@ -19,6 +19,9 @@ OUTCOME = struct.Struct("<cB?dII")
 GRACE_S = 0.2
 """How much later than the guest's own deadline the host's is. A program may stop the guest, but not the host."""
 
+WATCH_S = 0.05
+"""How often memory is looked at, where no cgroup does it."""
+
 ENDINGS = {b"E": Ending.EXITED, b"S": Ending.SIGNALLED, b"T": Ending.TIMEOUT, b"O": Ending.OVERFLOW}
 
 
@@ -114,18 +117,44 @@ class WarmSession:
     async def _outcome(self, box: Box) -> tuple[Outcome, bool]:
         """How the program ended, and whether the box may serve another one."""
         start = time.monotonic()
+        reply = asyncio.ensure_future(_reply(box))
         try:
-            async with asyncio.timeout(self._limits.wall_s + GRACE_S):
-                head = await box.receive(1 + OUTCOME.size)
-                if len(head) == 1 + OUTCOME.size:
-                    ending, status, reusable, wall_s, out, err = OUTCOME.unpack(head[1:])
-                    output, errors = await box.receive(out), await box.receive(err)
-                    return Outcome(ENDINGS[ending], status, output, errors, wall_s), reusable
-        except TimeoutError:
-            return Outcome(Ending.TIMEOUT, signal.SIGKILL, b"", b"", time.monotonic() - start), False
-        if await box.ended_inside():
-            return Outcome(Ending.SIGNALLED, signal.SIGKILL, b"", b"", time.monotonic() - start), False
-        raise SandboxError(f"the sandbox broke under a program. It said: {box.complaint() or 'nothing'}")
+            ending = await self._watch(box, reply)
+        finally:
+            reply.cancel()
+            await asyncio.wait({reply})
+        if ending is None and (found := reply.result()) is not None:
+            return found
+        if ending is None and not await box.ended_inside():
+            raise SandboxError(f"the sandbox broke under a program. It said: {box.complaint() or 'nothing'}")
+        return Outcome(ending or Ending.SIGNALLED, signal.SIGKILL, b"", b"", time.monotonic() - start), False
+
+    async def _watch(self, box: Box, reply: "asyncio.Task[Reply]") -> Ending | None:
+        """Why the program must be killed from here, or None once the guest has answered or is gone."""
+        deadline = time.monotonic() + self._limits.wall_s + GRACE_S
+        while not reply.done():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return Ending.TIMEOUT
+            await asyncio.wait({reply}, timeout=min(WATCH_S, left))
+            if not reply.done() and box.memory() > (2 * self._limits.memory_mb) << 20:
+                return Ending.SIGNALLED
+        return None
+
+
+Reply = tuple[Outcome, bool] | None
+
+
+async def _reply(box: Box) -> Reply:
+    """What the guest says of a program's end, all of it, or None where it is gone."""
+    head = await box.receive(1 + OUTCOME.size)
+    if len(head) < 1 + OUTCOME.size:
+        return None
+    ending, status, reusable, wall_s, out, err = OUTCOME.unpack(head[1:])
+    output, errors = await box.receive(out), await box.receive(err)
+    if (len(output), len(errors)) != (out, err):
+        return None
+    return Outcome(ENDINGS[ending], status, output, errors, wall_s), reusable
 
 
 async def _answer(box: Box, message: bytes) -> bytes:
