@@ -101,7 +101,7 @@ def staged() -> Iterator[bytes]:
                 told = {"pid": os.getpid(), "canary": str(canary), "port": tcp.getsockname()[1], "unix": name}
                 yield json.dumps({**told, "secret": SECRET}).encode() + b"\n"
             finally:
-                del os.environ[SECRET]
+                os.environ.pop(SECRET, None)
 
 
 async def attempt(sandbox: Sandbox, attack: Attack, told: bytes) -> Breach | None:
