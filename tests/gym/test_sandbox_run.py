@@ -168,6 +168,13 @@ async def spoil_and_go_on(session: Session) -> None:
         assert (await session.run("print(1)")).output == b"1\n"
 
 
+async def test_a_program_that_kills_its_guest_at_once_is_never_trouble_of_the_sandbox(sandbox: Sandbox) -> None:
+    kill = "import os; os.kill(os.getppid(), 9)"
+    for _ in range(4):
+        for outcome in await asyncio.gather(*(sandbox.run(kill) for _ in range(4))):
+            assert (outcome.ending, outcome.status) == (Ending.SIGNALLED, 9)
+
+
 async def test_a_warm_session_keeps_its_interpreter(session: WarmSession) -> None:
     parents = {(await session.run("import os; print(os.getppid(), os.times().elapsed > 0)")).output for _ in range(5)}
     boxes = {id(session._box)}
