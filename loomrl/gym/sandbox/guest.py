@@ -7,16 +7,15 @@ process exists and `F` with its outcome, or `N` where no process could be made.
 
 from __future__ import annotations
 
+import _signal as signal  # type: ignore[import-not-found]  # `signal` takes as long to import as all the others
 import atexit
 import gc
 import os
 import resource
 import select
-import signal
 import struct
 import sys
 import time
-from types import ModuleType
 
 SIZES = struct.Struct("<II")
 OUTCOME = struct.Struct("<cB?dII")
@@ -337,7 +336,7 @@ def play(program: bytes) -> None:
         shown = error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
         sys.excepthook(type(shown), shown, shown.__traceback__)
         status = 1
-    leave(main, status)
+    leave(main.__dict__, status)
 
 
 def exit_status(code: object) -> int:
@@ -350,7 +349,7 @@ def exit_status(code: object) -> int:
     return 1
 
 
-def leave(main: ModuleType, status: int) -> None:
+def leave(names: dict[str, object], status: int) -> None:
     """End as Python ends – threads joined, exit functions called, files flushed – but do not take it all apart.
 
     Taking it apart touches every page that is shared with the warm interpreter, and costs more than all the rest.
@@ -358,7 +357,7 @@ def leave(main: ModuleType, status: int) -> None:
     if "threading" in sys.modules:
         sys.modules["threading"]._shutdown()
     atexit._run_exitfuncs()
-    main.__dict__.clear()
+    names.clear()
     for stream in (sys.stdout, sys.__stdout__, sys.stderr, sys.__stderr__):
         try:
             if stream is not None and not stream.closed:
