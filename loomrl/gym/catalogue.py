@@ -25,7 +25,16 @@ _VERSION = re.compile(r"\d+(\.\d+)*")
 class EnvironmentType(StrEnum):
     """The environments that come with LoomRL, by id."""
 
+    CODE = "Code"
+    DIALOGUE = "Dialogue"
+    GAME = "Game"
+    LANGUAGE = "Language"
+    LOGIC_PUZZLE = "LogicPuzzle"
     MATH = "Math"
+    MEMORY_BUFFER = "MemoryBuffer"
+    META_REASONING = "MetaReasoning"
+    MULTIMODAL = "Multimodal"
+    TOOL_CALL = "ToolCall"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
