@@ -65,6 +65,8 @@ class BaseEnvironment(ABC):
     """Mean success that policies without skill may reach at most; the checker enforces it."""
     guess_floor: ClassVar[Mapping[str, float]] = {}
     """Per family, the success of guessing; curricula subtract it."""
+    sandboxed: ClassVar[bool] = False
+    """Whether it runs what the policy says in a sandbox (`loomrl.gym.sandbox`), which the checker then attacks."""
     dependencies: ClassVar[tuple[str, ...]] = ()
     """Distributions whose installed versions are part of the snapshot."""
     sources: ClassVar[tuple[str, ...]] = ()

@@ -17,8 +17,8 @@ from loomrl.gym.check_hostile import TEXTS
 from loomrl.gym.check_report import Check, CheckReport
 
 _PLAIN = ("settings", "tasks", "determinism", "oracle", "rewards")
-CHECKS = ("contract", *_PLAIN, "opponents", "hostile")
-"""What can be asked for; `contract` always runs, and nothing else where it fails."""
+CHECKS = ("contract", *_PLAIN, "opponents", "hostile", "sandbox")
+"""What can be asked for; `contract` always runs, and nothing else where it fails. `sandbox` is for those that have one."""
 SILENCE_S = 30.0
 """One episode of a check may take this long before its process is killed."""
 STEP_LIMIT_S = 0.5
@@ -86,6 +86,8 @@ def _checks(subject: Subject, only: Sequence[str], step_limit_s: float, watch: W
         yield from (random, constant, _summary(tried))
     if "hostile" in only:
         yield _hostile(subject, step_limit_s)
+    if "sandbox" in only and contract.figures["sandboxed"]:
+        yield _one(subject, "sandbox")
 
 
 def _summary(hacks: list[Check]) -> Check:

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from loomrl.gym import check_hostile, check_play, check_shape
+from loomrl.gym import check_hostile, check_play, check_sandbox, check_shape
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.check_probe import Probe
 from loomrl.gym.check_report import Check
@@ -24,6 +24,7 @@ JOBS: Mapping[str, Callable[[Probe], Awaitable[Check]]] = {
     "fingerprint": check_play.fingerprint,
     "oracle": check_play.check_oracle,
     "rewards": check_play.check_rewards,
+    "sandbox": check_sandbox.check_sandbox,
 }
 
 

@@ -29,7 +29,12 @@ async def check_contract(probe: Probe) -> Check:
                 return Check("contract", False, fault)
         hacks = max(hacks, await _count_hacks(probe, task))
     detail = f"{len(probe.kind.families)} families play to the end, each answer a correct Step"
-    return Check("contract", True, detail, {"families": len(probe.kind.families), "hacks": hacks})
+    return Check(
+        "contract",
+        True,
+        detail,
+        {"families": len(probe.kind.families), "hacks": hacks, "sandboxed": probe.kind.sandboxed},
+    )
 
 
 async def _count_hacks(probe: Probe, task: Task) -> int:
