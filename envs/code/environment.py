@@ -1,10 +1,10 @@
 """The Code environment: functions to write, to correct, to speed up and to review, graded from outside the process."""
 
+import re
 from collections.abc import Mapping, Sequence
 from random import Random
 from typing import ClassVar
 
-from loomrl.gym.sandbox import Sandbox, open_sandbox
 from pydantic import Field
 
 from envs.code.admission import Test
@@ -19,6 +19,7 @@ from envs.code.task import FAMILIES, LINES_FACTOR, LINES_SLACK, Challenge, make_
 from envs.code.value import shown
 from loomrl.gym.answer import parse_submission
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
+from loomrl.gym.sandbox import Sandbox, open_sandbox
 from loomrl.types import Message, Observation, Reward, Task
 
 EFFICIENCY_WEIGHT = 0.1
@@ -80,6 +81,8 @@ class CodeEnvironment(BaseEnvironment):
         code = parse_code(action)
         if code is None:
             return self._again(NO_CODE)
+        if not re.search(rf"\b{challenge.problem.name}\b", code):
+            return self._again(f"This does not define {challenge.problem.name}. {CODE_FORMAT}")
         if challenge.bounded and countable(code) is None:
             return self._again(f"This is not run: {refusal(code)}. {CODE_FORMAT}")
         assert self._sandbox is not None
@@ -140,10 +143,8 @@ class CodeEnvironment(BaseEnvironment):
         return [_block(code) for code in hacked_code(self._playing())]
 
     async def close(self) -> None:
-        """Let go of the sandbox."""
-        sandbox, self._sandbox = self._sandbox, None
-        if sandbox is not None:
-            await sandbox.close()
+        """Let go of the sandbox. It stays open for the process's other episodes; no session outlives a step."""
+        self._sandbox = None
 
 
 async def _economy(grader: Grader, challenge: Challenge, code: str) -> float | None:

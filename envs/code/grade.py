@@ -9,14 +9,13 @@ import json
 import secrets
 from dataclasses import dataclass
 
-from loomrl.gym.sandbox import Ending, Limits, Outcome, Session
-
 from envs.code import driver
 from envs.code.admission import Test
 from envs.code.problem import Arguments, Problem
 from envs.code.value import Malformed, Value, decode, encode, read_json, same
+from loomrl.gym.sandbox import Ending, Limits, Outcome, Session
 
-LIMITS = Limits(wall_s=5.0, cpu_s=1, memory_mb=256, processes=16, output_bytes=1 << 20, scratch_mb=16)
+LIMITS = Limits(wall_s=4.0, cpu_s=1, memory_mb=256, processes=16, output_bytes=1 << 20, scratch_mb=16)
 """For one call. A loop without end meets the processor's limit; the wall's is wide, for busy machines."""
 PROGRAM = "import driver\ndriver.serve()"
 _ENDED = {

@@ -15,12 +15,14 @@ def parse_code(text: str) -> str | None:
     """
     code: str | None = None
     block: list[str] | None = None
+    ours = False
     for line in text.split("\n"):
         if block is None:
-            if line.startswith(FENCE) and line[len(FENCE) :].strip().lower() in _LANGUAGES:
-                block, code = [], None
+            if line.startswith(FENCE):
+                ours = line[len(FENCE) :].strip().lower() in _LANGUAGES
+                block, code = [], None if ours else code
         elif line.rstrip() == FENCE:
-            code, block = "\n".join(block) + "\n", None
+            code, block = "\n".join(block) + "\n" if ours else code, None
         else:
             block.append(line)
     return code if code is not None and len(code) <= MAX_SOURCE and code.strip() else None

@@ -292,10 +292,10 @@ PATTERNS = (
         "n: int -> str",
         "Return n, from 1 to 3999, as a Roman numeral, such as 'XIV' for 14.",
         """
-        symbols = ((1000, 'M'), (900, 'CM'), (500, 'D'), (400, 'CD'), (100, 'C'), (90, 'XC'), (50, 'L'), (40, 'XL'),
-            (10, 'X'), (9, 'IX'), (5, 'V'), (4, 'IV'), (1, 'I'))
+        values = [1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1]
+        symbols = 'M CM D CD C XC L XL X IX V IV I'.split()
         text = ''
-        for value, symbol in symbols:
+        for value, symbol in zip(values, symbols):
             while n >= value:
                 text += symbol
                 n -= value
@@ -364,18 +364,18 @@ PATTERNS = (
         "Return in how many ways n queens can stand on an n by n board, so that no two are in the same row, column or "
         "diagonal, and in row i no queen is in column blocked[i] (rows and columns counted from 0; -1 blocks nothing).",
         """
-        def place(row, columns, rising, falling):
+        def place(columns):
+            row = len(columns)
             if row == n:
                 return 1
             count = 0
             for column in range(n):
                 if column == blocked[row] or column in columns:
                     continue
-                if row + column in rising or row - column in falling:
-                    continue
-                count += place(row + 1, columns + [column], rising + [row + column], falling + [row - column])
+                if all((abs(column - other) != row - line for line, other in enumerate(columns))):
+                    count += place(columns + [column])
             return count
-        return place(0, [], [], [])
+        return place([])
         """,
         (choice((4, 5)), numbers(-1, 4, fewest=5, most=5)),
     ),

@@ -109,7 +109,9 @@ PATTERNS = (
         "The table rows shows land as 1 and water as 0. Return the number of islands: land that is connected "
         "horizontally or vertically is one island.",
         """
-        land = {(line, column) for line, row in enumerate(rows) for column, cell in enumerate(row) if cell == 1}
+        land = set()
+        for line, row in enumerate(rows):
+            land.update(((line, column) for column, cell in enumerate(row) if cell == 1))
         islands = 0
         while land:
             islands += 1
@@ -118,7 +120,8 @@ PATTERNS = (
                 line, column = border.pop()
                 if (line, column) in land:
                     land.remove((line, column))
-                    border += [(line + 1, column), (line - 1, column), (line, column + 1), (line, column - 1)]
+                    border += [(line + 1, column), (line - 1, column)]
+                    border += [(line, column + 1), (line, column - 1)]
         return islands
         """,
         (grid(integer(0, 1), 1, 5),),
