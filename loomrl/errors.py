@@ -55,6 +55,12 @@ class ScorerError(LoomError):
     boundary = "scorer"
 
 
+class SandboxError(LoomError):
+    """A sandbox that cannot be set up, or broke under a program. Never what the program itself did."""
+
+    boundary = "sandbox"
+
+
 class LearnerError(LoomError):
     """A learner that ran out of memory, or whose loss is no number. No step was half made."""
 

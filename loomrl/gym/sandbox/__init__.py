@@ -1,0 +1,60 @@
+"""Where untrusted programs run. There is no unsafe fallback: no safe sandbox, no run."""
+
+import shutil
+from functools import cache
+from typing import TYPE_CHECKING
+
+from loomrl.errors import ConfigError, unknown
+from loomrl.gym.sandbox.contract import Ending, Limits, Outcome, Sandbox, Session
+from loomrl.gym.sandbox.slot import Slots
+
+if TYPE_CHECKING:
+    from loomrl.gym.sandbox.session import Boxes
+
+__all__ = ["Ending", "Limits", "Outcome", "Sandbox", "Session", "Slots", "open_sandbox"]
+
+KINDS = {"bubblewrap": "bwrap", "gvisor": "runsc"}
+"""A kind of sandbox → the program it needs."""
+
+DEFAULT_SLOTS = Slots()
+
+
+def open_sandbox(kind: str = "auto", *, slots: Slots = DEFAULT_SLOTS) -> Sandbox:
+    """A sandbox that has proved to hold; `auto` is the first kind that does. Without any, a ConfigError says why.
+
+    The proof takes some tenths of a second, once per process.
+    """
+    if kind != "auto" and kind not in KINDS:
+        raise ConfigError(unknown("sandbox", kind, ["auto", *KINDS]))
+    if kind != "auto":
+        return _sandbox(kind, slots)
+    refusals = []
+    for name, program in KINDS.items():
+        if shutil.which(program):
+            try:
+                return _sandbox(name, slots)
+            except ConfigError as error:
+                refusals.append(str(error))
+    raise ConfigError(
+        "there is no safe sandbox on this machine, and nothing untrusted runs without one. "
+        f"{' '.join(refusals)} Install bubblewrap (apt-get install bubblewrap) or gVisor (apt-get install runsc); "
+        "in a container also allow user namespaces."
+    )
+
+
+def _sandbox(kind: str, slots: Slots) -> Sandbox:
+    from loomrl.gym.sandbox.session import BoxedSandbox
+
+    return BoxedSandbox(_proved(kind, slots))
+
+
+@cache
+def _proved(kind: str, slots: Slots) -> "Boxes":
+    """Boxes of this kind, after their proof."""
+    from loomrl.gym.sandbox.bubblewrap import find_bubblewrap
+    from loomrl.gym.sandbox.gvisor import find_gvisor
+    from loomrl.gym.sandbox.proof import prove
+
+    boxes = find_bubblewrap(slots) if kind == "bubblewrap" else find_gvisor(slots)
+    prove(boxes)
+    return boxes

@@ -1,0 +1,127 @@
+"""Attacks on a sandbox, as data: what a program tries, and what must be seen if the sandbox holds."""
+
+import json
+import os
+import socket
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from loomrl.gym.sandbox.contract import DEFAULT_LIMITS, Ending, Limits, Outcome, Sandbox
+
+PRELUDE = '''
+import ctypes, json, os, sys
+stage = json.loads(sys.stdin.readline())
+libc = ctypes.CDLL(None, use_errno=True)
+machine = os.uname().machine
+def breached(what):
+    os.write(1, f"breached: {what!r}"[:500].encode())
+    os._exit(0)
+def refused(attempt, *arguments):
+    """The attempt must raise; whatever it returns is a breach."""
+    try:
+        result = attempt(*arguments)
+    except (OSError, ValueError, MemoryError):
+        return
+    breached(result)
+def no_call(numbers, *arguments):
+    """The system call of this machine must fail."""
+    number = numbers[("x86_64", "aarch64").index(machine)]
+    if number is not None:
+        wide = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
+        result = libc.syscall(ctypes.c_long(number), *wide)
+        if result != -1:
+            breached(("system call", number, result))
+def must(truth, what):
+    if not truth:
+        breached(what)
+'''
+HELD = b"held"
+SECRET = "LOOMRL_SANDBOX_SECRET"
+
+
+def says_held(outcome: Outcome) -> bool:
+    """The program tried everything, and everything was refused."""
+    return outcome.ending is Ending.EXITED and outcome.status == 0 and outcome.output == HELD
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """One attempt. `then` is run afterwards in a sandbox of its own, and must find nothing.
+
+    `on_kernel` are attempts on the kernel that the sandbox shares with the host: where it has one of its own (gVisor)
+    they prove nothing. `works_outside` are harmless ones that succeed without a sandbox, which shows that they can.
+    """
+
+    name: str
+    program: str
+    holds: Callable[[Outcome], bool] = says_held
+    then: str = ""
+    limits: Limits = DEFAULT_LIMITS
+    on_kernel: bool = False
+    works_outside: bool = False
+
+    @property
+    def text(self) -> str:
+        """The whole program."""
+        return whole(self.program)
+
+
+def whole(program: str) -> str:
+    """A program with what all of them use before it, and its success after it."""
+    return f"{PRELUDE}\n{program}\nos.write(1, {HELD!r})\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Breach:
+    """An attack that the sandbox did not hold, and what was seen."""
+
+    attack: str
+    seen: str
+
+
+@contextmanager
+def staged() -> Iterator[bytes]:
+    """A host worth attacking: a file, a secret, two listeners. Yields what every attack is told about it."""
+    with tempfile.TemporaryDirectory(prefix="loomrl-stage-") as folder, socket.socket() as tcp:
+        Path(folder).chmod(0o755)
+        canary = Path(folder) / "canary"
+        canary.write_text("canary")
+        canary.chmod(0o666)
+        tcp.bind(("127.0.0.1", 0))
+        tcp.listen()
+        with socket.socket(socket.AF_UNIX) as unix:
+            name = f"loomrl-stage-{os.getpid()}-{tcp.getsockname()[1]}"
+            unix.bind(f"\0{name}")
+            unix.listen()
+            os.environ[SECRET] = "secret"
+            try:
+                told = {"pid": os.getpid(), "canary": str(canary), "port": tcp.getsockname()[1], "unix": name}
+                yield json.dumps({**told, "secret": SECRET}).encode() + b"\n"
+            finally:
+                del os.environ[SECRET]
+
+
+async def attempt(sandbox: Sandbox, attack: Attack, told: bytes) -> Breach | None:
+    """Run one attack. None says that it was held."""
+    outcome = await sandbox.run(attack.text, stdin=told, limits=attack.limits)
+    if not attack.holds(outcome):
+        return Breach(attack.name, _seen(outcome))
+    if attack.then:
+        outcome = await sandbox.run(whole(attack.then), stdin=told)
+        if not says_held(outcome):
+            return Breach(attack.name, f"afterwards: {_seen(outcome)}")
+    return None
+
+
+async def survey(sandbox: Sandbox, attacks: Iterable[Attack]) -> list[Breach]:
+    """Every breach by these attacks, one after the other. Trouble of the sandbox' own is a `SandboxError`."""
+    with staged() as told:
+        found = [await attempt(sandbox, attack, told) for attack in attacks]
+    return [breach for breach in found if breach is not None]
+
+
+def _seen(outcome: Outcome) -> str:
+    return f"{outcome.ending} {outcome.status}: {outcome.output[:200]!r} {outcome.errors[-300:]!r}"

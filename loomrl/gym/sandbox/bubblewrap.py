@@ -1,0 +1,158 @@
+"""Boxes made by bubblewrap: namespaces, a filter of system calls, and as root a user id for each."""
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+from dataclasses import dataclass
+
+from loomrl.errors import ConfigError, SandboxError
+from loomrl.gym.sandbox.box import START_S, Box, flat, guest_command, guest_environment, receive, sealed
+from loomrl.gym.sandbox.contract import Limits
+from loomrl.gym.sandbox.interpreter import Interpreter, find_interpreter
+from loomrl.gym.sandbox.place import Place
+from loomrl.gym.sandbox.process import private_memory
+from loomrl.gym.sandbox.seccomp import filter_program
+from loomrl.gym.sandbox.slot import Slots
+
+OLDEST = (0, 8, 0)
+INSTALL = "Install it: apt-get install bubblewrap (0.8.0 or newer)."
+DEVICES = ("null", "zero", "random", "urandom")
+DROP = ("--clear-groups", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all")
+
+
+@dataclass(frozen=True, slots=True)
+class Bubblewrap:
+    """Opens boxes. `drop` gives up root: a bubblewrap that root itself starts leaves the kernel's settings writable."""
+
+    executable: str
+    drop: tuple[str, ...]
+    interpreter: Interpreter
+    slots: Slots
+    filter: bytes
+    shares_kernel = True
+
+    async def open(self, limits: Limits) -> "Bubble":
+        """A box in a slot of its own, its guest on the way."""
+        place = await Place.take(self.slots, limits)
+        try:
+            bubble = Bubble(self, place, limits)
+        except BaseException:
+            place.give_back(clean=True)
+            raise
+        try:
+            await bubble.start()
+        except OSError as error:
+            await bubble.end()
+            raise SandboxError(f"no sandbox could be set up: {error}") from error
+        except BaseException:
+            await bubble.end()
+            raise
+        return bubble
+
+    def command(self, uid: int | None, limits: Limits, *, filter_fd: int, status_fd: int, go_fd: int) -> list[str]:
+        """The whole command line of a box."""
+        python = self.interpreter
+        return [
+            *([word.format(uid=uid) for word in self.drop] if uid is not None else ()),
+            self.executable,
+            *("--unshare-all", "--unshare-user", "--disable-userns", "--cap-drop", "ALL"),
+            *("--die-with-parent", "--new-session", "--hostname", "sandbox", "--clearenv"),
+            *flat(("--setenv", *pair) for pair in guest_environment(python.library_path).items()),
+            *flat(("--ro-bind", str(file), str(file)) for file in python.files),
+            *flat(("--symlink", target, str(name)) for target, name in python.links),
+            *flat(("--size", "4096", "--tmpfs", str(place), "--remount-ro", str(place)) for place in python.hidden),
+            *flat(("--dev-bind", f"/dev/{name}", f"/dev/{name}") for name in DEVICES),
+            *("--perms", "0700", "--size", str(limits.scratch_mb << 20), "--tmpfs", "/tmp"),
+            *("--remount-ro", "/", "--chdir", "/tmp"),
+            *("--seccomp", str(filter_fd), "--json-status-fd", str(status_fd), "--block-fd", str(go_fd)),
+            *guest_command(python.executable, limits),
+        ]
+
+
+class Bubble(Box):
+    """A guest in bubblewrap, which waits for our word before it runs anything, and reports what becomes of it."""
+
+    def __init__(self, bubblewrap: Bubblewrap, place: Place, limits: Limits) -> None:
+        self.place = place
+        self._rooted = False
+        self._status, status = socket.socketpair()
+        self._status.setblocking(False)
+        wait, self._go = os.pipe()
+        filter_fd = sealed(bubblewrap.filter)
+        fds = {"filter_fd": filter_fd, "status_fd": status.fileno(), "go_fd": wait}
+        try:
+            super().__init__(bubblewrap.command(place.slot.uid, limits, **fds), passing=tuple(fds.values()))
+        except BaseException:
+            self._status.close()
+            os.close(self._go)
+            raise
+        finally:
+            status.close()
+            os.close(wait)
+            os.close(filter_fd)
+
+    async def start(self) -> None:
+        """Let it go on once its first process is known, with whose end all the others end, and is in its cgroup."""
+        line = await self._report()
+        if not line.endswith(b"\n"):
+            raise SandboxError(f"bubblewrap did not start. It said: {self.complaint() or 'nothing'}")
+        self.first = int(json.loads(line)["child-pid"])
+        # It waits for `go`, and its parent, which would reap it, lives: the number is still its own.
+        self.roots.append(os.pidfd_open(self.first))
+        self._rooted = True
+        if self.place.cgroup is not None:
+            self.place.cgroup.add(self.first)
+        os.write(self._go, b"1")
+
+    def started(self) -> None:
+        """There is nothing left to do: all was before it could start."""
+
+    async def ended_inside(self) -> bool:
+        """Bubblewrap reports an exit code only of a guest that had been started and that it saw end."""
+        if b"exit-code" in await self._report():
+            return True
+        return self.place.cgroup is not None and self.place.cgroup.out_of_memory()
+
+    def memory(self) -> int:
+        """What its processes have for themselves; a cgroup counts better, and then this is 0."""
+        return 0 if self.place.cgroup is not None else private_memory(self.first)
+
+    def give_back(self, *, dead: bool) -> None:
+        """The slot and its cgroup."""
+        self._status.close()
+        os.close(self._go)
+        self.place.give_back(clean=dead and self._rooted)
+
+    async def _report(self) -> bytes:
+        """Bubblewrap's next line, or what there is of it."""
+        line = bytearray()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(START_S):
+                while not line.endswith(b"\n") and (byte := await receive(self._status, 1)):
+                    line += byte
+        return bytes(line)
+
+
+def find_bubblewrap(slots: Slots) -> Bubblewrap:
+    """The bubblewrap of this machine, or a ConfigError that says what is missing. Nothing is run in it yet."""
+    executable = shutil.which("bwrap")
+    if executable is None:
+        raise ConfigError(f"bubblewrap is not on this machine. {INSTALL}")
+    said = subprocess.run([executable, "--version"], capture_output=True, text=True, check=False).stdout
+    version = tuple(map(int, re.findall(r"\d+", said)))
+    if version < OLDEST:
+        raise ConfigError(f"bubblewrap is {said.strip() or 'of no known version'}, which is too old. {INSTALL}")
+    is_root = os.geteuid() == 0
+    drop: tuple[str, ...] = ()
+    if is_root:
+        slots.check()
+        setpriv = shutil.which("setpriv")
+        if setpriv is None:
+            raise ConfigError("setpriv is not on this machine, and as root it is needed: apt-get install util-linux.")
+        drop = (setpriv, "--reuid={uid}", "--regid={uid}", *DROP)
+    return Bubblewrap(executable, drop, find_interpreter(for_others=is_root), slots, filter_program())

@@ -1,0 +1,135 @@
+"""Boxes made by gVisor's runsc: programs talk to a kernel of their own, written in Go, and that one to the host's."""
+
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from loomrl.errors import ConfigError, SandboxError
+from loomrl.gym.sandbox.box import Box, guest_command, guest_environment
+from loomrl.gym.sandbox.contract import Limits
+from loomrl.gym.sandbox.interpreter import Interpreter, find_interpreter
+from loomrl.gym.sandbox.place import Place
+from loomrl.gym.sandbox.process import descendants
+from loomrl.gym.sandbox.slot import Slots
+
+INSTALL = "Install it: apt-get install runsc, or https://gvisor.dev/docs/user_guide/install."
+OVERHEAD_MB = 256
+OVERHEAD_THREADS = 4096
+"""What gVisor's own kernel needs beside the program. It does not count a user's processes, and ends if refused one."""
+GUEST_CAPABILITIES = ("CAP_KILL", "CAP_SETGID", "CAP_SETUID")
+"""The guest is root of its own kernel: it gives this up in each program's process, and no program can reach it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gvisor:
+    """Opens boxes from a bundle each: a configuration, and a root of empty files that the real ones are mounted on."""
+
+    executable: str
+    interpreter: Interpreter
+    slots: Slots
+    shares_kernel = False
+
+    async def open(self, limits: Limits) -> "Cell":
+        """A box with a bundle of its own, its guest on the way."""
+        place = await Place.take(self.slots, limits, extra_mb=OVERHEAD_MB, extra_processes=OVERHEAD_THREADS)
+        bundle = Path(tempfile.mkdtemp(prefix="loomrl-gvisor-"))
+        try:
+            self.write_bundle(bundle, limits)
+            return Cell(self.command(bundle), place, bundle)
+        except BaseException as error:
+            shutil.rmtree(bundle, ignore_errors=True)
+            place.give_back(clean=True)
+            if isinstance(error, OSError):
+                raise SandboxError(f"no sandbox could be set up: {error}") from error
+            raise
+
+    def command(self, bundle: Path) -> list[str]:
+        """The whole command line of a box. What limits its memory is our cgroup, and none of runsc's."""
+        rootless = [] if os.geteuid() == 0 else ["--rootless"]
+        options = ["--root", str(bundle / "state"), "--network", "none", "--ignore-cgroups", *rootless]
+        return [self.executable, *options, "run", "--bundle", str(bundle), bundle.name]
+
+    def write_bundle(self, bundle: Path, limits: Limits) -> None:
+        """The configuration by the OCI runtime specification, and the root."""
+        root = bundle / "rootfs"
+        (root / "tmp").mkdir(parents=True)
+        bundle.chmod(0o755)
+        for file in self.interpreter.files:
+            point = root / file.relative_to("/")
+            (point if file.is_dir() else point.parent).mkdir(parents=True, exist_ok=True)
+            if not file.is_dir():
+                point.touch()
+        for target, name in self.interpreter.links:
+            link = root / name.relative_to("/")
+            link.parent.mkdir(parents=True, exist_ok=True)
+            if not link.is_symlink():
+                link.symlink_to(target)
+        (bundle / "config.json").write_text(json.dumps(self.configuration(limits)))
+
+    def configuration(self, limits: Limits) -> dict[str, Any]:
+        """What `config.json` says."""
+        python = self.interpreter
+        rights = dict.fromkeys(("bounding", "effective", "permitted"), GUEST_CAPABILITIES)
+        environment = guest_environment(python.library_path)
+        files = [_mount(str(file), "bind", str(file), "ro", "rbind") for file in python.files]
+        hidden = [_mount(str(place), "tmpfs", "tmpfs", "ro", "size=4096") for place in python.hidden]
+        scratch = _mount("/tmp", "tmpfs", "tmpfs", "nosuid", "nodev", f"size={limits.scratch_mb << 20}", "mode=1777")
+        return {
+            "ociVersion": "1.0.0",
+            "process": {
+                "user": {"uid": 0, "gid": 0},
+                "args": guest_command(python.executable, limits),
+                "env": [f"{name}={value}" for name, value in environment.items()],
+                "cwd": "/tmp",
+                "capabilities": rights,
+                "noNewPrivileges": True,
+                "rlimits": [
+                    {"type": f"RLIMIT_{name}", "hard": most, "soft": most}
+                    for name, most in (("NOFILE", 256), ("NPROC", limits.processes), ("MSGQUEUE", 0))
+                ],
+            },
+            "root": {"path": "rootfs", "readonly": True},
+            "hostname": "sandbox",
+            "mounts": [*files, *hidden, scratch],
+            "linux": {"namespaces": [{"type": kind} for kind in ("pid", "network", "ipc", "uts", "mount")]},
+        }
+
+
+class Cell(Box):
+    """A guest in gVisor. It and the programs are different users there, so that none can end it."""
+
+    def __init__(self, command: list[str], place: Place, bundle: Path) -> None:
+        super().__init__(command)
+        self.place, self.bundle = place, bundle
+
+    def started(self) -> None:
+        """Its processes are all there, and no program yet: have them in the cgroup, and end with the box."""
+        for pid in descendants(self.process.pid):
+            self.roots.append(os.pidfd_open(pid))
+            if self.place.cgroup is not None:
+                self.place.cgroup.add(pid)
+
+    async def ended_inside(self) -> bool:
+        """Only by taking more memory than there is."""
+        return self.place.cgroup is not None and self.place.cgroup.out_of_memory()
+
+    def give_back(self, *, dead: bool) -> None:
+        """The slot with its cgroup, and the bundle."""
+        shutil.rmtree(self.bundle, ignore_errors=True)
+        self.place.give_back(clean=dead)
+
+
+def find_gvisor(slots: Slots) -> Gvisor:
+    """The runsc of this machine, or a ConfigError that says what is missing. Nothing is run in it yet."""
+    executable = shutil.which("runsc")
+    if executable is None:
+        raise ConfigError(f"runsc is not on this machine. {INSTALL}")
+    return Gvisor(executable, find_interpreter(for_others=False), slots)
+
+
+def _mount(destination: str, kind: str, source: str, *options: str) -> dict[str, Any]:
+    return {"destination": destination, "type": kind, "source": source, "options": list(options)}

@@ -1,0 +1,95 @@
+"""What a sandbox must show before anything untrusted runs in it: the kernel's word for it, and a few attempts."""
+
+import asyncio
+import os
+import threading
+from pathlib import Path
+
+from loomrl.errors import ConfigError, LoomError
+from loomrl.gym.sandbox.attack import Attack, survey
+from loomrl.gym.sandbox.attack_host import HOST_ATTACKS
+from loomrl.gym.sandbox.attack_kernel import KERNEL_ATTACKS
+from loomrl.gym.sandbox.attack_resource import RESOURCE_ATTACKS
+from loomrl.gym.sandbox.bubblewrap import Bubblewrap
+from loomrl.gym.sandbox.contract import Limits
+from loomrl.gym.sandbox.process import descendants, facts
+from loomrl.gym.sandbox.session import BoxedSandbox, Boxes, WarmSession
+
+ESSENTIAL = (
+    "reads_a_file_anyone_may_read",
+    "sees_more_than_its_own_directories",
+    "writes_into_the_interpreter",
+    "finds_descriptors_of_the_host",
+    "finds_processes_of_others",
+    "becomes_another_user",
+    "has_capabilities",
+    "inherits_the_environment",
+    "connects_to_the_host",
+    "connects_to_an_abstract_socket",
+    "writes_a_kernel_setting",
+    "makes_a_user_namespace",
+    "raises_its_own_limits",
+)
+NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
+NO_CAPABILITIES = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
+
+
+def attacks_on(boxes: Boxes) -> list[Attack]:
+    """All attacks that mean something for them."""
+    every = (*HOST_ATTACKS, *KERNEL_ATTACKS, *RESOURCE_ATTACKS)
+    return [attack for attack in every if boxes.shares_kernel or not attack.on_kernel]
+
+
+def prove(boxes: Boxes) -> None:
+    """Refuse boxes that do not hold what they promise. Blocks for some tenths of a second."""
+    found: list[str] = []
+
+    def judge() -> None:
+        try:
+            found.extend(asyncio.run(_complaints(boxes)))
+        except LoomError as error:
+            found.append(str(error))
+
+    thread = threading.Thread(target=judge)  # whoever opens a sandbox may be in an event loop already
+    thread.start()
+    thread.join()
+    if found:
+        raise ConfigError(f"no safe sandbox here: {' '.join(found)}")
+
+
+async def _complaints(boxes: Boxes) -> list[str]:
+    found = await _kernel_complaints(boxes) if isinstance(boxes, Bubblewrap) else []
+    if found:
+        return found
+    essential = [attack for attack in attacks_on(boxes) if attack.name in ESSENTIAL]
+    breaches = await survey(BoxedSandbox(boxes), essential)
+    return [f"a program in it {breach.attack} ({breach.seen})." for breach in breaches]
+
+
+async def _kernel_complaints(bubblewrap: Bubblewrap) -> list[str]:
+    """What the kernel says of a guest that waits for a program: seen from outside, where none can lie."""
+    box = await bubblewrap.open(Limits())
+    try:
+        await WarmSession.warm_up(box, "")
+        return [complaint for pid in (box.first, *descendants(box.first)) for complaint in process_complaints(pid)]
+    finally:
+        await box.end()
+
+
+def process_complaints(pid: int) -> list[str]:
+    """Everything that a process has and a sandboxed one must not have."""
+    known = facts(pid)
+    found = [f"it holds {name}={known[name]}." for name in NO_CAPABILITIES if int(known[name], 16)]
+    users = {*known["Uid"].split(), *known["Gid"].split()}
+    if os.geteuid() == 0 and ("0" in users or len(users) > 1):
+        found.append(f"it runs as user {known['Uid'].split()} outside, which is root's or not its own.")
+    if known["NoNewPrivs"] != "1":
+        found.append("it may gain privileges.")
+    if known["Seccomp"] != "2":
+        found.append("no filter of system calls is on it.")
+    same = [name for name in NAMESPACES if _namespace(pid, name) == _namespace(os.getpid(), name)]
+    return [*found, *(f"it is in the host's {name} namespace." for name in same)]
+
+
+def _namespace(pid: int, name: str) -> str:
+    return str(Path(f"/proc/{pid}/ns/{name}").readlink())

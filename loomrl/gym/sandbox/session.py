@@ -1,0 +1,167 @@
+"""Programs in boxes: the host's side of the guest's protocol, and who is to blame when it breaks off."""
+
+import asyncio
+import signal
+import struct
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Protocol
+
+from loomrl.errors import SandboxError
+from loomrl.gym.sandbox.box import START_S, Box
+from loomrl.gym.sandbox.contract import DEFAULT_LIMITS, Ending, Limits, Outcome
+
+SIZES = struct.Struct("<II")
+OUTCOME = struct.Struct("<cB?dII")
+"""As in guest.py, which imports nothing of ours."""
+
+GRACE_S = 0.2
+"""How much later than the guest's own deadline the host's is. A program may stop the guest, but not the host."""
+
+WATCH_S = 0.05
+"""How often memory is looked at, where no cgroup does it."""
+
+ENDINGS = {b"E": Ending.EXITED, b"S": Ending.SIGNALLED, b"T": Ending.TIMEOUT, b"O": Ending.OVERFLOW}
+
+
+class Boxes(Protocol):
+    """Where boxes come from: one implementation for each way to build a sandbox."""
+
+    @property
+    def shares_kernel(self) -> bool:
+        """Whether programs talk to the host's own kernel."""
+        ...
+
+    async def open(self, limits: Limits) -> Box:
+        """A box whose guest has been started. It has not said yet that it is ready."""
+        ...
+
+
+class BoxedSandbox:
+    """A sandbox that runs every program, or every session, in a box of its own."""
+
+    def __init__(self, boxes: Boxes) -> None:
+        self.boxes = boxes
+        self._closed = False
+
+    async def run(self, program: str, *, stdin: bytes = b"", limits: Limits = DEFAULT_LIMITS) -> Outcome:
+        """Run the text of a Python program in a sandbox of its own."""
+        async with self.session(limits=limits) as session:
+            return await session.run(program, stdin=stdin)
+
+    @asynccontextmanager
+    async def session(self, *, preload: str = "", limits: Limits = DEFAULT_LIMITS) -> AsyncIterator["WarmSession"]:
+        """A warm sandbox for one episode. It is opened when the first program comes."""
+        if self._closed:
+            raise SandboxError("this sandbox is closed. Open another one with open_sandbox().")
+        session = WarmSession(self.boxes, preload=preload, limits=limits)
+        try:
+            yield session
+        finally:
+            await session.close()
+
+    async def close(self) -> None:
+        """Run nothing more. What is under way ends by itself: nothing is held between runs."""
+        self._closed = True
+
+
+class WarmSession:
+    """Forks of one warm guest, one program after the other. A guest that a program spoilt is replaced."""
+
+    def __init__(self, boxes: Boxes, *, preload: str, limits: Limits) -> None:
+        self._boxes = boxes
+        self._preload = preload
+        self._limits = limits
+        self._box: Box | None = None
+        self._turn = asyncio.Lock()
+
+    async def run(self, program: str, *, stdin: bytes = b"") -> Outcome:
+        """Run the text of a Python program to its end or to its limits."""
+        text = program.encode("utf-8", "surrogatepass")  # what is no UTF-8 is the program's own syntax error
+        request = SIZES.pack(len(text), len(stdin)) + text + stdin
+        async with self._turn:
+            try:
+                return await self._run(request)
+            except BaseException:
+                await self.close()
+                raise
+
+    async def close(self) -> None:
+        """End the guest and all that is left in its box."""
+        box, self._box = self._box, None
+        if box is not None:
+            await box.end()
+
+    async def _run(self, request: bytes) -> Outcome:
+        if self._box is not None and await _answer(self._box, request) != b"S":
+            await self.close()  # without a process nothing that went wrong can be this program's doing
+        if self._box is None:
+            self._box = await self._boxes.open(self._limits)
+            await self.warm_up(self._box, self._preload)
+            if await _answer(self._box, request) != b"S":
+                raise SandboxError(f"a fresh sandbox made no process. {self._box.complaint()}")
+        outcome, reusable = await self._outcome(self._box)
+        if not reusable:
+            await self.close()
+        return outcome
+
+    @staticmethod
+    async def warm_up(box: Box, preload: str) -> None:
+        """Have a fresh guest run `preload` and say that it is ready."""
+        text = preload.encode()
+        if await _answer(box, SIZES.pack(len(text), 0) + text) != b"R":
+            raise SandboxError(f"the sandbox did not start. It said: {box.complaint() or 'nothing'}")
+        box.started()
+
+    async def _outcome(self, box: Box) -> tuple[Outcome, bool]:
+        """How the program ended, and whether the box may serve another one."""
+        start = time.monotonic()
+        reply = asyncio.ensure_future(_reply(box))
+        try:
+            ending = await self._watch(box, reply)
+        finally:
+            reply.cancel()
+            await asyncio.wait({reply})
+        if ending is None and (found := reply.result()) is not None:
+            return found
+        if ending is None and not await box.ended_inside():
+            raise SandboxError(f"the sandbox broke under a program. It said: {box.complaint() or 'nothing'}")
+        return Outcome(ending or Ending.SIGNALLED, signal.SIGKILL, b"", b"", time.monotonic() - start), False
+
+    async def _watch(self, box: Box, reply: "asyncio.Task[Reply]") -> Ending | None:
+        """Why the program must be killed from here, or None once the guest has answered or is gone."""
+        deadline = time.monotonic() + self._limits.wall_s + GRACE_S
+        while not reply.done():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return Ending.TIMEOUT
+            await asyncio.wait({reply}, timeout=min(WATCH_S, left))
+            if not reply.done() and box.memory() > (2 * self._limits.memory_mb) << 20:
+                return Ending.SIGNALLED
+        return None
+
+
+Reply = tuple[Outcome, bool] | None
+
+
+async def _reply(box: Box) -> Reply:
+    """What the guest says of a program's end, all of it, or None where it is gone."""
+    head = await box.receive(1 + OUTCOME.size)
+    if len(head) < 1 + OUTCOME.size:
+        return None
+    ending, status, reusable, wall_s, out, err = OUTCOME.unpack(head[1:])
+    output, errors = await box.receive(out), await box.receive(err)
+    if (len(output), len(errors)) != (out, err):
+        return None
+    return Outcome(ENDINGS[ending], status, output, errors, wall_s), reusable
+
+
+async def _answer(box: Box, message: bytes) -> bytes:
+    """The first byte of the guest's answer, or none if it is gone or silent."""
+    try:
+        async with asyncio.timeout(START_S):
+            await box.send(message)
+            return await box.receive(1)
+    except TimeoutError:
+        return b""

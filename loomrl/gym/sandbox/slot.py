@@ -1,0 +1,120 @@
+"""Slots: a user id for one sandbox at a time, on the whole host."""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import pwd
+import signal
+import stat
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from loomrl.errors import ConfigError, SandboxError
+from loomrl.gym.sandbox.process import owned_by
+
+IN_USE, CLEAN = b"1", b"0"
+RETRY_S = 0.02
+SWEEP_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """`count` user ids from `base` on, which nobody else on this host may have.
+
+    The default lies between systemd's ranges and below 65536, which is all that many containers map. Programs of a
+    sandbox that is not root's run under its own user id; then a slot is a place, and no more than that.
+    """
+
+    base: int = 60_800
+    count: int = 256
+    wait_s: float = 60.0
+
+    async def lease(self) -> "Slot":
+        """A free slot, without a process left of whoever had it before. None in time is a `SandboxError`."""
+        folder = _folder()
+        deadline = time.monotonic() + self.wait_s
+        while True:
+            for number in range(self.count):
+                fd = _locked(folder / f"{self.base + number}.lock")
+                if fd is not None:
+                    return self._taken(number, fd)
+            if time.monotonic() > deadline:
+                raise SandboxError(
+                    f"no free slot in {self.wait_s:g} s: {self.count} sandboxes run on this host at once. "
+                    "Run fewer episodes at a time, or give open_sandbox(slots=Slots(count=…)) more."
+                )
+            await asyncio.sleep(RETRY_S)
+
+    def _taken(self, number: int, fd: int) -> "Slot":
+        uid = self.base + number if os.geteuid() == 0 else None
+        slot = Slot(number, uid, fd)
+        try:
+            if uid is not None and os.pread(fd, 1, 0) == IN_USE:
+                _sweep(uid)
+            os.pwrite(fd, IN_USE, 0)
+        except BaseException:
+            slot.release(clean=False)
+            raise
+        return slot
+
+    def check(self) -> None:
+        """Refuse user ids that belong to somebody."""
+        known = {user.pw_uid: user.pw_name for user in pwd.getpwall()}
+        for uid in range(self.base, self.base + self.count):
+            if uid in known or uid == 0:
+                raise ConfigError(
+                    f"slots.base={self.base}: user id {uid} is {known.get(uid, 'root')!r}. Choose ids nobody has."
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A leased place. `uid` is the user id that is its alone, or None where we cannot change ours."""
+
+    number: int
+    uid: int | None
+    fd: int
+
+    def release(self, *, clean: bool) -> None:
+        """Give it back. Unless it is `clean`, whoever has it next first kills what it finds."""
+        if clean:
+            os.pwrite(self.fd, CLEAN, 0)
+        fcntl.flock(self.fd, fcntl.LOCK_UN)  # a forked child may hold a copy of the descriptor
+        os.close(self.fd)
+
+
+def _folder() -> Path:
+    """Where this user's slots are locked: the same for all its processes, and writable for nobody else."""
+    user = os.geteuid()
+    parent = Path("/run") if os.access("/run", os.W_OK) else Path(tempfile.gettempdir())
+    folder = parent / f"loomrl-sandbox-{user}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != user or found.st_mode & 0o022:
+        raise SandboxError(f"{folder} is not ours alone, so that its locks mean nothing. Remove it.")
+    return folder
+
+
+def _locked(file: Path) -> int | None:
+    fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        return None
+    return fd
+
+
+def _sweep(uid: int) -> None:
+    """Kill what a sandbox left whose owner died before it could."""
+    deadline = time.monotonic() + SWEEP_S
+    while left := owned_by(uid):
+        if time.monotonic() > deadline:
+            raise SandboxError(f"processes {left} of slot user {uid} cannot be killed.")
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.001)
