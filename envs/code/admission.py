@@ -16,7 +16,7 @@ from envs.code.value import Value, same
 
 ENOUGH = 0.9
 """The share of mutants that mean something else which a task's tests must kill."""
-FEWEST, MOST = 4, 8
+FEWEST, MOST = 6, 10
 """Hidden tests of a task."""
 EXAMPLES = 2
 """Tests that the prompt shows; none of them is hidden as well."""
@@ -61,7 +61,8 @@ class Suite:
 def make_suite(problem: Problem, rng: Random, *, most_mutants: int = MUTANTS, pool_size: int = POOL) -> Suite:
     """Examples and hidden tests of a problem; equal randomness gives equal tests."""
     pool = _pool(problem, rng, pool_size)
-    examples, pool = pool[:EXAMPLES], pool[EXAMPLES:]
+    examples = _varied(pool, EXAMPLES)
+    pool = [test for test in pool if test not in examples]
     hidden = _varied(pool, FEWEST)
     drawn = mutants(problem.source)
     killed: list[Mutant] = []

@@ -92,63 +92,41 @@ class LineCounter:
 
 
 def encode(value: object) -> object:
-    """JSON that keeps types apart: what JSON has no word for is a list that begins with its type's letter."""
-    if value is None or type(value) in (bool, str):
+    """JSON that keeps types apart: what JSON has no word for is an object whose key is its type's first letter."""
+    if value is None or type(value) in (bool, int, float, str):
         return value
-    if type(value) is int:
-        return ["i", str(value)]
-    if type(value) is float:
-        return ["f", repr(value)]
     if type(value) is list:
-        return ["l", [encode(item) for item in value]]
+        return [encode(item) for item in value]
     if type(value) is tuple:
-        return ["t", [encode(item) for item in value]]
+        return {"t": [encode(item) for item in value]}
     if type(value) is dict:
-        return ["d", [[encode(key), encode(item)] for key, item in value.items()]]
+        return {"d": [[encode(key), encode(item)] for key, item in value.items()]}
     raise TypeError(f"a {type(value).__name__} was returned")
 
 
 def decode(data: object, depth: int = 0) -> object:
     """The value that `encode` made `data` from; Malformed for anything else."""
-    if data is None or type(data) in (bool, str):
-        return data
-    kind, content = pair(data)
     if depth > MAX_DEPTH:
         raise Malformed("nested too deeply")
+    if type(data) is list:
+        return [decode(item, depth + 1) for item in data]
+    if type(data) is not dict:
+        return data
+    if data.keys() == {"t"}:
+        return tuple(decode(item, depth + 1) for item in list_of(data["t"]))
+    if data.keys() != {"d"}:
+        raise Malformed("no encoded value")
+    pairs = [list_of(pair) for pair in list_of(data["d"])]
+    if any(len(pair) != 2 for pair in pairs):
+        raise Malformed("not a key and a value")
     try:
-        if kind == "i":
-            return int(text_of(content))
-        if kind == "f":
-            return float(text_of(content))
-        if kind == "l":
-            return [decode(item, depth + 1) for item in list_of(content)]
-        if kind == "t":
-            return tuple(decode(item, depth + 1) for item in list_of(content))
-        if kind == "d":
-            items = [pair(item) for item in list_of(content)]
-            return {decode(key, depth + 1): decode(item, depth + 1) for key, item in items}
-    except (ValueError, TypeError) as error:
-        raise Malformed(f"no encoded value: {type(error).__name__}") from error
-    raise Malformed("no encoded value")
-
-
-def pair(data: object) -> "tuple[object, object]":
-    """The two items of a list."""
-    items = list_of(data)
-    if len(items) != 2:
-        raise Malformed("not two items")
-    return items[0], items[1]
+        return {decode(key, depth + 1): decode(item, depth + 1) for key, item in pairs}
+    except TypeError as error:
+        raise Malformed("a key that can be changed") from error
 
 
 def list_of(data: object) -> "list[object]":
     """`data`, if it is a list."""
     if type(data) is not list:
         raise Malformed("not a list")
-    return data
-
-
-def text_of(data: object) -> str:
-    """`data`, if it is text."""
-    if type(data) is not str:
-        raise Malformed("not text")
     return data

@@ -17,6 +17,8 @@ from loomrl.gym.sandbox import Ending, Limits, Outcome, Session
 
 LIMITS = Limits(wall_s=4.0, cpu_s=1, memory_mb=256, processes=16, output_bytes=1 << 20, scratch_mb=16)
 """For one call. A loop without end meets the processor's limit; the wall's is wide, for busy machines."""
+TOTAL_S = 15.0
+"""For all calls of a step together; beyond it no further one is made."""
 PROGRAM = "import driver\ndriver.serve()"
 _ENDED = {
     Ending.TIMEOUT: "it took too long",
@@ -50,6 +52,7 @@ class Grader:
     def __init__(self, session: Session, problem: Problem) -> None:
         self._session = session
         self._problem = problem
+        self._spent_s = 0.0
 
     async def call(self, source: str, arguments: Arguments, *, budget: int = 0) -> Reply:
         """What the function of this source returns; lines are counted where there is a budget for them."""
@@ -61,7 +64,11 @@ class Grader:
             "arguments": [encode(argument) for argument in arguments],
             "budget": budget,
         }
-        return read_reply(await self._session.run(PROGRAM, stdin=json.dumps(request).encode()), nonce)
+        if self._spent_s > TOTAL_S:
+            return Reply(error=_ENDED[Ending.TIMEOUT])
+        outcome = await self._session.run(PROGRAM, stdin=json.dumps(request).encode())
+        self._spent_s += outcome.wall_s
+        return read_reply(outcome, nonce)
 
     async def failure(self, source: str, test: Test) -> Reply | None:
         """What came where a test is failed; None where it is passed."""

@@ -17,6 +17,7 @@ _TOO_DEEP = 60
 """Brackets inside brackets."""
 
 IMPORTS = {
+    "__future__": "annotations",
     "bisect": "bisect bisect_left bisect_right insort insort_left insort_right",
     "collections": "Counter OrderedDict defaultdict deque",
     "functools": "cache cmp_to_key lru_cache partial reduce",
@@ -31,7 +32,7 @@ IMPORTS = {
 """What may be imported from where."""
 _KNOWN = {module: frozenset(names.split()) for module, names in IMPORTS.items()}
 _BUILTIN_NAMES = (
-    "False None True abs all any bin bool chr dict divmod enumerate filter float frozenset hex int isinstance "
+    "__name__ False None True abs all any bin bool chr dict divmod enumerate filter float frozenset hex int isinstance "
     "iter len list map max min next oct ord pow print range repr reversed round set slice sorted str sum tuple "
     "zip ArithmeticError AssertionError Exception IndexError KeyError LookupError OverflowError RecursionError "
     "StopIteration TypeError ValueError ZeroDivisionError"

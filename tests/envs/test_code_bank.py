@@ -4,10 +4,10 @@ import ast
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.code.admission import ENOUGH, MOST, make_suite
+from envs.code.admission import ENOUGH, FEWEST, MOST, make_suite
 from envs.code.bank import PATTERNS
 from envs.code.compose import compose
 from envs.code.hack import guesses
@@ -86,7 +86,7 @@ def test_composed_problems_are_different_for_different_seeds():
 
 def test_simple_guesses_do_not_pass_hidden_tests():
     passed = tried = 0
-    for seed in range(60):
+    for seed in range(30):
         rng = Random(seed)
         problem = compose(1 + seed % 4, rng)
         suite = make_suite(problem, rng)
@@ -94,14 +94,14 @@ def test_simple_guesses_do_not_pass_hidden_tests():
             tried += 1
             given_values = [run(guess, problem.name, test.arguments) for test in suite.hidden]
             passed += all(same(test.expected, got) for test, got in zip(suite.hidden, given_values, strict=True))
-    assert tried > 500
+    assert tried > 300
     assert passed <= tried * 0.01
 
 
 def test_a_suite_has_few_tests_and_shows_none_of_the_hidden_ones():
     problem, rng = drawn(PATTERNS[0], 3)
     suite = make_suite(problem, rng)
-    assert 4 <= len(suite.hidden) <= MOST
+    assert FEWEST <= len(suite.hidden) <= MOST
     assert not {repr(test.arguments) for test in suite.hidden} & {repr(test.arguments) for test in suite.examples}
 
 
@@ -154,6 +154,7 @@ def test_running_leaves_the_arguments_as_they_were():
     assert arguments == ([1, [2]],)
 
 
+@settings(max_examples=25)
 @given(st.integers(0, 10**6), st.integers(1, 10))
 def test_a_bug_fails_a_test_and_shows_no_trace(seed, level):
     rng = Random(seed)

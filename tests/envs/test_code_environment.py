@@ -63,7 +63,7 @@ class TestInTheSandbox:
 
     async def test_code_that_cannot_be_counted_is_not_run_where_speed_is_asked_for(self):
         environment = await opened("optimise", 1, 0)
-        first = await environment.step(block("import sys\ndef f():\n    return 1"))
+        first = await environment.step(block(f"import sys\n{make_challenge('optimise', 1, 0).problem.source}"))
         assert "'sys' is not allowed" in first.observation[0].content
         assert not first.terminated
         assert (await environment.step(environment.oracle())).reward.success == 1.0
@@ -123,19 +123,19 @@ async def test_naming_many_lines_finds_none():
         )
 
 
-@pytest.mark.parametrize("level", range(1, 11))
+@pytest.mark.parametrize("level", [1, 2, 3, 6, 10])
 def test_a_review_has_many_lines_that_could_be_wrong_and_none_of_them_often(level):
-    reviews = [make_review(level, seed) for seed in range(30)]
+    reviews = [make_review(level, seed) for seed in range(16)]
     places = [review.candidates.index(review.line) for review in reviews]
     assert min(len(review.candidates) for review in reviews) >= (6 if level == 1 else 8)
-    assert max(places.count(place) for place in places) <= 12
+    assert max(places.count(place) for place in places) <= 8
 
 
 @pytest.mark.parametrize("family", list(FAMILIES))
 @pytest.mark.parametrize("level", range(1, 11))
 def test_every_task_has_hidden_tests_that_its_prompt_does_not_show(family, level):
     challenge = make_challenge(family, level, 7)
-    assert 4 <= len(challenge.hidden) <= 8
+    assert 6 <= len(challenge.hidden) <= 10
     assert len(challenge.examples) == 2
     assert challenge.problem.source not in challenge.prompt
     shown = {repr(test.arguments) for test in challenge.examples}
@@ -152,8 +152,8 @@ def test_tasks_are_the_same_in_another_process_with_another_hash_seed():
     code = (
         "from envs.code.task import FAMILIES, make_challenge\nfrom envs.code.review import make_review\n"
         "print([repr(make_challenge(f, l, 3)) .split('draws')[0] + make_challenge(f, l, 3).prompt"
-        " + repr(make_challenge(f, l, 3).hidden) for f in FAMILIES for l in (1, 4, 7, 10)],"
-        " [make_review(l, 3) for l in (1, 5, 10)])"
+        " + repr(make_challenge(f, l, 3).hidden) for f in FAMILIES for l in (1, 6)],"
+        " [make_review(l, 3) for l in (1, 5)])"
     )
     first, second = (
         subprocess.run(

@@ -3,7 +3,7 @@
 from envs.code.draw import ascending, choice, distinct, integer, numbers, pairs, several
 from envs.code.problem import Pattern
 
-_MANY = several(integer(-(10**6), 10**6), 4000, 5000)
+_MANY = several(integer(-(10**6), 10**6), 20_000, 25_000)
 _SMALL = numbers()
 
 PATTERNS = (
@@ -23,7 +23,7 @@ PATTERNS = (
                     return True
         return False
         """,
-        large=(distinct(several(integer(-(10**9), 10**9), 4000, 5000)),),
+        large=(distinct(several(integer(-(10**9), 10**9), 20_000, 25_000)),),
     ),
     Pattern(
         "without_repetition",
@@ -156,7 +156,7 @@ PATTERNS = (
                 best = max(best, prices[second] - prices[first] - {k})
         return best
         """,
-        large=(several(integer(1, 10**6), 3000, 4000),),
+        large=(several(integer(1, 10**6), 15_000, 20_000),),
         constants={"k": (1, 6)},
     ),
     Pattern(

@@ -3,7 +3,7 @@
 from envs.code.draw import integer, numbers, pairs, several, spans
 from envs.code.problem import Pattern
 
-_MANY = several(integer(-(10**6), 10**6), 4000, 5000)
+_MANY = several(integer(-(10**6), 10**6), 20_000, 25_000)
 _SMALL = numbers()
 
 PATTERNS = (
@@ -28,7 +28,7 @@ PATTERNS = (
             results.append(total)
         return results
         """,
-        large=(_MANY, pairs(integer(0, 1000), integer(3000, 4000), 400, 500)),
+        large=(_MANY, pairs(integer(0, 1000), integer(15_000, 20_000), 7000, 8000)),
     ),
     Pattern(
         "best_window",
@@ -53,7 +53,7 @@ PATTERNS = (
             best = max(best, total)
         return best
         """,
-        large=(_MANY, integer(800, 1500)),
+        large=(_MANY, integer(8000, 10_000)),
     ),
     Pattern(
         "largest_stretch",
@@ -120,7 +120,7 @@ PATTERNS = (
             result.append(greater)
         return result
         """,
-        large=(several(integer(0, 10**6), 3000, 4000),),
+        large=(several(integer(0, 10**6), 15_000, 20_000),),
     ),
     Pattern(
         "stretches_with_sum",
@@ -148,7 +148,7 @@ PATTERNS = (
                     found += 1
         return found
         """,
-        large=(several(integer(-9, 9), 3000, 4000), integer(0, 20)),
+        large=(several(integer(-9, 9), 15_000, 20_000), integer(0, 20)),
     ),
     Pattern(
         "rooms_needed",
@@ -179,7 +179,7 @@ PATTERNS = (
                 most = max(most, needed)
         return most
         """,
-        large=(spans(integer(0, 9000), integer(1, 900), 1500, 2000),),
+        large=(spans(integer(0, 9000), integer(1, 900), 6000, 8000),),
     ),
     Pattern(
         "trapped_rain",
@@ -213,7 +213,7 @@ PATTERNS = (
             water += min(left_wall, right_wall) - heights[place]
         return water
         """,
-        large=(several(integer(0, 10**4), 3000, 4000),),
+        large=(several(integer(0, 10**4), 15_000, 20_000),),
     ),
     Pattern(
         "window_maxima",
@@ -246,7 +246,7 @@ PATTERNS = (
             result.append(best)
         return result
         """,
-        large=(_MANY, integer(800, 1500)),
+        large=(_MANY, integer(8000, 10_000)),
     ),
     Pattern(
         "largest_rectangle",
@@ -275,7 +275,7 @@ PATTERNS = (
                 best = max(best, lowest * (end - start + 1))
         return best
         """,
-        large=(several(integer(0, 10**4), 2500, 3000),),
+        large=(several(integer(0, 10**4), 15_000, 20_000),),
     ),
     Pattern(
         "cheapest_merge",

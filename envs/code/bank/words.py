@@ -169,7 +169,7 @@ PATTERNS = (
                     best = max(best, end - start + 1)
         return best
         """,
-        large=(text("".join(map(chr, range(200, 700))), 3000, 4000),),
+        large=(text("".join(map(chr, range(200, 700))), 15_000, 20_000),),
     ),
     Pattern(
         "spoken",
