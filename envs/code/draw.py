@@ -1,6 +1,7 @@
 """Where the inputs of tests come from: small recipes that draw one argument."""
 
 from collections.abc import Sequence
+from math import isqrt
 from random import Random
 from string import ascii_lowercase
 
@@ -21,9 +22,21 @@ def integer(low: int, high: int) -> Draw:
     return lambda rng: rng.randint(low, high)
 
 
-def real(low: int, high: int) -> Draw:
-    """A number with two decimals."""
-    return lambda rng: rng.randint(low * 100, high * 100) / 100
+def composite(low: int, high: int) -> Draw:
+    """A number of this size times some small primes: nobody guesses its divisors."""
+    return lambda rng: rng.randint(low, high) * 2 ** rng.randint(0, 4) * 3 ** rng.randint(0, 2) * rng.choice((1, 5, 7))
+
+
+def nearly_prime(low: int, high: int) -> Draw:
+    """A prime number of this size times a small number."""
+
+    def draw(rng: Random) -> int:
+        number = rng.randint(low, high)
+        while any(number % divisor == 0 for divisor in range(2, isqrt(number) + 1)):
+            number += 1
+        return number * rng.randint(1, 60)
+
+    return draw
 
 
 def choice(items: Sequence[Value]) -> Draw:
@@ -54,11 +67,6 @@ def numbers(low: int = -9, high: int = 20, *, fewest: int = 0, most: int = 9) ->
 def ascending(draw: Draw) -> Draw:
     """The list in order."""
     return lambda rng: sorted(draw(rng))
-
-
-def distinct(draw: Draw) -> Draw:
-    """The list without repetitions."""
-    return lambda rng: list(dict.fromkeys(draw(rng)))
 
 
 def text(letters: str = TEXT_LETTERS, low: int = 0, high: int = 12) -> Draw:

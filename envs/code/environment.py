@@ -150,20 +150,22 @@ class CodeEnvironment(BaseEnvironment):
 async def _economy(grader: Grader, challenge: Challenge, code: str) -> float | None:
     """From 1 for as few lines as the reference executes to 0 for as many as allowed; None for more, or a wrong value.
 
-    Both are counted on the same input. Code outside the part of Python where counting can be trusted gets None.
+    Both are counted on the same inputs. Code outside the part of Python where counting can be trusted gets None.
     """
     plain = countable(code)
     if plain is None:
         return None
-    source = challenge.problem.source
-    reference = await grader.call(source, challenge.measured, budget=_REFERENCE_BUDGET)
-    if reference.lines is None:
-        raise RuntimeError(f"the reference of {challenge.problem.name} was not counted: {reference.error}")
-    reply = await grader.call(plain, challenge.measured, budget=LINES_FACTOR * reference.lines + LINES_SLACK)
-    if reply.lines is None or not grader.agrees(reply, reference.value):
-        return None
-    excess = max(0.0, (reply.lines - LINES_SLACK) / reference.lines - 1)
-    return max(0.0, 1 - excess / (LINES_FACTOR - 1))
+    worst = 1.0
+    for arguments in challenge.measured:
+        reference = await grader.call(challenge.problem.source, arguments, budget=_REFERENCE_BUDGET)
+        if reference.lines is None:
+            raise RuntimeError(f"the reference of {challenge.problem.name} was not counted: {reference.error}")
+        reply = await grader.attempt(plain, arguments, budget=LINES_FACTOR * reference.lines + LINES_SLACK)
+        if reply.lines is None or not grader.agrees(reply, reference.value):
+            return None
+        excess = (reply.lines - LINES_SLACK) / reference.lines - 1
+        worst = min(worst, 1 - max(0.0, excess) / (LINES_FACTOR - 1))
+    return max(0.0, worst)
 
 
 def _complaint(challenge: Challenge, test: Test, reply: Reply) -> str:

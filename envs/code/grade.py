@@ -18,7 +18,7 @@ from loomrl.gym.sandbox import Ending, Limits, Outcome, Session
 LIMITS = Limits(wall_s=4.0, cpu_s=1, memory_mb=256, processes=16, output_bytes=1 << 20, scratch_mb=16)
 """For one call. A loop without end meets the processor's limit; the wall's is wide, for busy machines."""
 TOTAL_S = 15.0
-"""For all calls of a step together; beyond it no further one is made."""
+"""For all calls of a step together; beyond it a submission gets no further one."""
 PROGRAM = "import driver\ndriver.serve()"
 _ENDED = {
     Ending.TIMEOUT: "it took too long",
@@ -64,15 +64,19 @@ class Grader:
             "arguments": [encode(argument) for argument in arguments],
             "budget": budget,
         }
-        if self._spent_s > TOTAL_S:
-            return Reply(error=_ENDED[Ending.TIMEOUT])
         outcome = await self._session.run(PROGRAM, stdin=json.dumps(request).encode())
         self._spent_s += outcome.wall_s
         return read_reply(outcome, nonce)
 
+    async def attempt(self, source: str, arguments: Arguments, *, budget: int = 0) -> Reply:
+        """As `call`, for a submission: all its calls together have a deadline."""
+        if self._spent_s > TOTAL_S:
+            return Reply(error=_ENDED[Ending.TIMEOUT])
+        return await self.call(source, arguments, budget=budget)
+
     async def failure(self, source: str, test: Test) -> Reply | None:
         """What came where a test is failed; None where it is passed."""
-        reply = await self.call(source, test.arguments)
+        reply = await self.attempt(source, test.arguments)
         return None if self.agrees(reply, test.expected) else reply
 
     def agrees(self, reply: Reply, expected: Value) -> bool:

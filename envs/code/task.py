@@ -19,6 +19,8 @@ LINES_FACTOR = 3
 """A solution may execute so many times the lines of the reference, where that is asked for."""
 LINES_SLACK = 25
 """Lines beyond that, for imports and helpers."""
+LARGE = 2
+"""Large inputs of a task; what they give must not be guessed."""
 _TWO_BUGS_FROM = 8
 _NEAR = 2
 """A problem of the bank is asked at its level and so many above."""
@@ -26,13 +28,13 @@ _NEAR = 2
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """Code to write: what is said, what passes, and on which input its lines are counted."""
+    """Code to write: what is said, what passes, and on which inputs its lines are counted."""
 
     problem: Problem
     prompt: str
     examples: tuple[Test, ...]
     hidden: tuple[Test, ...]
-    measured: Arguments
+    measured: tuple[Arguments, ...]
     bounded: bool = False
     """Whether it must not execute many more lines than the reference."""
 
@@ -56,7 +58,7 @@ def make_challenge(family: str, level: int, seed: int) -> Challenge:
 def _implement(level: int, rng: Random) -> Challenge:
     problem, suite = _admitted(_any_problem(level, rng), rng)
     prompt = f"{asked(problem)}\n{_shown_examples(problem, suite)}"
-    return Challenge(problem, prompt, suite.examples, suite.hidden, suite.hidden[-1].arguments)
+    return Challenge(problem, prompt, suite.examples, suite.hidden, (suite.hidden[-1].arguments,))
 
 
 def _debug(level: int, rng: Random) -> Challenge:
@@ -64,14 +66,14 @@ def _debug(level: int, rng: Random) -> Challenge:
     broken = _broken(problem, suite, 2 if level >= _TWO_BUGS_FROM else 1, rng)
     prompt = f"This function is wrong:\n```python\n{broken}\n```\nIt should do this: {problem.prompt}"
     prompt += f"\n{_shown_examples(problem, suite)}\nCorrect it."
-    return Challenge(problem, prompt, suite.examples, suite.hidden, suite.hidden[-1].arguments)
+    return Challenge(problem, prompt, suite.examples, suite.hidden, (suite.hidden[-1].arguments,))
 
 
 def _optimise(level: int, rng: Random) -> Challenge:
     patterns = [pattern for pattern in PATTERNS if pattern.slow and level - 1 <= pattern.level <= level]
     problem, suite = _admitted(rng.choice(patterns).problem(rng), rng)
-    measured = problem.large_inputs(rng)
-    sizes = ", ".join(_size(argument) for argument in measured)
+    measured = tuple(problem.large_inputs(rng) for _ in range(LARGE))
+    sizes = ", ".join(_size(argument) for argument in measured[0])
     prompt = (
         f"This function is right, but slow:\n```python\n{problem.slow}\n```\n{problem.prompt}\n"
         f"Write it so that it returns the same and, for large inputs such as ({sizes}), executes at most "

@@ -68,6 +68,15 @@ def test_the_slow_way_of_a_problem_gives_the_same(pattern):
         assert same(expected, run(problem.slow, problem.name, arguments, most_turns=MANY_TURNS)), arguments
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("pattern", [pattern for pattern in PATTERNS if pattern.slow], ids=lambda pattern: pattern.name)
+def test_what_large_inputs_give_cannot_be_guessed(pattern):
+    problem, rng = drawn(pattern, 4)
+    inputs = [problem.large_inputs(rng) for _ in range(24)]
+    given_values = [repr(run(problem.source, problem.name, each, most_turns=10**7)) for each in inputs]
+    assert max(given_values.count(value) for value in given_values) <= 6
+
+
 @pytest.mark.parametrize("level", range(1, 11))
 def test_composed_problems_are_admitted_and_no_step_of_them_is_idle(level):
     admitted = 0

@@ -1,6 +1,6 @@
 """Problems about whole numbers."""
 
-from envs.code.draw import choice, integer, numbers, sometimes
+from envs.code.draw import choice, composite, integer, nearly_prime, numbers, sometimes
 from envs.code.problem import Pattern
 
 PATTERNS = (
@@ -119,13 +119,6 @@ PATTERNS = (
         return a
         """,
         (choice((6, 12, 18, 20, 24, 35, 36, 48, 60)), integer(1, 60)),
-        slow="""
-        for divisor in range(min(a, b), 0, -1):
-            if a % divisor == 0 and b % divisor == 0:
-                return divisor
-        return 1
-        """,
-        large=(integer(10**11, 9 * 10**11), integer(10**11, 9 * 10**11)),
     ),
     Pattern(
         "power_rest",
@@ -208,7 +201,7 @@ PATTERNS = (
                 count += 1
         return count
         """,
-        large=(integer(10**8, 2 * 10**8),),
+        large=(composite(10**4, 10**5),),
     ),
     Pattern(
         "collatz",
@@ -255,7 +248,7 @@ PATTERNS = (
                 divisor += 1
         return factors
         """,
-        large=(choice((2 * 10000019, 3 * 10000079, 10000103, 6 * 10000121, 10000139, 4 * 10000141)),),
+        large=(nearly_prime(10**7, 2 * 10**7),),
     ),
     Pattern(
         "primes_below",

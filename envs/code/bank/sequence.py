@@ -1,6 +1,6 @@
 """Problems about lists of numbers."""
 
-from envs.code.draw import ascending, choice, distinct, integer, numbers, pairs, several
+from envs.code.draw import ascending, choice, integer, numbers, pairs, several
 from envs.code.problem import Pattern
 
 _MANY = several(integer(-(10**6), 10**6), 20_000, 25_000)
@@ -8,22 +8,35 @@ _SMALL = numbers()
 
 PATTERNS = (
     Pattern(
-        "has_repetition",
+        "count_repeated",
         2,
-        "items: list[int] -> bool",
-        "Return whether any number occurs twice in items.",
+        "items: list[int] -> int",
+        "Return how many different numbers occur more than once in items.",
         """
-        return len(set(items)) < len(items)
+        seen = set()
+        again = set()
+        for item in items:
+            if item in seen:
+                again.add(item)
+            seen.add(item)
+        return len(again)
         """,
-        (numbers(0, 20, most=6),),
+        (numbers(0, 9),),
         slow="""
-        for first in range(len(items)):
-            for second in range(first + 1, len(items)):
-                if items[first] == items[second]:
-                    return True
-        return False
+        found = 0
+        for place in range(len(items)):
+            before = after = 0
+            for other in range(len(items)):
+                if items[other] == items[place]:
+                    if other < place:
+                        before += 1
+                    if other > place:
+                        after += 1
+            if before == 0 and after > 0:
+                found += 1
+        return found
         """,
-        large=(distinct(several(integer(-(10**9), 10**9), 20_000, 25_000)),),
+        large=(_MANY,),
     ),
     Pattern(
         "without_repetition",
