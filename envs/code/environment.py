@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from random import Random
+from shutil import which
 from typing import ClassVar
 
 from pydantic import Field
@@ -19,7 +20,7 @@ from envs.code.task import FAMILIES, LINES_FACTOR, LINES_SLACK, Challenge, make_
 from envs.code.value import shown
 from loomrl.gym.answer import parse_submission
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
-from loomrl.gym.sandbox import Sandbox, open_sandbox
+from loomrl.gym.sandbox import KINDS, open_sandbox
 from loomrl.types import Message, Observation, Reward, Task
 
 EFFICIENCY_WEIGHT = 0.1
@@ -48,7 +49,7 @@ class CodeEnvironment(BaseEnvironment):
     version = "1.0.0"
     families = (*FAMILIES, REVIEW)
     settings_class = CodeSettings
-    reward_range = (0.0, 1.0 + EFFICIENCY_WEIGHT + READABILITY_WEIGHT)
+    reward_range = (0.0, 1.2)
     reward_parts = ("correctness", "efficiency", "readability")
     guess_floor: ClassVar[Mapping[str, float]] = {REVIEW: 0.2}
     """One line among six at level 1, among eight and more elsewhere."""
@@ -57,7 +58,6 @@ class CodeEnvironment(BaseEnvironment):
     settings: CodeSettings
     _challenge: Challenge | None = None
     _review: Review | None = None
-    _sandbox: Sandbox | None = None
     _attempts = 0
 
     async def reset(self, task: Task | None = None) -> Observation:
@@ -68,7 +68,8 @@ class CodeEnvironment(BaseEnvironment):
         if task.family == REVIEW:
             self._review = make_review(task.level, task.seed)
             return (Message("user", f"{self._review.prompt}\n\n{LINE_FORMAT}"),)
-        self._sandbox = self._sandbox or open_sandbox()
+        if not any(map(which, KINDS.values())):
+            open_sandbox()  # says what to install; one that can be had is proved when the first code comes
         self._challenge = make_challenge(task.family, task.level, task.seed)
         return (Message("user", f"{self._challenge.prompt}\n\n{CODE_FORMAT}"),)
 
@@ -85,8 +86,7 @@ class CodeEnvironment(BaseEnvironment):
             return self._again(f"This does not define {challenge.problem.name}. {CODE_FORMAT}")
         if challenge.bounded and countable(code) is None:
             return self._again(f"This is not run: {refusal(code)}. {CODE_FORMAT}")
-        assert self._sandbox is not None
-        async with self._sandbox.session(preload=preload(), limits=LIMITS) as session:
+        async with open_sandbox().session(preload=preload(), limits=LIMITS) as session:
             return await self._judge_code(Grader(session, challenge.problem), challenge, code)
 
     async def _judge_code(self, grader: Grader, challenge: Challenge, code: str) -> Step:
@@ -141,10 +141,6 @@ class CodeEnvironment(BaseEnvironment):
         if self._review is not None:
             return hacked_lines(self._review)
         return [_block(code) for code in hacked_code(self._playing())]
-
-    async def close(self) -> None:
-        """Let go of the sandbox. It stays open for the process's other episodes; no session outlives a step."""
-        self._sandbox = None
 
 
 async def _economy(grader: Grader, challenge: Challenge, code: str) -> float | None:

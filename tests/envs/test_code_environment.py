@@ -94,10 +94,21 @@ class TestInTheSandbox:
         assert (step.reward.total, step.terminated, step.observation) == (0.0, True, ())
 
 
+@pytest.fixture
+def no_sandbox(monkeypatch):
+    """One could be had, and it is an error to open it."""
+
+    def refuse():
+        raise AssertionError("a sandbox was opened")
+
+    monkeypatch.setattr("envs.code.environment.which", lambda program: "/usr/bin/env")
+    monkeypatch.setattr("envs.code.environment.open_sandbox", refuse)
+
+
+@pytest.mark.usefixtures("no_sandbox")
 async def test_without_code_there_is_a_reminder_until_the_attempts_are_used_up():
     for family in CodeEnvironment.families:
         environment = CodeEnvironment({"max_steps": 2})
-        environment._sandbox = object()  # never touched by texts without code
         await environment.reset(environment.task(family, 1, 0))
         steps = [await environment.step("I do not know.") for _ in range(2)]
         assert [(step.terminated, step.truncated) for step in steps] == [(False, False), (False, True)]
@@ -174,12 +185,10 @@ async def test_without_a_sandbox_nothing_runs_and_the_message_says_what_to_insta
         await environment.reset(environment.task("implement", 1, 0))
 
 
-def test_random_actions_are_functions_with_the_right_name():
-    import asyncio
-
+@pytest.mark.usefixtures("no_sandbox")
+async def test_random_actions_are_functions_with_the_right_name():
     environment = CodeEnvironment()
-    environment._sandbox = object()
-    asyncio.run(environment.reset(environment.task("implement", 4, 0)))
+    await environment.reset(environment.task("implement", 4, 0))
     actions = {environment.random_action(Random(seed)) for seed in range(30)}
     name = make_challenge("implement", 4, 0).problem.name
     assert len(actions) > 8
