@@ -9,7 +9,7 @@ from loomrl.gym.sandbox.contract import Ending, Limits, Outcome, Sandbox, Sessio
 from loomrl.gym.sandbox.slot import Slots
 
 if TYPE_CHECKING:
-    from loomrl.gym.sandbox.session import Boxes
+    from loomrl.gym.sandbox.session import BoxedSandbox, Boxes
 
 __all__ = ["Ending", "Limits", "Outcome", "Sandbox", "Session", "Slots", "open_sandbox"]
 
@@ -19,7 +19,7 @@ KINDS = {"bubblewrap": "bwrap", "gvisor": "runsc"}
 DEFAULT_SLOTS = Slots()
 
 
-def open_sandbox(kind: str = "auto", *, slots: Slots = DEFAULT_SLOTS) -> Sandbox:
+def open_sandbox(kind: str = "auto", *, slots: Slots = DEFAULT_SLOTS) -> "BoxedSandbox":
     """A sandbox that has proved to hold; `auto` is the first kind that does. Without any, a ConfigError says why.
 
     The proof takes some tenths of a second, once per process.
@@ -42,7 +42,7 @@ def open_sandbox(kind: str = "auto", *, slots: Slots = DEFAULT_SLOTS) -> Sandbox
     )
 
 
-def _sandbox(kind: str, slots: Slots) -> Sandbox:
+def _sandbox(kind: str, slots: Slots) -> "BoxedSandbox":
     from loomrl.gym.sandbox.session import BoxedSandbox
 
     return BoxedSandbox(_proved(kind, slots))

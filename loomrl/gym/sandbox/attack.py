@@ -1,5 +1,6 @@
 """Attacks on a sandbox, as data: what a program tries, and what must be seen if the sandbox holds."""
 
+import asyncio
 import json
 import os
 import socket
@@ -101,7 +102,7 @@ def staged() -> Iterator[bytes]:
                 told = {"pid": os.getpid(), "canary": str(canary), "port": tcp.getsockname()[1], "unix": name}
                 yield json.dumps({**told, "secret": SECRET}).encode() + b"\n"
             finally:
-                del os.environ[SECRET]
+                os.environ.pop(SECRET, None)
 
 
 async def attempt(sandbox: Sandbox, attack: Attack, told: bytes) -> Breach | None:
@@ -116,10 +117,16 @@ async def attempt(sandbox: Sandbox, attack: Attack, told: bytes) -> Breach | Non
     return None
 
 
-async def survey(sandbox: Sandbox, attacks: Iterable[Attack]) -> list[Breach]:
-    """Every breach by these attacks, one after the other. Trouble of the sandbox' own is a `SandboxError`."""
+async def survey(sandbox: Sandbox, attacks: Iterable[Attack], *, at_once: int = 4) -> list[Breach]:
+    """Every breach by these attacks. Trouble of the sandbox' own is a `SandboxError`."""
+    places = asyncio.Semaphore(at_once)
+
+    async def one(attack: Attack, told: bytes) -> Breach | None:
+        async with places:
+            return await attempt(sandbox, attack, told)
+
     with staged() as told:
-        found = [await attempt(sandbox, attack, told) for attack in attacks]
+        found = await asyncio.gather(*(one(attack, told) for attack in attacks))
     return [breach for breach in found if breach is not None]
 
 

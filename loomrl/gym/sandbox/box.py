@@ -17,12 +17,15 @@ from loomrl.gym.sandbox.contract import Limits
 START_S = 20.0
 """Beyond this a sandbox that has not started is broken. Machines under full load need seconds."""
 END_S = 10.0
+LINGER_S = 2.0
 NO_ENVIRONMENT: dict[str, str] = {}
 GUEST = Path(__file__).with_name("guest.py")
 
 
 class Box(ABC):
     """One guest, being started. Whoever makes one must `end` it, however far it came.
+
+    `roots` are descriptors of processes with whose end all others of the guest end.
 
     The thread that makes it must outlive it: a sandbox dies with that thread. Without a user id or a function to
     run before it, `Popen` uses vfork: quick from large processes, and safe among threads.
@@ -51,7 +54,8 @@ class Box(ABC):
         finally:
             theirs.close()
             os.close(their_stderr)
-        self.roots = [os.pidfd_open(self.process.pid)]
+        self._carrier = os.pidfd_open(self.process.pid)
+        self.roots: list[int] = []
 
     @abstractmethod
     def started(self) -> None:
@@ -87,28 +91,42 @@ class Box(ABC):
     async def end(self) -> None:
         """Kill all of it, wait until it is dead, reap it, give back what it held.
 
+        What carries the guest reaps it and then ends by itself: killed together with it, it would leave a zombie to
+        the host's first process, and in many containers that one reaps nothing.
+
         Where this is cancelled it happens all the same, only without giving way to others meanwhile.
         """
-        for root in self.roots:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(root, signal.SIGKILL)
+        for root in self.roots or [self._carrier]:
+            kill(root)
         try:
-            async with asyncio.timeout(END_S):
-                for root in self.roots:
-                    await readable(root)
+            async with asyncio.timeout(LINGER_S):
+                for process in (*self.roots, self._carrier):
+                    await readable(process)
         except TimeoutError:
-            pass
+            kill(self._carrier)
         finally:
             self._let_go()
 
     def _let_go(self) -> None:
-        dead = all(select.select([root], [], [], END_S)[0] for root in self.roots)
+        if not _ended(self._carrier, LINGER_S):
+            kill(self._carrier)
+        dead = all(_ended(process, END_S) for process in (*self.roots, self._carrier))
         if dead:
             self.process.wait()
         self.control.close()
-        for fd in (self._stderr, *self.roots):
+        for fd in (self._stderr, self._carrier, *self.roots):
             os.close(fd)
         self.give_back(dead=dead)
+
+
+def kill(process: int) -> None:
+    """SIGKILL for the process of this descriptor, if there still is one."""
+    with contextlib.suppress(ProcessLookupError):
+        signal.pidfd_send_signal(process, signal.SIGKILL)
+
+
+def _ended(process: int, timeout_s: float) -> bool:
+    return bool(select.select([process], [], [], timeout_s)[0])
 
 
 async def receive(peer: socket.socket, count: int) -> bytes:

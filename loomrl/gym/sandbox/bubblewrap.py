@@ -47,8 +47,9 @@ class Bubblewrap:
         try:
             await bubble.start()
         except OSError as error:
+            said = bubble.complaint()
             await bubble.end()
-            raise SandboxError(f"no sandbox could be set up: {error}") from error
+            raise SandboxError(f"no sandbox could be set up: {error}. {said}") from error
         except BaseException:
             await bubble.end()
             raise
@@ -79,7 +80,7 @@ class Bubble(Box):
 
     def __init__(self, bubblewrap: Bubblewrap, place: Place, limits: Limits) -> None:
         self.place = place
-        self._rooted = False
+        self._said = bytearray()
         self._status, status = socket.socketpair()
         self._status.setblocking(False)
         wait, self._go = os.pipe()
@@ -98,13 +99,9 @@ class Bubble(Box):
 
     async def start(self) -> None:
         """Let it go on once its first process is known, with whose end all the others end, and is in its cgroup."""
-        line = await self._report()
-        if not line.endswith(b"\n"):
+        await self._hear()
+        if not self._root():
             raise SandboxError(f"bubblewrap did not start. It said: {self.complaint() or 'nothing'}")
-        self.first = int(json.loads(line)["child-pid"])
-        # It waits for `go`, and its parent, which would reap it, lives: the number is still its own.
-        self.roots.append(os.pidfd_open(self.first))
-        self._rooted = True
         if self.place.cgroup is not None:
             self.place.cgroup.add(self.first)
         os.write(self._go, b"1")
@@ -114,7 +111,9 @@ class Bubble(Box):
 
     async def ended_inside(self) -> bool:
         """Bubblewrap reports an exit code only of a guest that had been started and that it saw end."""
-        if b"exit-code" in await self._report():
+        self._said.clear()
+        await self._hear()
+        if b"exit-code" in self._said:
             return True
         return self.place.cgroup is not None and self.place.cgroup.out_of_memory()
 
@@ -128,14 +127,35 @@ class Bubble(Box):
         os.close(self._go)
         self.place.give_back(clean=dead and self._rooted)
 
-    async def _report(self) -> bytes:
-        """Bubblewrap's next line, or what there is of it."""
-        line = bytearray()
+    async def end(self) -> None:
+        """Kill all of it. One whose first process is not known yet is given the time to tell: it would be left over."""
+        if not self._rooted:
+            self._status.settimeout(START_S)
+            with contextlib.suppress(OSError):
+                while not self._said.endswith(b"\n") and (byte := self._status.recv(1)):
+                    self._said += byte
+            self._root()
+        await super().end()
+
+    @property
+    def _rooted(self) -> bool:
+        return bool(self.roots)
+
+    def _root(self) -> bool:
+        """Take hold of the first process, if bubblewrap has said which it is."""
+        if not self._said.endswith(b"\n"):
+            return False
+        self.first = int(json.loads(self._said)["child-pid"])
+        # It waits for `go`, and its parent, which would reap it, lives: the number is still its own.
+        self.roots.append(os.pidfd_open(self.first))
+        return True
+
+    async def _hear(self) -> None:
+        """Read on to the end of bubblewrap's line."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(START_S):
-                while not line.endswith(b"\n") and (byte := await receive(self._status, 1)):
-                    line += byte
-        return bytes(line)
+                while not self._said.endswith(b"\n") and (byte := await receive(self._status, 1)):
+                    self._said += byte
 
 
 def find_bubblewrap(slots: Slots) -> Bubblewrap:

@@ -49,7 +49,7 @@ class Outcome:
 class Session(Protocol):
     """A warm interpreter for the programs of one episode: each runs in a fork of it, and none sees another."""
 
-    async def run(self, program: str, *, stdin: bytes = b"") -> Outcome:
+    async def run(self, program: str, stdin: bytes = b"") -> Outcome:
         """Run the text of a Python program to its end or to its limits."""
         ...
 

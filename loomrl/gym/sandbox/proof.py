@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 from loomrl.errors import ConfigError, LoomError
-from loomrl.gym.sandbox.attack import Attack, survey
+from loomrl.gym.sandbox.attack import Attack, Breach, survey
 from loomrl.gym.sandbox.attack_host import HOST_ATTACKS
 from loomrl.gym.sandbox.attack_kernel import KERNEL_ATTACKS
 from loomrl.gym.sandbox.attack_resource import RESOURCE_ATTACKS
@@ -38,6 +38,11 @@ def attacks_on(boxes: Boxes) -> list[Attack]:
     """All attacks that mean something for them."""
     every = (*HOST_ATTACKS, *KERNEL_ATTACKS, *RESOURCE_ATTACKS)
     return [attack for attack in every if boxes.shares_kernel or not attack.on_kernel]
+
+
+async def breaches(sandbox: BoxedSandbox) -> list[Breach]:
+    """What of the whole attack suite a sandbox does not hold; some seconds."""
+    return await survey(sandbox, attacks_on(sandbox.boxes))
 
 
 def prove(boxes: Boxes) -> None:

@@ -76,7 +76,7 @@ class WarmSession:
         self._box: Box | None = None
         self._turn = asyncio.Lock()
 
-    async def run(self, program: str, *, stdin: bytes = b"") -> Outcome:
+    async def run(self, program: str, stdin: bytes = b"") -> Outcome:
         """Run the text of a Python program to its end or to its limits."""
         text = program.encode("utf-8", "surrogatepass")  # what is no UTF-8 is the program's own syntax error
         request = SIZES.pack(len(text), len(stdin)) + text + stdin

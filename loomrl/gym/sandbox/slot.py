@@ -37,28 +37,16 @@ class Slots:
         folder = _folder()
         deadline = time.monotonic() + self.wait_s
         while True:
-            for number in range(self.count):
-                fd = _locked(folder / f"{self.base + number}.lock")
+            for number in range(self.base, self.base + self.count):
+                fd = _locked(folder / f"{number}.lock")
                 if fd is not None:
-                    return self._taken(number, fd)
+                    return _taken(number, fd)
             if time.monotonic() > deadline:
                 raise SandboxError(
                     f"no free slot in {self.wait_s:g} s: {self.count} sandboxes run on this host at once. "
                     "Run fewer episodes at a time, or give open_sandbox(slots=Slots(count=…)) more."
                 )
             await asyncio.sleep(RETRY_S)
-
-    def _taken(self, number: int, fd: int) -> "Slot":
-        uid = self.base + number if os.geteuid() == 0 else None
-        slot = Slot(number, uid, fd)
-        try:
-            if uid is not None and os.pread(fd, 1, 0) == IN_USE:
-                _sweep(uid)
-            os.pwrite(fd, IN_USE, 0)
-        except BaseException:
-            slot.release(clean=False)
-            raise
-        return slot
 
     def check(self) -> None:
         """Refuse user ids that belong to somebody."""
@@ -72,7 +60,7 @@ class Slots:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A leased place. `uid` is the user id that is its alone, or None where we cannot change ours."""
+    """A leased place, with a number that nobody else has. `uid` is the same, or None where we cannot change ours."""
 
     number: int
     uid: int | None
@@ -106,6 +94,18 @@ def _locked(file: Path) -> int | None:
         os.close(fd)
         return None
     return fd
+
+
+def _taken(number: int, fd: int) -> Slot:
+    slot = Slot(number, number if os.geteuid() == 0 else None, fd)
+    try:
+        if slot.uid is not None and os.pread(fd, 1, 0) == IN_USE:
+            _sweep(slot.uid)
+        os.pwrite(fd, IN_USE, 0)
+    except BaseException:
+        slot.release(clean=False)
+        raise
+    return slot
 
 
 def _sweep(uid: int) -> None:

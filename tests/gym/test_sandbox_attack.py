@@ -1,0 +1,145 @@
+"""The attack suite on the real sandboxes, and that it would see a sandbox that does not hold."""
+
+import dataclasses
+import shutil
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from loomrl.errors import ConfigError
+from loomrl.gym.sandbox import Ending, Limits, Outcome, Sandbox, Slots, open_sandbox
+from loomrl.gym.sandbox.attack import HELD, Attack, attempt, staged, survey, whole
+from loomrl.gym.sandbox.attack_kernel import KERNEL_ATTACKS
+from loomrl.gym.sandbox.bubblewrap import Bubblewrap, find_bubblewrap
+from loomrl.gym.sandbox.gvisor import find_gvisor
+from loomrl.gym.sandbox.proof import ESSENTIAL, attacks_on, prove
+from loomrl.gym.sandbox.session import BoxedSandbox
+
+needs_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+needs_gvisor = pytest.mark.skipif(shutil.which("runsc") is None, reason="runsc is not installed")
+pytestmark = pytest.mark.system
+
+ON_BUBBLEWRAP = attacks_on(Bubblewrap)  # type: ignore[arg-type]  # only asked whether it shares the host's kernel
+ON_GVISOR = [attack for attack in ON_BUBBLEWRAP if not attack.on_kernel]
+
+
+@pytest.fixture(scope="module")
+def told() -> Iterator[bytes]:
+    with staged() as told:
+        yield told
+
+
+@needs_bubblewrap
+@pytest.mark.parametrize("attack", ON_BUBBLEWRAP, ids=lambda attack: attack.name)
+async def test_bubblewrap_holds_against_a_program_that(attack: Attack, told: bytes) -> None:
+    assert await attempt(open_sandbox("bubblewrap"), attack, told) is None
+
+
+@needs_gvisor
+@pytest.mark.slow
+@pytest.mark.parametrize("attack", ON_GVISOR, ids=lambda attack: attack.name)
+async def test_gvisor_holds_against_a_program_that(attack: Attack, told: bytes) -> None:
+    assert await attempt(open_sandbox("gvisor"), attack, told) is None
+
+
+def test_there_are_many_attacks_each_with_a_name_of_its_own() -> None:
+    assert len({attack.name for attack in ON_BUBBLEWRAP}) == len(ON_BUBBLEWRAP) >= 100
+    assert {attack.name for attack in ON_BUBBLEWRAP} >= set(ESSENTIAL)
+
+
+@pytest.mark.parametrize("attack", [a for a in ON_BUBBLEWRAP if a.works_outside], ids=lambda attack: attack.name)
+def test_without_a_sandbox_a_program_succeeds_that(attack: Attack, told: bytes) -> None:
+    done = subprocess.run([sys.executable, "-c", attack.text], input=told, capture_output=True, check=True)
+    assert done.stdout.startswith(b"breached: ")
+
+
+def test_a_program_that_tries_nothing_harmful_says_that_it_was_held(told: bytes) -> None:
+    done = subprocess.run([sys.executable, "-c", whole("")], input=told, capture_output=True, check=True)
+    assert done.stdout == HELD
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        Outcome(Ending.EXITED, 0, b"breached: 1", b"", 0.1),
+        Outcome(Ending.EXITED, 1, b"", b"SyntaxError", 0.1),
+        Outcome(Ending.SIGNALLED, 9, HELD, b"", 0.1),
+        Outcome(Ending.EXITED, 0, b"", b"", 0.1),
+    ],
+)
+async def test_what_does_not_say_that_it_was_held_is_a_breach(outcome: Outcome) -> None:
+    class Broken:
+        async def run(self, program: str, *, stdin: bytes = b"", limits: Limits | None = None) -> Outcome:
+            return outcome
+
+    sandbox: Sandbox = Broken()  # type: ignore[assignment]
+    assert [breach.attack for breach in await survey(sandbox, KERNEL_ATTACKS[:2])] == [
+        "mounts_a_file_system",
+        "unmounts_what_hides_the_host",
+    ]
+
+
+@pytest.fixture
+def bubblewrap() -> Bubblewrap:
+    return find_bubblewrap(Slots())
+
+
+@needs_bubblewrap
+def test_the_profile_that_is_used_proves_itself(bubblewrap: Bubblewrap) -> None:
+    prove(bubblewrap)
+
+
+@needs_bubblewrap
+def test_bubblewrap_started_by_root_itself_is_refused(bubblewrap: Bubblewrap) -> None:
+    if not bubblewrap.drop:
+        pytest.skip("only root has a user to give up")
+    with pytest.raises(ConfigError, match=r"it runs as user .* root's"):
+        prove(dataclasses.replace(bubblewrap, drop=()))
+
+
+@needs_bubblewrap
+async def test_without_the_filter_of_system_calls_attacks_on_the_kernel_get_further(
+    bubblewrap: Bubblewrap, told: bytes
+) -> None:
+    allow_all = struct.pack("<HBBI", 6, 0, 0, 0x7FFF0000)
+    sandbox = BoxedSandbox(dataclasses.replace(bubblewrap, filter=allow_all))
+    fallen = {attack.name for attack in KERNEL_ATTACKS if await attempt(sandbox, attack, told)}
+    assert fallen >= {"opens_a_process_descriptor", "makes_memory_without_a_file", "makes_shared_memory"}
+    assert not fallen & {"makes_a_user_namespace", "mounts_a_file_system", "has_capabilities"}  # held by other means
+
+
+class Shared(Bubblewrap):
+    """A profile with the host's network and files, as one written in haste has it."""
+
+    def command(self, *arguments: object, **fds: int) -> list[str]:
+        words = Bubblewrap.command(self, *arguments, **fds)  # type: ignore[arg-type]
+        words.insert(words.index("--unshare-all") + 1, "--share-net")
+        at = words.index("--dev-bind")
+        return [*words[:at], "--ro-bind", "/etc", "/etc", "--ro-bind", "/var", "/var", *words[at:]]
+
+
+@needs_bubblewrap
+def test_one_with_the_hosts_network_and_files_is_refused(bubblewrap: Bubblewrap) -> None:
+    shared = Shared(*(getattr(bubblewrap, field.name) for field in dataclasses.fields(bubblewrap)))
+    with pytest.raises(ConfigError, match="it is in the host's net namespace"):
+        prove(shared)
+
+
+@needs_bubblewrap
+async def test_the_attacks_find_what_the_kernel_does_not_tell(bubblewrap: Bubblewrap, told: bytes) -> None:
+    shared = Shared(*(getattr(bubblewrap, field.name) for field in dataclasses.fields(bubblewrap)))
+    fallen = {
+        attack.name
+        for attack in ON_BUBBLEWRAP
+        if attack.works_outside and await attempt(BoxedSandbox(shared), attack, told)
+    }
+    assert fallen == {"reads_the_hosts_users", "sees_more_than_its_own_directories"}
+
+
+@needs_gvisor
+@pytest.mark.slow
+def test_gvisor_proves_itself() -> None:
+    prove(find_gvisor(Slots()))

@@ -1,0 +1,306 @@
+"""Programs in a real sandbox: what comes of them, when they are killed, and what is left of them."""
+
+import asyncio
+import dataclasses
+import gc
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loomrl.errors import SandboxError
+from loomrl.gym.sandbox import Ending, Limits, Sandbox, Session, Slots, open_sandbox
+from loomrl.gym.sandbox.bubblewrap import find_bubblewrap
+from loomrl.gym.sandbox.interpreter import find_interpreter
+from loomrl.gym.sandbox.process import facts, owned_by
+from loomrl.gym.sandbox.session import BoxedSandbox, WarmSession
+
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed"),
+]
+LATE_S = 0.5
+"""How late a deadline may be on a machine that does much else; 0.2 s of it are the host's own grace."""
+
+
+@pytest.fixture
+def sandbox() -> Sandbox:
+    return open_sandbox("bubblewrap")
+
+
+@pytest.fixture
+async def session(sandbox: Sandbox) -> AsyncIterator[WarmSession]:
+    async with sandbox.session(preload="import math") as session:
+        assert isinstance(session, WarmSession)
+        yield session
+
+
+def zombies() -> list[int]:
+    """Dead children of this process that nobody reaped."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                known = facts(int(entry.name))
+            except OSError:
+                continue
+            if known["PPid"] == str(os.getpid()) and known["State"].startswith("Z"):
+                found.append(int(entry.name))
+    return found
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@pytest.mark.parametrize(
+    ("program", "ending", "status", "output", "error"),
+    [
+        ("print(input()[::-1])", Ending.EXITED, 0, b"olleh\n", b""),
+        ("import sys; sys.exit(3)", Ending.EXITED, 3, b"", b""),
+        ("import sys; sys.exit('no')", Ending.EXITED, 1, b"", b"no\n"),
+        ("1/0", Ending.EXITED, 1, b"", b"ZeroDivisionError"),
+        ("def f(:", Ending.EXITED, 1, b"", b"SyntaxError"),
+        ("import os; os.kill(os.getpid(), 11)", Ending.SIGNALLED, 11, b"", b""),
+        ("import os; os._exit(139)", Ending.EXITED, 139, b"", b""),
+        ("import threading as t; t.Timer(0.02, print, ['late']).start()", Ending.EXITED, 0, b"late\n", b""),
+        ("import atexit; atexit.register(print, 'bye')", Ending.EXITED, 0, b"bye\n", b""),
+        ("out = open(1, 'w', closefd=False); out.write('kept')", Ending.EXITED, 0, b"kept", b""),
+        ("print(__name__, ascii('é'), 'é')", Ending.EXITED, 0, "__main__ '\\xe9' é\n".encode(), b""),
+        ("import dataclasses, json, ssl, sqlite3, decimal, zlib, asyncio; print(1)", Ending.EXITED, 0, b"1\n", b""),
+        ("import asyncio; asyncio.run(asyncio.sleep(0)); print(2)", Ending.EXITED, 0, b"2\n", b""),
+        ("import os; print(os.fork() and os.wait()[1])", Ending.EXITED, 0, b"0\n0\n", b""),
+    ],
+)
+async def test_a_program_ends_as_it_would_outside(
+    session: WarmSession, sandbox: Sandbox, program: str, ending: Ending, status: int, output: bytes, error: bytes
+) -> None:
+    for outcome in (await sandbox.run(program, stdin=b"hello\n"), await session.run(program, stdin=b"hello\n")):
+        assert (outcome.ending, outcome.status, outcome.output) == (ending, status, output)
+        assert error in outcome.errors
+
+
+async def test_what_it_raises_is_shown_without_the_guest(session: WarmSession) -> None:
+    outcome = await session.run("def f():\n    1/0\nf()")
+    assert b"<string>" not in outcome.errors
+    assert outcome.errors.count(b"program.py") == 2
+
+
+async def test_a_deadline_ends_a_program_and_is_hardly_late(session: WarmSession, sandbox: Sandbox) -> None:
+    for stop in ("while True: pass", "import os; os.kill(os.getppid(), 19)\nwhile True: pass"):
+        outcome = await sandbox.run(stop, limits=Limits(wall_s=0.3))
+        assert outcome.ending is Ending.TIMEOUT
+        assert 0.3 <= outcome.wall_s < 0.3 + LATE_S
+
+
+async def test_time_of_its_own_is_a_limit_too(sandbox: Sandbox) -> None:
+    program = "import signal; signal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass"
+    loop = "while True: pass"
+    polite, rude = await asyncio.gather(*(sandbox.run(it, limits=Limits(wall_s=60, cpu_s=1)) for it in (loop, program)))
+    assert (polite.ending, polite.status) == (Ending.TIMEOUT, signal.SIGXCPU)
+    assert (rude.ending, rude.status) == (Ending.SIGNALLED, signal.SIGKILL)
+
+
+async def test_output_is_cut_at_its_limit(session: WarmSession, sandbox: Sandbox) -> None:
+    exact = await sandbox.run("print('x' * 999)", limits=Limits(output_bytes=1000))
+    above = await sandbox.run("print('x' * 1000)", limits=Limits(output_bytes=1000))
+    assert (exact.ending, len(exact.output)) == (Ending.EXITED, 1000)
+    assert (above.ending, len(above.output)) == (Ending.OVERFLOW, 1000)
+
+
+async def test_much_input_and_output_pass(session: WarmSession) -> None:
+    numbers = b"\n".join(b"%d" % number for number in range(60_000))
+    outcome = await session.run("import sys; sys.stdout.write(sys.stdin.read())", stdin=numbers)
+    assert outcome.output == numbers
+    ignored = await session.run("print('not read')", stdin=numbers)
+    assert (ignored.ending, ignored.output) == (Ending.EXITED, b"not read\n")
+
+
+async def test_hashes_are_the_same_in_every_run(session: WarmSession, sandbox: Sandbox) -> None:
+    program = "print(hash('loom'), list({'a', 'b', 'c', 'd'}))"
+    first, second = await sandbox.run(program), await session.run(program)
+    assert first.output == second.output
+
+
+async def test_memory_of_all_processes_together_is_limited(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = "import os\nfor _ in range(5): os.fork()\nx = b'x' * (60 << 20)\nimport time; time.sleep(60)"
+    limits = Limits(wall_s=40, cpu_s=30, memory_mb=128, processes=40)
+    assert (await sandbox.run(program, limits=limits)).ending is Ending.SIGNALLED
+    monkeypatch.setattr("loomrl.gym.sandbox.place.make_cgroup", lambda *_, **__: None)
+    assert (await sandbox.run(program, limits=limits)).ending is Ending.SIGNALLED
+
+
+async def test_a_session_hands_nothing_from_one_program_to_the_next(session: WarmSession) -> None:
+    await session.run("import builtins, math; builtins.print = None; math.pi = 3; open('/tmp/note', 'w').write('x')")
+    outcome = await session.run("import math, os; print(round(math.pi, 2), os.listdir('/tmp'))")
+    assert outcome.output == b"3.14 []\n"
+
+
+async def test_a_session_notices_a_hidden_mark_on_its_scratch(session: WarmSession) -> None:
+    read = "import os; print(os.stat('/tmp').st_mtime_ns == 77)"
+    await session.run("import os; os.utime('/tmp', ns=(77, 77))")
+    assert (await session.run(read)).output == b"False\n"
+
+
+async def test_a_session_goes_on_after_a_program_that_spoilt_it(sandbox: Sandbox) -> None:
+    async with sandbox.session(limits=Limits(wall_s=0.5)) as session:
+        await spoil_and_go_on(session)
+
+
+async def spoil_and_go_on(session: Session) -> None:
+    for spoil in (
+        "import os; os.kill(os.getppid(), 9)",
+        "import os; os.kill(-1, 9)",
+        "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",
+        "import os; os.kill(os.getppid(), 19)",
+    ):
+        outcome = await session.run(spoil)
+        assert outcome.ending in (Ending.SIGNALLED, Ending.TIMEOUT)
+        assert (await session.run("print(1)")).output == b"1\n"
+
+
+async def test_a_program_that_kills_its_guest_at_once_is_never_trouble_of_the_sandbox(sandbox: Sandbox) -> None:
+    kill = "import os; os.kill(os.getppid(), 9)"
+    for _ in range(4):
+        for outcome in await asyncio.gather(*(sandbox.run(kill) for _ in range(4))):
+            assert (outcome.ending, outcome.status) == (Ending.SIGNALLED, 9)
+
+
+async def test_a_warm_session_keeps_its_interpreter(session: WarmSession) -> None:
+    parents = {(await session.run("import os; print(os.getppid(), os.times().elapsed > 0)")).output for _ in range(5)}
+    boxes = {id(session._box)}
+    await session.run("print(1)")
+    assert len(parents) == 1
+    assert {id(session._box)} == boxes
+
+
+async def test_a_preload_that_fails_is_trouble_of_the_sandbox(sandbox: Sandbox) -> None:
+    async with sandbox.session(preload="import nothing_of_this_name") as session:
+        with pytest.raises(SandboxError, match="nothing_of_this_name"):
+            await session.run("print(1)")
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"executable": "/bin/false"},
+        {"executable": "/nowhere/bwrap"},
+        {"filter": struct.pack("<HBBI", 6, 0, 0, 0x80000000)},
+        {"filter": b"no filter"},
+        {"interpreter": dataclasses.replace(find_interpreter(for_others=True), libraries=())},
+        {"interpreter": dataclasses.replace(find_interpreter(for_others=True), executable=Path("/nowhere/python"))},
+    ],
+    ids=["ends at once", "is missing", "kills its guest", "has no filter", "has no libraries", "has no python"],
+)
+async def test_a_bubblewrap_that_is_trouble_and_no_outcome(broken: dict[str, Any]) -> None:
+    boxes = dataclasses.replace(find_bubblewrap(Slots()), **broken)
+    before = descriptors()
+    with pytest.raises(SandboxError):
+        await BoxedSandbox(boxes).run("print(1)")
+    assert descriptors() == before
+    assert not zombies()
+
+
+async def test_a_sandbox_killed_from_outside_is_trouble_and_no_outcome(session: WarmSession) -> None:
+    await session.run("print(1)")
+    assert session._box is not None
+    running = asyncio.ensure_future(session.run("import time; time.sleep(60)"))
+    await asyncio.sleep(0.1)
+    session._box.process.kill()
+    with pytest.raises(SandboxError, match="broke under a program"):
+        await running
+    assert (await session.run("print(2)")).output == b"2\n"
+
+
+async def test_a_closed_sandbox_runs_nothing(sandbox: Sandbox) -> None:
+    await sandbox.close()
+    with pytest.raises(SandboxError, match="closed"):
+        await sandbox.run("print(1)")
+    assert (await open_sandbox("bubblewrap").run("print(1)")).output == b"1\n"
+
+
+async def test_whoever_cancels_leaves_nothing_behind(sandbox: Sandbox) -> None:
+    slots = Slots(base=61_070, count=1)
+    own = BoxedSandbox(find_bubblewrap(slots))
+    before = descriptors()
+    for moment in (0.0, 0.005, 0.02, 0.1):
+        running = asyncio.ensure_future(own.run("import time; time.sleep(60)"))
+        await asyncio.sleep(moment)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert not owned_by(slots.base) or os.geteuid()
+        assert not zombies()
+    assert (await own.run("print(1)")).output == b"1\n"
+    gc.collect()
+    assert descriptors() == before
+
+
+async def test_four_at_once_are_four_and_leave_no_zombie_and_no_descriptor(sandbox: Sandbox) -> None:
+    await sandbox.run("print(0)")
+    before = descriptors()
+
+    async def one(number: int) -> bytes:
+        return (await sandbox.run(f"print({number})")).output
+
+    for _ in range(5):
+        assert await asyncio.gather(*map(one, range(4))) == [b"0\n", b"1\n", b"2\n", b"3\n"]
+    assert not zombies()
+    assert descriptors() == before
+
+
+@pytest.mark.slow
+async def test_two_hundred_runs_leave_no_zombie_and_no_descriptor(sandbox: Sandbox) -> None:
+    await sandbox.run("print(0)")
+    before = descriptors()
+    for _ in range(50):
+        await asyncio.gather(*(sandbox.run("import os; os.fork()") for _ in range(4)))
+    assert not zombies()
+    assert descriptors() == before
+
+
+def test_other_children_of_the_process_are_left_alone(sandbox: Sandbox) -> None:
+    with subprocess.Popen([sys.executable, "-c", "raise SystemExit(7)"]) as other:
+        for _ in range(3):
+            asyncio.run(sandbox.run("print(1)"))
+        assert other.wait() == 7
+
+
+def test_a_host_process_that_is_killed_takes_its_sandboxes_with_it() -> None:
+    slots = Slots(base=61_072, count=1)
+    script = textwrap.dedent(f"""
+        import asyncio
+        from loomrl.gym.sandbox import Slots
+        from loomrl.gym.sandbox.bubblewrap import find_bubblewrap
+        from loomrl.gym.sandbox.session import BoxedSandbox
+        async def main():
+            async with BoxedSandbox(find_bubblewrap(Slots(base={slots.base}, count=1))).session() as session:
+                await session.run("print(1)")
+                print(session._box.first, flush=True)
+                await session.run("import time; time.sleep(60)")
+        asyncio.run(main())
+    """)
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as host:
+        assert host.stdout is not None
+        first = int(host.stdout.readline())
+        assert Path(f"/proc/{first}").exists()
+        host.kill()
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{first}").exists():
+        assert time.monotonic() < deadline, "the sandbox outlived its host"
+        time.sleep(0.01)
+    assert asyncio.run(BoxedSandbox(find_bubblewrap(slots)).run("print(2)")).output == b"2\n"
+
+
+async def test_a_program_runs_in_another_thread_and_its_loop(sandbox: Sandbox) -> None:
+    outcome = await asyncio.to_thread(lambda: asyncio.run(sandbox.run("print(1)")))
+    assert outcome.output == b"1\n"
