@@ -1,0 +1,22 @@
+"""Problems put together from small parts: any number of them, longer and more entangled with the level."""
+
+from random import Random
+
+from envs.code.compose.expression import formula, two_ways
+from envs.code.compose.pipeline import pipeline
+from envs.code.problem import Problem
+
+NAME = "f"
+"""What every composed function is called."""
+
+
+def compose(level: int, rng: Random) -> Problem:
+    """A problem of this level: one formula, a choice between two, then lists that pass through more and more steps."""
+    if level == 1:
+        return formula(NAME, rng)
+    if level == 2:
+        return two_ways(NAME, rng)
+    return pipeline(NAME, level, rng)
+
+
+__all__ = ["NAME", "compose"]

@@ -1,0 +1,61 @@
+"""A list of numbers that passes through several steps, one after the other."""
+
+from collections.abc import Sequence
+from random import Random
+
+from envs.code.compose.step import ENDS, FILTERS, MACHINES, MAPS, NEIGHBOURS, ORDERS, Step
+from envs.code.draw import numbers
+from envs.code.problem import Problem, normal
+from envs.code.trial import run
+from envs.code.value import same
+
+_FIRST_LEVEL, _MACHINES_FROM = 3, 6
+_SAMPLES = 16
+"""Lists on which a step must make a difference to stay."""
+
+
+def pipeline(name: str, level: int, rng: Random) -> Problem:
+    """A function that sends its list through steps that all matter; some remember something, from level 6 on."""
+    end = rng.choice(ENDS).drawn(rng)
+    draw = numbers(-9, 40, fewest=0, most=level + 8)
+    samples = [draw(rng) for _ in range(_SAMPLES)]
+    steps = _steps(level, rng)
+    before = [run(_source(name, [*steps, end]), name, (items,)) for items in samples]
+    for step in list(steps):
+        fewer = [other for other in steps if other is not step]
+        after = [run(_source(name, [*fewer, end]), name, (items,)) for items in samples]
+        if same(before, after):
+            steps = fewer
+    return Problem(name, _signature(end), _told([*steps, end]), normal(_source(name, [*steps, end])), (draw,))
+
+
+def _source(name: str, steps: Sequence[Step]) -> str:
+    head = Problem(name, _signature(steps[-1]), "", "", ()).head
+    lines = [line for step in steps for line in step.code.split("\n")]
+    return "\n".join([head, *(f"    {line}" for line in lines)])
+
+
+def _signature(end: Step) -> str:
+    return f"items: list[int] -> {'list[int]' if end.code == 'return items' else 'int'}"
+
+
+def _steps(level: int, rng: Random) -> list[Step]:
+    """No two from one kind follow each other, nor does one come twice."""
+    kinds = [FILTERS, MAPS, ORDERS, NEIGHBOURS][: 2 if level == _FIRST_LEVEL else 4]
+    machines = max(0, level - _MACHINES_FROM + 2) // 2
+    chosen = rng.sample(MACHINES, machines)
+    last: tuple[Step, ...] = ()
+    while len(chosen) < level - _FIRST_LEVEL + 1:
+        kind = rng.choice(kinds)
+        step = rng.choice(kind)
+        if kind is not last and step not in chosen:
+            chosen.append(step)
+            last = kind
+    rng.shuffle(chosen)
+    return [step.drawn(rng) for step in chosen]
+
+
+def _told(steps: list[Step]) -> str:
+    if len(steps) <= 3:
+        return " ".join(step.words for step in steps)
+    return "\n".join(f"{number}. {step.words}" for number, step in enumerate(steps, start=1))

@@ -1,0 +1,175 @@
+"""The Code environment: functions to write, to correct, to speed up and to review, graded from outside the process."""
+
+import re
+from collections.abc import Mapping, Sequence
+from random import Random
+from shutil import which
+from typing import ClassVar
+
+from pydantic import Field
+
+from envs.code.admission import Test
+from envs.code.grade import LIMITS, Grader, Reply, preload
+from envs.code.hack import guesses, hacked_code, hacked_lines
+from envs.code.lint import readability
+from envs.code.review import FAMILY as REVIEW
+from envs.code.review import Review, make_review
+from envs.code.submission import CODE_FORMAT, NO_CODE, parse_code
+from envs.code.subset import countable, refusal
+from envs.code.task import FAMILIES, LINES_FACTOR, LINES_SLACK, Challenge, make_challenge, shown_call
+from envs.code.value import shown
+from loomrl.gym.answer import parse_submission
+from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
+from loomrl.gym.sandbox import KINDS, open_sandbox
+from loomrl.types import Message, Observation, Reward, Task
+
+EFFICIENCY_WEIGHT = 0.1
+READABILITY_WEIGHT = 0.1
+LINE_FORMAT = "Give the number of the line between <answer> and </answer>."
+_REFERENCE_BUDGET = 1_000_000
+
+
+class CodeSettings(EnvironmentSettings):
+    """Settings of Code."""
+
+    max_steps: int = Field(2, ge=1)
+    """Attempts: an action without code gets a reminder, until this many were made."""
+    feedback: bool = False
+    """Whether code that fails an example of the prompt is told what it returned, while attempts are left."""
+
+
+class CodeEnvironment(BaseEnvironment):
+    """Python functions of a bank of our own; without a safe sandbox it refuses to run.
+
+    `correctness` is 1 where every hidden test passes, or the wrong line was found. Only with it, `efficiency` (at most
+    0.1) pays few executed lines, counted against the reference, and `readability` (at most 0.1) pays clean text.
+    """
+
+    name = "Code"
+    version = "1.0.0"
+    families = (*FAMILIES, REVIEW)
+    settings_class = CodeSettings
+    reward_range = (0.0, 1.2)
+    reward_parts = ("correctness", "efficiency", "readability")
+    guess_floor: ClassVar[Mapping[str, float]] = {REVIEW: 0.2}
+    """One line among six at level 1, among eight and more elsewhere."""
+    sources = ("envs.code", "loomrl.gym.answer", "loomrl.gym.sandbox")
+
+    settings: CodeSettings
+    _challenge: Challenge | None = None
+    _review: Review | None = None
+    _attempts = 0
+
+    async def reset(self, task: Task | None = None) -> Observation:
+        """The task, with the format that its answer must have."""
+        task = task or self.sample_task(Random().getrandbits(31))
+        self._attempts = 0
+        self._challenge = self._review = None
+        if task.family == REVIEW:
+            self._review = make_review(task.level, task.seed)
+            return (Message("user", f"{self._review.prompt}\n\n{LINE_FORMAT}"),)
+        if not any(map(which, KINDS.values())):
+            open_sandbox()  # says what to install; one that can be had is proved when the first code comes
+        self._challenge = make_challenge(task.family, task.level, task.seed)
+        return (Message("user", f"{self._challenge.prompt}\n\n{CODE_FORMAT}"),)
+
+    async def step(self, action: str) -> Step:
+        """Judge a line or code, or ask for it."""
+        self._attempts += 1
+        if self._review is not None:
+            return self._judge_line(self._review, action)
+        challenge = self._playing()
+        code = parse_code(action)
+        if code is None:
+            return self._again(NO_CODE)
+        if not re.search(rf"\b{challenge.problem.name}\b", code):
+            return self._again(f"This does not define {challenge.problem.name}. {CODE_FORMAT}")
+        if challenge.bounded and countable(code) is None:
+            return self._again(f"This is not run: {refusal(code)}. {CODE_FORMAT}")
+        async with open_sandbox().session(preload=preload(), limits=LIMITS) as session:
+            return await self._judge_code(Grader(session, challenge.problem), challenge, code)
+
+    async def _judge_code(self, grader: Grader, challenge: Challenge, code: str) -> Step:
+        """Examples where feedback is given, then the hidden tests up to the first that fails, then the lines."""
+        if self.settings.feedback and self._attempts < self.settings.max_steps:
+            for test in challenge.examples:
+                reply = await grader.failure(code, test)
+                if reply is not None:
+                    return self._again(_complaint(challenge, test, reply))
+        for number, test in enumerate(challenge.hidden, start=1):
+            if await grader.failure(code, test) is not None:
+                return self._over(0.0, verdict=f"hidden test {number} of {len(challenge.hidden)} failed")
+        share = await _economy(grader, challenge, code)
+        if challenge.bounded and share is None:
+            return self._over(0.0, verdict="wrong or too slow on the large input")
+        return self._over(1.0, EFFICIENCY_WEIGHT * (share or 0.0), READABILITY_WEIGHT * readability(code))
+
+    def _judge_line(self, review: Review, action: str) -> Step:
+        submission = parse_submission(action)
+        if submission is None:
+            return self._again(f"No answer was found. {LINE_FORMAT}")
+        right = submission.answer == str(review.line)
+        return self._over(float(right), verdict=f"the wrong line is {review.line}")
+
+    def _again(self, text: str) -> Step:
+        truncated = self._attempts >= self.settings.max_steps
+        return Step((Message("user", text),), Reward(), False, truncated, {})
+
+    def _over(self, success: float, *extras: float, verdict: str = "passed") -> Step:
+        """The end; `extras` are what efficiency and readability earn."""
+        parts = dict(zip(self.reward_parts, (success, *(extras or (0.0, 0.0))), strict=True))
+        return Step((), Reward(sum(parts.values()), parts, success), True, False, {"verdict": verdict})
+
+    def _playing(self) -> Challenge:
+        assert self._challenge is not None, "step() before reset()"
+        return self._challenge
+
+    def oracle(self) -> str:
+        """The reference, or the wrong line."""
+        if self._review is not None:
+            return f"<answer>{self._review.line}</answer>"
+        return _block(self._playing().problem.source)
+
+    def random_action(self, rng: Random) -> str:
+        """A line that could be wrong, or a small function that has the right name and parameters."""
+        if self._review is not None:
+            return f"<answer>{rng.choice(self._review.candidates)}</answer>"
+        return _block(rng.choice(guesses(self._playing().problem)))
+
+    def hacks(self) -> Sequence[str]:
+        """Ways to pass tests without solving the task, or to name every line."""
+        if self._review is not None:
+            return hacked_lines(self._review)
+        return [_block(code) for code in hacked_code(self._playing())]
+
+
+async def _economy(grader: Grader, challenge: Challenge, code: str) -> float | None:
+    """From 1 for as few lines as the reference executes to 0 for as many as allowed; None for more, or a wrong value.
+
+    Both are counted on the same inputs. Code outside the part of Python where counting can be trusted gets None.
+    """
+    plain = countable(code)
+    if plain is None:
+        return None
+    worst = 1.0
+    for arguments in challenge.measured:
+        reference = await grader.call(challenge.problem.source, arguments, budget=_REFERENCE_BUDGET)
+        if reference.lines is None:
+            raise RuntimeError(f"the reference of {challenge.problem.name} was not counted: {reference.error}")
+        reply = await grader.attempt(plain, arguments, budget=LINES_FACTOR * reference.lines + LINES_SLACK)
+        if reply.lines is None or not grader.agrees(reply, reference.value):
+            return None
+        excess = (reply.lines - LINES_SLACK) / reference.lines - 1
+        worst = min(worst, 1 - max(0.0, excess) / (LINES_FACTOR - 1))
+    return max(0.0, worst)
+
+
+def _complaint(challenge: Challenge, test: Test, reply: Reply) -> str:
+    """What an example of the prompt gave. Hidden tests are never spoken of."""
+    call = shown_call(challenge.problem, test)
+    given = reply.error or f"it returned {shown(reply.value)}"
+    return f"{call} should return {shown(test.expected)}, but {given}. {CODE_FORMAT}"
+
+
+def _block(code: str) -> str:
+    return f"```python\n{code.strip()}\n```"

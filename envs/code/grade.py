@@ -1,0 +1,102 @@
+"""Grading from outside: every call in a process of its own, which gets one input and never what is expected.
+
+What comes back is untrusted text between two nonces. It is read strictly and compared here, so the most that a
+submission can do with its process is to name a value.
+"""
+
+import inspect
+import json
+import secrets
+from dataclasses import dataclass
+
+from envs.code import driver
+from envs.code.admission import Test
+from envs.code.problem import Arguments, Problem
+from envs.code.value import Malformed, Value, decode, encode, read_json, same
+from loomrl.gym.sandbox import Ending, Limits, Outcome, Session
+
+LIMITS = Limits(wall_s=4.0, cpu_s=1, memory_mb=256, processes=16, output_bytes=1 << 20, scratch_mb=16)
+"""For one call. A loop without end meets the processor's limit; the wall's is wide, for busy machines."""
+TOTAL_S = 15.0
+"""For all calls of a step together; beyond it a submission gets no further one."""
+PROGRAM = "import driver\ndriver.serve()"
+_ENDED = {
+    Ending.TIMEOUT: "it took too long",
+    Ending.OVERFLOW: "it wrote too much",
+    Ending.SIGNALLED: "its process was killed",
+    Ending.EXITED: "its process ended before it returned",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What became of one call: a value, or the reason why there is none. `lines` where they were counted."""
+
+    value: Value = None
+    error: str = ""
+    lines: int | None = None
+
+
+def preload() -> str:
+    """What a warm interpreter runs once: the driver as a module, so that each call finds it compiled."""
+    return (
+        "import sys, types\n"
+        "module = sys.modules['driver'] = types.ModuleType('driver')\n"
+        f"exec({inspect.getsource(driver)!r}, module.__dict__)\n"
+    )
+
+
+class Grader:
+    """Calls the function of one problem in the sandbox, as often as asked."""
+
+    def __init__(self, session: Session, problem: Problem) -> None:
+        self._session = session
+        self._problem = problem
+        self._spent_s = 0.0
+
+    async def call(self, source: str, arguments: Arguments, *, budget: int = 0) -> Reply:
+        """What the function of this source returns; lines are counted where there is a budget for them."""
+        nonce = secrets.token_hex(16)
+        request = {
+            "nonce": nonce,
+            "source": source,
+            "name": self._problem.name,
+            "arguments": [encode(argument) for argument in arguments],
+            "budget": budget,
+        }
+        outcome = await self._session.run(PROGRAM, stdin=json.dumps(request).encode())
+        self._spent_s += outcome.wall_s
+        return read_reply(outcome, nonce)
+
+    async def attempt(self, source: str, arguments: Arguments, *, budget: int = 0) -> Reply:
+        """As `call`, for a submission: all its calls together have a deadline."""
+        if self._spent_s > TOTAL_S:
+            return Reply(error=_ENDED[Ending.TIMEOUT])
+        return await self.call(source, arguments, budget=budget)
+
+    async def failure(self, source: str, test: Test) -> Reply | None:
+        """What came where a test is failed; None where it is passed."""
+        reply = await self.attempt(source, test.arguments)
+        return None if self.agrees(reply, test.expected) else reply
+
+    def agrees(self, reply: Reply, expected: Value) -> bool:
+        """Whether a value came, and it is the expected one."""
+        return not reply.error and same(expected, reply.value, tolerance=self._problem.tolerance)
+
+
+def read_reply(outcome: Outcome, nonce: str) -> Reply:
+    """The one result in a process's output; more or other than that is no result."""
+    fence = nonce.encode()
+    parts = outcome.output.split(fence)
+    if outcome.ending is not Ending.EXITED or outcome.status or len(parts) != 3 or parts[0] or parts[2]:
+        return Reply(error=_ENDED[outcome.ending])
+    try:
+        body = read_json(parts[1])
+        if type(body) is not dict or ("error" in body and type(body["error"]) is not str):
+            raise Malformed("not a reply")
+        if "error" in body:
+            return Reply(error=ascii(body["error"])[1:-1][:120] or "it raised")
+        lines = body.get("lines")
+        return Reply(decode(body.get("value")), lines=lines if type(lines) is int else None)
+    except Malformed as error:
+        return Reply(error=f"it returned something else: {error}")

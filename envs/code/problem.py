@@ -1,0 +1,92 @@
+"""What is asked for: a function described in words, its reference, and where its inputs come from."""
+
+import ast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from random import Random
+
+from envs.code.value import Value
+
+Arguments = tuple[Value, ...]
+Draw = Callable[[Random], Value]
+"""Randomness → one argument."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One function to write. `source` is its reference, in the form that `ast.unparse` gives it."""
+
+    name: str
+    signature: str
+    """Parameters with types, and what is returned: `text: str, k: int -> str`."""
+    prompt: str
+    """What the function returns, in words."""
+    source: str
+    draws: tuple[Draw, ...]
+    """One for each parameter."""
+    slow: str = ""
+    """The same by a way that takes many more lines; only problems with one can be optimised."""
+    large: tuple[Draw, ...] = ()
+    """Draws of inputs at which the slow way takes too long."""
+    tolerance: float = 0.0
+    """How far floats may be off."""
+
+    @property
+    def head(self) -> str:
+        """The line that begins its definition."""
+        parameters, _, returned = self.signature.partition(" -> ")
+        return f"def {self.name}({parameters}) -> {returned}:"
+
+    def inputs(self, rng: Random) -> Arguments:
+        """Arguments of one call."""
+        return tuple(draw(rng) for draw in self.draws)
+
+    def large_inputs(self, rng: Random) -> Arguments:
+        """Arguments of one call that takes long."""
+        return tuple(draw(rng) for draw in self.large)
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A problem of the bank, with numbers left open: `{k}` in its texts is drawn for each task.
+
+    `level` is the first one at which it is asked.
+    """
+
+    name: str
+    level: int
+    signature: str
+    prompt: str
+    body: str
+    draws: tuple[Draw, ...]
+    slow: str = ""
+    large: tuple[Draw, ...] = ()
+    constants: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    tolerance: float = 0.0
+
+    def problem(self, rng: Random) -> Problem:
+        """The problem with its open numbers drawn."""
+        numbers = {name: str(rng.randint(low, high)) for name, (low, high) in self.constants.items()}
+        head = Problem(self.name, self.signature, "", "", ()).head
+        return Problem(
+            self.name,
+            self.signature,
+            filled(self.prompt, numbers),
+            normal(f"{head}\n{filled(self.body, numbers)}"),
+            self.draws,
+            normal(f"{head}\n{filled(self.slow, numbers)}") if self.slow else "",
+            self.large,
+            self.tolerance,
+        )
+
+
+def filled(text: str, numbers: Mapping[str, str]) -> str:
+    """The text with `{name}` replaced by its number; other braces stay."""
+    for name, number in numbers.items():
+        text = text.replace(f"{{{name}}}", number)
+    return text
+
+
+def normal(source: str) -> str:
+    """The source as `ast.unparse` writes it: one statement on a line, and no hint of where it was changed."""
+    return ast.unparse(ast.parse(source))

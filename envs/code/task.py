@@ -1,0 +1,175 @@
+"""What a task of each family asks for: a problem with its tests, and the code that is shown."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from random import Random
+
+from envs.code.admission import Suite, Test, make_suite
+from envs.code.bank import PATTERNS
+from envs.code.compose import compose
+from envs.code.mutation import Mutant, is_omission, mutants
+from envs.code.problem import Arguments, Pattern, Problem, normal
+from envs.code.trial import run
+from envs.code.value import same, shown
+
+TRIES = 20
+"""Problems drawn for a task until one is admitted."""
+LINES_FACTOR = 3
+"""A solution may execute so many times the lines of the reference, where that is asked for."""
+LINES_SLACK = 25
+"""Lines beyond that, for imports and helpers."""
+LARGE = 2
+"""Large inputs of a task; what they give must not be guessed."""
+_TWO_BUGS_FROM = 8
+_NEAR = 2
+"""A problem of the bank is asked at its level and so many above."""
+
+
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """Code to write: what is said, what passes, and on which inputs its lines are counted."""
+
+    problem: Problem
+    prompt: str
+    examples: tuple[Test, ...]
+    hidden: tuple[Test, ...]
+    measured: tuple[Arguments, ...]
+    bounded: bool = False
+    """Whether it must not execute many more lines than the reference."""
+
+
+class NotAdmitted(Exception):
+    """A problem whose tests are not worth grading with."""
+
+
+@lru_cache(maxsize=256)
+def make_challenge(family: str, level: int, seed: int) -> Challenge:
+    """The task of these three; equal in every process."""
+    rng = Random(f"code:{family}:{level}:{seed}")
+    for _ in range(TRIES):
+        try:
+            return FAMILIES[family](level, rng)
+        except NotAdmitted:
+            continue
+    raise RuntimeError(f"{family}, level {level}, seed {seed}: none of {TRIES} problems was admitted.")
+
+
+def _implement(level: int, rng: Random) -> Challenge:
+    problem, suite = _admitted(_any_problem(level, rng), rng)
+    prompt = f"{asked(problem)}\n{_shown_examples(problem, suite)}"
+    return Challenge(problem, prompt, suite.examples, suite.hidden, (suite.hidden[-1].arguments,))
+
+
+def _debug(level: int, rng: Random) -> Challenge:
+    problem, suite = _admitted(_any_problem(level, rng), rng)
+    broken = _broken(problem, suite, 2 if level >= _TWO_BUGS_FROM else 1, rng)
+    prompt = f"This function is wrong:\n```python\n{broken}\n```\nIt should do this: {problem.prompt}"
+    prompt += f"\n{_shown_examples(problem, suite)}\nCorrect it."
+    return Challenge(problem, prompt, suite.examples, suite.hidden, (suite.hidden[-1].arguments,))
+
+
+def _optimise(level: int, rng: Random) -> Challenge:
+    patterns = [pattern for pattern in PATTERNS if pattern.slow and level - 1 <= pattern.level <= level]
+    problem, suite = _admitted(rng.choice(patterns).problem(rng), rng)
+    measured = tuple(problem.large_inputs(rng) for _ in range(LARGE))
+    sizes = ", ".join(_size(argument) for argument in measured[0])
+    prompt = (
+        f"This function is right, but slow:\n```python\n{problem.slow}\n```\n{problem.prompt}\n"
+        f"Write it so that it returns the same and, for large inputs such as ({sizes}), executes at most "
+        f"{LINES_FACTOR} times as many lines as a good solution. Use functions and loops, no classes; you may import "
+        "from bisect, collections, functools, heapq, itertools and math."
+    )
+    return Challenge(problem, prompt, suite.examples, suite.hidden, measured, bounded=True)
+
+
+FAMILIES: Mapping[str, Callable[[int, Random], Challenge]] = {
+    "implement": _implement,
+    "debug": _debug,
+    "optimise": _optimise,
+}
+"""Families whose answer is code that is run."""
+
+
+def asked(problem: Problem) -> str:
+    """The task in words, with the name and types to use."""
+    return f"Write the function {problem.head[len('def ') : -1]}\n{problem.prompt}"
+
+
+def any_pattern(level: int, rng: Random) -> Pattern:
+    """A problem of the bank that is asked at this level."""
+    near = [pattern for pattern in PATTERNS if level - _NEAR <= max(pattern.level, 2) <= level]
+    return rng.choice(near)
+
+
+def bugs(problem: Problem) -> list[Mutant]:
+    """Mutants that do not show where they were changed."""
+    return [mutant for mutant in mutants(problem.source) if not is_omission(mutant)]
+
+
+def bug(problem: Problem, rng: Random, tests: tuple[Test, ...]) -> Mutant | None:
+    """A mutant that one of the tests kills, any line equally likely, in the form that `ast.unparse` gives it."""
+    lines = sorted({mutant.line for mutant in bugs(problem)})
+    rng.shuffle(lines)
+    for line in lines:
+        here = [mutant for mutant in bugs(problem) if mutant.line == line]
+        for mutant in rng.sample(here, len(here)):
+            if is_wrong(mutant.source, problem, tests):
+                return Mutant(normal(mutant.source), mutant.line, mutant.kind)
+    return None
+
+
+def is_wrong(source: str, problem: Problem, tests: tuple[Test, ...]) -> bool:
+    """Whether some test fails."""
+    return any(
+        not same(test.expected, run(source, problem.name, test.arguments), tolerance=problem.tolerance)
+        for test in tests
+    )
+
+
+def _any_problem(level: int, rng: Random) -> Problem:
+    if level == 1 or rng.random() < 0.5:
+        return compose(level, rng)
+    return any_pattern(level, rng).problem(rng)
+
+
+def _admitted(problem: Problem, rng: Random) -> tuple[Problem, Suite]:
+    suite = make_suite(problem, rng)
+    if not suite.admitted:
+        raise NotAdmitted(problem.name)
+    return problem, suite
+
+
+def _broken(problem: Problem, suite: Suite, count: int, rng: Random) -> str:
+    """The reference with so many bugs on different lines, wrong for the hidden tests."""
+    first = bug(problem, rng, suite.hidden)
+    if first is None:
+        raise NotAdmitted(problem.name)
+    if count == 1:
+        return first.source
+    others = [other for other in mutants(first.source) if other.line != first.line and not is_omission(other)]
+    for second in rng.sample(others, len(others)):
+        alone = second.source.split("\n")
+        alone[first.line - 1] = problem.source.split("\n")[first.line - 1]
+        if is_wrong("\n".join(alone), problem, suite.hidden) and is_wrong(second.source, problem, suite.hidden):
+            return normal(second.source)
+    raise NotAdmitted(problem.name)
+
+
+def _shown_examples(problem: Problem, suite: Suite) -> str:
+    return "\n".join(f"Example: {shown_call(problem, test)} == {shown(test.expected)}" for test in suite.examples)
+
+
+def shown_call(problem: Problem, test: Test) -> str:
+    """The call that a test makes, for people."""
+    return f"{problem.name}({', '.join(map(shown, test.arguments))})"
+
+
+def _size(argument: object) -> str:
+    if isinstance(argument, bool | float):
+        return shown(argument)
+    if isinstance(argument, int):
+        return f"a number of {len(str(abs(argument)))} digits"
+    if isinstance(argument, str):
+        return f"text of {len(argument)} letters"
+    return f"a list of {len(argument)} items" if isinstance(argument, list) else shown(argument)

@@ -1,0 +1,180 @@
+"""The bank: references are right by a second way, tests kill small bugs, and composed problems are worth asking."""
+
+import ast
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from envs.code.admission import ENOUGH, FEWEST, MOST, make_suite
+from envs.code.bank import PATTERNS
+from envs.code.compose import compose
+from envs.code.hack import guesses
+from envs.code.mutation import mutants
+from envs.code.problem import Problem, filled
+from envs.code.task import bug
+from envs.code.trial import CRASH, run
+from envs.code.value import same
+
+ALL_MUTANTS = 10_000
+MANY_TURNS = 200_000
+
+
+def drawn(pattern, seed) -> tuple[Problem, Random]:
+    rng = Random(f"{pattern.name} {seed}")
+    return pattern.problem(rng), rng
+
+
+def share_killed(problem, rng, *, pool_size) -> float:
+    suite = make_suite(problem, rng, most_mutants=ALL_MUTANTS, pool_size=pool_size)
+    return len(suite.killed) / max(1, len(suite.killed) + len(suite.missed))
+
+
+def test_there_are_many_problems_for_every_level_and_no_two_share_a_name():
+    assert len({pattern.name for pattern in PATTERNS}) == len(PATTERNS) >= 40
+    for level in range(2, 11):
+        assert sum(pattern.level == level for pattern in PATTERNS) >= 7
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.name)
+def test_a_problem_is_said_in_words_and_leaves_no_number_open(pattern):
+    problem, _ = drawn(pattern, 0)
+    for name in pattern.constants:
+        assert f"{{{name}}}" not in problem.prompt + problem.source + problem.slow
+    assert problem.source == ast.unparse(ast.parse(problem.source))
+    assert problem.source.startswith(problem.head)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.name)
+def test_hidden_tests_of_a_problem_kill_nine_of_ten_mutants(pattern):
+    problem, rng = drawn(pattern, 1)
+    assert share_killed(problem, rng, pool_size=60) >= ENOUGH
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.name)
+def test_hidden_tests_kill_nine_of_ten_mutants_that_any_of_many_inputs_can_kill(pattern):
+    shares = [share_killed(*drawn(pattern, seed), pool_size=400) for seed in range(5)]
+    assert sum(share >= ENOUGH for share in shares) >= 4
+
+
+@pytest.mark.parametrize("pattern", [pattern for pattern in PATTERNS if pattern.slow], ids=lambda pattern: pattern.name)
+def test_the_slow_way_of_a_problem_gives_the_same(pattern):
+    problem, rng = drawn(pattern, 2)
+    for _ in range(30):
+        arguments = problem.inputs(rng)
+        expected = run(problem.source, problem.name, arguments)
+        assert same(expected, run(problem.slow, problem.name, arguments, most_turns=MANY_TURNS)), arguments
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pattern", [pattern for pattern in PATTERNS if pattern.slow], ids=lambda pattern: pattern.name)
+def test_what_large_inputs_give_cannot_be_guessed(pattern):
+    problem, rng = drawn(pattern, 4)
+    inputs = [problem.large_inputs(rng) for _ in range(24)]
+    given_values = [repr(run(problem.source, problem.name, each, most_turns=10**7)) for each in inputs]
+    assert max(given_values.count(value) for value in given_values) <= 6
+
+
+@pytest.mark.parametrize("level", range(1, 11))
+def test_composed_problems_are_admitted_and_no_step_of_them_is_idle(level):
+    admitted = 0
+    for seed in range(10):
+        rng = Random(f"{level} {seed}")
+        problem = compose(level, rng)
+        assert CRASH not in [run(problem.source, problem.name, problem.inputs(rng)) for _ in range(20)]
+        admitted += make_suite(problem, rng).admitted
+    assert admitted >= 7
+
+
+def test_composed_problems_are_different_for_different_seeds():
+    prompts = {compose(5, Random(seed)).prompt for seed in range(100)}
+    assert len(prompts) > 95
+
+
+def test_simple_guesses_do_not_pass_hidden_tests():
+    passed = tried = 0
+    for seed in range(30):
+        rng = Random(seed)
+        problem = compose(1 + seed % 4, rng)
+        suite = make_suite(problem, rng)
+        for guess in guesses(problem) if suite.admitted else ():
+            tried += 1
+            given_values = [run(guess, problem.name, test.arguments) for test in suite.hidden]
+            passed += all(same(test.expected, got) for test, got in zip(suite.hidden, given_values, strict=True))
+    assert tried > 300
+    assert passed <= tried * 0.01
+
+
+def test_a_suite_has_few_tests_and_shows_none_of_the_hidden_ones():
+    problem, rng = drawn(PATTERNS[0], 3)
+    suite = make_suite(problem, rng)
+    assert FEWEST <= len(suite.hidden) <= MOST
+    assert not {repr(test.arguments) for test in suite.hidden} & {repr(test.arguments) for test in suite.examples}
+
+
+def test_a_suite_whose_tests_miss_a_bug_is_not_admitted():
+    problem = Problem("f", "a: int -> int", "", "def f(a: int) -> int:\n    return 5", (lambda rng: rng.randint(0, 9),))
+    assert not make_suite(problem, Random(0)).admitted, "a constant passes all its tests"
+
+
+def test_every_mutant_is_python_and_differs_in_one_line():
+    for pattern in PATTERNS[::3]:
+        problem, _ = drawn(pattern, 0)
+        for mutant in mutants(problem.source):
+            compile(mutant.source, "mutant", "exec")
+            pairs = zip(problem.source.split("\n"), mutant.source.split("\n"), strict=True)
+            assert [number for number, (old, new) in enumerate(pairs, start=1) if old != new] == [mutant.line]
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("x = a < b", {"x = a <= b", "x = a > b"}),
+        ("x = a - b", {"x = a + b", "x = b - a"}),
+        ("x = 3", {"x = 4", "x = 2"}),
+        ("x = not a", {"x = a"}),
+        ("x = a and b", {"x = a or b"}),
+        ("x = range(n)", {"x = range(n + 1)", "x = range(n - 1)"}),
+        ("x = max(a)", {"x = min(a)"}),
+        ("x = 'ab'", {"x = 'a'"}),
+        ("x += y", {"x -= y", "pass"}),
+        ("x = a if b else c", {"x = (c if b else a)", "x = a if not b else c"}),
+    ],
+)
+def test_a_mutant_is_one_small_slip(source, expected):
+    assert {mutant.source for mutant in mutants(source)} == expected
+
+
+def test_docstrings_annotations_and_texts_of_f_strings_are_no_place_for_bugs():
+    source = "def f(a: list[1]) -> tuple[2]:\n    'Some 3.'\n    return f'{a:4}'"
+    assert mutants(source) == ()
+
+
+def test_a_mutant_that_never_ends_is_stopped():
+    assert run("def f(n):\n    while n > 0:\n        n += 1\n    return n", "f", (1,)) is CRASH
+    assert run("def f(n):\n    return f(n)", "f", (1,)) is CRASH
+
+
+def test_running_leaves_the_arguments_as_they_were():
+    arguments = ([1, [2]],)
+    run("def f(items):\n    items[1].append(3)\n    return items", "f", arguments)
+    assert arguments == ([1, [2]],)
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 10**6), st.integers(1, 10))
+def test_a_bug_fails_a_test_and_shows_no_trace(seed, level):
+    rng = Random(seed)
+    problem = compose(level, rng)
+    suite = make_suite(problem, rng)
+    mutant = bug(problem, rng, suite.hidden)
+    if mutant is None:
+        return
+    assert mutant.source == ast.unparse(ast.parse(mutant.source))
+    assert any(not same(t.expected, run(mutant.source, problem.name, t.arguments)) for t in suite.hidden)
+
+
+def test_only_known_braces_are_filled():
+    assert filled("{k} + {m} + {x: 1}", {"k": "3", "m": "4"}) == "3 + 4 + {x: 1}"

@@ -1,0 +1,195 @@
+"""The Code environment: what ends an episode, what is paid, and what is said."""
+
+import shutil
+import subprocess
+import sys
+from random import Random
+
+import pytest
+
+from envs.code import CodeEnvironment
+from envs.code.review import make_review
+from envs.code.task import FAMILIES, make_challenge
+from loomrl.errors import ConfigError
+
+SANDBOX = [
+    pytest.mark.system,
+    pytest.mark.skipif(not (shutil.which("bwrap") or shutil.which("runsc")), reason="bubblewrap is not installed"),
+]
+
+
+async def opened(family="implement", level=3, seed=1, **settings) -> CodeEnvironment:
+    environment = CodeEnvironment(settings)
+    await environment.reset(environment.task(family, level, seed))
+    return environment
+
+
+def block(code) -> str:
+    return f"```python\n{code}\n```"
+
+
+class TestInTheSandbox:
+    pytestmark = SANDBOX
+
+    @pytest.mark.parametrize("family", list(FAMILIES))
+    @pytest.mark.parametrize("level", [1, 6])
+    async def test_the_reference_earns_everything(self, family, level):
+        environment = await opened(family, level)
+        step = await environment.step(environment.oracle())
+        assert step.reward.parts == {"correctness": 1.0, "efficiency": 0.1, "readability": 0.1}
+        assert (step.reward.success, step.terminated) == (1.0, True)
+
+    async def test_the_broken_function_is_no_correction(self):
+        for seed in range(4):
+            environment = await opened("debug", 4, seed)
+            prompt = make_challenge("debug", 4, seed).prompt
+            step = await environment.step(block(prompt.split("```python\n")[1].split("\n```")[0]))
+            assert (step.reward.total, step.terminated) == (0.0, True)
+
+    async def test_ugly_and_wasteful_code_that_is_right_is_success_and_little_more(self):
+        environment = await opened("implement", 1, 0)
+        source = make_challenge("implement", 1, 0).problem.source.replace("    return", "    x = 1; y = 2; return")
+        wasteful = source.replace("x = 1;", "x = sum(1 for item in range(500));")
+        step = await environment.step(block(wasteful + "\nimport math; import string"))
+        assert step.reward.success == 1.0
+        assert step.reward.parts["efficiency"] == 0.0
+        assert step.reward.parts["readability"] < 0.05
+
+    async def test_code_whose_lines_cannot_be_counted_passes_but_earns_no_efficiency(self):
+        environment = await opened("implement", 1, 0)
+        source = make_challenge("implement", 1, 0).problem.source
+        step = await environment.step(block(f"import sys\n\n\n{source}\n\n\nsys.settrace(None)"))
+        assert step.reward.parts == {"correctness": 1.0, "efficiency": 0.0, "readability": 0.1}
+
+    async def test_code_that_cannot_be_counted_is_not_run_where_speed_is_asked_for(self):
+        environment = await opened("optimise", 1, 0)
+        first = await environment.step(block(f"import sys\n{make_challenge('optimise', 1, 0).problem.source}"))
+        assert "'sys' is not allowed" in first.observation[0].content
+        assert not first.terminated
+        assert (await environment.step(environment.oracle())).reward.success == 1.0
+
+    async def test_feedback_tells_of_examples_only_and_only_while_attempts_are_left(self):
+        environment = await opened("implement", 1, 0, feedback=True, max_steps=3)
+        challenge = make_challenge("implement", 1, 0)
+        first = await environment.step(block("def f(a, b):\n    return 'wrong'"))
+        told = first.observation[0].content
+        assert "it returned 'wrong'" in told
+        assert not any(f"{test.arguments[0]}, {test.arguments[1]}" in told for test in challenge.hidden)
+        second = await environment.step(block("def f(a, b):\n    raise ValueError('\ud800')".replace("\ud800", "oops")))
+        assert "ValueError: oops" in second.observation[0].content
+        last = await environment.step(block("def f(a, b):\n    return 'wrong'"))
+        assert (last.observation, last.terminated, last.reward.total) == ((), True, 0.0)
+
+    async def test_a_second_attempt_after_feedback_can_succeed(self):
+        environment = await opened("implement", 1, 0, feedback=True)
+        await environment.step(block("def f(a, b):\n    return None"))
+        assert (await environment.step(environment.oracle())).reward.success == 1.0
+
+    async def test_an_example_learnt_by_heart_is_not_enough(self):
+        environment = await opened("implement", 2, 0, feedback=True)
+        challenge = make_challenge("implement", 2, 0)
+        table = {test.arguments: test.expected for test in challenge.examples}
+        code = f"def {challenge.problem.name}(*args):\n    return {table!r}[args]"
+        step = await environment.step(block(code))
+        assert (step.reward.total, step.terminated, step.observation) == (0.0, True, ())
+
+
+@pytest.fixture
+def no_sandbox(monkeypatch):
+    """One could be had, and it is an error to open it."""
+
+    def refuse():
+        raise AssertionError("a sandbox was opened")
+
+    monkeypatch.setattr("envs.code.environment.which", lambda program: "/usr/bin/env")
+    monkeypatch.setattr("envs.code.environment.open_sandbox", refuse)
+
+
+@pytest.mark.usefixtures("no_sandbox")
+async def test_without_code_there_is_a_reminder_until_the_attempts_are_used_up():
+    for family in CodeEnvironment.families:
+        environment = CodeEnvironment({"max_steps": 2})
+        await environment.reset(environment.task(family, 1, 0))
+        steps = [await environment.step("I do not know.") for _ in range(2)]
+        assert [(step.terminated, step.truncated) for step in steps] == [(False, False), (False, True)]
+        assert all(step.reward.total == 0 and step.observation for step in steps)
+
+
+async def test_the_wrong_line_is_found_or_not():
+    for level in (1, 3, 10):
+        review = make_review(level, 0)
+        for line in review.candidates:
+            environment = await opened("review", level, 0)
+            step = await environment.step(f"Let me see. <answer>{line}</answer>")
+            assert step.reward.success == float(line == review.line)
+            assert step.terminated
+
+
+async def test_naming_many_lines_finds_none():
+    environment = await opened("review", 5, 2)
+    for hack in environment.hacks():
+        await environment.reset(environment.task("review", 5, 2))
+        assert (await environment.step(hack)).reward.total == 0 or hack.endswith(
+            f"<answer>{max(make_review(5, 2).candidates)}</answer>"
+        )
+
+
+@pytest.mark.parametrize("level", [1, 2, 3, 6, 10])
+def test_a_review_has_many_lines_that_could_be_wrong_and_none_of_them_often(level):
+    reviews = [make_review(level, seed) for seed in range(16)]
+    places = [review.candidates.index(review.line) for review in reviews]
+    assert min(len(review.candidates) for review in reviews) >= (6 if level == 1 else 8)
+    assert max(places.count(place) for place in places) <= 8
+
+
+@pytest.mark.parametrize("family", list(FAMILIES))
+@pytest.mark.parametrize("level", range(1, 11))
+def test_every_task_has_hidden_tests_that_its_prompt_does_not_show(family, level):
+    challenge = make_challenge(family, level, 7)
+    assert 6 <= len(challenge.hidden) <= 10
+    assert len(challenge.examples) == 2
+    assert challenge.problem.source not in challenge.prompt
+    shown = {repr(test.arguments) for test in challenge.examples}
+    assert not shown & {repr(test.arguments) for test in challenge.hidden}
+
+
+def test_the_first_level_is_short():
+    for seed in range(20):
+        assert len(make_challenge("implement", 1, seed).prompt.split()) <= 40
+        assert len(make_challenge("debug", 1, seed).prompt.split()) <= 60
+
+
+def test_tasks_are_the_same_in_another_process_with_another_hash_seed():
+    code = (
+        "from envs.code.task import FAMILIES, make_challenge\nfrom envs.code.review import make_review\n"
+        "print([repr(make_challenge(f, l, 3)) .split('draws')[0] + make_challenge(f, l, 3).prompt"
+        " + repr(make_challenge(f, l, 3).hidden) for f in FAMILIES for l in (1, 6)],"
+        " [make_review(l, 3) for l in (1, 5)])"
+    )
+    first, second = (
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={"PYTHONPATH": ":".join(sys.path), "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    )
+    assert first == second
+
+
+async def test_without_a_sandbox_nothing_runs_and_the_message_says_what_to_install(monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    environment = CodeEnvironment()
+    with pytest.raises(ConfigError, match="apt-get install bubblewrap"):
+        await environment.reset(environment.task("implement", 1, 0))
+
+
+@pytest.mark.usefixtures("no_sandbox")
+async def test_random_actions_are_functions_with_the_right_name():
+    environment = CodeEnvironment()
+    await environment.reset(environment.task("implement", 4, 0))
+    actions = {environment.random_action(Random(seed)) for seed in range(30)}
+    name = make_challenge("implement", 4, 0).problem.name
+    assert len(actions) > 8
+    assert all(f"def {name}(" in action for action in actions)

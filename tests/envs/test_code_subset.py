@@ -1,0 +1,160 @@
+"""The part of Python in which lines are counted, how readable code is, and where code is found in a text."""
+
+import time
+from random import Random
+
+import pytest
+
+from envs.code.bank import PATTERNS
+from envs.code.lint import findings, readability
+from envs.code.submission import parse_code
+from envs.code.subset import countable, parse, refusal
+
+ESCAPES = [
+    "import sys",
+    "import os.path",
+    "from sys import settrace",
+    "from math import *",
+    "from . import x",
+    "import math\nmath.__loader__",
+    "import collections\ncollections.abc",
+    "import collections as c\nc._sys",
+    "getattr(1, 'x')",
+    "global getattr\ngetattr(1, 'x')",
+    "if 0:\n    getattr = 1\ngetattr(1, 'x')",
+    "def f(getattr):\n    return getattr",
+    "lambda eval: eval('1')",
+    "try:\n    pass\nexcept ValueError as eval:\n    eval('1')",
+    "def f(g):\n    return g.gi_frame.f_back",
+    "def f(e):\n    return e.__traceback__.tb_frame",
+    "match 1:\n    case int(real=x):\n        pass",
+    "'{0.__class__}'.format(1)",
+    "class A:\n    pass",
+    "async def f():\n    pass",
+    "__builtins__",
+    "__import__('sys')",
+    "from math import sqrt as __x",
+    "exec('1')",
+    "type(1)",
+    "vars()",
+    "open('x')",
+    "breakpoint()",
+    "with x:\n    pass",
+    "memoryview(b'')",
+]
+BOMBS = {
+    "brackets": "(" * 8000 + ")" * 8000,
+    "signs": "-" * 15_000 + "1",
+    "nots": "not " * 3900 + "x",
+    "lambdas": "lambda:" * 2200 + "1",
+    "a sum": "1+" * 7900 + "1",
+    "attributes": "a" + ".b" * 7900,
+    "conditions": "x if x else " * 1200 + "x",
+    "assignments": "x=" * 7000 + "1",
+    "indents": "\n".join(" " * depth + "if x:" for depth in range(170)),
+    "calls": "f" + "()" * 7000,
+    "a long name": "x" * 15_900,
+    "too long": "x = 1\n" * 3000,
+    "a zero byte": "x = '\0'",
+    "surrogates": "x = '\ud800'",
+}
+
+
+@pytest.mark.parametrize("source", ESCAPES)
+def test_nothing_that_could_reach_the_counter_is_counted(source):
+    assert countable(source) is None
+    assert "not allowed" in refusal(source) or "may not be imported" in refusal(source)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.name)
+def test_references_can_be_counted_and_read_well(pattern):
+    problem = pattern.problem(Random(0))
+    assert countable(problem.source) == problem.source
+    assert readability(problem.source) == 1.0
+    assert not problem.slow or countable(problem.slow)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import math as m\nfrom collections import Counter\ndef f(a):\n    return m.gcd(a, 2) + Counter([a])[a]",
+        "from functools import lru_cache\n@lru_cache(None)\ndef f(n):\n    return n if n < 2 else f(n - 1) + f(n - 2)",
+        "def f(xs):\n    try:\n        return xs.index(3)\n    except ValueError as error:\n        return str(error)",
+        "from typing import List\ndef f(xs: List[int]) -> int:\n    def g(x):\n        return x\n    return g(1)",
+        "def f(x):\n    match x:\n        case [a, *rest]:\n            return a\n        case {'k': v, **more}:\n"
+        "            return v\n",
+        "def f(xs):\n    yield from (x for x in xs if (y := x))",
+    ],
+)
+def test_ordinary_code_can_be_counted(source):
+    assert countable(source), refusal(source)
+
+
+def test_statements_on_one_line_are_counted_one_by_one():
+    assert countable("def f(a):\n    b = a; c = b; return c").count("\n") == 3
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", BOMBS)
+def test_code_made_to_choke_the_parser_is_refused_soon(name):
+    began = time.perf_counter()
+    assert countable(BOMBS[name]) is None or parse(BOMBS[name]) is not None
+    assert readability(BOMBS[name]) in (0.0, 0.25, 0.5, 0.75, 1.0)
+    assert time.perf_counter() - began < 1.0
+
+
+@pytest.mark.parametrize(
+    ("source", "finding"),
+    [
+        ("x = 1; y = 2", "two statements"),
+        ("if x: y = 2", "two statements"),
+        ("try:\n    pass\nexcept:\n    pass", "bare except"),
+        ("def f(a=[]):\n    return a", "default"),
+        ("def f(a):\n    b = 1\n    return a", "b is never read"),
+        ("import math", "math is imported"),
+        ("x = y == None", "None"),
+        ("f = lambda x: x", "lambda"),
+        ("x = " + "1 + " * 40 + "1", "longer"),
+        ("def f():\n    global x\n    x = 1\n    return x", "global"),
+        ("l = 1", "the name l"),
+        ("if a:\n    if a:\n        x = 1\n", ""),
+        (
+            "def f(a):\n    if a == 1:\n        return 1\n    elif a == 2:\n        return 2\n"
+            "    elif a == 3:\n        return 3\n    elif a == 4:\n        return 4\n"
+            "    elif a == 5:\n        return 6\n    return 7",
+            "",
+        ),
+    ],
+)
+def test_what_a_reader_stumbles_over_is_found(source, finding):
+    found = list(findings(source, parse(source)))
+    assert any(finding in each for each in found) if finding else not found
+    assert readability(source) == max(0, 1 - 0.25 * len(found))
+
+
+def test_deep_nesting_is_found():
+    source = "def f(a):\n" + "".join(" " * 4 * depth + "for x in a:\n" for depth in range(1, 6)) + " " * 24 + "return x"
+    assert any("nested" in each for each in findings(source, parse(source)))
+
+
+BLOCK = "```python\nx = 1\n```"
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (BLOCK, "x = 1\n"),
+        (f"Some thoughts.\n{BLOCK}\nDone.", "x = 1\n"),
+        (f"{BLOCK}\n```py\nx = 2\n```", "x = 2\n"),
+        ("```\nx = 3\n```", "x = 3\n"),
+        (f"{BLOCK}\n```text\nnot code\n```", "x = 1\n"),
+        (f"{BLOCK}\n```python\nx = 2", None),
+        ("x = 1", None),
+        ("```python x = 1```", None),
+        ("```python\n\n```", None),
+        ("", None),
+        ("```python\n" + "x" * 16_001 + "\n```", None),
+    ],
+)
+def test_the_last_complete_block_is_the_code(text, code):
+    assert parse_code(text) == code
