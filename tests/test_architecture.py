@@ -54,7 +54,7 @@ OPENED_IN = {
     "peft": {"algorithms/language/module.py"},
     "math_verify": {"envs/math/verify.py"},
     "sympy": set(),
-    "pettingzoo": {"envs/teamwork/parallel.py"},
+    "pettingzoo": {"envs/teamwork/parallel.py", "loomrl/gym/adapters/pettingzoo.py"},
     "moocore": {"loomrl/evaluation/front.py"},
     "mo_gymnasium": {"envs/minecart.py"},
     "onnx": {"loomrl/control/policy.py"},
