@@ -8,6 +8,7 @@ import asyncio
 import json
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from random import Random
 from typing import Any, ClassVar, Self
@@ -191,7 +192,9 @@ class OpenEnvEnvironment(BaseEnvironment):
             raise EpisodeError("there is no session: call reset() first.")
         try:
             async with asyncio.timeout(self.settings.timeout_s):
-                await self._session.send(json.dumps(message))
+                # A server that has no room says so, and closes: its word is there to be read.
+                with suppress(_library().ConnectionClosed):
+                    await self._session.send(json.dumps(message))
                 answer = json.loads(await self._session.recv())
         except (OSError, TimeoutError, ValueError, _library().ConnectionClosed) as error:
             raise EpisodeError(f"{self._server.url}: {message['type']}: {type(error).__name__}: {error}") from error
