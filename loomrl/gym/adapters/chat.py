@@ -82,13 +82,13 @@ def read(text: str, tools: Sequence[Tool]) -> Said:
         if not closing:
             raise Malformed(f"{OPENING} without {CLOSING}")
         content += before
-        calls.append(_call(body, {tool.name for tool in tools}))
+        calls.append(_call(body, [tool.name for tool in tools]))
         if len(calls) > _MOST_CALLS:
             raise Malformed(f"more than {_MOST_CALLS} calls at once")
     return Said((content + rest).strip(), tuple(calls))
 
 
-def _call(body: str, known: set[str]) -> Call:
+def _call(body: str, known: Sequence[str]) -> Call:
     try:
         raw = json.loads(body) if len(body) <= _LONGEST_CALL else None
     except (ValueError, RecursionError):

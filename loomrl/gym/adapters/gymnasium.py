@@ -83,7 +83,7 @@ class GymnasiumEnvironment(WorldEnvironment):
     settings: GymnasiumSettings
     world: GymnasiumWorld
     dependencies = ("gymnasium",)
-    sources = (*WorldEnvironment.sources, _TOYS)
+    sources = (*WorldEnvironment.sources, "loomrl.gym.adapters.gymnasium", _TOYS)
 
     _open: gymnasium.Env[Any, Any] | None = None
     _made_with: tuple[str, dict[str, Any]] | None = None

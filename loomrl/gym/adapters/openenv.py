@@ -99,7 +99,7 @@ class OpenEnvEnvironment(BaseEnvironment):
     reward_range = (0.0, 1.0)
     reward_parts = ("correctness",)
     dependencies = ("websockets",)
-    sources = ("loomrl.gym.adapters.json_text", "loomrl.gym.command")
+    sources = ("loomrl.gym.adapters.json_text", "loomrl.gym.adapters.openenv", "loomrl.gym.command")
 
     _session: Any = None
     _return = 0.0

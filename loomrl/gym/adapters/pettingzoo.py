@@ -36,7 +36,7 @@ class Game(World):
     api: Literal["aec", "parallel"] = "aec"
     """Whether players take turns, or all act at once."""
     seat: int | None = Field(None, ge=0)
-    """Which of the possible agents the policy is. By default the task's seed decides."""
+    """Which of the agents that begin the policy is. By default the task's seed decides."""
     opponent: str = "random"
     """`random`, or `package.module:function`, called with level and seed, that gives a function of environment and
     agent. It plays all other seats."""
@@ -92,7 +92,12 @@ class PettingZooEnvironment(WorldEnvironment):
     settings: PettingZooSettings
     world: Game
     dependencies = ("pettingzoo",)
-    sources = (*WorldEnvironment.sources, _CLASSIC, "loomrl.gym.adapters.line_game")
+    sources = (
+        *WorldEnvironment.sources,
+        "loomrl.gym.adapters.pettingzoo",
+        "loomrl.gym.adapters.line_game",
+        _CLASSIC,
+    )
 
     _env: Any = None
     _made_with: tuple[str, str, dict[str, Any]] | None = None
@@ -112,7 +117,7 @@ class PettingZooEnvironment(WorldEnvironment):
         """Reset the game with the task's seed, and let those play that come first."""
         self._make(task)
         self._env.reset(seed=task.seed)
-        agents = self._env.possible_agents
+        agents = self._env.agents
         seat = Random(f"seat:{task.seed}").randrange(len(agents)) if self.world.seat is None else self.world.seat
         if seat >= len(agents):
             raise ConfigError(f"worlds.{task.family}.seat={seat}: there are {len(agents)} seats, counted from 0.")
@@ -215,8 +220,8 @@ def _make(id: str, api: str, keywords: dict[str, Any]) -> Any:
             raise ConfigError(unknown(f"PettingZoo {api} environment", id, registry))
         try:
             made = library.make(api, id, **keywords)
-        except ImportError as error:
-            raise ConfigError(f"PettingZoo's {id} needs more: {error}. Install what it names.") from error
+        except import_module("pettingzoo.env_registry.exceptions").FailedToImport as error:
+            raise ConfigError(f"{error} ({error.__cause__})") from error
     if api == "parallel":
         made = import_module("pettingzoo.utils.conversions").parallel_to_aec(made)
     return made

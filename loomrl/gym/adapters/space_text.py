@@ -152,12 +152,15 @@ def _array(space: spaces.Space[Any], raw: Any) -> Any:
         raise Malformed(f"it is not {usage(space)}")
     low, high = _limits(space)
     for number, least, most in zip(numbers, low, high, strict=True):
-        if not least <= number <= most:
+        if number in _INFINITE or not least <= number <= most:
             raise Malformed(f"{str(number)[:40]} is outside {least:g}..{most:g}")
     try:
         return np.asarray(numbers, dtype=space.dtype).reshape(shape)
     except OverflowError:
         raise Malformed(f"it is not {usage(space)}") from None
+
+
+_INFINITE = (math.inf, -math.inf)
 
 
 def _limits(space: spaces.Space[Any]) -> tuple[list[float], list[float]]:

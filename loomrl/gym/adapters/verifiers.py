@@ -68,6 +68,7 @@ class VerifiersEnvironment(BaseEnvironment):
     dependencies = ("verifiers",)
     sources = (
         "loomrl.gym.adapters.chat",
+        "loomrl.gym.adapters.verifiers",
         "loomrl.gym.adapters.verifiers_v0",
         "loomrl.gym.adapters.verifiers_v1",
     )
