@@ -3,8 +3,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 ATROPOS := .venv-atropos
+ADAPTERS := .venv-adapters
 
-.PHONY: help setup vllm atropos demo lint check test test-slow gpu-check wheel clean
+.PHONY: help setup vllm atropos adapters demo lint check test test-slow gpu-check wheel clean
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / – /'
@@ -30,6 +31,15 @@ $(ATROPOS)/.installed: $(INSTALLED)
 		jsonlines pydantic-cli openai tenacity jiter distro sniffio markdown
 	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
 		$$($(ATROPOS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/loomrl.pth
+	touch $@
+
+adapters: $(ADAPTERS)/.installed ## the real OpenEnv and verifiers beside us, for the tests of their adapters
+
+$(ADAPTERS)/.installed: $(INSTALLED) constraints-adapters.txt
+	test -x $(ADAPTERS)/bin/python || $(PYTHON) -m venv $(ADAPTERS)
+	$(ADAPTERS)/bin/python -m pip install -q --no-deps -r constraints-adapters.txt
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
+		$$($(ADAPTERS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/loomrl.pth
 	touch $@
 
 demo: setup ## the main job: a model of a million parameters learns calculus, in minutes on two cores

@@ -73,12 +73,12 @@ async def check_opponent(probe: Probe, name: str) -> Check:
     ceiling = probe.kind.ceilings["hacking" if kind == "hack" else kind]
     batch = enough(ceiling)
     if kind == "hack":
-        batch = max(LEVELS, math.ceil(batch / len(probe.kind.families)))
+        batch = max(LEVELS, math.ceil(batch / len(probe.families)))
     faults: list[str] = []
     successes: list[float] = []
     worst = 0.0
-    for family in probe.kind.families:
-        limit = max(ceiling, probe.kind.guess_floor.get(family, 0.0))
+    for family in probe.families:
+        limit = max(ceiling, probe.guess_floor.get(family, 0.0))
         try:
             reached = await _sample(_all_tasks(probe, family), partial(probe.play, policy=policy), limit, batch)
         except _Trouble as fault:

@@ -28,6 +28,16 @@ class Probe:
         """A fresh environment."""
         return self.kind(self.settings)
 
+    @property
+    def families(self) -> tuple[str, ...]:
+        """Those there are with these settings."""
+        return self.open().families
+
+    @property
+    def guess_floor(self) -> Mapping[str, float]:
+        """What guessing reaches, by family, with these settings."""
+        return self.open().guess_floor
+
     def tasks(self, levels: Iterable[int], seeds: Iterable[int]) -> Iterator[Task]:
         """The task of every family, level and seed."""
         environment = self.open()

@@ -28,13 +28,9 @@ async def check_contract(probe: Probe) -> Check:
             if fault:
                 return Check("contract", False, fault)
         hacks = max(hacks, await _count_hacks(probe, task))
-    detail = f"{len(probe.kind.families)} families play to the end, each answer a correct Step"
-    return Check(
-        "contract",
-        True,
-        detail,
-        {"families": len(probe.kind.families), "hacks": hacks, "sandboxed": probe.kind.sandboxed},
-    )
+    detail = f"{len(probe.families)} families play to the end, each answer a correct Step"
+    figures = {"families": len(probe.families), "hacks": hacks, "sandboxed": probe.kind.sandboxed}
+    return Check("contract", True, detail, figures)
 
 
 async def _count_hacks(probe: Probe, task: Task) -> int:

@@ -1,0 +1,183 @@
+"""Any Gymnasium environment as text. A setting says which: family → id and keywords, or a function that opens it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+import gymnasium
+from gymnasium import spaces
+from pydantic import Field, model_validator
+
+from loomrl.errors import ConfigError, EpisodeError
+from loomrl.gym.adapters import toy_text
+from loomrl.gym.adapters.space_text import plain, show
+from loomrl.gym.adapters.world import Outcome, World, WorldEnvironment, WorldSettings
+from loomrl.gym.base import EnvironmentSettings
+from loomrl.named import named
+from loomrl.types import Task
+
+_TOYS = "loomrl.gym.adapters.toy_text"
+
+
+class GymnasiumWorld(World):
+    """A Gymnasium environment as a family of tasks.
+
+    `observe` is called with environment and observation, `oracle` with the environment.
+    """
+
+    id: str = ""
+    """Gymnasium's id, such as `CartPole-v1`; one with a colon, `module:Name-v0`, imports the module first."""
+    open: str = ""
+    """Instead of an id: `package.module:function`, called with level and seed, gives the environment."""
+    must_terminate: bool = False
+    """Success needs the world's own end. Without it the end of its time is an end like others, as for CartPole."""
+
+    @model_validator(mode="after")
+    def _is_one_thing(self) -> Self:
+        if bool(self.id) == bool(self.open):
+            raise ValueError("either id or open is needed, not both")
+        return self
+
+
+WORLDS = {
+    "frozen_lake": GymnasiumWorld(
+        open=f"{_TOYS}:frozen_lake",
+        oracle=f"{_TOYS}:oracle",
+        prompt=toy_text.FROZEN,
+        actions=("left", "down", "right", "up"),
+        return_at_least=1,
+        must_terminate=True,
+    ),
+    "cliff_walking": GymnasiumWorld(
+        open=f"{_TOYS}:cliff_walking",
+        oracle=f"{_TOYS}:oracle",
+        prompt=toy_text.CLIFF,
+        actions=("up", "right", "down", "left"),
+        return_at_least=-99,
+        must_terminate=True,
+    ),
+    "taxi": GymnasiumWorld(
+        open=f"{_TOYS}:taxi",
+        oracle=f"{_TOYS}:oracle",
+        observe=f"{_TOYS}:show_taxi",
+        prompt=toy_text.TAXI,
+        actions=("south", "north", "east", "west", "pickup", "dropoff"),
+        must_terminate=True,
+    ),
+}
+
+
+class GymnasiumSettings(WorldSettings):
+    """Settings of Gymnasium environments as text."""
+
+    worlds: dict[str, GymnasiumWorld] = Field(WORLDS, min_length=1)
+    """Family → world."""
+
+
+class GymnasiumEnvironment(WorldEnvironment):
+    """Worlds of Gymnasium, seen and acted in by text."""
+
+    name = "Gymnasium"
+    version = "1.0.0"
+    families = tuple(WORLDS)
+    settings_class: ClassVar[type[EnvironmentSettings]] = GymnasiumSettings
+    settings: GymnasiumSettings
+    world: GymnasiumWorld
+    dependencies = ("gymnasium",)
+    sources = (*WorldEnvironment.sources, "loomrl.gym.adapters.gymnasium", _TOYS)
+
+    _open: gymnasium.Env[Any, Any] | None = None
+    _made_with: tuple[str, dict[str, Any]] | None = None
+    """Id and keywords of what is open, where it can serve another episode."""
+    _observation: Any = None
+
+    def worlds(self) -> Mapping[str, GymnasiumWorld]:
+        """The setting."""
+        return self.settings.worlds
+
+    def begin(self, task: Task) -> None:
+        """Reset the world with the task's seed."""
+        self._make(task)
+        self.needed()
+        self._observation, _ = self._env.reset(seed=task.seed)
+
+    def see(self) -> str:
+        """What `observe` gives, else the world's own text, else the observation's numbers."""
+        if self.world.observe:
+            return str(named(self.world.observe, what="observe")(self._env, self._observation))
+        if self._env.render_mode == "ansi":
+            return plain(str(self._env.render()))
+        return show(self._env.observation_space, self._observation)
+
+    def act(self, value: Any) -> Outcome:
+        """One step."""
+        self._observation, reward, terminated, truncated, _ = self._env.step(value)
+        timed_out = not terminated and self.world.must_terminate
+        return Outcome(float(reward), terminated or truncated, not timed_out, timed_out)
+
+    def needed(self) -> float:
+        """The return that is set, else the id's `reward_threshold` where nothing else is asked for."""
+        spec = self._env.spec
+        if self.world.return_at_least is not None or self.world.must_terminate:
+            return super().needed()
+        if spec is None or spec.reward_threshold is None:
+            raise ConfigError(
+                f"{self.world.id or self.world.open} has no reward_threshold. "
+                "Say what success is: return_at_least, must_terminate, or both."
+            )
+        return float(spec.reward_threshold)
+
+    def action_space(self) -> spaces.Space[Any]:
+        """The world's."""
+        return self._env.action_space
+
+    def drawn_space(self) -> spaces.Space[Any] | None:
+        """The observation's, where nothing else is shown."""
+        shown = self.world.observe or self._env.render_mode == "ansi"
+        return None if shown else self._env.observation_space
+
+    def steps_allowed(self) -> int | None:
+        """The world's own limit."""
+        return self._env.spec.max_episode_steps if self._env.spec else None
+
+    def best(self) -> Any:
+        """What the world's oracle does."""
+        return named(self.world.oracle, what="oracle")(self._env)
+
+    async def close(self) -> None:
+        """Close the world."""
+        env, self._open, self._made_with = self._open, None, None
+        if env is not None:
+            env.close()  # type: ignore[no-untyped-call]
+
+    @property
+    def _env(self) -> gymnasium.Env[Any, Any]:
+        if self._open is None:
+            raise EpisodeError("there is no episode: call reset() first.")
+        return self._open
+
+    def _make(self, task: Task) -> None:
+        """Open the task's world; one of the same id and keywords serves again."""
+        world = self.world
+        wanted = (world.id, world.keywords(task.level)) if world.id else None
+        if wanted is not None and wanted == self._made_with:
+            return
+        if self._open is not None:
+            self._open.close()  # type: ignore[no-untyped-call]
+        self._made_with = wanted
+        if wanted is None:
+            self._open = named(world.open, what=f"worlds.{task.family}.open")(task.level, task.seed)
+            return
+        drawn = {"render_mode": "ansi"} if "ansi" in _render_modes(world.id) else {}
+        self._open = gymnasium.make(world.id, disable_env_checker=True, **{**drawn, **wanted[1]})
+
+
+def _render_modes(id: str) -> Sequence[str]:
+    """How a registered environment can draw itself."""
+    module, _, name = id.rpartition(":")
+    spec = None if module else gymnasium.spec(name)
+    if spec is None or spec.entry_point is None:
+        return ()
+    entry = spec.entry_point
+    made_by = entry if callable(entry) else gymnasium.envs.registration.load_env_creator(entry)
+    modes: Sequence[str] = getattr(made_by, "metadata", {}).get("render_modes", ())
+    return modes

@@ -1,0 +1,289 @@
+"""Environments behind OpenEnv servers: one WebSocket session for an episode, spoken as OpenEnv 0.2 to 0.10 speaks it.
+
+Which servers there are is a setting: family → URL, and the return that counts as success. A server's trouble ends the
+episode as FAILED; an action that its schema refuses is the policy's doing, and is answered. Needs the extra `openenv`.
+"""
+
+import asyncio
+import json
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib import import_module
+from random import Random
+from typing import Any, ClassVar, Self
+from urllib.parse import urlsplit, urlunsplit
+
+import httpx
+from pydantic import Field, model_validator
+
+from loomrl.errors import ConfigError, EpisodeError
+from loomrl.gym.adapters.json_text import describe, invent, text_field
+from loomrl.gym.base import LEVELS, BaseEnvironment, EnvironmentSettings, Step
+from loomrl.gym.command import command_format, parse_command
+from loomrl.gym.guard import is_storable
+from loomrl.named import named
+from loomrl.schema import Config
+from loomrl.types import Message, Observation, Reward, Task
+
+VERB = "ACTION"
+_LARGEST = 16 * 2**20
+"""Bytes of a server's message."""
+_REFUSED = "VALIDATION_ERROR"
+
+
+class Server(Config):
+    """An OpenEnv server as a family of tasks."""
+
+    url: str
+    """Such as `http://127.0.0.1:8000`, or `ws://…`."""
+    return_at_least: float
+    """Success needs this sum of the server's rewards."""
+    prompt: str = ""
+    """What the policy is to do, before what the server shows."""
+    reset: dict[str, Any] = Field({})
+    """What is sent with a reset, beside the task's seed."""
+    levels: dict[int, dict[str, Any]] = Field({})
+    """Level → what more is sent with a reset, from this level on."""
+    show: tuple[str, ...] = ()
+    """Fields of the observation that are shown. By default all but the metadata."""
+    oracle: str = ""
+    """`package.module:function`, called with the last observation, gives the best action: an object, or the text of
+    an action that is one text."""
+    guess_floor: float = Field(0.0, ge=0, le=1)
+    """The success of guessing; curricula subtract it."""
+
+    @model_validator(mode="after")
+    def _is_reachable(self) -> Self:
+        if urlsplit(self.url).scheme not in ("http", "https", "ws", "wss"):
+            raise ValueError(f"url {self.url!r}: http://, https://, ws:// or wss:// is needed")
+        if not all(1 <= level <= LEVELS for level in self.levels):
+            raise ValueError(f"levels go from 1 to {LEVELS}")
+        return self
+
+    def address(self, scheme: str, path: str) -> str:
+        """The server's address of `path`; `scheme` is http or ws, and stays encrypted where the URL is."""
+        parts = urlsplit(self.url)
+        encrypted = "s" if parts.scheme in ("https", "wss") else ""
+        base = parts.path.removesuffix("/").removesuffix("/ws")
+        return urlunsplit((scheme + encrypted, parts.netloc, base + path, "", ""))
+
+    def reset_data(self, task: Task) -> dict[str, Any]:
+        """What begins a task."""
+        data = {"seed": task.seed, **self.reset}
+        for first in sorted(self.levels):
+            data |= self.levels[first] if first <= task.level else {}
+        return data
+
+
+class OpenEnvSettings(EnvironmentSettings):
+    """Settings of environments behind OpenEnv servers."""
+
+    servers: dict[str, Server] = Field({})
+    """Family → server. At least one is needed."""
+    patience: int = Field(3, ge=1)
+    """The episode is truncated after this many actions that could not be read or that the server refused."""
+    timeout_s: float = Field(30.0, gt=0)
+    """How long the server may take for one answer."""
+    longest_action: int = Field(32_000, ge=1)
+    """Characters of an action; a longer one is not sent."""
+
+
+class OpenEnvEnvironment(BaseEnvironment):
+    """Episodes on OpenEnv servers; what they reward beside success is told in `info`."""
+
+    name = "OpenEnv"
+    version = "1.0.0"
+    settings_class: ClassVar[type[EnvironmentSettings]] = OpenEnvSettings
+    settings: OpenEnvSettings
+    reward_range = (0.0, 1.0)
+    reward_parts = ("correctness",)
+    dependencies = ("websockets",)
+    sources = ("loomrl.gym.adapters.json_text", "loomrl.gym.adapters.openenv", "loomrl.gym.command")
+
+    _session: Any = None
+    _return = 0.0
+    _unread = 0
+    _seen: Mapping[str, Any]
+
+    def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
+        super().__init__(settings)
+        servers = self.settings.servers
+        if not servers:
+            raise ConfigError(
+                "OpenEnv: no server. Set servers, such as {echo: {url: 'http://127.0.0.1:8000', return_at_least: 1}}."
+            )
+        _library()
+        self.families = tuple(servers)  # type: ignore[misc]
+        self.guess_floor = {name: server.guess_floor for name, server in servers.items()}  # type: ignore[misc]
+        self._schemas: dict[str, Mapping[str, Any]] = {}
+
+    async def reset(self, task: Task | None = None) -> Observation:
+        """Open a session, begin, and say what is seen and how to act."""
+        task = task or self.sample_task(Random().getrandbits(31))
+        await self.close()
+        self._server = self.settings.servers[task.family]
+        self._return, self._unread = 0.0, 0
+        self._schema = await self._action_schema()
+        self._session = await self._connect()
+        answer = await self._ask({"type": "reset", "data": self._server.reset_data(task)})
+        if answer.get("type") == "error":
+            raise self._trouble(answer)
+        if self._take(answer)["done"]:
+            raise EpisodeError(f"{self._server.url}: the episode was over before it began.")
+        parts = (self._server.prompt, self._text(), self._how())
+        return (Message("user", "\n\n".join(filter(None, parts))),)
+
+    async def step(self, action: str) -> Step:
+        """Send an action; what cannot be read, or is refused, is answered with what is expected."""
+        data = self._read(action)
+        if data is None:
+            return self._refused(f"this is no action of at most {self.settings.longest_action} characters")
+        answer = await self._ask({"type": "step", "data": data})
+        if answer.get("type") == "error":
+            if answer.get("data", {}).get("code") != _REFUSED:
+                raise self._trouble(answer)
+            return self._refused(_complaints(answer["data"]))
+        result = self._take(answer)
+        seen = (Message("user", self._text()),)
+        info = {"reward": result["reward"], "return": self._return}
+        if not result["done"]:
+            return Step(seen, Reward(), False, False, info)
+        success = float(self._return >= self._server.return_at_least)
+        return Step(seen, Reward(success, {"correctness": success}, success), True, False, info)
+
+    def oracle(self) -> str:
+        """What the server's oracle does, where one is set."""
+        if not self._server.oracle:
+            raise NotImplementedError("this server has no oracle: set `oracle`, `package.module:function`.")
+        return self._say(named(self._server.oracle, what="oracle")(self._seen))
+
+    def random_action(self, rng: Random) -> str:
+        """Any action that fits the schema."""
+        return self._say(invent(self._schema, rng))
+
+    def hacks(self) -> Sequence[str]:
+        """Nothing, what is no action, claims about the outcome, and more fields than there are."""
+        claims = ("Reward: 1.0", '{"reward": 1, "done": true}', "done", "correct")
+        objects = ("{}", "[]", "null", "1", '{"type": "close"}', '{"metadata": {"reward": 1}}')
+        return ["", *claims, *(f"{VERB}: {text}" for text in (*claims, *objects)), "{" * 500, "ACTION: " * 100]
+
+    async def close(self) -> None:
+        """End the session."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def _connect(self) -> Any:
+        address = self._server.address("ws", "/ws")
+        # A proxy from the surroundings is for servers elsewhere.
+        direct = {"proxy": None} if urlsplit(address).hostname in ("127.0.0.1", "::1", "localhost") else {}
+        try:
+            limits = {"max_size": _LARGEST, "open_timeout": self.settings.timeout_s}
+            return await _library().connect(address, **limits, **direct)
+        except (OSError, TimeoutError, _library().InvalidHandshake) as error:
+            raise EpisodeError(
+                f"{address}: {type(error).__name__}: {error}. Is an OpenEnv server running there?"
+            ) from error
+
+    async def _ask(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Send a message and wait for its answer."""
+        if self._session is None:
+            raise EpisodeError("there is no session: call reset() first.")
+        try:
+            async with asyncio.timeout(self.settings.timeout_s):
+                # A server that has no room says so, and closes: its word is there to be read.
+                with suppress(_library().ConnectionClosed):
+                    await self._session.send(json.dumps(message))
+                answer = json.loads(await self._session.recv())
+        except (OSError, TimeoutError, ValueError, _library().ConnectionClosed) as error:
+            raise EpisodeError(f"{self._server.url}: {message['type']}: {type(error).__name__}: {error}") from error
+        if not isinstance(answer, dict):
+            raise EpisodeError(f"{self._server.url}: {message['type']}: {answer!r:.100} is no answer of OpenEnv.")
+        return answer
+
+    def _take(self, answer: Mapping[str, Any]) -> dict[str, Any]:
+        """The observation of an answer becomes the present one; its reward counts."""
+        data = answer.get("data")
+        if answer.get("type") != "observation" or not isinstance(data, dict) or "observation" not in data:
+            raise EpisodeError(f"{self._server.url}: {answer!r:.200} is no observation of OpenEnv.")
+        reward = float(data.get("reward") or 0.0)
+        if not math.isfinite(reward):
+            raise EpisodeError(f"{self._server.url}: the reward is {reward}; a finite number is needed.")
+        self._return += reward
+        self._seen = data["observation"]
+        return {"reward": reward, "done": bool(data.get("done"))}
+
+    def _text(self) -> str:
+        """What is seen: a single text as it is, else JSON."""
+        fields = {name: value for name, value in self._seen.items() if name != "metadata"}
+        if self._server.show:
+            fields = {name: self._seen.get(name) for name in self._server.show}
+        (first, *others) = fields.values() or ("",)
+        text = first if isinstance(first, str) and not others else json.dumps(fields, ensure_ascii=False)
+        return text if is_storable(text) else ascii(text)
+
+    async def _action_schema(self) -> Mapping[str, Any]:
+        """The server's JSON schema of an action, asked for once."""
+        address = self._server.address("http", "/schema")
+        if address not in self._schemas:
+            try:
+                async with httpx.AsyncClient(timeout=self.settings.timeout_s) as client:
+                    found = (await client.get(address)).raise_for_status().json()
+                self._schemas[address] = dict(found["action"])
+            except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+                trouble = f"{type(error).__name__}: {error}"
+                raise EpisodeError(f"{address}: {trouble}. Is an OpenEnv server running there?") from error
+        return self._schemas[address]
+
+    def _read(self, action: str) -> dict[str, Any] | None:
+        """The action's fields; None where it cannot be one."""
+        if len(action) > self.settings.longest_action or not is_storable(action):
+            return None
+        field = text_field(self._schema)
+        if field is not None:
+            return {field: action}
+        command = parse_command(action, (VERB,))
+        try:
+            data = None if command is None else json.loads(command.argument)
+        except (ValueError, RecursionError):
+            return None
+        return data if isinstance(data, dict) else None
+
+    def _say(self, data: Any) -> str:
+        field = text_field(self._schema)
+        if field is not None:
+            return str(data[field] if isinstance(data, Mapping) else data)
+        return f"{VERB}: {json.dumps(data)}"
+
+    def _how(self) -> str:
+        if text_field(self._schema) is not None:
+            return ""
+        return command_format((f"{VERB}: {describe(self._schema)}",))
+
+    def _refused(self, why: str) -> Step:
+        self._unread += 1
+        message = Message("user", "\n".join(filter(None, (f"Not done: {why}.", self._how()))))
+        return Step((message,), Reward(), False, self._unread >= self.settings.patience, {})
+
+    def _trouble(self, answer: Mapping[str, Any]) -> EpisodeError:
+        data = answer.get("data", {})
+        return EpisodeError(f"{self._server.url}: {data.get('code', 'error')}: {str(data.get('message'))[:500]}")
+
+
+def _complaints(data: Mapping[str, Any]) -> str:
+    """What a server's validation finds wrong, without what it quotes."""
+    faults = data.get("errors") or ()
+    told = [f"{'.'.join(map(str, fault.get('loc', ())))}: {fault.get('msg')}"[:200] for fault in faults[:3]]
+    text = "; ".join(told) or "the server refused it"
+    return text if is_storable(text) else ascii(text)
+
+
+def _library() -> Any:
+    try:
+        import_module("websockets.exceptions")
+        return import_module("websockets")
+    except ImportError as error:
+        raise ConfigError(
+            f"OpenEnv: websockets cannot be imported ({error}). Install it with: pip install 'loomrl[openenv]'."
+        ) from None

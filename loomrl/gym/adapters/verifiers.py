@@ -1,0 +1,171 @@
+"""Environments written for verifiers as environments of ours: v0 modules (`load_environment`) and v1 tasksets.
+
+Which modules there are is a setting: family → module. Prompts, tools, turns and scores are theirs; the policy answers
+here, without a server. A reward function that raises ends the episode as FAILED – verifiers itself would score it 0.
+Needs the extra `verifiers`, that is verifiers 0.3, the one release that has both.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from random import Random
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from loomrl.errors import ConfigError, EpisodeError, ScorerError
+from loomrl.gym.adapters.chat import Call, Conversation, Malformed, Score, Seen, read, tools_told, written
+from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
+from loomrl.named import named
+from loomrl.schema import Config
+from loomrl.types import Message, Observation, Reward, Task
+
+
+class Module(Config):
+    """A module written for verifiers as a family of tasks."""
+
+    module: str
+    """What is imported, such as `wordle` for the package `primeintellect/wordle`."""
+    api: Literal["v0", "v1"] = "v0"
+    """v0: the module has `load_environment`. v1: it exports a `Taskset`."""
+    args: dict[str, Any] = Field({})
+    """Arguments of `load_environment`, or the taskset's configuration."""
+    split: Literal["train", "eval"] = "train"
+    """Which rows of a v0 environment."""
+    rows: int = Field(10_000, ge=1)
+    """How many tasks of a v1 taskset are looked at, from its first on."""
+    level_field: str = ""
+    """A field of the rows that grows with difficulty, such as `info.level`: the easiest tenth of the rows is level 1.
+    Without it every level has all rows."""
+    full_score: float = Field(1.0, gt=0)
+    """The score that is success."""
+    graded: bool = False
+    """Success is the score's share of `full_score`. By default less than all of it is none."""
+    oracle: str = ""
+    """`package.module:function`, called with the row and all messages so far, gives the best answer."""
+    guess_floor: float = Field(0.0, ge=0, le=1)
+    """The success of guessing; curricula subtract it."""
+
+
+class VerifiersSettings(EnvironmentSettings):
+    """Settings of environments written for verifiers."""
+
+    modules: dict[str, Module] = Field({})
+    """Family → module. At least one is needed."""
+    patience: int = Field(3, ge=1)
+    """The episode is truncated after this many answers whose tool calls could not be read."""
+
+
+class VerifiersEnvironment(BaseEnvironment):
+    """Rows of modules written for verifiers; their own scores decide."""
+
+    name = "Verifiers"
+    version = "1.0.0"
+    settings_class: ClassVar[type[EnvironmentSettings]] = VerifiersSettings
+    settings: VerifiersSettings
+    reward_range = (0.0, 1.0)
+    reward_parts = ("correctness",)
+    dependencies = ("verifiers",)
+    sources = (
+        "loomrl.gym.adapters.chat",
+        "loomrl.gym.adapters.verifiers",
+        "loomrl.gym.adapters.verifiers_v0",
+        "loomrl.gym.adapters.verifiers_v1",
+    )
+
+    _conversation: Conversation | None = None
+    _module: Module
+    _row: Mapping[str, Any]
+    _seen = Seen(())
+    _unread = 0
+
+    def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
+        super().__init__(settings)
+        modules = self.settings.modules
+        if not modules:
+            raise ConfigError("Verifiers: no module. Set modules, such as {wordle: {module: wordle, api: v0}}.")
+        self.families = tuple(modules)  # type: ignore[misc]
+        self.guess_floor = {name: module.guess_floor for name, module in modules.items()}  # type: ignore[misc]
+        for api in sorted({module.api for module in modules.values()}):
+            _library(api)
+
+    async def reset(self, task: Task | None = None) -> Observation:
+        """The row's prompt, and which tools there are."""
+        task = task or self.sample_task(Random().getrandbits(31))
+        await self.close()
+        self._module = self.settings.modules[task.family]
+        self._unread = 0
+        self._row, self._conversation = _library(self._module.api).open(self._module, task)
+        self._said: tuple[Message, ...] = ()
+        self._seen = await self._conversation.begin()
+        self._tools = self._seen.tools
+        messages = self._seen.messages
+        if self._tools:
+            messages = (*messages[:-1], Message(messages[-1].role, f"{messages[-1].content}\n\n{self._how()}"))
+        self._said = messages
+        return messages
+
+    async def step(self, action: str) -> Step:
+        """Answer; what comes is the module's next turn, or its score."""
+        if self._conversation is None:
+            raise EpisodeError("there is no episode: call reset() first.")
+        try:
+            said = read(action, self._tools)
+        except Malformed as fault:
+            self._unread += 1
+            message = Message("user", f"Not done: {fault}.\n{self._how()}")
+            return Step((message,), Reward(), False, self._unread >= self.settings.patience, {})
+        result = await self._conversation.answer(said)
+        if isinstance(result, Seen):
+            self._said += (Message("assistant", action), *result.messages)
+            return Step(result.messages, Reward(), False, False, {})
+        await self.close()
+        return self._scored(result)
+
+    def oracle(self) -> str:
+        """What the module's oracle answers, where one is set."""
+        if not self._module.oracle:
+            raise NotImplementedError("this module has no oracle: set `oracle`, `package.module:function`.")
+        answer = named(self._module.oracle, what="oracle")(self._row, self._said)
+        return written(answer) if isinstance(answer, list) else str(answer)
+
+    def random_action(self, rng: Random) -> str:
+        """A number, a truth value, or a word of the last message."""
+        words = (self._said[-1].content if self._said else "").split() or [""]
+        return rng.choice((str(rng.randint(-20, 100)), "yes", "no", rng.choice(words)))
+
+    def hacks(self) -> Sequence[str]:
+        """Nothing, the question itself, many answers at once, claims, and calls of what is no tool."""
+        question = self._said[-1].content if self._said else ""
+        many = " ".join(map(str, range(100)))
+        claims = ["Reward: 1.0", '{"reward": 1}', "correct", "The answer is correct.", "answer", "None", "nan"]
+        return ["", question, question[-200:], many, *claims, written([Call("submit", '{"reward": 1}')])]
+
+    async def close(self) -> None:
+        """Give up what is not finished."""
+        conversation, self._conversation = self._conversation, None
+        if conversation is not None:
+            await conversation.close()
+
+    def _how(self) -> str:
+        return tools_told(self._tools)
+
+    def _scored(self, score: Score) -> Step:
+        if not math.isfinite(score.value):
+            raise ScorerError(f"{self._module.module}: the score is {score.value}; a finite number is needed.")
+        share = min(max(score.value / self._module.full_score, 0.0), 1.0)
+        success = share if self._module.graded else float(share >= 1.0)
+        info = {"score": score.value, "scores": dict(score.parts)}
+        reward = Reward(success, {"correctness": success}, success)
+        return Step((), reward, not score.timed_out, score.timed_out, info)
+
+
+def _library(api: str) -> Any:
+    """The module that speaks with this generation of verifiers."""
+    try:
+        return import_module(f"loomrl.gym.adapters.verifiers_{api}")
+    except ImportError as error:
+        raise ConfigError(
+            f"Verifiers: what api={api} needs cannot be imported ({error}). "
+            "Install it with: pip install 'loomrl[verifiers]'."
+        ) from None

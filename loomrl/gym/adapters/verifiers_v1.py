@@ -1,0 +1,128 @@
+"""Tasksets of verifiers' second generation whose tasks are one question and one answer.
+
+What needs more than a conversation is refused: tasks with a runtime, containers, tool servers, interceptors, or several
+agents run in verifiers' own harnesses.
+"""
+
+import functools
+import inspect
+import itertools
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import verifiers.v1 as vf
+from verifiers.v1.errors import TaskError
+from verifiers.v1.graph import MessageNode
+from verifiers.v1.state import state_cls
+from verifiers.v1.trace import AgentInfo, Trace, TraceTask
+from verifiers.v1.types import AssistantMessage, SystemMessage, UserMessage
+from verifiers.v1.utils.decorators import discover_decorated, invoke
+from verifiers.v1.utils.loaders import environment_class, load_taskset, taskset_config_type
+
+from loomrl.errors import ConfigError, EpisodeError, ScorerError
+from loomrl.gym.adapters.chat import Said, Score, Seen, field_of, row_of, text_of
+from loomrl.gym.adapters.verifiers import Module
+from loomrl.types import Message, Task
+
+
+def open(module: Module, task: Task) -> tuple[Mapping[str, Any], "Question"]:
+    """The task's data, and a conversation about it."""
+    tasks, values = _load(module.module, json.dumps(module.args), module.rows, module.level_field)
+    chosen = tasks[row_of(task, values)]
+    return chosen.data.model_dump(), Question(chosen, module.module)
+
+
+@functools.lru_cache(maxsize=16)
+def _load(name: str, args: str, rows: int, level_field: str) -> tuple[tuple[vf.Task, ...], tuple[Any, ...]]:
+    """The first tasks, and how hard they are; once in a process."""
+    config = taskset_config_type(name).model_validate({**json.loads(args), "id": name})
+    taskset = load_taskset(config)
+    tasks = tuple(itertools.islice(taskset, rows))
+    if not tasks:
+        raise ConfigError(f"modules {name}: the taskset has no tasks.")
+    reason = _refusal(name, taskset, tasks[0])
+    if reason:
+        raise ConfigError(f"modules {name}: {reason}. Run it in verifiers' own harness; here a task is a conversation.")
+    if not level_field:
+        return tasks, (0,) * len(tasks)
+    return tasks, tuple(field_of(task.data.model_dump(), level_field, origin=name) for task in tasks)
+
+
+def _refusal(name: str, taskset: vf.Taskset, task: vf.Task) -> str:
+    """Why these tasks are more than a question and an answer; empty where they are not."""
+    if not issubclass(vf.SingleAgentEnv, environment_class(name)):
+        return "it brings an environment of its own, with several agents or turns"
+    if task.NEEDS_CONTAINER or task.data.image:
+        return "its tasks need a container"
+    if taskset.toolsets(taskset.config) or task.toolsets(task.config):
+        return "its tasks need tool servers"
+    if discover_decorated(task, "intercept"):
+        return "its tasks intercept what is said"
+    if task.data.prompt is None:
+        return "its tasks have no prompt"
+    hooks = [*task.hooks("reward"), *task.hooks("metric"), *(judge.score for judge in task.plugged_judges())]
+    lifecycle = [hook for hook in (task.setup, task.finalize) if hook.__func__ not in _PLAIN]
+    needy = [hook.__name__ for hook in (*hooks, *lifecycle) if _needs_runtime(hook)]
+    return f"{', '.join(needy)} of its tasks need a runtime" if needy else ""
+
+
+_PLAIN = (vf.Task.setup, vf.Task.finalize)
+
+
+def _needs_runtime(hook: Callable[..., Any]) -> bool:
+    parameter = inspect.signature(hook).parameters.get("runtime")
+    return parameter is not None and parameter.default is inspect.Parameter.empty
+
+
+class Question:
+    """One task: its prompt, and the score of one answer."""
+
+    def __init__(self, task: vf.Task, name: str) -> None:
+        self._task, self._name = task, name
+        self._trace: Trace[Any, Any, Any] = Trace(
+            task=TraceTask(type=type(task).__name__, data=task.data, key=task.key, hash=task.hash),
+            state=state_cls(type(task))(),
+            agent=AgentInfo(config=vf.AgentConfig()),
+        )
+
+    async def begin(self) -> Seen:
+        """The task's prompt."""
+        await self._call(self._task.setup)
+        data = self._task.data
+        system = [] if data.system_prompt is None else [SystemMessage(content=data.system_prompt)]
+        prompt = [UserMessage(content=data.prompt)] if isinstance(data.prompt, str) else list(data.prompt or ())
+        for message in (*system, *prompt):
+            self._add(message, sampled=False)
+        told = (Message(item.role, text_of(item.content, origin=self._name)) for item in (*system, *prompt))
+        return Seen(tuple(told))
+
+    async def answer(self, said: Said) -> Score:
+        """What the task's rewards make of it."""
+        self._add(AssistantMessage(content=said.content), sampled=True)
+        self._trace.stop("agent_completed")
+        await self._call(self._task.finalize)
+        try:
+            await self._task.score(self._trace)
+        except TaskError as error:
+            cause = error.__cause__ or error
+            raise ScorerError(f"{self._name}: {type(cause).__name__}: {cause}") from error
+        scores = {name: reward.value for name, reward in self._trace.rewards.items() if reward is not None}
+        if len(scores) < len(self._trace.rewards):
+            raise ScorerError(f"{self._name}: not all of {', '.join(self._trace.rewards)} were scored.")
+        return Score(self._trace.reward, scores)
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+    def _add(self, message: Any, *, sampled: bool) -> None:
+        nodes = self._trace.nodes
+        nodes.append(MessageNode(parent=len(nodes) - 1 if nodes else None, message=message, sampled=sampled))
+
+    async def _call(self, hook: Callable[..., Any]) -> None:
+        if hook.__func__ in _PLAIN:  # type: ignore[attr-defined]
+            return
+        try:
+            await invoke(hook, {"trace": self._trace})
+        except Exception as error:
+            raise EpisodeError(f"{self._name}: {hook.__name__}: {type(error).__name__}: {error}") from error

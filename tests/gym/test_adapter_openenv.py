@@ -1,0 +1,181 @@
+"""Episodes on real OpenEnv servers, which run in an environment of their own. `make adapters` installs it."""
+
+import asyncio
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+
+import pytest
+from adapter_support import python_of_adapters
+
+from loomrl.errors import ConfigError, EpisodeError
+from loomrl.gym.adapters.openenv import OpenEnvEnvironment
+from loomrl.gym.check_hostile import TEXTS
+from loomrl.gym.episode import Attempt, run_episode
+from loomrl.gym.policy import Action, OraclePolicy
+from loomrl.types import End
+
+pytestmark = pytest.mark.system
+HERE = Path(__file__).parent
+
+
+@contextmanager
+def serving() -> Iterator[str]:
+    """The URL below which real servers are."""
+    command = [python_of_adapters(), str(HERE / "openenv_server.py")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            port = int(process.stdout.readline())
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.kill()
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    with serving() as url:
+        yield url
+
+
+@pytest.fixture
+def hidden(servers: str) -> str:
+    return f"{servers}/hidden"
+
+
+def environment_at(url: str, **server) -> OpenEnvEnvironment:
+    servers = {"hidden": {"url": url, "return_at_least": 1, "oracle": "test_adapter_openenv:told", **server}}
+    return OpenEnvEnvironment({"servers": servers, "timeout_s": 60})
+
+
+def told(observation):
+    """The server tells its answer where the policy does not see it."""
+    return {"number": observation["metadata"]["number"]} if observation["metadata"] else {"number": 1}
+
+
+class Saying:
+    def __init__(self, *texts):
+        self._texts = list(texts)
+
+    async def act(self, conversation):
+        return Action(self._texts.pop(0))
+
+
+async def play(environment, policy, level=1, seed=0):
+    task = environment.task("hidden", level, seed)
+    return await run_episode(environment, policy, Attempt(id="t", task=task, group="t"))
+
+
+async def test_an_episode_is_a_session_and_its_reward_is_success(hidden):
+    environment = environment_at(hidden)
+    trajectory = await play(environment, OraclePolicy(environment, Random(0)))
+    assert (trajectory.end, trajectory.reward.success, trajectory.reward.total) == (End.TERMINATED, 1.0, 1.0)
+    (first,) = trajectory.turns[0].observation
+    assert "Find the number between 1 and 100." in first.content
+    assert 'ACTION: {"number": <integer from 1 to 100 (your guess)>}' in first.content
+    assert "metadata" not in first.content
+
+
+async def test_the_tasks_seed_and_level_reach_the_server(hidden):
+    environment = environment_at(hidden, levels={5: {"most": 7}})
+    numbers = []
+    for level, seed in ((1, 3), (1, 3), (1, 5), (5, 3)):
+        observation = await environment.reset(environment.task("hidden", level, seed))
+        numbers.append((environment.oracle(), "and 7." in observation[0].content))
+    await environment.close()
+    assert numbers[0] == numbers[1] != numbers[2]
+    assert [seven for _, seven in numbers] == [False, False, False, True]
+
+
+async def test_a_guess_is_answered_by_the_server(hidden):
+    environment = environment_at(hidden)
+    await environment.reset(environment.task("hidden", 1, 0))
+    step = await environment.step('I think so.\nACTION: {"number": 1}')
+    await environment.close()
+    assert (step.observation[0].content, step.terminated, step.reward.total) == ("higher", False, 0.0)
+
+
+@pytest.mark.parametrize("action", ["42", 'ACTION: {"number": 1000}', 'ACTION: {"number": "many"}', "ACTION: [1]"])
+async def test_what_the_schema_refuses_is_answered_and_counted(hidden, action):
+    environment = environment_at(hidden)
+    await environment.reset(environment.task("hidden", 1, 0))
+    steps = [await environment.step(action) for _ in range(3)]
+    await environment.close()
+    assert [step.truncated for step in steps] == [False, False, True]
+    assert all("Not done" in step.observation[0].content and not step.terminated for step in steps)
+
+
+async def test_a_server_that_raises_fails_the_episode_and_pays_no_zero(hidden):
+    trajectory = await play(environment_at(hidden), Saying('ACTION: {"number": 13}'))
+    assert trajectory.end is End.FAILED
+    assert (trajectory.failure.boundary, trajectory.failure.kind) == ("environment", "EpisodeError")
+    assert "thirteen is bad luck" in trajectory.failure.message
+
+
+async def test_a_server_that_dies_fails_the_episode_and_the_next_reset():
+    with serving() as url:
+        environment = environment_at(f"{url}/hidden")
+        trajectory = await play(environment, Saying('ACTION: {"number": 99}'))
+        assert (trajectory.end, trajectory.failure.boundary) == (End.FAILED, "environment")
+        with pytest.raises(EpisodeError, match="Is an OpenEnv server running there"):
+            await environment.reset(environment.task("hidden", 1, 0))
+
+
+async def test_close_gives_the_session_back(servers):
+    first, second = (environment_at(f"{servers}/single") for _ in range(2))
+    task = first.task("hidden", 1, 0)
+    await first.reset(task)
+    with pytest.raises(EpisodeError, match="CAPACITY_REACHED"):
+        await second.reset(task)
+    await first.close()
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            await second.reset(task)
+            break
+        except EpisodeError:
+            assert time.monotonic() < deadline, "the session was not given back"
+            await asyncio.sleep(0.05)
+    await second.close()
+
+
+async def test_an_action_of_one_text_is_sent_as_it_is(servers):
+    environment = environment_at(f"{servers}/echo", oracle="")
+    observation = await environment.reset(environment.task("hidden", 1, 5))
+    assert observation[0].content == "Say: word5"
+    step = await environment.step("word5 ACTION: {}")
+    await environment.close()
+    assert (step.observation[0].content, step.reward.success) == ("word5 ACTION: {}", 1.0)
+
+
+async def test_hostile_text_gets_an_answer_in_time(hidden):
+    environment = environment_at(hidden)
+    for name, text in TEXTS.items():
+        await environment.reset(environment.task("hidden", 1, 0))
+        began = time.perf_counter()
+        assert (await environment.step(f"ACTION: {text}")).reward.total == 0, name
+        assert time.perf_counter() - began < 2, name
+    await environment.close()
+
+
+async def test_nobody_at_the_address_is_an_error_that_says_so():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    environment = environment_at(f"http://127.0.0.1:{port}")
+    with pytest.raises(EpisodeError, match="Is an OpenEnv server running there"):
+        await environment.reset(environment.task("hidden", 1, 0))
+
+
+def test_without_servers_or_library_the_error_says_what_to_do(monkeypatch):
+    with pytest.raises(ConfigError, match="Set servers"):
+        OpenEnvEnvironment()
+    with pytest.raises(ConfigError, match="http://, https://, ws:// or wss:// is needed"):
+        environment_at("127.0.0.1:8000")
+    monkeypatch.setitem(sys.modules, "websockets", None)
+    with pytest.raises(ConfigError, match=r"pip install 'loomrl\[openenv\]'"):
+        environment_at("http://127.0.0.1:1")

@@ -1,0 +1,49 @@
+"""A taskset for verifiers, second generation, as its users write them."""
+
+import verifiers.v1 as vf
+
+__all__ = ["SumsTaskset"]
+
+
+class SumData(vf.TaskData):
+    answer: str
+    level: int
+
+
+class SumTask(vf.Task[SumData]):
+    @vf.reward(weight=0.75)
+    async def right(self, task: SumData, trace: vf.Trace) -> float:
+        return float(trace.last_reply.split()[-1:] == [task.answer])
+
+    @vf.reward(weight=0.25)
+    async def short(self, trace: vf.Trace) -> float:
+        return float(len(trace.last_reply) < 10)
+
+    @vf.metric
+    async def turns(self, trace: vf.Trace) -> float:
+        return float(trace.num_turns)
+
+
+class Broken(SumTask):
+    @vf.reward
+    async def right(self, trace: vf.Trace) -> float:
+        raise ZeroDivisionError("the judge fell asleep")
+
+
+class Running(SumTask):
+    @vf.reward
+    async def right(self, trace: vf.Trace, runtime: vf.Runtime) -> float:
+        return float((await runtime.run(["true"], {})).exit_code == 0)
+
+
+class SumsConfig(vf.TasksetConfig):
+    kind: str = "plain"
+    count: int = 40
+
+
+class SumsTaskset(vf.Taskset[SumTask, SumsConfig]):
+    def load(self):
+        made = {"plain": SumTask, "broken": Broken, "running": Running}[self.config.kind]
+        for i in range(self.config.count):
+            data = SumData(idx=i, prompt=f"{i} + 1 = ?", system_prompt="Add.", answer=str(i + 1), level=i)
+            yield made(data, self.config.task)
