@@ -54,6 +54,8 @@ OPENED_IN = {
     "peft": {"algorithms/language/module.py"},
     "math_verify": {"envs/math/verify.py"},
     "sympy": set(),
+    "pyspiel": {"envs/game/spiel.py"},
+    "open_spiel": set(),
     "pettingzoo": {"envs/teamwork/parallel.py"},
     "moocore": {"loomrl/evaluation/front.py"},
     "mo_gymnasium": {"envs/minecart.py"},

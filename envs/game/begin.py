@@ -1,5 +1,6 @@
 """From a task to a game in progress."""
 
+import asyncio
 from random import Random
 
 from envs.game import chess
@@ -29,7 +30,7 @@ def opponent_of(settings: GameSettings, task: Task) -> RealOpponent | None:
     return (CHESS_LADDER if task.family == chess.FAMILY else BOARD_LADDER)[task.level - 1]
 
 
-def begin(task: Task, environment: BaseEnvironment, settings: GameSettings) -> Play:
+async def begin(task: Task, environment: BaseEnvironment, settings: GameSettings) -> Play:
     """The first position of this task."""
     choice = opponent_of(settings, task)
     if choice is None:
@@ -38,7 +39,7 @@ def begin(task: Task, environment: BaseEnvironment, settings: GameSettings) -> P
     chance = f"{task.family} {task.level} {task.seed}"
     rng = Random(f"player {chance}")
     opponent = open_opponent(choice, game=game, program=settings.stockfish, environment=environment, rng=rng)
-    return Match(_chess(task, settings, opponent) if game == "chess" else _board(task, game, opponent), chance)
+    return Match(await _chess(task, settings, opponent) if game == "chess" else _board(task, game, opponent), chance)
 
 
 def _board(task: Task, game: str, opponent: Opponent) -> Setup:
@@ -48,9 +49,7 @@ def _board(task: Task, game: str, opponent: Opponent) -> Setup:
     return Setup(board, rules_of(board, game), state, SolverJudge(draws=board.draws), opponent)
 
 
-def _chess(task: Task, settings: GameSettings, opponent: Opponent) -> Setup:
-    problem = chess.find_problem(task.level, task.seed, settings.stockfish)
+async def _chess(task: Task, settings: GameSettings, opponent: Opponent) -> Setup:
+    problem = await asyncio.to_thread(chess.find_problem, task.level, task.seed, settings.stockfish)
     judge = chess.EngineJudge(open_stockfish(settings.stockfish))
-    return Setup(
-        chess.BOARD, chess.BOARD.rules, open_state("chess", problem.fen), judge, opponent, most=problem.moves
-    )
+    return Setup(chess.BOARD, chess.BOARD.rules, open_state("chess", problem.fen), judge, opponent, most=problem.moves)

@@ -30,6 +30,8 @@ class Board:
     show: Callable[[State], str]
     spell: Callable[[State, int], str]
     draws: bool = False
+    sudden: bool = False
+    """A single move can end it long before the board is full."""
 
 
 def rules_of(board: Board, game: str) -> str:
@@ -51,26 +53,28 @@ BOARDS: Mapping[str, Board] = {
             (2, "tic_tac_toe", 4, 5),
             (2, "tic_tac_toe", 2, 4),
             (3, "mnk(m=4,n=4,k=3)", 3, 5),
-            (3, "mnk(m=5,n=5,k=4)", 13, 16),
+            (3, "mnk(m=5,n=5,k=4)", 14, 16),
         ),
         notation.labelled,
         notation.cell,
         draws=True,
+        sudden=True,
     ),
     "board.connect_four": Board(
         "Connect {k}. A move is a column; the stone falls to its lowest free cell. {k} in a row win: across, down or "
         "diagonally.",
         ("x", "o"),
         _sizes(
-            (2, "connect_four(rows=4,columns=4,x_in_row=3)", 4, 7),
-            (2, "connect_four(rows=4,columns=5,x_in_row=4)", 7, 12),
-            (2, "connect_four(rows=5,columns=5,x_in_row=4)", 11, 15),
-            (2, "connect_four(rows=6,columns=6,x_in_row=4)", 18, 22),
-            (2, "connect_four(rows=6,columns=7,x_in_row=4)", 22, 27),
+            (2, "connect_four(rows=4,columns=4,x_in_row=3)", 4, 6),
+            (2, "connect_four(rows=4,columns=5,x_in_row=4)", 9, 11),
+            (2, "connect_four(rows=5,columns=5,x_in_row=4)", 13, 15),
+            (2, "connect_four(rows=5,columns=6,x_in_row=4)", 16, 18),
+            (2, "connect_four(rows=6,columns=7,x_in_row=4)", 24, 27),
         ),
         notation.labelled,
         notation.column,
         draws=True,
+        sudden=True,
     ),
     "board.hex": Board(
         "Hex. x wins with a chain of x from top to bottom, o from left to right. A cell touches those left and right, "
@@ -78,12 +82,13 @@ BOARDS: Mapping[str, Board] = {
         ("x", "o"),
         _sizes(
             (2, "hex(board_size=4)", 9, 11),
-            (3, "hex(board_size=4)", 5, 8),
-            (3, "hex(board_size=5)", 11, 15),
-            (2, "hex(board_size=6)", 20, 25),
+            (3, "hex(board_size=4)", 7, 8),
+            (3, "hex(board_size=5)", 14, 16),
+            (2, "hex(board_size=6)", 24, 26),
         ),
         notation.slanted,
         notation.spelled,
+        sudden=True,
     ),
     "board.y": Board(
         "Y. A chain of your stones wins when it touches all three sides of the triangle. A cell touches those left and "
@@ -91,12 +96,13 @@ BOARDS: Mapping[str, Board] = {
         ("x", "o"),
         _sizes(
             (2, "y(board_size=4)", 4, 6),
-            (3, "y(board_size=4)", 1, 4),
-            (3, "y(board_size=5)", 5, 7),
-            (2, "y(board_size=6)", 10, 13),
+            (3, "y(board_size=4)", 3, 4),
+            (3, "y(board_size=5)", 7, 9),
+            (2, "y(board_size=6)", 12, 14),
         ),
         notation.triangle,
         notation.spelled,
+        sudden=True,
     ),
     "board.breakthrough": Board(
         "Breakthrough. Pawns move one cell forward or diagonally forward, and capture diagonally only. b goes down, w "
@@ -104,13 +110,14 @@ BOARDS: Mapping[str, Board] = {
         ("b", "w"),
         _sizes(
             (2, "breakthrough(rows=4,columns=3)", 0, 5),
-            (2, "breakthrough(rows=5,columns=3)", 2, 8),
-            (2, "breakthrough(rows=5,columns=4)", 5, 10),
-            (2, "breakthrough(rows=5,columns=5)", 9, 13),
-            (2, "breakthrough(rows=6,columns=5)", 17, 22),
+            (2, "breakthrough(rows=5,columns=3)", 3, 6),
+            (2, "breakthrough(rows=5,columns=4)", 6, 9),
+            (2, "breakthrough(rows=5,columns=5)", 10, 13),
+            (2, "breakthrough(rows=6,columns=5)", 24, 28),
         ),
         notation.written,
         notation.spelled,
+        sudden=True,
     ),
     "board.clobber": Board(
         "Clobber. Move one of your stones onto a neighbouring stone of the other player, which is removed. Who cannot "
@@ -118,10 +125,10 @@ BOARDS: Mapping[str, Board] = {
         ("o", "x"),
         _sizes(
             (2, "clobber(rows=3,columns=4)", 1, 4),
-            (2, "clobber(rows=4,columns=4)", 4, 7),
+            (2, "clobber(rows=4,columns=4)", 4, 6),
             (2, "clobber(rows=4,columns=4)", 3, 5),
-            (2, "clobber(rows=5,columns=4)", 4, 7),
-            (2, "clobber(rows=5,columns=5)", 6, 10),
+            (2, "clobber(rows=5,columns=4)", 5, 7),
+            (2, "clobber(rows=5,columns=5)", 8, 10),
         ),
         notation.written,
         notation.spelled,
@@ -133,16 +140,16 @@ BOARDS: Mapping[str, Board] = {
         ("player 1", "player 2"),
         _sizes(
             (2, "dots_and_boxes(num_rows=1,num_cols=3)", 2, 5),
-            (3, "dots_and_boxes(num_rows=2,num_cols=2)", 3, 6),
-            (3, "dots_and_boxes(num_rows=2,num_cols=3)", 6, 9),
-            (2, "dots_and_boxes(num_rows=3,num_cols=3)", 12, 15),
+            (3, "dots_and_boxes(num_rows=2,num_cols=2)", 4, 6),
+            (3, "dots_and_boxes(num_rows=2,num_cols=3)", 8, 10),
+            (2, "dots_and_boxes(num_rows=3,num_cols=3)", 14, 16),
         ),
         notation.fences,
         notation.fence,
         draws=True,
     ),
     "board.nim": Board(
-        "Nim. Take any number from one pile. Who takes the last {end}. A move is a pile and a number, such as 1 take 2.",
+        "Nim. Take any number from one pile. Who takes the last {end}. A move is pile and number, such as 1 take 2.",
         ("player 1", "player 2"),
         _sizes(
             (2, "nim(pile_sizes=2;3;4,is_misere=False)", 0, 3),

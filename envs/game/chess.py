@@ -1,4 +1,4 @@
-"""Chess: won positions drawn at random, to be won against an opponent in a number of moves. Stockfish knows the rest."""
+"""Chess: won positions drawn at random, to be won in a number of moves. Stockfish knows the rest."""
 
 import asyncio
 from functools import lru_cache

@@ -43,7 +43,7 @@ class GameEnvironment(BaseEnvironment):
     async def reset(self, task: Task | None = None) -> Observation:
         """The rules, the position, and how to move."""
         task = task or self.sample_task(Random().getrandbits(31))
-        self._play = begin(task, self, self.settings)
+        self._play = await begin(task, self, self.settings)
         self._steps = self._misses = 0
         self._scores: list[float] = []
         self._worth = await self._play.worth() or 0.0

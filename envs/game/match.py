@@ -8,7 +8,7 @@ from envs.game.board import Board
 from envs.game.judge import Judge
 from envs.game.notation import plain
 from envs.game.opponent import Opponent, Turn
-from envs.game.play import COMMAND, FEW, Answer, listed
+from envs.game.play import FEW, Answer, listed
 from envs.game.solver import outcome
 from envs.game.spiel import State
 
@@ -41,6 +41,7 @@ class Match:
         self._state = setup.state.clone()
         self._seat = self._state.current_player()
         self._left = setup.most
+        self._begins = True
         self._greeted = False
 
     @property
@@ -61,15 +62,15 @@ class Match:
         return self._board.spell(self._state, self._setup.judge.best(self._state))
 
     async def worth(self) -> float | None:
-        """The judge's view."""
-        return await self._setup.judge.value(self._state, self._seat)
+        """The judge's view; a match begins where it is won."""
+        return 1.0 if self._begins else await self._setup.judge.value(self._state, self._seat)
 
     async def move(self, text: str) -> str | None:
         """Make the move, then those of the opponent until it is the policy's turn again or the game is over."""
         action = self._legal().get(plain(text))
         if action is None:
             return None
-        self.answer = None
+        self.answer, self._begins = None, False
         told = [self._apply(action)]
         if self._left is not None:
             self._left -= 1

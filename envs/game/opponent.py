@@ -19,7 +19,7 @@ from envs.game.stockfish import Stockfish, open_stockfish
 from loomrl.config import LanguagePolicy, OpenAIPolicy
 from loomrl.errors import ConfigError, EpisodeError, LoomError
 from loomrl.gym.base import BaseEnvironment
-from loomrl.gym.command import parse_command
+from loomrl.gym.command import command_format, parse_command
 from loomrl.gym.policy import Policy, PolicyFactory, open_policy
 from loomrl.types import Message
 
@@ -124,7 +124,8 @@ class PolicyPlayer:
 
     async def reply(self, turn: Turn) -> int:
         """The move it names, or a random one. What goes wrong with it is no fault of the policy that learns."""
-        self._conversation += (Message("user", turn.told),)
+        usage = "" if self._conversation else "\n" + command_format((f"{COMMAND}: move",))
+        self._conversation += (Message("user", turn.told + usage),)
         try:
             said = (await self._policy.act(self._conversation)).text
         except LoomError as error:

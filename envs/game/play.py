@@ -23,8 +23,10 @@ class Play(Protocol):
     outcome: float | None
     answer: Answer | None
     """The opponent's reply to the last move, if there was one."""
-    slips: int
-    """Moves that chance made for an opponent who could not."""
+
+    @property
+    def slips(self) -> int:
+        """Moves that chance made for an opponent who said none."""
 
     def opening(self) -> str:
         """The rules and the first position."""

@@ -10,7 +10,7 @@ VERB = "PREDICT"
 FORMAT = f"{VERB}: move probability, move probability"
 LONGEST = 2_000
 """Characters that are read."""
-_ENTRY = re.compile(r"(.+) (0|1|[01]?\.[0-9]{1,6})")
+_ENTRY = re.compile(r"([^.]+) (0|1|[01]?\.[0-9]{1,6})")
 _SLACK = 1e-6
 
 

@@ -37,8 +37,9 @@ class Finding(NamedTuple):
 class Stockfish:
     """The program, started when it is needed. Threads take turns."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, deadline_s: float = DEADLINE_S) -> None:
         self._path = path
+        self._deadline_s = deadline_s
         self._lock = Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._unread = b""
@@ -55,7 +56,7 @@ class Stockfish:
     def _search(self, fen: str, nodes: int) -> Finding:
         if self._process is None or self._process.poll() is not None:
             self._start()
-        deadline = time.monotonic() + DEADLINE_S
+        deadline = time.monotonic() + self._deadline_s
         self._say("ucinewgame", f"position fen {fen}", f"go nodes {nodes}")
         score = ["cp", "0"]
         while True:
@@ -73,7 +74,7 @@ class Stockfish:
             [self._path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
         weakref.finalize(self, _kill, self._process)
-        deadline = time.monotonic() + DEADLINE_S
+        deadline = time.monotonic() + self._deadline_s
         self._say("uci", "setoption name Threads value 1", f"setoption name Hash value {HASH_MB}", "isready")
         while self._line(deadline) != "readyok":
             pass
@@ -97,7 +98,7 @@ class Stockfish:
         while b"\n" not in self._unread:
             ready, _, _ = select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))
             if not ready:
-                raise TimeoutError(f"no answer within {DEADLINE_S:g} s")
+                raise TimeoutError(f"no answer within {self._deadline_s:g} s")
             more = os.read(pipe, 65536)
             if not more:
                 raise BrokenPipeError("it has ended")

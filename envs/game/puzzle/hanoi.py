@@ -53,7 +53,8 @@ class Hanoi:
 
 def make_hanoi(level: int, rng: Random) -> Hanoi:
     """A position that is as far from the solution as the level says."""
-    disks, least = between(level, 3, 7), between(level, 4, 40)
+    least = between(level, 4, 40)
+    disks = (least + NEAR).bit_length()
     while True:
         hanoi = Hanoi(tuple(rng.randrange(3) for _ in range(disks)))
         if least <= hanoi.distance() <= least + NEAR:

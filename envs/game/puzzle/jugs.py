@@ -47,13 +47,28 @@ class Jugs:
 
 
 def make_jugs(level: int, rng: Random) -> Jugs:
-    """Empty jugs and a target that takes as many moves as the level says."""
+    """Empty jugs and a target that takes as many moves as the level says; with two jugs there are even numbers only."""
     wanted = between(level, 4, 13)
     while True:
-        capacity = tuple(sorted(rng.sample(range(3, 8 + 2 * level), 2 if level < 4 else rng.choice((2, 2, 3)))))
-        jugs = Jugs(capacity, rng.randrange(1, capacity[-1]), (0,) * len(capacity))
-        if jugs.distance() == wanted:
-            return jugs
+        count = 2 if level < 4 else rng.choice((2, 2, 3))
+        capacity = tuple(sorted(rng.sample(range(3, 7 + level), count)))
+        targets = [target for target, distance in _targets(capacity).items() if distance in (wanted, wanted + 1)]
+        if targets:
+            return Jugs(capacity, rng.choice(targets), (0,) * count)
+
+
+@lru_cache(maxsize=4096)
+def _targets(capacity: Litres) -> Mapping[int, int]:
+    """Of every amount that can be measured, how many moves it takes from empty jugs at least."""
+    known, border, found = {(0,) * len(capacity): 0}, [(0,) * len(capacity)], {0: 0}
+    for water in border:
+        for after in _changes(capacity, water).values():
+            if after not in known:
+                known[after] = known[water] + 1
+                border.append(after)
+                for litres in after:
+                    found.setdefault(litres, known[after])
+    return found
 
 
 def _changes(capacity: Litres, water: Litres) -> Mapping[str, Litres]:

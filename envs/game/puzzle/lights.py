@@ -27,7 +27,9 @@ class Lights:
 
     def shown(self) -> str:
         """The lit cells as stars."""
-        return grid(["".join(".*"[self._lit(row, column)] for column in range(self.columns)) for row in range(self.rows)])
+        return grid(
+            ["".join(".*"[self._lit(row, column)] for column in range(self.columns)) for row in range(self.rows)]
+        )
 
     def moves(self) -> Sequence[str]:
         """Every cell."""

@@ -33,10 +33,14 @@ class Riddle:
     def __init__(self, puzzle: Puzzle) -> None:
         self.outcome: float | None = None
         self.answer: Answer | None = None
-        self.slips = 0
         self._puzzle = puzzle
         self._shortest = puzzle.distance() or 0
         self._left = self._shortest + max(2, self._shortest // 4)
+
+    @property
+    def slips(self) -> int:
+        """None: there is no opponent."""
+        return 0
 
     def opening(self) -> str:
         """The rules and the first state."""
