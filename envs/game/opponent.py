@@ -73,7 +73,7 @@ class TreeSearcher:
 
 
 class Minimaxer:
-    """Exact play as far as it sees: what wins, what is not refuted, and what is hardest to refute, in that order."""
+    """Exact play as far as it sees: what wins, at once if it can; what is not refuted; what is hardest to refute."""
 
     slips = 0
 
@@ -89,7 +89,7 @@ class Minimaxer:
     def _rank(self, state: State, action: int) -> tuple[int, int]:
         player, child = state.current_player(), state.child(action)
         if child.is_terminal():
-            return (REFUTED, HOLDS, WON)[outcome(child, player) + 1], 0
+            return (REFUTED, HOLDS, WON)[outcome(child, player) + 1], 1
         proof = Search(str, 1 - player, WIN, self._positions).prove(child)
         if proof.holds is None:
             return UNCLEAR, 0

@@ -34,7 +34,7 @@ async def test_the_same_position_and_chance_get_the_same_reply(opponent):
     assert all(len(set(found)) == 1 for found in replies.values())
 
 
-@pytest.mark.parametrize("opponent", [TreeSearcher("tic_tac_toe", 100), Minimaxer(20)])
+@pytest.mark.parametrize("opponent", [TreeSearcher("tic_tac_toe", 1000), Minimaxer(20)])
 async def test_a_thinking_opponent_takes_a_win_and_parries_a_threat(opponent):
     for seed in range(5):
         assert await opponent.reply(turn(after("tic_tac_toe", 0, 3, 1, 4), seed)) == 2
@@ -52,9 +52,14 @@ async def test_minimax_never_loses_tic_tac_toe():
         assert outcome(state, 0) >= 0
 
 
-async def test_minimax_prefers_to_win_over_drawing():
-    state = after("tic_tac_toe", 0, 3, 1, 6)  # x wins at 2; o threatens nothing yet
-    assert await Minimaxer(100).reply(turn(state)) == 2
+async def test_minimax_wins_at_once_where_it_can():
+    state = after("tic_tac_toe", 0, 3, 1, 6)  # 2 wins at once, others force a win later
+    assert {await Minimaxer(100).reply(turn(state, seed)) for seed in range(10)} == {2}
+
+
+async def test_minimax_prefers_a_forced_win_to_a_draw():
+    state = after("tic_tac_toe", 0, 1)  # a corner, answered at the side: 3, 4 and 6 win by force
+    assert {await Minimaxer(1000).reply(turn(state, seed)) for seed in range(20)} <= {3, 4, 6}
 
 
 async def test_where_all_is_lost_minimax_chooses_what_is_hardest_to_refute():
