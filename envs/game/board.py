@@ -32,6 +32,8 @@ class Board:
     draws: bool = False
     sudden: bool = False
     """A single move can end it long before the board is full."""
+    repeats: Callable[[State], bool] = lambda state: False
+    """Whether it ended because a position came again and again, which is no draw for whoever could have won."""
 
 
 def rules_of(board: Board, game: str) -> str:

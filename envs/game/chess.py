@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from envs.game.board import Board
 from envs.game.placement import draw_position
-from envs.game.spiel import State, fen, lan, open_state
+from envs.game.spiel import State, fen, lan, open_state, repeated
 from envs.game.stockfish import Finding, Stockfish, open_stockfish
 from loomrl.errors import EpisodeError
 
@@ -19,6 +19,7 @@ BOARD = Board(
     lambda state: f"{diagram(fen(state))}\nFEN: {fen(state)}",
     lan,
     draws=True,
+    repeats=repeated,
 )
 JUDGE_NODES = 500
 ORACLE_NODES = 20_000

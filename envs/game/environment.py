@@ -128,4 +128,3 @@ class GameEnvironment(BaseEnvironment):
     def hacks(self) -> Sequence[str]:
         """Ways to be paid without playing well."""
         return hacked(self._play.moves(), self._foretold)
-

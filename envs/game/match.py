@@ -102,13 +102,13 @@ class Match:
         return self._state.is_terminal() or self._left == 0
 
     def _settle(self) -> None:
-        if self._state.is_terminal():
-            self.outcome = (outcome(self._state, self._seat) + 1) / 2
-        elif self._over():
-            self.outcome = 0.0
+        if not self._over():
+            return
+        ended = self._state.is_terminal() and not self._board.repeats(self._state)
+        self.outcome = (outcome(self._state, self._seat) + 1) / 2 if ended else 0.0
 
     def _introduced(self, seat: int) -> str:
-        goal = "" if self._left is None else f" Win within {self._left} moves."
+        goal = "" if self._left is None else f" Win within {self._left} moves, and without repetition."
         return f"{self._setup.rules} You are {self._board.sides[seat]}.{goal}\n{self._shown(seat)}"
 
     def _shown(self, seat: int) -> str:

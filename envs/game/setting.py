@@ -75,7 +75,7 @@ class GameSettings(EnvironmentSettings):
 BOARD_LADDER: Sequence[RealOpponent] = (
     RandomOpponent(),
     *(SearchOpponent(simulations=count) for count in (10, 20, 50, 100, 200, 400)),
-    *(MinimaxOpponent(positions=count) for count in (100, 200, 300)),
+    *(MinimaxOpponent(positions=count) for count in (50, 100, 200)),
 )
 CHESS_LADDER: Sequence[RealOpponent] = (
     RandomOpponent(),

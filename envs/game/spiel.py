@@ -69,6 +69,11 @@ def fen(state: Any) -> str:
     return str(state.board().to_fen())
 
 
+def repeated(state: Any) -> bool:
+    """Whether a chess game is over because a position came three times."""
+    return bool(state.is_repetition_draw())
+
+
 @lru_cache(maxsize=64)
 def _game(name: str) -> Any:
     return _pyspiel().load_game(name)

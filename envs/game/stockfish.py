@@ -71,7 +71,7 @@ class Stockfish:
     def _start(self) -> None:
         self._end()
         self._process = subprocess.Popen(
-            [self._path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            [self._path], bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
         weakref.finalize(self, _kill, self._process)
         deadline = time.monotonic() + self._deadline_s
@@ -88,7 +88,6 @@ class Stockfish:
         assert self._process is not None
         assert self._process.stdin is not None
         self._process.stdin.write("".join(f"{line}\n" for line in lines).encode())
-        self._process.stdin.flush()
 
     def _line(self, deadline: float) -> str:
         """The next line; an OSError where it does not come in time."""

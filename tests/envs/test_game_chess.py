@@ -6,8 +6,10 @@ from random import Random
 
 import pytest
 
-from envs.game import GameEnvironment
+from envs.game import GameEnvironment, chess
 from envs.game.chess import KINDS, diagram, find_problem
+from envs.game.match import Match, Setup
+from envs.game.opponent import RandomMover
 from envs.game.placement import draw_position
 from envs.game.spiel import open_state
 from envs.game.stockfish import FALLBACK, Stockfish, open_stockfish
@@ -126,3 +128,28 @@ def test_random_positions_are_such_that_an_engine_survives_them():
 def test_the_diagram_shows_what_the_fen_says():
     assert diagram(MATE).splitlines()[1] == "7 . . . . . p p p"
     assert diagram(MATE).splitlines()[-2] == "1 R . . . . . K ."
+
+
+async def test_going_back_and_forth_is_no_draw():
+    """A rook that goes to and fro before a king that is content to wait: the third time is a loss."""
+    state = open_state("chess", "7k/8/8/8/8/8/R7/K7 w - - 0 1")
+    moves = iter(["h8g8", "g8h8"] * 3)
+
+    class Waiting:
+        slips = 0
+
+        async def reply(self, turn):
+            return turn.moves[next(moves)]
+
+    match = Match(Setup(chess.BOARD, "", state, chess.EngineJudge(open_stockfish(None)), Waiting(), most=30), "")
+    for move in ["a2b2", "b2a2"] * 2:
+        await match.move(move)
+    assert match.outcome == 0.0
+
+
+async def test_stalemate_is_a_draw():
+    state = open_state("chess", "7k/8/6K1/5Q2/8/8/8/8 w - - 0 1")
+    opponent = RandomMover()
+    match = Match(Setup(chess.BOARD, "", state, chess.EngineJudge(open_stockfish(None)), opponent, most=5), "")
+    await match.move("f5f7")
+    assert match.outcome == 0.5
