@@ -1,0 +1,5 @@
+"""Games against an opponent, and puzzles: one move in an action, won or not."""
+
+from envs.game.environment import GameEnvironment
+
+__all__ = ["GameEnvironment"]

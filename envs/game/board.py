@@ -1,0 +1,181 @@
+"""The board games: rules in a sentence, sizes by level, and how they are written."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from envs.game import notation
+from envs.game.spiel import State
+
+
+class Size(NamedTuple):
+    """A game of OpenSpiel, and how many random moves may have been made in it when the policy begins."""
+
+    game: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """A family of board games."""
+
+    rules: str
+    """What wins and how a move is written."""
+    sides: tuple[str, str]
+    """What the two players are called, the one who begins first."""
+    sizes: tuple[Size, ...]
+    """Of the ten levels."""
+    show: Callable[[State], str]
+    spell: Callable[[State, int], str]
+    draws: bool = False
+    sudden: bool = False
+    """A single move can end it long before the board is full."""
+    repeats: Callable[[State], bool] = lambda state: False
+    """Whether it ended because a position came again and again, which is no draw for whoever could have won."""
+
+
+def rules_of(board: Board, game: str) -> str:
+    """The rules with what is particular to this size of the game."""
+    row = re.search(r"\b(?:k|x_in_row)=(\d+)", game)
+    return board.rules.format(k=row[1] if row else 3, end="loses" if "is_misere=True" in game else "wins")
+
+
+def _sizes(*steps: tuple[int, str, int, int]) -> tuple[Size, ...]:
+    """Steps of so many levels, each with a game and the bounds of its opening."""
+    return tuple(Size(game, first, last) for levels, game, first, last in steps for _ in range(levels))
+
+
+BOARDS: Mapping[str, Board] = {
+    "board.tictactoe": Board(
+        "Tic-tac-toe. {k} in a row win: across, down or diagonally. A move is a cell, such as b1.",
+        ("x", "o"),
+        _sizes(
+            (2, "tic_tac_toe", 4, 5),
+            (2, "tic_tac_toe", 2, 4),
+            (3, "mnk(m=4,n=4,k=3)", 3, 5),
+            (3, "mnk(m=5,n=5,k=4)", 14, 16),
+        ),
+        notation.labelled,
+        notation.cell,
+        draws=True,
+        sudden=True,
+    ),
+    "board.connect_four": Board(
+        "Connect {k}. A move is a column; the stone falls to its lowest free cell. {k} in a row win: across, down or "
+        "diagonally.",
+        ("x", "o"),
+        _sizes(
+            (2, "connect_four(rows=4,columns=4,x_in_row=3)", 4, 6),
+            (2, "connect_four(rows=4,columns=5,x_in_row=4)", 9, 11),
+            (2, "connect_four(rows=5,columns=5,x_in_row=4)", 13, 15),
+            (2, "connect_four(rows=5,columns=6,x_in_row=4)", 16, 18),
+            (2, "connect_four(rows=6,columns=7,x_in_row=4)", 24, 27),
+        ),
+        notation.labelled,
+        notation.column,
+        draws=True,
+        sudden=True,
+    ),
+    "board.hex": Board(
+        "Hex. x wins with a chain of x from top to bottom, o from left to right. A cell touches those left and right, "
+        "two above and two below; the rows are shifted. A move is a free cell, such as b1.",
+        ("x", "o"),
+        _sizes(
+            (2, "hex(board_size=4)", 9, 11),
+            (3, "hex(board_size=4)", 7, 8),
+            (3, "hex(board_size=5)", 14, 16),
+            (2, "hex(board_size=6)", 24, 26),
+        ),
+        notation.slanted,
+        notation.spelled,
+        sudden=True,
+    ),
+    "board.y": Board(
+        "Y. A chain of your stones wins when it touches all three sides of the triangle. A cell touches those left and "
+        "right, two above and two below; the rows are shifted. A move is a free cell, such as b1.",
+        ("x", "o"),
+        _sizes(
+            (2, "y(board_size=4)", 4, 6),
+            (3, "y(board_size=4)", 3, 4),
+            (3, "y(board_size=5)", 7, 9),
+            (2, "y(board_size=6)", 12, 14),
+        ),
+        notation.triangle,
+        notation.spelled,
+        sudden=True,
+    ),
+    "board.breakthrough": Board(
+        "Breakthrough. Pawns move one cell forward or diagonally forward, and capture diagonally only. b goes down, w "
+        "goes up. Reaching the last row, or capturing all, wins. A move is from and to, such as b2b3.",
+        ("b", "w"),
+        _sizes(
+            (2, "breakthrough(rows=4,columns=3)", 0, 5),
+            (2, "breakthrough(rows=5,columns=3)", 3, 6),
+            (2, "breakthrough(rows=5,columns=4)", 6, 9),
+            (2, "breakthrough(rows=5,columns=5)", 10, 13),
+            (2, "breakthrough(rows=6,columns=5)", 24, 28),
+        ),
+        notation.written,
+        notation.spelled,
+        sudden=True,
+    ),
+    "board.clobber": Board(
+        "Clobber. Move one of your stones onto a neighbouring stone of the other player, which is removed. Who cannot "
+        "move loses. A move is from and to, such as a2b2.",
+        ("o", "x"),
+        _sizes(
+            (2, "clobber(rows=3,columns=4)", 1, 4),
+            (2, "clobber(rows=4,columns=4)", 4, 6),
+            (2, "clobber(rows=4,columns=4)", 3, 5),
+            (2, "clobber(rows=5,columns=4)", 5, 7),
+            (2, "clobber(rows=5,columns=5)", 8, 10),
+        ),
+        notation.written,
+        notation.spelled,
+    ),
+    "board.dots_and_boxes": Board(
+        "Dots and boxes. Draw a line between neighbouring dots; who draws the fourth side of a box owns it and moves "
+        "again. Most boxes win. A move is h or v for horizontal or vertical, then row and column of the line, counted "
+        "from 1 at the upper left, such as h12.",
+        ("player 1", "player 2"),
+        _sizes(
+            (2, "dots_and_boxes(num_rows=1,num_cols=3)", 2, 5),
+            (3, "dots_and_boxes(num_rows=2,num_cols=2)", 4, 6),
+            (3, "dots_and_boxes(num_rows=2,num_cols=3)", 8, 10),
+            (2, "dots_and_boxes(num_rows=3,num_cols=3)", 14, 16),
+        ),
+        notation.fences,
+        notation.fence,
+        draws=True,
+    ),
+    "board.nim": Board(
+        "Nim. Take any number from one pile. Who takes the last {end}. A move is pile and number, such as 1 take 2.",
+        ("player 1", "player 2"),
+        _sizes(
+            (2, "nim(pile_sizes=2;3;4,is_misere=False)", 0, 3),
+            (2, "nim(pile_sizes=4;5;6,is_misere=False)", 1, 4),
+            (2, "nim(pile_sizes=5;6;7,is_misere=True)", 1, 4),
+            (2, "nim(pile_sizes=6;7;8,is_misere=True)", 1, 3),
+            (2, "nim(pile_sizes=4;5;6;7,is_misere=True)", 2, 5),
+        ),
+        notation.piles,
+        notation.taking,
+    ),
+    "board.othello": Board(
+        "Othello. Place a disk so that it encloses disks of the other player in a line; they become yours. Most disks "
+        "at the end win. A move is a free cell, such as b1, or pass.",
+        ("x", "o"),
+        _sizes(
+            (2, "othello", 54, 56),
+            (2, "othello", 53, 55),
+            (2, "othello", 52, 54),
+            (2, "othello", 51, 53),
+            (2, "othello", 50, 52),
+        ),
+        notation.disks,
+        notation.spelled,
+        draws=True,
+    ),
+}

@@ -1,0 +1,130 @@
+"""The Game environment: one move in an action, the opponent's reply in the answer, paid for winning."""
+
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import ClassVar
+
+from envs.game.begin import FAMILIES, begin, opponent_of
+from envs.game.hack import hacked
+from envs.game.play import COMMAND, LISTED, Play, listed
+from envs.game.prediction import FORMAT, VERB, log_score, read_prediction
+from envs.game.setting import GameSettings, RandomOpponent
+from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
+from loomrl.gym.command import command_format, parse_command
+from loomrl.types import Message, Observation, Reward, Task
+
+STRATEGY_WEIGHT = 0.1
+PREDICTION_WEIGHT = 0.1
+TERSE = 2
+"""Up to this level there is no talk of predictions."""
+
+
+class GameEnvironment(BaseEnvironment):
+    """Board games, chess and puzzles, begun where the policy can force a win, from either seat.
+
+    A win is a success, a draw half of one. Parts of the reward: `correctness` is 1 or 0.5 for that;
+    `strategic_depth` (at most 0.1) is the difference that a move makes to what the position is worth, so that it adds
+    up to what the end is worth less what the beginning was; with a win `opponent_prediction` (at most 0.1) pays
+    predictions of the opponent's replies by their mean logarithmic score.
+    """
+
+    name = "Game"
+    version = "1.0.0"
+    families = FAMILIES
+    settings_class: ClassVar[type[EnvironmentSettings]] = GameSettings
+    reward_range = (-STRATEGY_WEIGHT, 1.0 + STRATEGY_WEIGHT + PREDICTION_WEIGHT)
+    reward_parts = ("correctness", "strategic_depth", "opponent_prediction")
+    ceilings: ClassVar[Mapping[str, float]] = {"random": 0.1, "constant": 0.1, "hacking": 0.1}
+    guess_floor: ClassVar[Mapping[str, float]] = {
+        "board.breakthrough": 0.2,
+        "board.clobber": 0.15,
+        "board.connect_four": 0.25,
+        "board.dots_and_boxes": 0.2,
+        "board.hex": 0.2,
+        "board.nim": 0.2,
+        "board.othello": 0.25,
+        "board.tictactoe": 0.3,
+        "board.y": 0.15,
+    }
+    """What random moves win, over all levels: one game in two against a random opponent, few against the others."""
+    sources = ("envs.game", "loomrl.gym.command", "loomrl.gym.generate")
+    dependencies = ("open_spiel",)
+
+    settings: GameSettings
+    _play: Play
+
+    async def reset(self, task: Task | None = None) -> Observation:
+        """The rules, the position, and how to move."""
+        task = task or self.sample_task(Random().getrandbits(31))
+        self._play = await begin(task, self, self.settings)
+        self._steps = self._misses = 0
+        self._scores: list[float] = []
+        self._worth = await self._play.worth() or 0.0
+        opponent = opponent_of(self.settings, task)
+        foretold = opponent is not None and not isinstance(opponent, RandomOpponent) and task.level > TERSE
+        self._foretold = foretold and self.settings.predictions
+        return (Message("user", f"{self._play.opening()}\n{self._format()}"),)
+
+    async def step(self, action: str) -> Step:
+        """Make the move, and see the reply; an action without a legal move is answered with those that are."""
+        self._steps += 1
+        command = parse_command(action, (COMMAND,))
+        seen = await self._play.move(command.argument) if command else None
+        if seen is None or command is None:
+            self._misses += 1
+            lost = self._misses >= self.settings.patience
+            return self._end(0.0) if lost else self._go_on(self._reminder(), 0.0)
+        self._misses = 0
+        self._score(command.reasoning)
+        if self._play.outcome is not None:
+            return self._end(self._play.outcome)
+        worth = await self._play.worth()
+        gained, self._worth = (0.0, self._worth) if worth is None else (worth - self._worth, worth)
+        return self._go_on(seen, gained)
+
+    def _go_on(self, seen: str, gained: float) -> Step:
+        """One turn of many; the last that is allowed settles what the position was worth."""
+        if self._steps >= self.settings.max_steps:
+            return self._end(0.0)._replace(terminated=False, truncated=True)
+        shaping = STRATEGY_WEIGHT * gained
+        reward = Reward(shaping, {"correctness": 0.0, "strategic_depth": shaping, "opponent_prediction": 0.0})
+        return Step((Message("user", seen),), reward, False, False, {})
+
+    def _end(self, outcome: float) -> Step:
+        shaping = STRATEGY_WEIGHT * (outcome - self._worth)
+        foresight = sum(self._scores) / len(self._scores) if self._scores and outcome == 1 else 0.0
+        parts = dict(zip(self.reward_parts, (outcome, shaping, PREDICTION_WEIGHT * foresight), strict=True))
+        info = {"outcome": outcome, "opponent_slips": self._play.slips}
+        return Step((), Reward(sum(parts.values()), parts, outcome), True, False, info)
+
+    def _score(self, reasoning: str) -> None:
+        """Count this turn's prediction, or its absence, wherever the reply was not forced."""
+        answer = self._play.answer
+        if not self._foretold or answer is None or len(answer.choices) < 2:
+            return
+        command = parse_command(reasoning, (VERB,))
+        chances = read_prediction(command.argument) if command else None
+        self._scores.append(log_score(chances, answer.choices, answer.move) if chances else 0.0)
+
+    def _format(self) -> str:
+        usage = command_format((f"{COMMAND}: move",))
+        if not self._foretold:
+            return usage
+        return f"{usage}\nOn the line before it you may predict the reply, for a bonus if you win:\n{FORMAT}"
+
+    def _reminder(self) -> str:
+        left = self.settings.patience - self._misses
+        legal = listed(self._play.moves(), LISTED)
+        return f"That is no legal move. {legal}\nReply with {COMMAND}: move. {left} more such replies lose the game."
+
+    def oracle(self) -> str:
+        """The best move that is known."""
+        return f"{COMMAND}: {self._play.best()}"
+
+    def random_action(self, rng: Random) -> str:
+        """Any legal move."""
+        return f"{COMMAND}: {rng.choice(self._play.moves())}"
+
+    def hacks(self) -> Sequence[str]:
+        """Ways to be paid without playing well."""
+        return hacked(self._play.moves(), self._foretold)

@@ -1,0 +1,121 @@
+"""A game of two: the policy moves, the opponent replies."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from envs.game.board import Board
+from envs.game.judge import Judge
+from envs.game.notation import plain
+from envs.game.opponent import Opponent, Turn
+from envs.game.play import FEW, Answer, listed
+from envs.game.solver import outcome
+from envs.game.spiel import State
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a match begins with."""
+
+    board: Board
+    rules: str
+    state: State
+    judge: Judge
+    opponent: Opponent
+    most: int | None = None
+    """In so many moves the policy must have won."""
+
+
+class Match:
+    """A match in progress; whoever is to move in the first position is the policy.
+
+    The opponent's randomness follows from `chance` and the moves so far.
+    """
+
+    def __init__(self, setup: Setup, chance: str) -> None:
+        self.outcome: float | None = None
+        self.answer: Answer | None = None
+        self._setup = setup
+        self._chance = chance
+        self._board = setup.board
+        self._state = setup.state.clone()
+        self._seat = self._state.current_player()
+        self._left = setup.most
+        self._begins = True
+        self._greeted = False
+
+    @property
+    def slips(self) -> int:
+        """Moves that chance made for the opponent."""
+        return self._setup.opponent.slips
+
+    def opening(self) -> str:
+        """The rules, which side one plays, and the position."""
+        return self._introduced(self._seat)
+
+    def moves(self) -> Sequence[str]:
+        """The legal moves as they are written."""
+        return list(self._legal())
+
+    def best(self) -> str:
+        """The judge's move."""
+        return self._board.spell(self._state, self._setup.judge.best(self._state))
+
+    async def worth(self) -> float | None:
+        """The judge's view; a match begins where it is won."""
+        return 1.0 if self._begins else await self._setup.judge.value(self._state, self._seat)
+
+    async def move(self, text: str) -> str | None:
+        """Make the move, then those of the opponent until it is the policy's turn again or the game is over."""
+        action = self._legal().get(plain(text))
+        if action is None:
+            return None
+        self.answer, self._begins = None, False
+        told = [self._apply(action)]
+        if self._left is not None:
+            self._left -= 1
+        while not self._over() and self._state.current_player() != self._seat:
+            told.append(await self._reply(told))
+        self._settle()
+        return "\n".join([*told[1:], self._shown(self._seat)])
+
+    async def _reply(self, told: Sequence[str]) -> str:
+        """One move of the opponent, in words."""
+        other, legal = 1 - self._seat, self._legal()
+        rng = Random(f"{self._chance} {self._state.history()}")
+        words = f"{told[-1]}\n{self._shown(other)}" if self._greeted else self._introduced(other)
+        self._greeted = True
+        action = await self._setup.opponent.reply(Turn(self._state, legal, words, rng))
+        self.answer = self.answer or Answer(self._board.spell(self._state, action), list(legal))
+        return self._apply(action)
+
+    def _apply(self, action: int) -> str:
+        side = self._board.sides[self._state.current_player()]
+        move = self._board.spell(self._state, action)
+        self._state.apply_action_with_legality_check(action)
+        return f"{side} plays {move}."
+
+    def _legal(self) -> Mapping[str, int]:
+        return {self._board.spell(self._state, action): action for action in self._state.legal_actions()}
+
+    def _over(self) -> bool:
+        return self._state.is_terminal() or self._left == 0
+
+    def _settle(self) -> None:
+        if not self._over():
+            return
+        ended = self._state.is_terminal() and not self._board.repeats(self._state)
+        self.outcome = (outcome(self._state, self._seat) + 1) / 2 if ended else 0.0
+
+    def _introduced(self, seat: int) -> str:
+        goal = "" if self._left is None else f" Win within {self._left} moves, and without repetition."
+        return f"{self._setup.rules} You are {self._board.sides[seat]}.{goal}\n{self._shown(seat)}"
+
+    def _shown(self, seat: int) -> str:
+        """The position, for the one who is to move the moves too where they are few."""
+        lines = [self._board.show(self._state)]
+        if not self._state.is_terminal():
+            moves = self.moves()
+            lines += [listed(moves, FEW)] if len(moves) <= FEW else []
+            lines.append("Your move.")
+        return "\n".join(lines)

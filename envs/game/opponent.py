@@ -1,0 +1,174 @@
+"""Whom the policy plays against. What an opponent does follows from the position and the randomness it is given."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from random import Random
+from typing import Protocol
+
+from pydantic import TypeAdapter
+
+from envs.game.chess import action_of
+from envs.game.notation import plain
+from envs.game.play import COMMAND
+from envs.game.setting import EngineOpponent, Player, PolicyOpponent, RandomOpponent, RealOpponent, SearchOpponent
+from envs.game.solver import WIN, Search, outcome
+from envs.game.spiel import State, fen, search
+from envs.game.stockfish import Stockfish, open_stockfish
+from loomrl.config import LanguagePolicy, OpenAIPolicy
+from loomrl.errors import ConfigError, EpisodeError, LoomError
+from loomrl.gym.base import BaseEnvironment
+from loomrl.gym.command import command_format, parse_command
+from loomrl.gym.policy import Policy, PolicyFactory, open_policy
+from loomrl.types import Message
+
+REFUTED, UNCLEAR, HOLDS, WON = range(4)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What an opponent sees."""
+
+    state: State
+    moves: Mapping[str, int]
+    """Its legal moves as they are written."""
+    told: str
+    """What has happened, in words."""
+    rng: Random
+
+
+class Opponent(Protocol):
+    """Plays one game."""
+
+    slips: int
+    """How often it said something that is no legal move, and a random move was made for it."""
+
+    async def reply(self, turn: Turn) -> int:
+        """Its action."""
+
+
+class RandomMover:
+    """Any legal move."""
+
+    slips = 0
+
+    async def reply(self, turn: Turn) -> int:
+        """Drawn evenly."""
+        return turn.rng.choice(turn.state.legal_actions())
+
+
+class TreeSearcher:
+    """Monte Carlo tree search."""
+
+    slips = 0
+
+    def __init__(self, game: str, simulations: int) -> None:
+        self._game = game
+        self._simulations = simulations
+
+    async def reply(self, turn: Turn) -> int:
+        """What the search prefers."""
+        return search(self._game, turn.state, self._simulations, turn.rng.getrandbits(30))
+
+
+class Minimaxer:
+    """Exact play as far as it sees: what wins, at once if it can; what is not refuted; what is hardest to refute."""
+
+    slips = 0
+
+    def __init__(self, positions: int) -> None:
+        self._positions = positions
+
+    async def reply(self, turn: Turn) -> int:
+        """The best reply; among equals, any."""
+        ranks = {action: self._rank(turn.state, action) for action in turn.state.legal_actions()}
+        best = max(ranks.values())
+        return turn.rng.choice([action for action, rank in ranks.items() if rank == best])
+
+    def _rank(self, state: State, action: int) -> tuple[int, int]:
+        player, child = state.current_player(), state.child(action)
+        if child.is_terminal():
+            return (REFUTED, HOLDS, WON)[outcome(child, player) + 1], 1
+        proof = Search(str, 1 - player, WIN, self._positions).prove(child)
+        if proof.holds is None:
+            return UNCLEAR, 0
+        if proof.holds:
+            return REFUTED, proof.positions
+        wins = Search(str, player, WIN, self._positions).prove(child).holds
+        return (WON if wins else HOLDS), 0
+
+
+class EngineMover:
+    """Stockfish with few or many nodes."""
+
+    slips = 0
+
+    def __init__(self, engine: Stockfish, nodes: int) -> None:
+        self._engine = engine
+        self._nodes = nodes
+
+    async def reply(self, turn: Turn) -> int:
+        """Its best move."""
+        found = await asyncio.to_thread(self._engine.search, fen(turn.state), self._nodes)
+        return action_of(turn.state, found.move)
+
+
+class PolicyPlayer:
+    """A policy that reads and answers as the one that learns does. Where its answer is no legal move, chance moves."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.slips = 0
+        self._policy = policy
+        self._conversation: tuple[Message, ...] = ()
+
+    async def reply(self, turn: Turn) -> int:
+        """The move it names, or a random one. What goes wrong with it is no fault of the policy that learns."""
+        usage = "" if self._conversation else "\n" + command_format((f"{COMMAND}: move",))
+        self._conversation += (Message("user", turn.told + usage),)
+        try:
+            said = (await self._policy.act(self._conversation)).text
+        except LoomError as error:
+            raise EpisodeError(f"opponent.policy: {error}") from error
+        self._conversation += (Message("assistant", said),)
+        command = parse_command(said, (COMMAND,))
+        action = turn.moves.get(plain(command.argument)) if command else None
+        if action is None:
+            self.slips += 1
+            action = turn.rng.choice(turn.state.legal_actions())
+        return action
+
+
+def open_opponent(
+    choice: RealOpponent, *, game: str, program: str | None, environment: BaseEnvironment, rng: Random
+) -> Opponent:
+    """The opponent of one game; a ConfigError where this kind cannot play it."""
+    if isinstance(choice, RandomOpponent):
+        return RandomMover()
+    if isinstance(choice, PolicyOpponent):
+        return PolicyPlayer(_opened(choice.policy.model_dump_json())(environment, rng))
+    if isinstance(choice, EngineOpponent) != (game == "chess"):
+        raise ConfigError(
+            f"opponent.kind={choice.kind!r} does not play {game}. Stockfish plays chess and nothing else, mcts and "
+            "minimax all but chess; random, policy and ladder play everything. Name the families it is for."
+        )
+    if isinstance(choice, EngineOpponent):
+        return EngineMover(open_stockfish(program), choice.nodes)
+    if isinstance(choice, SearchOpponent):
+        return TreeSearcher(game, choice.simulations)
+    return Minimaxer(choice.positions)
+
+
+@lru_cache(maxsize=8)
+def _opened(choice: str) -> PolicyFactory:
+    """The factory of the policy that this JSON names: opened once in a process, and shared."""
+    policy: Player = TypeAdapter(Player).validate_json(choice)
+    if isinstance(policy, LanguagePolicy):
+        from loomrl.inference.policy import open_policy as open_language
+
+        return open_language(policy)
+    if isinstance(policy, OpenAIPolicy):
+        from loomrl.inference.server_policy import served_policies
+
+        return served_policies(policy)
+    return open_policy(policy)

@@ -1,0 +1,20 @@
+"""Puzzles for one player, each with the exact distance to its solution."""
+
+from collections.abc import Callable, Mapping
+from random import Random
+
+from envs.game.puzzle.hanoi import make_hanoi
+from envs.game.puzzle.jugs import make_jugs
+from envs.game.puzzle.lights import make_lights
+from envs.game.puzzle.riddle import Puzzle, Riddle
+from envs.game.puzzle.sliding import make_sliding
+
+PUZZLES: Mapping[str, Callable[[int, Random], Puzzle]] = {
+    "puzzle.hanoi": make_hanoi,
+    "puzzle.jugs": make_jugs,
+    "puzzle.lights": make_lights,
+    "puzzle.sliding": make_sliding,
+}
+"""Family → what makes its puzzle of a level."""
+
+__all__ = ["PUZZLES", "Puzzle", "Riddle"]

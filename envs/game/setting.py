@@ -1,0 +1,85 @@
+"""What can be set: whom the policy plays against, and how patient the referee is."""
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from loomrl.config import CustomPolicy, LanguagePolicy, OpenAIPolicy
+from loomrl.gym.base import EnvironmentSettings
+from loomrl.schema import Config
+
+
+class LadderOpponent(Config):
+    """Stronger with the level: random, tree search, minimax; in chess Stockfish with more and more nodes."""
+
+    kind: Literal["ladder"] = "ladder"
+
+
+class RandomOpponent(Config):
+    """Any legal move."""
+
+    kind: Literal["random"] = "random"
+
+
+class SearchOpponent(Config):
+    """Monte Carlo tree search with random rollouts."""
+
+    kind: Literal["mcts"] = "mcts"
+    simulations: int = Field(100, ge=2, le=10_000)
+
+
+class MinimaxOpponent(Config):
+    """Exact play as far as it can see; where it is lost, the reply that is hardest to refute."""
+
+    kind: Literal["minimax"] = "minimax"
+    positions: int = Field(100, ge=1, le=5_000)
+    """To judge one reply."""
+
+
+class EngineOpponent(Config):
+    """Stockfish, in chess only."""
+
+    kind: Literal["stockfish"] = "stockfish"
+    nodes: int = Field(1000, ge=1, le=1_000_000)
+
+
+Player = Annotated[CustomPolicy | LanguagePolicy | OpenAIPolicy, Field(discriminator="kind")]
+
+
+class PolicyOpponent(Config):
+    """Another policy, such as a past version of the one that learns: opened once in a process."""
+
+    kind: Literal["policy"] = "policy"
+    policy: Player
+
+
+RealOpponent = RandomOpponent | SearchOpponent | MinimaxOpponent | EngineOpponent | PolicyOpponent
+AnyOpponent = Annotated[LadderOpponent | RealOpponent, Field(discriminator="kind")]
+
+
+class GameSettings(EnvironmentSettings):
+    """Settings of the games and puzzles."""
+
+    max_steps: int = Field(60, ge=1)
+    opponent: AnyOpponent = LadderOpponent()
+    """Of the two-player games."""
+    predictions: bool = True
+    """Offer a small bonus for foretelling replies, where the opponent can be foretold."""
+    patience: int = Field(3, ge=1)
+    """So many actions without a legal move, one after the other, lose the game."""
+    stockfish: str | None = None
+    """Where the program is; None looks for `stockfish` on the PATH, then in /usr/games."""
+
+
+BOARD_LADDER: Sequence[RealOpponent] = (
+    RandomOpponent(),
+    *(SearchOpponent(simulations=count) for count in (10, 20, 50, 100, 200, 400)),
+    *(MinimaxOpponent(positions=count) for count in (50, 100, 200)),
+)
+CHESS_LADDER: Sequence[RealOpponent] = (
+    RandomOpponent(),
+    RandomOpponent(),
+    *(EngineOpponent(nodes=count) for count in (10, 30, 100, 300, 1_000, 2_000, 5_000, 10_000)),
+)
+"""By level."""

@@ -1,0 +1,84 @@
+"""Exact play in small games: what a player can force, proven within a number of positions or not at all.
+
+A verdict depends on the position alone, never on what was searched before, so that equal tasks go equally in every
+process. Who follows the first winning move of a proof stays within its number of positions until the game is won.
+"""
+
+from collections.abc import Callable, Hashable
+from typing import NamedTuple
+
+from envs.game.spiel import State
+
+Key = Callable[[State], Hashable]
+WIN, DRAW = 1, 0
+
+
+class Proof(NamedTuple):
+    """`holds` is None where `positions` were not enough."""
+
+    holds: bool | None
+    positions: int
+
+
+class _Exhausted(Exception):
+    """Ends a search that has used up its positions."""
+
+
+class Search:
+    """One search: can `player` force at least `least`? What it has found out serves its later questions too."""
+
+    def __init__(self, key: Key, player: int, least: int, most: int) -> None:
+        self._key = key
+        self._player = player
+        self._least = least
+        self._left = self._most = most
+        self._known: dict[Hashable, bool] = {}
+
+    def prove(self, state: State) -> Proof:
+        """The verdict on a position."""
+        try:
+            return Proof(self._holds(state), self._most - self._left)
+        except _Exhausted:
+            return Proof(None, self._most)
+
+    def _holds(self, state: State) -> bool:
+        if state.is_terminal():
+            return self._enough(state)
+        mine = state.current_player() == self._player
+        key = (mine, self._key(state))
+        if key not in self._known:
+            if self._left <= 0:
+                raise _Exhausted
+            self._left -= 1
+            self._known[key] = self._any(state, mine) == mine
+        return self._known[key]
+
+    def _any(self, state: State, wanted: bool) -> bool:
+        """Whether some action leads to where the verdict is what the one to move wants; the quick ones come first."""
+        children = []
+        for action in state.legal_actions():
+            child = state.child(action)
+            if not child.is_terminal():
+                children.append(child)
+            elif self._enough(child) == wanted:
+                return True
+        return any(self._holds(child) == wanted for child in sorted(children, key=_replies))
+
+    def _enough(self, state: State) -> bool:
+        return outcome(state, self._player) >= self._least
+
+
+def outcome(state: State, player: int) -> int:
+    """Of a game that is over: 1 won, 0 drawn, -1 lost."""
+    result = state.player_return(player)
+    return (result > 0) - (result < 0)
+
+
+def ordered(state: State) -> list[int]:
+    """Legal actions in the order in which a search tries them."""
+    children = [(action, state.child(action)) for action in state.legal_actions()]
+    return [action for action, child in sorted(children, key=lambda pair: _replies(pair[1]))]
+
+
+def _replies(state: State) -> int:
+    return 0 if state.is_terminal() else len(state.legal_actions())

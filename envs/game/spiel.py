@@ -1,0 +1,87 @@
+"""OpenSpiel, and the only place where it is imported: games by their name, positions, and tree search."""
+
+import math
+from functools import lru_cache
+from typing import Any, Protocol, Self
+
+from loomrl.errors import ConfigError
+
+SEARCH_MB = 4
+"""What a tree search may hold."""
+
+
+class State(Protocol):
+    """A position of OpenSpiel, as far as it is used here. `apply_action` would end the process on a wrong action."""
+
+    def current_player(self) -> int:
+        """0 or 1; negative where the game is over."""
+
+    def legal_actions(self) -> list[int]:
+        """What the current player may do, in ascending order."""
+
+    def action_to_string(self, action: int) -> str:
+        """How OpenSpiel spells a legal action."""
+
+    def apply_action_with_legality_check(self, action: int) -> None:
+        """Do a legal action."""
+
+    def child(self, action: int) -> Self:
+        """The position after a legal action."""
+
+    def clone(self) -> Self:
+        """The same position again."""
+
+    def is_terminal(self) -> bool:
+        """Whether the game is over."""
+
+    def player_return(self, player: int) -> float:
+        """Above 0 where this player has won, below where it has lost."""
+
+    def history(self) -> list[int]:
+        """All actions so far."""
+
+    def observation_tensor(self, player: int) -> list[float]:
+        """The position as numbers."""
+
+
+def open_state(game: str, start: str = "") -> State:
+    """The first position of a game such as `hex(board_size=4)`; for chess, that of the FEN `start`."""
+    opened = _game(game)
+    state: State = opened.new_initial_state(start) if start else opened.new_initial_state()
+    return state
+
+
+def search(game: str, state: State, simulations: int, seed: int) -> int:
+    """The action that Monte Carlo tree search with random rollouts prefers. Equal arguments, equal action."""
+    pyspiel = _pyspiel()
+    evaluator = pyspiel.RandomRolloutEvaluator(1, seed)
+    bot = pyspiel.MCTSBot(_game(game), evaluator, math.sqrt(2), simulations, SEARCH_MB, False, seed, False)
+    return int(bot.step(state))
+
+
+def lan(state: Any, action: int) -> str:
+    """A chess move as engines write it, such as `e7e8q`."""
+    return str(_pyspiel().chess.action_to_move(action, state.board()).to_lan())
+
+
+def fen(state: Any) -> str:
+    """A chess position as engines read it."""
+    return str(state.board().to_fen())
+
+
+def repeated(state: Any) -> bool:
+    """Whether a chess game is over because a position came three times."""
+    return bool(state.is_repetition_draw())
+
+
+@lru_cache(maxsize=64)
+def _game(name: str) -> Any:
+    return _pyspiel().load_game(name)
+
+
+def _pyspiel() -> Any:
+    try:
+        import pyspiel
+    except ModuleNotFoundError as error:
+        raise ConfigError("Game: OpenSpiel is not installed. Run: pip install 'loomrl[games]'") from error
+    return pyspiel

@@ -1,0 +1,236 @@
+"""The Game environment: what ends a game, what is paid, and what is not."""
+
+import os
+import subprocess
+import sys
+from random import Random
+
+import pytest
+
+from envs.game import GameEnvironment
+from envs.game.board import BOARDS
+from envs.game.chess import FAMILY as CHESS
+from envs.game.opening import find_opening
+from envs.game.puzzle import PUZZLES
+from envs.game.spiel import open_state
+from loomrl.errors import ConfigError
+from loomrl.gym.base import Step
+
+pytest.importorskip("pyspiel")
+WITHOUT_ENGINE = (*BOARDS, *PUZZLES)
+
+
+async def opened(family="board.tictactoe", level=1, seed=0, **settings) -> GameEnvironment:
+    environment = GameEnvironment(settings)
+    await environment.reset(environment.task(family, level, seed))
+    return environment
+
+
+async def played(environment: GameEnvironment, choose) -> list[Step]:
+    """An episode of what `choose` does, to its end."""
+    steps = [await environment.step(choose())]
+    while not (steps[-1].terminated or steps[-1].truncated):
+        steps.append(await environment.step(choose()))
+    return steps
+
+
+def earned(steps: list[Step], part: str) -> float:
+    return sum(step.reward.parts[part] for step in steps)
+
+
+@pytest.mark.parametrize("level", [1, 4, 7, 10])
+@pytest.mark.parametrize("family", WITHOUT_ENGINE)
+async def test_the_oracle_wins_against_the_opponent_of_every_level(family, level):
+    for seed in range(2):
+        environment = await opened(family, level, seed)
+        steps = await played(environment, environment.oracle)
+        assert steps[-1].terminated
+        assert steps[-1].reward.success == 1.0
+        assert earned(steps, "correctness") == 1.0
+
+
+@pytest.mark.parametrize("family", WITHOUT_ENGINE)
+async def test_what_is_paid_for_strategy_adds_up_to_end_less_beginning(family):
+    begun = 0.5 if family in PUZZLES else 1.0
+    for seed in range(6):
+        environment = await opened(family, 1 + seed, seed)
+        rng = Random(seed)
+        steps = await played(environment, lambda: environment.random_action(rng))  # noqa: B023
+        outcome = steps[-1].reward.success
+        assert earned(steps, "strategic_depth") == pytest.approx(0.1 * (outcome - begun))
+        assert sum(step.reward.total for step in steps) == pytest.approx(outcome + 0.1 * (outcome - begun))
+
+
+async def test_a_move_that_gives_the_win_away_costs_when_it_is_made():
+    environment = await opened("board.nim", 9, 0)
+    best = environment.oracle()
+    worse = next(move for move in environment._play.moves() if f"MOVE: {move}" != best)
+    assert (await environment.step(f"MOVE: {worse}")).reward.parts["strategic_depth"] == pytest.approx(-0.1)
+    await environment.reset(environment.task("board.nim", 9, 0))
+    assert (await environment.step(best)).reward.total == 0.0
+
+
+async def test_a_draw_is_half_a_success():
+    draws = 0
+    for seed in range(40):
+        environment = await opened("board.tictactoe", 4, seed)
+        rng = Random(seed)
+        steps = await played(environment, lambda: environment.random_action(rng))  # noqa: B023
+        if steps[-1].reward.success == 0.5:
+            draws += 1
+            assert earned(steps, "correctness") == 0.5
+            assert earned(steps, "strategic_depth") == pytest.approx(-0.05)
+    assert draws
+
+
+async def test_an_illegal_move_is_answered_with_the_legal_ones():
+    environment = await opened("board.hex", 5)
+    for action in ("MOVE: z9", "I think a1 is best.", "MOVE: a1 or b1", "move: a1"):
+        await environment.reset(environment.task("board.hex", 5, 0))
+        step = await environment.step(action)
+        (message,) = step.observation
+        assert "no legal move" in message.content
+        assert ", ".join(environment._play.moves()) in message.content
+        assert (step.terminated, step.reward.total) == (False, 0.0)
+
+
+async def test_too_many_illegal_moves_in_a_row_lose_the_game():
+    environment = await opened(patience=2)
+    assert not (await environment.step("MOVE: z9")).terminated
+    assert not (await environment.step(environment.oracle())).truncated
+    environment = await opened("board.connect_four", 9, patience=2)
+    await environment.step("MOVE: z9")
+    await environment.step(environment.oracle())
+    assert not (await environment.step("MOVE: z9")).terminated
+    last = await environment.step("MOVE: z9")
+    assert (last.terminated, last.reward.success, last.reward.total) == (True, 0.0, pytest.approx(-0.1))
+
+
+async def test_who_dawdles_until_the_last_step_keeps_nothing():
+    environment = await opened("board.hex", 9, max_steps=2, patience=5)
+    await environment.step("MOVE: z9")
+    last = await environment.step(environment.oracle())
+    assert (last.truncated, last.terminated, last.reward.total) == (True, False, pytest.approx(-0.1))
+
+
+@pytest.mark.parametrize("form", ["MOVE:  {} ", "Because it forks.\nMOVE: {}", "MOVE: z9\nNo.\nMOVE: {}\n"])
+async def test_capitals_spaces_and_reasoning_do_not_matter(form):
+    environment = await opened("board.hex", 9)
+    move = environment._play.moves()[0].upper()
+    assert "no legal" not in (await environment.step(form.format(move))).observation[0].content
+
+
+@pytest.mark.parametrize("family", BOARDS)
+def test_openings_come_from_either_seat_and_are_many(family):
+    openings = [find_opening(family, 3, seed) for seed in range(12)]
+    assert len(set(openings)) >= 6
+    seats = set()
+    for opening in openings:
+        state = open_state(BOARDS[family].sizes[2].game)
+        for action in opening:
+            state.apply_action_with_legality_check(action)
+        seats.add(state.current_player())
+    assert seats == {0, 1}
+
+
+@pytest.mark.parametrize("family", ["board.tictactoe", "puzzle.lights"])
+async def test_known_ways_to_cheat_are_many_and_differ(family):
+    environment = await opened(family, 5)
+    assert len(set(environment.hacks())) >= 12
+
+
+async def test_lookalikes_and_lists_are_no_moves():
+    environment = await opened("board.tictactoe", 1, 1, patience=50)
+    move = environment._play.moves()[0]
+    wide = "".join(chr(ord(sign) + 0xFEE0) for sign in move)
+    for text in (f"MOVE: {wide}", f"MOVE: {move}, c3", f"MOVE: {move}\nthanks", f"MOVE: {move}.", f"MOVЕ: {move}"):
+        assert "no legal move" in (await environment.step(text)).observation[0].content, text
+
+
+async def test_only_a_prediction_before_the_move_is_scored_and_only_with_a_win():
+    environment = await opened("board.nim", 3, 1)
+    first = "1 take 1"
+    steps = await played(environment, lambda: f"PREDICT: {first} 0.7\n{environment.oracle()}")
+    assert steps[-1].reward.success == 1.0
+    assert earned(steps, "opponent_prediction") != 0.0
+    await environment.reset(environment.task("board.nim", 3, 1))
+    assert earned(await played(environment, environment.oracle), "opponent_prediction") == 0.0
+    await environment.reset(environment.task("board.nim", 3, 1))
+    assert (
+        earned(await played(environment, lambda: f"PREDICT: {first} 1.0\nMOVE: nothing"), "opponent_prediction") == 0.0
+    )
+
+
+async def test_knowing_the_reply_earns_the_whole_bonus():
+    environment = await opened("board.hex", 8, 3)
+    moves, replies = [], []
+    while True:
+        moves.append(environment.oracle())
+        step = await environment.step(moves[-1])
+        answer = environment._play.answer
+        replies.append(answer.move if answer else "")
+        if step.terminated:
+            break
+    assert len(moves) > 1
+    await environment.reset(environment.task("board.hex", 8, 3))
+    script = iter([f"PREDICT: {reply} 1\n{move}" for move, reply in zip(moves, replies, strict=True)])
+    assert earned(await played(environment, lambda: next(script)), "opponent_prediction") == pytest.approx(0.1)
+
+
+async def test_predictions_are_offered_only_where_the_opponent_can_be_foretold():
+    async def prompt(level, **settings):
+        environment = GameEnvironment(settings)
+        return (await environment.reset(environment.task("board.hex", level, 0)))[0].content
+
+    assert "PREDICT" in await prompt(5)
+    assert "PREDICT" not in await prompt(1)
+    assert "PREDICT" not in await prompt(5, opponent={"kind": "random"})
+    assert "PREDICT" not in await prompt(5, predictions=False)
+
+
+@pytest.mark.parametrize("family", WITHOUT_ENGINE)
+async def test_the_first_level_is_told_in_few_words(family):
+    environment = GameEnvironment()
+    (message,) = await environment.reset(environment.task(family, 1, 0))
+    assert len(message.content.split()) <= (150 if family == "board.othello" else 100)
+
+
+def test_a_wrong_setting_names_the_choices():
+    with pytest.raises(ConfigError, match="minimax"):
+        GameEnvironment({"opponent": {"kind": "minmax"}})
+    with pytest.raises(ConfigError, match="simulation"):
+        GameEnvironment({"opponent": {"kind": "mcts", "simulation": 3}})
+
+
+async def test_an_opponent_for_other_games_is_refused():
+    with pytest.raises(ConfigError, match="chess and nothing else"):
+        await opened("board.hex", opponent={"kind": "stockfish"})
+    with pytest.raises(ConfigError, match="all but chess"):
+        await opened(CHESS, opponent={"kind": "mcts"})
+
+
+@pytest.mark.system
+def test_without_openspiel_the_install_command_is_named(tmp_path):
+    (tmp_path / "pyspiel.py").write_text("raise ModuleNotFoundError('pyspiel')")
+    code = (
+        "import asyncio; from envs.game import GameEnvironment as G; e = G()\n"
+        "asyncio.run(e.reset(e.task('puzzle.hanoi', 1, 0)))\n"
+        "asyncio.run(e.reset(e.task('board.hex', 1, 0)))"
+    )
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert "pip install 'loomrl[games]'" in done.stderr.splitlines()[-1]
+    assert "ConfigError" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.system
+def test_the_environment_is_imported_without_its_backends():
+    code = "import sys, envs.game; print(sorted({'pyspiel', 'torch', 'loomrl.inference'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,138 @@
+"""Opponents: deterministic by seed and moves, each as strong as it claims, and policies among them."""
+
+from random import Random
+from typing import ClassVar
+
+import pytest
+
+from envs.game import GameEnvironment
+from envs.game.opponent import Minimaxer, RandomMover, TreeSearcher, Turn
+from envs.game.solver import outcome
+from envs.game.spiel import State, open_state
+from loomrl.gym.policy import Action
+from loomrl.types import Message
+
+pytest.importorskip("pyspiel")
+GAME = "connect_four(rows=4,columns=4,x_in_row=3)"
+
+
+def turn(state: State, seed: int = 0) -> Turn:
+    return Turn(state, {}, "", Random(seed))
+
+
+def after(game: str, *actions: int) -> State:
+    state = open_state(game)
+    for action in actions:
+        state.apply_action_with_legality_check(action)
+    return state
+
+
+@pytest.mark.parametrize("opponent", [RandomMover(), TreeSearcher(GAME, 20), Minimaxer(20)])
+async def test_the_same_position_and_chance_get_the_same_reply(opponent):
+    state = after(GAME, 0, 1)
+    replies = {seed: [await opponent.reply(turn(state, seed)) for _ in range(3)] for seed in range(5)}
+    assert all(len(set(found)) == 1 for found in replies.values())
+
+
+@pytest.mark.parametrize("opponent", [TreeSearcher("tic_tac_toe", 1000), Minimaxer(20)])
+async def test_a_thinking_opponent_takes_a_win_and_parries_a_threat(opponent):
+    for seed in range(5):
+        assert await opponent.reply(turn(after("tic_tac_toe", 0, 3, 1, 4), seed)) == 2
+        assert await opponent.reply(turn(after("tic_tac_toe", 0, 3, 1), seed)) == 2
+
+
+async def test_minimax_never_loses_tic_tac_toe():
+    opponent = Minimaxer(5000)
+    for seed in range(4):
+        state, rng = open_state("tic_tac_toe"), Random(seed)
+        while not state.is_terminal():
+            mine = state.current_player() == 0
+            action = await opponent.reply(turn(state, seed)) if mine else rng.choice(state.legal_actions())
+            state.apply_action_with_legality_check(action)
+        assert outcome(state, 0) >= 0
+
+
+async def test_minimax_wins_at_once_where_it_can():
+    state = after("tic_tac_toe", 0, 3, 1, 6)  # 2 wins at once, others force a win later
+    assert {await Minimaxer(100).reply(turn(state, seed)) for seed in range(10)} == {2}
+
+
+async def test_minimax_prefers_a_forced_win_to_a_draw():
+    state = after("tic_tac_toe", 0, 1)  # a corner, answered at the side: 3, 4 and 6 win by force
+    assert {await Minimaxer(1000).reply(turn(state, seed)) for seed in range(20)} <= {3, 4, 6}
+
+
+async def test_where_all_is_lost_minimax_chooses_what_is_hardest_to_refute():
+    state = after("nim(pile_sizes=1;2;3,is_misere=False)")
+    replies = {await Minimaxer(1000).reply(turn(state, seed)) for seed in range(10)}
+    shortest = {"pile:3, take:3;", "pile:2, take:2;"}
+    assert not {state.action_to_string(action) for action in replies} & shortest
+
+
+class Player:
+    """Says what it was told to say, and keeps what it heard."""
+
+    heard: ClassVar[list[tuple[Message, ...]]] = []
+
+    def __init__(self, says: str = "") -> None:
+        self._says = says
+
+    async def act(self, conversation: tuple[Message, ...]) -> Action:
+        self.heard.append(conversation)
+        legal = conversation[-1].content.split("Legal moves: ")[1].split("\n")[0].split(", ")
+        return Action(self._says or f"Hm.\nMOVE: {legal[0].upper()}")
+
+
+class Broken:
+    """A policy whose engine is gone."""
+
+    async def act(self, conversation: tuple[Message, ...]) -> Action:
+        from loomrl.errors import PolicyError
+
+        raise PolicyError("the engine is gone")
+
+
+def against(player: str, **settings):
+    policy = {"kind": "custom", "entry_point": f"{__name__}:{player}", "settings": settings}
+    return {"opponent": {"kind": "policy", "policy": policy}}
+
+
+async def test_a_policy_as_opponent_reads_the_game_from_its_side_and_is_obeyed():
+    Player.heard.clear()
+    environment = GameEnvironment(against("Player"))
+    (own,) = await environment.reset(environment.task("board.connect_four", 3, 2))
+    side, other = ("x", "o") if "You are x" in own.content else ("o", "x")
+    move = environment.oracle()
+    step = await environment.step(move)
+    (heard,) = Player.heard[0]
+    assert f"You are {other}." in heard.content
+    assert "MOVE: move" in heard.content
+    assert f"{other} plays" in step.observation[0].content
+    await environment.step(environment.oracle())
+    assert [message.role for message in Player.heard[1]] == ["user", "assistant", "user"]
+    assert Player.heard[1][-1].content.startswith(f"{side} plays")
+
+
+async def test_a_move_that_an_opponent_cannot_make_is_made_by_chance_and_counted():
+    environment = GameEnvironment(against("Player", says="I resign"))
+    results = []
+    for _ in range(2):
+        await environment.reset(environment.task("board.connect_four", 3, 2))
+        lines = []
+        while True:
+            step = await environment.step(environment.oracle())
+            lines += [message.content for message in step.observation]
+            if step.terminated:
+                break
+        results.append(lines)
+        assert step.info["opponent_slips"] == len(lines) > 0
+    assert results[0] == results[1]
+
+
+async def test_an_opponent_whose_engine_fails_is_no_loss_but_a_failure():
+    from loomrl.errors import EpisodeError
+
+    environment = GameEnvironment(against("Broken"))
+    await environment.reset(environment.task("board.connect_four", 3, 2))
+    with pytest.raises(EpisodeError, match="the engine is gone"):
+        await environment.step(environment.oracle())
