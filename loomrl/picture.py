@@ -4,6 +4,10 @@ import base64
 import binascii
 import hashlib
 import struct
+import zlib
+
+import numpy as np
+from numpy.typing import NDArray
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 LARGEST = 4 << 20
@@ -14,7 +18,7 @@ MOST_PIXELS = 1 << 24
 """Of one picture: what a small file unfolds to is bounded, too."""
 URL = "data:image/png;base64,"
 
-_SIZE = struct.Struct(">II")
+_SIZE, _LONG = struct.Struct(">II"), struct.Struct(">I")
 
 
 def fault(picture: object) -> str:
@@ -35,6 +39,18 @@ def size_of(picture: bytes) -> tuple[int, int]:
     """Width and height, from the header."""
     width, height = _SIZE.unpack_from(picture, 16)
     return int(width), int(height)
+
+
+def drawn(rgb: NDArray[np.uint8]) -> bytes:
+    """The PNG file of rows of pixels with red, green and blue: [height, width, 3]."""
+    height, width, _ = rgb.shape
+    lines = b"".join(b"\0" + row.tobytes() for row in np.ascontiguousarray(rgb, np.uint8))
+    header = _SIZE.pack(width, height) + bytes((8, 2, 0, 0, 0))
+    return SIGNATURE + _chunk(b"IHDR", header) + _chunk(b"IDAT", zlib.compress(lines)) + _chunk(b"IEND", b"")
+
+
+def _chunk(name: bytes, data: bytes) -> bytes:
+    return _LONG.pack(len(data)) + name + data + _LONG.pack(zlib.crc32(name + data))
 
 
 def digest(picture: bytes) -> str:
