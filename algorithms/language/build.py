@@ -72,6 +72,14 @@ def build_model(
         return LlamaForCausalLM(text_config(architecture, tokenizer, context=context))
 
 
+def build_reading(
+    architecture: Architecture, texts: Iterable[str], *, context: int, seed: int
+) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast, None]:
+    """Model and tokenizer, and no vision."""
+    tokenizer = build_tokenizer(texts, vocabulary=architecture.vocabulary)
+    return build_model(architecture, tokenizer, context=context, seed=seed), tokenizer, None
+
+
 def text_config(architecture: Architecture, tokenizer: PreTrainedTokenizerFast, *, context: int) -> LlamaConfig:
     """The shape of the part that reads and writes."""
     return LlamaConfig(

@@ -70,3 +70,13 @@ def build_seeing_model(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return Idefics3ForConditionalGeneration(config)
+
+
+def build_seeing(
+    architecture: Architecture, texts: Iterable[str], *, context: int, seed: int
+) -> tuple[Idefics3ForConditionalGeneration, PreTrainedTokenizerFast, Vision]:
+    """Model, tokenizer and vision of an architecture that has one."""
+    assert architecture.vision is not None
+    tokenizer = build_seeing_tokenizer(texts, vocabulary=architecture.vocabulary)
+    model = build_seeing_model(architecture, architecture.vision, tokenizer, context=context, seed=seed)
+    return model, tokenizer, build_vision(architecture.vision, tokenizer)

@@ -5,7 +5,7 @@ Axes: M image tokens of a batch, I tiles that pictures are cut into, B rows of T
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from transformers import AutoConfig, AutoProcessor, PreTrainedModel
 
 from loomrl.errors import ConfigError, PolicyError
 from loomrl.inference.engine import Request, Sight
+from loomrl.picture import drawn
 
 Ids = NDArray[np.int32]
 
@@ -44,6 +45,12 @@ class Vision:
         self.image_token = image_token
         """The token whose embedding pictures replace."""
         self.seen = lru_cache(REMEMBERED)(self._seen)
+        self._shown = lru_cache(REMEMBERED)(self._tokens)
+
+    @cached_property
+    def nothing(self) -> Seen:
+        """A black picture."""
+        return self.seen(drawn(np.zeros((1, 1, 3), np.uint8)))
 
     def expand(self, ids_T: Ids, pictures: Sequence[bytes]) -> tuple[Ids, tuple[Sight, ...]]:
         """The ids with each image token replaced by what stands for the next picture, and where the pictures are."""
@@ -73,12 +80,19 @@ class Vision:
 
         try:
             image = Image.open(BytesIO(picture)).convert("RGB")
-            token = self._processor.image_token
-            made = self._processor(text=token, images=[image], add_special_tokens=False, return_tensors="pt")
+            made = self._processor.image_processor([[image]], return_tensors="pt")
+            ids_T = self._shown(image.size)
         except Exception as error:  # the boundary: files come from environments
             raise PolicyError(f"a picture of {len(picture)} bytes cannot be read: {error}") from error
-        ids_T = made["input_ids"][0].numpy().astype(np.int32)
         return Seen(ids_T, made["pixel_values"][0], made["pixel_attention_mask"][0].bool())
+
+    def _tokens(self, size: tuple[int, int]) -> Ids:
+        """What stands for a picture of this size. The processor is asked once: it takes longer for text than pixels."""
+        from PIL import Image
+
+        blank, token = Image.new("RGB", size), self._processor.image_token
+        ids: list[int] = self._processor(text=token, images=[blank], add_special_tokens=False)["input_ids"][0]
+        return np.asarray(ids, np.int32)
 
 
 def open_vision(path: str | Path) -> Vision | None:

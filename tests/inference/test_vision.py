@@ -1,6 +1,7 @@
 """Pictures in prompts: where they go, what an engine makes of them, and that ids never become pictures by chance."""
 
 import asyncio
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -155,7 +156,7 @@ def test_a_speaker_shows_its_engine_what_the_environment_shows() -> None:
     chat = Chat(seeing_tokenizer(), VISION)
     served = Recording(MODEL, slots=2, context=96, vision=VISION)
     speaker = language_policies(served, chat, sampling=Sampling(max_tokens=3), context=96)(
-        None, __import__("random").Random(0)
+        None, random.Random(0)
     )  # type: ignore[arg-type]
     said = (Message("user", "What is it?", (noise(1),)),)
 
