@@ -155,9 +155,7 @@ def test_a_speaker_shows_its_engine_what_the_environment_shows() -> None:
 
     chat = Chat(seeing_tokenizer(), VISION)
     served = Recording(MODEL, slots=2, context=96, vision=VISION)
-    speaker = language_policies(served, chat, sampling=Sampling(max_tokens=3), context=96)(
-        None, random.Random(0)
-    )  # type: ignore[arg-type]
+    speaker = language_policies(served, chat, sampling=Sampling(max_tokens=3), context=96)(None, random.Random(0))  # type: ignore[arg-type]
     said = (Message("user", "What is it?", (noise(1),)),)
 
     async def talk() -> None:
