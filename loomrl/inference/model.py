@@ -31,8 +31,7 @@ def open_model(path: str | Path, *, dtype: str = "float32", device: str = "cpu")
     _require(path, "config.json", "model")
     try:
         with _without_progress_bar():
-            config = AutoConfig.from_pretrained(path, local_files_only=True)
-            opened: Any = kind_of(config).from_pretrained(
+            opened: Any = kind_of(config_of(path)).from_pretrained(
                 path,
                 local_files_only=True,
                 dtype=DTYPES[dtype],
@@ -54,14 +53,24 @@ def open_model(path: str | Path, *, dtype: str = "float32", device: str = "cpu")
 
 
 def kind_of(config: Any) -> Any:
-    """The class that opens a model of this configuration; it may see pictures or not."""
-    return AutoModelForCausalLM if getattr(config, "vision_config", None) is None else AutoModelForImageTextToText
+    """The class that opens a model of this configuration."""
+    return AutoModelForImageTextToText if sees(config) else AutoModelForCausalLM
+
+
+def sees(config: Any) -> bool:
+    """Whether a model of this configuration takes pictures."""
+    return getattr(config, "vision_config", None) is not None
+
+
+def config_of(path: str | Path) -> Any:
+    """The configuration of the model in a folder."""
+    _require(path, "config.json", "model")
+    return AutoConfig.from_pretrained(path, local_files_only=True)
 
 
 def vocabulary_of(path: str | Path) -> int:
     """How many token ids the model in a folder knows."""
-    _require(path, "config.json", "model")
-    return int(AutoConfig.from_pretrained(path, local_files_only=True).get_text_config().vocab_size)
+    return int(config_of(path).get_text_config().vocab_size)
 
 
 def open_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:

@@ -14,10 +14,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from transformers import AutoConfig, AutoProcessor, PreTrainedModel
+from transformers import AutoProcessor, PreTrainedModel
 
 from loomrl.errors import ConfigError, PolicyError
 from loomrl.inference.engine import Request, Sight
+from loomrl.inference.model import config_of, sees
 from loomrl.picture import drawn
 
 Ids = NDArray[np.int32]
@@ -97,7 +98,7 @@ class Vision:
 
 def open_vision(path: str | Path) -> Vision | None:
     """How the model in a folder sees; None where it reads text only."""
-    config: Any = AutoConfig.from_pretrained(path, local_files_only=True)
+    config = config_of(path)
     if not sees(config):
         return None
     if config.model_type not in KNOWN:
@@ -125,11 +126,6 @@ def check_sights(request: Request, vision: Vision | None) -> None:
         ids_T = vision.seen(sight.picture).ids_T
         if not np.array_equal(request.prompt_T[sight.start : sight.start + len(ids_T)], ids_T):
             raise PolicyError(f"at token {sight.start} of the prompt is not what stands for its picture.")
-
-
-def sees(config: Any) -> bool:
-    """Whether a model of this configuration takes pictures."""
-    return getattr(config, "vision_config", None) is not None
 
 
 def embedded(model: PreTrainedModel, ids_BT: Tensor, places_2M: tuple[Tensor, Tensor], seen: Sequence[Seen]) -> Tensor:

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig
 
 from loomrl.config.engine import VllmEngineConfig
 from loomrl.errors import ConfigError, unknown
 from loomrl.inference.log_tail import cause, tail, written_to
+from loomrl.inference.model import config_of, sees
 from loomrl.inference.open import Opening
 from loomrl.inference.torch_engine import FILL_TOKENS
-from loomrl.inference.vision import sees
 from loomrl.inference.vllm_vision import ARGUMENTS
 
 REMEDIES = {
@@ -139,7 +138,7 @@ def _arguments(choice: VllmEngineConfig, opening: Opening, kind: Any) -> dict[st
             raise ConfigError(
                 f"engine.settings.{name} has no effect: LoomRL sets it itself, from the model and from engine."
             )
-    if sees(AutoConfig.from_pretrained(opening.origin, local_files_only=True)):
+    if sees(config_of(opening.origin)):
         own |= ARGUMENTS
     usual: dict[str, Any] = {"max_num_seqs": opening.slots, "enable_prefix_caching": True}
     if not choice.gpus:
