@@ -68,11 +68,12 @@ def _draw_bars(pen: "ImageDraw", chart: Chart) -> None:
 
 
 def _draw_lines(pen: "ImageDraw", chart: Chart) -> None:
-    for colour, values in chart.series.items():
+    for number, (colour, values) in enumerate(chart.series.items()):
         points = [(round(_place(chart, at)), round(_height(chart, value))) for at, value in enumerate(values)]
         pen.line(points, fill=INK[colour], width=1)
+        reach = 3 - number  # where two points fall together, both are seen
         for x, y in points:
-            pen.rectangle([x - 2, y - 2, x + 2, y + 2], fill=INK[colour])
+            pen.rectangle([x - reach, y - reach, x + reach, y + reach], fill=INK[colour])
 
 
 def _draw_pie(pen: "ImageDraw", chart: Chart) -> None:

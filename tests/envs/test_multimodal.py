@@ -186,6 +186,12 @@ def test_a_bar_is_as_high_as_its_value() -> None:
         assert sum(column) == pytest.approx(value * step, abs=1)
 
 
+def test_two_lines_through_one_point_are_both_seen() -> None:
+    seen = Counter(opened(draw_chart(Chart("line", {"red": (4, 4), "blue": (4, 4)}))).get_flattened_data())
+    assert seen[RGB["red"]] > 20
+    assert seen[RGB["blue"]] > 20
+
+
 @given(st.sampled_from(LEVELS), st.integers(0, 10**6))
 def test_superlatives_of_a_chart_have_one_answer(level: int, seed: int) -> None:
     rng = Random(seed)
