@@ -33,6 +33,7 @@ async def test_both_engines_say_the_same_of_pictures_before_and_after_new_weight
     first, vision = seeing_model()
     second, _ = seeing_model(5)
     asked = [seeing_request(vision, [noise(s) for s in range(n)], seed) for seed, n in enumerate((1, 2, 0, 1, 2))]
+    asked += [seeing_request(vision, [noise(picture)] * 9, 7) for picture in (1, 2, 1)]  # more than a cached block
     long = seeing_request(vision, [noise(0)], 9, max_tokens=120)
 
     def worst(model: PreTrainedModel, pairs: Sequence[tuple[Request, Completion]]) -> float:
