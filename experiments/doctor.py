@@ -17,6 +17,7 @@ OPTIONAL = {
     "onnx": ("control policies as ONNX files", "pip install 'loomrl[onnx]'"),
     "optuna": ("search by what is known of earlier trials, in sweeps", "pip install 'loomrl[sweep]'"),
     "pettingzoo": ("teams whose agents act for themselves", "pip install 'loomrl[multiagent]'"),
+    "pillow": ("the Multimodal environment, and models that see", "pip install 'loomrl[vision]'"),
     "psycopg": ("LoomDB and hub on PostgreSQL", "pip install 'loomrl[postgresql]'"),
     "reasoning-gym": ("the ReasoningGym environment", "pip install 'loomrl[reasoning-gym]'"),
     "vllm": ("fast inference on GPUs", "pip install 'loomrl[vllm]'"),

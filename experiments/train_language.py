@@ -118,7 +118,7 @@ def _judge_now(algo: Any, experiment: Experiment) -> Judged:
 
 def _shown(attempt: Trajectory) -> dict[str, Any]:
     said = "\n".join(turn.action for turn in attempt.turns)
-    asked = "\n".join(message.content for message in attempt.turns[0].observation) if attempt.turns else ""
+    asked = "\n".join(message.text for message in attempt.turns[0].observation) if attempt.turns else ""
     failed = attempt.end is End.FAILED
     return {
         "task": f"{attempt.task.environment}/{attempt.task.family}, level {attempt.task.level}",

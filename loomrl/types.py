@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loomrl.canonical import content_hash
+from loomrl.picture import label
 
 NO_VERSION = -1
 """The policy version of whatever no policy sampled: a prompt token, a scripted action."""
@@ -48,6 +49,13 @@ class Message(NamedTuple):
 
     role: str
     content: str
+    images: tuple[bytes, ...] = ()
+    """PNG files; the policy sees them before the text."""
+
+    @property
+    def text(self) -> str:
+        """The content for those who see text only: a line stands for each picture."""
+        return "\n".join([*map(label, self.images), self.content])
 
 
 Observation = tuple[Message, ...]

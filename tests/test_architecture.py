@@ -20,6 +20,7 @@ MAY_IMPORT = {
 LAYERS = [
     "canonical",
     "files",
+    "picture",
     "types",
     "errors",
     "named",
@@ -53,6 +54,7 @@ OPENED_IN = {
     "wandb": {"loomrl/telemetry/sink.py"},
     "peft": {"algorithms/language/module.py"},
     "math_verify": {"envs/math/verify.py"},
+    "PIL": {"envs/multimodal/canvas.py", "envs/multimodal/plot.py", "loomrl/inference/vision.py"},
     "sympy": set(),
     "matplotlib": {"experiments/pipeline.py"},
     "pettingzoo": {"envs/teamwork/parallel.py", "loomrl/gym/adapters/pettingzoo.py"},

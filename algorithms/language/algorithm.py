@@ -44,6 +44,7 @@ from loomrl.gym.quarantine import Quarantine, Quarantined
 from loomrl.hub import open_hub
 from loomrl.inference.model import open_model, open_tokenizer, save_model
 from loomrl.inference.sealed import Weights
+from loomrl.inference.vision import open_vision
 from loomrl.load import dump
 from loomrl.store import LoomDB, beside, open_store
 from loomrl.store.policies import list_policies
@@ -296,7 +297,8 @@ class Language(Algorithm):  # type: ignore[misc]
         with tempfile.TemporaryDirectory(prefix="loomrl-checkpoint-") as name:
             folder = Path(name)
             torch.save(self._state(), folder / "state.pt")
-            save_model(self._model(), open_tokenizer(self.config.origin), folder / "model")
+            origin = self.config.origin
+            save_model(self._model(), open_tokenizer(origin), folder / "model", vision=open_vision(origin))
             self.line.commit(folder)
         self._last_checkpoint_s = time.perf_counter() - begun
 

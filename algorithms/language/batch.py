@@ -67,7 +67,7 @@ class Batch:
         return [at[index] for index in better], [at[index + 1] for index in better]
 
 
-def inputs(packed: Packed) -> dict[str, Tensor | None]:
+def inputs(packed: Packed) -> dict[str, Any]:
     """What `LanguageModule` takes."""
     return {
         "ids_BT": packed.ids_BT,
@@ -76,6 +76,8 @@ def inputs(packed: Packed) -> dict[str, Tensor | None]:
         "row_K": packed.row_K,
         "column_K": packed.column_K,
         "target_K": packed.target_K,
+        "shown_BT": packed.shown_BT,
+        "pictures": packed.pictures,
     }
 
 

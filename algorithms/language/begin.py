@@ -7,11 +7,11 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
-from transformers import PreTrainedTokenizerBase
 
-from algorithms.language.build import build_model, build_tokenizer
+from algorithms.language.build import build_reading
+from algorithms.language.build_vision import build_seeing
 from algorithms.language.config import LanguageConfig
-from algorithms.language.corpus import Demonstration, demonstrations
+from algorithms.language.corpus import conversations, demonstrations
 from algorithms.language.packing import Sample
 from algorithms.schedule import open_schedule
 from loomrl.artifacts import open_artifacts
@@ -20,6 +20,7 @@ from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.cast import Cast
 from loomrl.gym.curriculum import open_curriculum
 from loomrl.inference.model import open_tokenizer, save_model
+from loomrl.inference.vision import open_vision
 from loomrl.types import Task
 
 AT_ONCE = 10
@@ -35,16 +36,12 @@ def ensure_origin(config: LanguageConfig, cast: Cast) -> None:
     if algorithm.model.path is not None or artifacts.exists(config.built_name):
         return
     architecture = algorithm.model.build or Architecture()
-    plain = build_tokenizer([], vocabulary=architecture.vocabulary)
-    texts = [
-        message.content
-        for demonstration in islice(_demonstrations(config, cast, plain), TEXTS)
-        for message in demonstration.messages
-    ]
-    tokenizer = build_tokenizer(texts, vocabulary=architecture.vocabulary)
-    model = build_model(architecture, tokenizer, context=algorithm.model.context, seed=experiment.seed)
+    told = conversations(_draws(config, cast), algorithm.warm_start, seed=experiment.seed)
+    texts = [message.content for said in islice(told, TEXTS) for message in said]
+    built = build_seeing if architecture.vision is not None else build_reading
+    model, tokenizer, vision = built(architecture, texts, context=algorithm.model.context, seed=experiment.seed)
     with tempfile.TemporaryDirectory(prefix="loomrl-model-") as folder:
-        save_model(model, tokenizer, Path(folder))
+        save_model(model, tokenizer, Path(folder), vision=vision)
         artifacts.put_folder(config.built_name, Path(folder))
 
 
@@ -53,11 +50,13 @@ def lessons(config: LanguageConfig, cast: Cast) -> Iterator[tuple[list[Sample], 
     warm_start = config.algorithm.warm_start
     shape = CosineRate(warmup=max(1, warm_start.steps // 20), floor=0.05)
     schedule = open_schedule(warm_start.learning_rate, shape, warm_start.steps)
-    source = _demonstrations(config, cast, open_tokenizer(config.origin))
+    tokenizer, vision = open_tokenizer(config.origin), open_vision(config.origin)
+    seed = config.experiment.seed
+    source = demonstrations(_draws(config, cast), warm_start, tokenizer, seed=seed, vision=vision)
     for first in range(0, warm_start.steps, AT_ONCE):
         steps = min(AT_ONCE, warm_start.steps - first)
         samples = [
-            Sample(np.asarray(d.ids, np.int32), np.asarray(d.mask, np.bool_))
+            Sample(np.asarray(d.ids, np.int32), np.asarray(d.mask, np.bool_), pictures=d.pictures)
             for d in islice(source, warm_start.batch_size * steps)
         ]
         yield samples, schedule.rate(first), steps
@@ -71,14 +70,10 @@ def wants_reference(config: LanguageConfig) -> bool:
     return algorithm.kl.coefficient > 0 or algorithm.kl.watch or config.experiment.train.stop.kl is not None
 
 
-def _demonstrations(config: LanguageConfig, cast: Cast, tokenizer: PreTrainedTokenizerBase) -> Iterator[Demonstration]:
-    """Without end, from the tasks that the curriculum begins with."""
+def _draws(config: LanguageConfig, cast: Cast) -> Iterator[tuple[BaseEnvironment, Task]]:
+    """Without end, the tasks that the curriculum begins with."""
     experiment = config.experiment
     curriculum, rng = open_curriculum(cast.families, experiment.curriculum), random.Random(f"{experiment.seed}/corpus")
-
-    def draws() -> Iterator[tuple[BaseEnvironment, Task]]:
-        while True:
-            member = cast.member(draw := curriculum.draw(rng))
-            yield member.environment, member.task(draw)
-
-    return demonstrations(draws(), config.algorithm.warm_start, tokenizer, seed=experiment.seed)
+    while True:
+        member = cast.member(draw := curriculum.draw(rng))
+        yield member.environment, member.task(draw)

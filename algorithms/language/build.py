@@ -1,6 +1,6 @@
 """A small language policy from settings alone: its tokenizer, learnt from the tasks, and a Llama without skill."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -21,7 +21,9 @@ COMMON = 100
 """Only what occurs once in so many texts, or more often, is worth a token."""
 
 
-def build_tokenizer(texts: Iterable[str], *, vocabulary: int) -> PreTrainedTokenizerFast:
+def build_tokenizer(
+    texts: Iterable[str], *, vocabulary: int, special: Sequence[str] = SPECIAL, template: str = TEMPLATE
+) -> PreTrainedTokenizerFast:
     """A byte-level tokenizer with at most `vocabulary` entries. It gives back every text unchanged.
 
     Every digit is a token of its own, so that numbers can be computed with. Between digits anything may be joined,
@@ -29,8 +31,8 @@ def build_tokenizer(texts: Iterable[str], *, vocabulary: int) -> PreTrainedToken
     question does not.
     """
     texts = list(texts)
-    if vocabulary < BYTES + len(SPECIAL):
-        raise ConfigError(f"vocabulary={vocabulary}: {BYTES} bytes and {len(SPECIAL)} special tokens need as many.")
+    if vocabulary < BYTES + len(special):
+        raise ConfigError(f"vocabulary={vocabulary}: {BYTES} bytes and {len(special)} special tokens need as many.")
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -42,7 +44,7 @@ def build_tokenizer(texts: Iterable[str], *, vocabulary: int) -> PreTrainedToken
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary,
         min_frequency=len(texts) // COMMON,
-        special_tokens=list(SPECIAL),
+        special_tokens=list(special),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
@@ -51,8 +53,8 @@ def build_tokenizer(texts: Iterable[str], *, vocabulary: int) -> PreTrainedToken
         tokenizer_object=tokenizer,
         eos_token=END,
         pad_token=PAD,
-        additional_special_tokens=list(SPECIAL[1:-1]),
-        chat_template=TEMPLATE,
+        additional_special_tokens=[token for token in special if token not in (PAD, END)],
+        chat_template=template,
         clean_up_tokenization_spaces=False,
     )
 
@@ -65,7 +67,22 @@ def build_model(
     Weights begin with the spread that keeps signals at their size in a layer of this width; the usual 0.02 is made for
     layers of thousands and costs a narrow model its first hundreds of steps.
     """
-    config = LlamaConfig(
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return LlamaForCausalLM(text_config(architecture, tokenizer, context=context))
+
+
+def build_reading(
+    architecture: Architecture, texts: Iterable[str], *, context: int, seed: int
+) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast, None]:
+    """Model and tokenizer, and no vision."""
+    tokenizer = build_tokenizer(texts, vocabulary=architecture.vocabulary)
+    return build_model(architecture, tokenizer, context=context, seed=seed), tokenizer, None
+
+
+def text_config(architecture: Architecture, tokenizer: PreTrainedTokenizerFast, *, context: int) -> LlamaConfig:
+    """The shape of the part that reads and writes."""
+    return LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=architecture.hidden_size,
         intermediate_size=architecture.intermediate_size,
@@ -80,6 +97,3 @@ def build_model(
         pad_token_id=tokenizer.pad_token_id,
         dtype="float32",
     )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return LlamaForCausalLM(config)

@@ -12,12 +12,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from loomrl.config import WarmStart
 from loomrl.errors import ConfigError
 from loomrl.gym.answer import parse_submission
 from loomrl.gym.base import BaseEnvironment
+from loomrl.inference.chat import as_template, pictures_of
+from loomrl.inference.vision import Vision
 from loomrl.types import Message, Task
 
 CHUNK = 256
@@ -35,20 +38,41 @@ class Demonstration:
     ids: list[int]
     mask: list[bool]
 
+    @property
+    def pictures(self) -> tuple[bytes, ...]:
+        """Those that the image tokens stand for, in order."""
+        return tuple(pictures_of(self.messages))
+
 
 def demonstrations(
-    draws: Iterable[Draw], settings: WarmStart, tokenizer: PreTrainedTokenizerBase, *, seed: int
+    draws: Iterable[Draw],
+    settings: WarmStart,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    seed: int,
+    vision: Vision | None = None,
 ) -> Iterator[Demonstration]:
     """One demonstration for each draw, in order and without end where the draws have none. Equal seeds, equal texts."""
+    told = conversations(draws, settings, seed=seed)
+    while chunk := list(islice(told, CHUNK)):
+        yield from _encode_all(chunk, tokenizer, vision)
+
+
+def conversations(draws: Iterable[Draw], settings: WarmStart, *, seed: int) -> Iterator[Conversation]:
+    """The same, before anything is a token."""
     flaws = Flaws(settings, random.Random(seed))
     source = iter(draws)
     while chunk := list(islice(source, CHUNK)):
+<<<<<<< HEAD
         perfect = asyncio.run(_play_all(chunk, flaws))
         flawed = [
+=======
+        perfect = asyncio.run(_play_all(chunk))
+        yield from [
+>>>>>>> picture
             flaws.put_into(said, family=f"{e.name}/{task.family}")
             for said, (e, task) in zip(perfect, chunk, strict=True)
         ]
-        yield from _encode_all(flawed, tokenizer)
 
 
 async def _play_all(draws: Sequence[Draw], flaws: "Flaws") -> list[Conversation]:
@@ -112,27 +136,34 @@ class Flaws:
         return work.removesuffix(answer) + wrong if work.endswith(answer) else work, wrong
 
 
-def _encode_all(episodes: Sequence[Conversation], tokenizer: PreTrainedTokenizerBase) -> Iterator[Demonstration]:
-    spans = [_spans(said, tokenizer) for said in episodes]
+def _encode_all(
+    episodes: Sequence[Conversation], tokenizer: PreTrainedTokenizerBase, vision: Vision | None
+) -> Iterator[Demonstration]:
+    spans = [_spans(said, tokenizer, seeing=vision is not None) for said in episodes]
     texts = [text for episode in spans for text in episode]
     encoded = iter(tokenizer(texts, add_special_tokens=False)["input_ids"])
     for said, episode in zip(episodes, spans, strict=True):
         ids: list[int] = []
         mask: list[bool] = []
+        pictures = pictures_of(said)
         for index, span in enumerate(islice(encoded, len(episode))):
+            if vision is not None and index % 2 == 0:
+                count = span.count(vision.image_token)
+                shown, pictures = pictures[:count], pictures[count:]
+                span = vision.expand(np.asarray(span, np.int32), shown)[0].tolist()
             ids += span
             mask += [index % 2 == 1] * len(span)
         yield Demonstration(said, ids, mask)
 
 
-def _spans(said: Conversation, tokenizer: PreTrainedTokenizerBase) -> list[str]:
+def _spans(said: Conversation, tokenizer: PreTrainedTokenizerBase, *, seeing: bool) -> list[str]:
     """Prompt, answer, prompt, answer, …: what the assistant says, with its end, alternates with all the rest."""
     spans: list[str] = []
     text = ""
     for index, message in enumerate(said):
         if message.role != "assistant":
             continue
-        turns = [m._asdict() for m in said[:index]]
+        turns = as_template(said[:index], seeing=seeing)
         rendered = str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
         if not rendered.startswith(text):
             raise ConfigError(

@@ -11,10 +11,12 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
+from algorithms.language.looking import looked_at
 from algorithms.language.score import Scores, score
 from loomrl.config import LanguageModel, Lora
 from loomrl.errors import ConfigError
 from loomrl.inference.model import open_model
+from loomrl.inference.vision import open_vision
 
 
 class LanguageModule(TorchRLModule):  # type: ignore[misc]
@@ -26,6 +28,7 @@ class LanguageModule(TorchRLModule):  # type: ignore[misc]
         """Load the first weights and attach what the settings ask for."""
         settings: LanguageModel = self.model_config["model"]
         self.lm = open_model(self.model_config["origin"], dtype=settings.dtype)
+        self.vision = open_vision(self.model_config["origin"])
         _refuse_altered_logits(self.lm, self.model_config["origin"])
         if settings.gradient_checkpointing:
             self.lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
@@ -33,14 +36,16 @@ class LanguageModule(TorchRLModule):  # type: ignore[misc]
             _attach(self.lm, settings.lora)
         self.value: nn.Linear | None = None
         if self.model_config["value"]:
-            self.value = nn.Linear(self.lm.config.hidden_size, 1)
+            self.value = nn.Linear(self.lm.config.get_text_config().hidden_size, 1)
             nn.init.zeros_(self.value.weight)
             nn.init.zeros_(self.value.bias)
 
-    def _forward(self, batch: Mapping[str, Tensor | None], **_: Any) -> Scores:
+    def _forward(self, batch: Mapping[str, Any], **_: Any) -> Scores:
+        if self.vision is not None:
+            batch = {**batch, "embeds_BTH": looked_at(self.lm, self.vision, batch)}
         return score(self.lm, batch, temperature=self.model_config["temperature"], value=self.value)
 
-    def _forward_train(self, batch: Mapping[str, Tensor | None], **_: Any) -> Scores:
+    def _forward_train(self, batch: Mapping[str, Any], **_: Any) -> Scores:
         return self._forward(batch)
 
     def get_state(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -58,7 +63,7 @@ class LanguageModule(TorchRLModule):  # type: ignore[misc]
 
 def _refuse_altered_logits(lm: PreTrainedModel, origin: Path) -> None:
     """We take logits from the hidden state with the output embedding; a model that does more would be misread."""
-    probe = torch.arange(4)[None] % lm.config.vocab_size
+    probe = torch.arange(4)[None] % lm.config.get_text_config().vocab_size
     with torch.no_grad():
         theirs = lm(input_ids=probe, use_cache=False).logits
         ours = lm.get_output_embeddings()(lm.base_model(input_ids=probe, use_cache=False).last_hidden_state)

@@ -54,6 +54,8 @@ class Sample:
     ids_T: NDArray[np.int32]
     mask_T: NDArray[np.bool_]
     columns: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
+    pictures: tuple[bytes, ...] = ()
+    """What the image tokens stand for that the policy did not choose, in order."""
 
     @property
     def size(self) -> Size:
@@ -78,11 +80,17 @@ class Packed:
     target_K: Tensor
     sample_K: Tensor
     columns: Mapping[str, Tensor]
+    shown_BT: Tensor
+    """Tokens that stand for a picture if they are image tokens: in samples with pictures, what was not chosen."""
+    pictures: tuple[bytes, ...] = ()
+    """Of all samples, in the order of the rows."""
 
     def to(self, device: torch.device) -> "Packed":
         """The same on another device."""
-        tensors = {f.name: getattr(self, f.name).to(device) for f in fields(self) if f.name != "columns"}
-        return Packed(**tensors, columns={name: column.to(device) for name, column in self.columns.items()})
+        kept = ("columns", "pictures")
+        tensors = {f.name: getattr(self, f.name).to(device) for f in fields(self) if f.name not in kept}
+        columns = {name: column.to(device) for name, column in self.columns.items()}
+        return Packed(**tensors, columns=columns, pictures=self.pictures)
 
 
 def pack(lengths: Sequence[int], *, row: int) -> list[list[int]]:
@@ -184,6 +192,8 @@ def rows(samples: Sequence[Sample], micro_batch: MicroBatch) -> Packed:
     columns_T = np.arange(ids_BT.shape[1])
     positions_BT = columns_T - np.maximum.accumulate(begins_BT * columns_T, axis=1)
     positions_BT = np.minimum(positions_BT, lengths_N.max() - 1)  # padding may outrun what the model has positions for
+    shown_BT = np.zeros(ids_BT.shape, np.bool_)
+    shown_BT[row_L, column_L] = np.concatenate([bool(sample.pictures) & ~sample.mask_T for sample in chosen])
     learnt_K = np.flatnonzero(np.concatenate([sample.mask_T for sample in chosen]) & (position_L > 0))
     return Packed(
         ids_BT=torch.from_numpy(ids_BT),
@@ -194,6 +204,8 @@ def rows(samples: Sequence[Sample], micro_batch: MicroBatch) -> Packed:
         target_K=torch.from_numpy(ids_L[learnt_K].astype(np.int64)),
         sample_K=torch.from_numpy(sample_L[learnt_K]),
         columns={name: torch.from_numpy(_joined(chosen, name)[learnt_K]) for name in chosen[0].columns},
+        shown_BT=torch.from_numpy(shown_BT),
+        pictures=tuple(picture for sample in chosen for picture in sample.pictures),
     )
 
 

@@ -7,6 +7,7 @@ prompts, and the learner says of exactly the ids that were sampled how probable 
 import logging
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -16,9 +17,11 @@ from algorithms.language.packing import Sample
 from loomrl.config import Sampling
 from loomrl.config.engine import Checks
 from loomrl.errors import PolicyError
-from loomrl.inference.engine import Completion, Request
+from loomrl.inference.engine import Completion, Request, Sight
 from loomrl.inference.model import vocabulary_of
 from loomrl.inference.sealed import Sealed
+from loomrl.inference.vision import Vision, open_vision
+from loomrl.picture import drawn
 from loomrl.telemetry.metric import Metric
 
 PROMPT_TOKENS = 257
@@ -59,13 +62,26 @@ class Probing(NamedTuple):
     requests: tuple[Request, ...]
 
     @staticmethod
-    def of(checks: Checks, *, vocabulary: int, context: int, dtype: str, temperature: float = 1.0) -> "Probing":
-        """Prompts of fixed ids, the same in every update: what a cache keeps of them shows when it is stale."""
+    def of(
+        checks: Checks,
+        *,
+        vocabulary: int,
+        context: int,
+        dtype: str,
+        temperature: float = 1.0,
+        vision: Vision | None = None,
+    ) -> "Probing":
+        """Prompts of fixed ids, the same in every update: what a cache keeps of them shows when it is stale.
+
+        A model that sees is shown a picture in the first of them.
+        """
         room = min(ANSWER_TOKENS, context - 1)
         length = max(1, min(PROMPT_TOKENS, context - room))
         sampling = Sampling(temperature=temperature, max_tokens=room)
         ids_PT = np.random.default_rng(0).integers(0, vocabulary, (checks.probes, length)).astype(np.int32)
         requests = [Request(ids_T, sampling, frozenset(), seed) for seed, ids_T in enumerate(ids_PT)]
+        if vision is not None:
+            requests[:1] = [_with_picture(request, vision) for request in requests[:1]]
         return Probing(checks, checks.tolerance or TOLERANCE[dtype], tuple(requests))
 
     @staticmethod
@@ -78,15 +94,13 @@ class Probing(NamedTuple):
             context=algorithm.model.context,
             dtype=algorithm.model.dtype,
             temperature=algorithm.sampling.temperature or 1.0,
+            vision=open_vision(config.origin),
         )
 
     @property
     def brief(self) -> list[Request]:
         """The same prompts, read for a single token: a cache that works has them afterwards."""
-        return [
-            Request(one.prompt_T, one.sampling.model_copy(update={"max_tokens": 1}), one.stop, one.seed)
-            for one in self.requests
-        ]
+        return [replace(one, sampling=one.sampling.model_copy(update={"max_tokens": 1})) for one in self.requests]
 
 
 class Publisher:
@@ -203,6 +217,7 @@ class Publisher:
             (probe, completion.ids_T.tobytes()): Sample(
                 np.concatenate([request.prompt_T, completion.ids_T]),
                 np.repeat([False, True], [len(request.prompt_T), len(completion.ids_T)]),
+                pictures=tuple(sight.picture for sight in request.sights),
             )
             for given in answers
             for probe, (request, completion) in enumerate(zip(self.probing.requests, given, strict=True))
@@ -220,6 +235,17 @@ class Publisher:
             return call()
         finally:
             self._seconds[part] = self._seconds.get(part, 0.0) + time.perf_counter() - begun
+
+
+def _with_picture(request: Request, vision: Vision) -> Request:
+    """The request with noise to look at before all else, where the prompt has room for it."""
+    picture = drawn(np.random.default_rng(0).integers(0, 256, (64, 64, 3)).astype(np.uint8))
+    shown_T = vision.seen(picture).ids_T
+    if len(shown_T) >= len(request.prompt_T):
+        return request
+    text_T = request.prompt_T[len(shown_T) :]
+    text_T = np.where(text_T == vision.image_token, 0, text_T)
+    return replace(request, prompt_T=np.concatenate([shown_T, text_T]), sights=(Sight(picture, 0),))
 
 
 def _same(one: Completion, other: Completion) -> bool:

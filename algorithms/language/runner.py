@@ -26,6 +26,7 @@ from loomrl.inference.model import open_tokenizer
 from loomrl.inference.open import Opening, open_engine
 from loomrl.inference.policy import language_policies
 from loomrl.inference.sealed import Sealed
+from loomrl.inference.vision import open_vision
 from loomrl.types import Trajectory
 
 T = TypeVar("T")
@@ -46,7 +47,7 @@ class LanguageRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
             register(registration)
         algorithm = self.config.algorithm
         origin = self.config.origin
-        self._chat = Chat(open_tokenizer(origin))
+        self._chat = Chat(open_tokenizer(origin), open_vision(origin))
         self._context = algorithm.model.context
         opening = Opening(
             origin=origin,

@@ -9,6 +9,7 @@ import numpy as np
 
 from algorithms.language.advantage import preference_pairs
 from algorithms.language.packing import Sample
+from loomrl.inference.chat import pictures_of
 from loomrl.types import Group, Trajectory
 
 ENGINE = "engine"
@@ -44,7 +45,8 @@ def sample_of(attempt: Trajectory, *, clip: tuple[float, float] | None = None, v
     mask_T = tokens.mask_T.copy()
     mask_T[0] = False
     age_T = np.where(mask_T, version - tokens.versions_T, 0).astype(np.float32)
-    return Sample(tokens.ids_T, mask_T, {ENGINE: tokens.logprobs_T, REWARD: reward_T, AGE: age_T})
+    pictures = tuple(pictures_of(m for turn in attempt.turns if turn.tokens is not None for m in turn.observation))
+    return Sample(tokens.ids_T, mask_T, {ENGINE: tokens.logprobs_T, REWARD: reward_T, AGE: age_T}, pictures)
 
 
 def samples_of(

@@ -4,6 +4,7 @@ Axes: `_BT` rows of packed tokens, `_K` chosen positions (one per action token),
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -16,20 +17,23 @@ Scores = dict[str, Tensor]
 
 def score(
     lm: PreTrainedModel,
-    batch: Mapping[str, Tensor | None],
+    batch: Mapping[str, Any],
     *,
     temperature: float = 1.0,
     value: nn.Module | None = None,
 ) -> Scores:
-    """Log-probability, entropy and value at each chosen position; `batch` is what `inputs` makes of a packed one."""
+    """Log-probability, entropy and value at each chosen position; `batch` is what `inputs` makes of a packed one.
+
+    Where it has `embeds_BTH`, these are read instead of the ids.
+    """
+    embeds_BTH = batch.get("embeds_BTH")
     hidden_BTH = lm.base_model(
-        input_ids=batch["ids_BT"],
+        **({"input_ids": batch["ids_BT"]} if embeds_BTH is None else {"inputs_embeds": embeds_BTH}),
         attention_mask=batch["attention"],
         position_ids=batch["positions_BT"],
         use_cache=False,
     ).last_hidden_state
     hidden_KH, target_K = hidden_BTH[batch["row_K"], batch["column_K"]], batch["target_K"]
-    assert target_K is not None
     logp_K, entropy_K = chosen_logprobs(hidden_KH, lm.get_output_embeddings(), target_K, temperature=temperature)
     scores = {"logp_K": logp_K, "entropy_K": entropy_K}
     if value is not None:

@@ -9,6 +9,36 @@ from loomrl.config.optimizer import Clip, ConstantRate, Schedule
 from loomrl.schema import Config
 
 
+class Eyes(Config):
+    """Vision for a model that is built: square pictures, cut into patches, of which several become one token."""
+
+    image_size: PositiveInt = 64
+    """Pixels; every picture is scaled to it."""
+    patch_size: PositiveInt = 8
+    shuffle: PositiveInt = 2
+    """So many patches by so many become one token."""
+    hidden_size: PositiveInt = 64
+    intermediate_size: PositiveInt = 192
+    layers: PositiveInt = 2
+    heads: PositiveInt = 2
+
+    @model_validator(mode="after")
+    def _divides(self) -> Self:
+        if self.image_size % (self.patch_size * self.shuffle):
+            raise ValueError(
+                f"image_size={self.image_size} must be a multiple of patch_size * shuffle="
+                f"{self.patch_size * self.shuffle}"
+            )
+        if self.hidden_size % self.heads:
+            raise ValueError(f"hidden_size={self.hidden_size} must be a multiple of heads={self.heads}")
+        return self
+
+    @property
+    def tokens(self) -> int:
+        """Image tokens of a picture."""
+        return int((self.image_size // self.patch_size // self.shuffle) ** 2)
+
+
 class Architecture(Config):
     """A Llama built from configuration, for where nothing can be downloaded."""
 
@@ -18,6 +48,8 @@ class Architecture(Config):
     heads: PositiveInt = 4
     vocabulary: int = Field(320, ge=260)
     """Entries of its own tokenizer, learnt from the tasks: bytes, special tokens, and what occurs together."""
+    vision: Eyes | None = None
+    """With it the model is an Idefics3, which sees pictures."""
 
     @model_validator(mode="after")
     def _divides(self) -> Self:

@@ -154,7 +154,7 @@ def transcript(environment: BaseEnvironment, task: Task) -> list[tuple[str, str]
     played = asyncio.run(run_episode(environment, OraclePolicy(environment, random.Random(0)), attempt))
     said: list[tuple[str, str]] = []
     for turn in played.turns:
-        said += [(message.role, message.content) for message in turn.observation]
+        said += [(message.role, message.text) for message in turn.observation]
         parts = ", ".join(f"{name} {value:g}" for name, value in turn.reward.parts.items())
         said += [("assistant (oracle)", turn.action), ("reward", f"{turn.reward.total:g}: {parts}")]
     return said + ([("failed", str(played.failure))] if played.failure else [])

@@ -178,7 +178,7 @@ def _script(trajectory: Trajectory) -> list[str]:
     lines = [
         line
         for turn in trajectory.turns
-        for line in (*(f"{m.role}: {m.content}" for m in turn.observation), turn.action, repr(turn.reward))
+        for line in (*(f"{m.role}: {m.text}" for m in turn.observation), turn.action, repr(turn.reward))
     ]
     return [*lines, trajectory.end.value, trouble(trajectory)]
 

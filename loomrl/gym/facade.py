@@ -128,7 +128,7 @@ class TextEnvironment(gymnasium.Env[str, str]):
 
 def as_text(observation: Observation) -> str:
     """The contents as one text of the observation space: characters it lacks are escaped, too much is cut."""
-    text = "\n\n".join(message.content for message in observation)
+    text = "\n\n".join(message.text for message in observation)
     if not _KNOWN.issuperset(text):
         text = "".join(char if char in _KNOWN else f"\\u{{{ord(char):x}}}" for char in text)
     if len(text) <= OBSERVATION_LENGTH:

@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from loomrl import picture
 from loomrl.errors import EpisodeError
 from loomrl.gym.base import BaseEnvironment, Step
 from loomrl.types import Message, Observation, Reward, Task
@@ -80,13 +81,15 @@ def checked_observation(observation: object, *, origin: str) -> Observation:
     if not isinstance(observation, tuple) or isinstance(observation, Message):
         raise EpisodeError(f"{origin} returned {_show(observation)}. {remedy}")
     for message in observation:
-        if not isinstance(message, Message) or not all(isinstance(text, str) for text in message):
+        if not isinstance(message, Message) or not all(isinstance(text, str) for text in message[:2]):
             raise EpisodeError(f"{origin} returned a tuple that holds {_show(message)}. {remedy}")
+        _check_images(message.images, origin)
         if not is_storable(message.content):
             raise EpisodeError(f"{origin} returned text with lone surrogates, which UTF-8 cannot hold. Quote it first.")
     return observation
 
 
+<<<<<<< HEAD
 def checked_memory(memory: object) -> dict[str, Any]:
     """`memory` as JSON gives it back, if it is an object that can be stored."""
     remedy = "Return a mapping of plain JSON values, or None."
@@ -101,6 +104,16 @@ def checked_memory(memory: object) -> dict[str, Any]:
         raise EpisodeError(f"memory() returned {size} bytes, more than {MOST_MEMORY}. Bound what is remembered.")
     plain: dict[str, Any] = json.loads(text)
     return plain
+=======
+def _check_images(images: object, origin: str) -> None:
+    if not isinstance(images, tuple):
+        raise EpisodeError(f"{origin} returned images={_show(images)}; a tuple of PNG files as bytes is needed.")
+    if len(images) > picture.MOST:
+        raise EpisodeError(f"{origin} returned {len(images)} images in one message; {picture.MOST} are allowed.")
+    for image in images:
+        if wrong := picture.fault(image):
+            raise EpisodeError(f"{origin} returned an image that cannot be used: {wrong}. Give a PNG file's bytes.")
+>>>>>>> picture
 
 
 def checked_step(step: object) -> Step:

@@ -16,7 +16,9 @@ from loomrl.errors import CorruptPayload, HubError
 from loomrl.hub.array import Allowance, pack, unpack
 from loomrl.types import Trajectory
 
-MAGIC = b"LRT\x01"
+MAGIC = b"LRT\x02"
+READABLE = (b"LRT\x01", MAGIC)
+"""Format 1 has no pictures in its messages."""
 HEADER = struct.Struct("<4sII")
 MAX_BYTES = 1 << 30
 """Longest payload: what both databases still take in one value."""
@@ -78,7 +80,7 @@ def _frame(view: memoryview, offset: int, origin: str) -> tuple[int, int]:
     if len(view) - offset < HEADER.size:
         raise CorruptPayload(f"{where}: cut off in its header of {HEADER.size} bytes. {REMEDY}")
     magic, checksum, length = HEADER.unpack_from(view, offset)
-    if magic != MAGIC:
+    if magic not in READABLE:
         found = "a payload of another loomrl: upgrade it" if magic[:3] == MAGIC[:3] else "no trajectory payload"
         raise CorruptPayload(f"{where}: {bytes(magic)!r} begins {found}; this loomrl reads {MAGIC!r}.")
     start = offset + HEADER.size

@@ -1,14 +1,17 @@
 """Conversations as token ids. Text is tokenised once, when it is new; sampled ids are never made from text again."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
 from loomrl.errors import ConfigError, PolicyError
+from loomrl.inference.engine import Sight
+from loomrl.inference.vision import Vision
 from loomrl.types import Message
 
 Ids = NDArray[np.int32]
@@ -19,6 +22,15 @@ LITERAL = re.compile("\ue000([0-9]+)\ue001")
 """Stands for a special token's name in a message: the name is text there, and must not become the token."""
 REMEMBERED = 4096
 """Renderings kept: the siblings of a group are prompted alike."""
+SEEN = 256
+"""The same where messages may have pictures, which are kept with them."""
+
+
+class Prompt(NamedTuple):
+    """New ids, and where in them pictures are."""
+
+    ids: Ids
+    sights: tuple[Sight, ...] = ()
 
 
 class Chat:
@@ -28,13 +40,15 @@ class Chat:
     with exactly what the shorter one was; otherwise a ConfigError says what differs.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, vision: Vision | None = None) -> None:
         self._tokenizer = tokenizer
+        self._vision = vision
         self._name = tokenizer.name_or_path or type(tokenizer).__name__
         self._specials = sorted(set(tokenizer.all_special_tokens), key=len, reverse=True)
         self._special = re.compile("|".join(map(re.escape, self._specials)) or "(?!)")
-        self.opening = lru_cache(REMEMBERED)(self._opening)
-        self.following = lru_cache(REMEMBERED)(self._following)
+        remembered = REMEMBERED if vision is None else SEEN
+        self.opening = lru_cache(remembered)(self._opening)
+        self.following = lru_cache(remembered)(self._following)
         if not tokenizer.chat_template:
             raise self._refusal("it has no chat template")
         try:
@@ -59,25 +73,29 @@ class Chat:
         """An assistant's turn as it would have been sampled: the ids of its text, then the end of the turn."""
         return np.asarray([*self._encode(self._literal(text)), self.end], np.int32)
 
-    def _opening(self, messages: tuple[Message, ...]) -> Ids:
+    def _opening(self, messages: tuple[Message, ...]) -> Prompt:
         """The ids of a whole conversation up to where the assistant speaks."""
-        escaped = [Message(m.role, self._literal(m.content)) for m in messages]
-        return np.asarray(self._encode(self._render(escaped)), np.int32)
+        escaped = [m._replace(content=self._literal(m.content)) for m in messages]
+        return self._prompt(self._encode(self._render(escaped)), messages)
 
-    def _following(self, messages: tuple[Message, ...]) -> Ids:
+    def _following(self, messages: tuple[Message, ...]) -> Prompt:
         """The ids between an assistant's text and its next: the end of its turn first, then these messages."""
-        escaped = [Message(m.role, self._literal(m.content)) for m in messages]
+        escaped = [m._replace(content=self._literal(m.content)) for m in messages]
         rendered = self._render([Message("user", "-"), Message("assistant", ANSWER), *escaped])
         ids = self._encode(rendered.partition(ANSWER)[2])
         if not ids or ids[0] != self.end:
             raise PolicyError(f"tokenizer {self._name!r}: its template ends this turn in another way than others.")
-        return np.asarray(ids, np.int32)
+        return self._prompt(ids, messages)
+
+    def _prompt(self, ids: list[int], messages: Sequence[Message]) -> Prompt:
+        ids_T, pictures = np.asarray(ids, np.int32), pictures_of(messages)
+        return Prompt(ids_T) if self._vision is None else Prompt(*self._vision.expand(ids_T, pictures))
 
     def _literal(self, text: str) -> str:
         return self._special.sub(lambda found: f"\ue000{self._specials.index(found[0])}\ue001", text)
 
     def _render(self, messages: Sequence[Message], *, prompt: bool = True) -> str:
-        plain = [message._asdict() for message in messages]
+        plain = as_template(messages, seeing=self._vision is not None)
         try:
             text = self._tokenizer.apply_chat_template(plain, tokenize=False, add_generation_prompt=prompt)
         except Exception as error:  # the boundary: templates are programs
@@ -129,13 +147,35 @@ class Chat:
         )
 
 
+def pictures_of(messages: Iterable[Message]) -> list[bytes]:
+    """All pictures, in the order in which they are seen."""
+    return [picture for message in messages for picture in message.images]
+
+
+def as_template(messages: Sequence[Message], *, seeing: bool) -> list[dict[str, Any]]:
+    """Messages as chat templates take them: those of models that see go through a list of parts, pictures first."""
+    if seeing:
+        return [{"role": m.role, "content": _parts(m)} for m in messages]
+    if pictures_of(messages):
+        raise PolicyError(
+            "the environment shows pictures, and the model has no vision: choose one that sees, or "
+            "algorithm.model.build.vision."
+        )
+    return [{"role": m.role, "content": m.content} for m in messages]
+
+
+def _parts(message: Message) -> list[dict[str, str]]:
+    return [*({"type": "image"} for _ in message.images), {"type": "text", "text": message.content}]
+
+
 class Transcript:
     """The token ids of one episode, in the order in which the policy sees them; only ever appended to."""
 
     def __init__(self, chat: Chat) -> None:
         self._chat = chat
         self._spans: list[Ids] = []
-        self._open = False
+        self.sights: tuple[Sight, ...] = ()
+        """Where the pictures are in all that."""
 
     @property
     def ids(self) -> Ids:
@@ -147,13 +187,15 @@ class Transcript:
 
         They begin with the end of the policy's turn where it did not sample that itself.
         """
+        start = sum(map(len, self._spans))
         if not self._spans:
-            new = self._chat.opening(tuple(messages))
+            new, sights = self._chat.opening(tuple(messages))
         else:
-            new = self._chat.following(tuple(messages))
-            ended = self._spans[-1].size and self._spans[-1][-1] == self._chat.end
-            new = new[1:] if ended else new
+            new, sights = self._chat.following(tuple(messages))
+            if self._spans[-1].size and self._spans[-1][-1] == self._chat.end:
+                new, start = new[1:], start - 1
         self._spans.append(new)
+        self.sights += tuple(Sight(sight.picture, sight.start + start) for sight in sights)
         return new
 
     def sampled(self, ids: Sequence[int] | Ids) -> None:

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from loomrl.errors import ConfigError, PolicyError
 from loomrl.inference.engine import Finish, Request
+from loomrl.picture import to_url
+from loomrl.types import Message
 
 TOP = 5
 """Likeliest tokens that a probe asks for."""
@@ -157,6 +159,14 @@ class SglangTokens:
         reason = told["finish_reason"]["type"]
         best = max((one[0] for one in first), default=0.0)
         return _piece([pair[1] for pair in pairs], [pair[0] for pair in pairs], spans, reason, best)
+
+
+def as_openai(message: Message) -> dict[str, Any]:
+    """A message of OpenAI's chat completions: text, or parts where there are pictures, which go as data URLs."""
+    if not message.images:
+        return {"role": message.role, "content": message.content}
+    pictures = [{"type": "image_url", "image_url": {"url": to_url(picture)}} for picture in message.images]
+    return {"role": message.role, "content": [*pictures, {"type": "text", "text": message.content}]}
 
 
 def read(dialect: Dialect, answer: dict[str, Any], asked: Request) -> Piece:

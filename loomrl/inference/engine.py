@@ -20,6 +20,14 @@ class Finish(StrEnum):
     LENGTH = "length"
 
 
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """A picture in a prompt: the PNG file, and where the tokens that stand for it begin."""
+
+    picture: bytes
+    start: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Request:
     """What to continue. Equal requests to equal weights are answered alike, whatever else is in the engine."""
@@ -29,6 +37,8 @@ class Request:
     stop: frozenset[int]
     """Token ids that end the completion; the one that did is its last token."""
     seed: int
+    sights: tuple[Sight, ...] = ()
+    """The pictures in the prompt, in order."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -3,13 +3,23 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.utils import logging
 
 from loomrl.errors import ConfigError, unknown
+
+if TYPE_CHECKING:
+    from loomrl.inference.vision import Vision
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -21,7 +31,7 @@ def open_model(path: str | Path, *, dtype: str = "float32", device: str = "cpu")
     _require(path, "config.json", "model")
     try:
         with _without_progress_bar():
-            opened: Any = AutoModelForCausalLM.from_pretrained(
+            opened: Any = kind_of(config_of(path)).from_pretrained(
                 path,
                 local_files_only=True,
                 dtype=DTYPES[dtype],
@@ -42,10 +52,25 @@ def open_model(path: str | Path, *, dtype: str = "float32", device: str = "cpu")
     return moved
 
 
+def kind_of(config: Any) -> Any:
+    """The class that opens a model of this configuration."""
+    return AutoModelForImageTextToText if sees(config) else AutoModelForCausalLM
+
+
+def sees(config: Any) -> bool:
+    """Whether a model of this configuration takes pictures."""
+    return getattr(config, "vision_config", None) is not None
+
+
+def config_of(path: str | Path) -> Any:
+    """The configuration of the model in a folder."""
+    _require(path, "config.json", "model")
+    return AutoConfig.from_pretrained(path, local_files_only=True)
+
+
 def vocabulary_of(path: str | Path) -> int:
     """How many token ids the model in a folder knows."""
-    _require(path, "config.json", "model")
-    return int(AutoConfig.from_pretrained(path, local_files_only=True).get_text_config().vocab_size)
+    return int(config_of(path).get_text_config().vocab_size)
 
 
 def open_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
@@ -58,10 +83,18 @@ def open_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: str | Path) -> None:
-    """Write both where `AutoModelForCausalLM`, `AutoTokenizer` and vLLM find them."""
+def save_model(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    folder: str | Path,
+    *,
+    vision: "Vision | None" = None,
+) -> None:
+    """Write all where `AutoModelForCausalLM`, `AutoTokenizer`, `AutoProcessor` and vLLM find them."""
     with _without_progress_bar():
         model.save_pretrained(folder)
+    if vision is not None:
+        vision.save(folder)
     tokenizer.save_pretrained(folder)
 
 

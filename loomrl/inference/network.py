@@ -14,13 +14,16 @@ from transformers import PreTrainedModel
 
 from loomrl.errors import ConfigError
 from loomrl.inference.cache import Filling, KeyValues, Stepping
+from loomrl.inference.engine import Sight
+from loomrl.inference.vision import Vision, embedded
 
 
 class Network:
     """Any causal language model of Hugging Face's, through its own `forward`."""
 
-    def __init__(self, model: PreTrainedModel, *, slots: int, context: int) -> None:
+    def __init__(self, model: PreTrainedModel, *, slots: int, context: int, vision: Vision | None = None) -> None:
         self.model = model.eval()
+        self.vision = vision
         known = getattr(model.config.get_text_config(), "max_position_embeddings", context)
         if context > known:
             raise ConfigError(
@@ -30,8 +33,14 @@ class Network:
         self._context = context
         self._position_C = torch.arange(context, device=model.device)
 
-    def fill(self, prompts: Sequence[NDArray[np.int32]], rows: Sequence[int], prompt_of: Sequence[int]) -> None:
-        """Read prompts; row `rows[i]` then stands after prompt `prompt_of[i]`."""
+    def fill(
+        self,
+        prompts: Sequence[NDArray[np.int32]],
+        rows: Sequence[int],
+        prompt_of: Sequence[int],
+        sights: Sequence[Sequence[Sight]] = (),
+    ) -> None:
+        """Read prompts, and the pictures in each; row `rows[i]` then stands after prompt `prompt_of[i]`."""
         device = self.model.device
         longest = max(map(len, prompts))
         ids_PT = np.zeros((len(prompts), longest), np.int64)
@@ -39,7 +48,7 @@ class Network:
             line_T[: len(prompt_T)] = prompt_T
         position_T = self._position_C[:longest]
         self.model.base_model(
-            input_ids=torch.from_numpy(ids_PT).to(device),
+            **self._inputs(torch.from_numpy(ids_PT).to(device), sights),
             position_ids=position_T.expand(len(prompts), -1),
             attention_mask=self._mask(position_T[None], longest),
             past_key_values=Filling(
@@ -59,6 +68,17 @@ class Network:
         )
         logits_NV: Tensor = output.logits[:, 0]
         return logits_NV
+
+    def _inputs(self, ids_PT: Tensor, sights: Sequence[Sequence[Sight]]) -> dict[str, Tensor]:
+        if not any(sights):
+            return {"input_ids": ids_PT}
+        assert self.vision is not None
+        columns = [[self.vision.places(sight) for sight in seen] for seen in sights]
+        row_M = np.repeat(np.arange(len(sights)), [sum(map(len, found)) for found in columns])
+        column_M = np.concatenate([place for found in columns for place in found])
+        places = (torch.from_numpy(row_M).to(ids_PT.device), torch.from_numpy(column_M).to(ids_PT.device))
+        seen = [self.vision.seen(sight.picture) for one in sights for sight in one]
+        return {"inputs_embeds": embedded(self.model, ids_PT, places, seen)}
 
     def _mask(self, position_BT: Tensor, length: int) -> Tensor:
         """What to add to [B, 1, T, L] scores: nothing up to a token's own position, minus infinity after it."""

@@ -8,6 +8,7 @@ from loomrl.errors import ConfigError
 from loomrl.inference.engine import Engine
 from loomrl.inference.model import open_model
 from loomrl.inference.torch_engine import TorchEngine
+from loomrl.inference.vision import open_vision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +30,8 @@ def open_engine(choice: EngineChoice, opening: Opening) -> Engine:
     """An engine of this kind, on the caller's event loop."""
     if isinstance(choice, TorchEngineConfig):
         model = open_model(opening.origin, dtype=opening.dtype, device=opening.device)
-        return TorchEngine(model, slots=opening.slots, context=opening.context)
+        vision = open_vision(opening.origin)
+        return TorchEngine(model, slots=opening.slots, context=opening.context, vision=vision)
     if isinstance(choice, VllmEngineConfig):
         if opening.shared is None:
             raise ConfigError("engine.kind='vllm' is shared by all runners: whoever trains opens it, by open_fleet.")

@@ -7,16 +7,19 @@ from transformers import PreTrainedModel
 from loomrl.errors import ConfigError
 from loomrl.inference.fused import FusedNetwork, is_fusible
 from loomrl.inference.network import Network
+from loomrl.inference.vision import Vision
 
 TOLERANCE = {torch.float32: 1e-3}
 """How far logits may be apart, as a share of the largest; in other dtypes `COARSE`."""
 COARSE = 0.05
 
 
-def open_network(model: PreTrainedModel, *, slots: int, context: int) -> Network:
+def open_network(model: PreTrainedModel, *, slots: int, context: int, vision: Vision | None = None) -> Network:
     """A network for a model; a ConfigError where its cached steps are not what the model's own forward pass says."""
-    kind = FusedNetwork if is_fusible(model) else Network
-    network = kind(model, slots=slots, context=context)
+    if is_fusible(model):
+        network: Network = FusedNetwork(model, slots=slots, context=context)
+    else:
+        network = Network(model, slots=slots, context=context, vision=vision)
     if slots > 1 and context > 6:
         _prove(network)
     return network

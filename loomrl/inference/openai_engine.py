@@ -23,6 +23,7 @@ from loomrl.inference.sealed import Sealed
 from loomrl.inference.server import Server, run_apart
 from loomrl.inference.server_weights import Routes, ServerWeights, SglangRoutes, VllmRoutes, nearby, version_of
 from loomrl.inference.torch_engine import Statistics
+from loomrl.inference.vision import check_sights
 from loomrl.inference.weights import check_weights
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
@@ -193,6 +194,7 @@ class OpenAIEngine:
         if self._broken is not None:
             raise PolicyError(self._broken)
         self._reported.check(request.sampling)
+        check_sights(request, None)
         length = len(request.prompt_T)
         if not 0 < length < self._context:
             raise PolicyError(f"a prompt of {length} tokens in context={self._context}: 1 to {self._context - 1} fit.")

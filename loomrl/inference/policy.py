@@ -15,6 +15,7 @@ from loomrl.inference.chat import Chat, Ids, Transcript
 from loomrl.inference.engine import Completion, Engine, Request
 from loomrl.inference.model import open_model, open_tokenizer
 from loomrl.inference.torch_engine import TorchEngine
+from loomrl.inference.vision import open_vision
 from loomrl.types import NO_VERSION, Message, Tokens
 
 
@@ -55,7 +56,7 @@ class Speaker:
             )
         if room < sampling.max_tokens:
             sampling = sampling.model_copy(update={"max_tokens": room})
-        return Request(ids, sampling, self._voice.chat.stop, self._rng.getrandbits(63))
+        return Request(ids, sampling, self._voice.chat.stop, self._rng.getrandbits(63), self._transcript.sights)
 
 
 def _tokens(prompt: Ids, completion: Completion) -> Tokens:
@@ -83,6 +84,7 @@ def open_policy(choice: PolicyChoice) -> PolicyFactory:
     if not isinstance(choice, LanguagePolicy):
         return open_other_policy(choice)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    chat = Chat(open_tokenizer(choice.path))
-    engine = TorchEngine(open_model(choice.path, device=device), context=choice.context, version=choice.version)
+    vision = open_vision(choice.path)
+    chat, model = Chat(open_tokenizer(choice.path), vision), open_model(choice.path, device=device)
+    engine = TorchEngine(model, context=choice.context, version=choice.version, vision=vision)
     return language_policies(engine, chat, sampling=choice.sampling, context=choice.context)

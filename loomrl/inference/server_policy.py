@@ -6,6 +6,7 @@ from loomrl.config import OpenAIPolicy
 from loomrl.errors import PolicyError
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.policy import Action, PolicyFactory
+from loomrl.inference.dialect import as_openai
 from loomrl.inference.server import Server, run_apart
 from loomrl.types import Message
 
@@ -23,7 +24,7 @@ class ServedSpeaker:
         sampling = self._choice.sampling
         body = {
             "model": self._choice.model,
-            "messages": [{"role": message.role, "content": message.content} for message in conversation],
+            "messages": [as_openai(message) for message in conversation],
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "max_tokens": sampling.max_tokens,

@@ -7,15 +7,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
 from loomrl.errors import PolicyError
-from loomrl.inference.engine import Completion, Request
+from loomrl.inference.engine import Completion, Request, Sight
 from loomrl.inference.network import Network
 from loomrl.inference.open_network import open_network
 from loomrl.inference.rows import Opened, Rows
 from loomrl.inference.sampling import draw
 from loomrl.inference.sealed import Sealed
+from loomrl.inference.vision import Vision, check_sights
 from loomrl.inference.weights import load_weights, read_back
 
 TURNS = 8
@@ -35,6 +37,9 @@ class Statistics:
     """Spent inside steps."""
 
 
+Key = tuple[bytes, tuple[Sight, ...]]
+
+
 class TorchEngine:
     """Samples from a Hugging Face model that it owns: whoever changes those weights does so with `load`.
 
@@ -42,9 +47,17 @@ class TorchEngine:
     `generate`; a new loop may take over when the one before has ended.
     """
 
-    def __init__(self, model: PreTrainedModel, *, slots: int = 256, context: int = 256, version: int = 0) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        *,
+        slots: int = 256,
+        context: int = 256,
+        version: int = 0,
+        vision: Vision | None = None,
+    ) -> None:
         self.statistics = Statistics()
-        self._network: Network | None = open_network(model, slots=slots, context=context)
+        self._network: Network | None = open_network(model, slots=slots, context=context, vision=vision)
         self._slots = slots
         self._context = context
         self._version = version
@@ -112,6 +125,7 @@ class TorchEngine:
             raise PolicyError(
                 f"prompt ids from {low} to {high}: the model's vocabulary has 0 to {self._vocabulary - 1}."
             )
+        check_sights(request, self._open_network().vision)
 
     def _attach(self, loop: asyncio.AbstractEventLoop) -> None:
         """Serve this loop. What a loop that stopped left behind is dropped."""
@@ -170,14 +184,15 @@ class TorchEngine:
 
     def _fill(self, rows: range) -> None:
         """Read all but the last token of these rows; the same prompt once, prompts of like length together."""
-        known = {self._rows.prompt(row).tobytes(): row for row in range(rows.start)}
-        same: dict[bytes, list[int]] = {}
+        known = {self._key(row, self._rows.prompt(row)): row for row in range(rows.start)}
+        same: dict[Key, list[int]] = {}
         for row in rows:
             text = self._rows.read(row)
-            if text.tobytes() in known:
-                self._open_network().kept.copy(known[text.tobytes()], row, len(text))
+            key = self._key(row, text)
+            if key in known:
+                self._open_network().kept.copy(known[key], row, len(text))
             elif len(text):
-                same.setdefault(text.tobytes(), []).append(row)
+                same.setdefault(key, []).append(row)
         groups = sorted(same.values(), key=lambda group: len(self._rows.read(group[0])))
         while groups:
             longest = len(self._rows.read(groups[-1][0]))
@@ -185,7 +200,12 @@ class TorchEngine:
             del groups[-len(batch) :]
             prompts = [self._rows.read(group[0]) for group in batch]
             places = [(row, prompt) for prompt, group in enumerate(batch) for row in group]
-            self._open_network().fill(prompts, [row for row, _ in places], [prompt for _, prompt in places])
+            sights = [self._rows.opened[group[0]].request.sights for group in batch]
+            self._open_network().fill(prompts, [row for row, _ in places], [prompt for _, prompt in places], sights)
+
+    def _key(self, row: int, text_T: NDArray[np.int32]) -> Key:
+        """What two rows must have in common to have the same keys and values: text and pictures."""
+        return text_T.tobytes(), self._rows.opened[row].request.sights
 
     def _advance(self) -> int:
         """Draw one token in every row and answer those that ended; how many did."""

@@ -24,7 +24,9 @@ from loomrl.inference.open import Opening
 from loomrl.inference.sealed import Sealed, stage
 from loomrl.inference.staging import staging_folder
 from loomrl.inference.torch_engine import Statistics
+from loomrl.inference.vision import Vision, check_sights, open_vision
 from loomrl.inference.vllm_start import refused, start
+from loomrl.inference.vllm_vision import prompt_of
 
 FIRST = Request(np.zeros(1, np.int32), Sampling(max_tokens=1), frozenset(), 0)
 ARRIVED_S = 0.02
@@ -48,8 +50,9 @@ class Staged:
 class VllmEngine:
     """Answers requests with vLLM's `AsyncLLM`, on one event loop."""
 
-    def __init__(self, llm: Any, *, context: int, log: Path, version: int = 0) -> None:
+    def __init__(self, llm: Any, *, context: int, log: Path, version: int = 0, vision: Vision | None = None) -> None:
         self._llm = llm
+        self._vision = vision
         self._context = context
         self._log = log
         self._vocabulary = int(llm.model_config.get_vocab_size())
@@ -66,6 +69,7 @@ class VllmEngine:
     @classmethod
     async def open(cls, choice: VllmEngineConfig, opening: Opening, *, log: Path) -> "VllmEngine":
         """An engine with the weights of the model's folder as version 0; a ConfigError says why there is none."""
+        vision = open_vision(opening.origin)
         llm = await asyncio.to_thread(start, choice, opening, log)
         await llm.collective_rpc("loomrl_prepare")
         await llm.update_weight_version("0")
@@ -74,7 +78,7 @@ class VllmEngine:
         except EngineLost as error:
             llm.shutdown(timeout=CLOSE_S)
             raise refused(opening, said_cause(log) or str(error), log) from None
-        return cls(llm, context=opening.context, log=log)
+        return cls(llm, context=opening.context, log=log, vision=vision)
 
     @property
     def version(self) -> int:
@@ -177,6 +181,7 @@ class VllmEngine:
         await self._llm.finish_weight_update(str(version))
         if not await self._llm.reset_prefix_cache(reset_running_requests=True):
             raise PolicyError("vLLM kept what it had cached")
+        await self._llm.reset_encoder_cache()
 
     def admit(self, version: int) -> None:
         """Let go of what was held; a PolicyError where another version samples."""
@@ -226,6 +231,7 @@ class VllmEngine:
             raise PolicyError(
                 f"prompt ids from {low} to {high}: the model's vocabulary has 0 to {self._vocabulary - 1}."
             )
+        check_sights(request, self._vision)
 
     async def _complete(self, name: str, request: Request) -> Completion:
         from vllm import SamplingParams
@@ -247,10 +253,7 @@ class VllmEngine:
         return completion
 
     async def _last(self, name: str, request: Request, sampling: Any) -> Completion:
-        from vllm.inputs.engine import tokens_input
-
-        prompt = tokens_input(request.prompt_T.tolist())
-        async for output in self._llm.generate(prompt, sampling, name):
+        async for output in self._llm.generate(prompt_of(request, self._vision), sampling, name):
             found = output.outputs[0]
         if self._closed:
             raise PolicyError("no completion: the engine was closed.")

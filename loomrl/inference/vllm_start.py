@@ -14,8 +14,10 @@ import torch
 from loomrl.config.engine import VllmEngineConfig
 from loomrl.errors import ConfigError, unknown
 from loomrl.inference.log_tail import cause, tail, written_to
+from loomrl.inference.model import config_of, sees
 from loomrl.inference.open import Opening
 from loomrl.inference.torch_engine import FILL_TOKENS
+from loomrl.inference.vllm_vision import ARGUMENTS
 
 REMEDIES = {
     "KV cache": "Raise engine.memory_gb, or lower the model's context.",
@@ -136,6 +138,8 @@ def _arguments(choice: VllmEngineConfig, opening: Opening, kind: Any) -> dict[st
             raise ConfigError(
                 f"engine.settings.{name} has no effect: LoomRL sets it itself, from the model and from engine."
             )
+    if sees(config_of(opening.origin)):
+        own |= ARGUMENTS
     usual: dict[str, Any] = {"max_num_seqs": opening.slots, "enable_prefix_caching": True}
     if not choice.gpus:
         # Without a GPU vLLM 0.32 dies of a seeded request whose prompt is read in parts: "CPU Generator does not use

@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM
 from vllm.distributed.weight_transfer.base import (
     WeightTransferEngine,
     WeightTransferInitInfo,
@@ -27,6 +26,7 @@ from vllm.v1.sample.ops.topk_topp_sampler import TopKTopPSampler
 
 from loomrl.errors import LoomError
 from loomrl.inference.group import Meeting, Member, receive
+from loomrl.inference.model import kind_of
 from loomrl.inference.sealed import Sealed, unstage
 from loomrl.inference.weights import check_weights
 
@@ -138,7 +138,7 @@ class SharedWeights(WeightTransferEngine[SharedInit, SharedUpdate]):  # type: ig
     def _skeleton(self) -> Any:
         """The model as the learner has it, without its numbers."""
         with torch.device("meta"):
-            model: Any = AutoModelForCausalLM.from_config(self.model_config.hf_config)
+            model: Any = kind_of(self.model_config.hf_config).from_config(self.model_config.hf_config)
         model.tie_weights()
         return model
 

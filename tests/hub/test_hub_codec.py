@@ -7,6 +7,7 @@ import zlib
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hub_samples import attempt
@@ -28,7 +29,8 @@ JSON = st.recursive(
     max_leaves=6,
 )
 REWARDS = st.builds(Reward, FLOATS, st.dictionaries(TEXTS, FLOATS, max_size=3), FLOATS)
-MESSAGES = st.lists(st.builds(Message, TEXTS, TEXTS), max_size=3).map(tuple)
+IMAGES = st.lists(st.binary(max_size=30), max_size=2).map(tuple)
+MESSAGES = st.lists(st.builds(Message, TEXTS, TEXTS, IMAGES), max_size=3).map(tuple)
 DTYPES = (
     hnp.boolean_dtypes()
     | hnp.integer_dtypes()
@@ -171,10 +173,25 @@ def test_array_that_announces_gigabytes_is_refused_without_taking_them(data: byt
         tracemalloc.stop()
 
 
+def test_pictures_come_back_byte_for_byte() -> None:
+    seen = (Message("user", "What is it?", (b"\x89PNG 1", b"\x89PNG 2")), Message("tool", "-"))
+    trajectory = replace(attempt("a"), turns=(Turn(seen, "red"),))
+    assert decode(encode(trajectory)) == trajectory
+
+
+def test_payloads_from_before_there_were_pictures_are_read() -> None:
+    fields = msgspec.msgpack.decode(encode(attempt("a"))[HEADER.size :])
+    for turn in fields["turns"]:
+        turn["observation"] = [[role, content] for role, content, _ in turn["observation"]]
+    body = msgspec.msgpack.encode(fields)
+    old = HEADER.pack(b"LRT\x01", zlib.crc32(body), len(body)) + body
+    assert decode(old) == attempt("a")
+
+
 def test_payload_of_another_format_says_so() -> None:
     payload = encode(attempt("a"))
     with pytest.raises(CorruptPayload, match="another loomrl: upgrade it"):
-        decode(b"LRT\x02" + payload[4:])
+        decode(b"LRT\x03" + payload[4:])
     with pytest.raises(CorruptPayload, match="no trajectory payload"):
         decode(b"PK\x03\x04" + payload[4:])
 

@@ -1,0 +1,50 @@
+"""What a generator makes: a question, the picture it is about, and what is right."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+LONGEST = 4000
+"""Characters of an answer that is read."""
+NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+
+
+@dataclass(frozen=True, slots=True)
+class Quiz:
+    """A question whose answer is in the picture."""
+
+    question: str
+    answer: str
+    draw: Callable[[], bytes]
+    """The picture as PNG."""
+    score: Callable[[str], float]
+    """How right an answer is, 0 to 1."""
+    guesses: tuple[tuple[str, ...], ...]
+    """What answers consist of: for each part the choices. For policies that guess."""
+
+
+def exact(answer: str) -> Callable[[str], float]:
+    """Right or wrong, whatever the spelling of it."""
+    expected = spelt(answer)
+
+    def score(given: str) -> float:
+        return float(spelt(given) == expected)
+
+    return score
+
+
+def spelt(text: str) -> str:
+    """One spelling of answers that say the same: case, articles, number words, commas, spaces, a full stop or `%`."""
+    if len(text) > LONGEST or not text.isascii():
+        return "?"
+    plain = text.strip().lower().removesuffix(".").removesuffix("%")
+    words = re.split(r"\s*,\s*|\s+", plain.strip())
+    if words[0] in ("a", "an", "the") and len(words) > 1:
+        words = words[1:]
+    return " ".join(map(_number, words))
+
+
+def _number(word: str) -> str:
+    if word in NUMBERS:
+        return str(NUMBERS.index(word))
+    return word.lstrip("0") or "0" if word.isdecimal() else word

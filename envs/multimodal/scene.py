@@ -1,0 +1,95 @@
+"""Shapes on a grid: the scene graph that a picture is drawn from."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from random import Random
+from typing import NamedTuple
+
+COLOURS = ("red", "green", "blue", "yellow", "orange", "purple", "pink", "black")
+KINDS = ("circle", "square", "triangle", "diamond", "star", "cross")
+
+Cell = tuple[int, int]
+"""Row and column, from 0 at the top left."""
+
+
+class Look(NamedTuple):
+    """What a shape looks like."""
+
+    colour: str
+    kind: str
+
+    def __str__(self) -> str:
+        return f"{self.colour} {self.kind}"
+
+
+LOOKS = tuple(Look(*pair) for pair in product(COLOURS, KINDS))
+DIRECTIONS = {"left of": (0, -1), "right of": (0, 1), "above": (-1, 0), "below": (1, 0)}
+"""What lies there: rows and columns to go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """One shape of a scene."""
+
+    look: Look
+    cell: Cell
+    small: bool = False
+    before: Look | None = None
+    """What stands in front of it in its cell, and covers a part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What is to be seen."""
+
+    side: int
+    """Rows and columns of the grid."""
+    pixels: int
+    shapes: tuple[Shape, ...]
+    striped: bool = False
+    """Thin grey lines run over everything."""
+    tinted: int = 0
+    """Which of the light backgrounds it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What level a scene is of: grid, picture, and how many shapes are in it beside those that matter."""
+
+    side: int
+    pixels: int
+    others: int
+    varied: bool
+    striped: bool
+
+    @staticmethod
+    def of(level: int) -> "Frame":
+        """Larger and fuller with every level; small shapes from level 6, lines across from level 8."""
+        side = 3 if level <= 4 else 4 if level <= 7 else 5
+        pixels = {3: 64, 4: 96, 5: 160}[side] if level < 10 else 224
+        return Frame(side, pixels, others=max(0, level - 2), varied=level >= 6, striped=level >= 8)
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """All of them, row by row."""
+        return tuple((row, column) for row in range(self.side) for column in range(self.side))
+
+    def scene(self, rng: Random, shapes: Sequence[Shape]) -> Scene:
+        """The scene with these shapes."""
+        return Scene(self.side, self.pixels, tuple(shapes), self.striped, rng.randrange(4) if self.varied else 0)
+
+    def filled(self, rng: Random, shapes: Sequence[Shape], looks: Iterable[Look] | None = None) -> list[Shape]:
+        """These shapes and others, in free cells, none of which looks like another or, if given, all of `looks`."""
+        free = [cell for cell in self.cells if cell not in {shape.cell for shape in shapes}]
+        taken = {shape.look for shape in shapes} | {shape.before for shape in shapes}
+        choices = [look for look in (LOOKS if looks is None else looks) if look not in taken]
+        count = min(self.others, len(free), len(choices))
+        added = zip(rng.sample(choices, count), rng.sample(free, count), strict=True)
+        return [*shapes, *(Shape(look, cell, self.varied and rng.random() < 0.4) for look, cell in added)]
+
+
+def beside(cell: Cell, direction: str) -> Cell:
+    """The neighbouring cell that lies in this direction."""
+    down, right = DIRECTIONS[direction]
+    return cell[0] + down, cell[1] + right
