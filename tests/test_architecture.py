@@ -60,7 +60,6 @@ OPENED_IN = {
     "pettingzoo": {"envs/teamwork/parallel.py", "loomrl/gym/adapters/pettingzoo.py"},
     "pyspiel": {"envs/game/spiel.py"},
     "open_spiel": set(),
-    "pettingzoo": {"envs/teamwork/parallel.py"},
     "moocore": {"loomrl/evaluation/front.py"},
     "babel": {"envs/language/locale.py"},
     "mo_gymnasium": {"envs/minecart.py"},

@@ -63,13 +63,8 @@ def conversations(draws: Iterable[Draw], settings: WarmStart, *, seed: int) -> I
     flaws = Flaws(settings, random.Random(seed))
     source = iter(draws)
     while chunk := list(islice(source, CHUNK)):
-<<<<<<< HEAD
         perfect = asyncio.run(_play_all(chunk, flaws))
-        flawed = [
-=======
-        perfect = asyncio.run(_play_all(chunk))
         yield from [
->>>>>>> picture
             flaws.put_into(said, family=f"{e.name}/{task.family}")
             for said, (e, task) in zip(perfect, chunk, strict=True)
         ]

@@ -89,7 +89,6 @@ def checked_observation(observation: object, *, origin: str) -> Observation:
     return observation
 
 
-<<<<<<< HEAD
 def checked_memory(memory: object) -> dict[str, Any]:
     """`memory` as JSON gives it back, if it is an object that can be stored."""
     remedy = "Return a mapping of plain JSON values, or None."
@@ -104,7 +103,8 @@ def checked_memory(memory: object) -> dict[str, Any]:
         raise EpisodeError(f"memory() returned {size} bytes, more than {MOST_MEMORY}. Bound what is remembered.")
     plain: dict[str, Any] = json.loads(text)
     return plain
-=======
+
+
 def _check_images(images: object, origin: str) -> None:
     if not isinstance(images, tuple):
         raise EpisodeError(f"{origin} returned images={_show(images)}; a tuple of PNG files as bytes is needed.")
@@ -113,7 +113,6 @@ def _check_images(images: object, origin: str) -> None:
     for image in images:
         if wrong := picture.fault(image):
             raise EpisodeError(f"{origin} returned an image that cannot be used: {wrong}. Give a PNG file's bytes.")
->>>>>>> picture
 
 
 def checked_step(step: object) -> Step:
