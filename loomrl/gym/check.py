@@ -18,7 +18,7 @@ from loomrl.gym.check_report import Check, CheckReport
 
 _PLAIN = ("settings", "tasks", "determinism", "oracle", "rewards")
 CHECKS = ("contract", *_PLAIN, "opponents", "hostile", "sandbox")
-"""What can be asked for; `contract` always runs, and nothing else where it fails. `sandbox` is for those that have one."""
+"""What can be asked for; `contract` always runs, and nothing else where it fails. `sandbox` is not for all."""
 SILENCE_S = 30.0
 """One episode of a check may take this long before its process is killed."""
 STEP_LIMIT_S = 0.5
