@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from experiments import cli_bench, cli_cluster, cli_envs, cli_records, cli_sweep
+from experiments import cli_bench, cli_cluster, cli_envs, cli_feedback, cli_records, cli_sweep
 from experiments.output import AsJson, emit, table
 from loomrl.errors import LoomError
 
@@ -22,6 +22,7 @@ app.add_typer(cli_envs.app, name="envs")
 app.add_typer(cli_bench.app, name="bench")
 app.add_typer(cli_cluster.jobs, name="jobs")
 app.add_typer(cli_cluster.clusters, name="cluster")
+app.add_typer(cli_feedback.app, name="feedback")
 app.command()(cli_cluster.submit)
 app.command()(cli_sweep.sweep)
 app.command()(cli_records.runs)
