@@ -29,7 +29,7 @@ class Setup:
 class Match:
     """A match in progress; whoever is to move in the first position is the policy.
 
-    The opponent's randomness follows from `chance` and the moves so far.
+    What is random in it follows from `chance` and the moves so far.
     """
 
     def __init__(self, setup: Setup, chance: str) -> None:
@@ -82,10 +82,9 @@ class Match:
     async def _reply(self, told: Sequence[str]) -> str:
         """One move of the opponent, in words."""
         other, legal = 1 - self._seat, self._legal()
-        rng = Random(f"{self._chance} {self._state.history()}")
         words = f"{told[-1]}\n{self._shown(other)}" if self._greeted else self._introduced(other)
         self._greeted = True
-        action = await self._setup.opponent.reply(Turn(self._state, legal, words, rng))
+        action = await self._setup.opponent.reply(Turn(self._state, legal, words, self._rng("reply")))
         self.answer = self.answer or Answer(self._board.spell(self._state, action), list(legal))
         return self._apply(action)
 
@@ -96,7 +95,14 @@ class Match:
         return f"{side} plays {move}."
 
     def _legal(self) -> Mapping[str, int]:
-        return {self._board.spell(self._state, action): action for action in self._state.legal_actions()}
+        """In an order that says nothing: OpenSpiel's own has the foremost pawns first."""
+        actions = self._state.legal_actions()
+        self._rng("order").shuffle(actions)
+        return {self._board.spell(self._state, action): action for action in actions}
+
+    def _rng(self, use: str) -> Random:
+        """Randomness that follows from the task and all moves so far."""
+        return Random(f"{self._chance} {use} {self._state.history()}")
 
     def _over(self) -> bool:
         return self._state.is_terminal() or self._left == 0

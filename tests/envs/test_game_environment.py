@@ -139,6 +139,15 @@ async def test_known_ways_to_cheat_are_many_and_differ(family):
     assert len(set(environment.hacks())) >= 12
 
 
+async def test_the_order_in_which_moves_are_listed_says_nothing():
+    won = 0
+    for seed in range(30):
+        environment = await opened("board.breakthrough", 3 + seed % 8, seed)
+        steps = await played(environment, lambda: f"MOVE: {environment._play.moves()[0]}")  # noqa: B023
+        won += steps[-1].reward.success
+    assert won / 30 <= 0.35
+
+
 async def test_lookalikes_and_lists_are_no_moves():
     environment = await opened("board.tictactoe", 1, 1, patience=50)
     move = environment._play.moves()[0]
