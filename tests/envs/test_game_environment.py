@@ -8,8 +8,9 @@ from random import Random
 import pytest
 
 from envs.game import GameEnvironment
-from envs.game.board import BOARDS
+from envs.game.board import BOARDS, rules_of
 from envs.game.chess import FAMILY as CHESS
+from envs.game.notation import plain
 from envs.game.opening import find_opening
 from envs.game.puzzle import PUZZLES
 from envs.game.spiel import open_state
@@ -118,6 +119,26 @@ async def test_capitals_spaces_and_reasoning_do_not_matter(form):
     environment = await opened("board.hex", 9)
     move = environment._play.moves()[0].upper()
     assert "no legal" not in (await environment.step(form.format(move))).observation[0].content
+
+
+@pytest.mark.parametrize("family", BOARDS)
+def test_every_legal_move_has_a_name_of_its_own_that_is_understood(family):
+    board = BOARDS[family]
+    for size in dict.fromkeys(board.sizes):
+        state, rng = open_state(size.game), Random(0)
+        while not state.is_terminal():
+            names = [board.spell(state, action) for action in state.legal_actions()]
+            assert len(set(names)) == len(names)
+            assert [plain(f" {name.upper()}") for name in names] == names
+            state.apply_action_with_legality_check(rng.choice(state.legal_actions()))
+
+
+def test_the_rules_say_what_wins_at_this_size():
+    connect, nim = BOARDS["board.connect_four"], BOARDS["board.nim"]
+    assert "3 in a row" in rules_of(connect, connect.sizes[0].game)
+    assert "4 in a row" in rules_of(connect, connect.sizes[9].game)
+    assert "takes the last wins" in rules_of(nim, nim.sizes[0].game)
+    assert "takes the last loses" in rules_of(nim, nim.sizes[9].game)
 
 
 @pytest.mark.parametrize("family", BOARDS)
