@@ -222,7 +222,7 @@ async def test_predictions_are_offered_only_where_the_opponent_can_be_foretold()
 async def test_the_first_level_is_told_in_few_words(family):
     environment = GameEnvironment()
     (message,) = await environment.reset(environment.task(family, 1, 0))
-    assert len(message.content.split()) <= (130 if family == "board.othello" else 85)
+    assert len(message.content.split()) <= (140 if family == "board.othello" else 85)
 
 
 def test_a_wrong_setting_names_the_choices():
