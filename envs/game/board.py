@@ -49,7 +49,7 @@ def _sizes(*steps: tuple[int, str, int, int]) -> tuple[Size, ...]:
 
 BOARDS: Mapping[str, Board] = {
     "board.tictactoe": Board(
-        "Tic-tac-toe. {k} in a row win: across, down or diagonally. A move is a cell, such as b1.",
+        "Tic-tac-toe: {k} in a row win, across, down or diagonally. Moves look like b1.",
         ("x", "o"),
         _sizes(
             (2, "tic_tac_toe", 4, 5),
@@ -63,8 +63,8 @@ BOARDS: Mapping[str, Board] = {
         sudden=True,
     ),
     "board.connect_four": Board(
-        "Connect {k}. A move is a column; the stone falls to its lowest free cell. {k} in a row win: across, down or "
-        "diagonally.",
+        "Connect {k}: {k} in a row win, across, down or diagonally. A move is a column, where the stone falls to the "
+        "lowest free cell.",
         ("x", "o"),
         _sizes(
             (2, "connect_four(rows=4,columns=4,x_in_row=3)", 4, 6),
@@ -79,8 +79,8 @@ BOARDS: Mapping[str, Board] = {
         sudden=True,
     ),
     "board.hex": Board(
-        "Hex. x wins with a chain of x from top to bottom, o from left to right. A cell touches those left and right, "
-        "two above and two below; the rows are shifted. A move is a free cell, such as b1.",
+        "Hex: x wins by connecting top and bottom, o left and right. A cell touches those left and right, two above "
+        "and two below, as the rows are shifted. Moves look like b1.",
         ("x", "o"),
         _sizes(
             (2, "hex(board_size=4)", 9, 11),
@@ -93,8 +93,8 @@ BOARDS: Mapping[str, Board] = {
         sudden=True,
     ),
     "board.y": Board(
-        "Y. A chain of your stones wins when it touches all three sides of the triangle. A cell touches those left and "
-        "right, two above and two below; the rows are shifted. A move is a free cell, such as b1.",
+        "Y: connecting all three sides of the triangle wins. A cell touches those left and right, two above and two "
+        "below, as the rows are shifted. Moves look like b1.",
         ("x", "o"),
         _sizes(
             (2, "y(board_size=4)", 4, 6),
@@ -107,8 +107,8 @@ BOARDS: Mapping[str, Board] = {
         sudden=True,
     ),
     "board.breakthrough": Board(
-        "Breakthrough. Pawns move one cell forward or diagonally forward, and capture diagonally only. b goes down, w "
-        "goes up. Reaching the last row, or capturing all, wins. A move is from and to, such as b2b3.",
+        "Breakthrough: pawns step forward or diagonally forward, and capture diagonally only; b goes down, w up. "
+        "Reaching the last row or capturing all wins. Moves look like b2b3.",
         ("b", "w"),
         _sizes(
             (2, "breakthrough(rows=4,columns=3)", 0, 5),
@@ -122,8 +122,8 @@ BOARDS: Mapping[str, Board] = {
         sudden=True,
     ),
     "board.clobber": Board(
-        "Clobber. Move one of your stones onto a neighbouring stone of the other player, which is removed. Who cannot "
-        "move loses. A move is from and to, such as a2b2.",
+        "Clobber: move one of your stones onto a neighbour of the other player, which is removed. Who cannot move "
+        "loses. Moves look like a2b2.",
         ("o", "x"),
         _sizes(
             (2, "clobber(rows=3,columns=4)", 1, 4),
@@ -136,9 +136,8 @@ BOARDS: Mapping[str, Board] = {
         notation.spelled,
     ),
     "board.dots_and_boxes": Board(
-        "Dots and boxes. Draw a line between neighbouring dots; who draws the fourth side of a box owns it and moves "
-        "again. Most boxes win. A move is h or v for horizontal or vertical, then row and column of the line, counted "
-        "from 1 at the upper left, such as h12.",
+        "Dots and boxes: who draws a box's fourth side owns it and moves again. Most boxes win. Moves look like h12 or "
+        "v12: a horizontal or vertical line, its row, its column.",
         ("player 1", "player 2"),
         _sizes(
             (2, "dots_and_boxes(num_rows=1,num_cols=3)", 2, 5),
@@ -151,7 +150,7 @@ BOARDS: Mapping[str, Board] = {
         draws=True,
     ),
     "board.nim": Board(
-        "Nim. Take any number from one pile. Who takes the last {end}. A move is pile and number, such as 1 take 2.",
+        "Nim: take any number from one pile. Who takes the last {end}. A move is pile and number, such as 1 take 2.",
         ("player 1", "player 2"),
         _sizes(
             (2, "nim(pile_sizes=2;3;4,is_misere=False)", 0, 3),
@@ -164,8 +163,8 @@ BOARDS: Mapping[str, Board] = {
         notation.taking,
     ),
     "board.othello": Board(
-        "Othello. Place a disk so that it encloses disks of the other player in a line; they become yours. Most disks "
-        "at the end win. A move is a free cell, such as b1, or pass.",
+        "Othello: enclose disks of the other player in a line, and they become yours. Most disks win. Moves look like "
+        "b1, or pass.",
         ("x", "o"),
         _sizes(
             (2, "othello", 54, 56),

@@ -13,7 +13,7 @@ from loomrl.errors import EpisodeError
 
 FAMILY = "chess"
 BOARD = Board(
-    "Chess. A move is from and to in lower case, with the new piece where a pawn is promoted, such as e2e4 or e7e8q.",
+    "Chess. Moves look like e2e4, or e7e8q where a pawn is promoted.",
     ("Black", "White"),
     (),
     lambda state: f"{diagram(fen(state))}\nFEN: {fen(state)}",

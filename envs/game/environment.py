@@ -32,7 +32,7 @@ class GameEnvironment(BaseEnvironment):
     version = "1.0.0"
     families = FAMILIES
     settings_class: ClassVar[type[EnvironmentSettings]] = GameSettings
-    reward_range = (-STRATEGY_WEIGHT, 1.0 + STRATEGY_WEIGHT + PREDICTION_WEIGHT)
+    reward_range = (-STRATEGY_WEIGHT, 1.2)
     reward_parts = ("correctness", "strategic_depth", "opponent_prediction")
     ceilings: ClassVar[Mapping[str, float]] = {"random": 0.1, "constant": 0.1, "hacking": 0.1}
     guess_floor: ClassVar[Mapping[str, float]] = {

@@ -29,7 +29,7 @@ class Setup:
 class Match:
     """A match in progress; whoever is to move in the first position is the policy.
 
-    The opponent's randomness follows from `chance` and the moves so far.
+    What is random in it follows from `chance` and the moves so far.
     """
 
     def __init__(self, setup: Setup, chance: str) -> None:
@@ -77,15 +77,14 @@ class Match:
         while not self._over() and self._state.current_player() != self._seat:
             told.append(await self._reply(told))
         self._settle()
-        return "\n".join([*told[1:], self._shown(self._seat)])
+        return "\n".join([*told[1:], self._shown()])
 
     async def _reply(self, told: Sequence[str]) -> str:
         """One move of the opponent, in words."""
         other, legal = 1 - self._seat, self._legal()
-        rng = Random(f"{self._chance} {self._state.history()}")
-        words = f"{told[-1]}\n{self._shown(other)}" if self._greeted else self._introduced(other)
+        words = f"{told[-1]}\n{self._shown()}" if self._greeted else self._introduced(other)
         self._greeted = True
-        action = await self._setup.opponent.reply(Turn(self._state, legal, words, rng))
+        action = await self._setup.opponent.reply(Turn(self._state, legal, words, self._rng("reply")))
         self.answer = self.answer or Answer(self._board.spell(self._state, action), list(legal))
         return self._apply(action)
 
@@ -96,7 +95,14 @@ class Match:
         return f"{side} plays {move}."
 
     def _legal(self) -> Mapping[str, int]:
-        return {self._board.spell(self._state, action): action for action in self._state.legal_actions()}
+        """In an order that says nothing: OpenSpiel's own has the foremost pawns first."""
+        actions = self._state.legal_actions()
+        self._rng("order").shuffle(actions)
+        return {self._board.spell(self._state, action): action for action in actions}
+
+    def _rng(self, use: str) -> Random:
+        """Randomness that follows from the task and all moves so far."""
+        return Random(f"{self._chance} {use} {self._state.history()}")
 
     def _over(self) -> bool:
         return self._state.is_terminal() or self._left == 0
@@ -109,13 +115,12 @@ class Match:
 
     def _introduced(self, seat: int) -> str:
         goal = "" if self._left is None else f" Win within {self._left} moves, and without repetition."
-        return f"{self._setup.rules} You are {self._board.sides[seat]}.{goal}\n{self._shown(seat)}"
+        return f"{self._setup.rules} You are {self._board.sides[seat]}.{goal}\n{self._shown()}"
 
-    def _shown(self, seat: int) -> str:
-        """The position, for the one who is to move the moves too where they are few."""
+    def _shown(self) -> str:
+        """The position, and the moves in it where they are few."""
         lines = [self._board.show(self._state)]
-        if not self._state.is_terminal():
-            moves = self.moves()
-            lines += [listed(moves, FEW)] if len(moves) <= FEW else []
-            lines.append("Your move.")
+        moves = self.moves()
+        if 0 < len(moves) <= FEW:
+            lines.append(listed(moves, FEW))
         return "\n".join(lines)

@@ -21,8 +21,8 @@ def spelled(state: State, action: int) -> str:
 
 
 def written(state: State) -> str:
-    """OpenSpiel's board."""
-    return str(state).strip("\n")
+    """A board that has its labels already, with room between the cells."""
+    return "\n".join(" ".join(line) for line in str(state).splitlines() if line.strip())
 
 
 def labelled(state: State) -> str:

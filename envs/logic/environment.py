@@ -55,7 +55,7 @@ class LogicPuzzleEnvironment(BaseEnvironment):
     guess_floor: ClassVar[Mapping[str, float]] = {"ordering": 0.13}
     """What to buy all that is for sale and to guess the rest brings at the worst level; elsewhere at most 0.1."""
     reward_parts = ("correctness", "efficiency")
-    sources = ("envs.logic", "loomrl.gym.command", "loomrl.gym.generate")
+    sources = ("envs.logic", "loomrl.gym.command", "loomrl.gym.generate", "loomrl.gym.adapters.reasoning_gym")
 
     _puzzle: Puzzle
     _bought: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ class LogicPuzzleEnvironment(BaseEnvironment):
     def _commands(self) -> str:
         puzzle = self._puzzle
         offer = f"QUERY: {puzzle.query} (price {PRICE}, at most {puzzle.queries})"
-        return command_format([f"SOLVE: {puzzle.solve}", *([offer] if puzzle.queries else [])])
+        return command_format([f"SOLVE: {puzzle.solve}", offer])
 
     async def step(self, action: str) -> Step:
         """Sell a fact, or judge a solution."""
@@ -86,7 +86,7 @@ class LogicPuzzleEnvironment(BaseEnvironment):
         solved = await self._puzzle.accepts(command.argument)
         if solved is None:
             return _told(f"That is no solution. SOLVE takes {self._puzzle.solve}.")
-        success = max(0.0, 1.0 - PRICE * len(self._bought)) if solved else 0.0
+        success = 1.0 - PRICE * len(self._bought) if solved else 0.0
         reward = Reward(float(solved), {"correctness": float(solved), "efficiency": 0.0}, success)
         return Step((), reward, True, False, {"solution": self._puzzle.solution})
 

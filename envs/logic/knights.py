@@ -29,7 +29,7 @@ def knights(level: int, rng: Random, queries: int) -> WordPuzzle:
     clues = choose(chain(told[:1] if level <= TOLD else [], said), told, world)
     heard = "\n".join(clue.text for clue in rng.sample(clues, len(clues)))
     return WordPuzzle(
-        story=f"Knights say what is true, knaves what is false.\n{heard}\nWho of {', '.join(names)} are knights?",
+        story=f"Knights say what is true, knaves what is false.\n{heard}\nWhich of {', '.join(names)} are knights?",
         solution=", ".join(name for name, true in zip(names, truth, strict=True) if true),
         solve="all knights, with commas",
         query="name",

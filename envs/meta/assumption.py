@@ -60,7 +60,7 @@ class AssumptionQuestion:
     number: int
     lacking: tuple[str, ...]
     things: tuple[str, ...]
-    usage: str = f"the number, or: {UNKNOWN} and what thing"
+    usage: str = f"the number, or: {UNKNOWN} THING"
 
     @property
     def answer(self) -> str:

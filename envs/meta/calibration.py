@@ -92,13 +92,14 @@ def _computed(level: int, rng: Random) -> ConfidenceQuestion:
     """What can be known: a calculation, of very different length."""
     text, value = str(first := rng.randint(2, 9 * level)), first
     for _ in range(rng.randint(1, between(level, 1, 9))):
-        sign, number = rng.choice("+-×"), rng.randint(2, 9 if level < 4 else 9 * level)
+        number = rng.randint(2, 9 if level < 4 else 9 * level)
+        sign = rng.choice("+-×" if number <= value else "+×")
         value = value + number if sign == "+" else value - number if sign == "-" else value * number
         text = f"({text}) {sign} {number}" if " " in text else f"{text} {sign} {number}"
     divisor = rng.randint(11, 19)
-    asked = text if level == 1 else f"the remainder of {text} divided by {divisor}"
-    value = value if level == 1 else value % divisor
-    return ConfidenceQuestion(f"What is {asked}?", {str(value): Fraction(1)}, tuple(map(str, range(divisor))))
+    if level > 1:
+        text, value = f"the remainder of ({text}) divided by {divisor}", value % divisor
+    return ConfidenceQuestion(f"What is {text}?", {str(value): Fraction(1)}, tuple(map(str, range(divisor))))
 
 
 def _bag(level: int, rng: Random) -> ConfidenceQuestion:
