@@ -53,6 +53,7 @@ class CodeEnvironment(BaseEnvironment):
     reward_parts = ("correctness", "efficiency", "readability")
     guess_floor: ClassVar[Mapping[str, float]] = {REVIEW: 0.2}
     """One line among six at level 1, among eight and more elsewhere."""
+    sandboxed = True
     sources = ("envs.code", "loomrl.gym.answer", "loomrl.gym.sandbox")
 
     settings: CodeSettings
