@@ -237,7 +237,7 @@ class OpenEnvEnvironment(BaseEnvironment):
         return self._schemas[address]
 
     def _read(self, action: str) -> dict[str, Any] | None:
-        """The action's fields; None where it cannot be one."""
+        """The action's fields; None where it cannot be one. Metadata is between server and client."""
         if len(action) > self.settings.longest_action or not is_storable(action):
             return None
         field = text_field(self._schema)
@@ -248,7 +248,7 @@ class OpenEnvEnvironment(BaseEnvironment):
             data = None if command is None else json.loads(command.argument)
         except (ValueError, RecursionError):
             return None
-        return data if isinstance(data, dict) else None
+        return data if isinstance(data, dict) and "metadata" not in data else None
 
     def _say(self, data: Any) -> str:
         field = text_field(self._schema)
