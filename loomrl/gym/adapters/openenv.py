@@ -1,4 +1,4 @@
-"""Environments behind OpenEnv servers: one WebSocket session for an episode, spoken as OpenEnv 0.2 to 0.10 speaks it.
+"""Environments behind OpenEnv servers: one WebSocket session for an episode, spoken as OpenEnv 0.3 to 0.10 speaks it.
 
 Which servers there are is a setting: family → URL, and the return that counts as success. A server's trouble ends the
 episode as FAILED; an action that its schema refuses is the policy's doing, and is answered. Needs the extra `openenv`.
