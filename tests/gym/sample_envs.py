@@ -1,6 +1,7 @@
 """Small complete environments that tests play in until and beside the real ones."""
 
 import random
+import time
 from collections.abc import Sequence
 
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
@@ -55,6 +56,19 @@ class GuessEnvironment(BaseEnvironment):
         sign = -1 if text.startswith("-") else 1
         digits = text.removeprefix("-")
         return sign * int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 else None
+
+
+class SlowToLoad(GuessEnvironment):
+    """Loads something large before its first episode in a process."""
+
+    name = "SlowToLoad"
+    loaded = False
+
+    async def reset(self, task: Task | None = None) -> Observation:
+        if not SlowToLoad.loaded:
+            time.sleep(1.5)  # noqa: ASYNC251 - imports block, too
+            SlowToLoad.loaded = True
+        return await super().reset(task)
 
 
 def open_sample(name: str, settings) -> BaseEnvironment:

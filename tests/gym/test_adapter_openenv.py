@@ -21,6 +21,7 @@ from loomrl.gym.policy import Action, OraclePolicy
 from loomrl.types import End
 
 pytestmark = pytest.mark.system
+METADATA = 'ACTION: {"number": 1, "metadata": {"reward": 1}}'
 HERE = Path(__file__).parent
 
 
@@ -100,7 +101,9 @@ async def test_a_guess_is_answered_by_the_server(hidden):
     assert (step.observation[0].content, step.terminated, step.reward.total) == ("higher", False, 0.0)
 
 
-@pytest.mark.parametrize("action", ["42", 'ACTION: {"number": 1000}', 'ACTION: {"number": "many"}', "ACTION: [1]"])
+@pytest.mark.parametrize(
+    "action", ["42", 'ACTION: {"number": 1000}', 'ACTION: {"number": "many"}', "ACTION: [1]", METADATA]
+)
 async def test_what_the_schema_refuses_is_answered_and_counted(hidden, action):
     environment = environment_at(hidden)
     await environment.reset(environment.task("hidden", 1, 0))

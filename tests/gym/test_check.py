@@ -32,6 +32,11 @@ def test_a_sound_environment_passes_every_check_with_figures():
     assert "Guess 1.2.0 passes." in str(report)
 
 
+def test_what_loads_once_is_not_held_against_the_first_hostile_text():
+    report = check_environment(sample_envs.SlowToLoad, only=["hostile"], step_limit_s=0.1)
+    assert report.passed, str(report)
+
+
 def only(check):
     return [check if check not in ("random", "hacking") else "opponents"]
 

@@ -1,4 +1,4 @@
-"""Environments behind OpenEnv servers: one WebSocket session for an episode, spoken as OpenEnv 0.2 to 0.10 speaks it.
+"""Environments behind OpenEnv servers: one WebSocket session for an episode, spoken as OpenEnv 0.3 to 0.10 speaks it.
 
 Which servers there are is a setting: family → URL, and the return that counts as success. A server's trouble ends the
 episode as FAILED; an action that its schema refuses is the policy's doing, and is answered. Needs the extra `openenv`.
@@ -237,7 +237,7 @@ class OpenEnvEnvironment(BaseEnvironment):
         return self._schemas[address]
 
     def _read(self, action: str) -> dict[str, Any] | None:
-        """The action's fields; None where it cannot be one."""
+        """The action's fields; None where it cannot be one. Metadata is between server and client."""
         if len(action) > self.settings.longest_action or not is_storable(action):
             return None
         field = text_field(self._schema)
@@ -248,7 +248,7 @@ class OpenEnvEnvironment(BaseEnvironment):
             data = None if command is None else json.loads(command.argument)
         except (ValueError, RecursionError):
             return None
-        return data if isinstance(data, dict) else None
+        return data if isinstance(data, dict) and "metadata" not in data else None
 
     def _say(self, data: Any) -> str:
         field = text_field(self._schema)
