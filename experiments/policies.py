@@ -110,7 +110,8 @@ def experiment_of(version: PolicyVersion, db: LoomDB) -> AnyExperiment:
 
 def _loose(folder: Path, temperature: float) -> LanguagePolicy:
     """A model of which only the folder is known."""
-    known = json.loads((folder / "config.json").read_text()).get("max_position_embeddings", CONTEXT)
+    config = json.loads((folder / "config.json").read_text())
+    known = config.get("text_config", config).get("max_position_embeddings", CONTEXT)  # one that sees has parts
     return LanguagePolicy(
         path=str(folder),
         context=min(int(known), CONTEXT),
