@@ -16,9 +16,11 @@ from algorithms.language.packing import Sample
 from algorithms.schedule import open_schedule
 from loomrl.artifacts import open_artifacts
 from loomrl.config import DPO, Architecture, CosineRate
+from loomrl.errors import ConfigError
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.cast import Cast
 from loomrl.gym.curriculum import open_curriculum
+from loomrl.inference.chat import pictures_of
 from loomrl.inference.model import open_tokenizer, save_model
 from loomrl.inference.vision import open_vision
 from loomrl.types import Task
@@ -37,7 +39,13 @@ def ensure_origin(config: LanguageConfig, cast: Cast) -> None:
         return
     architecture = algorithm.model.build or Architecture()
     told = conversations(_draws(config, cast), algorithm.warm_start, seed=experiment.seed)
-    texts = [message.content for said in islice(told, TEXTS) for message in said]
+    messages = [message for said in islice(told, TEXTS) for message in said]
+    if architecture.vision is None and pictures_of(messages):
+        raise ConfigError(
+            "the environments show pictures, and algorithm.model.build has no vision: give it one "
+            "(algorithm.model.build.vision={}), or choose a model.path that sees."
+        )
+    texts = [message.content for message in messages]
     built = build_seeing if architecture.vision is not None else build_reading
     model, tokenizer, vision = built(architecture, texts, context=algorithm.model.context, seed=experiment.seed)
     with tempfile.TemporaryDirectory(prefix="loomrl-model-") as folder:

@@ -74,9 +74,10 @@ class LanguageLearner(OwnSteps):
 
     def _imitate(self, work: Work) -> None:
         def loss(batch: Batch, step: Step) -> Tensor:
-            logp_K = self._forward(batch.packed)["logp_K"]
-            self._log(Metric.SUPERVISED_LOSS, -logp_K)
-            return -logp_K.sum() / step.targets
+            scores = self._forward(batch.packed)
+            self._log(Metric.SUPERVISED_LOSS, -scores["logp_K"])
+            idle = 0 * scores["value_K"].sum() if "value_K" in scores else 0  # or DDP waits for its gradient
+            return idle - scores["logp_K"].sum() / step.targets
 
         self._run(work, work.samples, loss)
 
