@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from envs.game.board import Board
 from envs.game.placement import draw_position
-from envs.game.spiel import State, fen, lan, open_state, repeated
+from envs.game.spiel import State, fen, lan, line, open_state, repeated
 from envs.game.stockfish import Finding, Stockfish, open_stockfish
 from loomrl.errors import EpisodeError
 
@@ -22,10 +22,11 @@ BOARD = Board(
     repeats=repeated,
 )
 JUDGE_NODES = 500
-ORACLE_NODES = 20_000
+ORACLE_NODES = 60_000
+"""With a third of that it wanders about in simple endgames."""
 SPARE = 2
 """Moves that the policy may need beyond the shortest mate."""
-CONVERT = 30
+CONVERT = 40
 """Moves in which a won endgame is to be won."""
 CLEAR = 700
 """Centipawns that make an endgame a won one, where there is no mate in sight."""
@@ -51,7 +52,7 @@ KINDS = (
     Kind(_MANY, 3),
     Kind(_MORE, 3),
     Kind((("KQ", "KPP"), ("KRR", "KPP"), ("KQB", "KRPP")), 0),
-    Kind((("KRBP", "KPP"), ("KRNP", "KPP"), ("KQBP", "KRNPP")), 0),
+    Kind((("KRBP", "KPP"), ("KRRP", "KNPP"), ("KQNP", "KRPP"), ("KQBP", "KRNPP")), 0),
 )
 """By level."""
 
@@ -89,13 +90,13 @@ class EngineJudge:
 
     async def value(self, state: State, player: int) -> float:
         """1 or 0 where there is a mate, and else what the advantage is worth in points."""
-        found = await asyncio.to_thread(self._engine.search, fen(state), JUDGE_NODES)
+        found = await asyncio.to_thread(self._engine.search, line(state), JUDGE_NODES)
         worth = _worth(found)
         return worth if state.current_player() == player else 1 - worth
 
     def best(self, state: State) -> int:
         """Stockfish's move after a long search."""
-        return action_of(state, self._engine.search(fen(state), ORACLE_NODES).move)
+        return action_of(state, self._engine.search(line(state), ORACLE_NODES).move)
 
 
 def action_of(state: State, move: str) -> int:

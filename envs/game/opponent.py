@@ -14,7 +14,7 @@ from envs.game.notation import plain
 from envs.game.play import COMMAND
 from envs.game.setting import EngineOpponent, Player, PolicyOpponent, RandomOpponent, RealOpponent, SearchOpponent
 from envs.game.solver import WIN, Search, outcome
-from envs.game.spiel import State, fen, search
+from envs.game.spiel import State, line, search
 from envs.game.stockfish import Stockfish, open_stockfish
 from loomrl.config import LanguagePolicy, OpenAIPolicy
 from loomrl.errors import ConfigError, EpisodeError, LoomError
@@ -110,7 +110,7 @@ class EngineMover:
 
     async def reply(self, turn: Turn) -> int:
         """Its best move."""
-        found = await asyncio.to_thread(self._engine.search, fen(turn.state), self._nodes)
+        found = await asyncio.to_thread(self._engine.search, line(turn.state), self._nodes)
         return action_of(turn.state, found.move)
 
 

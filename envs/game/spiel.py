@@ -65,8 +65,14 @@ def lan(state: Any, action: int) -> str:
 
 
 def fen(state: Any) -> str:
-    """A chess position as engines read it."""
+    """A chess position in a line."""
     return str(state.board().to_fen())
+
+
+def line(state: Any) -> str:
+    """A chess game as engines read it, with all its moves, so that they know what has been repeated."""
+    moves = " ".join(move.to_lan() for move in state.moves_history())
+    return f"{state.start_fen()} moves {moves}"
 
 
 def repeated(state: Any) -> bool:

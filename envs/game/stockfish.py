@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from loomrl.errors import ConfigError, EpisodeError
 
-HASH_MB = 1
+HASH_MB = 4
 DEADLINE_S = 10.0
 FALLBACK = "/usr/games/stockfish"
 """Where Debian and Ubuntu put it; not every PATH has that folder."""
@@ -44,20 +44,20 @@ class Stockfish:
         self._process: subprocess.Popen[bytes] | None = None
         self._unread = b""
 
-    def search(self, fen: str, nodes: int) -> Finding:
-        """The best move, after so many nodes."""
+    def search(self, game: str, nodes: int) -> Finding:
+        """The best move after so many nodes, in the position that a FEN, and `moves` behind it, lead to."""
         with self._lock:
             try:
-                return self._search(fen, nodes)
+                return self._search(game, nodes)
             except OSError as error:
                 self._end()
-                raise EpisodeError(f"{self._path}: {error} about {fen!r}.") from error
+                raise EpisodeError(f"{self._path}: {error} about {game!r}.") from error
 
-    def _search(self, fen: str, nodes: int) -> Finding:
+    def _search(self, game: str, nodes: int) -> Finding:
         if self._process is None or self._process.poll() is not None:
             self._start()
         deadline = time.monotonic() + self._deadline_s
-        self._say("ucinewgame", f"position fen {fen}", f"go nodes {nodes}")
+        self._say("ucinewgame", f"position fen {game}", f"go nodes {nodes}")
         score = ["cp", "0"]
         while True:
             words = self._line(deadline).split()

@@ -11,7 +11,7 @@ from envs.game.chess import KINDS, diagram, find_problem
 from envs.game.match import Match, Setup
 from envs.game.opponent import RandomMover
 from envs.game.placement import draw_position
-from envs.game.spiel import open_state
+from envs.game.spiel import line, open_state
 from envs.game.stockfish import FALLBACK, Stockfish, open_stockfish
 from loomrl.errors import ConfigError, EpisodeError
 
@@ -153,3 +153,13 @@ async def test_stalemate_is_a_draw():
     match = Match(Setup(chess.BOARD, "", state, chess.EngineJudge(open_stockfish(None)), opponent, most=5), "")
     await match.move("f5f7")
     assert match.outcome == 0.5
+
+
+def test_the_engine_is_told_all_moves_so_that_it_knows_of_repetitions():
+    state = open_state("chess", "7k/8/8/8/8/8/R7/K7 w - - 0 1")
+    played = ["a2b2", "h8g8", "b2a2", "g8h8"] * 2
+    for move in played[:-1]:
+        state.apply_action_with_legality_check(chess.action_of(state, move))
+    assert line(state) == f"7k/8/8/8/8/8/R7/K7 w - - 0 1 moves {' '.join(played[:-1])}"
+    found = open_stockfish(None).search(line(state), 20_000)
+    assert (found.move, found.centipawns) == ("g8h8", 0)

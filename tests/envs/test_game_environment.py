@@ -39,7 +39,7 @@ def earned(steps: list[Step], part: str) -> float:
     return sum(step.reward.parts[part] for step in steps)
 
 
-@pytest.mark.parametrize("level", [1, 4, 7, 10])
+@pytest.mark.parametrize("level", [1, 5, 10])
 @pytest.mark.parametrize("family", WITHOUT_ENGINE)
 async def test_the_oracle_wins_against_the_opponent_of_every_level(family, level):
     for seed in range(2):
@@ -53,7 +53,7 @@ async def test_the_oracle_wins_against_the_opponent_of_every_level(family, level
 @pytest.mark.parametrize("family", WITHOUT_ENGINE)
 async def test_what_is_paid_for_strategy_adds_up_to_end_less_beginning(family):
     begun = 0.5 if family in PUZZLES else 1.0
-    for seed in range(6):
+    for seed in range(4):
         environment = await opened(family, 1 + seed, seed)
         rng = Random(seed)
         steps = await played(environment, lambda: environment.random_action(rng))  # noqa: B023
@@ -162,11 +162,11 @@ async def test_known_ways_to_cheat_are_many_and_differ(family):
 
 async def test_the_order_in_which_moves_are_listed_says_nothing():
     won = 0
-    for seed in range(30):
+    for seed in range(20):
         environment = await opened("board.breakthrough", 3 + seed % 8, seed)
         steps = await played(environment, lambda: f"MOVE: {environment._play.moves()[0]}")  # noqa: B023
         won += steps[-1].reward.success
-    assert won / 30 <= 0.35
+    assert won / 20 <= 0.35
 
 
 async def test_lookalikes_and_lists_are_no_moves():

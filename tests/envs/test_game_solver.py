@@ -64,7 +64,7 @@ def test_following_a_proof_never_needs_a_longer_one(family):
     rng = random.Random(family)
     size = BOARDS[family].sizes[3]
     followed = 0
-    for _ in range(60):
+    for _ in range(30):
         state = open_state(size.game)
         for _ in range(size.last):
             if not state.is_terminal():
