@@ -26,7 +26,7 @@ from algorithms.language.score import Scores
 from algorithms.learners import OwnSteps
 from algorithms.losses import kl_estimate, policy_loss, value_loss
 from loomrl.config import DPO, PPO
-from loomrl.errors import LearnerError
+from loomrl.errors import ConfigError, LearnerError
 from loomrl.inference.sealed import Sealed, Weights, seal
 from loomrl.telemetry.metric import Metric
 
@@ -296,6 +296,8 @@ class LanguageLearner(OwnSteps):
         """Shard before there is an optimizer: sharding replaces the parameters."""
         made = super()._make_module()
         if self._is_sharded:
+            if made[DEFAULT_MODULE_ID].vision is not None:
+                raise ConfigError("learners.sharding='fsdp' and a model that sees: use learners.sharding=replicate.")
             sharding.shard(made[DEFAULT_MODULE_ID])
         return made
 

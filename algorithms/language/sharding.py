@@ -13,8 +13,6 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from loomrl.errors import ConfigError
-
 if TYPE_CHECKING:
     from algorithms.language.module import LanguageModule
 
@@ -23,8 +21,6 @@ M = TypeVar("M", bound=nn.Module)
 
 def shard(module: "LanguageModule") -> None:
     """Shard every block of the model, and the rest as one."""
-    if module.vision is not None:
-        raise ConfigError("learners.sharding='fsdp' and a model that sees: use learners.sharding=replicate.")
     for child in module.lm.modules():
         if isinstance(child, nn.ModuleList):
             for block in child:

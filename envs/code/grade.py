@@ -15,9 +15,9 @@ from envs.code.problem import Arguments, Problem
 from envs.code.value import Malformed, Value, decode, encode, read_json, same
 from loomrl.gym.sandbox import Ending, Limits, Outcome, Session
 
-LIMITS = Limits(wall_s=4.0, cpu_s=1, memory_mb=256, processes=16, output_bytes=1 << 20, scratch_mb=16)
+LIMITS = Limits(wall_s=10.0, cpu_s=1, memory_mb=256, processes=16, output_bytes=1 << 20, scratch_mb=16)
 """For one call. A loop without end meets the processor's limit; the wall's is wide, for busy machines."""
-TOTAL_S = 15.0
+TOTAL_S = 30.0
 """For all calls of a step together; beyond it a submission gets no further one."""
 PROGRAM = "import driver\ndriver.serve()"
 _ENDED = {

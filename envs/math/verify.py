@@ -15,7 +15,7 @@ from envs.math.syntax import read
 from loomrl.gym.scorer import Scorer
 
 MAX_LENGTH = 120
-DEADLINE_S = 2.0
+DEADLINE_S = 5.0
 _KINDS = ("value", "set", "tuple")
 _WORD = re.compile(r"[A-Za-z]+")
 _WORDS = frozenset(

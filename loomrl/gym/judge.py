@@ -27,13 +27,16 @@ class Inquiry:
 
     question: str
     conversation: tuple[Message, ...]
+    """Judges read; a line stands for each picture."""
     choices: tuple[str, ...]
     """From worst to best."""
 
     @property
     def id(self) -> str:
         """Content hash: who asks the same again means the same inquiry."""
-        return content_hash([self.question, [list(message) for message in self.conversation], list(self.choices)])
+        return content_hash(
+            [self.question, [[message.role, message.text] for message in self.conversation], list(self.choices)]
+        )
 
     def worth(self, opinion: "Opinion") -> float:
         """0 for the worst choice, 1 for the best, evenly spaced between."""

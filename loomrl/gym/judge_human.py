@@ -70,7 +70,7 @@ class HumanJudge:
         asked = Judgement(
             id=inquiry.id,
             question=inquiry.question,
-            conversation=tuple(Message(*message) for message in inquiry.conversation),
+            conversation=tuple(Message(message.role, message.text) for message in inquiry.conversation),
             choices=inquiry.choices,
             created_at=now,
             expires_at=now + self._config.timeout_s,

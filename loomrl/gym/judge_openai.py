@@ -100,7 +100,7 @@ def messages(inquiry: Inquiry, *, fence: str) -> list[dict[str, str]]:
         f"First give your reason in one to three sentences. Then end with exactly one line: {MARK} followed by one of "
         "the choices, as it is written."
     )
-    quoted = "\n".join(f"[{message.role}] {shown(message.content)}" for message in inquiry.conversation)
+    quoted = "\n".join(f"[{message.role}] {shown(message.text)}" for message in inquiry.conversation)
     asked = (
         f"{inquiry.question}\nChoices, from worst to best: {' | '.join(inquiry.choices)}\n\n"
         f"===={fence}====\n{quoted}\n===={fence}====\n\n{inquiry.question}\nReason first, then the line {MARK} choice"

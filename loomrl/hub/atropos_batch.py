@@ -121,6 +121,7 @@ def _sums_of_tails(sizes: Sequence[int]) -> list[int]:
 def _add(left: int, right: int, limit: int) -> int:
     """Every sum of one of `left` and one of `right`, up to `limit`."""
     within = (2 << limit) - 1
+    left, right = sorted((left & within, right & within), key=int.bit_count)
     sums = 0
     while left:
         lowest = left & -left

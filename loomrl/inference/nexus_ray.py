@@ -13,7 +13,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from loomrl.errors import PolicyError
 from loomrl.inference.nexus import Parcel, Receiver, Sender, identity
 from loomrl.inference.sealed import Sealed, stage
-from loomrl.inference.staging import own_staging_folder
+from loomrl.inference.staging import own_staging_folder, sweep_staging
 
 TRIES = 3
 """Times that a version is begun or gone on with before an outpost is given up."""
@@ -48,6 +48,7 @@ class Outpost:
     def finish(self) -> str:
         """The file of the version, verified, which is the only one in the folder then."""
         self._staged = None
+        sweep_staging()
         sealed = self._receiver.finish()
         name = identity(sealed)
         file = stage(sealed, self._folder / f"{sealed.version}-{name}.safetensors")
@@ -60,6 +61,7 @@ class Outpost:
     def close(self) -> None:
         """Leave nothing on the node."""
         shutil.rmtree(self._folder, ignore_errors=True)
+        sweep_staging()
 
 
 def outpost_on(node_id: str, name: str) -> Any:

@@ -14,21 +14,26 @@ def staging_folder() -> Path:
 
 
 def own_staging_folder(name: str) -> Path:
-    """A new folder of this process. Those that processes left behind when they were killed are removed."""
-    for folder in staging_folder().glob("loomrl-*-of-*"):
-        owner = folder.name.rpartition("-of-")[2]
-        if owner.isdigit() and not _lives(int(owner)):
-            shutil.rmtree(folder, ignore_errors=True)
+    """A new folder of this process."""
+    sweep_staging()
     folder = staging_folder() / f"{name}-of-{os.getpid()}"
     folder.mkdir()
     return folder
 
 
+def sweep_staging() -> None:
+    """Remove the folders that processes left behind when they were killed."""
+    for folder in staging_folder().glob("loomrl-*-of-*"):
+        owner = folder.name.rpartition("-of-")[2]
+        if owner.isdigit() and not _lives(int(owner)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 def _lives(process: int) -> bool:
     try:
         os.kill(process, 0)
+        return "\nState:\tZ" not in Path(f"/proc/{process}/status").read_text()
     except ProcessLookupError:
         return False
-    except PermissionError:
-        pass
-    return True
+    except OSError:  # not ours, or a system without /proc
+        return True

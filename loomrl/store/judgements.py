@@ -21,6 +21,7 @@ class Judgement:
     id: str
     question: str
     conversation: tuple[Message, ...]
+    """Text only."""
     choices: tuple[str, ...]
     created_at: float
     expires_at: float
@@ -36,7 +37,7 @@ def ask(db: LoomDB, judgement: Judgement) -> Judgement:
     One that waits already is waited for until the later of both times.
     """
     row = columns_of(judgement) | {
-        "conversation": to_json([list(message) for message in judgement.conversation], what="a conversation"),
+        "conversation": to_json([[role, text] for role, text, _ in judgement.conversation], what="a conversation"),
         "choices": to_json(list(judgement.choices), what="choices"),
     }
     later = ("created_at", "expires_at", "choice", "who", "comment")

@@ -16,7 +16,7 @@ from tests.algorithms.language_support import build
 
 pytestmark = [
     pytest.mark.system,
-    pytest.mark.timeout(200),
+    pytest.mark.timeout(600),
     pytest.mark.usefixtures("ray_cluster"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
 ]
@@ -44,7 +44,7 @@ def core(algo: Any) -> psutil.Process:
 def test_it_learns_and_an_engine_that_is_killed_on_the_way_is_replaced(tmp_path: Path, changes: dict[str, Any]) -> None:
     if find_spec("vllm") is None:
         pytest.skip("needs vLLM: make vllm")
-    algo = build(tmp_path, **VLLM, **{"train.updates": 8}, **changes)
+    algo = build(tmp_path, **VLLM, **{"train.updates": 8, "rollout.turn_timeout_s": 300}, **changes)
     seen: list[dict[str, float]] = []
     algo.listen = lambda done, metrics: seen.append(dict(metrics))
     try:

@@ -9,6 +9,7 @@ from envs.math.answer import Answer, compare
 from envs.math.form import Form
 
 LIMIT_S = 0.005
+"""On a machine that counts to 150,000 in the same time; `best_of` makes slower ones comparable."""
 ANSWERS = [
     Answer("7"),
     Answer("3/4", form=Form.LOWEST),
@@ -35,15 +36,23 @@ TEXTS = [
 
 
 def best_of(times, answer, attempt):
-    """The shortest of several measurements of processor time: what the work needs, not what else the machine does."""
-    spent = []
+    """The shortest of several measurements of processor time: what the work needs, not what the machine is or does."""
+    best = float("inf")
     for _ in range(times):
         start = time.process_time()
         compare(answer, attempt)
-        spent.append(time.process_time() - start)
-        if spent[-1] < LIMIT_S:
-            break
-    return min(spent)
+        spent = time.process_time() - start
+        if spent < LIMIT_S:
+            return spent
+        best = min(best, spent * LIMIT_S / max(LIMIT_S, counting()))
+    return best
+
+
+def counting():
+    start, total = time.process_time(), 0
+    for number in range(150_000):
+        total += number
+    return time.process_time() - start
 
 
 @pytest.mark.parametrize("answer", ANSWERS, ids=lambda answer: answer.kind)

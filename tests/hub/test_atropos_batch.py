@@ -101,8 +101,8 @@ def test_no_group_starves_in_a_long_run_of_sizes_that_do_not_divide(seed: int) -
 def test_batch_of_a_thousand_out_of_thousands_is_found_in_no_time() -> None:
     rng = random.Random(0)
     queue = [Candidate(str(n), rng.choice(ENVIRONMENTS), rng.choice((3, 5, 7, 8))) for n in range(4096)]
-    start = time.perf_counter()
+    start = time.process_time()
     batch = compose(queue, batch_size=1024, minimums={"a": 400, "b": 400})
     assert sequences(batch) == 1024
     assert min(sequences(batch, "a"), sequences(batch, "b")) >= 400
-    assert time.perf_counter() - start < 1.0
+    assert time.process_time() - start < 1.0

@@ -81,6 +81,7 @@ class Bubble(Box):
     def __init__(self, bubblewrap: Bubblewrap, place: Place, limits: Limits) -> None:
         self.place = place
         self._said = bytearray()
+        self._is_known = False
         self._status, status = socket.socketpair()
         self._status.setblocking(False)
         wait, self._go = os.pipe()
@@ -125,11 +126,11 @@ class Bubble(Box):
         """The slot and its cgroup."""
         self._status.close()
         os.close(self._go)
-        self.place.give_back(clean=dead and self._rooted)
+        self.place.give_back(clean=dead and self._is_known)
 
     async def end(self) -> None:
         """Kill all of it. One whose first process is not known yet is given the time to tell: it would be left over."""
-        if not self._rooted:
+        if not self._is_known:
             self._status.settimeout(START_S)
             with contextlib.suppress(OSError):
                 while not self._said.endswith(b"\n") and (byte := self._status.recv(1)):
@@ -137,18 +138,16 @@ class Bubble(Box):
             self._root()
         await super().end()
 
-    @property
-    def _rooted(self) -> bool:
-        return bool(self.roots)
-
     def _root(self) -> bool:
-        """Take hold of the first process, if bubblewrap has said which it is."""
+        """Take hold of the first process, if bubblewrap has said which it is and it lives."""
         if not self._said.endswith(b"\n"):
             return False
         self.first = int(json.loads(self._said)["child-pid"])
-        # It waits for `go`, and its parent, which would reap it, lives: the number is still its own.
-        self.roots.append(os.pidfd_open(self.first))
-        return True
+        self._is_known = True
+        # It waits for `go`, so the number is its own, or nobody's where it could not even do that.
+        with contextlib.suppress(ProcessLookupError):
+            self.roots.append(os.pidfd_open(self.first))
+        return bool(self.roots)
 
     async def _hear(self) -> None:
         """Read on to the end of bubblewrap's line."""
