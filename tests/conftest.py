@@ -19,6 +19,12 @@ from loomrl.store import LoomDB, open_store
 
 PASSWORD = "only-on-loopback"
 
+# Ray joins a cluster that it finds in this folder: tests that run beside each other must not find each other's.
+# (Sockets lie in it, whose paths must be short.)
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ["RAY_TMPDIR"] = f"/tmp/loom-{os.environ['PYTEST_XDIST_WORKER']}"
+    Path(os.environ["RAY_TMPDIR"]).mkdir(exist_ok=True)
+
 # A busy machine is no reason to fail a property; in CI the examples are the same every time.
 settings.register_profile(
     "loomrl", deadline=None, derandomize=bool(os.environ.get("CI")), suppress_health_check=[HealthCheck.too_slow]

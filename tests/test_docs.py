@@ -41,6 +41,7 @@ def test_control_policy_of_the_guide_learns(tmp_path: Path) -> None:
 
 
 @pytest.mark.system
+@pytest.mark.slow
 def test_team_of_the_guide_is_trained_and_judged(tmp_path: Path) -> None:
     said = said_by("control.md", 0, tmp_path)
     found = re.search(r"return of an agent: (\S+) from (\S+)", said)

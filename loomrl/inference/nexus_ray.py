@@ -1,13 +1,14 @@
 """Nexus over Ray: from the learner's node to an outpost on each node of engines, which stages what arrives for them."""
 
 import shutil
+import time
 from collections.abc import Iterator, Sequence
 from threading import Lock
 from typing import Any
 
 import numpy as np
 import ray
-from ray.exceptions import RayError
+from ray.exceptions import ActorUnavailableError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from loomrl.errors import PolicyError
@@ -17,6 +18,8 @@ from loomrl.inference.staging import own_staging_folder, sweep_staging
 
 TRIES = 3
 """Times that a version is begun or gone on with before an outpost is given up."""
+PAUSE_S = 0.1
+"""Between two looks whether an outpost that died has begun again."""
 AHEAD = 8
 """Chunks on their way to an outpost at a time."""
 
@@ -85,10 +88,14 @@ class Relay:
     def deliver(self, outpost: Any, sealed: Sealed) -> str:
         """Where the outpost has staged the version; a PolicyError where it could not be reached."""
         causes: list[str] = []
+        beginning_again_until = time.monotonic() + self._timeout_s
         while len(causes) < TRIES:
             try:
                 return self._attempt(outpost, sealed)
             except RayError as error:
+                if isinstance(error, ActorUnavailableError) and time.monotonic() < beginning_again_until:
+                    time.sleep(PAUSE_S)
+                    continue
                 causes.append(f"{type(error).__name__}: {str(error).strip().splitlines()[-1][:300]}")
         raise PolicyError(
             f"version {sealed.version} did not reach {outpost} in {TRIES} attempts of {self._timeout_s:g} s per call: "

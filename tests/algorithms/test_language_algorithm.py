@@ -97,6 +97,7 @@ def test_update_after_the_last_checkpoint_is_made_again_from_the_same_attempts(t
 
 
 @pytest.mark.parametrize("leases", ["held", "expired"])
+@pytest.mark.slow
 def test_several_updates_after_the_last_checkpoint_are_made_again_one_by_one(tmp_path: Path, leases: str) -> None:
     changes = {"environments": [{"id": ASCII, "weight": 3}, {"id": FAR}], "train.checkpoint_every": 6}
     whole = finish(build(tmp_path / "whole", "ppo", **changes))
@@ -181,6 +182,7 @@ def test_low_rank_additions_learn_and_the_engine_acts_with_them(tmp_path: Path) 
     assert max(line[Metric.POLICY_DRIFT] for line in history) <= 1e-4
 
 
+@pytest.mark.slow
 def test_environment_that_raises_or_hangs_is_quarantined_and_the_rest_is_learnt(tmp_path: Path) -> None:
     changes = {
         "environments": [{"id": MOODY, "families": ["plain", "raises", "hangs"]}],

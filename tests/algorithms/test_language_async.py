@@ -117,6 +117,7 @@ class TestRollouts:
         assert all(sum(line[phase] for phase in PHASES) > 0 for line in history)
 
     @pytest.mark.parametrize("n", [1, pytest.param(2, marks=pytest.mark.slow), 3])
+    @pytest.mark.slow
     def test_no_token_is_older_than_promised_however_slow_an_environment_is(
         self, tmp_path: Path, begin: Callable[..., Any], n: int
     ) -> None:
@@ -128,6 +129,7 @@ class TestRollouts:
         late = [t for t in stored(tmp_path) if t.failure is not None]
         assert all(family_key(t.task) == "Uneven/slow" and t.failure and t.failure.kind == "Late" for t in late)
 
+    @pytest.mark.slow
     def test_slow_learner_does_not_hold_up_rollouts_and_attempts_go_on_across_an_update(
         self, tmp_path: Path, begin: Callable[..., Any]
     ) -> None:
@@ -158,6 +160,7 @@ class TestRollouts:
         mixed = [line for line in history if 0 < line[Metric.STALENESS_MEAN] < line[Metric.STALENESS_MAX]]
         assert mixed
 
+    @pytest.mark.slow
     def test_runner_that_dies_in_flight_costs_no_attempt(self, tmp_path: Path, begin: Callable[..., Any]) -> None:
         changes = {"environments": [{"id": UNEVEN, "families": ["slow"]}], "rollout.actors": 2, "train.updates": 4}
         algo = begin(n=3, **changes, **{"rollout.concurrency": 32})
@@ -193,12 +196,14 @@ class TestRollouts:
         assert "language_envs.py" in failed.failure.message
         assert len(set(trained(tmp_path))) == 3 * 64
 
+    @pytest.mark.slow
     def test_run_whose_attempts_all_fail_says_so(self, tmp_path: Path, begin: Callable[..., Any]) -> None:
         changes = {"environments": [{"id": RAISING}], "rollout.quarantine": {"window": 10_000}}
         algo = begin(**changes)
         with pytest.raises(HubError, match="no group can be trained"):
             go(algo)
 
+    @pytest.mark.slow
     def test_evaluation_plays_beside_the_attempts_that_are_under_way(
         self, tmp_path: Path, begin: Callable[..., Any]
     ) -> None:

@@ -149,6 +149,7 @@ def test_what_goes_wrong_once_is_published_again(
     assert warm.train()[METRICS][Metric.POLICY_DRIFT] < 1e-4
 
 
+@pytest.mark.slow
 def test_fault_in_a_remote_runner_is_named_with_the_runner(tmp_path: Path) -> None:
     algo = build(tmp_path, **{"rollout.actors": 1, "environments": [{"id": FAR}]})
     assert algo.train()[METRICS][Metric.PUBLISH_DISTANCE] < 1e-4

@@ -153,7 +153,9 @@ def test_a_setting_that_does_not_exist_is_named_with_the_nearest() -> None:
         ppo(learning_rat=1.0).validate()
 
 
-@pytest.mark.parametrize("compression", ["none", "fp16", "powersgd"])
+@pytest.mark.parametrize(
+    "compression", ["none", *(pytest.param(name, marks=pytest.mark.slow) for name in ("fp16", "powersgd"))]
+)
 def test_two_learners_have_the_same_weights_and_nothing_is_lost(compression: str) -> None:
     algo = ppo(normalize_observations=True, compression=compression).learners(num_learners=2).build_algo()
     for _ in range(2):
@@ -174,6 +176,7 @@ def test_a_compression_that_cannot_be_is_refused(compression: str, learners: int
         ppo(compression=compression).learners(num_learners=learners).validate()
 
 
+@pytest.mark.slow
 def test_a_killed_runner_is_replaced_and_counts_nothing_twice(tmp_path: Path) -> None:
     asked = ppo("Mortal", keywords={"marker": str(tmp_path / "died")}).env_runners(num_env_runners=2)
     algo = asked.fault_tolerance(delay_between_env_runner_restarts_s=0).build_algo()

@@ -178,6 +178,7 @@ def test_an_environment_that_raises_is_replaced_where_that_is_asked_for(caplog: 
     algo.stop()
 
 
+@pytest.mark.slow
 def test_tune_searches_settings_by_their_names(tmp_path: Path) -> None:
     asked = ppo().training(learning_rate=tune.grid_search([1e-9, 3e-3]))
     found = tune.Tuner(

@@ -48,6 +48,7 @@ def nodes_of(group: Any) -> set[str]:
     return set(group.foreach_env_runner(lambda runner: ray.get_runtime_context().get_node_id(), local_env_runner=False))
 
 
+@pytest.mark.slow
 def test_control_runners_go_where_the_experiment_says(cluster: Cluster) -> None:
     algo = control().build_algo()
     rollout = {node["NodeID"] for node in ray.nodes() if node["Resources"].get("rollout")}

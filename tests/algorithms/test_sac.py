@@ -39,7 +39,7 @@ def test_what_is_seen_is_done(kind: str, bar: float, prioritized: Any) -> None:
     algo.stop()
 
 
-@pytest.mark.parametrize("n_step", [1, 3])
+@pytest.mark.parametrize("n_step", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_resumed_run_ends_as_one_that_never_stopped(n_step: int, tmp_path: Path) -> None:
     asked = config("Pendulum-v1", gamma=0.99, n_step=n_step, normalize_observations=True)
     whole = asked.build_algo()
@@ -76,6 +76,7 @@ def test_remote_runners_fill_the_memory() -> None:
     algo.stop()
 
 
+@pytest.mark.slow
 def test_two_learners_with_a_memory_each_have_the_same_weights() -> None:
     asked = config(keywords={"kind": "box"}).env_runners(num_envs_per_env_runner=4, rollout_fragment_length=8)
     algo = asked.learners(num_learners=2).build_algo()
@@ -89,6 +90,7 @@ def test_two_learners_with_a_memory_each_have_the_same_weights() -> None:
     algo.stop()
 
 
+@pytest.mark.slow
 def test_runners_collect_while_the_learner_learns(monkeypatch: pytest.MonkeyPatch) -> None:
     register_env("Sleepy", lambda context: Sleepy(**context))
     monkeypatch.setattr(SACLearner, "_update", lambda learner: time.sleep(STEP_S))
@@ -113,6 +115,7 @@ def seconds(algo: SAC) -> float:
     return time.perf_counter() - began
 
 
+@pytest.mark.slow
 def test_what_runners_collect_is_counted_once_and_by_weights_of_the_last_update_but_one_at_the_oldest() -> None:
     asked = config(keywords={"kind": "discrete"}, batch=32, warmup=16)
     asked = asked.env_runners(num_env_runners=2, rollout_fragment_length=8)
@@ -158,6 +161,7 @@ def test_a_killed_runner_is_replaced_and_counts_nothing_twice(tmp_path: Path) ->
     algo.stop()
 
 
+@pytest.mark.slow
 def test_an_environment_that_raises_in_a_remote_runner_ends_the_run_with_its_words() -> None:
     algo = config("Misbehaving", {"how": "raises"}).env_runners(num_env_runners=1).build_algo()
     with pytest.raises(EpisodeError, match="raised ValueError: the bridge is out"):
@@ -165,6 +169,7 @@ def test_an_environment_that_raises_in_a_remote_runner_ends_the_run_with_its_wor
     algo.stop()
 
 
+@pytest.mark.slow
 def test_what_runners_were_collecting_for_another_run_is_not_learnt_from(tmp_path: Path) -> None:
     algo = config(keywords={"kind": "box"}).env_runners(num_env_runners=1, rollout_fragment_length=8).build_algo()
     algo.train()
@@ -190,6 +195,7 @@ def test_a_memory_that_fits_nowhere_is_refused_before_training() -> None:
         config(replay={"capacity": 10**12, "memory_gb": 1.0}).build_algo()
 
 
+@pytest.mark.slow
 def test_a_memory_of_a_remote_learner_that_fits_nowhere_is_refused_as_well() -> None:
     with pytest.raises(ConfigError, match=r"replay.capacity=.* needs .* GB"):
         config(replay={"capacity": 10**12, "memory_gb": 1.0}).learners(num_learners=1).build_algo()
@@ -234,6 +240,7 @@ def test_networks_that_rllibs_own_way_does_not_know_are_refused(network: Any, wo
         asked.build_algo()
 
 
+@pytest.mark.slow
 def test_what_the_fast_way_cannot_do_goes_rllibs_own_way() -> None:
     asked = config("Pendulum-v1", gamma=0.99).callbacks(on_episode_end=lambda **_: None)
     asked.changes.pop("replay")

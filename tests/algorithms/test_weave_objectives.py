@@ -50,11 +50,13 @@ def chosen(policy: ControlPolicy, left: float) -> int:
 
 
 @pytest.mark.parametrize("how", ["honest", "parts"])
+@pytest.mark.slow
 def test_the_policy_does_what_it_is_asked_for(how: str) -> None:
     policy = learnt(weave(keywords={"how": how}))
     assert [chosen(policy, left) for left in (0.9, 0.75, 0.25, 0.1)] == [LEFT, LEFT, RIGHT, RIGHT]
 
 
+@pytest.mark.slow
 def test_chebyshev_finds_what_no_weighted_sum_finds(tmp_path: Path) -> None:
     linear = learnt(weave())
     policy = learnt(weave(scalarisation=CHEBYSHEV, reference=[-1, -1]))
@@ -117,6 +119,7 @@ def test_a_resumed_run_ends_as_one_that_never_stopped(scalarisation: dict[str, s
     again.stop()
 
 
+@pytest.mark.slow
 def test_every_runner_has_preferences_of_its_own() -> None:
     algo = weave().env_runners(num_env_runners=2).build_algo()
     algo.train()
@@ -129,6 +132,7 @@ def test_every_runner_has_preferences_of_its_own() -> None:
     algo.stop()
 
 
+@pytest.mark.slow
 def test_tune_searches_settings_by_their_names(tmp_path: Path) -> None:
     asked = weave(preference={"kind": "fixed", "weights": [0.9, 0.1]})
     found = tune.Tuner(

@@ -101,6 +101,7 @@ def test_returns_are_discounted_as_thresholds_and_references_are() -> None:
 # -- preferences that move ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_safe_then_good() -> None:
     """With a preference for progress alone the fast way is taken; with the threshold as much as may be."""
     _, plain = trained(road(preference={"kind": "fixed", "weights": [1, 0]}), 40)
@@ -136,6 +137,7 @@ def test_a_threshold_that_nobody_reaches_is_named(caplog: pytest.LogCaptureFixtu
     assert "the best mean of 32 episodes so far is 0." in line
 
 
+@pytest.mark.slow
 def test_who_lags_is_lifted_and_the_policy_stays_steerable() -> None:
     """Two objectives agree, and over all preferences they crowd out the third one."""
     names = ["one", "two", "three"]
@@ -175,6 +177,7 @@ def test_a_resumed_run_ends_as_one_that_never_stopped(preference: Any, tmp_path:
     again.stop()
 
 
+@pytest.mark.slow
 def test_two_learners_hold_a_threshold_as_one() -> None:
     algo = road(preference=CONSTRAINED | {"least": {"harm": 0.0}}).learners(num_learners=2).build_algo()
     for _ in range(3):
@@ -213,6 +216,7 @@ def covered(rollouts: Sequence[Rollout]) -> float:
     return float(np.diff(np.sort(found)).max())
 
 
+@pytest.mark.slow
 def test_regions_of_a_lost_runner_are_the_others_and_nothing_is_counted_twice() -> None:
     asked = weave().env_runners(num_env_runners=3)
     algo = asked.fault_tolerance(restart_failed_env_runners=False, ignore_env_runner_failures=True).build_algo()
@@ -237,6 +241,7 @@ def test_regions_of_a_lost_runner_are_the_others_and_nothing_is_counted_twice() 
     algo.stop()
 
 
+@pytest.mark.slow
 def test_a_runner_that_comes_back_has_its_region_again() -> None:
     algo = weave().env_runners(num_env_runners=2).fault_tolerance(delay_between_env_runner_restarts_s=0).build_algo()
     algo.train()
@@ -256,6 +261,7 @@ def test_a_runner_that_comes_back_has_its_region_again() -> None:
     algo.stop()
 
 
+@pytest.mark.slow
 def test_an_adaptive_preference_reaches_every_node() -> None:
     algo = weave(preference=ADAPTIVE | {"share": 1.0}).env_runners(num_env_runners=2).build_algo()
     for _ in range(3):
@@ -267,6 +273,7 @@ def test_an_adaptive_preference_reaches_every_node() -> None:
     algo.stop()
 
 
+@pytest.mark.slow
 def test_an_objective_that_is_no_number_is_named_by_a_remote_runner_too() -> None:
     algo = weave(keywords={"how": "nan"}).env_runners(num_env_runners=1).build_algo()
     with pytest.raises(EpisodeError, match=r"not a finite number \(objective right\)"):

@@ -79,6 +79,7 @@ def assert_each_attempt_counts_once(experiment: Experiment, run: str) -> None:
     assert set(leases.values()) == {1}
 
 
+@pytest.mark.slow
 def test_a_node_that_dies_in_the_middle_of_an_update_costs_nothing(cluster: Cluster, tmp_path: Path) -> None:
     wanted = small(tmp_path)
     ray.init(cluster.address, log_to_driver=False, logging_level="ERROR")

@@ -125,6 +125,7 @@ def test_a_job_that_dies_hands_on_its_status_and_says_why(site: Site) -> None:
     assert site.loomrl("jobs", "status", "dead").returncode == 2
 
 
+@pytest.mark.slow
 def test_a_job_is_stopped_and_an_unknown_one_is_named(site: Site) -> None:
     begun = site.loomrl("submit", *CONTROL, "train.steps=100000000", "--run", "long", "--no-wait")
     assert begun.returncode == 0, begun.stderr

@@ -335,6 +335,7 @@ pytestmark = [
 
 
 @pytest.mark.usefixtures("ray_cluster", "one_thread")
+@pytest.mark.slow
 def test_ppo_teaches_all_agents_one_policy() -> None:
     algo = trainer(steps=5).build_algo()
     assert isinstance(algo.env_runner.env.unwrapped, SharedVector)

@@ -11,7 +11,6 @@ from envs.math.family import make_problem
 from envs.math.notation import latex
 from envs.math.syntax import read
 from loomrl.errors import ConfigError
-from loomrl.gym.check import check_environment
 
 pytestmark = pytest.mark.system
 
@@ -117,14 +116,3 @@ def test_an_unknown_family_is_refused_with_the_nearest_known():
 def test_neither_sympy_nor_math_verify_is_imported_here():
     code = "import sys, envs.math; sys.exit('sympy' in sys.modules or 'math_verify' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_it_passes_the_checks_that_custom_environments_must_pass():
-    report = check_environment(MathEnvironment, only=("settings", "tasks", "determinism", "rewards", "hostile"))
-    assert report.passed, report
-
-
-@pytest.mark.slow
-def test_it_passes_every_check():
-    report = check_environment(MathEnvironment)
-    assert report.passed, report

@@ -33,6 +33,7 @@ def gym(folder: Path, **changes: Any) -> Any:
 @pytest.mark.system
 @pytest.mark.usefixtures("ray_cluster")
 @quiet
+@pytest.mark.slow
 async def test_trainer_learns_for_at_least_so_many_timesteps(tmp_path: Path) -> None:
     trainer = loomrl.PPOTrainer(loomrl.PPOConfig(learning_rate=1e-2, batch_size=64), gym(tmp_path))
     summary = await trainer.train(total_timesteps=64 * 14 - 10)

@@ -70,6 +70,7 @@ class TestInOneRay:
         picture = ET.parse(result.picture)
         assert len([p for p in picture.iter("{http://www.w3.org/2000/svg}path") if p.get("class") == "trial"]) == 4
 
+    @pytest.mark.slow
     def test_pbt_lets_a_bad_trial_go_on_from_a_good_ones_version(self, tmp_path: Path) -> None:
         path = "algorithm.optimizer.learning_rate"
         space = {path: {"kind": "grid", "values": [1e-7, 1e-2]}}
@@ -97,6 +98,7 @@ class TestInOneRay:
         with pytest.raises(ConfigError, match=r"1 trials with 9 CPU each .* Ask for less"):
             sweep(control(tmp_path, space={"rollout.runners": {"kind": "choice", "values": [0, 8]}}))
 
+    @pytest.mark.slow
     def test_error_of_all_trials_is_that_of_the_sweep(self, tmp_path: Path) -> None:
         asked = control(tmp_path, metric="gate/use", budget=256, samples=1)
         with pytest.raises(ConfigError, match=r"all 1 trials failed.*never told it"):

@@ -98,7 +98,7 @@ def test_a_run_learns_and_leaves_metrics_judgements_lineage_a_page_and_a_policy(
     assert kept == sorted({0, int(result.best.rpartition("/")[2]), int(result.policy.rpartition("/")[2])})
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "sac"])
+@pytest.mark.parametrize("algorithm", ["ppo", pytest.param("sac", marks=pytest.mark.slow)])
 def test_a_run_that_broke_off_goes_on_as_if_it_never_had(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str
 ) -> None:
@@ -169,6 +169,7 @@ def test_training_stops_when_it_is_enough(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("runners", [0, 1])
+@pytest.mark.slow
 def test_a_curriculum_climbs_when_its_gate_opens_and_goes_on_where_it_was(tmp_path: Path, runners: int) -> None:
     ramp = {"kind": "ramp", "begin": {"steps": 2}, "steps": 2, "gate": {"reward": 1.2, "episodes": 50}}
     changes = {"environment.settings": {"steps": 8}, "curriculum": ramp, "train.steps": 6144}

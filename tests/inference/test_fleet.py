@@ -30,6 +30,7 @@ from loomrl.inference.sealed import Sealed, seal
 
 pytestmark = [
     pytest.mark.system,
+    pytest.mark.slow,
     pytest.mark.usefixtures("ray_cluster"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
 ]
@@ -155,7 +156,6 @@ def test_stale_cache_and_missed_update_are_seen_by_the_probes(fleet: Fleet, faul
     assert drift(learnt.model, asked, asyncio.run(answers(fleet.client(), asked))) <= TOLERANCE
 
 
-@pytest.mark.slow
 def test_engines_that_die_or_hang_are_replaced_and_nothing_is_lost(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,13 +200,11 @@ def test_engines_that_would_wait_for_a_cpu_forever_do_not(fleet: Fleet, folder: 
         open_fleet(VllmEngineConfig(count=3, start_timeout_s=1.0), opening(folder))
 
 
-@pytest.mark.slow
 def test_memory_that_is_too_small_for_the_context_is_said(folder: Path) -> None:
     with pytest.raises(ConfigError, match=r"is larger than the available KV cache memory.*Raise engine.memory_gb"):
         open_fleet(VllmEngineConfig(memory_gb=0.0001), opening(folder))
 
 
-@pytest.mark.slow
 def test_an_engine_that_dies_at_start_says_why(tmp_path: Path) -> None:
     tiny_model(head_dim=8).save_pretrained(tmp_path)
     with pytest.raises(ConfigError, match=r"attention configuration: head_dim=8.*Choose engine.kind=torch"):

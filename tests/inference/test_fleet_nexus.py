@@ -25,6 +25,7 @@ from loomrl.inference.vllm_engine import Staged
 
 pytestmark = [
     pytest.mark.system,
+    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
 ]
 ASKED = [request(random_prompt(0, 40), seed=0, max_tokens=8)]
@@ -89,7 +90,6 @@ def test_versions_reach_far_engines_as_deltas_or_whole_if_an_outpost_died(fleet:
     publish(fleet, learnt, 5)
 
 
-@pytest.mark.slow
 def test_an_engine_that_comes_back_on_another_node_has_what_was_admitted(cluster: Cluster, fleet: Fleet) -> None:
     publish(fleet, model(6), 6)
     (lost,) = [node for node in cluster.list_all_nodes() if not node.is_head()]

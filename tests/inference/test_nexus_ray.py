@@ -107,6 +107,7 @@ def test_versions_reach_an_engine_on_another_node_as_deltas(far: str, tmp_path: 
     assert not Path(file).parent.exists()
 
 
+@pytest.mark.slow
 def test_outpost_that_died_begins_again_with_all_of_it(far: str) -> None:
     outpost = outpost_on(far, "loomrl-test")
     relay = Relay(timeout_s=30)
@@ -120,6 +121,7 @@ def test_outpost_that_died_begins_again_with_all_of_it(far: str) -> None:
     ray.get(outpost.close.remote())
 
 
+@pytest.mark.slow
 def test_lost_connection_is_gone_on_with_where_it_broke(far: str) -> None:
     there = NodeAffinitySchedulingStrategy(far, soft=False)
     outpost: Any = ray.remote(Unsteady).options(num_cpus=0, scheduling_strategy=there).remote("loomrl-test")

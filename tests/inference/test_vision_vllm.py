@@ -27,6 +27,7 @@ pytestmark = [
 TOLERANCE = 1e-4
 
 
+@pytest.mark.slow
 async def test_both_engines_say_the_same_of_pictures_before_and_after_new_weights(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     save_seeing_model(folder)

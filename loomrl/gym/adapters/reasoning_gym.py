@@ -168,11 +168,12 @@ class ReasoningGymEnvironment(QuestionEnvironment):
     """
 
     name = "ReasoningGym"
-    version = "1.0.1"
+    version = "1.0.2"
     families = tuple(PREFIX + name for name in ALLOWED)
     reward_range = (0.0, 1.0)
     guess_floor: ClassVar[Mapping[str, float]] = {PREFIX + name: floor for name, floor in GUESS_FLOOR.items()}
     dependencies = ("reasoning-gym",)
+    sources = (__name__,)
     reward_parts = ("correctness",)
 
     _dataset: Any

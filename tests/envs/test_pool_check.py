@@ -1,0 +1,21 @@
+"""Every environment that comes with LoomRL keeps what the checker asks of environments."""
+
+import pytest
+
+from experiments.check_envs import check_all
+from loomrl.gym.catalogue import names
+
+NEED_SETTINGS = {"OpenEnv": "Set servers", "Verifiers": "Set modules"}
+"""What they adapt lies elsewhere: their own tests check them, with servers and modules."""
+
+
+@pytest.mark.system
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", names())
+def test_an_environment_keeps_what_it_promises(name: str) -> None:
+    checked = check_all([name], may_lack=True)
+    if name in NEED_SETTINGS:
+        assert NEED_SETTINGS[name] in checked.left_out[name]
+    else:
+        assert [report.name for report in checked.reports] == [name], checked.left_out
+        assert checked.passed, checked.reports
