@@ -1,7 +1,7 @@
 """OpenSpiel, and the only place where it is imported: games by their name, positions, and tree search."""
 
 import math
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Protocol, Self
 
 from loomrl.errors import ConfigError
@@ -82,7 +82,19 @@ def repeated(state: Any) -> bool:
 
 @lru_cache(maxsize=64)
 def _game(name: str) -> Any:
+    if name.startswith("y("):
+        _make_room_for_y()
     return _pyspiel().load_game(name)
+
+
+@cache
+def _make_room_for_y() -> None:
+    """Open the largest board first.
+
+    Positions of Y refer to a table of all sizes, which moves away under them when a larger board than any before it is
+    opened (OpenSpiel 2.0.2): they crash the process, or have no legal actions.
+    """
+    _pyspiel().load_game("y(board_size=19)").new_initial_state()
 
 
 def _pyspiel() -> Any:

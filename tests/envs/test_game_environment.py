@@ -264,3 +264,28 @@ def test_the_environment_is_imported_without_its_backends():
     code = "import sys, envs.game; print(sorted({'pyspiel', 'torch', 'loomrl.inference'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+SMALL_THEN_LARGE = """
+import asyncio, random
+from envs.game import GameEnvironment
+
+async def main():
+    opened = []
+    for index in range(60):
+        environment = GameEnvironment()
+        await environment.reset(environment.task("board.y", index // 6 + 1, index))
+        opened.append(environment)
+    for environment in opened:
+        step = None
+        while step is None or not (step.terminated or step.truncated):
+            step = await environment.step(environment.random_action(random.Random(0)))
+
+asyncio.run(main())
+"""
+
+
+def test_boards_of_y_stay_whole_when_larger_ones_are_opened() -> None:
+    """OpenSpiel's own do not. In a process of its own: here a larger one may have been opened before."""
+    done = subprocess.run([sys.executable, "-c", SMALL_THEN_LARGE], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
