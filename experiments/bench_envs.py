@@ -34,7 +34,7 @@ PROCESSES = {"Code": "code runs in a sandbox", "Game/chess": "Stockfish is a pro
 class Size:
     """How much is measured."""
 
-    tasks: int = 300
+    tasks: int = 100
     rounds: int = 3
     actors: int = 2
     episodes: int = 10_000

@@ -12,7 +12,7 @@ from envs.tool.call import MOST, OPENING, Call, split_calls
 from envs.tool.family import FAMILIES
 from envs.tool.kit import Listing, Tool, list_tools
 from envs.tool.problem import Problem
-from envs.tool.session import Session, all_tools, ideal
+from envs.tool.session import Session, all_tools, calls_needed, goal_of
 from loomrl.gym.answer import Submission, parse_submission
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.generate import rng_of
@@ -94,12 +94,11 @@ class ToolCallEnvironment(BaseEnvironment):
         return Step(said, Reward(), False, False, {})
 
     def _judge(self, submission: Submission) -> Reward:
-        goal, needed = ideal(self._problem)
         answer = self._problem.answer
         right = answer is None or same_answer(answer, submission.answer)
-        if not right or self._session.world.state != goal.state:
+        if not right or self._session.world.state != goal_of(self._problem).state:
             return Reward(parts=dict.fromkeys(self.reward_parts, 0.0))
-        count = self._session.count
+        count, needed = self._session.count, calls_needed(self._problem)
         made = count.made or 1
         called = count.made > 0
         shares = count.fitting, count.well_formed, count.well_formed - count.heedless, called * min(needed, made)

@@ -127,13 +127,18 @@ def all_tools(problem: Problem) -> tuple[Tool, ...]:
     return (*problem.tools, *problem.decoys, *problem.faults.tools)
 
 
-def ideal(problem: Problem) -> tuple[World, int]:
-    """The world at the end of the script where nothing fails, and the calls it takes where something does."""
+def goal_of(problem: Problem) -> World:
+    """The world at the end of the script, where nothing fails."""
     world = problem.world.copy()
     tools = {tool.name: tool for tool in problem.tools}
     for call in problem.script:
         tools[call.name].run(world, call.arguments)
+    return world
+
+
+def calls_needed(problem: Problem) -> int:
+    """The calls that the script takes where something fails."""
     session = Session(problem)
     while (following := session.demonstrate()) is not None:
         session.call(json.dumps(following._asdict()))
-    return world, session.count.made
+    return session.count.made

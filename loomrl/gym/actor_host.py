@@ -5,6 +5,7 @@ than most of them.
 """
 
 import asyncio
+import gc
 import itertools
 import tempfile
 from collections.abc import Sequence
@@ -23,6 +24,8 @@ from loomrl.types import Failure, Trajectory
 
 RETRIES = 3
 """How often an episode is played again after the death of its actor."""
+COLLECTING = 50_000, 20, 20
+"""Thresholds of an actor's garbage collector: by default it would look at thousands of open episodes again and again."""
 CALLS = 8
 """Calls that an actor may have open: a few short ones beside the one that waits for trajectories."""
 
@@ -45,6 +48,7 @@ class EpisodeActor:
     def __init__(
         self, make: Make, rollout: RolloutConfig, *, open_policy: OpenPolicy, known: Sequence[Registration]
     ) -> None:
+        gc.set_threshold(*COLLECTING)
         for registration in known:
             register(registration)
         self._host = LocalHost(make, rollout, open_policy=open_policy)

@@ -11,7 +11,7 @@ from envs.tool.corpus import find_pages, pages, text_of, told
 from envs.tool.family.bank import DECOYS, TOOLS, TRANSFER
 from envs.tool.fault import Faults, Gate, faults_for
 from envs.tool.problem import Problem
-from envs.tool.session import Session, ideal
+from envs.tool.session import Session, calls_needed, goal_of
 from envs.tool.world import MOST_FILES, MOST_ROWS, ToolError, World
 from loomrl.errors import ConfigError
 
@@ -176,16 +176,15 @@ def test_lost_confirmation_hides_what_was_carried_out_and_a_dropped_call_looks_t
 
 def test_known_way_looks_before_it_calls_again():
     for faults, made in (({"lost": (0,)}, 2), ({"dropped": (0,)}, 3)):
-        world, count = ideal(bank(**faults))
-        assert [row["balance"] for row in world.tables["accounts"]] == [60, 140]
-        assert count == made
+        assert [row["balance"] for row in goal_of(bank(**faults)).tables["accounts"]] == [60, 140]
+        assert calls_needed(bank(**faults)) == made
 
 
 def test_calling_again_without_looking_pays_twice():
     session = Session(bank(lost=(0,)))
     called(session, PAY)
     called(session, PAY)
-    assert session.world.state != ideal(bank(lost=(0,)))[0].state
+    assert session.world.state != goal_of(bank(lost=(0,))).state
     assert session.count.heedless == 1
 
 
