@@ -25,7 +25,7 @@ from loomrl.types import Failure, Trajectory
 RETRIES = 3
 """How often an episode is played again after the death of its actor."""
 COLLECTING = 50_000, 20, 20
-"""Thresholds of an actor's garbage collector: by default it would look at thousands of open episodes again and again."""
+"""Of an actor's garbage collector: by default it would look at thousands of open episodes again and again."""
 CALLS = 8
 """Calls that an actor may have open: a few short ones beside the one that waits for trajectories."""
 
