@@ -9,9 +9,14 @@ NEED_SETTINGS = {"OpenEnv": "Set servers", "Verifiers": "Set modules"}
 """What they adapt lies elsewhere: their own tests check them, with servers and modules."""
 
 
+LONG = {"ReasoningGym"}
+
+
 @pytest.mark.system
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in names()]
+)
 def test_an_environment_keeps_what_it_promises(name: str) -> None:
     checked = check_all([name], may_lack=True)
     if name in NEED_SETTINGS:
