@@ -86,6 +86,17 @@ def test_one_policy_improves_on_both_of_its_environments(tmp_path: Path) -> None
             assert low > comparison.before["by_family"][family]["success"]["high"], (comparison.name, family)
 
 
+def test_one_small_policy_improves_on_each_of_five_environments_within_a_quarter_of_an_hour(tmp_path: Path) -> None:
+    result = run(tmp_path, "pool_tiny")
+    (sampled,) = (comparison for comparison in result.comparisons if comparison.name == "sampled")
+    assert len(sampled.after["by_environment"]) == 5
+    for environment, after in sampled.after["by_environment"].items():
+        before = sampled.before["by_environment"][environment]["success"]["mean"]
+        print(f"{environment}: {before:.2f} → {after['success']['mean']:.2f}")
+        assert after["success"]["low"] > before, environment
+    assert result.seconds < 900
+
+
 def test_shuffled_rewards_do_not_improve_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(language, "samples_of", shuffled(language.samples_of))
     result = run(tmp_path, "math_tiny")
