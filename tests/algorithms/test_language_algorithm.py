@@ -85,6 +85,7 @@ def test_resumed_run_equals_one_that_never_stopped(tmp_path: Path, changes: dict
     assert same(whole, finish(build(tmp_path / "parts", "ppo", **changes)))
 
 
+@pytest.mark.slow
 def test_update_after_the_last_checkpoint_is_made_again_from_the_same_attempts(tmp_path: Path) -> None:
     whole = finish(build(tmp_path / "whole"))
     finish(build(tmp_path / "parts"), updates=3)
@@ -171,6 +172,7 @@ def test_sharded_learners_resume_as_if_they_never_stopped(tmp_path: Path) -> Non
     assert all(np.allclose(whole[name], alone[name], atol=2e-3) for name in alone)
 
 
+@pytest.mark.slow
 def test_low_rank_additions_learn_and_the_engine_acts_with_them(tmp_path: Path) -> None:
     algo = build(tmp_path, **{"algorithm.model.lora": {"rank": 4, "alpha": 16}, "train.updates": 10})
     before = weights(algo)

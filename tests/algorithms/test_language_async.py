@@ -108,6 +108,7 @@ def test_token_of_an_older_policy_is_weighed_by_that_policy_and_clipped_by_the_p
 class TestRollouts:
     pytestmark = with_ray
 
+    @pytest.mark.slow
     def test_policy_learns_from_tokens_of_older_ones(self, tmp_path: Path, begin: Callable[..., Any]) -> None:
         algo = begin(n=2, **{"train.updates": 14})
         history = go(algo)

@@ -105,6 +105,7 @@ def warm(tmp_path: Path) -> Any:
 
 
 @pytest.mark.parametrize("name", PLANTED)
+@pytest.mark.slow
 def test_what_stays_wrong_stops_the_run_by_name_and_nobody_acts_with_it(
     warm: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
 ) -> None:

@@ -28,6 +28,7 @@ def trained_steps(algo: PPO) -> float:
     return float(told["learners"]["default_policy"]["num_module_steps_trained_lifetime"])
 
 
+@pytest.mark.slow
 def test_a_batch_is_left_once_the_policy_has_moved_far_enough() -> None:
     all_of_it, once = trained_steps(ppo().build_algo()), trained_steps(ppo(target_kl=1e-9).build_algo())
     assert all_of_it == 4 * once

@@ -57,6 +57,7 @@ def test_a_resumed_run_ends_as_one_that_never_stopped(n_step: int, tmp_path: Pat
     again.stop()
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_weights_and_another_seed_others() -> None:
     def trained(seed: int) -> Weights:
         algo = config().debugging(seed=seed).build_algo()
@@ -69,6 +70,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_others() -> None:
     assert not same(one, trained(8))
 
 
+@pytest.mark.slow
 def test_remote_runners_fill_the_memory() -> None:
     algo = config(keywords={"kind": "box"}).env_runners(num_env_runners=2, rollout_fragment_length=8).build_algo()
     told = algo.train()

@@ -51,6 +51,7 @@ def test_one_expert_and_one_critic_are_ppo_to_the_last_bit(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ACTIONS)
+@pytest.mark.slow
 def test_several_experts_and_critics_master_every_kind_of_action(kind: str) -> None:
     algo = weave(keywords={"kind": kind}, experts=3, critics=3).build_algo()
     for _ in range(100):

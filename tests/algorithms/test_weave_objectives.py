@@ -71,6 +71,7 @@ def test_chebyshev_finds_what_no_weighted_sum_finds(tmp_path: Path) -> None:
     assert again.act(np.zeros(1, np.float32), **begun) == MIDDLE
 
 
+@pytest.mark.slow
 def test_real_numbers_follow_preferences() -> None:
     policy = learnt(weave("Reach", network={"log_std": -1.0}), 120)
     left, right = (policy.act(np.zeros(1, np.float32), preference=p) for p in ([0.95, 0.05], [0.05, 0.95]))
@@ -147,6 +148,7 @@ def test_tune_searches_settings_by_their_names(tmp_path: Path) -> None:
     assert returns[3e-3] > returns[1e-9] + 0.2
 
 
+@pytest.mark.slow
 def test_several_learners_learn_as_one() -> None:
     algo = weave(scalarisation=CHEBYSHEV).learners(num_learners=2).build_algo()
     for _ in range(2):

@@ -113,6 +113,7 @@ def test_safe_then_good() -> None:
     assert mean(held[-40:], "constraint/harm") > 0.5
 
 
+@pytest.mark.slow
 def test_a_threshold_holds_with_the_utility_of_chebyshev_too() -> None:
     asked = {"scalarisation": {"kind": "chebyshev"}, "reference": [-2, -2]}
     _, plain = trained(road(**asked, preference={"kind": "fixed", "weights": [1, 0]}), 40)

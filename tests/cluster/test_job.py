@@ -48,6 +48,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, unused_tcp_port_factory: Call
 
 
 @pytest.mark.parametrize(("token", "said"), [(None, "Missing authentication token"), ("other", "Invalid authentic")])
+@pytest.mark.slow
 def test_without_the_right_token_the_remedy_is_named(site: Site, token: str | None, said: str) -> None:
     done = site.loomrl("submit", *CONTROL, token=token)
     assert done.returncode == 2

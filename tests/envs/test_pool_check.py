@@ -22,5 +22,5 @@ def test_an_environment_keeps_what_it_promises(name: str) -> None:
     if name in NEED_SETTINGS:
         assert NEED_SETTINGS[name] in checked.left_out[name]
     else:
-        assert [report.name for report in checked.reports] == [name], checked.left_out
+        assert [report.environment for report in checked.reports] == [name], checked.left_out
         assert checked.passed, checked.reports

@@ -152,6 +152,7 @@ class {name}(BaseEnvironment):
 
 
 @pytest.mark.system
+@pytest.mark.slow
 def test_own_environment_is_checked_evaluated_and_cannot_change_under_its_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,6 +54,7 @@ def on_record(asked: Sweep, result: SweepResult) -> None:
 class TestInOneRay:
     pytestmark = IN_PROCESS
 
+    @pytest.mark.slow
     def test_optuna_draws_and_asha_stops_the_worse_trials(self, tmp_path: Path) -> None:
         space = {RATE: {"kind": "loguniform", "low": 1e-7, "high": 3e-2}}
         asha = {"kind": "asha", "grace": 512, "factor": 2}

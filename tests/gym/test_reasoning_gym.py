@@ -62,6 +62,7 @@ def test_junk_still_gets_full_score_where_that_is_the_reason(name, junk):
     assert max(dataset.score_answer(junk(entry), entry) for entry in (dataset[i] for i in range(8))) >= 1.0
 
 
+@pytest.mark.slow
 def test_hash_order_changes_no_task_that_is_offered():
     def tasks(hash_seed):
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
