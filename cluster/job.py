@@ -82,9 +82,18 @@ class Jobs:
     @property
     def is_here(self) -> bool:
         """Whether all nodes are this machine. A forwarded port looks like this machine, and is not."""
+        deadline = time.monotonic() + YOUNG_S
+        while not (names := self._node_names()) or None in names:
+            if time.monotonic() > deadline:
+                raise ClusterError(f"{self.url}: the cluster does not say which nodes it has. Is it up?")
+            time.sleep(0.2)
+        return names == {socket.gethostname()}
+
+    def _node_names(self) -> set[str | None]:
+        """The nodes' host names; a head that is young answers before it knows them."""
         with self._translated():
             nodes = self._client._do_request("GET", "/nodes?view=summary", timeout=30).json()["data"]["summary"]
-        return {node["raylet"].get("nodeManagerHostname") for node in nodes} == {socket.gethostname()}
+        return {node["raylet"].get("nodeManagerHostname") for node in nodes}
 
     def submit(self, experiment: Root, run: str, *, say: Say = lambda text: None) -> Job:
         """Train this experiment, exactly, as run `run`; one that exists already goes on."""

@@ -23,4 +23,5 @@ def test_an_environment_keeps_what_it_promises(name: str) -> None:
         assert NEED_SETTINGS[name] in checked.left_out[name]
     else:
         assert [report.environment for report in checked.reports] == [name], checked.left_out
-        assert checked.passed, checked.reports
+        faults = [check for report in checked.reports for check in report.checks if not check.passed]
+        assert checked.passed, "\n".join(f"{fault.name}: {fault.detail}" for fault in faults)

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from loomrl.errors import ConfigError
+from loomrl.errors import ConfigError, SandboxError
 from loomrl.gym.sandbox import Ending, Limits, Outcome, Sandbox, Slots, open_sandbox
 from loomrl.gym.sandbox.attack import HELD, Attack, attempt, staged, survey, whole
 from loomrl.gym.sandbox.attack_kernel import KERNEL_ATTACKS
-from loomrl.gym.sandbox.bubblewrap import Bubblewrap, find_bubblewrap
+from loomrl.gym.sandbox.bubblewrap import Bubble, Bubblewrap, find_bubblewrap
 from loomrl.gym.sandbox.gvisor import find_gvisor
 from loomrl.gym.sandbox.proof import ESSENTIAL, attacks_on, prove
 from loomrl.gym.sandbox.session import BoxedSandbox
@@ -127,6 +127,25 @@ def test_one_with_the_hosts_network_and_files_is_refused(bubblewrap: Bubblewrap)
     shared = Shared(*(getattr(bubblewrap, field.name) for field in dataclasses.fields(bubblewrap)))
     with pytest.raises(ConfigError, match="it is in the host's net namespace"):
         prove(shared)
+
+
+class Faltering(Bubblewrap):
+    """It starts only when asked again, as on a machine under full load."""
+
+    asked = 0
+
+    async def open(self, limits: Limits) -> Bubble:
+        type(self).asked += 1
+        if self.asked == 1:
+            raise SandboxError("the sandbox did not start")
+        return await Bubblewrap.open(self, limits)
+
+
+@needs_bubblewrap
+def test_one_that_does_not_start_at_once_is_asked_again(bubblewrap: Bubblewrap) -> None:
+    Faltering.asked = 0
+    prove(Faltering(*(getattr(bubblewrap, field.name) for field in dataclasses.fields(bubblewrap))))
+    assert Faltering.asked > 2
 
 
 @needs_bubblewrap

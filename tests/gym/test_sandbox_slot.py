@@ -91,6 +91,18 @@ async def test_processes_left_in_a_slot_are_killed_before_it_is_given_out_again(
     await left.wait()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has other user ids")
+def test_a_zombie_that_nobody_reaps_does_not_spoil_its_slot() -> None:
+    slots = Slots(base=BASE + 7, count=1)
+    slot = asyncio.run(slots.lease())
+    zombie = subprocess.Popen(["true"], user=slot.uid)
+    os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)  # dead, and not reaped
+    slot.release(clean=False)
+    assert owned_by(slot.number) == [zombie.pid]
+    asyncio.run(slots.lease()).release(clean=True)
+    zombie.wait()
+
+
 def test_user_ids_of_somebody_are_refused() -> None:
     Slots().check()
     with pytest.raises(ConfigError, match=r"slots.base=0: user id 0 is 'root'"):

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from loomrl.gym.sandbox.contract import DEFAULT_LIMITS, Ending, Limits, Outcome, Sandbox
+from loomrl.gym.sandbox.contract import Ending, Limits, Outcome, Sandbox
 
 PRELUDE = '''
 import ctypes, json, os, sys
@@ -40,6 +40,8 @@ def must(truth, what):
         breached(what)
 '''
 HELD = b"held"
+PATIENT = Limits(wall_s=30.0, cpu_s=10)
+"""An attempt that a stalled machine cuts off has shown nothing."""
 SECRET = "LOOMRL_SANDBOX_SECRET"
 
 
@@ -60,7 +62,7 @@ class Attack:
     program: str
     holds: Callable[[Outcome], bool] = says_held
     then: str = ""
-    limits: Limits = DEFAULT_LIMITS
+    limits: Limits = PATIENT
     on_kernel: bool = False
     works_outside: bool = False
 
@@ -111,7 +113,7 @@ async def attempt(sandbox: Sandbox, attack: Attack, told: bytes) -> Breach | Non
     if not attack.holds(outcome):
         return Breach(attack.name, _seen(outcome))
     if attack.then:
-        outcome = await sandbox.run(whole(attack.then), stdin=told)
+        outcome = await sandbox.run(whole(attack.then), stdin=told, limits=PATIENT)
         if not says_held(outcome):
             return Breach(attack.name, f"afterwards: {_seen(outcome)}")
     return None

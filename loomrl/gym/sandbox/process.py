@@ -18,6 +18,14 @@ def owned_by(uid: int) -> list[int]:
     return [pid for pid, known in _all() if known["Uid"].split()[0] == str(uid)]
 
 
+def is_dead(pid: int) -> bool:
+    """Whether nothing of a process runs any more. A zombie is dead, though its parent may never take notice."""
+    try:
+        return facts(pid)["State"][0] in "ZX"
+    except OSError:
+        return True
+
+
 def descendants(pid: int) -> list[int]:
     """The processes that a process started, and those that they did."""
     parents = {child: int(known["PPid"]) for child, known in _all()}
