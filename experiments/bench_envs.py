@@ -24,6 +24,7 @@ from loomrl.gym.episode import Attempt
 from loomrl.gym.host import Plan
 from loomrl.gym.policy import Action, PolicyFactory
 from loomrl.gym.pool import LoomRLGym
+from loomrl.gym.sandbox.process import facts
 from loomrl.types import End, Message, Task
 
 PROCESSES = {"Code": "code runs in a sandbox", "Game/chess": "Stockfish is a process"}
@@ -191,6 +192,4 @@ class _AtOnce:
 
 def _peak_rss(pid: int) -> int:
     """The most memory that a process of this machine has had, in bytes."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    line = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
-    return int(line.split()[1]) * 1024
+    return int(facts(pid)["VmHWM"].split()[0]) * 1024

@@ -1,5 +1,6 @@
 """Databases for every test: SQLite in a temporary folder, and a real PostgreSQL that the session starts and stops."""
 
+import atexit
 import getpass
 import os
 import pwd
@@ -21,9 +22,8 @@ PASSWORD = "only-on-loopback"
 
 # Ray joins a cluster that it finds in this folder: tests that run beside each other must not find each other's.
 # (Sockets lie in it, whose paths must be short.)
-if "PYTEST_XDIST_WORKER" in os.environ:
-    os.environ["RAY_TMPDIR"] = f"/tmp/loom-{os.environ['PYTEST_XDIST_WORKER']}"
-    Path(os.environ["RAY_TMPDIR"]).mkdir(exist_ok=True)
+os.environ["RAY_TMPDIR"] = tempfile.mkdtemp(prefix="loom-", dir="/tmp")
+atexit.register(shutil.rmtree, os.environ["RAY_TMPDIR"], ignore_errors=True)
 
 # A busy machine is no reason to fail a property; in CI the examples are the same every time.
 settings.register_profile(

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from envs.dialogue.scene import Act, Reply, Scene, listed, slots, topics
-from loomrl.gym.generate import between
+from envs.dialogue.scene import Act, Reply, Scene, slots, topics
+from loomrl.gym.generate import between, listed
 
 WORTHLESS, FULL = 0.85, 0.97
 """Up to this share of what was possible a deal earns nothing, and from this share on everything."""

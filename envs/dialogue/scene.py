@@ -89,8 +89,3 @@ def topics(name: str, names: Sequence[str]) -> tuple[Sequence[str], Sequence[str
     """What a question about `name` has to name, and what it must not; a question about nothing known names nothing."""
     asked = name.casefold()
     return ((asked,), [other for other in names if other != asked]) if asked in names else ((), ())
-
-
-def listed(items: Sequence[str], last: str = "and") -> str:
-    """`a, b and c`"""
-    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} {last} {items[-1]}"

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from random import Random
 
 from envs.dialogue.claim import read_claims
-from envs.dialogue.scene import Act, Reply, Scene, listed, slots, topics
+from envs.dialogue.scene import Act, Reply, Scene, slots, topics
 from envs.language.wording import plain, same_name, words
-from loomrl.gym.generate import between
+from loomrl.gym.generate import between, listed
 
 ACTIONS = words("refund exchange repair voucher")
 CLAIM_FROM, APOLOGY_FROM = 4, 6

@@ -7,8 +7,9 @@ from random import Random
 from typing import NamedTuple
 
 from envs.logic.clue import Clue
-from envs.logic.puzzle import listed, sentence
+from envs.logic.puzzle import sentence
 from envs.logic.world import everything, facts
+from loomrl.gym.generate import listed
 
 
 class Theme(NamedTuple):

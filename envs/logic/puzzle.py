@@ -124,11 +124,6 @@ def _word(text: str) -> str:
     return text.strip(" .?").lower()
 
 
-def listed(words: tuple[str, ...] | list[str], joint: str = "and") -> str:
-    """`red, blue and green`."""
-    return f"{', '.join(words[:-1])} {joint} {words[-1]}" if len(words) > 1 else words[0]
-
-
 def sentence(text: str) -> str:
     """The text with a capital first."""
     return text[0].upper() + text[1:]

@@ -1,5 +1,6 @@
-"""What generators of tasks share: randomness that is the same in every process, and sizes that grow with the level."""
+"""What generators of tasks share: the same randomness in every process, sizes that grow with the level, lists."""
 
+from collections.abc import Sequence
 from random import Random
 
 from loomrl.gym.base import LEVELS
@@ -14,3 +15,8 @@ def rng_of(task: Task) -> Random:
 def between(level: int, first: int, last: int) -> int:
     """A size that grows from `first` at level 1 to `last` at level 10."""
     return first + (last - first) * (level - 1) // (LEVELS - 1)
+
+
+def listed(items: Sequence[str], last: str = "and") -> str:
+    """`red, blue and green`."""
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} {last} {items[-1]}"

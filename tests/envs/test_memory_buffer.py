@@ -6,6 +6,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from play_support import to_the_end
 
 from envs.memory import MemoryBufferEnvironment
 from envs.memory.fact import VALUES
@@ -22,13 +23,6 @@ async def opened(family="topic", level=1, seed=0, memory=None):
     task = with_memory(environment.task(family, level, seed), memory)
     (message,) = await environment.reset(task)
     return environment, message.content
-
-
-async def to_the_end(environment):
-    while True:
-        step = await environment.step(environment.oracle())
-        if step.terminated or step.truncated:
-            return step
 
 
 async def to_the_questions(environment, action=None):

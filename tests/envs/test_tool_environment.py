@@ -4,6 +4,7 @@ import json
 from random import Random
 
 import pytest
+from play_support import to_the_end
 
 from envs.tool import ToolCallEnvironment
 from envs.tool.call import Call
@@ -23,13 +24,6 @@ async def opened(family, level=1, seed=0, **settings):
     environment = ToolCallEnvironment(settings)
     (message,) = await environment.reset(environment.task(family, level, seed))
     return environment, message.content
-
-
-async def to_the_end(environment):
-    while True:
-        step = await environment.step(environment.oracle())
-        if step.terminated or step.truncated:
-            return step
 
 
 def bank(**faults):

@@ -7,6 +7,19 @@ import signal
 from loomrl.gym.policy import Action
 
 
+class Says:
+    """Gives these answers, one after the other, and keeps what it was told."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+        self.heard = []
+
+    async def act(self, conversation):
+        self.heard.append(conversation)
+        answer = self.answers.pop(0)
+        return Action(answer) if isinstance(answer, str) else answer
+
+
 class Pid:
     """Says in which process it acts, after a rest."""
 

@@ -3,11 +3,11 @@
 import os
 import subprocess
 import sys
-from random import Random
 
 import gymnasium
 import numpy as np
 import pytest
+from adapter_support import play
 from gymnasium import spaces
 
 from loomrl.errors import ConfigError, EpisodeError
@@ -16,17 +16,10 @@ from loomrl.gym.adapters.gymnasium import GymnasiumEnvironment
 from loomrl.gym.adapters.world import VERB
 from loomrl.gym.check_play import check_opponent
 from loomrl.gym.check_probe import Probe
-from loomrl.gym.episode import Attempt, run_episode
 from loomrl.gym.policy import OraclePolicy, RandomPolicy
 from loomrl.types import End
 
 HERE = "test_adapter_gymnasium"
-
-
-async def play(environment, policy, family, level=1, seed=0):
-    task = environment.task(family, level, seed)
-    actor = policy(environment, Random(seed))
-    return await run_episode(environment, actor, Attempt(id="t", task=task, group="t"))
 
 
 def one_world(**world) -> GymnasiumEnvironment:

@@ -8,16 +8,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from random import Random
 
 import pytest
-from adapter_support import python_of_adapters
+from adapter_support import play, python_of_adapters, saying
 
 from loomrl.errors import ConfigError, EpisodeError
 from loomrl.gym.adapters.openenv import OpenEnvEnvironment
 from loomrl.gym.check_hostile import TEXTS
-from loomrl.gym.episode import Attempt, run_episode
-from loomrl.gym.policy import Action, OraclePolicy
+from loomrl.gym.policy import OraclePolicy
 from loomrl.types import End
 
 pytestmark = pytest.mark.system
@@ -59,22 +57,9 @@ def told(observation):
     return {"number": observation["metadata"]["number"]} if observation["metadata"] else {"number": 1}
 
 
-class Saying:
-    def __init__(self, *texts):
-        self._texts = list(texts)
-
-    async def act(self, conversation):
-        return Action(self._texts.pop(0))
-
-
-async def play(environment, policy, level=1, seed=0):
-    task = environment.task("hidden", level, seed)
-    return await run_episode(environment, policy, Attempt(id="t", task=task, group="t"))
-
-
 async def test_an_episode_is_a_session_and_its_reward_is_success(hidden):
     environment = environment_at(hidden)
-    trajectory = await play(environment, OraclePolicy(environment, Random(0)))
+    trajectory = await play(environment, OraclePolicy)
     assert (trajectory.end, trajectory.reward.success, trajectory.reward.total) == (End.TERMINATED, 1.0, 1.0)
     (first,) = trajectory.turns[0].observation
     assert "Find the number between 1 and 100." in first.content
@@ -114,7 +99,7 @@ async def test_what_the_schema_refuses_is_answered_and_counted(hidden, action):
 
 
 async def test_a_server_that_raises_fails_the_episode_and_pays_no_zero(hidden):
-    trajectory = await play(environment_at(hidden), Saying('ACTION: {"number": 13}'))
+    trajectory = await play(environment_at(hidden), saying('ACTION: {"number": 13}'))
     assert trajectory.end is End.FAILED
     assert (trajectory.failure.boundary, trajectory.failure.kind) == ("environment", "EpisodeError")
     assert "thirteen is bad luck" in trajectory.failure.message
@@ -123,7 +108,7 @@ async def test_a_server_that_raises_fails_the_episode_and_pays_no_zero(hidden):
 async def test_a_server_that_dies_fails_the_episode_and_the_next_reset():
     with serving() as url:
         environment = environment_at(f"{url}/hidden")
-        trajectory = await play(environment, Saying('ACTION: {"number": 99}'))
+        trajectory = await play(environment, saying('ACTION: {"number": 99}'))
         assert (trajectory.end, trajectory.failure.boundary) == (End.FAILED, "environment")
         with pytest.raises(EpisodeError, match="Is an OpenEnv server running there"):
             await environment.reset(environment.task("hidden", 1, 0))

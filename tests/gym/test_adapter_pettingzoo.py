@@ -1,15 +1,14 @@
 """PettingZoo environments as text, against the real package: the policy has one seat."""
 
 import sys
-from random import Random
 
 import pytest
+from adapter_support import play
 
 from loomrl.errors import ConfigError
 from loomrl.gym.adapters.line_game import LineGame, LineOpponent, winning_line
 from loomrl.gym.adapters.pettingzoo import PettingZooEnvironment
 from loomrl.gym.adapters.world import VERB
-from loomrl.gym.episode import Attempt, run_episode
 from loomrl.gym.policy import OraclePolicy, RandomPolicy
 from loomrl.types import End
 
@@ -18,12 +17,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of pyga
 PLANES = "pettingzoo.test.example_envs.generated_agents_env_action_mask_info_v0:env"
 TEAM = "envs.teamwork.parallel:TeamParallel"
 TOGETHER = "pettingzoo.test.example_envs.generated_agents_parallel_v0:parallel_env"
-
-
-async def play(environment, policy, family, level=1, seed=0):
-    task = environment.task(family, level, seed)
-    actor = policy(environment, Random(seed))
-    return await run_episode(environment, actor, Attempt(id="t", task=task, group="t"))
 
 
 def one_game(**game) -> PettingZooEnvironment:

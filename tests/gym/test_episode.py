@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sample_envs import GuessEnvironment
+from sample_policies import Says
 
 from loomrl.gym.base import Step
 from loomrl.gym.episode import Attempt, Limits, run_episode
@@ -26,17 +27,6 @@ def attempt(environment=None, **labels):
 async def play(environment, policy=None, limits=SHORT, **labels):
     policy = policy or ConstantPolicy(environment, random.Random(0))
     return await run_episode(environment, policy, attempt(environment, **labels), limits=limits)
-
-
-class Says:
-    def __init__(self, *answers):
-        self.answers = list(answers)
-        self.heard = []
-
-    async def act(self, conversation):
-        self.heard.append(conversation)
-        answer = self.answers.pop(0)
-        return Action(answer) if isinstance(answer, str) else answer
 
 
 async def test_oracle_episode_records_turns_parts_success_and_labels():

@@ -2,15 +2,14 @@
 
 import signal
 from pathlib import Path
-from random import Random
 
 import pytest
+from adapter_support import play, saying
 
 from loomrl.errors import ConfigError
 from loomrl.gym.adapters.verifiers import VerifiersEnvironment
 from loomrl.gym.check_hostile import TEXTS
-from loomrl.gym.episode import Attempt, run_episode
-from loomrl.gym.policy import Action, OraclePolicy
+from loomrl.gym.policy import OraclePolicy
 from loomrl.types import End
 
 MODULES = Path(__file__).parent / "verifiers_modules"
@@ -32,24 +31,11 @@ def right_answer(row, messages):
     return row["answer"]
 
 
-class Saying:
-    def __init__(self, *texts):
-        self._texts = list(texts)
-
-    async def act(self, conversation):
-        return Action(self._texts.pop(0))
-
-
-async def play(environment, policy, level=1, seed=0):
-    task = environment.task("sums", level, seed)
-    return await run_episode(environment, policy, Attempt(id="t", task=task, group="t"))
-
-
 @pytest.mark.parametrize("api", ["v0", "v1"])
 async def test_a_single_turn_is_scored_by_the_modules_own_rewards(api):
     environment = environment_of(api)
-    right = await play(environment, OraclePolicy(environment, Random(0)))
-    wrong = await play(environment, Saying("I cannot add, sorry: 0"))
+    right = await play(environment, OraclePolicy)
+    wrong = await play(environment, saying("I cannot add, sorry: 0"))
     assert [message.role for message in right.turns[0].observation] == ["system", "user"]
     assert right.turns[0].observation[1].content.endswith("+ 1 = ?")
     assert (right.end, right.reward.success, right.reward.total) == (End.TERMINATED, 1.0, 1.0)
@@ -80,7 +66,7 @@ async def test_the_same_task_is_the_same_row(api):
 
 @pytest.mark.parametrize(("api", "args"), [("v0", {"broken": "reward"}), ("v1", {"kind": "broken"})])
 async def test_a_reward_that_raises_fails_the_episode_instead_of_paying_nothing(api, args):
-    trajectory = await play(environment_of(api, args=args), Saying("1"))
+    trajectory = await play(environment_of(api, args=args), saying("1"))
     assert trajectory.end is End.FAILED
     assert (trajectory.failure.boundary, trajectory.failure.kind) == ("scorer", "ScorerError")
     assert "the judge fell asleep" in trajectory.failure.message
@@ -99,7 +85,7 @@ async def test_turns_go_on_until_the_module_ends_them():
 
 
 async def test_the_modules_own_limit_of_turns_ends_the_episode():
-    trajectory = await play(environment_of(args={"kind": "turns"}), Saying(*["-1"] * 9))
+    trajectory = await play(environment_of(args={"kind": "turns"}), saying(*["-1"] * 9))
     assert (len(trajectory.turns), trajectory.end, trajectory.reward.success) == (5, End.TERMINATED, 0.0)
 
 
@@ -126,7 +112,7 @@ async def test_a_call_that_cannot_be_read_is_answered_and_counted():
 
 @pytest.mark.parametrize(("broken", "said"), [("setup", "no room"), ("turn", "hung up")])
 async def test_trouble_of_the_module_fails_the_episode(broken, said):
-    trajectory = await play(environment_of(args={"kind": "turns", "broken": broken}), Saying("-1", "-1"))
+    trajectory = await play(environment_of(args={"kind": "turns", "broken": broken}), saying("-1", "-1"))
     assert (trajectory.end, trajectory.failure.boundary) == (End.FAILED, "environment")
     assert said in trajectory.failure.message
 
@@ -141,7 +127,7 @@ async def test_giving_up_cancels_the_rollout_and_leaves_nothing_running():
 
 async def test_graded_scores_are_shares_of_the_full_score():
     environment = environment_of("v1", graded=True)
-    trajectory = await play(environment, Saying("0"))
+    trajectory = await play(environment, saying("0"))
     assert trajectory.reward.success == pytest.approx(0.25)
 
 

@@ -18,12 +18,12 @@ import httpx
 from pydantic import Field, model_validator
 
 from loomrl.errors import ConfigError, EpisodeError
+from loomrl.gym.adapters.family import LevelledFamily, declare
 from loomrl.gym.adapters.json_text import describe, invent, text_field
-from loomrl.gym.base import LEVELS, BaseEnvironment, EnvironmentSettings, Step
+from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.command import command_format, parse_command
 from loomrl.gym.guard import is_storable
 from loomrl.named import named
-from loomrl.schema import Config
 from loomrl.types import Message, Observation, Reward, Task
 
 VERB = "ACTION"
@@ -32,8 +32,11 @@ _LARGEST = 16 * 2**20
 _REFUSED = "VALIDATION_ERROR"
 
 
-class Server(Config):
-    """An OpenEnv server as a family of tasks."""
+class Server(LevelledFamily):
+    """An OpenEnv server as a family of tasks; its keywords are what is sent with a reset.
+
+    `oracle` is called with the last observation, and gives an object, or the text of an action that is one text.
+    """
 
     url: str
     """Such as `http://127.0.0.1:8000`, or `ws://…`."""
@@ -42,23 +45,14 @@ class Server(Config):
     prompt: str = ""
     """What the policy is to do, before what the server shows."""
     reset: dict[str, Any] = Field({})
-    """What is sent with a reset, beside the task's seed."""
-    levels: dict[int, dict[str, Any]] = Field({})
-    """Level → what more is sent with a reset, from this level on."""
+    """What is sent with a reset at every level, beside the task's seed."""
     show: tuple[str, ...] = ()
     """Fields of the observation that are shown. By default all but the metadata."""
-    oracle: str = ""
-    """`package.module:function`, called with the last observation, gives the best action: an object, or the text of
-    an action that is one text."""
-    guess_floor: float = Field(0.0, ge=0, le=1)
-    """The success of guessing; curricula subtract it."""
 
     @model_validator(mode="after")
     def _is_reachable(self) -> Self:
         if urlsplit(self.url).scheme not in ("http", "https", "ws", "wss"):
             raise ValueError(f"url {self.url!r}: http://, https://, ws:// or wss:// is needed")
-        if not all(1 <= level <= LEVELS for level in self.levels):
-            raise ValueError(f"levels go from 1 to {LEVELS}")
         return self
 
     def address(self, scheme: str, path: str) -> str:
@@ -70,10 +64,7 @@ class Server(Config):
 
     def reset_data(self, task: Task) -> dict[str, Any]:
         """What begins a task."""
-        data = {"seed": task.seed, **self.reset}
-        for first in sorted(self.levels):
-            data |= self.levels[first] if first <= task.level else {}
-        return data
+        return self.at(task.level, {"seed": task.seed, **self.reset})
 
 
 class OpenEnvSettings(EnvironmentSettings):
@@ -99,7 +90,12 @@ class OpenEnvEnvironment(BaseEnvironment):
     reward_range = (0.0, 1.0)
     reward_parts = ("correctness",)
     dependencies = ("websockets",)
-    sources = ("loomrl.gym.adapters.json_text", "loomrl.gym.adapters.openenv", "loomrl.gym.command")
+    sources = (
+        "loomrl.gym.adapters.family",
+        "loomrl.gym.adapters.json_text",
+        "loomrl.gym.adapters.openenv",
+        "loomrl.gym.command",
+    )
 
     _session: Any = None
     _return = 0.0
@@ -114,8 +110,7 @@ class OpenEnvEnvironment(BaseEnvironment):
                 "OpenEnv: no server. Set servers, such as {echo: {url: 'http://127.0.0.1:8000', return_at_least: 1}}."
             )
         _library()
-        self.families = tuple(servers)  # type: ignore[misc]
-        self.guess_floor = {name: server.guess_floor for name, server in servers.items()}  # type: ignore[misc]
+        declare(self, servers)
         self._schemas: dict[str, Mapping[str, Any]] = {}
 
     async def reset(self, task: Task | None = None) -> Observation:

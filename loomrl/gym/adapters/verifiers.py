@@ -15,14 +15,14 @@ from pydantic import Field
 
 from loomrl.errors import ConfigError, EpisodeError, ScorerError
 from loomrl.gym.adapters.chat import Call, Conversation, Malformed, Score, Seen, read, tools_told, written
+from loomrl.gym.adapters.family import Family, declare
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.named import named
-from loomrl.schema import Config
 from loomrl.types import Message, Observation, Reward, Task
 
 
-class Module(Config):
-    """A module written for verifiers as a family of tasks."""
+class Module(Family):
+    """A module written for verifiers as a family of tasks. `oracle` is called with the row and all messages so far."""
 
     module: str
     """What is imported, such as `wordle` for the package `primeintellect/wordle`."""
@@ -41,10 +41,6 @@ class Module(Config):
     """The score that is success."""
     graded: bool = False
     """Success is the score's share of `full_score`. By default less than all of it is none."""
-    oracle: str = ""
-    """`package.module:function`, called with the row and all messages so far, gives the best answer."""
-    guess_floor: float = Field(0.0, ge=0, le=1)
-    """The success of guessing; curricula subtract it."""
 
 
 class VerifiersSettings(EnvironmentSettings):
@@ -68,6 +64,7 @@ class VerifiersEnvironment(BaseEnvironment):
     dependencies = ("verifiers",)
     sources = (
         "loomrl.gym.adapters.chat",
+        "loomrl.gym.adapters.family",
         "loomrl.gym.adapters.verifiers",
         "loomrl.gym.adapters.verifiers_v0",
         "loomrl.gym.adapters.verifiers_v1",
@@ -84,8 +81,7 @@ class VerifiersEnvironment(BaseEnvironment):
         modules = self.settings.modules
         if not modules:
             raise ConfigError("Verifiers: no module. Set modules, such as {wordle: {module: wordle, api: v0}}.")
-        self.families = tuple(modules)  # type: ignore[misc]
-        self.guess_floor = {name: module.guess_floor for name, module in modules.items()}  # type: ignore[misc]
+        declare(self, modules)
         for api in sorted({module.api for module in modules.values()}):
             _library(api)
 

@@ -13,49 +13,38 @@ from gymnasium import spaces
 from pydantic import Field, model_validator
 
 from loomrl.errors import ConfigError, EpisodeError
+from loomrl.gym.adapters.family import LevelledFamily, declare
 from loomrl.gym.adapters.space_text import Malformed, count_numbers, parse, sample, usage, written
-from loomrl.gym.base import LEVELS, BaseEnvironment, EnvironmentSettings, Step
+from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.command import command_format, parse_command
-from loomrl.schema import Config
 from loomrl.types import Message, Observation, Reward, Task
 
 VERB = "ACTION"
 
 
-class World(Config):
-    """An environment of others as a family of tasks."""
+class World(LevelledFamily):
+    """An environment of others as a family of tasks; its keywords are those that it is made with."""
 
     kwargs: dict[str, Any] = Field({})
-    """Keywords it is made with."""
-    levels: dict[int, dict[str, Any]] = Field({})
-    """Level → further keywords, from this level on."""
+    """Keywords it is made with at every level."""
     prompt: str = ""
     """What the policy is to do."""
     actions: tuple[str, ...] = ()
     """Names for the actions of a Discrete space, in their order and in small letters."""
     observe: str = ""
     """`package.module:function` that gives the text that is shown."""
-    oracle: str = ""
-    """`package.module:function` that gives the best action."""
     return_at_least: float | None = None
     """Success needs this sum of rewards."""
-    guess_floor: float = Field(0.0, ge=0, le=1)
-    """The success of guessing; curricula subtract it."""
 
     @model_validator(mode="after")
     def _is_plain(self) -> Self:
         if any(name != name.lower().strip() or not name for name in self.actions):
             raise ValueError("actions are names in small letters")
-        if not all(1 <= level <= LEVELS for level in self.levels):
-            raise ValueError(f"levels go from 1 to {LEVELS}")
         return self
 
     def keywords(self, level: int) -> dict[str, Any]:
         """The keywords at a level."""
-        merged = dict(self.kwargs)
-        for first in sorted(self.levels):
-            merged |= self.levels[first] if first <= level else {}
-        return merged
+        return self.at(level, self.kwargs)
 
 
 class WorldSettings(EnvironmentSettings):
@@ -88,6 +77,7 @@ class WorldEnvironment(BaseEnvironment):
     reward_range = (0.0, 1.0)
     reward_parts = ("correctness",)
     sources: ClassVar[tuple[str, ...]] = (
+        "loomrl.gym.adapters.family",
         "loomrl.gym.adapters.space_text",
         "loomrl.gym.adapters.world",
         "loomrl.gym.command",
@@ -101,8 +91,7 @@ class WorldEnvironment(BaseEnvironment):
 
     def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
         super().__init__(settings)
-        self.families = tuple(self.worlds())  # type: ignore[misc]
-        self.guess_floor = {name: world.guess_floor for name, world in self.worlds().items()}  # type: ignore[misc]
+        declare(self, self.worlds())
 
     @abstractmethod
     def worlds(self) -> Mapping[str, World]:

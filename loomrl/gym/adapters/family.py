@@ -1,0 +1,44 @@
+"""What families of others share: they are declared by settings, name → where the family comes from."""
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+from pydantic import Field, model_validator
+
+from loomrl.gym.base import LEVELS, BaseEnvironment
+from loomrl.schema import Config
+
+
+class Family(Config):
+    """Something made by others as a family of tasks."""
+
+    oracle: str = ""
+    """`package.module:function` that gives the best action."""
+    guess_floor: float = Field(0.0, ge=0, le=1)
+    """The success of guessing; curricula subtract it."""
+
+
+class LevelledFamily(Family):
+    """One whose levels differ by keywords."""
+
+    levels: dict[int, dict[str, Any]] = Field({})
+    """Level → further keywords, from this level on."""
+
+    @model_validator(mode="after")
+    def _has_known_levels(self) -> Self:
+        if not all(1 <= level <= LEVELS for level in self.levels):
+            raise ValueError(f"levels go from 1 to {LEVELS}")
+        return self
+
+    def at(self, level: int, first: Mapping[str, Any]) -> dict[str, Any]:
+        """The keywords at a level, after those that come first at every level."""
+        merged = dict(first)
+        for since in sorted(self.levels):
+            merged |= self.levels[since] if since <= level else {}
+        return merged
+
+
+def declare(environment: BaseEnvironment, families: Mapping[str, Family]) -> None:
+    """Have an environment offer these families, instead of what its class says."""
+    environment.families = tuple(families)  # type: ignore[misc]
+    environment.guess_floor = {name: family.guess_floor for name, family in families.items()}  # type: ignore[misc]
