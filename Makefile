@@ -54,7 +54,7 @@ check: lint ## lint, types, architecture, fast tests
 	$(BIN)/python -m pytest -q -m "not slow and not system"
 
 test: setup ## all tests that take seconds
-	$(BIN)/python -m pytest -q -m "not slow" -n 2 --dist loadfile
+	$(BIN)/python -m pytest -q -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder --durations=25
 
 test-slow: setup ## the tests that take minutes
 	$(BIN)/python -m pytest -q -m slow
