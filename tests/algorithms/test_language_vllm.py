@@ -33,12 +33,13 @@ def core(algo: Any) -> psutil.Process:
     return next(child for child in own.children() if "EngineCore" in "".join(child.cmdline()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
         pytest.param({}, id="takes turns"),
-        pytest.param({"rollout.actors": 2}, id="remote runners", marks=pytest.mark.slow),
-        pytest.param({"rollout.actors": 1, "hub.max_staleness": 2}, id="overlaps", marks=pytest.mark.slow),
+        pytest.param({"rollout.actors": 2}, id="remote runners"),
+        pytest.param({"rollout.actors": 1, "hub.max_staleness": 2}, id="overlaps"),
     ],
 )
 def test_it_learns_and_an_engine_that_is_killed_on_the_way_is_replaced(tmp_path: Path, changes: dict[str, Any]) -> None:
