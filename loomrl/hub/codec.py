@@ -52,7 +52,9 @@ def decode(payload: bytes | memoryview, *, origin: str = "payload") -> Trajector
     view = memoryview(payload)
     length, checksum = _frame(view, 0, origin)
     if length != len(view):
-        raise CorruptPayload(f"{origin}: {len(view) - length} bytes too many, from offset {length} on. {REMEDY}")
+        raise CorruptPayload(
+            f"{origin}, offset 0: its {length} bytes have {len(view) - length} bytes too many after them. {REMEDY}"
+        )
     body = view[HEADER.size :]
     if zlib.crc32(body) != checksum:
         raise CorruptPayload(f"{origin}, offset 0: the checksum of its {len(body)} bytes is wrong. {REMEDY}")

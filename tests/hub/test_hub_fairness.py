@@ -40,7 +40,7 @@ def test_over_time_turns_are_in_proportion_to_weights(weights: list[float]) -> N
 def test_minimum_shares_are_honoured_and_nobody_starves(weights: list[float], minimums: list[float]) -> None:
     claims = [Claim(str(i), weight, minimums[i] / 2, 1000) for i, weight in enumerate(weights)]
     promised = shares({claim.environment: Stake(claim.weight, claim.min_share) for claim in claims})
-    turns = max(800, math.ceil(4 / min(promised.values())))
+    turns = 8 * math.ceil(max(100, 0.5 / min(promised.values())))
     taken = serve(claims, turns)
     for claim in claims:
         assert taken[claim.environment] >= turns * claim.min_share - 3
