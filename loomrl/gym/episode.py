@@ -138,7 +138,7 @@ async def _play(
             record.turns.append(Turn(observation, action.text, tokens=action.tokens))
             stepping = interruptible(guarded.step(action.text), turn_timeout_s)
             step = await _cross(EpisodeError, "step()", stepping, turn_timeout_s)
-            record.turns[-1] = Turn(observation, action.text, step.reward, action.tokens)
+            record.turns[-1] = replace(record.turns[-1], reward=step.reward)
             if step.terminated or step.truncated:
                 leaving = interruptible(guarded.memory(), turn_timeout_s)
                 record.memory = await _cross(EpisodeError, "memory()", leaving, turn_timeout_s)

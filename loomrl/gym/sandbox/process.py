@@ -13,17 +13,13 @@ def facts(pid: int) -> dict[str, str]:
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
-def owned_by(uid: int) -> list[int]:
-    """The processes of a user."""
-    return [pid for pid, known in _all() if known["Uid"].split()[0] == str(uid)]
-
-
-def is_dead(pid: int) -> bool:
-    """Whether nothing of a process runs any more. A zombie is dead, though its parent may never take notice."""
-    try:
-        return facts(pid)["State"][0] in "ZX"
-    except OSError:
-        return True
+def owned_by(uid: int, *, zombies: bool = True) -> list[int]:
+    """The processes of a user. Zombies run nothing any more, though their parent may never take notice."""
+    return [
+        pid
+        for pid, known in _all()
+        if known["Uid"].split()[0] == str(uid) and (zombies or known["State"][0] not in "ZX")
+    ]
 
 
 def descendants(pid: int) -> list[int]:

@@ -31,9 +31,9 @@ ESSENTIAL = (
     "raises_its_own_limits",
 )
 NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
+NO_CAPABILITIES = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
 TRIES = 3
 """How often a sandbox may fail to start, as on a machine under full load, until that is what it is."""
-NO_CAPABILITIES = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
 
 
 def attacks_on(boxes: Boxes) -> list[Attack]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loomrl.errors import ConfigError, SandboxError
-from loomrl.gym.sandbox.process import is_dead, owned_by
+from loomrl.gym.sandbox.process import owned_by
 
 IN_USE, CLEAN = b"1", b"0"
 RETRY_S = 0.02
@@ -111,7 +111,7 @@ def _taken(number: int, fd: int) -> Slot:
 def _sweep(uid: int) -> None:
     """Kill what a sandbox left whose owner died before it could."""
     deadline = time.monotonic() + SWEEP_S
-    while left := [pid for pid in owned_by(uid) if not is_dead(pid)]:
+    while left := owned_by(uid, zombies=False):
         if time.monotonic() > deadline:
             raise SandboxError(f"processes {left} of slot user {uid} cannot be killed.")
         for pid in left:
