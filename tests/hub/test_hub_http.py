@@ -92,7 +92,7 @@ def test_small_body_that_unpacks_to_a_huge_one_is_refused(http: httpx.Client, en
     ("encoding", "body", "status"),
     [
         ("gzip", b"no gzip", 400),
-        ("gzip", gzip.compress(b"cut" * 500)[:-9], 400),
+        ("gzip", gzip.compress(b"cut" * 500, mtime=0)[:-9], 400),
         ("zstd", b"no zstd", 400),
         ("br", b"", 415),
     ],
