@@ -1,18 +1,16 @@
 """Training with vLLM's engines: the same line, and an engine that is killed on the way costs nothing but time."""
 
-import os
 import signal
 import threading
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
-import ray
 
 from loomrl.telemetry.metric import Metric
 from tests.algorithms.language_support import build
+from tests.inference.engine_support import processes
 
 pytestmark = [
     pytest.mark.system,
@@ -24,13 +22,6 @@ VLLM = {
     "engine.kind": "vllm",
     "algorithm.model.build": {"hidden_size": 64, "intermediate_size": 64, "layers": 1, "heads": 2, "vocabulary": 270},
 }
-
-
-def core(algo: Any) -> psutil.Process:
-    """vLLM's core of the first engine."""
-    (actor,) = algo._crew._fleet._actors
-    own = psutil.Process(ray.get(actor.__ray_call__.remote(lambda self: os.getpid())))
-    return next(child for child in own.children() if "EngineCore" in "".join(child.cmdline()))
 
 
 @pytest.mark.slow
@@ -51,11 +42,11 @@ def test_it_learns_and_an_engine_that_is_killed_on_the_way_is_replaced(tmp_path:
     try:
         for _ in range(3):
             algo.train()
-        before = core(algo)
+        _, before = processes(algo._crew._fleet)[0]
         threading.Timer(0.05, before.send_signal, [signal.SIGKILL]).start()
         while algo.stopped is None:
             algo.train()
-        after = core(algo)
+        _, after = processes(algo._crew._fleet)[0]
     finally:
         algo.stop()
     assert after.pid != before.pid

@@ -15,6 +15,7 @@ from experiments.shipped import resolve
 from experiments.train import TrainResult, train
 from loomrl.telemetry.metric import Metric
 from tests.algorithms.language_support import shuffled
+from tests.inference.engine_support import core_below
 
 pytestmark = [
     pytest.mark.slow,
@@ -70,7 +71,7 @@ def kill_an_engine(metrics: Path, killed: list[psutil.Process]) -> None:
     while not metrics.is_file() or metrics.read_text().count("\n") < 10:
         time.sleep(0.2)
     below = psutil.Process().children(recursive=True)
-    core = next(process for process in below if "EngineCore" in process.name() or "EngineCore" in process.cmdline()[0])
+    core = core_below(next(process for process in below if "VllmActor" in " ".join(process.cmdline())))
     core.kill()
     killed.append(core)
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 import ray
 import torch
@@ -27,6 +26,7 @@ from loomrl.inference.engine import Completion
 from loomrl.inference.fleet import Fleet, open_fleet
 from loomrl.inference.fleet_client import FleetClient
 from loomrl.inference.sealed import Sealed, seal
+from tests.inference.engine_support import processes
 
 pytestmark = [
     pytest.mark.system,
@@ -51,15 +51,6 @@ def fleet(ray_cluster: None, folder: Path) -> Iterator[Fleet]:
     with open_fleet(VllmEngineConfig(count=2), opening(folder)) as opened:
         yield opened
     assert not list(Path("/dev/shm").glob(f"*-of-{os.getpid()}"))
-
-
-def processes(fleet: Fleet) -> list[tuple[psutil.Process, psutil.Process]]:
-    """Of every engine: its actor, and vLLM's core below it."""
-    found = []
-    for actor in fleet._actors:
-        own = psutil.Process(ray.get(actor.__ray_call__.remote(lambda self: os.getpid())))
-        found.append((own, next(child for child in own.children() if "EngineCore" in "".join(child.cmdline()))))
-    return found
 
 
 def test_all_engines_have_what_was_admitted_and_share_the_work(fleet: Fleet) -> None:

@@ -2,16 +2,13 @@
 
 import asyncio
 import logging
-import os
 import signal
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
-import ray
 import torch
 from sample_fleet import TOLERANCE, drift, model, opening
 from sample_models import answers, random_prompt, request
@@ -22,6 +19,7 @@ from loomrl.inference import broadcast, fleet
 from loomrl.inference.broadcast import Broadcast
 from loomrl.inference.fleet import Fleet, open_fleet
 from loomrl.inference.sealed import Sealed, seal, stage
+from tests.inference.engine_support import processes
 
 pytestmark = [
     pytest.mark.system,
@@ -78,8 +76,7 @@ def test_versions_come_through_the_group_and_damaged_ones_change_nothing(
 def test_an_engine_that_dies_while_weights_are_sent_is_replaced_and_joins_the_next_group(
     engines: Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    victim = psutil.Process(ray.get(engines._actors[0].__ray_call__.remote(lambda self: os.getpid())))
-    core = next(child for child in victim.children() if "EngineCore" in "".join(child.cmdline()))
+    _, core = processes(engines)[0]
     send = broadcast.send
 
     def send_to_the_dead(*args: Any) -> None:
