@@ -6,6 +6,7 @@ import pytest
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_quick_benchmark_prints_every_figure() -> None:
     command = [sys.executable, "-m", "loomrl", "bench", "language", "--quick", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

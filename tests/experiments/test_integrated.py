@@ -51,8 +51,8 @@ async def test_integrated_system_trains_on_two_learners_with_weights_that_arrive
     ppo = loomrl.PPOConfig(batch_size=32, distributed=True, sync_frequency=2, n_epochs=2)
     system = loomrl.create_integrated_rl_system(gym(tmp_path), ppo)
     summary = await system.run_training_loop(max_iterations=4)
-    drift = [line[Metric.POLICY_DRIFT] for line in summary.history]
-    assert max(drift[0], drift[2]) <= 1e-4 < min(drift[1], drift[3])
+    assert [line[Metric.STALENESS_MEAN] for line in summary.history] == [0, 1, 0, 1]
+    assert max(summary.history[update][Metric.POLICY_DRIFT] for update in (0, 2)) <= 1e-4
 
 
 def test_knobs_reach_the_settings_they_are_named_after(tmp_path: Path) -> None:
