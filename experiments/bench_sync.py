@@ -43,7 +43,7 @@ class Size:
 
 FULL = Size()
 QUICK = Size(warm_steps=600, versions=2, rates=(1e-6,), loads=3)
-"""With fewer steps nothing is rewarded, and no version differs from the one before it."""
+"""After ten steps nothing is rewarded yet, and then no version differs from the one before it."""
 
 Metrics = Mapping[str, float]
 

@@ -53,6 +53,8 @@ async def test_integrated_system_trains_on_two_learners_with_weights_that_arrive
     summary = await system.run_training_loop(max_iterations=4)
     assert [line[Metric.STALENESS_MEAN] for line in summary.history] == [0, 1, 0, 1]
     assert max(summary.history[update][Metric.POLICY_DRIFT] for update in (0, 2)) <= 1e-4
+    off = [abs(line[Metric.POLICY_IMPORTANCE] - 1) for line in summary.history]
+    assert max(off[0], off[2]) <= 1e-5 < min(off[1], off[3])
 
 
 def test_knobs_reach_the_settings_they_are_named_after(tmp_path: Path) -> None:
