@@ -28,8 +28,16 @@ class OwnSteps(TorchLearner):  # type: ignore[misc]
 
 
 def training_data(shares: Sequence[Any]) -> TrainingData:
-    """One share per learner, as RLlib wants it: its local learner takes it bare."""
-    return TrainingData(batch=shares[0]) if len(shares) == 1 else TrainingData(batches=list(shares))
+    """One share per learner. RLlib deals `batches` out as they are; a lone `batch` it would cut for a remote learner."""
+    return TrainingData(batches=list(shares))
+
+
+def share_of(given: TrainingData) -> Any:
+    """The share of one learner: dealt to it by RLlib, which hands its local learner the whole list, of one."""
+    if given.batch is not None:
+        return given.batch
+    (share,) = given.batches
+    return share
 
 
 @contextmanager
