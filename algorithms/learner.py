@@ -85,6 +85,11 @@ class ArrayLearner(OwnSteps):
         """Learners that share this update."""
         return dist.get_world_size() if dist.is_initialized() else 1
 
+    @property
+    def rank(self) -> int:
+        """Which of them this one is."""
+        return dist.get_rank() if dist.is_initialized() else 0
+
     def forward(self, seen_B: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs of the distribution and values; with several learners through the wrapper of DDP, never around it."""
         module, batch = self.module[DEFAULT_MODULE_ID], {Columns.OBS: seen_B}
