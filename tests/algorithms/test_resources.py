@@ -92,7 +92,7 @@ def test_language_refuses_a_gpu_that_is_not_there(cluster: Cluster, tmp_path: Pa
         LanguageConfig.of(experiment(tmp_path, **placed), run="r").build_algo()
 
 
-def test_room_that_others_use_is_waited_for_and_no_longer(cluster: Cluster) -> None:
+def test_room_that_others_use_is_waited_for_and_no_longer(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     @ray.remote(resources={"rollout": 1}, num_cpus=0)
     class Other:
         def pid(self) -> int:
@@ -103,6 +103,7 @@ def test_room_that_others_use_is_waited_for_and_no_longer(cluster: Cluster) -> N
     config = control(**{"placement.wait_s": 1})
     with pytest.raises(ClusterError, match=r"placement.wait_s=1 s there is still no room.*Ask for less"):
         ensure_room(config)
+    assert "waiting up to 1 s until there is room for rollout.runners=2 with 0.5 CPU, 1 rollout each" in caplog.text
     threading.Timer(1.0, lambda: ray.kill(other)).start()
     ensure_room(control(**{"placement.wait_s": 30}))
 

@@ -52,7 +52,7 @@ def small(experiment: AnyExperiment, folder: Path) -> AnyExperiment:
     }
     if isinstance(experiment, ControlExperiment):
         return experiment.override(places | control(experiment))
-    return experiment.override(places | language(experiment))
+    return embedded(experiment).override(places | language(experiment))
 
 
 def control(experiment: ControlExperiment) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def control(experiment: ControlExperiment) -> dict[str, Any]:
 
 
 def language(experiment: Experiment) -> dict[str, Any]:
-    """Two updates of a model of one narrow layer; engines of vLLM are those of torch, in the runners."""
+    """Two updates of a model of one narrow layer."""
     build = {"hidden_size": 16, "intermediate_size": 32, "layers": 1, "heads": 2}
     changes: dict[str, Any] = {f"algorithm.model.build.{name}": value for name, value in build.items()}
     changes |= {"algorithm.warm_start.steps": min(2, experiment.algorithm.warm_start.steps)}
@@ -75,9 +75,16 @@ def language(experiment: Experiment) -> dict[str, Any]:
     changes |= {"rollout.actors": min(2, experiment.rollout.actors), "placement.runner.gpus": 0}
     changes |= {"rollout.groups_per_update": 2 * len(experiment.environments), "rollout.group_size": 2}
     changes |= {"train.updates": 2, "train.checkpoint_every": 2, "evaluation.episodes": 2}
-    if experiment.engine.kind == "vllm":
-        changes |= {"engine": {"kind": "torch"}, "placement.engine": {}}
     return changes
+
+
+def embedded(experiment: Experiment) -> Experiment:
+    """With an engine in every runner, where it has vLLM's, which take a minute to start."""
+    if experiment.engine.kind != "vllm":
+        return experiment
+    tree = experiment.model_dump(mode="json") | {"engine": {"kind": "torch"}}
+    tree["placement"]["engine"] = {}
+    return Experiment.parse(tree, origin=experiment.name)
 
 
 @pytest.mark.parametrize("name", named(shipped.names()))
