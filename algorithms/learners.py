@@ -28,7 +28,7 @@ class OwnSteps(TorchLearner):  # type: ignore[misc]
 
 
 def training_data(shares: Sequence[Any]) -> TrainingData:
-    """One share per learner. RLlib deals `batches` out as they are; a lone `batch` it would cut for a remote learner."""
+    """One share per learner. RLlib deals `batches` out as they are; a `batch` it would cut up for a remote learner."""
     return TrainingData(batches=list(shares))
 
 

@@ -21,7 +21,7 @@ class NStep:
     """
 
     def __init__(self, n: int, gamma: float, *, share: tuple[int, int] = (0, 1)) -> None:
-        """`share`: this learner's rank and how many there are, by which it has its part of every runner's environments."""
+        """`share`: the learner's rank, and how many there are; each has its part of every runner's environments."""
         self._n, self._gamma, self._share = n, gamma, share
         self._waiting: dict[int, tuple[str, Rows]] = {}
         """By runner: its way, and the steps at its end."""
@@ -66,6 +66,6 @@ class NStep:
         return {"waiting": dict(self._waiting), "share": self._share}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken. What waits there is of other environments if it was another learner's share."""
+        """Go on where `state` was taken. In another share, what waits there is of other environments: it is dropped."""
         is_ours = tuple(state.get("share", (0, 1))) == self._share
         self._waiting = dict(state["waiting"]) if is_ours else {}

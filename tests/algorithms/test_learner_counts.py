@@ -89,7 +89,7 @@ class TestInOneRay:
         theirs, ours = updated(alone), updated(apart)
         assert all(torch.allclose(theirs[name], ours[name], atol=1e-5) for name in theirs)
         ray.kill(apart.learner_group._workers[0])
-        with pytest.raises(LearnerError, match="a remote learner died, or its node: .*--resume"):
+        with pytest.raises(LearnerError, match=r"a remote learner died, or its node: .*--resume"):
             apart.train()
         alone.stop()
         apart.stop()

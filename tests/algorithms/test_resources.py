@@ -88,7 +88,7 @@ def test_what_no_node_has_is_refused_at_once_by_name(cluster: Cluster, changes: 
 
 def test_language_refuses_a_gpu_that_is_not_there(cluster: Cluster, tmp_path: Path) -> None:
     placed = {"rollout.actors": 1, "placement.runner.gpus": 1}
-    with pytest.raises(ConfigError, match="rollout.actors=1 with 1 each: that is 1 GPU, of which Ray has 0"):
+    with pytest.raises(ConfigError, match=r"rollout.actors=1 with 1 each: that is 1 GPU, of which Ray has 0"):
         LanguageConfig.of(experiment(tmp_path, **placed), run="r").build_algo()
 
 

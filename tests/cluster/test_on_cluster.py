@@ -1,4 +1,4 @@
-"""`language/on_cluster` on a cluster of its kinds of node, of CPUs only: it runs to its end, one node killed on the way."""
+"""`language/on_cluster` on a cluster of its kinds of node, CPUs only: it runs to its end, a node killed on the way."""
 
 import json
 import os
@@ -77,9 +77,7 @@ def site(tmp_path: Path, unused_tcp_port_factory: Callable[[], int]) -> Iterator
         nodes = []
         for name, kind in (("r0", "rollout"), ("r1", "rollout"), ("l", "learner"), ("e", "engine")):
             words = (f"--address={address}", f"--temp-dir={temporary}/{name}", "--num-cpus=1")
-            command = start(
-                python, *words, f'--resources={{"{kind}": 1}}', f"--dashboard-agent-listen-port={port()}"
-            )
+            command = start(python, *words, f'--resources={{"{kind}": 1}}', f"--dashboard-agent-listen-port={port()}")
             nodes.append(stack.enter_context(process(command, log=tmp_path / f"{name}.log", env=env, cwd=tmp_path)))
         yield Site(url, address, tmp_path, nodes[:2])
 

@@ -11,6 +11,7 @@ import pytest
 import ray
 
 from experiments import shipped, sweep_file
+from experiments.algorithms import open_algorithm
 from experiments.sweep import sweep
 from experiments.train import train
 from loomrl.config import AnyExperiment, ControlExperiment, Experiment
@@ -19,17 +20,17 @@ from loomrl.config.sweep import Sweep
 pytestmark = [
     pytest.mark.system,
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::UserWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning", "ignore::SyntaxWarning"),
 ]
 KINDS = ("rollout", "learner", "engine")
 UPON = {"language/on_cluster": ("language/math_tiny",)}
 """What is laid upon another experiment."""
-QUICK = {"control/cartpole", "control/pendulum", "language/math_tiny", "language/on_cluster"}
-"""One of each way to train; the others take longer to begin, or are like them."""
+LONG = {"language/on_cluster"}
+"""What starts remote runners and a remote learner."""
 
 
 def named(names: list[str]) -> list[Any]:
-    return [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in names]
+    return [pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in names]
 
 
 @pytest.fixture(scope="module")
@@ -51,14 +52,15 @@ def small(experiment: AnyExperiment, folder: Path) -> AnyExperiment:
         "train.folder": str(folder / "runs"),
     }
     if isinstance(experiment, ControlExperiment):
-        return experiment.override(places | control(experiment))
+        less = experiment.override(places | control(experiment))
+        return less.override({"train.steps": 2 * max(32, open_algorithm(less).steps_per_update)})
     return embedded(experiment).override(places | language(experiment))
 
 
 def control(experiment: ControlExperiment) -> dict[str, Any]:
-    """Two updates of 32 steps, or of SAC one row of its updates."""
-    changes: dict[str, Any] = {"train.steps": 64, "train.tell_every": 1, "evaluation.every": None}
-    changes |= {"evaluation.episodes": 1, "learners.gpus": 0, "rollout.runners": min(1, experiment.rollout.runners)}
+    """Updates of 16 steps in two environments; those of SAC are of one step."""
+    changes: dict[str, Any] = {"train.tell_every": 1, "evaluation.every": None, "evaluation.episodes": 1}
+    changes |= {"learners.gpus": 0, "rollout.runners": min(1, experiment.rollout.runners)}
     if experiment.evaluation.preferences is not None:
         changes["evaluation.preferences"] = 2
     if experiment.algorithm.kind == "sac":
