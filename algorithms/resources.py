@@ -95,10 +95,12 @@ def _refuse_impossible(parts: Sequence[Part], nodes: Sequence[Amounts]) -> None:
                 f"{who}: that is {amount:g} {name}, of which Ray has {there[name]:g} in all. Ask for fewer, give each "
                 f"less (placement), or start Ray with more ({_more(name, amount)}, or more machines)."
             )
-    for what, _, each in parts:
-        if not any(_has(node, each) for node in nodes):
+    for what, count, each in parts:
+        room = sum(_room(node, each) for node in nodes)
+        if room < count:
+            problem = f"nodes have room for {room} of these" if room else "no node has all of that at once"
             raise ConfigError(
-                f"{what} with {_named(each)} each: no node has all of that at once. Nodes have "
+                f"{what} with {_named(each)} each: {problem}. Nodes have "
                 f"{'; '.join(sorted({_named(node) for node in nodes}))}. Ask for less, or for what one node has."
             )
 
@@ -139,6 +141,11 @@ def _fits(parts: Iterable[Part], nodes: Iterable[Amounts]) -> bool:
 
 def _has(node: Amounts, amounts: Amounts) -> bool:
     return all(node.get(name, 0) >= amount - 1e-9 for name, amount in amounts.items())
+
+
+def _room(node: Amounts, amounts: Amounts) -> int:
+    """How many processes of these amounts an empty node takes."""
+    return int(min((node.get(name, 0) + 1e-9) // amount for name, amount in amounts.items() if amount))
 
 
 def bundles(config: Any) -> list[dict[str, float]]:

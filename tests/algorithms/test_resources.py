@@ -77,6 +77,10 @@ def test_language_runners_and_learner_are_told_their_places(tmp_path: Path) -> N
         ({"placement.runner.resources": {"rolout": 1}}, "2 rolout, of which Ray has 0"),
         ({"placement.runner.gpus": 1}, "2 GPU, of which Ray has 0"),
         ({"placement.runner.cpus": 2, "rollout.runners": 1}, "no node has all of that at once"),
+        (
+            {"placement.runner.cpus": 0.7},
+            "with 0.7 CPU, 1 rollout each: nodes have room for 1 of these",
+        ),
     ],
 )
 def test_what_no_node_has_is_refused_at_once_by_name(cluster: Cluster, changes: dict[str, Any], said: str) -> None:
