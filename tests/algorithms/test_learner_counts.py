@@ -95,7 +95,7 @@ class TestInOneRay:
         apart.stop()
 
     @pytest.mark.slow
-    @pytest.mark.parametrize(("first", "then"), [(0, 1), (1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (2, 2)])
+    @pytest.mark.parametrize(("first", "then"), [(0, 1), (1, 0), (1, 2), (2, 1), (2, 2)])
     @pytest.mark.parametrize("kind", KINDS)
     def test_any_number_of_learners_goes_on_where_another_stopped(
         self, kind: str, first: int, then: int, tmp_path: Path

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+import httpx
 import pytest
 
 from experiments.shipped import resolve_language
@@ -79,7 +80,14 @@ def site(tmp_path: Path, unused_tcp_port_factory: Callable[[], int]) -> Iterator
             words = (f"--address={address}", f"--temp-dir={temporary}/{name}", "--num-cpus=1")
             command = start(python, *words, f'--resources={{"{kind}": 1}}', f"--dashboard-agent-listen-port={port()}")
             nodes.append(stack.enter_context(process(command, log=tmp_path / f"{name}.log", env=env, cwd=tmp_path)))
+        wait_until(lambda: alive(url) == 1 + len(nodes), "not all nodes joined", tmp_path / "e.log", seconds=180)
         yield Site(url, address, tmp_path, nodes[:2])
+
+
+def alive(url: str) -> int:
+    """Nodes that the head believes in."""
+    told = httpx.get(f"{url}/nodes?view=summary", timeout=30).json()
+    return sum(node["raylet"].get("state") == "ALIVE" for node in told["data"]["summary"])
 
 
 @pytest.mark.parametrize("way", ["train", "submit"])
@@ -93,6 +101,7 @@ def test_it_runs_to_its_end_though_a_node_of_a_runner_is_killed(site: Site, way:
         assert running.poll() is None, log.read_text()[-5000:]
         os.killpg(site.runners[0].pid, signal.SIGKILL)
         assert running.wait(timeout=300) == 0, log.read_text()[-5000:]
+    assert alive(site.url) == 4
     told = json.loads(log.read_text().splitlines()[-1])
     assert (told["result"] if way == "submit" else told)["updates"] == UPDATES
     with open_store(store) as db:

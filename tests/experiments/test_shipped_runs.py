@@ -25,8 +25,8 @@ pytestmark = [
 KINDS = ("rollout", "learner", "engine")
 UPON = {"language/on_cluster": ("language/math_tiny",)}
 """What is laid upon another experiment."""
-LONG = {"language/on_cluster"}
-"""What starts remote runners and a remote learner."""
+LONG = {"language/on_cluster", "language/math_tiny_multitask"}
+"""What starts remote runners and a remote learner, or imports reasoning_gym."""
 
 
 def named(names: list[str]) -> list[Any]:
