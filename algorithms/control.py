@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, ClassVar, Self
 
 import torch
-from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.core import COMPONENT_LEARNER, COMPONENT_RL_MODULE, DEFAULT_MODULE_ID
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
@@ -34,7 +33,7 @@ from algorithms.module import ActorModule, ControlModule
 from algorithms.origin import origin, peeked, refuse_another
 from algorithms.phase import Phases
 from algorithms.probe import probe, registered
-from algorithms.resources import ensure_room, needed_cpus, place
+from algorithms.resources import Placed, ensure_room, needed_cpus, place
 from algorithms.rollout import Rollout, Window
 from algorithms.runner import ArrayRunner
 from algorithms.slow import reasons
@@ -101,7 +100,7 @@ class ControlConfig(AlgorithmConfig):  # type: ignore[misc]
             gym_env_vectorize_mode=NATIVE,
         )
         config.learners(num_learners=experiment.learners.count, num_gpus_per_learner=experiment.learners.gpus)
-        place(config, experiment.placement)
+        place(config, experiment.placement, runners="rollout.runners", learners="learners.count")
         config.fault_tolerance(delay_between_env_runner_restarts_s=0)
         config.reporting(min_sample_timesteps_per_iteration=experiment.train.tell_every)
         config.debugging(seed=experiment.seed)
@@ -198,7 +197,7 @@ class ControlConfig(AlgorithmConfig):  # type: ignore[misc]
         return RLModuleSpec(module_class=ControlModule, model_config=network)
 
 
-class ControlStep(Algorithm):  # type: ignore[misc]
+class ControlStep(Placed):
     """Mixed into RLlib's Algorithm: sample, learn, hand out weights."""
 
     window: Window

@@ -75,7 +75,7 @@ class SACLearner(ArrayLearner):
         columns = {"seen": numbers, "after": numbers, "actions": action}
         columns |= {"rewards": ((), np.float32), "ahead": ((), np.float32)}
         self.ring = Ring(columns, settings.replay, seed=int(self.config.seed or 0))
-        self._steps = NStep(settings.n_step, settings.gamma)
+        self._steps = NStep(settings.n_step, settings.gamma, share=(self.rank, self.ranks))
         self._owed = 0.0
         self._critics, self._targets = list(self.own.critics.parameters()), list(self.own.targets.parameters())
         most = 0.7 * float(np.log(kind.sizes[0])) if kind.sizes else -float(kind.count)

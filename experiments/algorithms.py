@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from loomrl.config import SAC, AnyExperiment, ControlExperiment, CustomAlgorithm, Weave
+from loomrl.config.placement import PER_CORE
 from loomrl.named import named
 
 PLENTY = 10**6
@@ -45,7 +46,8 @@ def _control(experiment: ControlExperiment, run: str | None) -> Any:
 def ray_running(cpus: int, resources: Iterable[str] = ()) -> Iterator[None]:
     """A Ray to work in: the one that is there (a job, a cluster in RAY_ADDRESS), else one of our own for the block.
 
-    One of our own has as much as anybody wants of `resources`: every kind of node is this machine.
+    One of our own has as much as anybody wants of `resources`: every kind of node is this machine. Of CPUs it has no
+    more than `PER_CORE` a core: who needs more finds no room, and says so.
     """
     import ray
 
@@ -58,7 +60,8 @@ def ray_running(cpus: int, resources: Iterable[str] = ()) -> Iterator[None]:
         else:
             os.environ.setdefault("RAY_AUTH_MODE", "disabled")
             plenty = dict.fromkeys(resources, PLENTY)
-            count = max(cpus, os.cpu_count() or 1)
+            cores = os.cpu_count() or 1
+            count = min(max(cpus, cores), PER_CORE * cores)
             ray.init(num_cpus=count, resources=plenty, include_dashboard=False, **_QUIET)
         stack.callback(ray.shutdown)
         yield

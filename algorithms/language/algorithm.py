@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.core import DEFAULT_MODULE_ID
 
 from algorithms.language.batch import Work
@@ -29,7 +28,7 @@ from algorithms.language.underway import Underway
 from algorithms.learners import own_settings, training_data, unwrapped
 from algorithms.origin import peeked
 from algorithms.phase import Phases
-from algorithms.resources import ensure_room
+from algorithms.resources import Placed, ensure_room
 from algorithms.schedule import open_schedule
 from algorithms.stopping import Stopper
 from loomrl.artifacts import open_artifacts
@@ -56,7 +55,7 @@ METRICS = "loomrl"
 """Under this key a result has the metrics of `loomrl.telemetry.metric`."""
 
 
-class Language(Algorithm):  # type: ignore[misc]
+class Language(Placed):
     """Trains a token policy with any of our language algorithms; which one is data."""
 
     config: LanguageConfig

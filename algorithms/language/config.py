@@ -75,7 +75,7 @@ class LanguageConfig(AlgorithmConfig):  # type: ignore[misc]
         self.create_local_env_runner = not experiment.rollout.actors
         self.num_learners = learners.count
         self.num_gpus_per_learner = learners.gpus
-        place(self, experiment.placement)
+        place(self, experiment.placement, runners="rollout.actors", learners="algorithm.learners.count")
         self.restart_failed_env_runners = True
         self.delay_between_env_runner_restarts_s = 0.0
         self.lr = self.algorithm.optimizer.learning_rate

@@ -23,7 +23,7 @@ from algorithms.language.module import LanguageModule, evaluating, without_adapt
 from algorithms.language.packing import Packed, Sample, Step
 from algorithms.language.sample import AGE, ENGINE, REWARD
 from algorithms.language.score import Scores
-from algorithms.learners import OwnSteps
+from algorithms.learners import OwnSteps, share_of
 from algorithms.losses import kl_estimate, policy_loss, value_loss
 from loomrl.config import DPO, PPO
 from loomrl.errors import ConfigError, LearnerError
@@ -35,7 +35,7 @@ OLD, REFERENCE, VALUE, RETURN, ADVANTAGE = "old", "reference", "value", "return"
 
 
 class LanguageLearner(OwnSteps):
-    """Learns from `TrainingData(batch=Work)`, or with several learners `batches=[Work, …]`.
+    """Learns from `TrainingData(batches=[Work, …])`, one per learner.
 
     An algorithm of your own overrides `advantages` or `policy_loss`, and names this class in its configuration's
     `get_default_learner_class`.
@@ -49,8 +49,7 @@ class LanguageLearner(OwnSteps):
 
     def update(self, *, training_data: Any = None, timesteps: Any = None, **_: Any) -> Any:
         """One update; its metrics are means over its action tokens. A LearnerError leaves no half-made step behind."""
-        training_data.solve_refs()
-        work: Work = training_data.batch
+        work: Work = share_of(training_data)
         self._weights_seq_no += 1
         self._sums = {}
         with _translated(self.config.algorithm.optimizer.micro_batch_tokens):
