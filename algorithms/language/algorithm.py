@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import ray
 import torch
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.core import DEFAULT_MODULE_ID
@@ -196,6 +197,8 @@ class Language(Algorithm):  # type: ignore[misc]
     def setup(self, config: LanguageConfig) -> None:
         """Find or build the first weights, then let RLlib build learners and runners from them."""
         self._experiment = config.experiment
+        if not ray.is_initialized():  # as RLlib would later on
+            ray.init()
         ensure_room(config)
         self._open = ExitStack()
         self._db: LoomDB = self._open.enter_context(open_store(self._experiment.store_url))
