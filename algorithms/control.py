@@ -7,7 +7,6 @@ from copy import deepcopy
 from functools import partial
 from typing import Any
 
-import ray
 import torch
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
@@ -32,7 +31,7 @@ from algorithms.learners import own_settings, training_data, unwrapped
 from algorithms.module import ActorModule
 from algorithms.origin import origin, peeked, refuse_another
 from algorithms.phase import Phases
-from algorithms.resources import ensure_room
+from algorithms.resources import ensure_ray, ensure_room
 from algorithms.rollout import Rollout, Window
 from algorithms.runner import ArrayRunner
 from loomrl.control.policy import ControlPolicy
@@ -54,8 +53,7 @@ class ControlStep(Algorithm):  # type: ignore[misc]
 
     def setup(self, config: AlgorithmConfig) -> None:
         """RLlib's, and what an update needs to know of those before it."""
-        if not ray.is_initialized():  # as RLlib would later on
-            ray.init()
+        ensure_ray()
         ensure_room(config)
         if not config.slow:
             config.look()

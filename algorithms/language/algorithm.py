@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import ray
 import torch
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.core import DEFAULT_MODULE_ID
@@ -30,7 +29,7 @@ from algorithms.language.underway import Underway
 from algorithms.learners import own_settings, training_data, unwrapped
 from algorithms.origin import peeked
 from algorithms.phase import Phases
-from algorithms.resources import ensure_room
+from algorithms.resources import ensure_ray, ensure_room
 from algorithms.schedule import open_schedule
 from algorithms.stopping import Stopper
 from loomrl.artifacts import open_artifacts
@@ -197,8 +196,7 @@ class Language(Algorithm):  # type: ignore[misc]
     def setup(self, config: LanguageConfig) -> None:
         """Find or build the first weights, then let RLlib build learners and runners from them."""
         self._experiment = config.experiment
-        if not ray.is_initialized():  # as RLlib would later on
-            ray.init()
+        ensure_ray()
         ensure_room(config)
         self._open = ExitStack()
         self._db: LoomDB = self._open.enter_context(open_store(self._experiment.store_url))
