@@ -41,6 +41,10 @@ class ControlConfig(AlgorithmConfig):  # type: ignore[misc]
     `training(learning_rate=tune.grid_search([1e-4, 1e-3]))`.
     """
 
+    env_runner_cls: Any
+    rollout_fragment_length: Any
+    """Steps, or RLlib's "auto"."""
+    _rl_module_spec: Any
     settings_class: ClassVar[type[ControlAlgorithm]]
     words: ClassVar[dict[str, Word]]
     """RLlib's names for settings of the algorithm."""

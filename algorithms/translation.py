@@ -125,7 +125,7 @@ STOCK_ONLY = (
     *(f"add_default_connectors_to_{where}_pipeline" for where in ("env_to_module", "module_to_env", "learner")),
 )
 """What RLlib's own runner and learner can do, and ours cannot."""
-MODEL = {
+MODEL: dict[str, Callable[[Any], Changes]] = {
     "fcnet_hiddens": lambda value: {"network.hidden": tuple(value)},
     "fcnet_activation": lambda value: {"network.activation": {"swish": "silu"}.get(value, value)},
     "fcnet_use_layernorm": lambda value: {"network.layer_norm": value},
