@@ -199,3 +199,9 @@ def _more(name: str, amount: float) -> str:
         case "GPU":
             return f"ray.init(num_gpus={amount:g}), where there are as many"
     return f"ray.init(resources={{{name!r}: {amount:g}}})"
+
+
+def ensure_ray() -> None:
+    """Return with a Ray: the one that is there, or one that is started as RLlib starts it."""
+    if not ray.is_initialized():
+        ray.init()

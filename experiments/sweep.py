@@ -18,6 +18,7 @@ from ray.tune.schedulers import AsyncHyperBandScheduler, PopulationBasedTraining
 from ray.tune.search import BasicVariantGenerator
 
 from algorithms.resources import bundles
+from cluster.job import refuse_lost
 from experiments.algorithms import open_algorithm, ray_running
 from experiments.sweep_file import check, short
 from experiments.sweep_trial import RUN, SCORE, STEP, STOPPED, Trial, trial_prefix
@@ -78,6 +79,7 @@ def sweep(asked: Sweep, *, run: str | None = None, clock: Clock = time.time) -> 
     """Try until there are as many trials as asked for. A sweep that exists already goes on where it was."""
     id, begun = run or f"{asked.name}-{uuid.uuid4().hex[:8]}", clock()
     check(asked)
+    refuse_lost(asked.experiment)
     _refuse_missing(asked)
     with _environ(QUIET), ray_running(_needed(asked)), open_store(asked.experiment.store_url) as db:
         _refuse_impossible(asked)

@@ -12,6 +12,7 @@ from typing import Any
 
 from rich.console import Console
 
+from cluster.job import refuse_lost
 from experiments import train_control, train_language
 from experiments.algorithms import open_algorithm, ray_running
 from experiments.judge_control import returned
@@ -55,6 +56,7 @@ class TrainResult:
 def train(experiment: AnyExperiment, *, run: str | None = None, clock: Callable[[], float] = time.time) -> TrainResult:
     """Train until a reason to stop or the last update. A run that exists already goes on where it was."""
     run = run or f"{experiment.name}-{uuid.uuid4().hex[:8]}"
+    refuse_lost(experiment)
     config = open_algorithm(experiment, run=run)
     with ray_running(1 + config.needed_cpus, experiment.placement.names), open_store(experiment.store_url) as db:
         algo = config.build_algo()
