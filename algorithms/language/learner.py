@@ -5,6 +5,7 @@ Axes: `_N` samples, `_A` action tokens of one sample, `_K` action tokens of one 
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,9 @@ from algorithms.advantage import explained_variance
 from algorithms.language import sharding
 from algorithms.language.batch import Batch, Work, gathered, inputs, kl, with_columns
 from algorithms.language.estimate import Column, Estimate, estimate
+from algorithms.language.lora import Adapter, without_adapters
 from algorithms.language.loss import dpo_loss, importance_weight, sum_by_sample
-from algorithms.language.module import LanguageModule, evaluating, without_adapters
+from algorithms.language.module import LanguageModule, imitating
 from algorithms.language.packing import Packed, Sample, Step
 from algorithms.language.sample import AGE, ENGINE, REWARD
 from algorithms.language.score import Scores
@@ -79,7 +81,8 @@ class LanguageLearner(OwnSteps):
             idle = 0 * scores["value_K"].sum() if "value_K" in scores else 0  # or DDP waits for its gradient
             return idle - scores["logp_K"].sum() / step.targets
 
-        self._run(work, work.samples, loss)
+        with imitating(self._own):
+            self._run(work, work.samples, loss)
 
     def _reinforce(self, work: Work) -> None:
         algorithm, samples = self.config.algorithm, self._basis(work)
@@ -326,6 +329,14 @@ class LanguageLearner(OwnSteps):
         whole = {name: sharding.full(tensor).detach().cpu().clone() for name, tensor in merged.items()}
         return whole if self._is_first else None
 
+    def adapter(self) -> Adapter | None:
+        """The low-rank additions, where there are any; None from all learners but the first."""
+        if self.config.algorithm.model.lora is None:
+            return None
+        own = Adapter.of(self._own.lm)
+        whole = sharding.whole(own.tensors)
+        return replace(own, tensors=whole) if self._is_first else None
+
     def sealed(self, version: int) -> Sealed | None:
         """The policy as engines take it, under seal from here on; None from all learners but the first."""
         weights = self.weights()
@@ -334,7 +345,7 @@ class LanguageLearner(OwnSteps):
     def recomputed(self, samples: Sequence[Sample]) -> list[NDArray[np.float32]]:
         """Log-probabilities of each sample's action tokens with the weights of now: on every learner the same."""
         batch = Batch.of(samples, tuple((index,) for index in range(len(samples))), self._device)
-        with torch.no_grad(), evaluating(self._own):
+        with torch.no_grad():
             logp_K = self._forward(batch.packed)["logp_K"].float().cpu().numpy()
         sample_K = batch.packed.sample_K.cpu().numpy()
         return [logp_K[sample_K == index] for index in range(len(samples))]
