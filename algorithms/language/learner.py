@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from algorithms.advantage import explained_variance
 from algorithms.language import sharding
 from algorithms.language.batch import Batch, Work, gathered, inputs, kl, with_columns
-from algorithms.language.estimate import Column, Estimate, estimate
+from algorithms.language.estimate import Column, Estimate, estimate, per_sample
 from algorithms.language.lora import Adapter, without_adapters
-from algorithms.language.loss import dpo_loss, importance_weight, sum_by_sample
+from algorithms.language.loss import dpo_loss, importance_weight, per_token, sum_by_sample
 from algorithms.language.module import LanguageModule, imitating
 from algorithms.language.packing import Packed, Sample, Step
 from algorithms.language.sample import AGE, ENGINE, REWARD
@@ -39,8 +39,7 @@ OLD, REFERENCE, VALUE, RETURN, ADVANTAGE = "old", "reference", "value", "return"
 class LanguageLearner(OwnSteps):
     """Learns from `TrainingData(batch=Work)`, or with several learners `batches=[Work, …]`.
 
-    An algorithm of your own overrides `advantages` or `policy_loss`, and names this class in its configuration's
-    `get_default_learner_class`.
+    An algorithm of your own overrides `advantages`, `surrogate` or `policy_loss` (docs/custom.md).
     """
 
     def build(self) -> None:
@@ -91,7 +90,7 @@ class LanguageLearner(OwnSteps):
         def loss(batch: Batch, step: Step) -> Tensor:
             scores, columns = self._forward(batch.packed), batch.packed.columns
             old_K = scores["logp_K"].detach() if single else columns[OLD]
-            loss_K = self.policy_loss(scores, columns, old_K)
+            loss_K = per_token(self.policy_loss(scores, columns, old_K), scores["logp_K"], self)
             if VALUE in columns:
                 value_K = value_loss(scores["value_K"], columns[VALUE], columns[RETURN], clip=algorithm.value_clip)
                 self._log(Metric.VALUE_LOSS, value_K)
@@ -117,7 +116,7 @@ class LanguageLearner(OwnSteps):
         """Per token: surrogate, trusted as far as engine and learner agree, with entropy and leash."""
         algorithm, logp_K, entropy_K = self.config.algorithm, scores["logp_K"], scores["entropy_K"]
         loss_K: Tensor
-        loss_K, clipped_K = policy_loss(logp_K, old_K, columns[ADVANTAGE], clip=algorithm.clip)
+        loss_K, clipped_K = self.surrogate(logp_K, old_K, columns[ADVANTAGE])
         self._log(Metric.POLICY_LOSS, loss_K)
         self._log(Metric.POLICY_CLIP_FRACTION, clipped_K.float())
         self._log(Metric.POLICY_ENTROPY, entropy_K)
@@ -132,6 +131,10 @@ class LanguageLearner(OwnSteps):
             kl_K = kl_estimate(logp_K, columns[REFERENCE], estimator=algorithm.kl.estimator)
             loss_K = loss_K + algorithm.kl.coefficient * kl_K
         return loss_K
+
+    def surrogate(self, logp_K: Tensor, old_K: Tensor, advantage_K: Tensor) -> tuple[Tensor, Tensor]:
+        """Per token: what to minimise, and whether a clip keeps the token from teaching."""
+        return policy_loss(logp_K, old_K, advantage_K, clip=self.config.algorithm.clip)
 
     def _prefer(self, work: Work) -> None:
         algorithm: DPO = self.config.algorithm
@@ -183,6 +186,7 @@ class LanguageLearner(OwnSteps):
             gaps = zip(rewards, columns[OLD], columns[REFERENCE], strict=True)
             rewards = [r_T - algorithm.kl.coefficient * kl(o_T, f_T, algorithm.kl.estimator) for r_T, o_T, f_T in gaps]
         made = self.advantages(rewards, masks, groups=work.groups, values=scores.get("value_K"))
+        made = per_sample(made, masks, self)
         columns[ADVANTAGE] = made.advantages
         if made.returns is not None:
             columns |= {VALUE: scores["value_K"], RETURN: made.returns}

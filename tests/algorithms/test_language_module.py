@@ -56,7 +56,7 @@ def test_model_with_dropout_learns_what_its_engine_samples(tmp_path: Path, gpt2:
     assert max(line[Metric.PUBLISH_DISTANCE] for line in history) < 1e-4
     assert max(line[Metric.POLICY_DRIFT] for line in history) < 1e-4
     assert max(line[Metric.PUBLISH_REPEATED] for line in history) == 0
-    assert history[0][Metric.POLICY_KL] < 1e-6
+    assert history[0][Metric.POLICY_KL] < 1e-3
 
 
 def test_dropout_is_on_while_demonstrations_are_imitated_and_only_then(tmp_path: Path, gpt2: Path) -> None:

@@ -96,11 +96,11 @@ def altered_kernel(model: Any) -> None:
 
 
 def damaged_rotation(model: Any) -> None:
-    model.model.layers[0].self_attn.rotary_emb.cos_sin_cache[:4] += 0.1
+    model.model.layers[0].self_attn.rotary_emb.cos_sin_cache[:4] *= 2
 
 
 def mended_rotation(model: Any) -> None:
-    model.model.layers[0].self_attn.rotary_emb.cos_sin_cache[:4] -= 0.1
+    model.model.layers[0].self_attn.rotary_emb.cos_sin_cache[:4] /= 2
 
 
 def planted(fault: Callable[[Any], None]) -> Callable[[Any], None]:
