@@ -102,8 +102,8 @@ class LanguageConfig(AlgorithmConfig):  # type: ignore[misc]
             return algorithm
         if type(self) is LanguageConfig:
             raise ConfigError(
-                f"algorithm.kind='custom': LanguageConfig itself is none. Build its subclass {algorithm.entry_point}, which "
-                "overrides get_default_learner_class, with experiments.algorithms.open_algorithm (docs/custom.md)."
+                f"algorithm.kind='custom': LanguageConfig itself is none. Build its subclass {algorithm.entry_point}, "
+                "which overrides get_default_learner_class, by experiments.algorithms.open_algorithm (docs/custom.md)."
             )
         return self.settings.parse(algorithm.settings, origin=f"algorithm.settings of {algorithm.entry_point}")
 
