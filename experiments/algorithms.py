@@ -9,6 +9,7 @@ from typing import Any
 
 from loomrl.config import SAC, AnyExperiment, ControlExperiment, CustomAlgorithm, Weave
 from loomrl.config.placement import PER_CORE
+from loomrl.errors import ConfigError
 from loomrl.named import named
 
 PLENTY = 10**6
@@ -20,12 +21,28 @@ _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
 def open_algorithm(experiment: AnyExperiment, *, run: str | None = None) -> Any:
     """The RLlib configuration of the experiment; `build_algo()` makes the algorithm."""
     if isinstance(experiment.algorithm, CustomAlgorithm):
-        return named(experiment.algorithm.entry_point, what="algorithm.entry_point").of(experiment, run=run)
+        return _own(experiment, experiment.algorithm.entry_point).of(experiment, run=run)
     if isinstance(experiment, ControlExperiment):
         return _control(experiment, run)
     from algorithms.language.config import LanguageConfig
 
     return LanguageConfig.of(experiment, run=run)
+
+
+def _own(experiment: AnyExperiment, entry_point: str) -> Any:
+    """The configuration class that somebody wrote for themselves."""
+    from algorithms.control import ControlConfig
+    from algorithms.language.config import LanguageConfig
+
+    wanted = ControlConfig if isinstance(experiment, ControlExperiment) else LanguageConfig
+    found = named(entry_point, what="algorithm.entry_point")
+    if not (isinstance(found, type) and issubclass(found, wanted)):
+        raise ConfigError(
+            f"algorithm.entry_point={entry_point!r}: {getattr(found, '__name__', found)!r} is no subclass of "
+            f"{wanted.__module__}.{wanted.__name__}. Name your configuration class; it names your learner in "
+            "get_default_learner_class (docs/custom.md)."
+        )
+    return found
 
 
 def _control(experiment: ControlExperiment, run: str | None) -> Any:

@@ -52,7 +52,7 @@ OPENED_IN = {
     "nats": {"loomrl/bus/*"},
     "vllm": {"loomrl/inference/*", "experiments/bench_vllm.py"},
     "wandb": {"loomrl/telemetry/sink.py"},
-    "peft": {"algorithms/language/module.py"},
+    "peft": {"algorithms/language/lora.py"},
     "math_verify": {"envs/math/verify.py"},
     "PIL": {"envs/multimodal/canvas.py", "envs/multimodal/plot.py", "loomrl/inference/vision.py"},
     "sympy": set(),

@@ -23,6 +23,7 @@ from algorithms.language.pace import Pace
 from algorithms.language.packing import Sample, plan_update
 from algorithms.language.publish import Probing, Publisher
 from algorithms.language.sample import preferences, samples_of
+from algorithms.language.saved import save_policy
 from algorithms.language.stream import Stream
 from algorithms.language.underway import Underway
 from algorithms.learners import own_settings, training_data, unwrapped
@@ -41,9 +42,7 @@ from loomrl.gym.curriculum import open_curriculum
 from loomrl.gym.held_out import held_out_plans
 from loomrl.gym.quarantine import Quarantine, Quarantined
 from loomrl.hub import open_hub
-from loomrl.inference.model import open_model, open_tokenizer, save_model
 from loomrl.inference.sealed import Weights
-from loomrl.inference.vision import open_vision
 from loomrl.load import dump
 from loomrl.store import LoomDB, beside, open_store
 from loomrl.store.policies import list_policies
@@ -292,13 +291,12 @@ class Language(Placed):
     # -- checkpoints ------------------------------------------------------------------------------------------------
 
     def _checkpoint(self) -> None:
-        """Stage what a restart needs and the policy as a Hugging Face folder; then let the line commit it."""
+        """Stage what a restart needs and the policy's own files; then let the line commit it."""
         begun = time.perf_counter()
         with tempfile.TemporaryDirectory(prefix="loomrl-checkpoint-") as name:
             folder = Path(name)
             torch.save(self._state(), folder / "state.pt")
-            origin = self.config.origin
-            save_model(self._model(), open_tokenizer(origin), folder / "model", vision=open_vision(origin))
+            save_policy(self.config, self._weights(), self._first_of(lambda learner: learner.adapter()), folder)
             self.line.commit(folder)
         self._last_checkpoint_s = time.perf_counter() - begun
 
@@ -355,12 +353,6 @@ class Language(Placed):
     def get_checkpointable_components(self) -> list[Any]:
         """None apart: state of sharded learners can only be gathered by all of them together."""
         return []
-
-    def _model(self) -> Any:
-        """The present policy as a Hugging Face model."""
-        model = open_model(self.config.origin, dtype=self.config.algorithm.model.dtype)
-        model.load_state_dict(self._weights())
-        return model
 
     # -- evaluation -------------------------------------------------------------------------------------------------
 
