@@ -1,9 +1,12 @@
 """Trajectories, clocks and servers for the tests of the hub."""
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from starlette.types import ASGIApp
@@ -11,6 +14,7 @@ from starlette.types import ASGIApp
 from loomrl.http.limits import Limits
 from loomrl.http.listen import open_door
 from loomrl.http.server import Server
+from loomrl.hub.client import HubClient
 from loomrl.types import End, Failure, Message, Reward, Task, Tokens, Trajectory, Turn
 
 
@@ -68,3 +72,18 @@ def served(app: ASGIApp, limits: Limits | None = None) -> Iterator[str]:
     finally:
         server.should_exit = True
         thread.join()
+
+
+@contextmanager
+def hub_command(folder: Path, port: int, *, descriptors: int | None = None) -> Iterator[subprocess.Popen[str]]:
+    """`loomrl hub` on a database in a folder, under `ulimit -n` if so asked, as soon as it answers."""
+    command = [sys.executable, "-m", "loomrl", "hub", "--port", str(port), f"store_url=sqlite:///{folder}/loom.db"]
+    limit = [] if descriptors is None else ["sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh"]
+    process = subprocess.Popen([*limit, *command], stderr=subprocess.DEVNULL, text=True)
+    try:
+        with HubClient(f"http://127.0.0.1:{port}", patience_s=60) as client:
+            client.stats()
+        yield process
+    finally:
+        process.terminate()
+        process.wait()

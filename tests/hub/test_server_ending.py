@@ -8,14 +8,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import psutil
 import pytest
-from hub_samples import attempts
+from hub_samples import attempts, hub_command
 
 from loomrl.config import HubConfig
 from loomrl.errors import ServeError
@@ -26,24 +24,8 @@ from loomrl.hub.client import HubClient
 pytestmark = pytest.mark.system
 
 
-@contextmanager
-def hub_command(folder: Path, port: int) -> Iterator[subprocess.Popen[str]]:
-    """`loomrl hub`, as soon as it answers."""
-    command = [sys.executable, "-m", "loomrl", "hub", "--port", str(port), f"store_url=sqlite:///{folder}/loom.db"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    try:
-        with HubClient(f"http://127.0.0.1:{port}", patience_s=60) as client:
-            client.stats()
-        yield process
-    finally:
-        process.terminate()
-        process.communicate()
-
-
 def test_busy_port_is_named_with_who_to_ask_and_what_to_do(tmp_path: Path) -> None:
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
+    with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         command = [
             sys.executable,
@@ -101,9 +83,8 @@ def test_closed_database_is_whole_in_its_file_though_another_process_has_it_open
     url = f"sqlite:///{tmp_path}/loom.db"
     look = f"from loomrl.store import open_store; db = open_store({url!r}); print('open', flush=True); input()"
     with open_hub(url, HubConfig()) as hub:
-        reader = subprocess.Popen(
-            [sys.executable, "-c", look], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        reader = subprocess.Popen([sys.executable, "-c", look], text=True, **pipes)
         assert reader.stdout is not None
         assert reader.stdout.readline() == "open\n"
         hub.append(attempts("a"))
