@@ -9,6 +9,7 @@ from typing import Any
 
 from loomrl.config import SAC, AnyExperiment, ControlExperiment, CustomAlgorithm, Weave
 from loomrl.named import named
+from loomrl.process import none_outlives_us
 
 PLENTY = 10**6
 JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
@@ -60,6 +61,7 @@ def ray_running(cpus: int, resources: Iterable[str] = ()) -> Iterator[None]:
             plenty = dict.fromkeys(resources, PLENTY)
             count = max(cpus, os.cpu_count() or 1)
             ray.init(num_cpus=count, resources=plenty, include_dashboard=False, **_QUIET)
+            stack.enter_context(none_outlives_us())  # Ray's agents would, by a minute
         stack.callback(ray.shutdown)
         yield
 
