@@ -112,7 +112,8 @@ def evict(connections: Iterable[Connection]) -> bool:
             crowds.setdefault(connection.crowd, []).append(connection)
     if not crowds:
         return False
-    largest = sorted(max(crowds.values(), key=len), key=lambda connection: connection.since)
-    for connection in largest[: 1 + int(EVICTED_AT_ONCE * len(largest))]:
+    largest = max(crowds.values(), key=lambda crowd: len(crowd))
+    going = sorted(largest, key=lambda connection: connection.since)[: 1 + int(EVICTED_AT_ONCE * len(largest))]
+    for connection in going:
         connection.transport.abort()
     return True
