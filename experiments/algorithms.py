@@ -11,6 +11,7 @@ from loomrl.config import SAC, AnyExperiment, ControlExperiment, CustomAlgorithm
 from loomrl.config.placement import PER_CORE
 from loomrl.errors import ConfigError
 from loomrl.named import named
+from loomrl.process import none_outlives_us
 
 PLENTY = 10**6
 JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
@@ -80,6 +81,7 @@ def ray_running(cpus: int, resources: Iterable[str] = ()) -> Iterator[None]:
             cores = os.cpu_count() or 1
             count = min(max(cpus, cores), PER_CORE * cores)
             ray.init(num_cpus=count, resources=plenty, include_dashboard=False, **_QUIET)
+            stack.enter_context(none_outlives_us())  # Ray's agents would, by a minute
         stack.callback(ray.shutdown)
         yield
 

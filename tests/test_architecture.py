@@ -23,6 +23,7 @@ LAYERS = [
     "picture",
     "types",
     "errors",
+    "process",
     "named",
     "schema",
     "config",
@@ -32,6 +33,7 @@ LAYERS = [
     "checkpoints",
     "bus",
     "gym",
+    "http",
     "hub",
     "inference",
     "control",
@@ -67,8 +69,8 @@ OPENED_IN = {
     "optuna": set(),
     "verifiers": {"loomrl/gym/adapters/verifiers_v0.py", "loomrl/gym/adapters/verifiers_v1.py"},
     "reasoning_gym": {"loomrl/gym/adapters/reasoning_gym.py"},
-    "starlette": {"loomrl/hub/*"},
-    "uvicorn": {"loomrl/hub/*", "experiments/bench_hub.py"},
+    "starlette": {"loomrl/http/*", "loomrl/hub/*"},
+    "uvicorn": {"loomrl/http/*", "experiments/bench_hub.py"},
 }
 """A backend's package → the only files that may import it."""
 
