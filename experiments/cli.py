@@ -39,7 +39,7 @@ def main() -> None:
     """Run a command. An error of ours is one message on stderr and exit status 2; ours to explain, not a traceback."""
     try:
         app()
-    except LoomError as error:
+    except (LoomError, OSError) as error:  # of what the machine refuses, its own words name the path
         print(f"loomrl: {type(error).__name__}: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:

@@ -50,7 +50,7 @@ def show(
     id: Id,
     family: Annotated[str | None, typer.Option(help="Family of the sample task; the first one by default.")] = None,
     level: Annotated[int, typer.Option(min=1, max=10)] = 5,
-    seed: int = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**62)] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Show what an environment is: families, rewards, ceilings, settings, snapshot, and how the oracle does a task."""
@@ -74,7 +74,7 @@ def show(
         "settings": {n: f"{s.annotation} = {s.default}" for n, s in cls.settings_class.model_fields.items()},
     }
     environment = make(found.id)
-    sample = transcript(environment, environment.task(family or cls.families[0], level, seed))
+    sample = transcript(environment, environment.task(cls.families[0] if family is None else family, level, seed))
 
     def render(console: Console) -> None:
         rows = [(name, ", ".join(map(str, v)) if isinstance(v, list) else v) for name, v in result.items()]

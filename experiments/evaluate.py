@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +18,7 @@ from loomrl.gym.held_out import held_out_plans
 from loomrl.gym.pool import LoomRLGym
 from loomrl.store import LoomDB, open_store
 from loomrl.store.evaluations import Evaluation, record_evaluation
+from loomrl.store.runs import run_id
 from loomrl.telemetry.progress import progress
 from loomrl.types import Trajectory
 
@@ -46,7 +46,7 @@ def evaluate_policies(
         judged = judged or [Judged(experiment.policy.kind, experiment.policy)]
         for policy in judged:
             meet(policy.choice)
-        run, started = f"{experiment.name}-{uuid.uuid4().hex[:8]}", clock()
+        run, started = run_id(None, experiment.name), clock()
         with recorded(db, experiment, cast.snapshots, id=run, kind="evaluate", clock=clock) as result:
             reports = asyncio.run(_judge_all(experiment, cast, run, judged))
             _record(db, run, judged, reports, clock())

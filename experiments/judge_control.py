@@ -1,7 +1,6 @@
 """Judging control policies: in an environment of their own, as the experiment's, played greedily to the end."""
 
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from loomrl.evaluation.returns import ReturnReport, judge_returns
 from loomrl.named import named
 from loomrl.store import LoomDB, open_store
 from loomrl.store.evaluations import Evaluation, record_evaluation
-from loomrl.store.runs import list_runs
+from loomrl.store.runs import list_runs, run_id
 
 AT_ONCE = 16
 """Environments that are played side by side."""
@@ -66,7 +65,7 @@ def evaluate_control(
     """Judge each policy, or one that acts at random if none is named, record run and reports in LoomDB, draw fronts."""
     with open_store(experiment.store_url) as db:
         found = [_found(text, experiment, db) for text in policies or [RANDOM]]
-        run, started = f"{experiment.name}-{uuid.uuid4().hex[:8]}", clock()
+        run, started = run_id(None, experiment.name), clock()
         environments = snapshot(experiment.environment)
         with recorded(db, experiment, environments, id=run, kind="evaluate", clock=clock) as result:
             reports = [judged(policy, experiment, name=name) for name, policy, _ in found]

@@ -21,6 +21,7 @@ from loomrl.config import (
     parse_experiment,
 )
 from loomrl.errors import ConfigError, unknown
+from loomrl.files import is_file
 from loomrl.gym import policy
 from loomrl.gym.policy import PolicyFactory
 from loomrl.load import parse_yaml
@@ -88,12 +89,12 @@ def is_served(text: str) -> bool:
 
 def is_model(text: str) -> bool:
     """Whether this is a folder with a model in it."""
-    return (Path(text) / "config.json").is_file()
+    return is_file(f"{text}/config.json")
 
 
 def is_control(text: str) -> bool:
     """Whether this is a folder with an exported control policy in it."""
-    return (Path(text) / "policy.json").is_file()
+    return is_file(f"{text}/policy.json")
 
 
 def latest_of(run: str, db: LoomDB) -> PolicyVersion | None:
@@ -110,11 +111,15 @@ def experiment_of(version: PolicyVersion, db: LoomDB) -> AnyExperiment:
 
 def _loose(folder: Path, temperature: float) -> LanguagePolicy:
     """A model of which only the folder is known."""
-    config = json.loads((folder / "config.json").read_text())
-    known = config.get("text_config", config).get("max_position_embeddings", CONTEXT)  # one that sees has parts
+    try:
+        config = json.loads((folder / "config.json").read_text())
+        longest = config.get("text_config", config).get("max_position_embeddings", CONTEXT)  # one that sees has parts
+        context = min(int(longest), CONTEXT)
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{folder}/config.json is none of a Hugging Face model: {error}. Is it whole?") from None
     return LanguagePolicy(
         path=str(folder),
-        context=min(int(known), CONTEXT),
+        context=context,
         sampling=Sampling(temperature=temperature, max_tokens=ANSWER),
     )
 

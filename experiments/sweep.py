@@ -4,7 +4,6 @@ import os
 import re
 import sys
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -26,7 +25,7 @@ from loomrl.config.sweep import PBT, Asha, Choice, Dimension, Grid, LogUniform, 
 from loomrl.errors import ConfigError, LoomError
 from loomrl.load import dump, parse_yaml
 from loomrl.store import LoomDB, open_store
-from loomrl.store.runs import Run, RunStatus, code_revision, finish_run, list_runs, show_run, start_run
+from loomrl.store.runs import Run, RunStatus, code_revision, finish_run, list_runs, run_id, show_run, start_run
 from loomrl.telemetry.parallel import draw_parallel
 
 QUIET = {
@@ -76,7 +75,7 @@ class SweepResult:
 
 def sweep(asked: Sweep, *, run: str | None = None, clock: Clock = time.time) -> SweepResult:
     """Try until there are as many trials as asked for. A sweep that exists already goes on where it was."""
-    id, begun = run or f"{asked.name}-{uuid.uuid4().hex[:8]}", clock()
+    id, begun = run_id(run, asked.name), clock()
     check(asked)
     _refuse_missing(asked)
     with _environ(QUIET), ray_running(_needed(asked)), open_store(asked.experiment.store_url) as db:

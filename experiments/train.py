@@ -4,7 +4,6 @@ import gc
 import os
 import platform
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -20,7 +19,7 @@ from loomrl.config import AnyExperiment, ControlExperiment, parse_experiment
 from loomrl.errors import ConfigError
 from loomrl.load import dump, parse_yaml
 from loomrl.store import LoomDB, open_store
-from loomrl.store.runs import RunStatus, finish_run, list_runs, show_run
+from loomrl.store.runs import RunStatus, finish_run, list_runs, run_id, show_run
 from loomrl.telemetry.diagnosis import Finding, diagnose
 from loomrl.telemetry.page import RunReport, render_page
 from loomrl.telemetry.page_table import Comparison
@@ -54,7 +53,7 @@ class TrainResult:
 
 def train(experiment: AnyExperiment, *, run: str | None = None, clock: Callable[[], float] = time.time) -> TrainResult:
     """Train until a reason to stop or the last update. A run that exists already goes on where it was."""
-    run = run or f"{experiment.name}-{uuid.uuid4().hex[:8]}"
+    run = run_id(run, experiment.name)
     config = open_algorithm(experiment, run=run)
     with ray_running(1 + config.needed_cpus, experiment.placement.names), open_store(experiment.store_url) as db:
         algo = config.build_algo()

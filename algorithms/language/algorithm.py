@@ -48,7 +48,7 @@ from loomrl.inference.vision import open_vision
 from loomrl.load import dump
 from loomrl.store import LoomDB, beside, open_store
 from loomrl.store.policies import list_policies
-from loomrl.store.runs import Run, code_revision, start_run
+from loomrl.store.runs import Run, code_revision, run_id, start_run
 from loomrl.telemetry.metric import Metric
 from loomrl.types import Group, Trajectory
 
@@ -240,7 +240,7 @@ class Language(Algorithm):  # type: ignore[misc]
 
     def _open_line(self) -> Line:
         experiment = self._experiment
-        run = self.config.run or f"{experiment.name}-{uuid.uuid4().hex[:8]}"
+        run = run_id(self.config.run, experiment.name)
         if self._came_from is not None and list_policies(self._db, run=run, limit=1):
             run = f"{run}-{uuid.uuid4().hex[:8]}"
         start_run(
