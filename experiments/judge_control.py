@@ -85,7 +85,7 @@ def _found(text: str, experiment: ControlExperiment, db: LoomDB) -> tuple[str, A
     if text == RANDOM:
         return text, RandomPolicy(), None
     if ":" in text:
-        return text, Scripted(named(text, what="--policy")(**experiment.environment.settings)), None
+        return text, _scripted(text, experiment.environment.settings), None
     if is_control(text):
         return text, ControlPolicy.load(Path(text)), None
     version = find_version(text, db)
@@ -93,10 +93,21 @@ def _found(text: str, experiment: ControlExperiment, db: LoomDB) -> tuple[str, A
         raise ConfigError(
             "policy " + unknown("name", text, [RANDOM, *FORMS, *(run.id for run in list_runs(db, kind="train"))])
         )
-    folder = copied(version) / "policy"
+    folder = copied(version, db) / "policy"
     if not is_control(str(folder)):
         raise ConfigError(f"policy {text!r} is one of language: judge it on the experiment it was made with.")
     return text, ControlPolicy.load(folder), version.id
+
+
+def _scripted(text: str, settings: Mapping[str, Any]) -> Scripted:
+    made = named(text, what="--policy")
+    try:
+        act = made(**settings)
+    except TypeError as error:
+        raise ConfigError(f"--policy={text!r}, called with settings {dict(settings)}: TypeError: {error}.") from error
+    if not callable(act):
+        raise ConfigError(f"--policy={text!r} gave {act!r:.60}, and no callable from observations to actions.")
+    return Scripted(act)
 
 
 def as_result(judgement: ReturnJudgement) -> dict[str, Any]:

@@ -18,8 +18,9 @@ from ray.tune.search import BasicVariantGenerator
 
 from algorithms.resources import bundles
 from experiments.algorithms import open_algorithm, ray_running
+from experiments.record import run_folder
 from experiments.sweep_file import check, short
-from experiments.sweep_trial import RUN, SCORE, STEP, STOPPED, Trial, trial_prefix
+from experiments.sweep_trial import FAILED, RUN, SCORE, STEP, STOPPED, Trial, trial_prefix
 from loomrl.canonical import content_hash
 from loomrl.config.sweep import PBT, Asha, Choice, Dimension, Grid, LogUniform, Optuna, RandInt, Sweep
 from loomrl.errors import ConfigError, LoomError
@@ -54,6 +55,8 @@ class Tried:
     """Why it is over, or what went wrong."""
     runs: tuple[str, ...]
     """All of them, in order."""
+    failed: int = 0
+    """Attempts of its last run that failed: the score is over the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,7 @@ def sweep(asked: Sweep, *, run: str | None = None, clock: Clock = time.time) -> 
     """Try until there are as many trials as asked for. A sweep that exists already goes on where it was."""
     id, begun = run_id(run, asked.name), clock()
     check(asked)
+    run_folder(asked.experiment.train, id)
     _refuse_missing(asked)
     with _environ(QUIET), ray_running(_needed(asked)), open_store(asked.experiment.store_url) as db:
         _refuse_impossible(asked)
@@ -243,6 +247,7 @@ class Told(tune.Callback):  # type: ignore[misc]
             tried = _settle(self.asked, self.id, trial, db, time.time)
         self.ended += 1
         score = "–" if tried.score is None else f"{tried.score:.4g}"
+        score += f" ({tried.failed} attempts failed)" if tried.failed else ""
         word = f"sweep {self.id}: {self.ended} trials ended  {tried.run} {self.asked.judged_by} {score}"
         print(f"{word} after {tried.done} {self.asked.unit}: {tried.stopped}", file=sys.stderr, flush=True)
 
@@ -283,6 +288,7 @@ def _settle(asked: Sweep, id: str, trial: Any, db: LoomDB, clock: Clock) -> Trie
         done=int(result.get(STEP, 0)),
         stopped=stopped,
         runs=tuple(run.id for run in runs),
+        failed=int(result.get(FAILED, 0)),
     )
 
 

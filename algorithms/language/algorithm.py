@@ -366,8 +366,9 @@ class Language(Algorithm):  # type: ignore[misc]
 
     def evaluate(self, parallel_train_future: Any = None) -> dict[str, Any]:
         """RLlib's door: success on held-out tasks, sampled as in training."""
-        report = judge("sampled", self.trial("sampled", self._experiment.evaluation))
-        return {"env_runners": {"success": report.overall.success.mean, "episode_return_mean": report.overall.reward}}
+        found = judge("sampled", self.trial("sampled", self._experiment.evaluation)).overall
+        told = {"success": found.success.mean, "episode_return_mean": found.reward, "failures": found.failures}
+        return {"env_runners": told}
 
     def trial(self, name: str, settings: EvaluationConfig, sampling: Sampling | None = None) -> list[Trajectory]:
         """The present policy's attempts at the held-out tasks, in the order of the tasks."""

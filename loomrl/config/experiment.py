@@ -213,6 +213,8 @@ class EvaluationConfig(Config):
     levels: tuple[Level, ...] = Field((1, 5, 10), min_length=1)
     seed: Seed = 0
     confidence: float = Field(0.95, gt=0, lt=1)
+    may_fail: Share = 0.0
+    """Share of a policy's attempts; where more of them fail, `loomrl evaluate` ends with status 1."""
 
 
 class Experiment(Root):
