@@ -7,8 +7,8 @@ from experiments.policies import experiment_of, find_version, is_control, is_mod
 from loomrl.config import AnyExperiment, ControlExperiment, Experiment, parse_experiment
 from loomrl.errors import ConfigError, unknown
 from loomrl.files import is_file
-from loomrl.load import load, parse_assignment
-from loomrl.schema import merge, nest
+from loomrl.load import load, parse_assignments
+from loomrl.schema import merge
 from loomrl.store import open_store
 
 HOME = Path(__file__).parent
@@ -55,8 +55,7 @@ def judged_words(words: Sequence[str], policies: Sequence[str]) -> tuple[AnyExpe
         if version is None:
             return resolve(words), list(policies)
         experiment = experiment_of(version, db)
-    assigned = nest({path: value for word in rest for path, value in parse_assignment(word).items()})
-    merged = merge(experiment.model_dump(mode="json"), assigned)
+    merged = merge(experiment.model_dump(mode="json"), parse_assignments(rest))
     return parse_experiment(merged, origin=f"run {first}"), [first, *policies]
 
 

@@ -100,6 +100,11 @@ def parse_assignment(assignment: str) -> Tree:
     return {path: parse_yaml(text, origin=assignment)}
 
 
+def parse_assignments(assignments: Iterable[str]) -> Tree:
+    """All of them as one tree; later wins."""
+    return nest({path: value for each in assignments for path, value in parse_assignment(each).items()})
+
+
 def dump(settings: Config) -> str:
     """A resolved experiment, or another tree, as YAML; loading it again gives an equal one."""
     return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
