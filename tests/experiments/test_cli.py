@@ -192,6 +192,38 @@ def test_own_environment_is_checked_evaluated_and_cannot_change_under_its_versio
     assert "new version number" in refused.stderr
 
 
+SHY = """
+from loomrl.gym.base import EnvironmentSettings
+from echo_base import Echo
+
+class ShySettings(EnvironmentSettings):
+    honest: bool = False
+
+class Shy(Echo):
+    settings_class = ShySettings
+    def oracle(self):
+        return super().oracle() if self.settings.honest else ""
+"""
+
+
+@pytest.mark.system
+@pytest.mark.slow
+def test_an_environment_is_checked_with_the_settings_that_it_will_be_used_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    Path("echo_base.py").write_text(CUSTOM.format(name="Echo", version="1.0.0", oracle="self.word[::-1]"))
+    Path("shy_envs.py").write_text(SHY)
+    assert not run_json("envs", "check", "shy_envs:Shy", code=1)["passed"]
+    assert run_json("envs", "check", "shy_envs:Shy", "honest=true")["passed"]
+
+
+def test_a_setting_that_an_environment_has_not_is_refused_before_it_is_checked() -> None:
+    with pytest.raises(LoomError, match="max_stepps.*Did you mean 'max_steps'"):
+        run("envs", "check", "Math", "max_stepps=3")
+
+
 TEMPLATE = """
 templates:
   - name: percentages
