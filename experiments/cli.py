@@ -41,7 +41,7 @@ def main() -> None:
     exit_on_sigterm()
     try:
         app()
-    except LoomError as error:
+    except (LoomError, OSError) as error:  # of what the machine refuses, its own words name the path
         print(f"loomrl: {type(error).__name__}: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
@@ -78,6 +78,8 @@ def evaluate(
 ) -> None:
     """Judge policies on held-out tasks: success with confidence intervals, per family and level.
 
+    Attempts that fail (no sandbox, no engine, a bug) are told beside the figure, which is over the others; the exit
+    status is 1 then, unless evaluation.may_fail=SHARE allows for them.
     The first word may also be a RUN or a model's folder: then that is what is judged, on the run's own environments.
     """
     from experiments.shipped import judged_words
@@ -95,12 +97,16 @@ def evaluate(
         shown = judge_control.as_result(judgement)
         emit(shown, as_json=as_json, show=lambda console: judge_control.render(judgement, console))
         return
-    from experiments.evaluate import as_result, evaluate_policies, render
+    from experiments.evaluate import as_result, evaluate_policies, render, too_many_failed
 
     if env is not None:
         experiment = experiment.override({"environments": [{"id": env}]})
     evaluation = evaluate_policies(experiment, policies, temperature=temperature)
     emit(as_result(evaluation), as_json=as_json, show=lambda console: render(evaluation, console))
+    trouble = too_many_failed(evaluation, experiment.evaluation.may_fail)
+    if trouble is not None:
+        print(f"loomrl: {trouble}", file=sys.stderr)
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -121,6 +127,9 @@ def train(
         experiment, run = resumed(experiment, run)
     result = train(experiment, run=run)
     emit(result.as_dict(), as_json=as_json, show=lambda console: render(result, console))
+    if result.is_unjudged:
+        print(f"loomrl: no success is known: attempts of the last judgement failed, {result.failed}", file=sys.stderr)
+        raise typer.Exit(1)
 
 
 @app.command()

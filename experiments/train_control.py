@@ -26,7 +26,7 @@ from loomrl.errors import ArtifactError
 from loomrl.load import dump
 from loomrl.store import LoomDB
 from loomrl.store.evaluations import Evaluation, record_evaluation
-from loomrl.store.policies import record_policy
+from loomrl.store.policies import list_policies, record_policy
 from loomrl.store.runs import Run, code_revision, start_run
 from loomrl.telemetry.metric import PHASES, Metric
 from loomrl.telemetry.page_table import Comparison
@@ -224,6 +224,8 @@ class Course:
         self._checkpoint_s = time.perf_counter() - begun
 
     def _resume(self) -> bool:
+        recorded = list_policies(self.db, run=self.run, limit=1)
+        self.checkpoints.refuse_lost(recorded[0].number if recorded else -1)
         numbers = self.checkpoints.numbers()
         if not numbers:
             return False

@@ -46,7 +46,7 @@ from loomrl.inference.sealed import Weights
 from loomrl.load import dump
 from loomrl.store import LoomDB, beside, open_store
 from loomrl.store.policies import list_policies
-from loomrl.store.runs import Run, code_revision, start_run
+from loomrl.store.runs import Run, code_revision, run_id, start_run
 from loomrl.telemetry.metric import Metric
 from loomrl.types import Group, Trajectory
 
@@ -239,7 +239,7 @@ class Language(Placed):
 
     def _open_line(self) -> Line:
         experiment = self._experiment
-        run = self.config.run or f"{experiment.name}-{uuid.uuid4().hex[:8]}"
+        run = run_id(self.config.run, experiment.name)
         if self._came_from is not None and list_policies(self._db, run=run, limit=1):
             run = f"{run}-{uuid.uuid4().hex[:8]}"
         start_run(
@@ -358,8 +358,9 @@ class Language(Placed):
 
     def evaluate(self, parallel_train_future: Any = None) -> dict[str, Any]:
         """RLlib's door: success on held-out tasks, sampled as in training."""
-        report = judge("sampled", self.trial("sampled", self._experiment.evaluation))
-        return {"env_runners": {"success": report.overall.success.mean, "episode_return_mean": report.overall.reward}}
+        found = judge("sampled", self.trial("sampled", self._experiment.evaluation)).overall
+        told = {"success": found.success.mean, "episode_return_mean": found.reward, "failures": found.failures}
+        return {"env_runners": told}
 
     def trial(self, name: str, settings: EvaluationConfig, sampling: Sampling | None = None) -> list[Trajectory]:
         """The present policy's attempts at the held-out tasks, in the order of the tasks."""

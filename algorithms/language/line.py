@@ -197,6 +197,7 @@ class Line:
         """A copy of the newest checkpoint that counts, with the line set to where it was taken; None without any."""
         recorded = list_policies(self.db, run=self.run, limit=1)
         newest = recorded[0].number if recorded else -1
+        self.checkpoints.refuse_lost(newest)
         for number in reversed(self.checkpoints.numbers()):
             folder = self.checkpoints.get(number, into / str(number))
             state = json.loads((folder / STATE).read_text())

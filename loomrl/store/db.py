@@ -155,7 +155,7 @@ def connect(url: str) -> Engine:
 def _parsed(url: str) -> URL:
     try:
         return make_url(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):  # of a port, int() says
         raise StoreError(
             f"store_url={url!r} is no URL. Examples: sqlite:///loom.db, postgresql://user@host/db."
         ) from None
@@ -164,15 +164,18 @@ def _parsed(url: str) -> URL:
 def _sqlite(url: URL) -> Engine:
     if not url.database or url.database == ":memory:":
         raise StoreError("store_url: an in-memory SQLite database loses everything. Give a file: sqlite:///loom.db.")
+    if url.query or "\0" in url.database:
+        raise StoreError(f"store_url={str(url)!r}: nothing may follow the file's path, and no NUL be in it.")
     file = Path(url.database).expanduser().absolute()
-    if file.is_dir():
-        raise StoreError(f"store_url={str(url)!r} is a folder. Give a file in it: {url}/loom.db.")
     try:
+        if file.is_dir():
+            raise StoreError(f"store_url={str(url)!r} is a folder. Give a file in it: {url}/loom.db.")
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StoreError(f"store_url={str(url)!r}: its folder cannot be made: {error}. Choose another path.") from None
+        raise StoreError(f"store_url={str(url)!r}: there can be no such file: {error}. Choose another path.") from None
     engine = create_engine(
-        url.set(database=str(file)), connect_args={"timeout": BUSY_TIMEOUT_S, "check_same_thread": False}
+        url.set(drivername="sqlite", database=str(file)),
+        connect_args={"timeout": BUSY_TIMEOUT_S, "check_same_thread": False},
     )
 
     @event.listens_for(engine, "connect")
