@@ -16,11 +16,12 @@ from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.cast import gather
 from loomrl.gym.catalogue import find
 from loomrl.gym.guard import GuardedEnvironment
-from loomrl.gym.held_out import held_out_plans
+from loomrl.gym.held_out import HeldOut
 from loomrl.gym.loop import PrivateLoop
 from loomrl.gym.policy import Policy
 from loomrl.gym.pool import LoomRLGym
 from loomrl.store import open_store
+from loomrl.threshold import reaches
 from loomrl.types import End, Trajectory
 
 RECORDS = "evaluations.jsonl"
@@ -138,10 +139,12 @@ class EvaluationPipeline:
                 choice, opened = find_policy(policy, db).choice, open_policy
         else:
             choice, opened = ScriptedPolicy(), lambda choice: lambda environment, rng: policy
-        plans = held_out_plans(self._cast, settings, run=uuid.uuid4().hex, name="evaluated", policy=choice)
+        held_out = HeldOut(self._cast, settings, run=uuid.uuid4().hex, name="evaluated", policy=choice)
         async with LoomRLGym(self._rollout, open_policy=opened) as gym:
-            finished = {trajectory.id: trajectory async for trajectory in gym.run(plans)}
-        return [finished[plan.attempt.id] for plan in plans]
+            for wave in held_out.waves():
+                async for trajectory in gym.run(wave):
+                    held_out.take(trajectory)
+        return list(held_out.trajectories)
 
 
 def _config(env: str | BaseEnvironment | GuardedEnvironment) -> EnvironmentConfig:
@@ -166,7 +169,7 @@ def _episode(attempt: Trajectory) -> EpisodeRecord:
 def _level_reached(report: Report) -> int:
     reached = 0
     for name, score in sorted(report.by_level.items()):
-        if (score.success.mean or 0.0) < REACHED:
+        if not reaches(score.success.mean or 0.0, REACHED):
             break
         reached = int(name.rpartition("/")[2])
     return reached

@@ -18,6 +18,7 @@ from loomrl.gym.adapters.chat import Call, Conversation, Malformed, Score, Seen,
 from loomrl.gym.adapters.family import Family, declare
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.named import named
+from loomrl.threshold import reaches
 from loomrl.types import Message, Observation, Reward, Task
 
 
@@ -56,7 +57,7 @@ class VerifiersEnvironment(BaseEnvironment):
     """Rows of modules written for verifiers; their own scores decide."""
 
     name = "Verifiers"
-    version = "1.0.0"
+    version = "1.1.0"
     settings_class: ClassVar[type[EnvironmentSettings]] = VerifiersSettings
     settings: VerifiersSettings
     reward_range = (0.0, 1.0)
@@ -68,6 +69,7 @@ class VerifiersEnvironment(BaseEnvironment):
         "loomrl.gym.adapters.verifiers",
         "loomrl.gym.adapters.verifiers_v0",
         "loomrl.gym.adapters.verifiers_v1",
+        "loomrl.threshold",
     )
 
     _conversation: Conversation | None = None
@@ -149,8 +151,10 @@ class VerifiersEnvironment(BaseEnvironment):
     def _scored(self, score: Score) -> Step:
         if not math.isfinite(score.value):
             raise ScorerError(f"{self._module.module}: the score is {score.value}; a finite number is needed.")
-        share = min(max(score.value / self._module.full_score, 0.0), 1.0)
-        success = share if self._module.graded else float(share >= 1.0)
+        full = self._module.full_score
+        success = float(reaches(score.value, full))
+        if self._module.graded and not success:
+            success = min(max(score.value / full, 0.0), 1.0)
         info = {"score": score.value, "scores": dict(score.parts)}
         reward = Reward(success, {"correctness": success}, success)
         return Step((), reward, not score.timed_out, score.timed_out, info)
