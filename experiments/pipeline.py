@@ -1,6 +1,7 @@
 """The short door to judging a language policy again and again, and to the picture of how it got better."""
 
 import json
+import logging
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -24,7 +25,10 @@ from loomrl.store import open_store
 from loomrl.threshold import reaches
 from loomrl.types import End, Trajectory
 
+_log = logging.getLogger(__name__)
+
 RECORDS = "evaluations.jsonl"
+UNASKED = "oracle, as no policy was given"
 CURVES = ("reward", "completed", "success", "reasoning", "level_reached")
 """What the picture shows of every evaluation, by its names in the records."""
 TITLES = ("Episode reward", "Completion rate", "Success rate", "Reasoning, words", "Level reached")
@@ -73,7 +77,7 @@ class PipelineResult:
             "level_reached": self.level_reached,
         }
         episodes = [asdict(episode) for episode in self.episodes]
-        return {"step": self.step, **curves, "report": self.report.as_dict(), "episodes": episodes}
+        return {"step": self.step, "policy": self.report.policy, **curves, "report": self.report.as_dict(), "episodes": episodes}
 
 
 class EvaluationPipeline:
@@ -81,7 +85,7 @@ class EvaluationPipeline:
 
     `env` is an environment, or the name of one; attempts are made in fresh ones of its kind. The tasks are held out:
     no training draws them, and every evaluation has the same. A line for each is added to `log_dir`, where a later
-    pipeline goes on.
+    pipeline goes on. Without a policy the oracle is judged, and the report is called so.
     """
 
     def __init__(
@@ -100,9 +104,13 @@ class EvaluationPipeline:
         self._store_url = store_url
 
     def evaluate(
-        self, num_episodes: int = 100, *, policy: str | Policy = "oracle", step: int | None = None
+        self, num_episodes: int = 100, *, policy: str | Policy | None = None, step: int | None = None
     ) -> PipelineResult:
         """Judge a policy, your own or what `loomrl evaluate --policy` takes. `step` is its place on the curve."""
+        name = type(policy).__name__ if policy is not None and not isinstance(policy, str) else policy or UNASKED
+        if policy is None:
+            policy = "oracle"
+            _log.warning("EvaluationPipeline: no policy was given, so this judges the %s: set policy=.", UNASKED)
         known = len(self.history())
         settings = EvaluationConfig(episodes=num_episodes, levels=self._levels)
         loop = PrivateLoop()
@@ -110,7 +118,7 @@ class EvaluationPipeline:
             attempts = loop.wait(self._play(settings, policy))
         finally:
             loop.close()
-        report = judge(policy if isinstance(policy, str) else type(policy).__name__, attempts)
+        report = judge(name, attempts)
         result = PipelineResult(
             step=known if step is None else step,
             report=report,
@@ -186,7 +194,8 @@ def _draw(history: Sequence[Mapping[str, Any]], path: Path, title: str) -> Path:
     formats = figure.canvas.get_supported_filetypes()
     if path.suffix.removeprefix(".") not in formats:
         raise ConfigError(f"path={str(path)!r}: give it one of these endings: {', '.join(sorted(formats))}.")
-    figure.suptitle(f"{title}: {len(history)} evaluations")
+    policies = ", ".join(dict.fromkeys(record["report"]["policy"] for record in history))
+    figure.suptitle(f"{title}: {len(history)} evaluations of {policies:.100}")
     *panels, last = figure.subplots(2, 3).flat
     for panel, name, heading, top in zip(panels, CURVES, TITLES, TOPS, strict=True):
         panel.plot([record["step"] for record in history], [record[name] for record in history], marker="o")
