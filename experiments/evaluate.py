@@ -70,7 +70,7 @@ async def _play(gym: LoomRLGym, policy: Judged, cast: Cast, settings: Evaluation
             async for trajectory in gym.run(wave):
                 held_out.take(trajectory)
                 report(held_out.done)
-    return list(held_out.trajectories)
+    return held_out.trajectories
 
 
 def _record(db: LoomDB, run: str, judged: Sequence[Judged], reports: Sequence[Report], now: float) -> None:

@@ -77,7 +77,13 @@ class PipelineResult:
             "level_reached": self.level_reached,
         }
         episodes = [asdict(episode) for episode in self.episodes]
-        return {"step": self.step, "policy": self.report.policy, **curves, "report": self.report.as_dict(), "episodes": episodes}
+        return {
+            "step": self.step,
+            "policy": self.report.policy,
+            **curves,
+            "report": self.report.as_dict(),
+            "episodes": episodes,
+        }
 
 
 class EvaluationPipeline:
@@ -152,7 +158,7 @@ class EvaluationPipeline:
             for wave in held_out.waves():
                 async for trajectory in gym.run(wave):
                     held_out.take(trajectory)
-        return list(held_out.trajectories)
+        return held_out.trajectories
 
 
 def _config(env: str | BaseEnvironment | GuardedEnvironment) -> EnvironmentConfig:

@@ -375,10 +375,7 @@ class Language(Algorithm):  # type: ignore[misc]
             self._publish(self.line.done)
         actor = self._actor(self._acting, sampling)
         held_out = HeldOut(self._cast, settings, run=self.line.run, name=name, policy=actor)
-        for wave in held_out.waves():
-            for trajectory in self._crew.play(wave):
-                held_out.take(trajectory)
-        return list(held_out.trajectories)
+        return held_out.played(self._crew.play)
 
     def restore_env_runners(self, env_runner_group: Any) -> list[int]:
         """Whoever gives runners something to play takes care of them."""

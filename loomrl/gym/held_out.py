@@ -1,7 +1,7 @@
 """Tasks that no training draws, and the attempts at them by which policies are compared."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from loomrl.config import EvaluationConfig, PolicyChoice
@@ -71,13 +71,20 @@ class HeldOut:
         if trajectory.end is not End.FAILED and MEMORY not in trajectory.extra:
             self._free += self._rows.pop(family)  # it remembers nothing, so they need not wait for each other
 
+    def played(self, play: Callable[[Sequence[Plan]], Iterable[Trajectory]]) -> list[Trajectory]:
+        """All trajectories, in the order of the tasks; `play` plays a wave."""
+        for wave in self.waves():
+            for trajectory in play(wave):
+                self.take(trajectory)
+        return self.trajectories
+
     @property
     def done(self) -> int:
         """How many attempts were taken in."""
         return len(self._played)
 
     @property
-    def trajectories(self) -> Sequence[Trajectory]:
+    def trajectories(self) -> list[Trajectory]:
         """What was taken in, in the order of the tasks."""
         return [self._played[plan.attempt.id] for plan in self.plans if plan.attempt.id in self._played]
 

@@ -9,7 +9,7 @@
 
 A level's entries are inclusive ranges of whole numbers, or lists under `choice:`; the highest level not above the asked
 one counts. Text in `parameters` is filled with what was drawn. The environment reads the result as `task.parameters`.
-Nothing may be there in vain: a variable that no text has, or a parameter that the environment does not read, is an error.
+Nothing may be in vain: a variable that no text has, or a parameter that the environment does not read, is an error.
 """
 
 import random

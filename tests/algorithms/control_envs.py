@@ -46,7 +46,7 @@ class Identity(gymnasium.Env[Any, Any]):
 
 
 class Countdown(gymnasium.Env[Any, Any]):
-    """Shows how many steps are left, pays the same for each; ends, or is cut short, at 0. What happens is known exactly."""
+    """Shows how many steps are left, pays the same for each; ends, or is cut short, at 0. All is known exactly."""
 
     observation_space = spaces.Box(0, 100, (1,))
     action_space = spaces.Discrete(2)

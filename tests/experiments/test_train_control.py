@@ -188,7 +188,9 @@ def test_a_curriculum_climbs_when_its_gate_opens_and_goes_on_where_it_was(tmp_pa
 
 
 @pytest.mark.parametrize(("needed", "stage"), [(0.7, 2), (0.7001, 1)])
-def test_a_gate_is_reached_by_what_float32_leaves_of_it_and_not_by_less(tmp_path: Path, needed: float, stage: int) -> None:
+def test_a_gate_is_reached_by_what_float32_leaves_of_it_and_not_by_less(
+    tmp_path: Path, needed: float, stage: int
+) -> None:
     ramp = {"kind": "ramp", "begin": {"steps": 1}, "steps": 1, "gate": {"reward": needed, "episodes": 10}}
     pays = {"kind": "custom", "entry_point": f"{ENVS}:Countdown", "settings": {"steps": 2, "price": 0.7}}
     settings = experiment(tmp_path, environment=pays, curriculum=ramp, **{"train.steps": 1024})

@@ -1,7 +1,8 @@
 """Environments behind OpenEnv servers: one WebSocket session for an episode, spoken as OpenEnv 0.3 to 0.10 speaks it.
 
 Which servers there are is a setting: family → URL, and the return that counts as success. Attempts beyond a server's
-limit of sessions wait for their turn. A server's trouble ends the episode as FAILED; an action that its schema refuses is the policy's doing, and is answered. Needs the extra `openenv`.
+limit of sessions wait for their turn. A server's trouble ends the episode as FAILED; an action that its schema refuses
+is the policy's doing, and is answered. Needs the extra `openenv`.
 """
 
 import asyncio
@@ -149,7 +150,7 @@ class OpenEnvEnvironment(BaseEnvironment):
             _log.warning("%s has no session free: attempts wait for their turn.", self._server.url)
         try:
             async with asyncio.timeout(self.settings.wait_s), queue:
-                while not await self._has_begun(task):
+                while not await self._has_begun(task):  # noqa: ASYNC110 - only the server knows, and it does not tell
                     await asyncio.sleep(_POLL_S)
         except TimeoutError:
             await self.close()
