@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from loomrl.config import Patience, ReturnPatience
+from loomrl.threshold import SINGLE, reaches
 
 
 class Convergence:
@@ -47,7 +48,7 @@ class Convergence:
 
     def _verdict(self, mean: float, best: float) -> str | None:
         rules = self.rules
-        if rules.target is not None and mean >= rules.target:
+        if rules.target is not None and reaches(mean, rules.target, rounding=SINGLE):
             return f"target reached: {self.score} {mean:.3f}{self.over}, asked for {rules.target:g}"
         if rules.decline is not None and best - mean > rules.decline:
             return (

@@ -85,22 +85,18 @@ def evaluate(
     from experiments.shipped import judged_words
     from loomrl.config import ControlExperiment
 
-    experiment, policies = judged_words(words or [], policy or [])
+    experiment, policies = judged_words(words or [], policy or [], env=env)
     if episodes is not None:
         experiment = experiment.override({"evaluation.episodes": episodes})
     if isinstance(experiment, ControlExperiment):
         from experiments import judge_control
 
-        if env is not None:
-            experiment = experiment.override({"environment": {"id": env}})
         judgement = judge_control.evaluate_control(experiment, policies)
         shown = judge_control.as_result(judgement)
         emit(shown, as_json=as_json, show=lambda console: judge_control.render(judgement, console))
         return
     from experiments.evaluate import as_result, evaluate_policies, render, too_many_failed
 
-    if env is not None:
-        experiment = experiment.override({"environments": [{"id": env}]})
     evaluation = evaluate_policies(experiment, policies, temperature=temperature)
     emit(as_result(evaluation), as_json=as_json, show=lambda console: render(evaluation, console))
     trouble = too_many_failed(evaluation, experiment.evaluation.may_fail)

@@ -32,6 +32,7 @@ from loomrl.telemetry.metric import PHASES, Metric
 from loomrl.telemetry.page_table import Comparison
 from loomrl.telemetry.progress import progress
 from loomrl.telemetry.sink import open_sinks
+from loomrl.threshold import SINGLE, reaches
 from loomrl.types import PolicyVersion
 
 STATE = "course.json"
@@ -188,7 +189,7 @@ class Course:
             stop = None if mean is None else self._convergence.see(mean, self.done)
         else:
             stop = None
-            if mean is not None and mean >= gate.reward:
+            if mean is not None and reaches(mean, gate.reward, rounding=SINGLE):
                 self.stage += 1
                 self.algo.move_to(self.experiment.stages[self.stage][0])
         steps = self.experiment.train.steps

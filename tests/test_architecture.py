@@ -21,6 +21,7 @@ LAYERS = [
     "canonical",
     "files",
     "picture",
+    "threshold",
     "types",
     "errors",
     "process",

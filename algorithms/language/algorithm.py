@@ -39,7 +39,7 @@ from loomrl.errors import ConfigError
 from loomrl.evaluation.report import judge
 from loomrl.gym.cast import open_cast
 from loomrl.gym.curriculum import open_curriculum
-from loomrl.gym.held_out import held_out_plans
+from loomrl.gym.held_out import HeldOut
 from loomrl.gym.quarantine import Quarantine, Quarantined
 from loomrl.hub import open_hub
 from loomrl.inference.sealed import Weights
@@ -367,9 +367,8 @@ class Language(Placed):
         if self._acting != self.line.done:
             self._publish(self.line.done)
         actor = self._actor(self._acting, sampling)
-        plans = held_out_plans(self._cast, settings, run=self.line.run, name=name, policy=actor)
-        played = {trajectory.id: trajectory for trajectory in self._crew.play(plans)}
-        return [played[plan.attempt.id] for plan in plans]
+        held_out = HeldOut(self._cast, settings, run=self.line.run, name=name, policy=actor)
+        return held_out.played(self._crew.play)
 
     def restore_env_runners(self, env_runner_group: Any) -> list[int]:
         """Whoever gives runners something to play takes care of them."""

@@ -31,6 +31,9 @@ class _Parameters(Config):
     template: str = ""
 
 
+PARAMETERS = tuple(name for name in _Parameters.model_fields if name != "template")
+
+
 def custom_problem(parameters: Mapping[str, Any]) -> Problem:
     """The problem of these parameters; an answer that our own grammar cannot read is a ConfigError."""
     given = _Parameters.parse(dict(parameters), origin="parameters of a task template of Math")

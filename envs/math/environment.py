@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from envs.math.answer import Answer, Match, compare
 from envs.math.custom import FAMILY as CUSTOM
-from envs.math.custom import custom_problem
+from envs.math.custom import PARAMETERS, custom_problem
 from envs.math.family import FAMILIES, make_problem
 from envs.math.problem import Problem
 from envs.math.step import progress
@@ -29,7 +29,7 @@ class MathEnvironment(QuestionEnvironment):
     name = "Math"
     version = "1.0.2"
     families = tuple(FAMILIES)
-    template_families = (CUSTOM,)
+    template_families: ClassVar[Mapping[str, Sequence[str]]] = {CUSTOM: PARAMETERS}
     reward_range = (0.0, 1.0 + PROGRESS_WEIGHT + FORMAT_WEIGHT)
     ceilings: ClassVar[Mapping[str, float]] = {"random": 0.05, "constant": 0.05, "hacking": 0.05}
     guess_floor: ClassVar[Mapping[str, float]] = {

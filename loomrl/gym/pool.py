@@ -12,6 +12,7 @@ from loomrl.gym.actor_host import ActorHost, refuse_crowd
 from loomrl.gym.catalogue import EnvironmentType, make
 from loomrl.gym.guard import GuardedEnvironment
 from loomrl.gym.host import Host, LocalHost, Make, Plan
+from loomrl.gym.memory import MemoryBank
 from loomrl.gym.policy import OpenPolicy, open_policy
 from loomrl.types import Group, Trajectory
 
@@ -34,8 +35,8 @@ class LoomRLGym:
     async def create_environment(
         self, kind: EnvironmentType | str, settings: Mapping[str, Any] | None = None
     ) -> GuardedEnvironment:
-        """An environment to play by hand: `reset`, then `step` until terminated or truncated."""
-        return GuardedEnvironment(self._make(str(kind), settings or {}))
+        """An environment to play by hand: `reset`, then `step` until terminated or truncated. It keeps its memories."""
+        return GuardedEnvironment(self._make(str(kind), settings or {}), memories=MemoryBank())
 
     async def run(self, plans: Iterable[Plan]) -> AsyncGenerator[Trajectory, None]:
         """Every plan's trajectory, once, as it finishes. Plans are drawn only when there is room to play them."""

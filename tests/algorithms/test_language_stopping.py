@@ -3,12 +3,13 @@
 import json
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.stopping import Stopper
-from loomrl.config import Patience
+from algorithms.stopping import Convergence, Stopper
+from loomrl.config import Patience, ReturnPatience
 
 successes = st.floats(0, 1, allow_nan=False)
 kls = st.floats(0, 20, allow_nan=False)
@@ -63,6 +64,14 @@ def test_the_target_must_be_held_over_a_whole_window() -> None:
     assert early == [None] * 5
     assert last is not None
     assert last.startswith("target reached: success 0.900 over 3 updates")
+
+
+def test_a_target_is_reached_by_what_rounding_leaves_of_it_and_not_by_less() -> None:
+    assert reasons(Patience(window=3, target=0.7), [0.7, 0.7, 0.7])[-1] is not None
+    assert reasons(Patience(window=3, target=0.7), [0.7, 0.7, 0.6999])[-1] is None
+    paid = float(np.float32(0.7))  # as control keeps rewards; it is less than 0.7
+    assert Convergence(ReturnPatience(target=0.7)).see(paid, 1) is not None
+    assert Convergence(ReturnPatience(target=0.7)).see(0.6999, 1) is None
 
 
 def test_a_plateau_counts_updates_since_the_best() -> None:

@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,28 @@ def test_evaluation_tells_the_oracle_from_a_random_policy_and_is_on_record() -> 
     assert {e.run for e in list_evaluations(db)} == {result["run"]}
     db.close()
     assert result["run"] in run("runs")
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "environments"),
+    [
+        (["--env", "LogicPuzzle"], "LogicPuzzle", ["LogicPuzzle"]),
+        (["environments=[{id: LogicPuzzle}, {id: ToolCall}]"], "LogicPuzzle-ToolCall", ["LogicPuzzle", "ToolCall"]),
+        (["math", "--env", "LogicPuzzle", "name=mine"], "mine", ["LogicPuzzle"]),
+        (["math", "environments.0.families=[algebra.*]"], "math", ["Math"]),
+        (["control/cartpole", "--env", "Acrobot-v1"], "Acrobot-v1", ["Acrobot-v1"]),
+    ],
+)
+def test_an_evaluation_is_on_record_under_the_name_of_what_it_is_of(words, name, environments) -> None:
+    policy = "random" if "control/cartpole" in words else "oracle"
+    told = run_json("evaluate", *words, "--episodes", "2", "--policy", policy)
+    with closing(open_store("sqlite:///loom.db")) as db:
+        (recorded,) = list_runs(db)
+        (evaluation,) = list_evaluations(db)
+    assert (recorded.id, recorded.name) == (told["run"], name)
+    assert recorded.id.startswith(f"{name}-")
+    assert [id.partition("@")[0] for id in recorded.environments] == environments
+    assert evaluation.run == recorded.id
 
 
 def test_evaluation_repeats_itself() -> None:

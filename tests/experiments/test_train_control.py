@@ -212,6 +212,17 @@ def test_a_curriculum_climbs_when_its_gate_opens_and_goes_on_where_it_was(tmp_pa
     assert json.loads((copy / "course.json").read_text())["stage"] == 2
 
 
+@pytest.mark.parametrize(("needed", "stage"), [(0.7, 2), (0.7001, 1)])
+def test_a_gate_is_reached_by_what_float32_leaves_of_it_and_not_by_less(
+    tmp_path: Path, needed: float, stage: int
+) -> None:
+    ramp = {"kind": "ramp", "begin": {"steps": 1}, "steps": 1, "gate": {"reward": needed, "episodes": 10}}
+    pays = {"kind": "custom", "entry_point": f"{ENVS}:Countdown", "settings": {"steps": 2, "price": 0.7}}
+    settings = experiment(tmp_path, environment=pays, curriculum=ramp, **{"train.steps": 1024})
+    train(settings, run="r")
+    assert read_metrics(metrics_file(settings.train, "r"))[-1][Metric.STAGE] == stage
+
+
 def test_a_stage_with_other_spaces_is_refused_before_training(tmp_path: Path) -> None:
     stages = {"kind": "stages", "stages": [{"settings": {"kind": "box"}, "gate": {"reward": 1}}]}
     with pytest.raises(ConfigError, match=r"in stage 2 environment .* has the spaces"):
