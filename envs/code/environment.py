@@ -158,7 +158,7 @@ async def _economy(grader: Grader, challenge: Challenge, code: str) -> float | N
         if reference.lines is None:
             raise RuntimeError(f"the reference of {challenge.problem.name} was not counted: {reference.error}")
         reply = await grader.attempt(plain, arguments, budget=LINES_FACTOR * reference.lines + LINES_SLACK)
-        if reply.lines is None or not grader.agrees(reply, reference.value):
+        if reply.lines is None or not grader.agrees(reply, reference.returned):
             return None
         excess = (reply.lines - LINES_SLACK) / reference.lines - 1
         worst = min(worst, 1 - max(0.0, excess) / (LINES_FACTOR - 1))
@@ -168,7 +168,7 @@ async def _economy(grader: Grader, challenge: Challenge, code: str) -> float | N
 def _complaint(challenge: Challenge, test: Test, reply: Reply) -> str:
     """What an example of the prompt gave. Hidden tests are never spoken of."""
     call = shown_call(challenge.problem, test)
-    given = reply.error or f"it returned {shown(reply.value)}"
+    given = reply.error or f"it returned {reply.shown}"
     return f"{call} should return {shown(test.expected)}, but {given}. {CODE_FORMAT}"
 
 
