@@ -9,7 +9,7 @@ of them with a sign. A form is judged only after the value was found right.
 | LOWEST | a literal without decimals or percent |
 | EXPANDED | a literal; or as few terms as the value needs, each of at most one literal, one root of a literal and powers of letters, π and e, over a whole number or a root; or such a sum over a whole number that does not cancel |
 | FACTORED | at most one literal and as many factors as the truth has: letters and EXPANDED sums with coprime whole coefficients, with whole exponents |
-| ANY | sums, products, quotients, powers, roots and functions of the same, in which every number is worked out: a part that is a rational number is a literal, a product has one number, a sum has one, nothing cancels in either, no function or root undoes its argument |
+| ANY | sums, products, quotients, powers, roots and functions of the same, in which every number is worked out: a part that is a rational number is a literal, a product has one number, a sum has one, nothing cancels in either, no function or root undoes its argument, no quotient of sums where the truth has none |
 | AS_GIVEN | ANY, with no more numbers, letters and functions than the truth |
 | an equation | two sides in ANY with one loose number in all, each letter as often as the truth or the expanded difference has it |
 """  # noqa: E501
@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from envs.math.polynomial import MAX_EXPONENT, ONE, Unreadable, content, parts
 from envs.math.syntax import FUNCTIONS, UNCOMPUTED, Node, combine, evaluate, without_bars
-from envs.math.value import Calculator, Value, atoms, rational
+from envs.math.value import Calculator, Value, atom, atoms, rational
 
 
 class Form(Enum):
@@ -43,9 +43,9 @@ class Form(Enum):
 def is_finished(node: Node, truth: Node, form: Form) -> bool:
     """Whether a right answer is also written as asked. `truth` is written so."""
     if form is Form.ANY:
-        return is_elementary(node)
+        return _is_elementary_for(truth, node)
     if form is Form.AS_GIVEN:
-        return is_elementary(node) and _size(node) <= _size(truth)
+        return _is_elementary_for(truth, node) and _size(node) <= _size(truth)
     if form is Form.FACTORED:
         return _is_factored(node, _count_factors(truth))
     if form is Form.LOWEST:
@@ -61,7 +61,7 @@ def is_finished_equation(sides: list[Node], truth: list[Node], gap: Value) -> bo
     given = [leaf.name for side in truth for leaf in _leaves(side) if leaf.kind == "symbol"]
     return (
         len(loose) <= 1
-        and all(map(is_elementary, sides))
+        and all(_is_elementary_for(side, side) for side in sides)
         and all(
             letters.count(name) <= max(given.count(name), sum(name in dict(m) for m in gap.numerator))
             for name in letters
@@ -243,13 +243,15 @@ def _is_prime_power(base: Node, exponent: Fraction) -> bool:
 # ANY
 
 
-def is_elementary(node: Node) -> bool:
-    """Whether all numbers in it are worked out."""
+def _is_elementary_for(truth: Node, node: Node) -> bool:
+    """Whether everything is worked out; a quotient of sums stays one only where the truth is one."""
     try:
-        _worked_out(node, Calculator())
+        value = _worked_out(node, Calculator())
+        plain = _worked_out(truth, Calculator())
     except _Unfinished:
         return False
-    return _is_elementary(node)
+    cancelled = value is not None and plain is not None and plain.denominator == ONE != value.denominator
+    return not cancelled and _is_elementary(node)
 
 
 class _Unfinished(Exception):
@@ -260,6 +262,8 @@ def _worked_out(node: Node, calculator: Calculator) -> Value | None:
     """The value of a tree, None where it cannot be computed; _Unfinished where something in it is left to compute."""
     if _is_literal(node):
         return evaluate(node, calculator)
+    if node.kind in UNCOMPUTED:
+        return atom(str(node))
     node = without_bars(node)
     values = [_worked_out(part, calculator) for part in node.parts]
     known = [value for value in values if value is not None]

@@ -88,24 +88,33 @@ def _count(reasoning: str, frame: Frame) -> tuple[int, int, int]:
 
 def _steps(reasoning: str, letters: str) -> Iterator[Step]:
     """The equalities in a text, in order, at most MAX_CLAIMS."""
+    count = 0
+    for run in _runs(reasoning, letters):
+        for left, right in pairwise(run):
+            if not left.strip() or not right.strip() or len(left) + len(right) > MAX_CLAIM:
+                continue
+            try:
+                yield Step(read(left.replace(",", ""), letters), read(right.replace(",", ""), letters))
+            except Unreadable:
+                continue
+            count += 1
+            if count == MAX_CLAIMS:
+                return
+
+
+def sides(text: str, letters: str) -> Iterator[str]:
+    """All that looks like mathematics in a text, cut at its equality signs."""
+    for run in _runs(text, letters):
+        yield from (side for side in run if side.strip())
+
+
+def _runs(text: str, letters: str) -> Iterator[list[str]]:
     symbols = rf"(?<![A-Za-z\\])[{letters}e]+(?![A-Za-z])"
     run = re.compile(rf"(?:{_WORDS}|{symbols}|\d+(?:,\d{{3}})*(?:\.\d+)?|[-+*/^=(){{}}²³√π·×−÷%]|[ ])+")
-    count = 0
-    for line in _DELIMITER.sub(" ", reasoning[-MAX_REASONING:]).splitlines():
-        for match in run.finditer(line) if "=" in line else ():
+    for line in _DELIMITER.sub(" ", text[-MAX_REASONING:]).splitlines():
+        for match in run.finditer(line):
             sides = match[0].split("=")
-            if match[0].startswith("(") and line[match.start() - 1 : match.start()] in _CALLS:
-                sides = sides[1:]
-            for left, right in pairwise(sides):
-                if not left.strip() or not right.strip() or len(left) + len(right) > MAX_CLAIM:
-                    continue
-                try:
-                    yield Step(read(left.replace(",", ""), letters), read(right.replace(",", ""), letters))
-                except Unreadable:
-                    continue
-                count += 1
-                if count == MAX_CLAIMS:
-                    return
+            yield sides[1:] if match[0].startswith("(") and line[match.start() - 1 : match.start()] in _CALLS else sides
 
 
 def _holds(step: Step, known: tuple[tuple[tuple[str, str], ...], ...], calculator: Calculator) -> bool:
