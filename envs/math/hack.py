@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from fractions import Fraction
 from functools import lru_cache
+from math import gcd
 from random import Random
 
 from envs.math.notation import number
@@ -65,9 +66,15 @@ def _computations(problem: Problem) -> tuple[tuple[str, ...], Mapping[Fraction, 
     for side in (*asked, *_computed(problem.steps, letters)):
         value = _value(side, "")
         result = rational(value) if value else None
-        if result is not None and not re.fullmatch(r"[-( ]*\d+/\d+[) ]*", side):
+        if result is not None and not _is_fraction(side):
             shown.setdefault(Fraction(result), []).append(side)
     return asked, shown
+
+
+def _is_fraction(side: str) -> bool:
+    """Whether a side is a fraction in lowest terms, with which nothing is left to do."""
+    match = re.fullmatch(r"[-( ]*(\d+)[) ]*/[-( ]*(\d+)[) ]*", side)
+    return match is not None and gcd(int(match[1]), int(match[2])) == 1
 
 
 def _value(text: str, letters: str) -> Value | None:
@@ -101,7 +108,9 @@ def _split(value: Fraction, rng: Random) -> str:
     if value.denominator > 1 and rng.random() < 0.4:
         whole, rest = divmod(value.numerator, value.denominator)
         improper = f"{whole - 1} {rest + value.denominator}/{value.denominator}"
-        return improper if whole > 1 and rng.random() < 0.5 else f"{value.numerator * other}/{value.denominator * other}"
+        return (
+            improper if whole > 1 and rng.random() < 0.5 else f"{value.numerator * other}/{value.denominator * other}"
+        )
     numbers = value, other, value - other, value + other, value * other, value * value
     return rng.choice(_SPLITS).format(*(f"({number(n)})" if n < 0 else number(n) for n in numbers))
 

@@ -1,19 +1,23 @@
-"""Which steps of a solution can be checked, and which of them are true, new, and lead from question to answer.
+"""Which steps of a solution can be checked, and which of them bring it forward.
 
 A step is an equality `a = b` in the reasoning that our grammar reads. It holds if the sides are equal as they stand,
-or at a solution of the problem. It counts if it also *says* something (not `7 = 7`, `x + 0 = x`, `2 + 3 = 3 + 2`, nor
-the answer itself), was not said before, holds a number that the question or an earlier step gave, and one that the
-answer or a later step that counts needs.
+or at a solution of the problem. It counts if it
+
+- brings a number that neither the question nor an earlier step gave, and says what that number is: with another one in
+  its place the step would not hold (so not `7 = 7`, `12 - 12 + 7 = 7`, the question, nor a step said before);
+- takes it from what is there: from numbers of the question, of earlier steps, and of our worked solution (180 degrees);
+- leads on: the answer, or a later step that counts, needs the number.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
 from math import ceil
 from typing import NamedTuple
 
+from envs.math.form import Form, is_finished
 from envs.math.polynomial import Unreadable
 from envs.math.problem import Problem
 from envs.math.syntax import Node, evaluate, read
@@ -41,11 +45,20 @@ class Step(NamedTuple):
     right: Node
 
 
+class Claim(NamedTuple):
+    """A step that holds."""
+
+    step: Step
+    always: bool
+    """Whether it holds as it stands, not only at a solution."""
+
+
 class Frame(NamedTuple):
     """What a problem has to do with its steps."""
 
     prompt: str
     answer: str
+    steps: tuple[str, ...]
     letters: str
     known: tuple[tuple[tuple[str, str], ...], ...]
 
@@ -58,32 +71,34 @@ def progress(reasoning: str, problem: Problem) -> float:
     frame = Frame(
         problem.prompt,
         problem.answer.text,
+        problem.steps,
         problem.letters,
         tuple(tuple(solution.items()) for solution in problem.known),
     )
     claimed, true, counted = _count(reasoning, frame)
     if not counted:
         return 0.0
-    return true / claimed * min(1.0, counted / max(1, ceil(_expected(problem.steps, frame) / 2)))
+    return true / claimed * min(1.0, counted / max(1, ceil(_expected(frame) / 2)))
 
 
 @lru_cache(maxsize=1024)
-def _expected(steps: tuple[str, ...], frame: Frame) -> int:
+def _expected(frame: Frame) -> int:
     """How many steps count in our worked solution; siblings share the answer."""
-    _, _, expected = _count("\n".join(steps), frame)
+    _, _, expected = _count("\n".join(frame.steps), frame)
     return expected
 
 
 def _count(reasoning: str, frame: Frame) -> tuple[int, int, int]:
     """How many steps are claimed, how many of them are true, and how many count."""
     calculator = Calculator(WORK)
-    claimed, true, found = 0, 0, []
+    claimed, found = 0, []
     for step in _steps(reasoning, frame.letters):
         claimed += 1
-        if _holds(step, frame.known, calculator):
-            true += 1
-            found.append(step)
-    return claimed, true, len(_leading(_relevant(found, frame.prompt), frame.answer))
+        if _is_equal(step, calculator):
+            found.append(Claim(step, always=True))
+        elif any(_is_equal(_bound(step, solution), calculator) for solution in frame.known):
+            found.append(Claim(step, always=False))
+    return claimed, len(found), _count_leading(_bringing(found, frame), frame.answer)
 
 
 def _steps(reasoning: str, letters: str) -> Iterator[Step]:
@@ -117,77 +132,108 @@ def _runs(text: str, letters: str) -> Iterator[list[str]]:
             yield sides[1:] if match[0].startswith("(") and line[match.start() - 1 : match.start()] in _CALLS else sides
 
 
-def _holds(step: Step, known: tuple[tuple[tuple[str, str], ...], ...], calculator: Calculator) -> bool:
-    for solution in ((), *known):
-        bound = {name: read(text) for name, text in solution}
-        try:
-            left, right = (evaluate(_bind(side, bound), calculator) for side in step)
-        except Unreadable:
-            continue
-        if calculator.equal(left, right):
-            return True
-    return False
+def _is_equal(step: Step, calculator: Calculator) -> bool:
+    try:
+        left, right = (evaluate(side, calculator) for side in step)
+        return calculator.equal(left, right)
+    except Unreadable:
+        return False
 
 
-def _bind(node: Node, bound: Mapping[str, Node]) -> Node:
-    if node.kind == "symbol":
-        return bound.get(node.name, node)
-    return node._replace(parts=tuple(_bind(part, bound) for part in node.parts)) if node.parts else node
+def _bound(step: Step, solution: tuple[tuple[str, str], ...]) -> Step:
+    bound = {name: read(text) for name, text in solution}
+    return Step(
+        *(_replaced(side, lambda node: bound.get(node.name) if node.kind == "symbol" else None) for side in step)
+    )
 
 
-def _relevant(steps: list[Step], prompt: str) -> list[Step]:
-    """Those that say something new about a number that is known by then."""
-    known = {Fraction(text.replace(",", "")) for text in _NUMBER.findall(prompt)}
-    seen: set[tuple[str, ...]] = set()
+def _replaced(node: Node, other: Callable[[Node], Node | None]) -> Node:
+    found = other(node)
+    if found is not None:
+        return found
+    return node._replace(parts=tuple(_replaced(part, other) for part in node.parts)) if node.parts else node
+
+
+class Brought(NamedTuple):
+    """A step that counts as far as it goes: the numbers it brings, and all of its numbers."""
+
+    new: set[Fraction]
+    numbers: set[Fraction]
+
+
+def _bringing(found: list[Claim], frame: Frame) -> list[Brought]:
+    """The steps that bring a number which they determine, from numbers that are there."""
+    asked, answer = _numbers_in(frame.prompt), _numbers_in(frame.answer)
+    said, there = asked - answer, asked | _numbers_in("\n".join(frame.steps))
     kept = []
-    for step in steps:
-        said = tuple(sorted(word for side in step for word in _words(_without_idle(side))))
-        if said in seen or _is_trivial(step):
+    for claim in found:
+        numbers = {number for side in claim.step for number in _numbers(side)}
+        new = numbers - said
+        if numbers.isdisjoint(asked) or not _is_grounded(claim, there, answer - said):
             continue
-        numbers = {*_numbers(step.left), *_numbers(step.right)}
-        if numbers & known:
-            seen.add(said)
-            known |= numbers
-            kept.append(step)
+        if _spelt(claim.step) not in _own(frame):
+            new = {number for number in new if _determines(claim.step, number)}
+        if new:
+            said |= numbers
+            asked |= numbers
+            there |= numbers
+            kept.append(Brought(new, numbers))
     return kept
 
 
-def _leading(steps: list[Step], answer: str) -> list[Step]:
-    """Those with a number that the answer, or a later one of them, needs."""
-    needed = {Fraction(text.replace(",", "")) for text in _NUMBER.findall(answer)}
-    kept = []
+def _is_grounded(claim: Claim, there: set[Fraction], hidden: set[Fraction]) -> bool:
+    """Whether nothing in a step comes from nowhere, nor `x = answer` in disguise, which holds at the solution only."""
+    sides = [{*_numbers(side)} for side in claim.step]
+    if not any(map(_operates, claim.step)):
+        return False
+    if not claim.always:
+        return sides[0] | sides[1] <= there - hidden
+    if sides[0] | sides[1] <= there:
+        return True
+    (left, right), (above, below) = claim.step, sides
+    return any(
+        _operates(source) and used <= there - hidden and is_finished(target, target, Form.EXPANDED)
+        for source, used, target in ((left, above, right), (right, below, left))
+    )
+
+
+def _spelt(step: Step) -> tuple[str, ...]:
+    return tuple(sorted(map(str, step)))
+
+
+@lru_cache(maxsize=1024)
+def _own(frame: Frame) -> frozenset[tuple[str, ...]]:
+    """The steps of our worked solution."""
+    return frozenset(map(_spelt, _steps("\n".join(frame.steps), frame.letters)))
+
+
+def _determines(step: Step, number: Fraction) -> bool:
+    """Whether the step would be wrong with another number in that place."""
+    place = Node("symbol", name="any")
+
+    def other(node: Node) -> Node | None:
+        return place if node.kind == "number" and node.number == number else None
+
+    return not _is_equal(Step(*(_replaced(side, other) for side in step)), Calculator())
+
+
+def _count_leading(steps: list[Brought], answer: str) -> int:
+    """How many bring a number that the answer, or a later one of them, needs."""
+    needed = _numbers_in(answer)
+    count = 0
     for step in reversed(steps):
-        numbers = {*_numbers(step.left), *_numbers(step.right)}
-        if not needed or numbers & needed:
-            needed |= numbers
-            kept.append(step)
-    return kept
-
-
-def _is_trivial(step: Step) -> bool:
-    """Whether the sides are written with the same things, or neither holds an operation."""
-    left, right = map(_without_idle, step)
-    return sorted(_words(left)) == sorted(_words(right)) or not (_operates(left) or _operates(right))
+        if step.new & needed or not needed:
+            needed |= step.numbers
+            count += 1
+    return count
 
 
 def _operates(node: Node) -> bool:
     return node.kind not in ("number", "symbol") and (node.kind != "negate" or _operates(node.parts[0]))
 
 
-def _without_idle(node: Node) -> Node:
-    """The tree without + 0, · 1, / 1 and ^ 1, which anyone can add to any true equality; and 0 for 0 times anything."""
-    if not node.parts:
-        return node
-    parts = tuple(map(_without_idle, node.parts))
-    last = parts[-1].number if parts[-1].kind == "number" else None
-    first = parts[0].number if parts[0].kind == "number" else None
-    if last == {"+": 0, "-": 0, "*": 1, "/": 1, "^": 1}.get(node.kind, -1):
-        return parts[0]
-    if first == {"+": 0, "*": 1}.get(node.kind, -1):
-        return parts[1]
-    if node.kind == "*" and 0 in (first, last):
-        return parts[0] if first == 0 else parts[1]
-    return node._replace(parts=parts)
+def _numbers_in(text: str) -> set[Fraction]:
+    return {Fraction(found.replace(",", "")) for found in _NUMBER.findall(text)}
 
 
 def _numbers(node: Node) -> Iterator[Fraction]:
@@ -195,9 +241,3 @@ def _numbers(node: Node) -> Iterator[Fraction]:
         yield node.number
     for part in node.parts:
         yield from _numbers(part)
-
-
-def _words(node: Node) -> Iterator[str]:
-    yield node.kind + (str(node.number) if node.kind == "number" else node.name)
-    for part in node.parts:
-        yield from _words(part)
