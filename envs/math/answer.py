@@ -46,7 +46,7 @@ def compare(answer: Answer, attempt: str) -> Match:
         return Match.UNREADABLE
     calculator = Calculator()
     try:
-        given = _COMPARED[answer.kind](answer, attempt, calculator)
+        given = _COMPARED[answer.kind](answer, attempt.rstrip().removesuffix("."), calculator)
     except Unreadable:
         return Match.UNREADABLE
     return Match.EQUAL if given else Match.DIFFERENT

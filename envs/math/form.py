@@ -49,14 +49,14 @@ def is_finished(node: Node, truth: Node, form: Form) -> bool:
     if form is Form.FACTORED:
         return _is_factored(node, _count_factors(truth))
     if form is Form.LOWEST:
-        return _is_literal(node) and _is_lowest(node)
+        return is_literal(node) and _is_lowest(node)
     return _is_expanded(node)
 
 
 def is_finished_equation(sides: list[Node], truth: list[Node], gap: Value) -> bool:
     """Whether an equation with the difference `gap` of its sides is finished."""
     terms = [_unsigned(term) for side in sides for term in _terms(side)]
-    loose = [term for term in terms if _is_literal(term) and term.number != 0]
+    loose = [term for term in terms if is_literal(term) and term.number != 0]
     letters = [leaf.name for side in sides for leaf in _leaves(side) if leaf.kind == "symbol"]
     given = [leaf.name for side in truth for leaf in _leaves(side) if leaf.kind == "symbol"]
     return (
@@ -72,7 +72,8 @@ def is_finished_equation(sides: list[Node], truth: list[Node], gap: Value) -> bo
 # Literals
 
 
-def _is_literal(node: Node) -> bool:
+def is_literal(node: Node) -> bool:
+    """Whether a node is a number as one writes it."""
     node = _unsigned(node)
     if node.kind == "mixed":
         return _is_fraction(node.parts[1]) and node.parts[1].parts[0].number < node.parts[1].parts[1].number
@@ -124,17 +125,17 @@ class Product(NamedTuple):
     @property
     def numbers(self) -> tuple[list[Node], list[Node]]:
         """The literals above and below."""
-        return [f for f in self.above if _is_literal(f)], [f for f in self.below if _is_literal(f)]
+        return [f for f in self.above if is_literal(f)], [f for f in self.below if is_literal(f)]
 
     @property
     def others(self) -> tuple[list[Node], list[Node]]:
         """What is no literal, above and below."""
-        return [f for f in self.above if not _is_literal(f)], [f for f in self.below if not _is_literal(f)]
+        return [f for f in self.above if not is_literal(f)], [f for f in self.below if not is_literal(f)]
 
 
 def _product(node: Node) -> Product:
     node = _unsigned(node)
-    if node.kind not in ("*", "/") or _is_literal(node):
+    if node.kind not in ("*", "/") or is_literal(node):
         return Product((node,))
     left, right = map(_product, node.parts)
     if node.kind == "/":
@@ -157,7 +158,7 @@ def _has_one_number(product: Product) -> bool:
 
 def _power(node: Node) -> tuple[Node, Fraction]:
     """Base and exponent, where that is a plain number; otherwise the node itself and 1."""
-    if node.kind == "^" and _is_literal(node.parts[1]):
+    if node.kind == "^" and is_literal(node.parts[1]):
         exponent = rational(evaluate(node.parts[1], Calculator()))
         assert exponent is not None
         return node.parts[0], Fraction(exponent)
@@ -170,7 +171,7 @@ def _power(node: Node) -> tuple[Node, Fraction]:
 def _is_expanded(node: Node) -> bool:
     value = evaluate(node, Calculator())
     if rational(value) is not None:
-        return _is_literal(node)
+        return is_literal(node)
     terms = list(_terms(_over_whole(_unsigned(node))))
     return len(terms) <= len(value.numerator) and all(map(_is_simple_term, terms))
 
@@ -209,7 +210,7 @@ def _is_simple_term(term: Node) -> bool:
 def _is_literal_root(root: Node) -> bool:
     """√50, but not √25, which is 5, nor √(9 + 16)."""
     radicand = root.parts[0]
-    return _is_literal(radicand) and rational(evaluate(root, Calculator())) is None
+    return is_literal(radicand) and rational(evaluate(root, Calculator())) is None
 
 
 # FACTORED
@@ -260,7 +261,7 @@ class _Unfinished(Exception):
 
 def _worked_out(node: Node, calculator: Calculator) -> Value | None:
     """The value of a tree, None where it cannot be computed; _Unfinished where something in it is left to compute."""
-    if _is_literal(node):
+    if is_literal(node):
         return evaluate(node, calculator)
     if node.kind in UNCOMPUTED:
         return atom(str(node))
@@ -297,11 +298,11 @@ def _cancels(left: Value, right: Value, total: Value) -> bool:
 
 def _is_elementary(node: Node) -> bool:
     node = _unsigned(node)
-    if _is_literal(node) or node.kind == "symbol":
+    if is_literal(node) or node.kind == "symbol":
         return True
     if node.kind in ("+", "-"):
         terms = list(_terms(node))
-        return sum(map(_is_literal, terms)) <= 1 and all(map(_is_elementary, terms))
+        return sum(map(is_literal, terms)) <= 1 and all(map(_is_elementary, terms))
     if node.kind in ("*", "/"):
         return _is_elementary_product(_product(node))
     if node.kind == "^":
@@ -339,15 +340,15 @@ def _base(factor: Node) -> str:
 
 
 def _is_elementary_power(base: Node, exponent: Node) -> bool:
-    if not _is_literal(exponent):
-        return (_is_literal(base) or base.kind == "symbol") and _is_elementary(exponent)
+    if not is_literal(exponent):
+        return (is_literal(base) or base.kind == "symbol") and _is_elementary(exponent)
     _, number = _power(Node("^", (base, exponent)))
     return abs(number) <= MAX_EXPONENT and base.kind not in ("sqrt", "^") and _is_elementary(base)
 
 
 def _leaves(node: Node) -> Iterator[Node]:
     """The literals, letters and functions in a tree."""
-    if _is_literal(node):
+    if is_literal(node):
         yield _unsigned(node)
         return
     if node.kind in ("symbol", *FUNCTIONS):

@@ -3,13 +3,17 @@
 A step is an equality `a = b` in the reasoning that our grammar reads. It holds if the sides are equal as they stand,
 or at a solution of the problem. It counts if it
 
-- brings a number that neither the question nor an earlier step gave, and says what that number is: with another one in
-  its place the step would not hold (so not `7 = 7`, `12 - 12 + 7 = 7`, the question, nor a step said before);
-- takes it from what is there: from numbers of the question, of earlier steps, and of our worked solution (180 degrees);
+- brings a number that neither the question nor an earlier step gave (or the answer's, however the question reads);
+- takes it from what is there: it is a step of our worked solution, or a computation and its finished result, whose
+  numbers are those of the question, of earlier steps, or what our solution uses (180 degrees), no more often, and not
+  all of them at most 10;
 - leads on: the answer, or a later step that counts, needs the number.
+
+So nothing is paid for `7 = 7`, `12 - 12 + 7 = 7`, `1 + 1 = 2`, the question in other words or a step said before.
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from functools import lru_cache
@@ -17,7 +21,7 @@ from itertools import pairwise
 from math import ceil
 from typing import NamedTuple
 
-from envs.math.form import Form, is_finished
+from envs.math.form import Form, is_finished, is_literal
 from envs.math.polynomial import Unreadable
 from envs.math.problem import Problem
 from envs.math.syntax import Node, evaluate, read
@@ -26,6 +30,8 @@ from envs.math.value import Calculator
 MAX_REASONING = 8_000
 MAX_CLAIMS = 40
 MAX_CLAIM = 160
+SMALL = 10
+"""A computation with nothing above it, such as `2 + 2 = 4`, is in many questions by chance."""
 WORK = 4_000
 _DELIMITER = re.compile(r"\\[()\[\]]|\$")
 _NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
@@ -154,86 +160,100 @@ def _replaced(node: Node, other: Callable[[Node], Node | None]) -> Node:
     return node._replace(parts=tuple(_replaced(part, other) for part in node.parts)) if node.parts else node
 
 
-class Brought(NamedTuple):
-    """A step that counts as far as it goes: the numbers it brings, and all of its numbers."""
-
-    new: set[Fraction]
-    numbers: set[Fraction]
-
-
-def _bringing(found: list[Claim], frame: Frame) -> list[Brought]:
-    """The steps that bring a number which they determine, from numbers that are there."""
-    asked, answer = _numbers_in(frame.prompt), _numbers_in(frame.answer)
-    said, there = asked - answer, asked | _numbers_in("\n".join(frame.steps))
+def _bringing(found: list[Claim], frame: Frame) -> list[tuple[set[Fraction], set[Fraction]]]:
+    """Of each step that brings a number from what is there: the numbers it brings, and all of its numbers."""
+    own = _own(frame)
+    asked, answer = _numbers_in(frame.prompt), {*_numbers_in(frame.answer)}
+    said = {*asked} - answer
+    there = Counter(
+        {n: max(asked[n], count) for n, count in (own.used | asked).items() if n in said or n not in answer}
+    )
     kept = []
     for claim in found:
         numbers = {number for side in claim.step for number in _numbers(side)}
-        new = numbers - said
-        if numbers.isdisjoint(asked) or not _is_grounded(claim, there, answer - said):
+        if not numbers - said or _is_trivial(claim.step):
             continue
-        if _spelt(claim.step) not in _own(frame):
-            new = {number for number in new if _determines(claim.step, number)}
+        new = numbers - said if _spelt(claim.step) in own.steps else _derived(claim, said, there)
         if new:
             said |= numbers
-            asked |= numbers
-            there |= numbers
-            kept.append(Brought(new, numbers))
+            there.update(dict.fromkeys(numbers, MAX_CLAIM))
+            kept.append((new, numbers))
     return kept
 
 
-def _is_grounded(claim: Claim, there: set[Fraction], hidden: set[Fraction]) -> bool:
-    """Whether nothing in a step comes from nowhere, nor `x = answer` in disguise, which holds at the solution only."""
-    sides = [{*_numbers(side)} for side in claim.step]
-    if not any(map(_operates, claim.step)):
-        return False
+def _derived(claim: Claim, said: set[Fraction], there: Counter[Fraction]) -> set[Fraction]:
+    """The new numbers that one side works out from numbers that are there."""
     if not claim.always:
-        return sides[0] | sides[1] <= there - hidden
-    if sides[0] | sides[1] <= there:
-        return True
-    (left, right), (above, below) = claim.step, sides
-    return any(
-        _operates(source) and used <= there - hidden and is_finished(target, target, Form.EXPANDED)
-        for source, used, target in ((left, above, right), (right, below, left))
-    )
+        return set()
+    for source, target in (claim.step, claim.step[::-1]):
+        used, new = Counter(_numbers(source)), {*_numbers(target)} - said
+        small = max((*used, *new), default=Fraction(0)) <= SMALL
+        if not small and used <= there and new.isdisjoint(used) and is_finished(target, target, Form.EXPANDED):
+            return new
+    return set()
+
+
+class Own(NamedTuple):
+    """Our worked solution: its steps, and how often a step of it uses a number."""
+
+    steps: frozenset[tuple[str, ...]]
+    used: Counter[Fraction]
+
+
+@lru_cache(maxsize=1024)
+def _own(frame: Frame) -> Own:
+    steps = list(_steps("\n".join(frame.steps), frame.letters))
+    used: Counter[Fraction] = Counter()
+    for step in steps:
+        for side in step:
+            used |= Counter(_numbers(side))
+    return Own(frozenset(map(_spelt, steps)), used)
 
 
 def _spelt(step: Step) -> tuple[str, ...]:
     return tuple(sorted(map(str, step)))
 
 
-@lru_cache(maxsize=1024)
-def _own(frame: Frame) -> frozenset[tuple[str, ...]]:
-    """The steps of our worked solution."""
-    return frozenset(map(_spelt, _steps("\n".join(frame.steps), frame.letters)))
+def _is_trivial(step: Step) -> bool:
+    """Whether neither side holds an operation, or both are written with the same things."""
+    left, right = map(_without_idle, step)
+    return sorted(_words(left)) == sorted(_words(right)) or not (_operates(left) or _operates(right))
 
 
-def _determines(step: Step, number: Fraction) -> bool:
-    """Whether the step would be wrong with another number in that place."""
-    place = Node("symbol", name="any")
-
-    def other(node: Node) -> Node | None:
-        return place if node.kind == "number" and node.number == number else None
-
-    return not _is_equal(Step(*(_replaced(side, other) for side in step)), Calculator())
-
-
-def _count_leading(steps: list[Brought], answer: str) -> int:
+def _count_leading(steps: list[tuple[set[Fraction], set[Fraction]]], answer: str) -> int:
     """How many bring a number that the answer, or a later one of them, needs."""
-    needed = _numbers_in(answer)
+    needed = {*_numbers_in(answer)}
     count = 0
-    for step in reversed(steps):
-        if step.new & needed or not needed:
-            needed |= step.numbers
+    for new, numbers in reversed(steps):
+        if new & needed or not needed:
+            needed |= numbers
             count += 1
     return count
 
 
 def _operates(node: Node) -> bool:
-    return node.kind not in ("number", "symbol") and (node.kind != "negate" or _operates(node.parts[0]))
+    return node.kind != "symbol" and not is_literal(node)
 
 
-def _numbers_in(text: str) -> set[Fraction]:
-    return {Fraction(found.replace(",", "")) for found in _NUMBER.findall(text)}
+def _without_idle(node: Node) -> Node:
+    """The tree without + 0, · 1, / 1 and ^ 1, which anyone can add to any true equality."""
+    parts = tuple(map(_without_idle, node.parts))
+    idle = {"+": 0, "-": 0, "*": 1, "/": 1, "^": 1}.get(node.kind)
+    if parts and parts[-1].kind == "number" and parts[-1].number == idle:
+        return parts[0]
+    if node.kind in ("+", "*") and parts[0].kind == "number" and parts[0].number == idle:
+        return parts[1]
+    return node._replace(parts=parts)
+
+
+def _words(node: Node) -> Iterator[str]:
+    yield node.kind + (str(node.number) if node.kind == "number" else node.name)
+    for part in node.parts:
+        yield from _words(part)
+
+
+def _numbers_in(text: str) -> Counter[Fraction]:
+    return Counter(Fraction(found.replace(",", "")) for found in _NUMBER.findall(text))
 
 
 def _numbers(node: Node) -> Iterator[Fraction]:

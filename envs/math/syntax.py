@@ -72,7 +72,7 @@ def tokens(raw: str) -> list[str]:
 
 def _plain(raw: str) -> str:
     """LaTeX and typographic signs in their ASCII spelling, dollar signs and layout dropped."""
-    text = raw.translate(_SIGNS)
+    text = raw.translate(_SIGNS).replace("**", "^")
     if not text.isascii():
         raise Unreadable("a character outside ASCII and the usual mathematical signs")
     if "$" in text:

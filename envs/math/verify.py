@@ -34,7 +34,7 @@ def may_verify(answer: Answer, attempt: str) -> bool:
 
 
 async def verify(answer: Answer, attempt: str) -> bool:
-    """Whether math-verify finds the attempt, as our grammar reads it, equal; ScorerError where it cannot work at all."""
+    """Whether math-verify finds what our grammar reads equal; a ScorerError where it cannot work at all."""
     truth, given = (latex(read(text, answer.variables)) for text in (answer.text, attempt))
     return await _scorer(os.getpid()).score(truth, given) >= 1.0
 
