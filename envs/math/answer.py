@@ -46,10 +46,16 @@ def compare(answer: Answer, attempt: str) -> Match:
         return Match.UNREADABLE
     calculator = Calculator()
     try:
-        given = _COMPARED[answer.kind](answer, attempt.rstrip().removesuffix("."), calculator)
+        given = _COMPARED[answer.kind](answer, _bare(attempt), calculator)
     except Unreadable:
         return Match.UNREADABLE
     return Match.EQUAL if given else Match.DIFFERENT
+
+
+def _bare(text: str) -> str:
+    """The text without a full stop, dollar signs around it or a box."""
+    bare = text.strip().removesuffix(".").strip("$").strip()
+    return re.sub(r"^\\boxed\s*\{(.*)\}$", r"\1", bare, flags=re.DOTALL).strip()
 
 
 class Item(NamedTuple):
@@ -256,11 +262,9 @@ def _split(text: str) -> list[str]:
 
 def _strip_brackets(text: str, opening: str, closing: str) -> str:
     """What stands between one pair of outer brackets, plain or LaTeX, or the text itself."""
-    bare = text.strip().strip("$").strip()
-    bare = re.sub(r"^\\boxed\s*\{(.*)\}$", r"\1", bare).strip()
     pattern = rf"(?:\\left\s*)?\\?{re.escape(opening)}(.*?)(?:\\right\s*)?\\?{re.escape(closing)}"
-    match = re.fullmatch(pattern, re.sub(r"^[a-z]\s*(?:\\in|∈)\s*", "", bare), re.DOTALL)
-    return match[1] if match else bare
+    match = re.fullmatch(pattern, re.sub(r"^[a-z]\s*(?:\\in|∈)\s*", "", text), re.DOTALL)
+    return match[1] if match else text
 
 
 def _name_of(text: str, names: tuple[str, ...]) -> str:

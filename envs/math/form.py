@@ -310,10 +310,11 @@ def _is_elementary(node: Node) -> bool:
     if node.kind not in FUNCTIONS:
         return False
     [argument] = without_bars(node).parts
-    if node.kind in UNCOMPUTED:
-        leaves = list(_leaves(argument))
-        return any(leaf.kind == "symbol" for leaf in leaves) and not any(leaf.kind in FUNCTIONS for leaf in leaves)
-    return _is_elementary(argument)
+    leaves = list(_leaves(argument))
+    if node.kind in UNCOMPUTED and not any(leaf.kind == "symbol" for leaf in leaves):
+        return False
+    nested = FUNCTIONS if node.kind in UNCOMPUTED else UNCOMPUTED
+    return not any(leaf.kind in nested for leaf in leaves) and _is_elementary(argument)
 
 
 def _is_elementary_product(product: Product) -> bool:

@@ -95,6 +95,8 @@ def _equals(source: str, text: str, letters: str) -> bool:
 def _with_work(text: str, shown: Mapping[Fraction, list[str]], letters: str, rng: Random) -> str:
     """The text with one number, or several, as something that is still to be computed."""
     found = list(_NUMBER.finditer(text))
+    if not found:
+        return f"{text} + 1 - 1"
     chosen = rng.sample(found, rng.randint(1, min(3, len(found))))
     for match in sorted(chosen, key=lambda match: -match.start()):
         value = Fraction(match[0])
