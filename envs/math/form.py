@@ -1,18 +1,8 @@
 """What a finished answer is, form by form, and whether an attempt is one.
 
-Closed: what no rule names is unfinished. A *literal* is a number as one writes it: whole, decimal, a fraction of whole
-numbers in lowest terms, a mixed number with such a fraction below 1, a percentage of a whole or decimal number; any
-of them with a sign. A form is judged only after the value was found right.
-
-| form | a finished answer |
-|---|---|
-| LOWEST | a literal without decimals or percent |
-| EXPANDED | a literal; or as few terms as the value needs, each of at most one literal, one root of a literal and powers of letters, π and e, over a whole number or a root; or such a sum over a whole number that does not cancel |
-| FACTORED | at most one literal and as many factors as the truth has: letters and EXPANDED sums with coprime whole coefficients, with whole exponents |
-| ANY | sums, products, quotients, powers, roots and functions of the same, in which every number is worked out: a part that is a rational number is a literal, a product has one number, a sum has one, nothing cancels in either, no function or root undoes its argument, no quotient of sums where the truth has none |
-| AS_GIVEN | ANY, with no more numbers, letters and functions than the truth |
-| an equation | two sides in ANY with one loose number in all, each letter as often as the truth or the expanded difference has it |
-"""  # noqa: E501
+A closed grammar: what no rule names is unfinished. The table for users is in docs/environments.md, "Finished answers".
+A form is judged only after the value was found right.
+"""
 
 from collections.abc import Iterator
 from enum import Enum
@@ -29,7 +19,7 @@ class Form(Enum):
     """What the prompt demands beyond the value."""
 
     ANY = "any"
-    """Numbers worked out; brackets and like terms may stay."""
+    """Every number worked out; brackets and like terms may stay."""
     AS_GIVEN = "as given"
     """ANY, and as short as the truth: for answers that someone else wrote."""
     EXPANDED = "expanded"

@@ -14,7 +14,7 @@ from envs.math.step import sides
 from envs.math.syntax import evaluate, read
 from envs.math.value import Calculator, Value, rational
 
-RESTATED = 12
+RESTATED = 4
 """How many random ones `hacked_answers` holds."""
 _NUMBER = re.compile(r"\d+(?:/\d+|\.\d+)?")
 _WRAPPERS = (
