@@ -32,7 +32,7 @@ def open_algorithm(experiment: AnyExperiment, *, run: str | None = None) -> Any:
 
 def _own(experiment: AnyExperiment, entry_point: str) -> Any:
     """The configuration class that somebody wrote for themselves."""
-    from algorithms.control import ControlConfig
+    from algorithms.control_config import ControlConfig
     from algorithms.language.config import LanguageConfig
 
     wanted = ControlConfig if isinstance(experiment, ControlExperiment) else LanguageConfig
