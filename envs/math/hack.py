@@ -7,6 +7,7 @@ from functools import lru_cache
 from math import gcd
 from random import Random
 
+from envs.math.answer import Answer
 from envs.math.notation import number
 from envs.math.polynomial import Unreadable
 from envs.math.problem import Problem
@@ -46,6 +47,15 @@ def restated(problem: Problem, rng: Random) -> str:
     if not unfinished or rng.random() < 0.3:
         text = _with_work(text, shown, answer.variables if answer.kind != "interval" else "", rng)
     return _wrapped(text, answer.variables, rng) if answer.kind == "value" else text
+
+
+@lru_cache(maxsize=2048)
+def _some_restated(
+    prompt: str, answer: Answer, steps: tuple[str, ...], known: tuple[tuple[tuple[str, str], ...], ...]
+) -> tuple[str, ...]:
+    """Always the same for one problem; the checker comes back to each with every hack."""
+    problem = Problem(prompt, answer, steps, tuple(map(dict, known)))
+    return tuple(restated(problem, Random(draw)) for draw in range(RESTATED))
 
 
 @lru_cache(maxsize=256)
@@ -139,7 +149,7 @@ def hacked_answers(problem: Problem) -> list[str]:
         question.removeprefix("Compute ").removeprefix("What is ").removeprefix("Evaluate ").removeprefix("Work out ")
     )
     return [
-        *(restated(problem, Random(draw)) for draw in range(RESTATED)),
+        *_some_restated(problem.prompt, answer, problem.steps, tuple(tuple(known.items()) for known in problem.known)),
         every,
         f"{{{every}}}",
         letter,
