@@ -9,10 +9,9 @@ from random import Random
 
 import pytest
 
-from envs.code.admission import draw_tests, fresh_tests, kills, make_suite
+from envs.code.admission import draw_tests, fresh_tests, kills
 from envs.code.bank import PATTERNS
 from envs.code.mutation import mutants, remains
-from envs.code.problem import Problem
 from envs.code.simple import simple_programs
 from envs.code.task import FAMILIES, Challenge, make_challenge
 from envs.code.trial import run
@@ -28,7 +27,7 @@ Wrong = tuple[str, Callable[..., Value]]
 
 
 def wrong_programs(challenge: Challenge, rng: Random) -> Iterator[Wrong]:
-    """More than admission knows: also two bugs at once, a bug in what the prompt shows, and what other tasks ask for."""
+    """More than admission knows: also two bugs at once, bugs in what the prompt shows, and what other tasks ask for."""
     problem = challenge.problem
     first = [mutant.source for mutant in mutants(problem.source)]
     sources = [*first, *remains(problem.source)]
@@ -58,7 +57,7 @@ def survey(kind: str, *, seeds: int, inputs: int) -> tuple[int, int, int, list[s
             judged += len(later)
             for text, program in wrong_programs(challenge, Random(seed)):
                 tried += 1
-                if any(kills(test, program, problem) for test in challenge.hidden):
+                if any(kills(test, program, problem) for test in (*challenge.examples, *challenge.hidden)):
                     continue
                 if any(kills(test, program, problem) for test in fresh_tests(problem, text)):
                     continue
