@@ -5,8 +5,10 @@ through the tests is run on many more inputs, and one that kills it joins the te
 mean the same as the reference.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from itertools import islice, zip_longest
 from random import Random
@@ -21,10 +23,14 @@ FEWEST, MOST = 6, 24
 """Hidden tests of a task."""
 EXAMPLES = 2
 """Tests that the prompt shows; none of them is hidden as well."""
-POOL = 200
+POOL = 300
 """Inputs on which a program is tried before it is deemed to mean the same."""
-FRESH, FRESH_POOL = 8, 40
-"""Tests that nobody has seen before the submission, and the inputs that they are chosen from for different results."""
+FIRST_DEATH = 1_000
+"""How much more it is worth to kill a program at all than once again."""
+DEPTH = 3
+"""How many hidden tests kill a mutant, where so many can: two bugs together may pass where one is seen."""
+FRESH = 96
+"""Tests that nobody has seen before the submission."""
 
 Program = Callable[[Arguments], Value]
 
@@ -49,7 +55,24 @@ class Suite:
     @property
     def admitted(self) -> bool:
         """Whether the hidden tests are worth grading with."""
-        return bool(self.killed) and not self.missed
+        return bool(self.killed) and not self.missed and not self._guessable()
+
+    def _guessable(self) -> bool:
+        """Whether one value, or one of the arguments as it is, passes them all."""
+        first = self.hidden[0]
+        return all(same(first.expected, test.expected) for test in self.hidden) or any(
+            all(same(test.arguments[place], test.expected) for test in self.hidden)
+            for place in range(len(first.arguments))
+        )
+
+
+@dataclass(slots=True)
+class _Wrong:
+    """A wrong program: how many hidden tests kill it, how many should, and which of the others would."""
+
+    deaths: int
+    wanted: int
+    killers: set[int]
 
 
 def make_suite(problem: Problem, rng: Random, *, pool_size: int = POOL) -> Suite:
@@ -58,30 +81,46 @@ def make_suite(problem: Problem, rng: Random, *, pool_size: int = POOL) -> Suite
     examples = _varied(pool, EXAMPLES)
     pool = [test for test in pool if test not in examples]
     hidden = _varied(pool, FEWEST)
-    wrong = list(wrong_programs(problem))
-    living = [program for program in wrong if not any(kills(test, program, problem) for test in hidden)]
     others = [test for test in pool if test not in hidden]
-    by_program = [{place for place, test in enumerate(others) if kills(test, each, problem)} for each in living]
-    waiting = [places for places in by_program if places]
-    while waiting and len(hidden) < MOST:
-        best = max(range(len(others)), key=lambda place: sum(place in places for places in waiting))
-        hidden.append(others[best])
-        waiting = [places for places in waiting if best not in places]
-    same_as_reference = len(by_program) - sum(map(bool, by_program))
-    return Suite(tuple(examples), tuple(hidden), len(wrong) - same_as_reference - len(waiting), len(waiting))
+    wrong: list[_Wrong] = []
+    for program, wanted in wrong_programs(problem):
+        deaths = len(list(islice((test for test in hidden if kills(test, program, problem)), wanted)))
+        places = enumerate(others) if deaths < wanted else ()
+        killers = {place for place, test in places if kills(test, program, problem)}
+        if deaths or killers:  # else it means the same
+            wrong.append(_Wrong(deaths, wanted, killers))
+    hidden += [others[place] for place in _chosen(wrong, MOST - len(hidden))]
+    missed = sum(not each.deaths for each in wrong)
+    return Suite(tuple(examples), tuple(hidden), len(wrong) - missed, missed)
+
+
+def _chosen(wrong: Sequence[_Wrong], most: int) -> Iterator[int]:
+    """Tests that kill what should be killed, as few as can be; first of all what none has killed yet."""
+    for _ in range(most):
+        worth: Counter[int] = Counter()
+        for each in wrong:
+            if each.deaths < each.wanted:
+                worth.update(dict.fromkeys(each.killers, 1 if each.deaths else FIRST_DEATH))
+        if not worth:
+            return
+        best = max(worth, key=lambda place: (worth[place], -place))
+        for each in wrong:
+            each.deaths += best in each.killers
+            each.killers.discard(best)
+        yield best
 
 
 def fresh_tests(problem: Problem, submission: str) -> list[Test]:
     """Tests of this submission alone: equal for equal submissions, and known to nobody who has not submitted it."""
     seed = sha256(f"{problem.source}\0{submission}".encode("utf-8", "surrogatepass")).hexdigest()
-    return _varied(draw_tests(problem, Random(seed), FRESH_POOL), FRESH)
+    return draw_tests(problem, Random(seed), FRESH)
 
 
-def wrong_programs(problem: Problem) -> Iterator[Program]:
-    """Programs that a task's tests must kill, unless they mean the same as the reference."""
+def wrong_programs(problem: Problem) -> Iterator[tuple[Program, int]]:
+    """Programs that a task's tests must kill, unless they mean the same as the reference; how many tests should."""
     for source in dict.fromkeys([*(mutant.source for mutant in mutants(problem.source)), *remains(problem.source)]):
-        yield lambda arguments, source=source: run(source, problem.name, arguments)  # type: ignore[misc]
-    yield from (program.run for program in simple_programs(problem))
+        yield partial(run, source, problem.name), DEPTH
+    yield from ((program.run, 1) for program in simple_programs(problem))
 
 
 def kills(test: Test, program: Program, problem: Problem) -> bool:

@@ -37,8 +37,8 @@ def serve() -> None:
 
 
 def call(request: dict[str, object], counter: "LineCounter") -> str:
-    """How many lines the submission's function took for the request's arguments, and what it returned."""
-    arguments = eval(str(request["arguments"]), {})  # noqa: S307 – the host's own text
+    """How many lines the submission's function took for the request's calls, and what it returned."""
+    calls = eval(str(request["calls"]), {})  # noqa: S307 – the host's own text
     code = compile(str(request["source"]), "<submission>", "exec")
     names: dict[str, object] = {"__name__": "submission"}
     counter.start()
@@ -46,9 +46,12 @@ def call(request: dict[str, object], counter: "LineCounter") -> str:
     function = names.get(str(request["name"]))
     if not callable(function):
         raise NameError(f"no function {request['name']} was defined")
-    value = function(*arguments)
-    lines = counter.stop()
-    return f"value {lines}\n{shown(value)}\n{written(value)}"
+    values = []
+    for arguments in calls:
+        value = function(*arguments)
+        lines = counter.stop()
+        values.append(written(value))  # before a later call can change it
+    return "\n".join([f"value {lines}", shown(value), *values])
 
 
 def answer(sink: int, nonce: object, body: str) -> None:
@@ -103,7 +106,7 @@ def lines_of(value: object) -> "Iterator[str]":
         yield f"{type(value).__name__[0]}{value!r}"
     elif type(value) is str:
         yield f"s{value!a}"
-    elif type(value) in (list, tuple):
+    elif type(value) is list or type(value) is tuple:
         yield f"{type(value).__name__[0]}{len(value)}"
         for item in value:
             yield from lines_of(item)

@@ -43,8 +43,8 @@ class CodeSettings(EnvironmentSettings):
 class CodeEnvironment(BaseEnvironment):
     """Python functions of a bank of our own; without a safe sandbox it refuses to run.
 
-    `correctness` is 1 where every hidden test passes, and fresh ones that are drawn for the submission, or the wrong line
-    was found. Only with it, `efficiency` (at most
+    `correctness` is 1 where every test passes – hidden ones, those of the prompt, and fresh ones that are drawn for the
+    submission –, or the wrong line was found. Only with it, `efficiency` (at most
     0.1) pays few executed lines, counted against the reference, and `readability` (at most 0.1) pays clean text.
     """
 
@@ -103,9 +103,9 @@ class CodeEnvironment(BaseEnvironment):
         for number, test in enumerate(challenge.hidden, start=1):
             if await grader.failure(code, test) is not None:
                 return self._over(0.0, verdict=f"hidden test {number} of {len(challenge.hidden)} failed")
-        for test in fresh_tests(challenge.problem, code):
-            if await grader.failure(code, test) is not None:
-                return self._over(0.0, verdict=f"wrong for {shown_call(challenge.problem, test)[:MAX_CALL]}")
+        failed = await grader.first_failed(code, [*challenge.examples, *fresh_tests(challenge.problem, code)])
+        if failed is not None:
+            return self._over(0.0, verdict=f"wrong for {shown_call(challenge.problem, failed)[:MAX_CALL]}")
         share = await _economy(grader, challenge, code)
         if challenge.bounded and share is None:
             return self._over(0.0, verdict="wrong or too slow on the large input")

@@ -7,6 +7,7 @@ never turned into a value: whatever a submission sends, it is read once, from it
 import inspect
 import json
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from envs.code import driver
@@ -20,6 +21,8 @@ LIMITS = Limits(wall_s=10.0, cpu_s=1, memory_mb=256, processes=16, output_bytes=
 """For one call. A loop without end meets the processor's limit; the wall's is wide, for busy machines."""
 TOTAL_S = 30.0
 """For all calls of a step together; beyond it a submission gets no further one."""
+TOGETHER = 12
+"""Calls of one process, where there are many."""
 PROGRAM = "import driver\ndriver.serve()"
 MAX_ERROR, MAX_DIGITS = 120, 10
 """Letters of an error in a message, and of a number of lines."""
@@ -61,30 +64,41 @@ class Grader:
         self._problem = problem
         self._spent_s = 0.0
 
-    async def call(self, source: str, arguments: Arguments, *, budget: int = 0) -> Reply:
-        """What the function of this source returns; lines are counted where there is a budget for them."""
+    async def call(self, source: str, *calls: Arguments, budget: int = 0) -> Reply:
+        """What the function of this source returns, one value after the other; lines of one call, where budgeted."""
         nonce = secrets.token_hex(16)
         request = {
             "nonce": nonce,
             "source": source,
             "name": self._problem.name,
-            "arguments": repr(arguments),
+            "calls": repr(calls),
             "budget": budget,
         }
         outcome = await self._session.run(PROGRAM, stdin=json.dumps(request).encode())
         self._spent_s += outcome.wall_s
         return read_reply(outcome, nonce)
 
-    async def attempt(self, source: str, arguments: Arguments, *, budget: int = 0) -> Reply:
+    async def attempt(self, source: str, *calls: Arguments, budget: int = 0) -> Reply:
         """As `call`, for a submission: all its calls together have a deadline."""
         if self._spent_s > TOTAL_S:
             return Reply(error=_ENDED[Ending.TIMEOUT])
-        return await self.call(source, arguments, budget=budget)
+        return await self.call(source, *calls, budget=budget)
 
     async def failure(self, source: str, test: Test) -> Reply | None:
         """What came where a test is failed; None where it is passed."""
         reply = await self.attempt(source, test.arguments)
         return None if self.agrees(reply, written(test.expected).encode()) else reply
+
+    async def first_failed(self, source: str, tests: Sequence[Test]) -> Test | None:
+        """The first of many tests that is failed, if any. Some share a process; what fails there is judged alone."""
+        for first in range(0, len(tests), TOGETHER):
+            some = tests[first : first + TOGETHER]
+            reply = await self.attempt(source, *(test.arguments for test in some))
+            if not self.agrees(reply, "\n".join(written(test.expected) for test in some).encode()):
+                for test in some:
+                    if await self.failure(source, test) is not None:
+                        return test
+        return None
 
     def agrees(self, reply: Reply, wanted: bytes) -> bool:
         """Whether a value came, and it is the one that is written so."""

@@ -39,8 +39,9 @@ _OF_ONE = {
     "bool": {"bool": "not x", "int": "int(x)"},
     "float": {"float": "abs(x); -x; float(round(x))"},
     "str": {
-        "str": "x[:1]; x[-1:]; x[::-1]; x.upper(); x.lower(); x.title(); x.swapcase(); x.strip(); x[1:]; x[:-1]; x[::2]; "
-        "''.join(sorted(x)); ''.join(dict.fromkeys(x)); x + x; x + x[:1]; x + x[::-1]; x[0] * K0; x[0] * K0 + x",
+        "str": "x[:1]; x[-1:]; x[::-1]; x.upper(); x.lower(); x.title(); x.swapcase(); x.strip(); x[1:]; x[:-1]; "
+        "x[::2]; ''.join(sorted(x)); ''.join(dict.fromkeys(x)); x + x; x + x[:1]; x + x[::-1]; x[0] * K0; "
+        "x[0] * K0 + x",
         "int": "len(x); len(set(x)); x.count(' '); len(x.split()); x.count(x[:1]); sum(map(str.isupper, x)); "
         "len(x) - len(set(x)); max(map(x.count, x)); sum(u in 'aeiou' for u in x); int(x)",
         "bool": "bool(x); x == x[::-1]; x.isalpha(); x.islower(); len(set(x)) == len(x); len(x) > K0; len(x) % 2 == 0",
@@ -117,7 +118,11 @@ _OF_TWO = {
         "list[T]": "x + y; sorted(x + y); [u for u in x if u in y]; [u for u in x if u not in y]",
         "int": "len(set(x) & set(y)); sum(u in y for u in x); len(x) - len(y)",
     },
-    ("list[T]", "T"): {"int": "x.count(y); x.index(y)", "bool": "y in x", "list[T]": "x + [y]; [u for u in x if u != y]"},
+    ("list[T]", "T"): {
+        "int": "x.count(y); x.index(y)",
+        "bool": "y in x",
+        "list[T]": "x + [y]; [u for u in x if u != y]",
+    },
     ("list[T]", "int"): {
         "list[T]": "x[:y]; x[y:]; x[-y:]; x[y:] + x[:y]; x[-y:] + x[:-y]; x[::y]",
         "T": "x[y]; x[-y]; max(x[:y]); max(x[-y:])",
@@ -152,7 +157,7 @@ class Simple:
 def simple_programs(problem: Problem, most: int = MOST) -> list[Simple]:
     """Simple programs of the problem's signature: the simplest of all, and an even share of the others."""
     known = sorted({int(number) for number in re.findall(r"\b\d+\b", problem.source)} - {0, 1, 2})
-    numbers = tuple(([*known[:NUMBERS]] + [3, 5, 7, 10])[:NUMBERS])
+    numbers = (*known, 3, 5, 7, 10)[:NUMBERS]
     return [Simple(text, function, numbers) for text, function in _functions(problem.signature, most)]
 
 

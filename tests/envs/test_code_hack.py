@@ -172,7 +172,7 @@ async def test_a_program_that_knows_the_nonce_can_only_name_a_value():
         "    while 'request' not in frame.f_locals:\n"
         "        frame = frame.f_back\n"
         "    request = frame.f_locals['request']\n"
-        "    assert sorted(request) == ['arguments', 'budget', 'name', 'nonce', 'source']\n"
+        "    assert sorted(request) == ['budget', 'calls', 'name', 'nonce', 'source']\n"
         "    return 2 * a\n"
     )
     (reply,) = await replies(code, (21,))

@@ -43,6 +43,7 @@ ESCAPES = [
     "memoryview(b'')",
 ]
 BOMBS = {
+    "a number too long to be written again": "x = 0x" + "f" * 15_000,
     "brackets": "(" * 8000 + ")" * 8000,
     "signs": "-" * 15_000 + "1",
     "nots": "not " * 3900 + "x",
