@@ -47,13 +47,15 @@ class Reader:
 
     def wrong(self, weights: Named) -> list[str]:
         """The parameters that are not what these weights say, and the constants that are not what they were."""
-        found = _compared(self._model, weights)
-        missed = {name for name, count in self._seen.items() if found.seen[name] < count}
         buffers = dict(self._model.named_buffers())
-        moved = {
+        wrong = {
             name for name, kept in self._constants.items() if not torch.equal(kept.to(buffers[name]), buffers[name])
         }
-        return sorted((found.wrong & self._seen.keys()) | missed | moved)
+        if self._seen:
+            found = _compared(self._model, weights)
+            wrong |= found.wrong & self._seen.keys()
+            wrong |= {name for name, count in self._seen.items() if found.seen[name] < count}
+        return sorted(wrong)
 
 
 class _Comparing(TorchDispatchMode):
