@@ -249,8 +249,8 @@ class Artifacts:
     def _missing(self, name: str) -> str:
         if any(entry.base_name.startswith(FILES) for entry in self._entries(name)):
             return (
-                f"artifact {name!r} in {self.url} has no {MARKER}: its writer was killed or is still writing, or the "
-                "marker was deleted. Wait for it, restore it from a copy, or put it again."
+                f"artifact {name!r} in {self.url} is half-written (no {MARKER}): its writer was killed or is still "
+                "writing, or the marker was deleted. Wait for it, restore it from a copy, or put it again."
             )
         known = (str(entry.path) for entry in self._entries(name.rpartition("/")[0]))
         return f"artifact {name!r} is not in {self.url}.{did_you_mean(name, known)}"

@@ -172,7 +172,9 @@ def _sqlite(url: URL) -> Engine:
             raise StoreError(f"store_url={str(url)!r} is a folder. Give a file in it: {url}/loom.db.")
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StoreError(f"store_url={str(url)!r}: there can be no such file: {error}. Choose another path.") from None
+        raise StoreError(
+            f"store_url={str(url)!r}: its folder cannot be made or used: {error}. Choose another path."
+        ) from None
     engine = create_engine(
         url.set(drivername="sqlite", database=str(file)),
         connect_args={"timeout": BUSY_TIMEOUT_S, "check_same_thread": False},

@@ -243,7 +243,7 @@ def test_an_environment_is_checked_with_the_settings_that_it_will_be_used_with(
 
 
 def test_a_setting_that_an_environment_has_not_is_refused_before_it_is_checked() -> None:
-    with pytest.raises(LoomError, match="max_stepps.*Did you mean 'max_steps'"):
+    with pytest.raises(LoomError, match=r"max_stepps.*Did you mean 'max_steps'"):
         run("envs", "check", "Math", "max_stepps=3")
 
 
