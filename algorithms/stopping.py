@@ -30,18 +30,18 @@ class Convergence:
         self._scores: deque[float] = deque(maxlen=window)
 
     @property
-    def is_best(self) -> bool:
-        """Whether the score seen last makes the best mean."""
-        return self.best == self.at > 0
+    def mean(self) -> float | None:
+        """Of the latest scores; None until a window is full."""
+        return _mean(self._scores) if len(self._scores) == self.window else None
 
     def see(self, score: float, at: int) -> str | None:
         """Take in the score at this time; why the run should stop after it, or None."""
         self.at = at
         self._scores.append(score)
-        if len(self._scores) < self.window:
+        mean = self.mean
+        if mean is None:
             self.best = at
             return None
-        mean = _mean(self._scores)
         if self.best_mean is None or mean > self.best_mean:
             self.best, self.best_mean = at, mean
         return self._verdict(mean, self.best_mean)

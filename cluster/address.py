@@ -23,13 +23,20 @@ def dashboard_url(address: str | None) -> str:
     """Where jobs are submitted: this address, that of the environment, or that of this machine."""
     names = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")
     given = address or next((os.environ[name] for name in names if os.environ.get(name)), DASHBOARD)
-    parts = urlsplit(given)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    if not _is_http(given):
         raise ClusterError(
             f"address={given!r}: jobs are submitted to the dashboard of a cluster, such as http://HEAD:8265. Where its "
             f"port is not reachable: `ray dashboard CLUSTER.yaml` or `kubectl port-forward`, and {DASHBOARD}."
         )
     return given.rstrip("/")
+
+
+def _is_http(address: str) -> bool:
+    try:
+        parts = urlsplit(address)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # brackets that do not close, a port that is none
+        return False
 
 
 def refuse_silent(address: str) -> None:

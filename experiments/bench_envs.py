@@ -17,7 +17,7 @@ from typing import Any
 
 from experiments.algorithms import ray_running
 from loomrl.config import PolicyChoice, RolloutConfig
-from loomrl.errors import ConfigError, RegistryError
+from loomrl.errors import ConfigError, RegistryError, unknown
 from loomrl.gym.base import LEVELS, BaseEnvironment
 from loomrl.gym.catalogue import EnvironmentType, make, names
 from loomrl.gym.episode import Attempt
@@ -47,9 +47,12 @@ QUICK = Size(tasks=20, rounds=1, actors=1, episodes=300)
 
 def measure(size: Size = FULL, only: Sequence[str] = ()) -> dict[str, Any]:
     """Every figure of `loomrl bench envs`; `only` names the environments, by default all that are installed."""
+    for name in only:
+        if name not in names():
+            raise ConfigError("--only " + unknown("environment", name, names()))
     alone = {name: _alone(name, size) for name in only or names()}
     pool = [str(name) for name in EnvironmentType if name not in PROCESSES and (not only or name in only)]
-    return {"environments": alone, "pool": pool, **_crowd(pool, size)}
+    return {"environments": alone, "pool": pool, **(_crowd(pool, size) if pool else {})}
 
 
 def _alone(name: str, size: Size) -> dict[str, Any]:

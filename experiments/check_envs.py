@@ -1,11 +1,15 @@
 """The checker over several environments, a few at a time."""
 
+import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
+from loomrl.config.placement import PER_CORE
 from loomrl.errors import ConfigError, RegistryError
 from loomrl.gym.cast import known
 from loomrl.gym.catalogue import make
@@ -27,14 +31,19 @@ class Checked:
         return all(report.passed for report in self.reports)
 
 
-def check_all(ids: Sequence[str], *, jobs: int = 1, may_lack: bool = False) -> Checked:
+def check_all(
+    ids: Sequence[str], settings: Mapping[str, Any] | None = None, *, jobs: int = 1, may_lack: bool = False
+) -> Checked:
     """Check these environments; one that cannot be opened is an error, or left out where it `may_lack` something."""
+    most = PER_CORE * (os.cpu_count() or 1)
+    if jobs > most:
+        raise ConfigError(f"--jobs={jobs}: this machine has cores for {most}, {PER_CORE} to each. Ask for fewer.")
     began = time.monotonic()
     left_out: dict[str, str] = {}
     opened = []
     for id in ids:
         try:
-            make(name := known(id))
+            make(name := known(id), settings)
         except (ConfigError, RegistryError) as error:
             if not may_lack:
                 raise
@@ -42,12 +51,12 @@ def check_all(ids: Sequence[str], *, jobs: int = 1, may_lack: bool = False) -> C
         else:
             opened.append(name)
     with ThreadPoolExecutor(jobs) as pool:
-        reports = tuple(pool.map(_check, opened))
+        reports = tuple(pool.map(partial(_check, settings=settings), opened))
     return Checked(reports, left_out, time.monotonic() - began)
 
 
-def _check(name: str) -> CheckReport:
+def _check(name: str, *, settings: Mapping[str, Any] | None) -> CheckReport:
     def tell(check: Check) -> None:
         print(f"{name} {check.name}: {'ok' if check.passed else 'not kept'}", file=sys.stderr, flush=True)
 
-    return check_environment(name, watch=tell)
+    return check_environment(name, settings, watch=tell)

@@ -9,6 +9,7 @@ from rich.console import Console
 from experiments import cli_bench, cli_cluster, cli_envs, cli_feedback, cli_records, cli_sweep
 from experiments.output import AsJson, emit, table
 from loomrl.errors import LoomError
+from loomrl.process import exit_on_sigterm
 
 app = typer.Typer(
     name="loomrl",
@@ -37,9 +38,10 @@ Words = Annotated[
 
 def main() -> None:
     """Run a command. An error of ours is one message on stderr and exit status 2; ours to explain, not a traceback."""
+    exit_on_sigterm()
     try:
         app()
-    except LoomError as error:
+    except (LoomError, OSError) as error:  # of what the machine refuses, its own words name the path
         print(f"loomrl: {type(error).__name__}: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
@@ -76,6 +78,8 @@ def evaluate(
 ) -> None:
     """Judge policies on held-out tasks: success with confidence intervals, per family and level.
 
+    Attempts that fail (no sandbox, no engine, a bug) are told beside the figure, which is over the others; the exit
+    status is 1 then, unless evaluation.may_fail=SHARE allows for them.
     The first word may also be a RUN or a model's folder: then that is what is judged, on the run's own environments.
     """
     from experiments.shipped import judged_words
@@ -91,10 +95,14 @@ def evaluate(
         shown = judge_control.as_result(judgement)
         emit(shown, as_json=as_json, show=lambda console: judge_control.render(judgement, console))
         return
-    from experiments.evaluate import as_result, evaluate_policies, render
+    from experiments.evaluate import as_result, evaluate_policies, render, too_many_failed
 
     evaluation = evaluate_policies(experiment, policies, temperature=temperature)
     emit(as_result(evaluation), as_json=as_json, show=lambda console: render(evaluation, console))
+    trouble = too_many_failed(evaluation, experiment.evaluation.may_fail)
+    if trouble is not None:
+        print(f"loomrl: {trouble}", file=sys.stderr)
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -115,6 +123,9 @@ def train(
         experiment, run = resumed(experiment, run)
     result = train(experiment, run=run)
     emit(result.as_dict(), as_json=as_json, show=lambda console: render(result, console))
+    if result.is_unjudged:
+        print(f"loomrl: no success is known: attempts of the last judgement failed, {result.failed}", file=sys.stderr)
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -127,8 +138,18 @@ def hub(
     token: Annotated[
         str | None, typer.Option(envvar="LOOMRL_HUB_TOKEN", help="Bearer token that callers need.")
     ] = None,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="Another name that clients ask for it by, as behind a proxy; repeatable.")
+    ] = None,
 ) -> None:
-    """Serve the trajectory hub over HTTP until interrupted: the Atropos routes under /, our own under /v2."""
+    """Serve the trajectory hub over HTTP until interrupted: the Atropos routes under /, our own under /v2.
+
+    A server that is killed is started again, and its clients wait meanwhile; SIGTERM ends it.
+    """
+    from loomrl.http.keeper import come_back_when_killed
+    from loomrl.http.listen import open_door
+
+    door = open_door(host, port, token=token, allowed_hosts=allow_host or ())  # before what takes seconds to import
     from experiments.shipped import resolve_language
     from loomrl.hub import open_hub
     from loomrl.hub.atropos import atropos_routes
@@ -136,14 +157,15 @@ def hub(
 
     experiment = resolve_language(words or [])
     rollout = experiment.rollout
+    come_back_when_killed()
     with open_hub(
         experiment.store_url,
         experiment.hub,
         groups_per_update=rollout.groups_per_update,
         environments=experiment.environments,
     ) as served:
-        print(f"hub of {experiment.store_url} on http://{host}:{port}", file=sys.stderr, flush=True)
-        serve_hub(served, host=host, port=port, token=token, extra_routes=atropos_routes(served))
+        print(f"hub of {experiment.store_url} on {door.url}", file=sys.stderr, flush=True)
+        serve_hub(served, door, extra_routes=atropos_routes(served))
 
 
 @app.command()

@@ -1,7 +1,6 @@
 """`loomrl submit`, `loomrl jobs …` and `loomrl cluster check`: the same experiment on a cluster."""
 
 import sys
-import uuid
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -38,14 +37,15 @@ def submit(
     """Train on a cluster as a Ray job: ships the resolved experiment, follows the log, ends with the job's status."""
     from cluster.job import Jobs, settled, shared_paths
     from experiments.shipped import resolve
+    from loomrl.store.runs import run_id
 
     wanted = resolve(words)
+    run = run_id(run, wanted.name)
     cluster = Jobs(address)
     experiment = settled(wanted, cluster)
     shared = shared_paths(experiment)
     if shared and not cluster.is_here:
         _tell(f"taken for folders that all nodes share: {', '.join(f'{k}={v}' for k, v in shared.items())}")
-    run = run or f"{experiment.name}-{uuid.uuid4().hex[:8]}"
     job = cluster.submit(experiment, run, say=_tell)
     if wait:
         _follow(cluster, job.id, to_stderr=as_json)

@@ -50,7 +50,7 @@ def show(
     id: Id,
     family: Annotated[str | None, typer.Option(help="Family of the sample task; the first one by default.")] = None,
     level: Annotated[int, typer.Option(min=1, max=10)] = 5,
-    seed: int = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**62)] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Show what an environment is: families, rewards, ceilings, settings, snapshot, and how the oracle does a task."""
@@ -74,7 +74,7 @@ def show(
         "settings": {n: f"{s.annotation} = {s.default}" for n, s in cls.settings_class.model_fields.items()},
     }
     environment = make(found.id)
-    sample = transcript(environment, environment.task(family or cls.families[0], level, seed))
+    sample = transcript(environment, environment.task(cls.families[0] if family is None else family, level, seed))
 
     def render(console: Console) -> None:
         rows = [(name, ", ".join(map(str, v)) if isinstance(v, list) else v) for name, v in result.items()]
@@ -89,6 +89,9 @@ def show(
 @app.command()
 def check(
     id: Annotated[str | None, typer.Argument(metavar="ID", help="Name, Name@version, or pkg.module:Class.")] = None,
+    assignments: Annotated[
+        list[str] | None, typer.Argument(metavar="[PATH=VALUE]...", help="Settings that it is to be used with.")
+    ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every environment that is installed.")] = False,
     jobs: Annotated[int, typer.Option(min=1, help="Environments at a time.")] = 1,
     as_json: AsJson = False,
@@ -97,13 +100,15 @@ def check(
     from experiments.check_envs import check_all
     from loomrl.errors import ConfigError
     from loomrl.gym.catalogue import names
+    from loomrl.load import parse_assignments
 
     if (id is None) != everything:
         raise ConfigError("which environment? Name one, or say --all for every one that is installed; not both.")
-    checked = check_all([id] if id else names(), jobs=jobs, may_lack=everything)
+    settings = parse_assignments(assignments or [])
+    checked = check_all([id] if id is not None else names(), settings, jobs=jobs, may_lack=everything)
     reports = {report.environment: asdict(report) | {"passed": report.passed} for report in checked.reports}
     whole = {"passed": checked.passed, "seconds": round(checked.seconds, 1), "environments": reports}
-    result = next(iter(reports.values())) if id else whole | {"left_out": dict(checked.left_out)}
+    result = next(iter(reports.values())) if id is not None else whole | {"left_out": dict(checked.left_out)}
 
     def render(console: Console) -> None:
         for report in checked.reports:

@@ -8,14 +8,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from experiments.cli_records import StoreUrl
+from experiments.cli_records import Limit, StoreUrl
 from experiments.output import AsJson, emit
 
 app = typer.Typer(help="Judge conversations that wait for a person.", no_args_is_help=True)
 
 
 @app.command("list")
-def list_waiting(store: StoreUrl = "sqlite:///loom.db", limit: int = 20, as_json: AsJson = False) -> None:
+def list_waiting(store: StoreUrl = "sqlite:///loom.db", limit: Limit = 20, as_json: AsJson = False) -> None:
     """Show what waits for an answer, oldest first."""
     from loomrl.store import open_store
     from loomrl.store.judgements import waiting

@@ -14,8 +14,10 @@ StoreUrl = Annotated[
     str, typer.Option("--store", envvar="LOOMRL_STORE", help="LoomDB: sqlite:///FILE or postgresql://…")
 ]
 
+Limit = Annotated[int, typer.Option(min=1, max=1_000_000, help="How many at most.")]
 
-def runs(store: StoreUrl = "sqlite:///loom.db", limit: int = 20, as_json: AsJson = False) -> None:
+
+def runs(store: StoreUrl = "sqlite:///loom.db", limit: Limit = 20, as_json: AsJson = False) -> None:
     """List the latest runs."""
     from loomrl.store import open_store
     from loomrl.store.runs import list_runs

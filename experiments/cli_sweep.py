@@ -41,12 +41,15 @@ def render(result: "SweepResult", console: Console) -> None:
     from experiments.sweep_file import short
 
     paths = list(result.trials[0].changes)
-    columns = ("run", *(f"{name}>" for name in short(paths)), f"{result.metric}>", f"{result.unit}>", "ended")
+    failed = any(trial.failed for trial in result.trials)
+    after = (f"{result.metric}>", *(["failed>"] if failed else []), f"{result.unit}>", "ended")
+    columns = ("run", *(f"{name}>" for name in short(paths)), *after)
     rows = [
         (
             trial.run,
             *(_cell(trial.changes[path]) for path in paths),
             "–" if trial.score is None else f"{trial.score:.4g}",
+            *([f"{trial.failed:,}"] if failed else []),
             f"{trial.done:,}",
             trial.stopped,
         )

@@ -5,15 +5,20 @@ import platform
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from loomrl.errors import LoomError
+from loomrl.gym.sandbox import KINDS, open_sandbox
+
 REQUIRED = ("loomrl", "ray", "torch", "gymnasium", "transformers", "numpy", "pydantic", "sqlalchemy", "pyarrow")
 OPTIONAL = {
     "mo-gymnasium": ("environments of several objectives", "pip install 'loomrl[morl]'"),
     "moocore": ("hypervolumes of fronts", "pip install 'loomrl[morl]'"),
+    "open-spiel": ("board games of the Game environment", "pip install 'loomrl[games]'"),
     "onnx": ("control policies as ONNX files", "pip install 'loomrl[onnx]'"),
     "optuna": ("search by what is known of earlier trials, in sweeps", "pip install 'loomrl[sweep]'"),
     "pettingzoo": ("teams whose agents act for themselves", "pip install 'loomrl[multiagent]'"),
@@ -25,10 +30,15 @@ OPTIONAL = {
     "wandb": ("tracking in Weights & Biases", "pip install 'loomrl[wandb]'"),
 }
 PROGRAMS = {
-    "git": ("code revisions in run records", "apt-get install git"),
-    "postgres": ("a PostgreSQL server on this machine", "apt-get install postgresql"),
-    "nvidia-smi": ("NVIDIA GPUs", "install the NVIDIA driver"),
+    "git": ("git", "code revisions in run records", "apt-get install git"),
+    "NVIDIA driver": ("nvidia-smi", "NVIDIA GPUs", "install the NVIDIA driver"),
+    "PostgreSQL": ("postgres", "a database server on this machine, for many writers", "apt-get install postgresql"),
+    "Stockfish": ("stockfish", "chess of the Game environment", "apt-get install stockfish"),
 }
+"""Name → program, purpose, remedy."""
+SANDBOX = "a sandbox for code that a policy writes (the Code environment); one is enough"
+OFF_THE_PATH = ("/usr/games", "/usr/lib/postgresql/*/bin")
+"""Where Debian keeps games, and PostgreSQL's server programs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +52,10 @@ class Part:
 
 
 def examine() -> dict[str, Any]:
-    """Everything the doctor looks at, as plain data. Imports none of it."""
+    """Everything the doctor looks at, as plain data. Imports no optional part; only the sandbox is tried out."""
     required = [Part(name, "required", _version(name), "pip install loomrl") for name in REQUIRED]
     optional = [Part(name, purpose, _version(name), remedy) for name, (purpose, remedy) in OPTIONAL.items()]
-    programs = [Part(name, purpose, _program(name), remedy) for name, (purpose, remedy) in PROGRAMS.items()]
+    programs = [Part(name, purpose, _program(file), remedy) for name, (file, purpose, remedy) in PROGRAMS.items()]
     return {
         "healthy": all(part.found for part in required) and sys.version_info >= (3, 11),
         "python": platform.python_version(),
@@ -54,7 +64,7 @@ def examine() -> dict[str, Any]:
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "gpus": _gpus(),
         "required": [asdict(part) for part in required],
-        "optional": [asdict(part) for part in optional + programs],
+        "optional": [asdict(part) for part in [*optional, *_sandboxes(), *programs]],
     }
 
 
@@ -66,9 +76,21 @@ def _version(distribution: str) -> str | None:
 
 
 def _program(name: str) -> str | None:
-    """Debian keeps PostgreSQL's server programs off the PATH."""
-    found = shutil.which(name) or next(iter(sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))), None)
+    elsewhere = (file for folder in OFF_THE_PATH for file in sorted(Path("/").glob(f"{folder[1:]}/{name}")))
+    found = shutil.which(name) or next(elsewhere, None)
     return str(found) if found else None
+
+
+def _sandboxes() -> Iterator[Part]:
+    """A program that is there may still not hold: each proves it now, or says why it cannot."""
+    for kind, program in KINDS.items():
+        found, remedy = _program(program), f"apt-get install {kind if program == 'bwrap' else program}"
+        if found is not None:
+            try:
+                open_sandbox(kind)
+            except LoomError as error:
+                found, remedy = None, str(error)
+        yield Part(kind, SANDBOX, found, remedy)
 
 
 def _gpus() -> list[str]:

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,12 +12,13 @@ from experiments.output import table
 from experiments.policies import Judged, find_policy, meet, open_policy
 from experiments.record import recorded
 from loomrl.config import EvaluationConfig, Experiment
-from loomrl.evaluation.report import Report, Score, judge
+from loomrl.evaluation.report import Report, Score, failures_in, judge
 from loomrl.gym.cast import Cast, open_cast
 from loomrl.gym.held_out import HeldOut
 from loomrl.gym.pool import LoomRLGym
 from loomrl.store import LoomDB, open_store
 from loomrl.store.evaluations import Evaluation, record_evaluation
+from loomrl.store.runs import run_id
 from loomrl.telemetry.progress import progress
 from loomrl.types import Trajectory
 
@@ -46,11 +46,12 @@ def evaluate_policies(
         judged = judged or [Judged(experiment.policy.kind, experiment.policy)]
         for policy in judged:
             meet(policy.choice)
-        run, started = f"{experiment.name}-{uuid.uuid4().hex[:8]}", clock()
+        run, started = run_id(None, experiment.name), clock()
         with recorded(db, experiment, cast.snapshots, id=run, kind="evaluate", clock=clock) as result:
             reports = asyncio.run(_judge_all(experiment, cast, run, judged))
             _record(db, run, judged, reports, clock())
             result["success"] = {report.policy: report.overall.success.mean for report in reports}
+            result["failures"] = {report.policy: dict(report.failures) for report in reports if report.failures}
         return Judgement(run, clock() - started, tuple(reports))
 
 
@@ -103,11 +104,23 @@ def render(judgement: Judgement, console: Console) -> None:
     title = f"Success on {episodes} held-out tasks, {reports[0].confidence:.0%} confidence"
     console.print(table(title, columns, rows))
     for report in reports:
-        for cause, times in report.failures.items():
-            console.print(f"{report.policy}: {times} attempts failed and do not count ({cause})")
+        for failure in failures_in(report.as_dict()):
+            console.print(f"{report.policy} failed {failure}", markup=False, highlight=False)
     console.print(f"\n{judgement.seconds:.1f} s, recorded as run {judgement.run}", highlight=False)
 
 
+def too_many_failed(judgement: Judgement, most: float) -> str | None:
+    """Why success is not to be relied on: more than this share of some policy's attempts failed; None if not."""
+    said = [
+        f"{report.overall.failures} of {report.overall.failures + report.overall.success.count} attempts by "
+        f"{report.policy} failed, and its success is over the others"
+        for report in judgement.reports
+        if report.failed > most
+    ]
+    return f"{'; '.join(said)} (evaluation.may_fail={most:g})" if said else None
+
+
 def _cell(score: Score) -> str:
-    success = score.success
-    return "–" if success.mean is None else f"{success.mean:.3f}  [{success.low:.3f}, {success.high:.3f}]"
+    success, failed = score.success, f"  {score.failures} failed" if score.failures else ""
+    mean = "–" if success.mean is None else f"{success.mean:.3f}  [{success.low:.3f}, {success.high:.3f}]"
+    return mean + failed

@@ -17,7 +17,7 @@ from pydantic import Field
 from experiments.algorithms import open_algorithm, ray_running
 from experiments.shipped import TRAINED, resolve_language
 from loomrl.config import PPO, EnvironmentConfig, Experiment, LanguageModel, Sampling, WarmStart
-from loomrl.config.basic import Level, NonNegative, Positive, PositiveInt
+from loomrl.config.basic import Level, NonNegative, Positive, PositiveInt, Seed
 from loomrl.errors import ConfigError
 from loomrl.schema import Config
 from loomrl.telemetry.metric import Metric
@@ -43,7 +43,7 @@ class GymTrainingConfig(Config):
     sampling: Sampling = _demo("sampling")
     warm_start: WarmStart = _demo("warm_start")
     name: str = "integrated"
-    seed: int = Field(0, ge=0)
+    seed: Seed = 0
     store_url: str = "sqlite:///loom.db"
     artifact_url: str = "artifacts"
 

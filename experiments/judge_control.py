@@ -1,7 +1,6 @@
 """Judging control policies: in an environment of their own, as the experiment's, played greedily to the end."""
 
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from experiments.policies import copied, find_version, is_control
 from experiments.record import recorded
 from loomrl.config import ControlExperiment
 from loomrl.control.environment import agents_in, label, open_environments, snapshot
-from loomrl.control.play import Acts, RandomPolicy, Scripted, play
+from loomrl.control.play import Acts, Idle, RandomPolicy, Scripted, play
 from loomrl.control.policy import ControlPolicy
 from loomrl.errors import ConfigError, unknown
 from loomrl.evaluation.front_report import FrontReport
@@ -25,7 +24,7 @@ from loomrl.evaluation.returns import ReturnReport, judge_returns
 from loomrl.named import named
 from loomrl.store import LoomDB, open_store
 from loomrl.store.evaluations import Evaluation, record_evaluation
-from loomrl.store.runs import list_runs
+from loomrl.store.runs import list_runs, run_id
 
 AT_ONCE = 16
 """Environments that are played side by side."""
@@ -49,15 +48,34 @@ class ReturnJudgement:
 
 def judged(policy: Acts, experiment: ControlExperiment, *, name: str) -> ReturnReport:
     """What the policy earns in the environment that the curriculum ends with. Equal policies get equal reports."""
+    if experiment.objectives:
+        return judge_front.judged(policy, experiment, name=name, seed=_seed(experiment))
+    returns, steps = _played(policy, experiment)
+    return judge_returns(name, returns, steps, confidence=experiment.evaluation.confidence)
+
+
+def idle_return(experiment: ControlExperiment) -> float | None:
+    """What doing nothing earns in the same episodes; None where no action is that, or several objectives pay."""
+    choice = experiment.environment
+    if experiment.objectives:
+        return None
+    with closing(open_environments(choice, agents_in(choice, choice.settings), choice.settings)) as one:
+        if not Idle.can(one.single_action_space):
+            return None
+    returns, _ = _played(Idle(), experiment)
+    return float(np.mean(returns))
+
+
+def _played(policy: Acts, experiment: ControlExperiment) -> tuple[list[float], list[int]]:
     settings, choice = experiment.evaluation, experiment.environment
     agents = agents_in(choice, choice.settings)
-    seed = int(np.random.SeedSequence([settings.seed, HELD_OUT]).generate_state(1)[0] >> 1)
-    if experiment.objectives:
-        return judge_front.judged(policy, experiment, name=name, seed=seed)
     count = min(settings.episodes, AT_ONCE) * agents
     with closing(open_environments(choice, count, choice.settings)) as environments:
-        returns, steps = play(policy, environments, settings.episodes * agents, seed=seed)
-    return judge_returns(name, returns, steps, confidence=settings.confidence)
+        return play(policy, environments, settings.episodes * agents, seed=_seed(experiment))
+
+
+def _seed(experiment: ControlExperiment) -> int:
+    return int(np.random.SeedSequence([experiment.evaluation.seed, HELD_OUT]).generate_state(1)[0] >> 1)
 
 
 def evaluate_control(
@@ -66,7 +84,7 @@ def evaluate_control(
     """Judge each policy, or one that acts at random if none is named, record run and reports in LoomDB, draw fronts."""
     with open_store(experiment.store_url) as db:
         found = [_found(text, experiment, db) for text in policies or [RANDOM]]
-        run, started = f"{experiment.name}-{uuid.uuid4().hex[:8]}", clock()
+        run, started = run_id(None, experiment.name), clock()
         environments = snapshot(experiment.environment)
         with recorded(db, experiment, environments, id=run, kind="evaluate", clock=clock) as result:
             reports = [judged(policy, experiment, name=name) for name, policy, _ in found]
@@ -86,7 +104,7 @@ def _found(text: str, experiment: ControlExperiment, db: LoomDB) -> tuple[str, A
     if text == RANDOM:
         return text, RandomPolicy(), None
     if ":" in text:
-        return text, Scripted(named(text, what="--policy")(**experiment.environment.settings)), None
+        return text, _scripted(text, experiment.environment.settings), None
     if is_control(text):
         return text, ControlPolicy.load(Path(text)), None
     version = find_version(text, db)
@@ -94,10 +112,21 @@ def _found(text: str, experiment: ControlExperiment, db: LoomDB) -> tuple[str, A
         raise ConfigError(
             "policy " + unknown("name", text, [RANDOM, *FORMS, *(run.id for run in list_runs(db, kind="train"))])
         )
-    folder = copied(version) / "policy"
+    folder = copied(version, db) / "policy"
     if not is_control(str(folder)):
         raise ConfigError(f"policy {text!r} is one of language: judge it on the experiment it was made with.")
     return text, ControlPolicy.load(folder), version.id
+
+
+def _scripted(text: str, settings: Mapping[str, Any]) -> Scripted:
+    made = named(text, what="--policy")
+    try:
+        act = made(**settings)
+    except TypeError as error:
+        raise ConfigError(f"--policy={text!r}, called with settings {dict(settings)}: TypeError: {error}.") from error
+    if not callable(act):
+        raise ConfigError(f"--policy={text!r} gave {act!r:.60}, and no callable from observations to actions.")
+    return Scripted(act)
 
 
 def as_result(judgement: ReturnJudgement) -> dict[str, Any]:

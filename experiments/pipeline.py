@@ -12,7 +12,7 @@ from typing import Any
 from experiments.policies import find_policy, open_policy
 from loomrl.config import EnvironmentConfig, EvaluationConfig, RolloutConfig, ScriptedPolicy
 from loomrl.errors import ConfigError
-from loomrl.evaluation.report import Report, judge, reasoning_words
+from loomrl.evaluation.report import Report, failures_in, judge, reasoning_words
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.cast import gather
 from loomrl.gym.catalogue import find
@@ -75,6 +75,7 @@ class PipelineResult:
             "success": overall.success.mean,
             "reasoning": overall.reasoning,
             "level_reached": self.level_reached,
+            "failed": self.report.failed,
         }
         episodes = [asdict(episode) for episode in self.episodes]
         return {
@@ -125,6 +126,10 @@ class EvaluationPipeline:
         finally:
             loop.close()
         report = judge(name, attempts)
+        if report.failures:
+            said = "; ".join(failures_in(report.as_dict()))
+            _log.warning("%d of %d attempts failed, success is over the others: %s",
+                         report.overall.failures, len(attempts), said)  # fmt: skip
         result = PipelineResult(
             step=known if step is None else step,
             report=report,
@@ -200,8 +205,10 @@ def _draw(history: Sequence[Mapping[str, Any]], path: Path, title: str) -> Path:
     formats = figure.canvas.get_supported_filetypes()
     if path.suffix.removeprefix(".") not in formats:
         raise ConfigError(f"path={str(path)!r}: give it one of these endings: {', '.join(sorted(formats))}.")
+    failed = max(record.get("failed", 0.0) for record in history)
+    left_out = f"; of one, {failed:.0%} failed and are left out" if failed else ""
     policies = ", ".join(dict.fromkeys(record["report"]["policy"] for record in history))
-    figure.suptitle(f"{title}: {len(history)} evaluations of {policies:.100}")
+    figure.suptitle(f"{title}: {len(history)} evaluations of {policies:.100}{left_out}")
     *panels, last = figure.subplots(2, 3).flat
     for panel, name, heading, top in zip(panels, CURVES, TITLES, TOPS, strict=True):
         panel.plot([record["step"] for record in history], [record[name] for record in history], marker="o")

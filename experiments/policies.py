@@ -3,12 +3,14 @@
 import json
 import shutil
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
 from experiments.algorithms import open_algorithm
-from loomrl.artifacts import locate
+from loomrl.artifacts import MARKER, Artifacts, locate, open_artifacts
+from loomrl.checkpoints import Checkpoints
 from loomrl.config import (
     AnyExperiment,
     ControlExperiment,
@@ -20,7 +22,8 @@ from loomrl.config import (
     ScriptedPolicy,
     parse_experiment,
 )
-from loomrl.errors import ConfigError, unknown
+from loomrl.errors import ArtifactError, ConfigError, unknown
+from loomrl.files import is_file
 from loomrl.gym import policy
 from loomrl.gym.policy import PolicyFactory
 from loomrl.load import parse_yaml
@@ -88,12 +91,12 @@ def is_served(text: str) -> bool:
 
 def is_model(text: str) -> bool:
     """Whether this is a folder with a model in it."""
-    return (Path(text) / "config.json").is_file()
+    return is_file(f"{text}/config.json")
 
 
 def is_control(text: str) -> bool:
     """Whether this is a folder with an exported control policy in it."""
-    return (Path(text) / "policy.json").is_file()
+    return is_file(f"{text}/policy.json")
 
 
 def latest_of(run: str, db: LoomDB) -> PolicyVersion | None:
@@ -110,11 +113,15 @@ def experiment_of(version: PolicyVersion, db: LoomDB) -> AnyExperiment:
 
 def _loose(folder: Path, temperature: float) -> LanguagePolicy:
     """A model of which only the folder is known."""
-    config = json.loads((folder / "config.json").read_text())
-    known = config.get("text_config", config).get("max_position_embeddings", CONTEXT)  # one that sees has parts
+    try:
+        config = json.loads((folder / "config.json").read_text())
+        longest = config.get("text_config", config).get("max_position_embeddings", CONTEXT)  # one that sees has parts
+        context = min(int(longest), CONTEXT)
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{folder}/config.json is none of a Hugging Face model: {error}. Is it whole?") from None
     return LanguagePolicy(
         path=str(folder),
-        context=min(int(known), CONTEXT),
+        context=context,
         sampling=Sampling(temperature=temperature, max_tokens=ANSWER),
     )
 
@@ -128,10 +135,31 @@ def _served(text: str, temperature: float) -> OpenAIPolicy:
     return OpenAIPolicy.parse({"url": url, "model": model, "sampling": sampling}, origin=f"policy {text}")
 
 
-def copied(version: PolicyVersion) -> Path:
+def copied(version: PolicyVersion, db: LoomDB) -> Path:
     """The version's checkpoint, copied from its artifact and checked."""
-    artifacts, name = locate(version.url)
-    return artifacts.get_folder(name, Path(tempfile.mkdtemp(prefix="loomrl-policy-")) / "policy")
+    places = list(_places(version, db))
+    for artifacts, name in places:
+        if artifacts.exists(name):
+            return artifacts.get_folder(name, Path(tempfile.mkdtemp(prefix="loomrl-policy-")) / "policy")
+    looked = ", ".join(dict.fromkeys(f"{artifacts.url}/{name}" for artifacts, name in places))
+    raise ArtifactError(
+        f"policy {version.id!r} is on record, but no whole checkpoint of it is at {looked}. Of a run the first, the "
+        f"best and the last are kept. If one was deleted, or lacks its {MARKER}, restore it from a copy; if the folder "
+        "was moved, move the database with it."
+    )
+
+
+def _places(version: PolicyVersion, db: LoomDB) -> Iterator[tuple[Artifacts, str]]:
+    """Where the checkpoint may be: by its own URL, below `artifact_url`, and there beside the database."""
+    root = experiment_of(version, db).artifact_url
+    roots = [root]
+    if db.is_sqlite and "://" not in root:
+        roots.append(str(Path(db.engine.url.database or "").parent / root))
+    if "://" in version.url:  # of earlier LoomRLs
+        yield locate(version.url)
+    for each in roots:
+        artifacts = open_artifacts(each, make=False)
+        yield artifacts, Checkpoints(artifacts, version.run).url(version.number)
 
 
 def find_version(text: str, db: LoomDB) -> PolicyVersion | None:
@@ -146,11 +174,13 @@ def exported(text: str, db: LoomDB, folder: Path, *, onnx: bool = False) -> str:
         raise ConfigError("policy " + unknown("name", text, ["RUN", "RUN/NUMBER", *(run.id for run in list_runs(db))]))
     if folder.exists() and any(folder.iterdir()):
         raise ConfigError(f"{str(folder)!r} is not empty: name another folder.")
-    checkpoint = copied(version)
+    checkpoint = copied(version, db)
     inside = checkpoint / "policy"
     if onnx and not inside.is_dir():
         raise ConfigError(f"--onnx: {version.id} is a language policy; only those of control are written as ONNX.")
     shutil.copytree(inside if inside.is_dir() else checkpoint / "model", folder, dirs_exist_ok=True)
+    if (checkpoint / "adapter").is_dir():
+        shutil.copytree(checkpoint / "adapter", folder / "adapter")
     shutil.rmtree(checkpoint.parent)
     if onnx:
         from loomrl.control.policy import ControlPolicy
@@ -165,7 +195,7 @@ def _trained(version: PolicyVersion, db: LoomDB, temperature: float) -> Language
         raise ConfigError(f"policy {version.id!r} is one of control: judge it on the experiment it was made with.")
     algorithm = open_algorithm(experiment).algorithm
     return LanguagePolicy(
-        path=str(copied(version) / "model"),
+        path=str(copied(version, db) / "model"),
         context=algorithm.model.context,
         sampling=algorithm.sampling.model_copy(update={"temperature": temperature}),
         version=version.number,

@@ -1,13 +1,25 @@
-"""A run on record: started before it does anything, finished or failed whatever happens."""
+"""A run on record: started before it does anything, finished or failed whatever happens; and its folder."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-from loomrl.config import Root
+from loomrl.config import Records, Root
+from loomrl.errors import ConfigError
 from loomrl.load import dump
 from loomrl.store import LoomDB
 from loomrl.store.runs import Run, RunStatus, code_revision, finish_run, start_run
+
+
+def run_folder(records: Records, run: str) -> Path:
+    """The folder of a run's metrics and reports, made if it is not there."""
+    folder = Path(records.folder) / run
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"train.folder={records.folder!r}: {error}. Choose a folder that can be written.") from None
+    return folder
 
 
 @contextmanager

@@ -8,8 +8,9 @@ from experiments.policies import experiment_of, find_version, is_control, is_mod
 from loomrl.config import AnyExperiment, ControlExperiment, Experiment, parse_experiment
 from loomrl.control.environment import label
 from loomrl.errors import ConfigError, unknown
-from loomrl.load import load, parse_assignment
-from loomrl.schema import merge, nest
+from loomrl.files import is_file
+from loomrl.load import load, parse_assignments
+from loomrl.schema import merge
 from loomrl.store import open_store
 
 HOME = Path(__file__).parent
@@ -71,7 +72,7 @@ def _environments(experiment: AnyExperiment) -> list[str]:
 
 def _judged(words: Sequence[str], policies: Sequence[str]) -> tuple[AnyExperiment, list[str]]:
     first = next((word for word in words if "=" not in word), None)
-    if first is None or first in names() or Path(first).is_file():
+    if first is None or first in names() or is_file(first):
         return resolve(words), list(policies)
     rest = [word for word in words if word != first]
     if is_model(first) or is_control(first) or is_served(first):
@@ -82,14 +83,13 @@ def _judged(words: Sequence[str], policies: Sequence[str]) -> tuple[AnyExperimen
         if version is None:
             return resolve(words), list(policies)
         experiment = experiment_of(version, db)
-    assigned = nest({path: value for word in rest for path, value in parse_assignment(word).items()})
-    merged = merge(experiment.model_dump(mode="json"), assigned)
+    merged = merge(experiment.model_dump(mode="json"), parse_assignments(rest))
     return parse_experiment(merged, origin=f"run {first}"), [first, *policies]
 
 
 def experiment_file(name: str) -> Path:
     """The file itself, or the shipped one of this name."""
-    if Path(name).is_file():
+    if is_file(name):
         return Path(name)
     if name in names():
         return HOME / f"{name}.yaml"

@@ -4,7 +4,6 @@ import os
 import re
 import sys
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -18,15 +17,17 @@ from ray.tune.schedulers import AsyncHyperBandScheduler, PopulationBasedTraining
 from ray.tune.search import BasicVariantGenerator
 
 from algorithms.resources import bundles
+from cluster.job import refuse_lost
 from experiments.algorithms import open_algorithm, ray_running
+from experiments.record import run_folder
 from experiments.sweep_file import check, short
-from experiments.sweep_trial import RUN, SCORE, STEP, STOPPED, Trial, trial_prefix
+from experiments.sweep_trial import FAILED, RUN, SCORE, STEP, STOPPED, Trial, trial_prefix
 from loomrl.canonical import content_hash
 from loomrl.config.sweep import PBT, Asha, Choice, Dimension, Grid, LogUniform, Optuna, RandInt, Sweep
 from loomrl.errors import ConfigError, LoomError
 from loomrl.load import dump, parse_yaml
 from loomrl.store import LoomDB, open_store
-from loomrl.store.runs import Run, RunStatus, code_revision, finish_run, list_runs, show_run, start_run
+from loomrl.store.runs import Run, RunStatus, code_revision, finish_run, list_runs, run_id, show_run, start_run
 from loomrl.telemetry.parallel import draw_parallel
 
 QUIET = {
@@ -55,6 +56,8 @@ class Tried:
     """Why it is over, or what went wrong."""
     runs: tuple[str, ...]
     """All of them, in order."""
+    failed: int = 0
+    """Attempts of its last run that failed: the score is over the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +79,10 @@ class SweepResult:
 
 def sweep(asked: Sweep, *, run: str | None = None, clock: Clock = time.time) -> SweepResult:
     """Try until there are as many trials as asked for. A sweep that exists already goes on where it was."""
-    id, begun = run or f"{asked.name}-{uuid.uuid4().hex[:8]}", clock()
+    id, begun = run_id(run, asked.name), clock()
     check(asked)
+    refuse_lost(asked.experiment)
+    run_folder(asked.experiment.train, id)
     _refuse_missing(asked)
     with _environ(QUIET), ray_running(_needed(asked)), open_store(asked.experiment.store_url) as db:
         _refuse_impossible(asked)
@@ -244,6 +249,7 @@ class Told(tune.Callback):  # type: ignore[misc]
             tried = _settle(self.asked, self.id, trial, db, time.time)
         self.ended += 1
         score = "–" if tried.score is None else f"{tried.score:.4g}"
+        score += f" ({tried.failed} attempts failed)" if tried.failed else ""
         word = f"sweep {self.id}: {self.ended} trials ended  {tried.run} {self.asked.judged_by} {score}"
         print(f"{word} after {tried.done} {self.asked.unit}: {tried.stopped}", file=sys.stderr, flush=True)
 
@@ -284,6 +290,7 @@ def _settle(asked: Sweep, id: str, trial: Any, db: LoomDB, clock: Clock) -> Trie
         done=int(result.get(STEP, 0)),
         stopped=stopped,
         runs=tuple(run.id for run in runs),
+        failed=int(result.get(FAILED, 0)),
     )
 
 

@@ -10,6 +10,7 @@ from experiments.shipped import SWEEPS, experiment_file
 from loomrl.config import AnyExperiment, ControlExperiment, parse_experiment
 from loomrl.config.sweep import Choice, Grid, LogUniform, RandInt, Sweep
 from loomrl.errors import ConfigError, unknown
+from loomrl.files import is_file
 from loomrl.load import load, parse_assignment, read_yaml
 from loomrl.schema import Tree, merge, nest
 from loomrl.telemetry.metric import Metric
@@ -48,7 +49,7 @@ def resolve_sweep(words: Sequence[str]) -> Sweep:
 
 
 def _file(name: str) -> Path:
-    if Path(name).is_file():
+    if is_file(name):
         return Path(name)
     if name in names():
         return SWEEPS / f"{name}.yaml"

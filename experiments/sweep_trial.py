@@ -24,10 +24,11 @@ from loomrl.schema import Tree
 from loomrl.store import LoomDB, open_store
 from loomrl.store.policies import list_policies
 from loomrl.store.runs import RunStatus, find_run, finish_run
+from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.sink import Sink, metrics_file, open_sinks, read_metrics
 
-SCORE, STEP, RUN, STOPPED = "score", "step", "run", "stopped"
-"""What a trial reports to Tune: how good it is, how far, in which run, and why it is over."""
+SCORE, STEP, RUN, STOPPED, FAILED = "score", "step", "run", "stopped", "failed"
+"""What a trial reports to Tune: how good it is, how far, in which run, why it is over, how many attempts failed."""
 ALGORITHM, TAKEN = "algorithm", "trial.json"
 """In a checkpoint."""
 
@@ -111,6 +112,8 @@ class Going:
         history = [line for line in read_metrics(metrics_file(experiment.train, run)) if line["step"] <= self.done]
         self._latest = deque((line[self._metric] for line in history if self._metric in line), sweep.window)
         self._seen = {name for line in history for name in line}
+        self.failed = sum(line.get(Metric.FAILURES, 0.0) for line in history)
+        """Attempts of all updates: the score is over the others."""
 
     @property
     def _metric(self) -> str:
@@ -133,6 +136,7 @@ class Going:
         assert self._course is not None
         metrics = self._course.update()
         self._seen |= {str(name) for name in metrics}
+        self.failed += metrics.get(Metric.FAILURES, 0.0)
         if self._metric in metrics:
             self._latest.append(metrics[self._metric])
         self.ended = self._course.ended
@@ -149,7 +153,7 @@ class Going:
                 + did_you_mean(self._metric, self._seen)
             )
         told = {SCORE: self.score, STEP: self.done, RUN: self.run, "done": self.ended is not None}
-        return told | {STOPPED: self.ended or ""}
+        return told | {STOPPED: self.ended or "", FAILED: int(self.failed)}
 
     def save(self, folder: Path) -> dict[str, Any]:
         """The algorithm's checkpoint, of a version that is on record."""

@@ -4,23 +4,25 @@ import gc
 import os
 import platform
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from cluster.job import refuse_lost
 from experiments import train_control, train_language
 from experiments.algorithms import open_algorithm, ray_running
 from experiments.judge_control import returned
 from experiments.output import table
+from experiments.record import run_folder
+from loomrl.artifacts import open_artifacts
 from loomrl.config import AnyExperiment, ControlExperiment, parse_experiment
 from loomrl.errors import ConfigError
+from loomrl.evaluation.report import failures_in
 from loomrl.load import dump, parse_yaml
 from loomrl.store import LoomDB, open_store
-from loomrl.store.runs import RunStatus, finish_run, list_runs, show_run
+from loomrl.store.runs import RunStatus, finish_run, list_runs, run_id, show_run
 from loomrl.telemetry.diagnosis import Finding, diagnose
 from loomrl.telemetry.page import RunReport, render_page
 from loomrl.telemetry.page_table import Comparison
@@ -44,8 +46,15 @@ class TrainResult:
     """Success on held-out tasks before the first update, or return, by way of acting."""
     after: Mapping[str, float | None]
     page: str
+    failed: Mapping[str, int] = field(default_factory=dict)
+    """Attempts of the last judgement that failed, by way of acting, where any did: `after` is over the others."""
     findings: tuple[Finding, ...] = ()
     comparisons: tuple[Comparison, ...] = field(default=(), repr=False)
+
+    @property
+    def is_unjudged(self) -> bool:
+        """Whether every attempt of the last judgement failed, in some way of acting."""
+        return any(self.after.get(name) is None for name in self.failed)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -54,8 +63,11 @@ class TrainResult:
 
 def train(experiment: AnyExperiment, *, run: str | None = None, clock: Callable[[], float] = time.time) -> TrainResult:
     """Train until a reason to stop or the last update. A run that exists already goes on where it was."""
-    run = run or f"{experiment.name}-{uuid.uuid4().hex[:8]}"
+    run = run_id(run, experiment.name)
+    refuse_lost(experiment)
     config = open_algorithm(experiment, run=run)
+    run_folder(experiment.train, run)
+    open_artifacts(experiment.artifact_url)
     with ray_running(1 + config.needed_cpus, experiment.placement.names), open_store(experiment.store_url) as db:
         algo = config.build_algo()
         gc.collect()
@@ -85,8 +97,7 @@ def resumed(experiment: AnyExperiment, run: str | None) -> tuple[AnyExperiment, 
 
 
 def _train(algo: Any, experiment: AnyExperiment, run: str, db: LoomDB, clock: Callable[[], float]) -> TrainResult:
-    begun, folder = clock(), Path(experiment.train.folder) / run
-    folder.mkdir(parents=True, exist_ok=True)
+    begun, folder = clock(), run_folder(experiment.train, run)
     if isinstance(experiment, ControlExperiment):
         outcome = train_control.go(algo, experiment, run, db, clock)
     else:
@@ -117,6 +128,7 @@ def _train(algo: Any, experiment: AnyExperiment, run: str, db: LoomDB, clock: Ca
         before=outcome.before,
         after=outcome.after,
         page=str(folder / "report.html"),
+        failed={c.name: failed for c in outcome.comparisons if (failed := c.after["overall"].get("failures"))},
         findings=tuple(diagnose(history)),
         comparisons=tuple(outcome.comparisons),
     )
@@ -134,6 +146,9 @@ def render(result: TrainResult, console: Console) -> None:
     for comparison in result.comparisons:
         what, rows = _rows(comparison)
         console.print(table(f"{what}, {comparison.name}", ("", "before>", "after>"), rows))
+        for when, report in (("before", comparison.before), ("after", comparison.after)):
+            for failure in failures_in(report):
+                console.print(f"{when}, failed {failure}", markup=False, highlight=False)
         console.print()
     for finding in result.findings:
         console.print(f"[yellow]{finding.name}[/yellow]: {finding.evidence} {finding.remedy}")
@@ -156,7 +171,8 @@ def _rows(comparison: Comparison) -> tuple[str, Sequence[tuple[str, ...]]]:
 
 
 def _cell(score: Mapping[str, Any] | None) -> str:
-    if score is None or score["success"]["mean"] is None:
+    if score is None:
         return "–"
-    success = score["success"]
-    return f"{success['mean']:.3f}  [{success['low']:.3f}, {success['high']:.3f}]"
+    success, failed = score["success"], f"  {score['failures']} failed" if score["failures"] else ""
+    mean = "–" if success["mean"] is None else f"{success['mean']:.3f}  [{success['low']:.3f}, {success['high']:.3f}]"
+    return mean + failed

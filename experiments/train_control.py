@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped,unuse
 from algorithms.phase import Phases
 from algorithms.rollout import WINDOW
 from algorithms.stopping import Convergence
-from experiments.judge_control import judged
+from experiments.judge_control import idle_return, judged
 from experiments.outcome import Outcome
 from loomrl.artifacts import open_artifacts
 from loomrl.checkpoints import Checkpoints
@@ -26,7 +26,7 @@ from loomrl.errors import ArtifactError
 from loomrl.load import dump
 from loomrl.store import LoomDB
 from loomrl.store.evaluations import Evaluation, record_evaluation
-from loomrl.store.policies import record_policy
+from loomrl.store.policies import list_policies, record_policy
 from loomrl.store.runs import Run, code_revision, start_run
 from loomrl.telemetry.metric import PHASES, Metric
 from loomrl.telemetry.page_table import Comparison
@@ -142,8 +142,11 @@ class Course:
     """Whether there is to be a checkpoint here."""
     _checkpoint_s: float = 0.0
     _convergence: Convergence = field(init=False)
+    _idle: float | None = field(init=False)
+    """What doing nothing earns, if anything does nothing."""
 
     def __post_init__(self) -> None:
+        self._idle = idle_return(self.experiment)
         self._convergence = Convergence(self.experiment.train.stop)
 
     def begin(self) -> None:
@@ -165,6 +168,8 @@ class Course:
             with phases(Metric.TIME_EVALUATE):
                 report = self._evaluate()
                 metrics[Metric.RETURN_EVALUATED] = report["overall"]["reward"]["mean"]
+                if self._idle is not None:
+                    metrics[Metric.RETURN_IDLE] = self._idle
                 if report.get("hypervolume") is not None:
                     metrics[Metric.FRONT_HYPERVOLUME] = report["hypervolume"]
         self._is_due |= self.stopped is not None or self._passes(self.experiment.train.checkpoint_every, before)
@@ -220,6 +225,8 @@ class Course:
         self._checkpoint_s = time.perf_counter() - begun
 
     def _resume(self) -> bool:
+        recorded = list_policies(self.db, run=self.run, limit=1)
+        self.checkpoints.refuse_lost(recorded[0].number if recorded else -1)
         numbers = self.checkpoints.numbers()
         if not numbers:
             return False

@@ -61,22 +61,28 @@ class Marker:
 _MARKER = TypeAdapter(Marker)
 
 
-def open_artifacts(url: str) -> "Artifacts":
-    """The artifacts in a directory (a path or `file:///DIR`) or in `s3://BUCKET/PREFIX?endpoint_override=HOST:PORT`."""
-    parts = urlsplit(url)
+def open_artifacts(url: str, *, make: bool = True) -> "Artifacts":
+    """The artifacts in a directory (a path or `file:///DIR`) or in `s3://BUCKET/PREFIX?endpoint_override=HOST:PORT`.
+
+    A directory that is not there is made, or else is one without artifacts.
+    """
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise ArtifactError(f"artifact_url={url!r}: {error}. Give a folder, or s3://BUCKET/PREFIX.") from None
     if parts.scheme in ("", "file"):
         path = unquote(parts.path) if parts.scheme else url
-        return _in_directory(Path(path).expanduser().absolute())
+        return _in_directory(Path(path).expanduser().absolute(), make=make)
     if parts.scheme == "s3":
         return _in_bucket(url)
     raise ArtifactError("artifact_url scheme " + unknown("scheme", parts.scheme, SCHEMES))
 
 
 def locate(url: str) -> tuple["Artifacts", str]:
-    """From the URL that `put` returned: where the artifact is, and its name there."""
+    """From the URL that `put` returned: where the artifact is, and its name there. Makes no folder."""
     parts = urlsplit(url)
     parent, _, name = parts.path.rstrip("/").rpartition("/")
-    return open_artifacts(parts._replace(path=parent or "/").geturl()), name
+    return open_artifacts(parts._replace(path=parent or "/").geturl(), make=False), name
 
 
 class Artifacts:
@@ -243,8 +249,8 @@ class Artifacts:
     def _missing(self, name: str) -> str:
         if any(entry.base_name.startswith(FILES) for entry in self._entries(name)):
             return (
-                f"artifact {name!r} in {self.url} is half-written: its writer was killed, or is still writing. "
-                "Wait for it, or put it again."
+                f"artifact {name!r} in {self.url} has no {MARKER}: its writer was killed or is still writing, or the "
+                "marker was deleted. Wait for it, restore it from a copy, or put it again."
             )
         known = (str(entry.path) for entry in self._entries(name.rpartition("/")[0]))
         return f"artifact {name!r} is not in {self.url}.{did_you_mean(name, known)}"
@@ -272,15 +278,18 @@ class Artifacts:
             ) from error
 
 
-def _in_directory(folder: Path) -> Artifacts:
+def _in_directory(folder: Path, *, make: bool) -> Artifacts:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        if make:
+            folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ArtifactError(f"artifact_url={str(folder)!r}: {error}. Choose a folder that can be written.") from None
     return Artifacts(fs.SubTreeFileSystem(str(folder), fs.LocalFileSystem()), folder.as_uri(), folder=folder)
 
 
 def _in_bucket(url: str) -> Artifacts:
+    if not urlsplit(url).netloc:
+        raise ArtifactError(f"artifact_url={url!r} names no bucket. Give s3://BUCKET/PREFIX.")
     if "@" in urlsplit(url).netloc:
         raise ArtifactError(
             "artifact_url holds credentials, and it is recorded with every policy. Leave them out, and set "

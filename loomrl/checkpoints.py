@@ -4,7 +4,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from loomrl.artifacts import Artifacts
+from loomrl.artifacts import MARKER, Artifacts
+from loomrl.errors import ArtifactError
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +38,19 @@ class Checkpoints:
         names = self.artifacts.list_names(f"runs/{self.run}")
         return sorted(int(last) for name in names if (last := name.rpartition("/")[2]).isdecimal())
 
+    def refuse_lost(self, newest: int) -> None:
+        """An ArtifactError where version `newest` is on record and neither it nor a later one is stored."""
+        stored = self.numbers()
+        if newest > max(stored, default=-1):
+            there = f"the latest that is whole is {stored[-1]}" if stored else "there is none"
+            raise ArtifactError(
+                f"run {self.run!r} is on record up to version {newest}, but its checkpoint {self._name(newest)!r} is "
+                f"not in {self.artifacts.url}, or lacks its {MARKER}: {there}. Put it back, or train under a new --run."
+            )
+
     def url(self, number: int) -> str:
-        """Where it is."""
-        return f"{self.artifacts.url}/{self._name(number)}"
+        """Where it is below `artifact_url`, so that a folder that was moved is found again."""
+        return self._name(number)
 
     def _name(self, number: int) -> str:
         return f"runs/{self.run}/{number:06d}"

@@ -1,10 +1,13 @@
 """One error type per boundary. What crosses one is translated there, once, into one of these – or into a `Failure`."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from loomrl.types import Failure
+
+MOST_CHOICES = 60
+"""That a message lists."""
 
 
 class LoomError(Exception):
@@ -73,6 +76,12 @@ class ClusterError(LoomError):
     boundary = "cluster"
 
 
+class ServeError(LoomError):
+    """A server that cannot listen where it should, or must not."""
+
+    boundary = "serve"
+
+
 class HubError(LoomError):
     """The hub refused a request; nothing was stored or changed by it."""
 
@@ -112,4 +121,10 @@ def did_you_mean(name: str, choices: Iterable[str]) -> str:
 def unknown(what: str, name: object, choices: Iterable[str]) -> str:
     """The message for a name that is none of the choices: value, choices, nearest choice."""
     known = sorted(choices)
-    return f"{what}={name!r} is unknown. Known: {', '.join(known) or 'none'}.{did_you_mean(str(name), known)}"
+    return f"{what}={name!r:.100} is unknown. {there_are(known)}{did_you_mean(str(name)[:100], known)}"
+
+
+def there_are(choices: Sequence[str]) -> str:
+    """A sentence with the choices, of many the first."""
+    more = f" and {len(choices) - MOST_CHOICES} more" if len(choices) > MOST_CHOICES else ""
+    return f"Known: {', '.join(choices[:MOST_CHOICES]) or 'none'}{more}."

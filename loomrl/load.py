@@ -11,6 +11,9 @@ from loomrl.config import AnyExperiment, experiment_class
 from loomrl.errors import ConfigError
 from loomrl.schema import Config, Tree, merge, nest
 
+MOST_VALUES = 100_000
+"""Of one text. Aliases repeat what they name, so that a few lines can stand for more than any memory holds."""
+
 
 class _Loader(yaml.SafeLoader):
     """YAML 1.1 without its traps: `1e-4` is a number, `on` and `no` are words, a repeated key is an error."""
@@ -20,12 +23,34 @@ class _Loader(yaml.SafeLoader):
         for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
+    def get_single_node(self) -> yaml.Node | None:
+        root: yaml.Node | None = super().get_single_node()
+        if root is not None:
+            _count(root, {})
+        return root
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
         repeated = {str(key) for key in keys if keys.count(key) > 1}
         if repeated:
             raise yaml.constructor.ConstructorError(None, None, f"repeated key {', '.join(repeated)}", node.start_mark)
         return super().construct_mapping(node, deep=deep)
+
+
+def _count(node: yaml.Node, known: dict[yaml.Node, int]) -> int:
+    """Values in a node, those behind aliases each time; an error where there is no end to them, or too many."""
+    if isinstance(node, yaml.ScalarNode):
+        return 1
+    if node not in known:
+        known[node] = 0  # it has begun
+        inside = node.value if isinstance(node, yaml.SequenceNode) else [part for pair in node.value for part in pair]
+        known[node] = 1 + sum(_count(part, known) for part in inside)
+    if known[node] == 0:
+        raise yaml.constructor.ConstructorError(None, None, "an alias within what it names", node.start_mark)
+    if known[node] > MOST_VALUES:
+        said = f"with its aliases this holds over {MOST_VALUES:,} values"
+        raise yaml.constructor.ConstructorError(None, None, said, node.start_mark)
+    return known[node]
 
 
 _FLOAT = re.compile(r"^[-+]?(\d+\.\d*|\.\d+|\d+)([eE][-+]?\d+)?$|^[-+]?\.(inf|Inf|INF)$|^\.(nan|NaN|NAN)$")
@@ -73,6 +98,11 @@ def parse_assignment(assignment: str) -> Tree:
     if not sign or not path:
         raise ConfigError(f"{assignment!r}: an assignment is path=value, such as hub.lease_s=30.")
     return {path: parse_yaml(text, origin=assignment)}
+
+
+def parse_assignments(assignments: Iterable[str]) -> Tree:
+    """All of them as one tree; later wins."""
+    return nest({path: value for each in assignments for path, value in parse_assignment(each).items()})
 
 
 def dump(settings: Config) -> str:

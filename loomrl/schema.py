@@ -112,7 +112,7 @@ def _explain(root: type[BaseModel], raw: Any, fault: ErrorDetails) -> str:
     where = ".".join(path) or "(top level)"
     if fault["type"] == "extra_forbidden":
         hint = did_you_mean(path[-1], known)
-        return f"{where}={fault['input']!r}: no such setting here. Known: {', '.join(known)}.{hint}"
+        return f"{where}={fault['input']!r:.120}: no such setting here. Known: {', '.join(known)}.{hint}"
     if fault["type"] == "missing":
         return f"{where}: required, and not given."
     if fault["type"] == "union_tag_invalid":

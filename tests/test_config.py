@@ -76,6 +76,8 @@ def test_switching_the_kind_drops_what_belonged_to_the_old_variant() -> None:
         (["name=x", "curriculum.kind=adaptive", "curriculum.first_level=9", "curriculum.last_level=3"],
          ["curriculum=", "first_level=9 is above last_level=3"]),
         (["seed=1"], ["name: required"]),
+        (["name=x", "algorithm.model.lora.dropout=0.1"],
+         ["dropout=0.1 has no effect with warm_start.steps=0", "Leave it out"]),
         (["name=x", "hub"], ["'hub'", "path=value"]),
         (["name=x", "hub..lease_s=1"], ["'hub..lease_s'", "dotted path"]),
         (["name=x", "seed=[1"], ["seed=[1", "not valid YAML"]),

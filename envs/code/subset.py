@@ -79,7 +79,7 @@ def countable(source: str) -> str | None:
         return None
     try:
         return ast.unparse(tree)
-    except RecursionError:
+    except (RecursionError, ValueError):  # a number may be too long to be written in decimal
         return None
 
 

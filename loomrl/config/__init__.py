@@ -67,7 +67,7 @@ KINDS: dict[str, type[Experiment] | type[ControlExperiment]] = {"language": Expe
 
 def experiment_class(kind: str) -> type[Experiment] | type[ControlExperiment]:
     """The tree of that kind; a ConfigError names those that there are."""
-    if kind not in KINDS:
+    if str(kind) not in KINDS:  # YAML may have a list there
         raise ConfigError(unknown("kind", str(kind), list(KINDS)))
     return KINDS[kind]
 

@@ -12,7 +12,20 @@ NonNegative = Annotated[float, Field(ge=0)]
 PositiveInt = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]
 EntryPoint = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$")]
+Seed = Annotated[int, Field(ge=0, lt=2**31)]
+"""As many as NumPy, torch and environments all take, with room for those that are counted up from it."""
+Episodes = Annotated[int, Field(ge=1, le=1_000_000)]
+"""Of an evaluation: held-out tasks of two seeds are apart up to a million."""
 Level = Annotated[int, Field(ge=1, le=10)]
+
+
+def _possible(path: str) -> str:
+    if "\0" in path:
+        raise ValueError("a path cannot have a NUL character")
+    return path
+
+
+PathText = Annotated[str, Field(min_length=1), AfterValidator(_possible)]
 
 
 def _without_password(url: str) -> str:
@@ -27,7 +40,11 @@ StoreUrl = Annotated[str, AfterValidator(_without_password)]
 
 
 def _of_a_server(url: str) -> str:
-    parts = urlsplit(_without_password(url))
+    try:
+        parts = urlsplit(_without_password(url))
+        parts.port  # noqa: B018 - asked for, it is checked
+    except ValueError as error:
+        raise ValueError(f"{url!r} is no server's address: {error}") from None
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise ValueError(f"{url!r} is no server's address: write one such as http://127.0.0.1:8000/v1")
     return url

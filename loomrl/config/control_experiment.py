@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from loomrl.config.basic import EntryPoint, Positive, PositiveInt
+from loomrl.config.basic import EntryPoint, Episodes, Positive, PositiveInt, Seed
 from loomrl.config.control import SAC, ControlPPO
 from loomrl.config.placement import Place, refuse_empty
 from loomrl.config.root import CustomAlgorithm, Records, Root
@@ -123,14 +123,14 @@ class ControlEvaluation(Config):
 
     every: PositiveInt | None = 10_000
     """Steps between two evaluations in training, of which the best policy comes; None judges the first and the last."""
-    episodes: PositiveInt = 20
+    episodes: Episodes = 20
     """With several objectives, of every preference."""
     preferences: PositiveInt | None = None
     """At most so many, evenly spread, by which a policy of several objectives is judged; None takes 101."""
     picture: Annotated[str, Field(pattern=r"\.svg$")] | None = None
     """Where `loomrl evaluate` draws the front of two or more objectives, FILE.svg; None is `front.svg` in the run's
     folder."""
-    seed: int = Field(0, ge=0)
+    seed: Seed = 0
     confidence: float = Field(0.95, gt=0, lt=1)
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from loomrl.config.basic import EntryPoint, Level, Positive, PositiveInt, Seconds, Share
+from loomrl.config.basic import EntryPoint, Episodes, Level, PathText, Positive, PositiveInt, Seconds, Seed, Share
 from loomrl.config.engine import EngineChoice, TorchEngineConfig, VllmEngineConfig
 from loomrl.config.language import (
     DPO,
@@ -103,7 +103,7 @@ class CurriculumStage(Config):
     """A named part of the way: its families ("Math/algebra.*"), its levels, and the gate to the next."""
 
     name: str
-    families: tuple[str, ...] = ("*",)
+    families: tuple[str, ...] = Field(("*",), min_length=1)
     curriculum: Annotated[FixedCurriculum | ProgressiveCurriculum | AdaptiveCurriculum, Field(discriminator="kind")] = (
         FixedCurriculum()
     )
@@ -210,10 +210,12 @@ class TrainConfig(Records):
 class EvaluationConfig(Config):
     """What a policy is judged on. Held-out tasks: their seeds are never drawn in training."""
 
-    episodes: PositiveInt = 200
-    levels: tuple[Level, ...] = (1, 5, 10)
-    seed: int = Field(0, ge=0)
+    episodes: Episodes = 200
+    levels: tuple[Level, ...] = Field((1, 5, 10), min_length=1)
+    seed: Seed = 0
     confidence: float = Field(0.95, gt=0, lt=1)
+    may_fail: Share = 0.0
+    """Share of a policy's attempts; where more of them fail, `loomrl evaluate` ends with status 1."""
 
 
 class Experiment(Root):
@@ -222,7 +224,7 @@ class Experiment(Root):
     kind: Literal["language"] = "language"
     environments: tuple[EnvironmentConfig, ...] = Field((EnvironmentConfig(id="Math"),), min_length=1)
     curriculum: Curriculum = FixedCurriculum()
-    templates: str | None = None
+    templates: PathText | None = None
     """A YAML file of task templates, added to the environments' own families."""
     policy: PolicyChoice = ScriptedPolicy()
     """Who acts in `loomrl evaluate`; training acts with what it learns."""

@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from loomrl.canonical import content_hash
-from loomrl.config.basic import EntryPoint, StoreUrl
+from loomrl.config.basic import EntryPoint, PathText, Seed, StoreUrl
 from loomrl.config.placement import Placement
 from loomrl.schema import Config
 
@@ -13,10 +13,10 @@ from loomrl.schema import Config
 class Root(Config):
     """The whole run as frozen data. Equal experiments have equal `sha256`; that is the run's identity."""
 
-    name: str = Field(pattern=r"^[\w.-]+$", max_length=100)
-    seed: int = Field(0, ge=0)
+    name: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$", max_length=100)
+    seed: Seed = 0
     store_url: StoreUrl = "sqlite:///loom.db"
-    artifact_url: str = "artifacts"
+    artifact_url: PathText = "artifacts"
     placement: Placement = Placement()
 
     @property
@@ -43,6 +43,6 @@ class WandB(Config):
 class Records(Config):
     """Where a run tells how it goes."""
 
-    folder: str = "runs"
+    folder: PathText = "runs"
     """Where metrics and reports of runs go, in a folder named like the run."""
     wandb: WandB | None = None

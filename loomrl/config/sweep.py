@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from loomrl.config.basic import Positive, PositiveInt
+from loomrl.config.basic import Positive, PositiveInt, Seed
 from loomrl.config.control_experiment import ControlExperiment
 from loomrl.config.experiment import Experiment
 from loomrl.schema import Config
@@ -138,7 +138,7 @@ class Sweep(Config):
     """A search for settings: what is tried, how it is judged, who goes on."""
 
     kind: Literal["sweep"] = "sweep"
-    name: str = Field(pattern=r"^[\w.-]+$", max_length=80)
+    name: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$", max_length=80)
     experiment: Annotated[Experiment | ControlExperiment, Field(discriminator="kind")]
     """What every trial begins as; in a file also the name of a shipped experiment, or a file."""
     space: dict[str, Dimension] = Field(min_length=1)
@@ -159,7 +159,7 @@ class Sweep(Config):
     search: Annotated[RandomSearch | Optuna, Field(discriminator="kind")] = RandomSearch()
     retries: int = Field(1, ge=0)
     """How often a trial that failed goes on where it was, before it counts as failed."""
-    seed: int = Field(0, ge=0)
+    seed: Seed = 0
     """Of what is drawn; the experiment has its own."""
 
     @model_validator(mode="after")

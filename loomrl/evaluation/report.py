@@ -8,7 +8,7 @@ from typing import Any
 
 from loomrl.evaluation.statistics import Interval, wilson
 from loomrl.gym.answer import parse_submission
-from loomrl.types import End, Trajectory
+from loomrl.types import End, Failure, Trajectory
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,15 @@ class Report:
     by_family: Mapping[str, Score]
     by_level: Mapping[str, Score]
     failures: Mapping[str, int]
-    """Cause of failure → how often."""
+    """Kind of failure → how often."""
+    causes: Mapping[str, str]
+    """Kind of failure → what one of them said, with the remedy where there is one."""
+
+    @property
+    def failed(self) -> float:
+        """Share of all attempts that failed: the means are over the others."""
+        score = self.overall
+        return score.failures / ((score.failures + score.success.count) or 1)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -61,8 +69,28 @@ def judge(policy: str, trajectories: Iterable[Trajectory], *, confidence: float 
         by_environment=scored(lambda t: t.task.environment),
         by_family=scored(lambda t: f"{t.task.environment}/{t.task.family}"),
         by_level=scored(lambda t: f"{t.task.environment}/{t.task.level:02d}"),
-        failures=dict(Counter(f"{t.failure.boundary}: {t.failure.kind}" for t in attempts if t.failure)),
+        failures=dict(Counter(_kind(t.failure) for t in attempts if t.failure)),
+        causes={kind: min(said) for kind, said in _said(attempts).items()},
     )
+
+
+def failures_in(report: Mapping[str, Any]) -> list[str]:
+    """How often what went wrong, and what it said, in a report as plain data."""
+    causes = report.get("causes", {})  # earlier reports had none
+    return [f"{count} × {kind}" + (f": {causes[kind]}" if causes.get(kind) else "")
+            for kind, count in sorted(report.get("failures", {}).items())]  # fmt: skip
+
+
+def _kind(failure: Failure) -> str:
+    return f"{failure.boundary}: {failure.kind}"
+
+
+def _said(attempts: Iterable[Trajectory]) -> dict[str, list[str]]:
+    said: dict[str, list[str]] = {}
+    for attempt in attempts:
+        if attempt.failure is not None:
+            said.setdefault(_kind(attempt.failure), []).append(" ".join(attempt.failure.message.split()))
+    return said
 
 
 def score(attempts: Iterable[Trajectory], *, confidence: float) -> Score:

@@ -177,6 +177,8 @@ def _load(registration: Registration) -> Found:
         raise RegistryError(f"{where}: importing it raised {type(error).__name__}: {error}.") from error
     if not (inspect.isclass(cls) and issubclass(cls, BaseEnvironment)):
         raise RegistryError(f"{where}: {cls!r:.100} is no environment. Derive it from loomrl.gym.base.BaseEnvironment.")
+    if not cls.families:
+        raise RegistryError(f"{where}: the class has no families. Name one at least: families = ('default',).")
     if inspect.isabstract(cls):
         missing = ", ".join(sorted(cls.__abstractmethods__))
         raise RegistryError(f"{where}: the class lacks {missing}. Define what is missing.")

@@ -9,7 +9,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.pool import QueuePool
 from sqlalchemy.schema import CreateSchema
 
 from loomrl.errors import StoreError, unknown
@@ -89,7 +90,11 @@ class LoomDB:
             raise StoreError(f"{self.location}: text that is no Unicode cannot be stored: {error}.") from error
 
     def close(self) -> None:
-        """Give every connection back."""
+        """Give every connection back. The file of SQLite is whole by then, unless others write or read it meanwhile."""
+        pool = self.engine.pool
+        if self.is_sqlite and isinstance(pool, QueuePool) and pool.checkedin():
+            with closing(self.engine.raw_connection()) as connection, suppress(sqlite3.Error):  # the log has it still
+                connection.cursor().execute("PRAGMA wal_checkpoint(PASSIVE)")
         self.engine.dispose()
 
     def __enter__(self) -> "LoomDB":
@@ -150,7 +155,7 @@ def connect(url: str) -> Engine:
 def _parsed(url: str) -> URL:
     try:
         return make_url(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):  # of a port, int() says
         raise StoreError(
             f"store_url={url!r} is no URL. Examples: sqlite:///loom.db, postgresql://user@host/db."
         ) from None
@@ -159,15 +164,18 @@ def _parsed(url: str) -> URL:
 def _sqlite(url: URL) -> Engine:
     if not url.database or url.database == ":memory:":
         raise StoreError("store_url: an in-memory SQLite database loses everything. Give a file: sqlite:///loom.db.")
+    if url.query or "\0" in url.database:
+        raise StoreError(f"store_url={str(url)!r}: nothing may follow the file's path, and no NUL be in it.")
     file = Path(url.database).expanduser().absolute()
-    if file.is_dir():
-        raise StoreError(f"store_url={str(url)!r} is a folder. Give a file in it: {url}/loom.db.")
     try:
+        if file.is_dir():
+            raise StoreError(f"store_url={str(url)!r} is a folder. Give a file in it: {url}/loom.db.")
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StoreError(f"store_url={str(url)!r}: its folder cannot be made: {error}. Choose another path.") from None
+        raise StoreError(f"store_url={str(url)!r}: there can be no such file: {error}. Choose another path.") from None
     engine = create_engine(
-        url.set(database=str(file)), connect_args={"timeout": BUSY_TIMEOUT_S, "check_same_thread": False}
+        url.set(drivername="sqlite", database=str(file)),
+        connect_args={"timeout": BUSY_TIMEOUT_S, "check_same_thread": False},
     )
 
     @event.listens_for(engine, "connect")

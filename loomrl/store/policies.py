@@ -20,7 +20,7 @@ def record_policy(db: LoomDB, policy: PolicyVersion) -> None:
         if policy.parent is not None:
             require(connection, policies, policy.parent)
         _refuse_taken_number(connection, policy)
-        if insert_once(connection, policies, row, changing={"stage"}):
+        if insert_once(connection, policies, row, changing={"stage", "url"}):
             record(connection, Event(kind="policy.made", subject=policy.id, data=made, created_at=policy.created_at))
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, RowMapping, Table, insert, select
 
 from loomrl.canonical import canonical_json
-from loomrl.errors import StoreError, did_you_mean
+from loomrl.errors import StoreError, did_you_mean, there_are
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -67,6 +67,6 @@ def require(connection: Connection, table: Table, id: str) -> Row:
     """The row of this id; a StoreError names the nearest one there is."""
     row = find(connection, table, id)
     if row is None:
-        known = connection.scalars(select(table.c.id)).all()
-        raise StoreError(f"{table.name} has no id {id!r}.{did_you_mean(id, known)}")
+        known = sorted(connection.scalars(select(table.c.id)))
+        raise StoreError(f"{table.name} has no id {id!r:.100}. {there_are(known)}{did_you_mean(id[:100], known)}")
     return row

@@ -1,6 +1,8 @@
 """Runs: who made something, from which experiment, code, environments and parent policy."""
 
+import re
 import subprocess
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -10,11 +12,15 @@ from typing import Any
 from sqlalchemy import insert, select, update
 
 import loomrl
-from loomrl.errors import StoreError
+from loomrl.errors import ConfigError, StoreError
 from loomrl.store.db import LoomDB
 from loomrl.store.events import Event, record
 from loomrl.store.rows import Row, columns_of, find, from_json, require, to_json
 from loomrl.store.tables import policies, runs
+
+LONGEST_ID = 200
+"""Of a run's id: files are called after it, and trials of a sweep add to it."""
+_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@=+-]*")
 
 
 class RunStatus(StrEnum):
@@ -45,6 +51,18 @@ class Run:
     status: RunStatus = RunStatus.RUNNING
     result: Mapping[str, Any] = field(default_factory=dict)
     finished_at: float | None = None
+
+
+def run_id(asked: str | None, name: str) -> str:
+    """The id that was asked for, or a new one after the experiment's name; a ConfigError where no file can have it."""
+    if asked is None:
+        return f"{name}-{uuid.uuid4().hex[:8]}"
+    if len(asked) > LONGEST_ID or not _ID.fullmatch(asked):
+        raise ConfigError(
+            f"run={asked!r:.100}: an id has 1 to {LONGEST_ID} letters, digits and _.@=+-, and begins with a letter, a "
+            "digit or _. Folders are called after it. Example: math-1."
+        )
+    return asked
 
 
 def start_run(db: LoomDB, run: Run) -> None:

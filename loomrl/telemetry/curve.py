@@ -20,6 +20,10 @@ WIDTH, HEIGHT = 360.0, 156.0
 LEFT, RIGHT, TOP, BOTTOM = 40.0, 308.0, 20.0, 136.0
 """Edges of the plot; numbers of the ends stand to the right of it, what the pointer shows above it."""
 LABEL_HEIGHT = 12.0
+LETTER = 6.2
+"""Width of a figure or letter, generously."""
+ROOM = 6
+"""Letters that fit beside the plot."""
 MOST_POINTS = 300
 """Of a drawn line. What has more keeps the lowest and the highest point of every stretch."""
 MOST_BANDS = 100
@@ -65,10 +69,11 @@ def figure(value: float) -> str:
         return "–"
     if value < 0:
         return f"−{figure(-value)}"
-    if 0 < value < 1e-3:
+    if 0 < value < 1e-3 or value >= 1e12:
         mantissa, _, exponent = f"{value:.1e}".partition("e")
         return f"{mantissa.removesuffix('.0')}e{int(exponent)}"
-    for unit, size in (("M", 1e6), ("k", 1e3)):
+    value = float(f"{value:.3g}")  # 999.9 is 1k
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if value >= size:
             return f"{value / size:.3g}{unit}"
     return f"{value:.3g}"
@@ -121,8 +126,8 @@ def line_chart(
     drawn = [line for line in lines if any(math.isfinite(value) for _, value in line.points)]
     if not drawn:
         return '<p class="empty">No values.</p>'
-    axes = _axes(drawn, span)
     means = [line if line.is_mean else replace(line, points=smooth(line.points, window)) for line in drawn]
+    axes = _axes(drawn, span, sure=[value for line in means for value in _sure(line)])
     raw = [_path(line.points, axes, f"raw c{line.color}") for line in drawn if window > 1 and not line.is_mean]
     thick = [_path(line.points, axes, f"mean c{line.color}") for line in means]
     grid, above = _grid(axes, form, unit), _above(drawn, axes, form)
@@ -150,7 +155,7 @@ def stacked_chart(lines: Sequence[Line], *, form: Form = figure, unit: Unit = "u
         shown = [(line.color, form(value)) for line, value in zip(lines, column, strict=True)]
         parts.append(_band(_between(stretch, unit), shown, left=left, width=width, rule=None))
     total = sum(columns[-1])
-    parts.append(_number(axes.y(total), form(total)))
+    parts.append(_number(axes.y(total), _short(total, form)))
     return _svg(parts, ", ".join(line.name for line in lines))
 
 
@@ -178,18 +183,25 @@ def _svg(parts: Iterable[str], label: str) -> str:
     )
 
 
-def _axes(lines: Sequence[Line], span: tuple[float, float] | None) -> Axes:
+def _axes(lines: Sequence[Line], span: tuple[float, float] | None, *, sure: Sequence[float]) -> Axes:
     steps = [step for line in lines for step, _ in line.points]
     values = sorted(value for line in lines for _, value in line.points if math.isfinite(value))
-    return Axes(min(steps), max(steps), round_ticks(*(span or _reach(values))))
+    return Axes(min(steps), max(steps), round_ticks(*(span or _reach(values, sure))))
 
 
-def _reach(values: Sequence[float]) -> tuple[float, float]:
-    """Lowest and highest of sorted values, down to zero where that is near; lone peaks are left out."""
+def _sure(line: Line) -> Iterator[float]:
+    """Values that have to be where they are drawn: those that each count, and the one whose number is written."""
+    yield _end(line.points)[1]
+    if line.is_mean:
+        yield from (value for _, value in line.points if math.isfinite(value))
+
+
+def _reach(values: Sequence[float], sure: Sequence[float]) -> tuple[float, float]:
+    """Lowest and highest of sorted values, down to zero where that is near; lone peaks are left out, if not `sure`."""
     low, high = values[0], values[-1]
     usual = values[int(0.98 * (len(values) - 1))]
     if high > 4 * usual > 0:
-        high = 1.5 * usual
+        high = max(1.5 * usual, *sure)
     if 0 <= low < 0.6 * high:
         low = 0.0
     if low == high:
@@ -211,10 +223,25 @@ def _grid(axes: Axes, form: Form, unit: Unit) -> Iterator[str]:
     for tick in axes.ticks:
         y, kind = axes.y(tick), "base" if tick == axes.ticks[0] else "grid"
         yield f'<path class="{kind}" d="M{LEFT:g} {y:.1f}H{RIGHT:g}"/>'
-        yield f'<text x="{LEFT - 6:g}" y="{y + 3.5:.1f}" text-anchor="end">{escape(form(tick))}</text>'
+        yield f'<text x="{LEFT - 6:g}" y="{y + 3.5:.1f}" text-anchor="end">{escape(_short(tick, form))}</text>'
+    yield from _along(axes, unit)
+
+
+def _along(axes: Axes, unit: Unit) -> Iterator[str]:
+    """The horizontal axis: where the run begins and ends, and round numbers between, where there is room."""
     yield f'<text x="{LEFT:g}" y="{HEIGHT - 5:g}">{axes.first:,.0f}</text>'
-    if axes.last > axes.first:
-        yield f'<text x="{RIGHT:g}" y="{HEIGHT - 5:g}" text-anchor="end">{at(axes.last, unit)}</text>'
+    if axes.last <= axes.first:
+        return
+    end = at(axes.last, unit)
+    yield f'<text x="{RIGHT:g}" y="{HEIGHT - 5:g}" text-anchor="end">{end}</text>'
+    taken, free = LEFT + LETTER * len(f"{axes.first:,.0f}") + LETTER, RIGHT - LETTER * len(end) - LETTER
+    for tick in round_ticks(axes.first, axes.last, parts=4):
+        x, half = axes.x(tick), LETTER * len(f"{tick:,.0f}") / 2
+        if axes.first < tick < axes.last and tick == round(tick):
+            yield f'<path class="base" d="M{x:.1f} {BOTTOM:g}v3"/>'
+            if taken <= x - half and x + half <= free:
+                yield f'<text x="{x:.1f}" y="{HEIGHT - 5:g}" text-anchor="middle">{tick:,.0f}</text>'
+                taken = x + half + LETTER
 
 
 def _above(lines: Sequence[Line], axes: Axes, form: Form) -> Iterator[str]:
@@ -265,7 +292,13 @@ def _ends(lines: Sequence[Line], axes: Axes, form: Form) -> Iterator[str]:
     for (y, line), height in zip(ends, heights, strict=True):
         step, value = _end(line.points)
         yield f'<circle class="dot f{line.color}" cx="{axes.x(step):.1f}" cy="{y:.1f}" r="3.5"/>'
-        yield _number(height, form(value))
+        yield _number(height, _short(value, form))
+
+
+def _short(value: float, form: Form) -> str:
+    """In its form, unless there is no room for it beside the plot."""
+    text = form(value)
+    return text if len(text) <= ROOM else figure(value)
 
 
 def _number(y: float, text: str) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from loomrl.evaluation.report import failures_in
 from loomrl.telemetry.curve import Form, amount, figure, percent, round_span
 
 Row = Mapping[str, Any]
@@ -178,9 +179,9 @@ def _change(before: Interval | None, after: Interval | None, scale: Scale) -> st
 
 
 def _failures(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """How many attempts failed and were left out, if any."""
+    """How many attempts failed and were left out, if any, and why."""
     told = [
-        f"{when}: " + ", ".join(f"{count} × {cause}" for cause, count in sorted(report["failures"].items()))
+        f"{when}: " + ", ".join(failures_in(report))
         for when, report in (("before", before), ("after", after))
         if report["failures"]
     ]
@@ -194,11 +195,20 @@ def tiles(comparisons: Sequence[Comparison]) -> list[str]:
 
 def _success_tile(comparison: Comparison) -> str:
     before, after = comparison.before, comparison.after
-    note = (
-        f"held-out tasks, {after['overall']['success']['count']} attempts; reward {_reward(before)} → {_reward(after)}"
-    )
+    counted = " → ".join(_counted(report["overall"]) for report in (before, after) if _any_failed(before, after))
+    attempts = counted or f"{after['overall']['success']['count']} attempts"
+    note = f"held-out tasks, {attempts}; reward {_reward(before)} → {_reward(after)}"
     ends = [_success(report["overall"]) for report in (before, after)]
     return tile(f"Success, {comparison.name}", _headline(ends, percent), note)
+
+
+def _any_failed(*reports: Mapping[str, Any]) -> bool:
+    return any(report["overall"]["failures"] for report in reports)
+
+
+def _counted(score: Row) -> str:
+    """Attempts that count, and those that failed."""
+    return f"{score['success']['count']} attempts and {score['failures']} failed"
 
 
 def _return_tile(comparison: Comparison) -> str:

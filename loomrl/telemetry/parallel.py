@@ -16,12 +16,16 @@ from typing import Any, Literal
 from loomrl.telemetry.curve import figure, round_ticks
 
 HIGH, TOP, BOTTOM = 420.0, 96.0, 372.0
-LEFT, BETWEEN, RIGHT = 90.0, 190.0, 90.0
+LEFT, BETWEEN, RIGHT = 104.0, 190.0, 104.0
 """Around the axes, and from one to the next."""
 WORST, BEST = (201, 206, 214), (42, 120, 214)
 """Colours of the lowest and the highest rank; the one between is mixed."""
 NAME = 26
 """Letters of an axis's name at most; the beginning of a long path is left out."""
+WORD = 16
+"""Letters beside a tick at most: what is longer would reach the axis before."""
+FEW_POWERS = 3
+"""Of ten, between which there are ticks as well."""
 STYLE = """
 text{font:12px system-ui,-apple-system,"Segoe UI",Roboto,Arial,sans-serif;fill:#55544f}
 .page{fill:#fff}.title{font-size:16px;font-weight:600;fill:#14140f}.axis{stroke:#85837b}.tick{stroke:#85837b}
@@ -83,7 +87,10 @@ def _axis(name: str, x: float, values: Sequence[Any], *, is_log: bool) -> Axis:
     low, high = min(values), max(values)
     if is_log:
         first, last = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
-        return Axis(name, x, [(float(p), figure(10.0**p)) for p in range(first, max(last, first + 1) + 1)], "log")
+        last = max(last, first + 1)
+        between = (1, 2, 5) if last - first < FEW_POWERS else (1,)
+        values = [factor * 10.0**power for power in range(first, last) for factor in between] + [10.0**last]
+        return Axis(name, x, [(math.log10(value), figure(value)) for value in values], "log")
     margin = 0.0 if high > low else abs(low) / 2 or 1.0
     return Axis(name, x, [(tick, figure(tick)) for tick in round_ticks(low - margin, high + margin, parts=5)])
 
@@ -108,7 +115,9 @@ def _drawn(axis: Axis, *, lower: bool) -> Iterator[str]:
     for place, word in axis.ticks:
         y = axis.y(place)
         yield f'<path class="tick" d="M{axis.x - 4:.1f} {y:.1f}h4"/>'
-        yield f'<text class="halo" x="{axis.x - 8:.1f}" y="{y + 4:.1f}" text-anchor="end">{escape(word)}</text>'
+        shown = word if len(word) <= WORD else word[: WORD - 1] + "…"
+        where = f'x="{axis.x - 8:.1f}" y="{y + 4:.1f}" text-anchor="end"'
+        yield f'<text class="halo" {where}>{escape(shown)}<title>{escape(word)}</title></text>'
     name = axis.name if len(axis.name) <= NAME else "…" + axis.name[-NAME:]
     where = f'x="{axis.x:.1f}" y="{TOP - (14 if lower else 32):g}" text-anchor="middle"'
     yield f'<text class="name" {where}>{escape(name)}<title>{escape(axis.name)}</title></text>'

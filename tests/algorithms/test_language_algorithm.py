@@ -146,6 +146,18 @@ def test_best_and_last_checkpoint_are_kept_and_every_version_has_its_parent(tmp_
     assert [(v.number, v.parent) for v in versions] == [(6, "r/4"), (4, "r/2"), (2, "r/0"), (0, None)]
 
 
+@pytest.mark.parametrize(("successes", "best"), [([0.2, 0.1, 0.9, 0.5], 4), ([0.2, 0.6, 0.9, 0.5], 2)])
+def test_the_best_is_the_best_of_the_checkpoints_also_where_updates_between_them_were_better(
+    tmp_path: Path, successes: list[float], best: int
+) -> None:
+    algo = build(tmp_path, **{"train.stop.window": 1, "train.updates": 4})
+    advance, given = algo.line.advance, iter(successes)
+    algo.line.advance = lambda groups, *, success, kl: advance(groups, success=next(given), kl=kl)
+    train(algo)
+    assert algo.line.kept == {"best": best, "last": 4}
+    algo.stop()
+
+
 def test_evaluation_is_on_held_out_tasks_and_changes_nothing(tmp_path: Path) -> None:
     whole = finish(build(tmp_path / "a"))
     algo = build(tmp_path / "b")

@@ -30,7 +30,7 @@ def reasons(settings: Patience, success: list[float], kl: float = 0.0) -> list[s
 
 
 def told(stopper: Stopper, rows: list[tuple[float, float]]) -> list[object]:
-    return [(stopper.observe(success, kl), stopper.best, stopper.best_mean, stopper.is_best) for success, kl in rows]
+    return [(stopper.observe(success, kl), stopper.best, stopper.best_mean, stopper.mean) for success, kl in rows]
 
 
 @given(patience, updates, st.integers(0, 40))
@@ -52,7 +52,7 @@ def test_best_is_the_first_update_with_the_highest_mean_over_a_full_window(value
         stopper.observe(value, 0.0)
     means = {end: sum(values[end - window : end]) / window for end in range(window, len(values) + 1)}
     assert stopper.best == (max(means, key=lambda end: means[end]) if means else len(values))
-    assert stopper.is_best == (stopper.best == len(values))
+    assert stopper.mean == means.get(len(values))
 
 
 def test_without_rules_a_run_is_never_stopped() -> None:

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from experiments.cli import app, main
 from experiments.shipped import names, resolve
 from loomrl.errors import LoomError
+from loomrl.gym.sandbox import _proved
 from loomrl.store import open_store
 from loomrl.store.evaluations import list_evaluations
 from loomrl.store.runs import list_runs
@@ -63,7 +64,7 @@ def test_evaluation_tells_the_oracle_from_a_random_policy_and_is_on_record() -> 
     db = open_store("sqlite:///loom.db")
     (recorded,) = list_runs(db)
     assert (recorded.id, recorded.kind) == (result["run"], "evaluate")
-    assert list(recorded.environments) == ["Math@1.0.2"]
+    assert list(recorded.environments) == ["Math@1.1.0"]
     assert {e.run for e in list_evaluations(db)} == {result["run"]}
     db.close()
     assert result["run"] in run("runs")
@@ -145,15 +146,32 @@ def test_doctor_names_what_is_missing_and_how_to_get_it() -> None:
     assert found["healthy"]
     assert found["cores"] >= 1
     assert all(part["remedy"] for part in found["optional"])
-    assert "[vllm]" in run("doctor") or "vllm" in {p["name"] for p in found["optional"] if p["found"]}
+    said = run("doctor")
+    parts = {part["name"]: part["purpose"] for part in found["optional"]}
+    purposes = {"bubblewrap": "sandbox", "gvisor": "sandbox", "Stockfish": "chess", "open-spiel": "board games"}
+    for name, purpose in {**purposes, "PostgreSQL": "database"}.items():
+        assert name in said
+        assert purpose in parts[name]
+    assert "[vllm]" in said or "vllm" in {p["name"] for p in found["optional"] if p["found"]}
+
+
+def test_doctor_does_not_count_a_sandbox_that_does_not_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bwrap").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "bwrap").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    _proved.cache_clear()
+    (part,) = (part for part in run_json("doctor")["optional"] if part["name"] == "bubblewrap")
+    _proved.cache_clear()
+    assert part["found"] is None
+    assert "apt-get install bubblewrap" in part["remedy"]
 
 
 def test_envs_are_listed_shown_verified_and_compared() -> None:
-    assert "Math@1.0.2" in run_json("envs", "list")["installed"]
+    assert "Math@1.1.0" in run_json("envs", "list")["installed"]
     assert "algebra.linear" in run_json("envs", "show", "Math")["families"]
     run("evaluate", *SMALL, "--policy", "oracle")
     assert run_json("envs", "verify", "Math")["equal"]
-    assert run_json("envs", "diff", "Math@1.0.2", "Math@1.0.2")["differences"] == []
+    assert run_json("envs", "diff", "Math@1.1.0", "Math@1.1.0")["differences"] == []
 
 
 CUSTOM = """
@@ -195,6 +213,38 @@ def test_own_environment_is_checked_evaluated_and_cannot_change_under_its_versio
     assert "Echo@1.0.0 is recorded with snapshot" in refused.stderr
     assert "echo_good.py changed" in refused.stderr
     assert "new version number" in refused.stderr
+
+
+SHY = """
+from loomrl.gym.base import EnvironmentSettings
+from echo_base import Echo
+
+class ShySettings(EnvironmentSettings):
+    honest: bool = False
+
+class Shy(Echo):
+    settings_class = ShySettings
+    def oracle(self):
+        return super().oracle() if self.settings.honest else ""
+"""
+
+
+@pytest.mark.system
+@pytest.mark.slow
+def test_an_environment_is_checked_with_the_settings_that_it_will_be_used_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    Path("echo_base.py").write_text(CUSTOM.format(name="Echo", version="1.0.0", oracle="self.word[::-1]"))
+    Path("shy_envs.py").write_text(SHY)
+    assert not run_json("envs", "check", "shy_envs:Shy", code=1)["passed"]
+    assert run_json("envs", "check", "shy_envs:Shy", "honest=true")["passed"]
+
+
+def test_a_setting_that_an_environment_has_not_is_refused_before_it_is_checked() -> None:
+    with pytest.raises(LoomError, match="max_stepps.*Did you mean 'max_steps'"):
+        run("envs", "check", "Math", "max_stepps=3")
 
 
 TEMPLATE = """

@@ -207,7 +207,17 @@ def test_answers_say_whether_they_were_right() -> None:
 
 @pytest.mark.parametrize(
     ("value", "shown"),
-    [(0, "0"), (0.9123, "0.912"), (8234, "8.23k"), (3e-4, "3e-4"), (-0.5, "−0.5"), (2.5e6, "2.5M"), (math.nan, "–")],
+    [
+        (0, "0"),
+        (0.9123, "0.912"),
+        (8234, "8.23k"),
+        (3e-4, "3e-4"),
+        (-0.5, "−0.5"),
+        (2.5e6, "2.5M"),
+        (999.9, "1k"),
+        (2e10, "20G"),
+        (math.nan, "–"),
+    ],
 )
 def test_figures_have_three_digits_that_matter(value: float, shown: str) -> None:
     assert figure(value) == shown

@@ -208,3 +208,28 @@ def test_a_round_span_holds_both_ends(low: float, high: float) -> None:
     first, last = round_span(low, high)
     assert first <= low <= high <= last
     assert last > first
+
+
+def test_a_few_evaluations_high_above_much_training_are_where_they_are() -> None:
+    history = [{"step": n, Metric.RETURN: 20 + 0.3 * n} for n in range(1, 101)]
+    history[-1] |= {Metric.RETURN_EVALUATED: 282.0}
+    drawn = chart(page(history), "Return")
+    ticks = {text: float(y) for y, text in re.findall(r'y="([\d.]+)" text-anchor="end">([\d,]+)</text>', drawn)}
+    (evaluated,) = re.findall(r'class="dot f2" cx="[\d.]+" cy="([\d.]+)"', drawn)
+    assert "300" in ticks
+    assert ticks["300"] < float(evaluated) + 3.5 < ticks["200"]
+    assert "highest" not in drawn
+
+
+def test_the_steps_have_round_numbers_between_the_first_and_the_last() -> None:
+    drawn = chart(page([{"step": n, Metric.RETURN: 1.0 * n} for n in range(1000, 101_000, 1000)]), "Return")
+    along = [(float(x), text) for x, text in re.findall(r'<text x="([\d.]+)" y="151"[^>]*>([^<]+)</text>', drawn)]
+    assert [text for _, text in along if "step" not in text] == ["1,000", "25,000", "50,000"]
+    assert re.search(r"M\d+\.\d 136v3", drawn)
+
+
+@pytest.mark.parametrize("value", [-999_999.0, -730_298.0, 123_456.0])
+def test_long_numbers_stay_on_the_card(value: float) -> None:
+    drawn = chart(page([{"step": n, Metric.RETURN: value * n / 3} for n in (1, 2, 3)]), "Return")
+    beside = re.findall(r'text-anchor="end">([^<]+)</text>|class="end"[^>]*>([^<]+)</text>', drawn)
+    assert all(len(left + right) <= 6 for left, right in beside if "step" not in left + right), beside

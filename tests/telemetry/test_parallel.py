@@ -56,3 +56,11 @@ def test_one_trial_and_odd_names_can_be_drawn() -> None:
     picture = draw_parallel("<&>", [{"a.very.long.path.of.a.setting<": {"kind": "x"}, "n": True, "score": 3.0}])
     (said,) = lines(picture)
     assert said == 'a.very.long.path.of.a.setting< {"kind": "x"}; n true; score 3'
+
+
+def test_a_logarithmic_axis_of_one_power_has_ticks_between_its_ends_and_long_words_are_cut() -> None:
+    trials = [{"rate": 2e-4, "kind": "a word that is very long", "s": 1.0}, {"rate": 9e-4, "kind": "ppo", "s": 2.0}]
+    picture = draw_parallel("t", trials, logarithmic={"rate"})
+    shown = [text.text for text in ET.fromstring(picture).iter("{http://www.w3.org/2000/svg}text")]
+    assert {"1e-4", "2e-4", "5e-4", "0.001"} <= set(shown)
+    assert "a word that is …" in shown

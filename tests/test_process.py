@@ -1,0 +1,71 @@
+"""Processes of ours end in order, and nothing they started outlives them."""
+
+import signal
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+pytestmark = pytest.mark.system
+
+PARENT = """
+import subprocess, sys
+from loomrl.process import none_outlives_us
+grandchild = "import subprocess; subprocess.run(['sleep', '600'], start_new_session=True)"
+child = subprocess.Popen([sys.executable, '-c', grandchild], start_new_session=True, stdout=subprocess.DEVNULL)
+import time, psutil
+while len(psutil.Process().children(recursive=True)) < 2:
+    time.sleep(0.01)
+with none_outlives_us():
+    print('begun', flush=True)
+    input()
+print('left', flush=True)
+input()
+"""
+RAY = """
+from experiments.algorithms import ray_running
+with ray_running(1):
+    print('begun', flush=True)
+    input()
+"""
+
+
+def begun(program: str) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
+    """A process that has begun, and its descendants."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
+    return process, psutil.Process(process.pid).children(recursive=True)
+
+
+def test_descendants_of_a_killed_process_are_killed() -> None:
+    process, descendants = begun(PARENT)
+    assert len(descendants) == 3  # and who watches them
+    process.kill()
+    process.communicate()
+    assert not psutil.wait_procs(descendants, timeout=30)[1]
+
+
+def test_who_leaves_in_order_ends_nothing() -> None:
+    process, descendants = begun(PARENT)
+    left, _ = process.communicate("\n\n")
+    assert left == "left\n"
+    running = [child for child in descendants if child.is_running()]
+    assert len(running) == 2
+    for child in running:
+        child.kill()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_nothing_of_ray_outlives_a_killed_driver(number: int) -> None:
+    process, descendants = begun(RAY)
+    assert any("raylet" in " ".join(child.cmdline()) for child in descendants)
+    process.send_signal(number)
+    process.communicate()
+    gone, there = psutil.wait_procs(descendants, timeout=20)
+    assert not there
+    assert len(gone) >= 5
