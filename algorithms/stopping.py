@@ -50,7 +50,7 @@ class Convergence:
         rules = self.rules
         if rules.target is not None and reaches(mean, rules.target, rounding=SINGLE):
             return f"target reached: {self.score} {mean:.3f}{self.over}, asked for {rules.target:g}"
-        if rules.decline is not None and best - mean > rules.decline:
+        if rules.decline is not None and not reaches(mean, best - rules.decline, added=abs(best), rounding=SINGLE):
             return (
                 f"decline: {self.score} {mean:.3f}{self.over}, {best:.3f} at {self.unit.removesuffix('s')} {self.best}"
             )

@@ -74,6 +74,11 @@ def test_a_target_is_reached_by_what_rounding_leaves_of_it_and_not_by_less() -> 
     assert Convergence(ReturnPatience(target=0.7)).see(0.6999, 1) is None
 
 
+def test_a_decline_of_just_what_is_allowed_is_allowed() -> None:
+    assert reasons(Patience(window=1, decline=0.2), [0.9, 0.7, 0.69])[:2] == [None, None]
+    assert reasons(Patience(window=1, decline=0.2), [0.9, 0.7, 0.69])[2] is not None
+
+
 def test_a_plateau_counts_updates_since_the_best() -> None:
     *early, last = reasons(Patience(window=1, plateau=3), [0.1, 0.5, 0.5, 0.4, 0.5])
     assert early == [None] * 4
