@@ -1,6 +1,7 @@
 """The one place where an experiment's algorithm is opened, and Ray with it."""
 
 import os
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -11,11 +12,15 @@ from loomrl.config import SAC, AnyExperiment, ControlExperiment, CustomAlgorithm
 from loomrl.config.placement import PER_CORE
 from loomrl.errors import ConfigError
 from loomrl.named import named
-from loomrl.process import none_outlives_us
+from loomrl.process import exit_on_sigterm, none_outlives_us
 
 PLENTY = 10**6
 JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 """Ray sets it for the process of a job, whose runtime environment is that of its actors."""
+RAYLET_DIED = (
+    "loomrl: Ray's raylet, which runs the work on this machine, has died (killed? out of memory?): this command ends.\n"
+    "loomrl: a training goes on from its last checkpoint with `loomrl train EXPERIMENT --resume`."
+)
 _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
 
 
@@ -81,8 +86,11 @@ def ray_running(cpus: int, resources: Iterable[str] = ()) -> Iterator[None]:
             cores = os.cpu_count() or 1
             count = min(max(cpus, cores), PER_CORE * cores)
             ray.init(num_cpus=count, resources=plenty, include_dashboard=False, **_QUIET)
-            stack.enter_context(none_outlives_us())  # Ray's agents would, by a minute
         stack.callback(ray.shutdown)
+        if "RAY_ADDRESS" not in os.environ:
+            stack.enter_context(none_outlives_us(vital="raylet/raylet", obituary=RAYLET_DIED))  # agents would, a minute
+        if threading.current_thread() is threading.main_thread():
+            exit_on_sigterm()  # in order: Ray's own way takes itself down before what works in it
         yield
 
 

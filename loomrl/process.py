@@ -1,11 +1,12 @@
 """How processes of ours end: so that what they hold is closed, and never after whoever started them.
 
-As a program, `python -m loomrl.process PARENT PID...` kills these processes as soon as PARENT, which started it, ends.
+As a program, it watches over the process that started it and over others: see `none_outlives_us`.
 """
 
 import contextlib
 import ctypes
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from types import FrameType
 
 PR_SET_PDEATHSIG = 1
 LOOK_S = 0.5
+ENDING_S = 20.0
+"""For a process to end in order, once what it needs is gone."""
 ON_LINUX = sys.platform.startswith("linux")
 
 
@@ -34,13 +37,18 @@ def die_with_parent(parent: int, *, by: signal.Signals = signal.SIGTERM) -> None
 
 
 @contextlib.contextmanager
-def none_outlives_us() -> Iterator[None]:
-    """The processes that descend from this one now are killed when it dies without leaving the block. On Linux."""
+def none_outlives_us(*, vital: str = "\0", obituary: str = "") -> Iterator[None]:
+    """The processes that descend from this one now are killed when it dies without leaving the block. On Linux.
+
+    Without the one whose program's path ends in `vital` it cannot go on: when that one dies, the obituary is printed
+    and this process is sent SIGTERM, and SIGKILL where that does not end it.
+    """
     pids = list(_descendants()) if ON_LINUX else []
     if not pids:
         yield
         return
-    command = [sys.executable, "-m", "loomrl.process", *map(str, (os.getpid(), *pids))]
+    needed = next((pid for pid in pids if _program(pid).endswith(vital)), 0)
+    command = [sys.executable, "-m", "loomrl.process", obituary, *map(str, (os.getpid(), needed, *pids))]
     watch = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
     try:
         yield
@@ -61,16 +69,39 @@ def _descendants() -> Iterator[int]:
         found |= new
 
 
-def _kill_after(parent: int, pids: Sequence[int]) -> None:
-    handles = []
+def _program(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().partition(b"\0")[0].decode(errors="replace")
+    return ""
+
+
+def _watch(obituary: str, parent: int, vital: int, pids: Sequence[int]) -> None:
+    """Kill the processes once the parent has ended, and end the parent once the vital one of them has."""
+    handles = {}
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
-            handles.append(os.pidfd_open(pid))  # unlike its number, never another process
-    while os.getppid() == parent:
+            handles[pid] = os.pidfd_open(pid)  # unlike its number, never another process
+    while _is_there(parent) and (not vital or not _has_ended(handles.get(vital))):
         time.sleep(LOOK_S)
-    for handle in handles:
+    if _is_there(parent):
+        print(obituary, file=sys.stderr, flush=True)
+        os.kill(parent, signal.SIGTERM)
+        until = time.monotonic() + ENDING_S
+        while _is_there(parent) and time.monotonic() < until:
+            time.sleep(LOOK_S)
+        if _is_there(parent):
+            os.kill(parent, signal.SIGKILL)
+    for handle in handles.values():
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(handle, signal.SIGKILL)
+
+
+def _is_there(parent: int) -> bool:
+    return os.getppid() == parent
+
+
+def _has_ended(handle: int | None) -> bool:
+    return handle is None or bool(select.select([handle], [], [], 0)[0])
 
 
 def _exit(number: int, _frame: FrameType | None) -> None:
@@ -78,4 +109,4 @@ def _exit(number: int, _frame: FrameType | None) -> None:
 
 
 if __name__ == "__main__":
-    _kill_after(int(sys.argv[1]), [int(pid) for pid in sys.argv[2:]])
+    _watch(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), [int(pid) for pid in sys.argv[4:]])
