@@ -3,6 +3,7 @@
 import json
 import shutil
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,17 @@ def trained(tmp_path_factory: pytest.TempPathFactory, ray_cluster: None) -> Path
     return folder
 
 
+def last(folder: Path) -> str:
+    """The artifact's name of the last version."""
+    return max(folder.glob("artifacts/runs/pole/*")).relative_to(folder / "artifacts").as_posix()
+
+
+def version(folder: Path) -> str:
+    return f"pole/{int(last(folder).rpartition('/')[2])}"
+
+
 @pytest.fixture
-def moved(trained: Path, tmp_path: Path) -> Path:
+def moved(trained: Path, tmp_path: Path) -> Iterator[Path]:
     """A copy elsewhere, with nothing left where it was made."""
     folder = tmp_path / "zweiter Ort, ü"
     shutil.copytree(trained, folder)
@@ -46,9 +56,9 @@ def test_moved_run_is_judged_exported_traced_and_resumed(moved: Path, monkeypatc
     monkeypatch.chdir(moved)
     judged = run_json("evaluate", "pole", "--episodes", "2")["policies"]
     assert judged["pole"]["overall"]["episodes"] == 2
-    exported = run_json("export", "pole/512", "out")["policy"]
-    assert exported == "pole/512"
-    assert run_json("lineage", exported)["url"] == "runs/pole/000512"
+    exported = run_json("export", version(moved), "out")["policy"]
+    assert exported == version(moved)
+    assert run_json("lineage", exported)["url"] == last(moved)
     resumed = run_json("train", "--resume", "--run", "pole", "control/cartpole")
     assert resumed["policy"] == exported
     assert not list(moved.parent.glob("first*"))
@@ -59,7 +69,7 @@ def test_moved_run_is_found_beside_its_database_from_any_folder(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     store = f"sqlite:///{moved}/loom.db"
-    assert run_json("export", "pole", "out", "--store", store)["policy"] == "pole/512"
+    assert run_json("export", "pole", "out", "--store", store)["policy"] == version(moved)
     assert not (tmp_path / "artifacts").exists()
 
 
@@ -71,18 +81,19 @@ def test_versions_recorded_with_absolute_urls_are_found_and_gone_on_with(
     with sqlite3.connect(tmp_path / "loom.db") as db:
         db.execute("update policies set url = ? || url", [f"{(trained / 'artifacts').as_uri()}/"])
     monkeypatch.chdir(tmp_path)
-    assert run_json("export", "pole", "out")["policy"] == "pole/512"
+    assert run_json("export", "pole", "out")["policy"] == version(trained)
     shutil.copytree(trained / "artifacts", "artifacts")
     shutil.copytree(trained / "runs", "runs")
-    assert run_json("train", "--resume", "--run", "pole", "control/cartpole")["policy"] == "pole/512"
+    assert run_json("train", "--resume", "--run", "pole", "control/cartpole")["policy"] == version(trained)
 
 
-@pytest.mark.parametrize("gone", ["runs/pole/000512/.complete.json", "runs/pole/000512", "runs"])
+@pytest.mark.parametrize("gone", ["{last}/.complete.json", "{last}", "runs"])
 def test_what_was_deleted_is_named_before_anything_is_trained_again(
     moved: Path, gone: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(moved)
-    place = moved / "artifacts" / gone
+    name = last(moved)
+    place = moved / "artifacts" / gone.format(last=name)
     place.unlink() if place.is_file() else shutil.rmtree(place)
     for words in (["evaluate", "pole"], ["export", "pole", "out"], ["train", "--resume", "control/cartpole"]):
         with pytest.raises(LoomError) as caught:
@@ -90,6 +101,6 @@ def test_what_was_deleted_is_named_before_anything_is_trained_again(
         assert isinstance(caught.value, ArtifactError)
         said = str(caught.value)
         assert "on record" in said
-        assert "runs/pole/000512" in said
+        assert name in said
         assert ".complete.json" in said
         assert "half-written" not in said
