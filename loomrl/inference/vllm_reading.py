@@ -62,7 +62,7 @@ class _Comparing(TorchDispatchMode):
     """Turns every copy into one of these tensors into a comparison."""
 
     def __init__(self, tensors: Named) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._owners = {tensor.untyped_storage().data_ptr(): name for name, tensor in tensors if tensor.numel()}
         self.seen = Counter[str]()
         """Numbers that were compared, by tensor."""
