@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 else:
     from uvicorn.protocols.http.auto import AutoHTTPProtocol as Protocol
 
-EVICTED_AT_ONCE = 1 / 32
-"""Of the connections a server holds, when it needs room: finding the ones to go costs a look at all of them."""
+EVICTED_AT_ONCE = 1 / 8
+"""Of a crowd, when a server needs room: finding those to go costs a look at all connections."""
 
 
 @dataclass(frozen=True, slots=True)

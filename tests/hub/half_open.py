@@ -1,7 +1,7 @@
 """Clients that begin a request and never finish it, in a process of their own: `half_open.py PORT COUNT`.
 
-Says when so many connections are open; those that the server closes are opened again every second. At the end of its
-input it says how many those were.
+Says when so many connections are open; those that the server closes are opened again every few seconds. At the end of
+its input it says how many those were.
 """
 
 import resource
@@ -17,7 +17,7 @@ from pathlib import Path
 HEAD = b"POST /v2/append HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 STARTS = (b"", HEAD, HEAD + b"Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{")
 """Nothing at all, half the headers, and a body that stops."""
-AGAIN_S = 1.0
+AGAIN_S = 3.0
 
 
 @contextmanager

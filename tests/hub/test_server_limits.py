@@ -116,20 +116,20 @@ def append_s(url: str, name: str, count: int) -> float:
 
 
 @pytest.mark.parametrize(
-    ("descriptors", "count", "rounds"),
-    [(160, 300, 1), pytest.param(1024, 2000, 5, marks=pytest.mark.slow)],
+    ("descriptors", "count", "rounds", "appends"),
+    [(160, 300, 1, 20), pytest.param(1024, 2000, 3, 100, marks=pytest.mark.slow)],
 )
 def test_half_open_connections_keep_no_producer_out(
-    descriptors: int, count: int, rounds: int, tmp_path: Path, unused_tcp_port: int
+    descriptors: int, count: int, rounds: int, appends: int, tmp_path: Path, unused_tcp_port: int
 ) -> None:
     alone, beside, closed = [], [], 0
     url = f"http://127.0.0.1:{unused_tcp_port}"
     with hub_command(tmp_path, unused_tcp_port, descriptors=descriptors):
         append_s(url, "warm", 10)
         for number in range(rounds):
-            alone.append(append_s(url, f"alone {number}", 20))
+            alone.append(append_s(url, f"alone {number}", appends))
             with half_open(unused_tcp_port, count) as were_closed:
-                beside.append(append_s(url, f"beside {number}", 20))
+                beside.append(append_s(url, f"beside {number}", appends))
             closed += were_closed[0]
     figures = {"alone_ms": [1e3 * s for s in alone], "beside_ms": [1e3 * s for s in beside], "closed": closed}
     print(json.dumps(figures))
