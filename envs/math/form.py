@@ -266,24 +266,25 @@ def _worked_out(node: Node, calculator: Calculator) -> Value | None:
         return None
     if rational(value) is not None:
         raise _Unfinished
-    if node.kind in ("+", "-") and _cancels(*known, value):
+    if node.kind in ("+", "-") and _cancels(known, value):
         raise _Unfinished
     if node.kind in _MARKS and not any(name.startswith(_MARKS[node.kind]) for name in atoms(value)):
         raise _Unfinished
     return value
 
 
-_MARKS = {"sqrt": "√", "ln": "ln(", "exp": "e", **dict.fromkeys(("sin", "cos", "tan"), ("sin(", "cos("))}
+_MARKS = {"sqrt": ("√",), "ln": ("ln(",), "exp": ("e",), **dict.fromkeys(("sin", "cos", "tan"), ("sin(", "cos("))}
 """What the value of a function still holds, if the function could not be worked out."""
 
 
-def _cancels(left: Value, right: Value, total: Value) -> bool:
+def _cancels(sides: list[Value], total: Value) -> bool:
     """Whether a single term, or more than half of all terms, is gone from the sum."""
-    if not left.denominator == right.denominator == total.denominator:
+    if any(side.denominator != total.denominator for side in sides):
         return False
-    gone = {*left.numerator, *right.numerator} - {*total.numerator}
-    single = any(len(side.numerator) == 1 and gone & {*side.numerator} for side in (left, right))
-    return single or 2 * len(gone) > len({*left.numerator, *right.numerator})
+    terms = {monomial for side in sides for monomial in side.numerator}
+    gone = terms - {*total.numerator}
+    single = any(len(side.numerator) == 1 and gone & {*side.numerator} for side in sides)
+    return single or 2 * len(gone) > len(terms)
 
 
 def _is_elementary(node: Node) -> bool:
