@@ -23,12 +23,14 @@ FEWEST, MOST = 6, 24
 """Hidden tests of a task."""
 EXAMPLES = 2
 """Tests that the prompt shows; none of them is hidden as well."""
-POOL = 300
+POOL = 500
 """Inputs on which a program is tried before it is deemed to mean the same."""
 FIRST_DEATH = 1_000
 """How much more it is worth to kill a program at all than once again."""
 DEPTH = 3
 """How many hidden tests kill a mutant, where so many can: two bugs together may pass where one is seen."""
+RARE = 0.01
+"""Share of inputs; what fewer show is rare."""
 FRESH = 96
 """Tests that nobody has seen before the submission."""
 
@@ -51,6 +53,8 @@ class Suite:
     hidden: tuple[Test, ...]
     killed: int
     missed: int
+    rare: int
+    """Bugs that hardly any input shows: beside one, a second can hide."""
 
     @property
     def admitted(self) -> bool:
@@ -89,9 +93,11 @@ def make_suite(problem: Problem, rng: Random, *, pool_size: int = POOL) -> Suite
         killers = {place for place, test in places if kills(test, program, problem)}
         if deaths or killers:  # else it means the same
             wrong.append(_Wrong(deaths, wanted, killers))
+    unsure = [each for each in wrong if each.deaths < each.wanted == DEPTH]
+    rare = sum(each.deaths + len(each.killers) < RARE * len(pool) for each in unsure)
     hidden += [others[place] for place in _chosen(wrong, MOST - len(hidden))]
     missed = sum(not each.deaths for each in wrong)
-    return Suite(tuple(examples), tuple(hidden), len(wrong) - missed, missed)
+    return Suite(tuple(examples), tuple(hidden), len(wrong) - missed, missed, rare)
 
 
 def _chosen(wrong: Sequence[_Wrong], most: int) -> Iterator[int]:
