@@ -65,8 +65,10 @@ def judged_words(
 
 def _environments(experiment: AnyExperiment) -> list[str]:
     """What its environments are called."""
-    control = isinstance(experiment, ControlExperiment)
-    ids = [label(experiment.environment)] if control else [each.id for each in experiment.environments]
+    if isinstance(experiment, ControlExperiment):
+        ids = [label(experiment.environment)]
+    else:
+        ids = [each.id for each in experiment.environments]
     return [id.rpartition(":")[2].partition("@")[0] for id in ids]
 
 
