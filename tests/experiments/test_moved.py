@@ -13,7 +13,11 @@ from typer.testing import CliRunner
 from experiments.cli import app
 from loomrl.errors import ArtifactError, LoomError
 
-pytestmark = [pytest.mark.system, pytest.mark.usefixtures("ray_cluster")]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.usefixtures("ray_cluster"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
+]
 SMALL = ["train.steps=512", "evaluation.episodes=2", "evaluation.every=null"]
 
 
