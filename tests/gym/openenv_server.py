@@ -93,6 +93,7 @@ def main() -> None:
         ("/hidden", Hidden, Guess, 8),
         ("/single", Hidden, Guess, 1),
         ("/echo", Echo, Say, 8),
+        ("/lonely", Echo, Say, 1),
         ("/tenths", Tenths, Say, 8),
     ):
         app.mount(path, create_fastapi_app(environment, action, Heard, max_concurrent_envs=sessions))

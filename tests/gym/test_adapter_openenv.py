@@ -63,6 +63,10 @@ def told(observation):
     return {"number": observation["metadata"]["number"]} if observation["metadata"] else {"number": 1}
 
 
+def word_of_the_day(observation):
+    return observation["metadata"]["word"]
+
+
 async def test_an_episode_is_a_session_and_its_reward_is_success(hidden):
     environment = environment_at(hidden)
     trajectory = await play(environment, OraclePolicy)
@@ -209,8 +213,8 @@ def test_without_servers_or_library_the_error_says_what_to_do(monkeypatch):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning")
 def test_a_built_model_trains_on_a_server_with_one_session(servers, tmp_path, monkeypatch):
     monkeypatch.setattr(corpus, "CHUNK", 16)
-    server = {"url": f"{servers}/single", "return_at_least": 1, "oracle": "test_adapter_openenv:told"}
-    environments = [{"id": "OpenEnv", "settings": {"servers": {"hidden": server}}}]
+    server = {"url": f"{servers}/lonely", "return_at_least": 1, "oracle": "test_adapter_openenv:word_of_the_day"}
+    environments = [{"id": "OpenEnv", "settings": {"servers": {"echo": server}}}]
     algo = build(tmp_path, environments=environments)
     rows = [algo.train() for _ in range(2)]
     algo.stop()
