@@ -11,7 +11,7 @@ from loomrl.schema import Config
 class Checks(Config):
     """What must hold before an engine acts with new weights. Checksums are always compared."""
 
-    probes: int = Field(4, ge=0)
+    probes: int = Field(3, ge=0)
     """Prompts that every engine answers after an update, and the learner scores; 0 asks none. The first is the longest,
     the others are spread down to one token."""
     tolerance: Positive | None = None

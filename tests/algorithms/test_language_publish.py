@@ -278,7 +278,7 @@ async def sibling_done(task: asyncio.Task[Any]) -> Any:
 
 def test_probes_stand_at_positions_from_the_first_to_the_last_that_is_probed() -> None:
     lengths = [len(one.prompt_T) for one in Probing.of(Checks(), vocabulary=9, context=4096, dtype="float32").requests]
-    assert lengths == [257, 171, 86, 1]
+    assert lengths == [257, 129, 1]
     short = Probing.of(Checks(probes=2), vocabulary=9, context=40, dtype="float32")
     assert [len(one.prompt_T) for one in short.requests] == [32, 1]
 
