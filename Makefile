@@ -35,9 +35,11 @@ $(ATROPOS)/.installed: $(INSTALLED)
 
 adapters: $(ADAPTERS)/.installed ## the real OpenEnv and verifiers beside us, for the tests of their adapters
 
-$(ADAPTERS)/.installed: $(INSTALLED) constraints-adapters.txt
+$(ADAPTERS)/.installed: $(INSTALLED) constraints-adapters.txt constraints-verifiers.txt
 	test -x $(ADAPTERS)/bin/python || $(PYTHON) -m venv $(ADAPTERS)
 	$(ADAPTERS)/bin/python -m pip install -q --no-deps -r constraints-adapters.txt
+	rm -rf $(ADAPTERS)/verifiers-next
+	$(ADAPTERS)/bin/python -m pip install -q --no-deps --target $(ADAPTERS)/verifiers-next -r constraints-verifiers.txt
 	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
 		$$($(ADAPTERS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/loomrl.pth
 	touch $@

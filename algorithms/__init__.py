@@ -1,1 +1,3 @@
 """Learners."""
+
+import loomrl  # noqa: F401  # before torch, whose threads must not spin

@@ -1,204 +1,47 @@
-"""What control algorithms share beside the learner: their RLlib configuration, and one update as a training step."""
+"""What control algorithms share beside configuration and learner: one update as a training step."""
 
-import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any
 
 import torch
-from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.core import COMPONENT_LEARNER, COMPONENT_RL_MODULE, DEFAULT_MODULE_ID
-from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
-from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 from ray.rllib.utils.metrics import (
     ENV_RUNNER_RESULTS,
     ENV_RUNNER_SAMPLING_TIMER,
     EPISODE_LEN_MEAN,
+    EPISODE_RETURN_MAX,
     EPISODE_RETURN_MEAN,
+    EPISODE_RETURN_MIN,
     LEARNER_RESULTS,
     LEARNER_UPDATE_TIMER,
     NUM_ENV_STEPS_SAMPLED_LIFETIME,
     SYNCH_WORKER_WEIGHTS_TIMER,
     TIMERS,
 )
-from ray.tune.registry import register_env
-from ray.util.debug import log_once
 
 from algorithms.learner import OURS, Work
 from algorithms.learners import own_settings, training_data, unwrapped
-from algorithms.module import ActorModule, ControlModule
+from algorithms.module import ActorModule
 from algorithms.origin import origin, peeked, refuse_another
 from algorithms.phase import Phases
-from algorithms.probe import probe, registered
-from algorithms.resources import ensure_room, needed_cpus, place
+from algorithms.resources import Placed, ensure_ray, ensure_room
 from algorithms.rollout import Rollout, Window
 from algorithms.runner import ArrayRunner
-from algorithms.slow import reasons
-from loomrl.config import ControlExperiment, CustomAlgorithm, Placement
-from loomrl.config.control import ControlAlgorithm
-from loomrl.control.environment import NATIVE, SYNC, Creator, agents_in, label, native_or_sync, refuse_other_spaces
 from loomrl.control.policy import ControlPolicy
 from loomrl.errors import ConfigError, EpisodeError
-from loomrl.schema import merge, nest
 from loomrl.telemetry.metric import Metric
-
-_log = logging.getLogger(__name__)
 
 Brought = tuple[list[Any], Any]
 """What a runner brings home: rollouts, or an error that came up in them, and its counters."""
-OUR_LAYERS = ("layer_norm", "orthogonal", "log_std")
-"""Settings of a network that RLlib's own modules do not know."""
-AUTO = "auto"
-"""`gym_env_vectorize_mode` by which an environment's own vector form is used if it has one."""
 
 
-class ControlConfig(AlgorithmConfig):  # type: ignore[misc]
-    """Mixed into RLlib's configuration of the same algorithm. What is learnt how is in `settings`; the rest is RLlib's.
-
-    `training(learning_rate=1e-3)` changes settings by their names in an experiment. Tune can search any of them:
-    `training(learning_rate=tune.grid_search([1e-4, 1e-3]))`.
-    """
-
-    settings_class: ClassVar[type[ControlAlgorithm]]
-    settings: Any
-    fast_learner: ClassVar[type]
-    stock_learner: ClassVar[type]
-    fast_runner: ClassVar[type[ArrayRunner]] = ArrayRunner
-    stock_settings: ClassVar[frozenset[str]] = frozenset({"network", "gamma", "clip_norm"})
-    """Those that RLlib's own learner knows, too."""
-
-    def __init__(self, algo_class: type | None = None) -> None:
-        super().__init__(algo_class)
-        self.changes: dict[str, Any] = {}
-        self.settings = self.settings_class()
-        self.steps: int | None = None
-        """Of the whole run, over which schedules stretch."""
-        self.slow: tuple[str, ...] = ()
-        """Why RLlib's own runner and learner are used; empty where ours are."""
-        self.env_runner_cls = self.fast_runner
-        self.gym_env_vectorize_mode = AUTO
-        self.num_env_runners, self.placement = 0, Placement()
-        self.num_envs_per_env_runner = 8
-        self.rollout_fragment_length = 128
-
-    @classmethod
-    def of(cls, experiment: ControlExperiment, *, run: str | None = None) -> Self:
-        """The configuration of this experiment; `run` is for those that keep records of their own."""
-        config, rollout, choice = cls(), experiment.rollout, experiment.environment
-        stages = [settings for settings, _ in experiment.stages]
-        refuse_other_spaces(choice, stages)
-        name, first = f"{label(choice)}/{choice.vectorization}", stages[0]
-        register_env(name, Creator(choice))
-        config.environment(name, env_config=first)
-        config.env_runners(
-            num_env_runners=rollout.runners,
-            num_envs_per_env_runner=(rollout.environments or config.num_envs_per_env_runner) * agents_in(choice, first),
-            rollout_fragment_length=rollout.steps or config.rollout_fragment_length,
-            gym_env_vectorize_mode=NATIVE,
-        )
-        config.learners(num_learners=experiment.learners.count, num_gpus_per_learner=experiment.learners.gpus)
-        place(config, experiment.placement)
-        config.fault_tolerance(delay_between_env_runner_restarts_s=0)
-        config.reporting(min_sample_timesteps_per_iteration=experiment.train.tell_every)
-        config.debugging(seed=experiment.seed)
-        return config.training(steps=experiment.train.steps, **_chosen(experiment.algorithm))
-
-    def training(self, *, steps: int | None = None, **settings: Any) -> Self:
-        """Settings of the algorithm by their names, and the steps of the whole run."""
-        self.steps = steps if steps is not None else self.steps
-        self.changes |= settings
-        return self
-
-    def validate(self) -> None:
-        """Resolve the settings, choose the way, and tell RLlib what follows."""
-        self.settings = self.settings_class.parse(
-            merge(self.settings_class.defaults(), nest(self.changes)), origin=type(self).__name__
-        )
-        self.slow = reasons(self)
-        if self.gym_env_vectorize_mode == AUTO:
-            alone = self.slow or registered(self.env)
-            self.gym_env_vectorize_mode = SYNC if alone else native_or_sync(self.env)
-        self.tell_rllib()
-        if self.slow:
-            self._go_slowly()
-        else:
-            self._check_shares()
-            self.env_runner_cls = self.fast_runner
-        log_once(f"{self.algo_class.__name__}_on_new_api_stack")
-        super().validate()
-
-    def look(self) -> None:
-        """Refuse an environment that cannot be trained on."""
-        probe(self.env, self.env_config)
-
-    def tell_rllib(self) -> None:
-        """Our settings under RLlib's names."""
-        raise NotImplementedError
-
-    def stock_spec(self) -> RLModuleSpec:
-        """RLlib's own module of the same shape."""
-        raise NotImplementedError
-
-    @property
-    def needed_cpus(self) -> int:
-        """Of remote learners and runners."""
-        return needed_cpus(self)
-
-    @property
-    def steps_per_update(self) -> int:
-        """Of all runners."""
-        return int(max(1, self.num_env_runners) * self.num_envs_per_env_runner * self.rollout_fragment_length)
-
-    def _check_shares(self) -> None:
-        learners = max(1, self.num_learners)
-        if self.num_envs_per_env_runner % learners:
-            raise ConfigError(
-                f"num_envs_per_env_runner={self.num_envs_per_env_runner} cannot be divided among "
-                f"num_learners={learners}: choose a multiple of {learners}."
-            )
-
-    def _go_slowly(self) -> None:
-        is_ours = self.env_runner_cls is self.fast_runner
-        self.env_runner_cls = SingleAgentEnvRunner if is_ours else self.env_runner_cls
-        lost = sorted({*self.changes} - self.stock_settings | self._unknown_of_network())
-        if lost:
-            raise ConfigError(
-                f"{', '.join(lost)}: RLlib's own runner and learner, which are used because of {'; '.join(self.slow)}, "
-                "do not know that. Leave it out, or leave out what keeps ours from being used."
-            )
-        if log_once(f"slow {type(self).__name__} {self.slow}"):
-            _log.warning(
-                "%s uses RLlib's own runner and learner, which are several times slower, because of: %s.",
-                self.algo_class.__name__,
-                "; ".join(self.slow),
-            )
-
-    def _unknown_of_network(self) -> set[str]:
-        """What RLlib's own modules cannot do of the settings of a network."""
-        ours, usual = self.settings.network, type(self.settings)().network
-        return {f"network.{name}" for name in OUR_LAYERS if getattr(ours, name) != getattr(usual, name)}
-
-    def get_default_learner_class(self) -> type:
-        """Ours, where it can do the work."""
-        return self.stock_learner if self.slow else self.fast_learner
-
-    def get_default_rl_module_spec(self) -> RLModuleSpec:
-        """Ours, where it can do the work."""
-        if self.slow:
-            return self.stock_spec()
-        return self.our_spec()
-
-    def our_spec(self) -> RLModuleSpec:
-        """The module that our learner teaches."""
-        network = {"network": self.settings.network, "normalize": self.settings.normalize_observations}
-        return RLModuleSpec(module_class=ControlModule, model_config=network)
-
-
-class ControlStep(Algorithm):  # type: ignore[misc]
+class ControlStep(Placed):
     """Mixed into RLlib's Algorithm: sample, learn, hand out weights."""
 
     window: Window
@@ -209,6 +52,7 @@ class ControlStep(Algorithm):  # type: ignore[misc]
 
     def setup(self, config: AlgorithmConfig) -> None:
         """RLlib's, and what an update needs to know of those before it."""
+        ensure_ray()
         ensure_room(config)
         if not config.slow:
             config.look()
@@ -299,10 +143,16 @@ class ControlStep(Algorithm):  # type: ignore[misc]
         """Count what the runners brought, and tell of the latest episodes."""
         self.metrics.aggregate(list(counted), key=ENV_RUNNER_RESULTS)
         self.window.observe(rollouts)
-        means = self.window.means()
-        if means is not None:
-            for name, value in zip((EPISODE_RETURN_MEAN, EPISODE_LEN_MEAN), means, strict=True):
-                self.metrics.log_value((ENV_RUNNER_RESULTS, name), value, window=1)
+        for name, value in self.window.told().items():
+            self.metrics.log_value((ENV_RUNNER_RESULTS, name), value, window=1)
+
+    def step(self) -> dict[str, Any]:
+        """RLlib's result; returns are NaN as long as no episode has ended, since Tune wants a metric every time."""
+        result: dict[str, Any] = super().step()
+        acted = result.setdefault(ENV_RUNNER_RESULTS, {})
+        for name in (EPISODE_RETURN_MEAN, EPISODE_RETURN_MIN, EPISODE_RETURN_MAX, EPISODE_LEN_MEAN):
+            acted.setdefault(name, math.nan)
+        return result
 
     def move_to(self, settings: dict[str, Any]) -> None:
         """Go on in environments with these settings, with episodes that begin there."""
@@ -326,13 +176,16 @@ class ControlStep(Algorithm):  # type: ignore[misc]
         """Our metrics in a result of `train`; what was not measured is left out."""
         learnt, acted = result.get(LEARNER_RESULTS, {}).get(DEFAULT_MODULE_ID, {}), result.get(ENV_RUNNER_RESULTS, {})
         found = {str(name): learnt.get(name) for name in Metric}
-        found |= {str(Metric.RETURN): acted.get(EPISODE_RETURN_MEAN), Metric.EPISODE_STEPS: acted.get(EPISODE_LEN_MEAN)}
+        told = {str(Metric.RETURN): acted.get(EPISODE_RETURN_MEAN), Metric.EPISODE_STEPS: acted.get(EPISODE_LEN_MEAN)}
+        found |= {name: value for name, value in told.items() if value is not None and not math.isnan(value)}
         return {name: float(value) for name, value in found.items() if value is not None}
 
     def policy(self) -> ControlPolicy:
         """What was learnt so far, as a policy that acts without Ray; it does not change any more."""
         module = self.get_module()
         if not isinstance(module, ActorModule):
+            if module is None:
+                raise ConfigError("policy() is of one policy, and this run teaches several: algo.get_module(its name).")
             why = f" because of {'; '.join(self.config.slow)}" if self.config.slow else ""
             raise ConfigError(
                 f"policy() knows the networks of `network`, and this run teaches a {type(module).__name__}{why}. Leave "
@@ -359,6 +212,8 @@ class ControlStep(Algorithm):  # type: ignore[misc]
         if OURS in state and state[OURS]["place"] is not None:
             self.move_to(state[OURS]["place"])
         super().set_state(state)
+        if not self.config.slow and self.config.num_env_runners:  # whose episodes are those of another run
+            self.env_runner_group.foreach_env_runner(lambda runner: runner.begin_anew(), local_env_runner=False)
         if OURS in state:
             self.window.load_state_dict(state[OURS]["window"])
             self.updates = state[OURS]["updates"]
@@ -382,14 +237,6 @@ class ControlStep(Algorithm):  # type: ignore[misc]
 def collected(runner: ArrayRunner, *, random: bool) -> Brought:
     """A fragment, and the counters since the last one."""
     return runner.sample(random_actions=random), runner.get_metrics()
-
-
-def _chosen(algorithm: ControlAlgorithm | CustomAlgorithm) -> dict[str, Any]:
-    """What differs from the defaults."""
-    if isinstance(algorithm, CustomAlgorithm):
-        return algorithm.settings
-    chosen, usual = algorithm.model_dump(mode="json", exclude={"kind"}), algorithm.defaults()
-    return {name: value for name, value in chosen.items() if value != usual[name]}
 
 
 def shares(rollouts: Sequence[Rollout], learners: int) -> list[tuple[Rollout, ...]]:

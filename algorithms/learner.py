@@ -16,7 +16,7 @@ from ray.rllib.core.columns import Columns
 from ray.rllib.utils.metrics import NUM_MODULE_STEPS_TRAINED_LIFETIME
 from torch import Tensor, nn
 
-from algorithms.learners import OwnSteps
+from algorithms.learners import OwnSteps, share_of
 from algorithms.module import ActorModule, ControlModule
 from algorithms.rollout import Rollout
 from loomrl.control.distribution import open_distribution
@@ -41,7 +41,7 @@ class Work:
 
 
 class ArrayLearner(OwnSteps):
-    """What the learners of control algorithms share. Fed `TrainingData(batch=Work)`, or `batches`, one per learner."""
+    """What the learners of control algorithms share. Fed `TrainingData(batches=[Work, …])`, one per learner."""
 
     def build(self) -> None:
         """Build, with what is part of the state beside the module: chance, and the scale of rewards."""
@@ -57,8 +57,7 @@ class ArrayLearner(OwnSteps):
 
     def update(self, *, training_data: Any = None, timesteps: Any = None, **_: Any) -> Any:
         """One update; its metrics are means over its optimizer steps. A LearnerError leaves no half-made step."""
-        training_data.solve_refs()
-        return self.told(self.learn(training_data.batch))
+        return self.told(self.learn(share_of(training_data)))
 
     def told(self, trained: int) -> Any:
         """The metrics of all that was learnt since the last time, which went through so many steps."""
@@ -85,6 +84,11 @@ class ArrayLearner(OwnSteps):
     def ranks(self) -> int:
         """Learners that share this update."""
         return dist.get_world_size() if dist.is_initialized() else 1
+
+    @property
+    def rank(self) -> int:
+        """Which of them this one is."""
+        return dist.get_rank() if dist.is_initialized() else 0
 
     def forward(self, seen_B: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs of the distribution and values; with several learners through the wrapper of DDP, never around it."""

@@ -6,12 +6,12 @@ from functools import partial
 from typing import Any
 
 import torch
-from ray.exceptions import RayTaskError
+from ray.exceptions import RayActorError, RayTaskError
 from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.core.learner.training_data import TrainingData
 
-from loomrl.errors import LoomError
+from loomrl.errors import LearnerError, LoomError
 
 
 class OwnSteps(TorchLearner):  # type: ignore[misc]
@@ -28,19 +28,32 @@ class OwnSteps(TorchLearner):  # type: ignore[misc]
 
 
 def training_data(shares: Sequence[Any]) -> TrainingData:
-    """One share per learner, as RLlib wants it: its local learner takes it bare."""
-    return TrainingData(batch=shares[0]) if len(shares) == 1 else TrainingData(batches=list(shares))
+    """One share per learner. RLlib deals `batches` out as they are; a `batch` it would cut up for a remote learner."""
+    return TrainingData(batches=list(shares))
+
+
+def share_of(given: TrainingData) -> Any:
+    """The share of one learner: dealt to it by RLlib, which hands its local learner the whole list, of one."""
+    if given.batch is not None:
+        return given.batch
+    (share,) = given.batches
+    return share
 
 
 @contextmanager
 def unwrapped() -> Iterator[None]:
-    """An error of ours from a remote learner, as what it is."""
+    """An error of ours from a remote learner, as what it is; the death of one in a sentence."""
     try:
         yield
     except RayTaskError as error:
         if isinstance(error.cause, LoomError):
             raise error.cause from None
         raise
+    except RayActorError as error:
+        raise LearnerError(
+            f"a remote learner died, or its node: {str(error).splitlines()[0]} What it had learnt is in the last "
+            "checkpoint: go on from there, with `loomrl train --resume --run RUN` or restore_from_path."
+        ) from error
 
 
 Settings = list[list[dict[str, Any]]]

@@ -20,8 +20,9 @@ class NStep:
     What waits for a runner that began anew instead is dropped: nobody knows what would have come after it.
     """
 
-    def __init__(self, n: int, gamma: float) -> None:
-        self._n, self._gamma = n, gamma
+    def __init__(self, n: int, gamma: float, *, share: tuple[int, int] = (0, 1)) -> None:
+        """`share`: the learner's rank, and how many there are; each has its part of every runner's environments."""
+        self._n, self._gamma, self._share = n, gamma, share
         self._waiting: dict[int, tuple[str, Rows]] = {}
         """By runner: its way, and the steps at its end."""
 
@@ -62,8 +63,9 @@ class NStep:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a restart needs."""
-        return {"waiting": dict(self._waiting)}
+        return {"waiting": dict(self._waiting), "share": self._share}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken."""
-        self._waiting = dict(state["waiting"])
+        """Go on where `state` was taken. In another share, what waits there is of other environments: it is dropped."""
+        is_ours = tuple(state.get("share", (0, 1))) == self._share
+        self._waiting = dict(state["waiting"]) if is_ours else {}

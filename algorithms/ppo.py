@@ -15,17 +15,24 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.utils.metrics import LEARNER_RESULTS
 from torch import Tensor
 
+from algorithms import translation
 from algorithms.advantage import explained_variance, gae
 from algorithms.comm import compress, refuse
-from algorithms.control import ControlConfig, ControlStep
+from algorithms.control import ControlStep
+from algorithms.control_config import ControlConfig
 from algorithms.curiosity import Curiosity
 from algorithms.learner import OURS, ArrayLearner, Table, Work
 from algorithms.losses import kl_estimate, policy_loss, value_loss
 from algorithms.rollout import Rollout
 from algorithms.schedule import Schedule, open_schedule
+from algorithms.translation import BATCH, Changes
 from loomrl.config.control import ControlPPO
 from loomrl.control.distribution import Distribution
+from loomrl.errors import ConfigError
 from loomrl.telemetry.metric import Metric
+
+FRAGMENT = 128
+"""Steps of an environment for an update, if nothing else is asked for."""
 
 
 class PPOLearner(ArrayLearner):
@@ -155,13 +162,12 @@ class PPOLearner(ArrayLearner):
 class PPOConfig(ControlConfig, stock.PPOConfig):  # type: ignore[misc]
     """`PPOConfig().environment("CartPole-v1").training(learning_rate=1e-3).build_algo()`."""
 
-    settings_class = ControlPPO
+    settings_class, words = ControlPPO, translation.PPO
     fast_learner, stock_learner = PPOLearner, PPOTorchLearner
     stock_settings = ControlConfig.stock_settings | {
         "learning_rate",
         "gae_lambda",
         "clip",
-        "value_clip",
         "value_coefficient",
         "entropy_coefficient",
         "epochs",
@@ -170,6 +176,36 @@ class PPOConfig(ControlConfig, stock.PPOConfig):  # type: ignore[misc]
 
     def __init__(self, algo_class: type | None = None) -> None:
         super().__init__(algo_class or PPO)
+        self.train_batch_size_per_learner = self.minibatch_size = None  # which follow from what else is asked for
+
+    def translated(self, theirs: dict[str, Any]) -> Changes:
+        """As all; sizes are of all learners here, and a batch is what runners collect for an update."""
+        batch = theirs.pop(BATCH, None)
+        if batch is not None:
+            self._collect(batch)
+        elif self.rollout_fragment_length == "auto":
+            self.rollout_fragment_length = FRAGMENT
+        changes = super().translated(theirs)
+        if "minibatch_size" in theirs:
+            changes["minibatch"] *= max(1, self.num_learners)
+        return changes
+
+    def _collect(self, batch: int) -> None:
+        """Fragments that make up a batch of this many steps per learner."""
+        environments = max(1, self.num_env_runners) * self.num_envs_per_env_runner
+        steps, over = divmod(batch * max(1, self.num_learners), environments)
+        if over or not steps:
+            raise ConfigError(
+                f"train_batch_size_per_learner={batch}: {environments} environments for {max(1, self.num_learners)} "
+                f"learner(s) cannot share it evenly. Choose a multiple of {environments}, or "
+                "env_runners(num_envs_per_env_runner=…, rollout_fragment_length=…) alone."
+            )
+        if self.rollout_fragment_length not in ("auto", FRAGMENT, steps):
+            raise ConfigError(
+                f"train_batch_size_per_learner={batch} asks for fragments of {steps} steps, and "
+                f"rollout_fragment_length={self.rollout_fragment_length}: give one of them."
+            )
+        self.rollout_fragment_length = steps
 
     def tell_rllib(self) -> None:
         """Our settings under RLlib's names, for what of RLlib looks at them and for its own learner."""
@@ -179,10 +215,16 @@ class PPOConfig(ControlConfig, stock.PPOConfig):  # type: ignore[misc]
         if not self.in_evaluation:
             self.train_batch_size_per_learner = self.steps_per_update // max(1, self.num_learners)
         self.num_epochs = settings.epochs
-        self.minibatch_size = settings.minibatch
+        self.minibatch_size = max(1, settings.minibatch // max(1, self.num_learners))
         self.clip_param, self.entropy_coeff = settings.clip.low, settings.entropy_coefficient
-        self.vf_loss_coeff, self.vf_clip_param = settings.value_coefficient, settings.value_clip or float("inf")
-        self.grad_clip, self.use_kl_loss = settings.clip_norm, False
+        self.vf_loss_coeff, self.vf_clip_param = settings.value_coefficient / 2, float("inf")  # ours halves the square
+        self.grad_clip, self.use_kl_loss, self.kl_coeff = settings.clip_norm, False, 0.0
+
+    def unknown_to_stock(self) -> set[str]:
+        """With a clip of two sides."""
+        clip = self.settings.clip
+        parts = {"clip.high": clip.high != clip.low, "clip.dual": clip.dual is not None}
+        return super().unknown_to_stock() | {name for name, is_set in parts.items() if is_set}
 
     def stock_spec(self) -> RLModuleSpec:
         """RLlib's own module of the same shape."""
@@ -190,7 +232,7 @@ class PPOConfig(ControlConfig, stock.PPOConfig):  # type: ignore[misc]
         shape = {"fcnet_hiddens": list(network.hidden), "fcnet_activation": network.activation}
         return RLModuleSpec(
             module_class=DefaultPPOTorchRLModule,
-            model_config=shape | {"vf_share_layers": network.shared} | dict(self._model_config),
+            model_config=self.stock_model(shape | {"vf_share_layers": network.shared}),
         )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from ray.rllib.env.env_context import EnvContext
+from ray.rllib.env.multi_agent_env import MultiAgentEnv
 from ray.tune.registry import ENV_CREATOR, _global_registry
 
 from loomrl.control.preference import Preferred, unfinite
@@ -24,6 +25,12 @@ def probe(env: Any, settings: dict[str, Any], *, wrap: Callable[[Any], Any] = la
             f"environment {env!r} with {dict(settings)} cannot be made: {type(error).__name__}: {error}"
         ) from error
     try:
+        if isinstance(one, MultiAgentEnv):
+            raise ConfigError(
+                f"environment {env!r} has several agents. Name their policies, multi_agent(policies=…, "
+                "policy_mapping_fn=…): RLlib's own runner and learner then teach them. Or write it as a PettingZoo "
+                "ParallelEnv, whose agents share a policy (docs/control.md)."
+            )
         if isinstance(one, gymnasium.Env):
             _look(one, env, pays=one.steering.objectives.leaves if isinstance(one, Preferred) else ())
     finally:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import ray
+from ray.rllib.algorithms.algorithm import Algorithm
 from ray.util.placement_group import get_current_placement_group, placement_group, remove_placement_group
 
 from loomrl.config import Placement
@@ -22,10 +23,26 @@ NODE_GROUP = "ray.io/node-group"
 """Label of nodes that an autoscaler started, or KubeRay: there may be more of them than there are now."""
 
 
-def place(config: Any, placement: Placement) -> None:
-    """Tell RLlib where runners and learners belong, and not to wait long for a node that is gone."""
+class Placed(Algorithm):  # type: ignore[misc]
+    """An Algorithm that Tune does not wait for where no cluster like this one can ever have it."""
+
+    @classmethod
+    def default_resource_request(cls, config: Any) -> Any:
+        """RLlib's, once it is possible."""
+        asked = cls.get_default_config().update_from_dict(config)
+        asked.validate()
+        if ray.is_initialized():
+            ensure_possible(asked)
+        return super().default_resource_request(config)
+
+
+def place(config: Any, placement: Placement, *, runners: str, learners: str) -> None:
+    """Tell RLlib where runners and learners belong, and not to wait long for a node that is gone.
+
+    `runners` and `learners` are the paths of the settings that count them, by which errors name them.
+    """
     runner, learner = placement.runner, placement.learner
-    config.placement = placement
+    config.placement, config.called = placement, {"num_env_runners": runners, "num_learners": learners}
     config.env_runner_health_probe_timeout_s = PROBE_S
     if runner.cpus is not None:
         config.num_cpus_per_env_runner = runner.cpus
@@ -46,14 +63,23 @@ def ensure_room(config: Any) -> None:
 
     A ConfigError, at once, where the cluster can never have it; a ClusterError where it could, but has not in time.
     """
-    parts = [part for part in parts_of(config) if part[1] and any(part[2].values())]
-    nodes = [node for node in ray.nodes() if node["Alive"]]
-    if not parts or get_current_placement_group() is not None:  # of Tune, which has reserved it all
+    if get_current_placement_group() is not None:  # of Tune, which has reserved it all
         return
-    if not any(NODE_GROUP in node["Labels"] for node in nodes):
-        _refuse_impossible(parts, [node["Resources"] for node in nodes])
+    ensure_possible(config)
+    parts = _asking(config)
     if not _fits(parts, _free()):
         _wait(parts, config.placement.wait_s)
+
+
+def ensure_possible(config: Any) -> None:
+    """A ConfigError where the cluster can never have what this configuration, which is valid, asks for."""
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    if not any(NODE_GROUP in node["Labels"] for node in nodes):
+        _refuse_impossible(_asking(config), [node["Resources"] for node in nodes])
+
+
+def _asking(config: Any) -> list[Part]:
+    return [part for part in parts_of(config) if part[1] and any(part[2].values())]
 
 
 def _refuse_impossible(parts: Sequence[Part], nodes: Sequence[Amounts]) -> None:
@@ -66,13 +92,15 @@ def _refuse_impossible(parts: Sequence[Part], nodes: Sequence[Amounts]) -> None:
         if amount > there[name]:
             who = " and ".join(f"{what} with {each[name]:g} each" for what, _, each in parts if each.get(name))
             raise ConfigError(
-                f"{who}: that is {amount:g} {name}, of which Ray has {there[name]:g} in all. Ask for less, or "
-                f"start Ray with more ({_more(name, amount)}, or more machines)."
+                f"{who}: that is {amount:g} {name}, of which Ray has {there[name]:g} in all. Ask for fewer, give each "
+                f"less (placement), or start Ray with more ({_more(name, amount)}, or more machines)."
             )
-    for what, _, each in parts:
-        if not any(_has(node, each) for node in nodes):
+    for what, count, each in parts:
+        room = sum(_room(node, each) for node in nodes)
+        if room < count:
+            problem = f"nodes have room for {room} of these" if room else "no node has all of that at once"
             raise ConfigError(
-                f"{what} with {_named(each)} each: no node has all of that at once. Nodes have "
+                f"{what} with {_named(each)} each: {problem}. Nodes have "
                 f"{'; '.join(sorted({_named(node) for node in nodes}))}. Ask for less, or for what one node has."
             )
 
@@ -115,33 +143,48 @@ def _has(node: Amounts, amounts: Amounts) -> bool:
     return all(node.get(name, 0) >= amount - 1e-9 for name, amount in amounts.items())
 
 
+def _room(node: Amounts, amounts: Amounts) -> int:
+    """How many processes of these amounts an empty node takes."""
+    return int(min((node.get(name, 0) + 1e-9) // amount for name, amount in amounts.items() if amount))
+
+
 def bundles(config: Any) -> list[dict[str, float]]:
     """What a trial of this configuration needs, process by process; the first is that of the algorithm itself."""
     config.validate()
     here: dict[str, float] = {"CPU": 1}
     if not config.num_learners and config.num_gpus_per_learner:
         here["GPU"] = config.num_gpus_per_learner
-    apart = [part for part in parts_of(config) if part[0].partition("=")[0] != "num_learners" or config.num_learners]
-    return [here] + [{n: a for n, a in each.items() if a} for _, count, each in apart for _ in range(count)]
+    return [here] + [{n: a for n, a in each.items() if a} for _, count, each in _apart(config) for _ in range(count)]
 
 
 def parts_of(config: Any) -> list[Part]:
-    """The remote processes of an RLlib configuration that has been validated."""
+    """The processes of an RLlib configuration that has been validated; of this one, what is not there by itself."""
+    parts = _apart(config)
+    if not config.num_learners and config.num_gpus_per_learner:
+        here = f"{_called(config, 'num_learners')}=0 (one in this process)"
+        parts.insert(1, (here, 1, {"GPU": config.num_gpus_per_learner}))
+    return parts
+
+
+def _apart(config: Any) -> list[Part]:
+    """The remote processes, those that are counted 0 as well."""
     cpus = config.num_cpus_per_learner
     if cpus == "auto":
         cpus = 0 if config.num_gpus_per_learner else 1
-    learner = {"CPU": cpus, "GPU": config.num_gpus_per_learner}
+    learner = {"CPU": cpus, "GPU": config.num_gpus_per_learner} | config.custom_resources_per_learner
     runner = {"CPU": config.num_cpus_per_env_runner, "GPU": config.num_gpus_per_env_runner}
-    learner, runner = learner | config.custom_resources_per_learner, runner | config.custom_resources_per_env_runner
-    runners, learners, judges = config.num_env_runners, config.num_learners, config.evaluation_num_env_runners
-    parts: list[Part] = [(f"num_env_runners={runners}", runners, runner)]
-    if learners:
-        parts.append((f"num_learners={learners}", learners, learner))
-    else:  # whose CPU is that of this process
-        parts.append(("num_learners=0 (one in this process)", 1, {"GPU": config.num_gpus_per_learner}))
+    runner |= config.custom_resources_per_env_runner
+    counts = {"num_env_runners": runner, "num_learners": learner}
     if config.evaluation_interval:
-        parts.append((f"evaluation_num_env_runners={judges}", judges, runner))
+        counts["evaluation_num_env_runners"] = runner
+    parts = [(f"{_called(config, name)}={getattr(config, name)}", getattr(config, name), each)
+             for name, each in counts.items()]  # fmt: skip
     return [*parts, *getattr(config, "engines", ())]  # which only token policies have
+
+
+def _called(config: Any, name: str) -> str:
+    """A setting of RLlib by the name under which whoever asked knows it."""
+    return str(getattr(config, "called", {}).get(name, name))
 
 
 def _named(amounts: Amounts) -> str:
@@ -156,3 +199,9 @@ def _more(name: str, amount: float) -> str:
         case "GPU":
             return f"ray.init(num_gpus={amount:g}), where there are as many"
     return f"ray.init(resources={{{name!r}: {amount:g}}})"
+
+
+def ensure_ray() -> None:
+    """Return with a Ray: the one that is there, or one that is started as RLlib starts it."""
+    if not ray.is_initialized():
+        ray.init()

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from ray.rllib.utils.metrics import EPISODE_LEN_MEAN, EPISODE_RETURN_MAX, EPISODE_RETURN_MEAN, EPISODE_RETURN_MIN
 
 WINDOW = 100
 """Episodes over which a return is told, as the field does."""
@@ -94,6 +95,15 @@ class Window:
             return None
         latest = self.latest
         return float(np.mean([each.reward for each in latest])), float(np.mean([each.steps for each in latest]))
+
+    def told(self) -> dict[str, float]:
+        """Return and length of the latest episodes by RLlib's names; nothing before the first one ended."""
+        means = self.means()
+        if means is None:
+            return {}
+        returns = [episode.reward for episode in self.latest]
+        found = {EPISODE_RETURN_MEAN: means[0], EPISODE_LEN_MEAN: means[1]}
+        return found | {EPISODE_RETURN_MIN: min(returns), EPISODE_RETURN_MAX: max(returns)}
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a restart needs, as JSON."""

@@ -91,6 +91,10 @@ class ArrayRunner(SingleAgentEnvRunner):  # type: ignore[misc]
         self.make_env()
         self._forget()
 
+    def begin_anew(self) -> None:
+        """Give up the episodes under way."""
+        self._forget()
+
     def _begin(self) -> None:
         """Reset everything; the first time with this runner's seed."""
         first = self._needs_initial_reset
@@ -122,18 +126,18 @@ class ArrayRunner(SingleAgentEnvRunner):  # type: ignore[misc]
         runner without a word.
         """
         try:
-            return self._sample(num_timesteps, num_episodes, explore, random_actions, force_reset)
+            return self._rollouts(num_timesteps, num_episodes, explore, random_actions, force_reset)
         except EpisodeError as error:
             self._forget()
             if self.config.restart_failed_sub_environments:
                 _log.warning("%s New environments take their place (restart_failed_sub_environments).", error)
                 self.make_env()
-                return self._sample(num_timesteps, num_episodes, explore, random_actions, force_reset=True)
+                return self._rollouts(num_timesteps, num_episodes, explore, random_actions, force_reset=True)
             if not self.worker_index:
                 raise
             return [error]
 
-    def _sample(
+    def _rollouts(
         self,
         num_timesteps: int | None,
         num_episodes: int | None,

@@ -19,7 +19,9 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.utils.metrics import LEARNER_RESULTS, LEARNER_UPDATE_TIMER, TIMERS
 from torch import Tensor
 
-from algorithms.control import Brought, ControlConfig, ControlStep, collected
+from algorithms import translation
+from algorithms.control import Brought, ControlStep, collected
+from algorithms.control_config import ControlConfig
 from algorithms.learner import OURS, ArrayLearner, Work
 from algorithms.learners import unwrapped
 from algorithms.module import ActorModule
@@ -75,7 +77,7 @@ class SACLearner(ArrayLearner):
         columns = {"seen": numbers, "after": numbers, "actions": action}
         columns |= {"rewards": ((), np.float32), "ahead": ((), np.float32)}
         self.ring = Ring(columns, settings.replay, seed=int(self.config.seed or 0))
-        self._steps = NStep(settings.n_step, settings.gamma)
+        self._steps = NStep(settings.n_step, settings.gamma, share=(self.rank, self.ranks))
         self._owed = 0.0
         self._critics, self._targets = list(self.own.critics.parameters()), list(self.own.targets.parameters())
         most = 0.7 * float(np.log(kind.sizes[0])) if kind.sizes else -float(kind.count)
@@ -94,10 +96,10 @@ class SACLearner(ArrayLearner):
         due = self._least(int(self._owed))
         self._owed -= due
         for _ in range(due):
-            self._update()
+            self._improve()
         return due * int(settings.batch)
 
-    def _update(self) -> None:
+    def _improve(self) -> None:
         """One step of the critics, the actor and the temperature; the targets follow."""
         settings, own = self.config.settings, self.own
         drawn = self.ring.draw(settings.batch)
@@ -212,7 +214,7 @@ class SACConfig(ControlConfig, stock.SACConfig):  # type: ignore[misc]
     """`SACConfig().environment("Pendulum-v1").training(batch=256).build_algo()`."""
 
     max_requests_in_flight_per_env_runner: int
-    settings_class = kinds.SAC
+    settings_class, words, unshaped = kinds.SAC, translation.SAC, frozenset({"vf_share_layers"})
     fast_learner, stock_learner = SACLearner, SACTorchLearner
     stock_settings = ControlConfig.stock_settings | {
         "actor_rate",
@@ -223,10 +225,13 @@ class SACConfig(ControlConfig, stock.SACConfig):  # type: ignore[misc]
         "batch",
         "warmup",
         "n_step",
+        "target_entropy",
+        "replay",
     }
 
     def __init__(self, algo_class: type | None = None) -> None:
         super().__init__(algo_class or SAC)
+        self.store_buffer_in_checkpoints = True
         self.num_envs_per_env_runner = 1
         self.rollout_fragment_length = 1
         self.min_sample_timesteps_per_iteration = 1000
@@ -239,11 +244,27 @@ class SACConfig(ControlConfig, stock.SACConfig):  # type: ignore[misc]
         self.alpha_lr = settings.temperature_rate
         self.lr, self.gamma, self.tau, self.grad_clip = None, settings.gamma, settings.tau, settings.clip_norm
         self.train_batch_size_per_learner = settings.batch
+        self.target_entropy = "auto" if settings.target_entropy is None else settings.target_entropy
+        self.replay_buffer_config = self._memory()
         self.initial_alpha, self.twin_q = settings.initial_temperature, True
         self.n_step = settings.n_step if self.slow else 1  # which RLlib's runner would sum up
         self.num_steps_sampled_before_learning_starts = settings.warmup
         if self.max_requests_in_flight_per_env_runner < 2:  # or weights behind a fragment would keep out the next ones
             self.max_requests_in_flight_per_env_runner = 2
+
+    def _go_slowly(self) -> None:
+        if translation.model_of(self).get("use_lstm"):
+            raise ConfigError(
+                "use_lstm=True: neither our SAC nor RLlib's has networks with memory. Use ppo, or show what was before "
+                "(gymnasium.wrappers.FrameStackObservation)."
+            )
+        super()._go_slowly()
+
+    def _memory(self) -> dict[str, Any]:
+        replay, team = self.settings.replay, "MultiAgent" if self.is_multi_agent else ""
+        weights = {} if replay.prioritized is None else replay.prioritized.model_dump()
+        kind = "PrioritizedEpisodeReplayBuffer" if weights else "EpisodeReplayBuffer"
+        return {"type": team + kind, "capacity": replay.capacity} | weights
 
     def stock_spec(self) -> RLModuleSpec:
         """RLlib's own module of the same shape."""
@@ -256,7 +277,7 @@ class SACConfig(ControlConfig, stock.SACConfig):  # type: ignore[misc]
         first, *rest = network.hidden  # an encoder, then heads
         shape = {"fcnet_hiddens": [first], "head_fcnet_hiddens": rest}
         shape |= {"fcnet_activation": network.activation, "head_fcnet_activation": network.activation}
-        return RLModuleSpec(module_class=DefaultSACTorchRLModule, model_config=shape | dict(self._model_config))
+        return RLModuleSpec(module_class=DefaultSACTorchRLModule, model_config=self.stock_model(shape))
 
     def our_spec(self) -> RLModuleSpec:
         """The module that our learner teaches."""
@@ -277,6 +298,7 @@ class SAC(ControlStep, stock.SAC):  # type: ignore[misc]
     def setup(self, config: SACConfig) -> None:
         """With nothing under way; an error of a remote learner's memory is what it is."""
         self._turns = 0
+        """How often it began anew: restored, or in another stage."""
         with unwrapped():
             super().setup(config)
 
@@ -306,9 +328,7 @@ class SAC(ControlStep, stock.SAC):  # type: ignore[misc]
 
     def _errands(self) -> dict[int, str]:
         """By which name every living remote runner is asked; one that died has nothing under way."""
-        return {
-            runner: f"collect-{self._restored}-{runner}" for runner in self.env_runner_group.healthy_env_runner_ids()
-        }
+        return {runner: f"collect-{self._turns}-{runner}" for runner in self.env_runner_group.healthy_env_runner_ids()}
 
     @property
     def _is_blind(self) -> bool:
@@ -334,11 +354,18 @@ class SAC(ControlStep, stock.SAC):  # type: ignore[misc]
         self.updates += AT_ONCE
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken; what runners are collecting belongs to another run and is not fetched."""
+        """Go on where `state` was taken; what runners are collecting belongs to another run and is not learnt from."""
         super().set_state(state)
-        self._turns += 1
+        self._turn()
 
     def move_to(self, settings: dict[str, Any]) -> None:
-        """Go on in other environments; what runners are collecting in the old ones is not fetched."""
+        """Go on in other environments; what runners are collecting in the old ones is not learnt from."""
         super().move_to(settings)
+        self._turn()
+
+    def _turn(self) -> None:
+        """Throw away what is under way; what is too late for that has a name by which nobody asks any more."""
+        tags = list(self._errands().values())
+        if tags:
+            self.env_runner_group.fetch_ready_async_reqs(tags=tags, timeout_seconds=self.config.sample_timeout_s)
         self._turns += 1

@@ -15,6 +15,7 @@ from algorithms.advantage import has_signal
 from loomrl.config.weave import AdaptivePreference, ConstrainedPreference, Weave
 from loomrl.control.preference import Leaning, Simplex, Source, begun
 from loomrl.telemetry.metric import Metric
+from loomrl.threshold import SINGLE, reaches
 
 _log = logging.getLogger(__name__)
 
@@ -155,7 +156,8 @@ class Constraints(Still):
         self._grown_G = np.clip(self._grown_G + asked.rate * missing_G, 0.0, asked.ceiling)
         self.multipliers_G = np.clip(self._grown_G + asked.damping * missing_G, 0.0, asked.ceiling)
         self._best_G = mean_G if self._best_G is None else np.maximum(self._best_G, mean_G)
-        out_of_reach = self.held & (self._grown_G >= asked.ceiling) & (self._best_G < self.least_G)
+        reached = [reaches(*both, rounding=SINGLE) for both in zip(self._best_G, self.least_G, strict=True)]
+        out_of_reach = self.held & (self._grown_G >= asked.ceiling) & ~np.array(reached)
         for g in {*np.flatnonzero(out_of_reach).tolist()} - self._named:
             self._named.add(g)
             _log.warning(

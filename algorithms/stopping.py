@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from loomrl.config import Patience, ReturnPatience
+from loomrl.threshold import SINGLE, reaches
 
 
 class Convergence:
@@ -29,27 +30,27 @@ class Convergence:
         self._scores: deque[float] = deque(maxlen=window)
 
     @property
-    def is_best(self) -> bool:
-        """Whether the score seen last makes the best mean."""
-        return self.best == self.at > 0
+    def mean(self) -> float | None:
+        """Of the latest scores; None until a window is full."""
+        return _mean(self._scores) if len(self._scores) == self.window else None
 
     def see(self, score: float, at: int) -> str | None:
         """Take in the score at this time; why the run should stop after it, or None."""
         self.at = at
         self._scores.append(score)
-        if len(self._scores) < self.window:
+        mean = self.mean
+        if mean is None:
             self.best = at
             return None
-        mean = _mean(self._scores)
         if self.best_mean is None or mean > self.best_mean:
             self.best, self.best_mean = at, mean
         return self._verdict(mean, self.best_mean)
 
     def _verdict(self, mean: float, best: float) -> str | None:
         rules = self.rules
-        if rules.target is not None and mean >= rules.target:
+        if rules.target is not None and reaches(mean, rules.target, rounding=SINGLE):
             return f"target reached: {self.score} {mean:.3f}{self.over}, asked for {rules.target:g}"
-        if rules.decline is not None and best - mean > rules.decline:
+        if rules.decline is not None and not reaches(mean, best - rules.decline, added=abs(best), rounding=SINGLE):
             return (
                 f"decline: {self.score} {mean:.3f}{self.over}, {best:.3f} at {self.unit.removesuffix('s')} {self.best}"
             )

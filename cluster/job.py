@@ -23,6 +23,8 @@ from loomrl.errors import ClusterError, unknown
 Say = Callable[[str], None]
 YOUNG_S = 60.0
 """How long a head that answers may take until it takes jobs."""
+COPIES = "working_dir_files"
+"""The folder of Ray's in which a job's `working_dir` is unpacked."""
 FAILED = 1
 """Exit status of a job that ended without one of its own."""
 
@@ -218,6 +220,19 @@ def settled(experiment: Root, jobs: Jobs) -> Root:
     if "store_url" in here:
         here["store_url"] = f"sqlite:///{here['store_url']}"
     return experiment.override(here)
+
+
+def refuse_lost(experiment: Root) -> None:
+    """A ClusterError where a run would be kept in the copy of a folder that Ray made for a job, and later deletes."""
+    here = Path.cwd()
+    relative = {path: value for path, value in _local_paths(experiment).items() if not Path(value).is_absolute()}
+    if relative and COPIES in here.parts:
+        raise ClusterError(
+            f"{', '.join(f'{path}={value}' for path, value in relative.items())}: relative to {here}, Ray's own copy "
+            "of the job's folder, which it deletes after the job. Use `loomrl submit`, which names where results go, "
+            "or name it: store_url=postgresql://HOST/loom artifact_url=s3://BUCKET/loom train.folder=/SHARED/runs; "
+            "on one machine absolute paths do (store_url=sqlite:////HOME/loom.db)."
+        )
 
 
 def shared_paths(experiment: Root) -> Mapping[str, str]:

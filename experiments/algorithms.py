@@ -1,6 +1,7 @@
 """The one place where an experiment's algorithm is opened, and Ray with it."""
 
 import os
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -8,23 +9,46 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from loomrl.config import SAC, AnyExperiment, ControlExperiment, CustomAlgorithm, Weave
+from loomrl.config.placement import PER_CORE
+from loomrl.errors import ConfigError
 from loomrl.named import named
+from loomrl.process import exit_on_sigterm, none_outlives_us
 
 PLENTY = 10**6
 JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 """Ray sets it for the process of a job, whose runtime environment is that of its actors."""
+RAYLET_DIED = (
+    "loomrl: Ray's raylet, which runs the work on this machine, has died (killed? out of memory?): this command ends.\n"
+    "loomrl: a training goes on from its last checkpoint with `loomrl train EXPERIMENT --resume`."
+)
 _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
 
 
 def open_algorithm(experiment: AnyExperiment, *, run: str | None = None) -> Any:
     """The RLlib configuration of the experiment; `build_algo()` makes the algorithm."""
     if isinstance(experiment.algorithm, CustomAlgorithm):
-        return named(experiment.algorithm.entry_point, what="algorithm.entry_point").of(experiment, run=run)
+        return _own(experiment, experiment.algorithm.entry_point).of(experiment, run=run)
     if isinstance(experiment, ControlExperiment):
         return _control(experiment, run)
     from algorithms.language.config import LanguageConfig
 
     return LanguageConfig.of(experiment, run=run)
+
+
+def _own(experiment: AnyExperiment, entry_point: str) -> Any:
+    """The configuration class that somebody wrote for themselves."""
+    from algorithms.control_config import ControlConfig
+    from algorithms.language.config import LanguageConfig
+
+    wanted = ControlConfig if isinstance(experiment, ControlExperiment) else LanguageConfig
+    found = named(entry_point, what="algorithm.entry_point")
+    if not (isinstance(found, type) and issubclass(found, wanted)):
+        raise ConfigError(
+            f"algorithm.entry_point={entry_point!r}: {getattr(found, '__name__', found)!r} is no subclass of "
+            f"{wanted.__module__}.{wanted.__name__}. Name your configuration class; it names your learner in "
+            "get_default_learner_class (docs/custom.md)."
+        )
+    return found
 
 
 def _control(experiment: ControlExperiment, run: str | None) -> Any:
@@ -45,7 +69,8 @@ def _control(experiment: ControlExperiment, run: str | None) -> Any:
 def ray_running(cpus: int, resources: Iterable[str] = ()) -> Iterator[None]:
     """A Ray to work in: the one that is there (a job, a cluster in RAY_ADDRESS), else one of our own for the block.
 
-    One of our own has as much as anybody wants of `resources`: every kind of node is this machine.
+    One of our own has as much as anybody wants of `resources`: every kind of node is this machine. Of CPUs it has no
+    more than `PER_CORE` a core: who needs more finds no room, and says so.
     """
     import ray
 
@@ -58,9 +83,14 @@ def ray_running(cpus: int, resources: Iterable[str] = ()) -> Iterator[None]:
         else:
             os.environ.setdefault("RAY_AUTH_MODE", "disabled")
             plenty = dict.fromkeys(resources, PLENTY)
-            count = max(cpus, os.cpu_count() or 1)
+            cores = os.cpu_count() or 1
+            count = min(max(cpus, cores), PER_CORE * cores)
             ray.init(num_cpus=count, resources=plenty, include_dashboard=False, **_QUIET)
         stack.callback(ray.shutdown)
+        if "RAY_ADDRESS" not in os.environ:
+            stack.enter_context(none_outlives_us(vital="raylet/raylet", obituary=RAYLET_DIED))  # agents would, a minute
+        if threading.current_thread() is threading.main_thread():
+            exit_on_sigterm()  # in order: Ray's own way takes itself down before what works in it
         yield
 
 

@@ -21,9 +21,10 @@ import httpx
 import numpy as np
 
 from loomrl.config import HubConfig
+from loomrl.http.gate import Gate
+from loomrl.http.site import Site
 from loomrl.hub import Hub, open_hub
 from loomrl.hub.client import HubClient
-from loomrl.hub.gate import Gate
 from loomrl.types import End, Group, Reward, Task, Tokens, Trajectory, Turn
 
 GROUP_SIZE = 8
@@ -169,9 +170,10 @@ def _scored_data(group: Group) -> dict[str, Any]:
 
 
 def _serve_hub(port: int, file: str) -> None:
+    from loomrl.http.listen import open_door
     from loomrl.hub.serve import serve_hub
 
-    serve_hub(_open(Path(file)), port=port)
+    serve_hub(_open(Path(file)), open_door(port=port))
 
 
 def _serve_json(port: int) -> None:
@@ -198,7 +200,7 @@ def _serve_json(port: int) -> None:
         queue.append({name: getattr(data, name) for name in ScoredData.model_fields})
         return {"status": "received"}
 
-    uvicorn.run(Gate(app, token=None), host="127.0.0.1", port=port, log_level="warning", access_log=False)
+    uvicorn.run(Gate(app, site=Site(), token=None), host="127.0.0.1", port=port, log_level="warning", access_log=False)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """The checker over several environments, a few at a time."""
 
+import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from loomrl.config.placement import PER_CORE
 from loomrl.errors import ConfigError, RegistryError
 from loomrl.gym.cast import known
 from loomrl.gym.catalogue import make
@@ -33,6 +35,9 @@ def check_all(
     ids: Sequence[str], settings: Mapping[str, Any] | None = None, *, jobs: int = 1, may_lack: bool = False
 ) -> Checked:
     """Check these environments; one that cannot be opened is an error, or left out where it `may_lack` something."""
+    most = PER_CORE * (os.cpu_count() or 1)
+    if jobs > most:
+        raise ConfigError(f"--jobs={jobs}: this machine has cores for {most}, {PER_CORE} to each. Ask for fewer.")
     began = time.monotonic()
     left_out: dict[str, str] = {}
     opened = []

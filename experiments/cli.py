@@ -9,6 +9,7 @@ from rich.console import Console
 from experiments import cli_bench, cli_cluster, cli_envs, cli_feedback, cli_records, cli_sweep
 from experiments.output import AsJson, emit, table
 from loomrl.errors import LoomError
+from loomrl.process import exit_on_sigterm
 
 app = typer.Typer(
     name="loomrl",
@@ -37,6 +38,7 @@ Words = Annotated[
 
 def main() -> None:
     """Run a command. An error of ours is one message on stderr and exit status 2; ours to explain, not a traceback."""
+    exit_on_sigterm()
     try:
         app()
     except (LoomError, OSError) as error:  # of what the machine refuses, its own words name the path
@@ -83,22 +85,18 @@ def evaluate(
     from experiments.shipped import judged_words
     from loomrl.config import ControlExperiment
 
-    experiment, policies = judged_words(words or [], policy or [])
+    experiment, policies = judged_words(words or [], policy or [], env=env)
     if episodes is not None:
         experiment = experiment.override({"evaluation.episodes": episodes})
     if isinstance(experiment, ControlExperiment):
         from experiments import judge_control
 
-        if env is not None:
-            experiment = experiment.override({"environment": {"id": env}})
         judgement = judge_control.evaluate_control(experiment, policies)
         shown = judge_control.as_result(judgement)
         emit(shown, as_json=as_json, show=lambda console: judge_control.render(judgement, console))
         return
     from experiments.evaluate import as_result, evaluate_policies, render, too_many_failed
 
-    if env is not None:
-        experiment = experiment.override({"environments": [{"id": env}]})
     evaluation = evaluate_policies(experiment, policies, temperature=temperature)
     emit(as_result(evaluation), as_json=as_json, show=lambda console: render(evaluation, console))
     trouble = too_many_failed(evaluation, experiment.evaluation.may_fail)
@@ -140,8 +138,18 @@ def hub(
     token: Annotated[
         str | None, typer.Option(envvar="LOOMRL_HUB_TOKEN", help="Bearer token that callers need.")
     ] = None,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="Another name that clients ask for it by, as behind a proxy; repeatable.")
+    ] = None,
 ) -> None:
-    """Serve the trajectory hub over HTTP until interrupted: the Atropos routes under /, our own under /v2."""
+    """Serve the trajectory hub over HTTP until interrupted: the Atropos routes under /, our own under /v2.
+
+    A server that is killed is started again, and its clients wait meanwhile; SIGTERM ends it.
+    """
+    from loomrl.http.keeper import come_back_when_killed
+    from loomrl.http.listen import open_door
+
+    door = open_door(host, port, token=token, allowed_hosts=allow_host or ())  # before what takes seconds to import
     from experiments.shipped import resolve_language
     from loomrl.hub import open_hub
     from loomrl.hub.atropos import atropos_routes
@@ -149,14 +157,15 @@ def hub(
 
     experiment = resolve_language(words or [])
     rollout = experiment.rollout
+    come_back_when_killed()
     with open_hub(
         experiment.store_url,
         experiment.hub,
         groups_per_update=rollout.groups_per_update,
         environments=experiment.environments,
     ) as served:
-        print(f"hub of {experiment.store_url} on http://{host}:{port}", file=sys.stderr, flush=True)
-        serve_hub(served, host=host, port=port, token=token, extra_routes=atropos_routes(served))
+        print(f"hub of {experiment.store_url} on {door.url}", file=sys.stderr, flush=True)
+        serve_hub(served, door, extra_routes=atropos_routes(served))
 
 
 @app.command()

@@ -14,7 +14,7 @@ from experiments.record import recorded
 from loomrl.config import EvaluationConfig, Experiment
 from loomrl.evaluation.report import Report, Score, failures_in, judge
 from loomrl.gym.cast import Cast, open_cast
-from loomrl.gym.held_out import held_out_plans
+from loomrl.gym.held_out import HeldOut
 from loomrl.gym.pool import LoomRLGym
 from loomrl.store import LoomDB, open_store
 from loomrl.store.evaluations import Evaluation, record_evaluation
@@ -65,13 +65,13 @@ async def _judge_all(experiment: Experiment, cast: Cast, run: str, judged: Seque
 
 
 async def _play(gym: LoomRLGym, policy: Judged, cast: Cast, settings: EvaluationConfig, run: str) -> list[Trajectory]:
-    plans = held_out_plans(cast, settings, run=run, name=policy.name, policy=policy.choice)
-    finished: list[Trajectory] = []
-    with progress(f"evaluate {policy.name}", len(plans)) as report:
-        async for trajectory in gym.run(plans):
-            finished.append(trajectory)
-            report(len(finished))
-    return finished
+    held_out = HeldOut(cast, settings, run=run, name=policy.name, policy=policy.choice)
+    with progress(f"evaluate {policy.name}", len(held_out)) as report:
+        for wave in held_out.waves():
+            async for trajectory in gym.run(wave):
+                held_out.take(trajectory)
+                report(held_out.done)
+    return held_out.trajectories
 
 
 def _record(db: LoomDB, run: str, judged: Sequence[Judged], reports: Sequence[Report], now: float) -> None:

@@ -16,7 +16,7 @@ from experiments.policies import copied, find_version, is_control
 from experiments.record import recorded
 from loomrl.config import ControlExperiment
 from loomrl.control.environment import agents_in, label, open_environments, snapshot
-from loomrl.control.play import Acts, RandomPolicy, Scripted, play
+from loomrl.control.play import Acts, Idle, RandomPolicy, Scripted, play
 from loomrl.control.policy import ControlPolicy
 from loomrl.errors import ConfigError, unknown
 from loomrl.evaluation.front_report import FrontReport
@@ -48,15 +48,34 @@ class ReturnJudgement:
 
 def judged(policy: Acts, experiment: ControlExperiment, *, name: str) -> ReturnReport:
     """What the policy earns in the environment that the curriculum ends with. Equal policies get equal reports."""
+    if experiment.objectives:
+        return judge_front.judged(policy, experiment, name=name, seed=_seed(experiment))
+    returns, steps = _played(policy, experiment)
+    return judge_returns(name, returns, steps, confidence=experiment.evaluation.confidence)
+
+
+def idle_return(experiment: ControlExperiment) -> float | None:
+    """What doing nothing earns in the same episodes; None where no action is that, or several objectives pay."""
+    choice = experiment.environment
+    if experiment.objectives:
+        return None
+    with closing(open_environments(choice, agents_in(choice, choice.settings), choice.settings)) as one:
+        if not Idle.can(one.single_action_space):
+            return None
+    returns, _ = _played(Idle(), experiment)
+    return float(np.mean(returns))
+
+
+def _played(policy: Acts, experiment: ControlExperiment) -> tuple[list[float], list[int]]:
     settings, choice = experiment.evaluation, experiment.environment
     agents = agents_in(choice, choice.settings)
-    seed = int(np.random.SeedSequence([settings.seed, HELD_OUT]).generate_state(1)[0] >> 1)
-    if experiment.objectives:
-        return judge_front.judged(policy, experiment, name=name, seed=seed)
     count = min(settings.episodes, AT_ONCE) * agents
     with closing(open_environments(choice, count, choice.settings)) as environments:
-        returns, steps = play(policy, environments, settings.episodes * agents, seed=seed)
-    return judge_returns(name, returns, steps, confidence=settings.confidence)
+        return play(policy, environments, settings.episodes * agents, seed=_seed(experiment))
+
+
+def _seed(experiment: ControlExperiment) -> int:
+    return int(np.random.SeedSequence([experiment.evaluation.seed, HELD_OUT]).generate_state(1)[0] >> 1)
 
 
 def evaluate_control(

@@ -17,16 +17,18 @@ from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.cast import gather
 from loomrl.gym.catalogue import find
 from loomrl.gym.guard import GuardedEnvironment
-from loomrl.gym.held_out import held_out_plans
+from loomrl.gym.held_out import HeldOut
 from loomrl.gym.loop import PrivateLoop
 from loomrl.gym.policy import Policy
 from loomrl.gym.pool import LoomRLGym
 from loomrl.store import open_store
+from loomrl.threshold import reaches
 from loomrl.types import End, Trajectory
 
 _log = logging.getLogger(__name__)
 
 RECORDS = "evaluations.jsonl"
+UNASKED = "oracle, as no policy was given"
 CURVES = ("reward", "completed", "success", "reasoning", "level_reached")
 """What the picture shows of every evaluation, by its names in the records."""
 TITLES = ("Episode reward", "Completion rate", "Success rate", "Reasoning, words", "Level reached")
@@ -76,7 +78,13 @@ class PipelineResult:
             "failed": self.report.failed,
         }
         episodes = [asdict(episode) for episode in self.episodes]
-        return {"step": self.step, **curves, "report": self.report.as_dict(), "episodes": episodes}
+        return {
+            "step": self.step,
+            "policy": self.report.policy,
+            **curves,
+            "report": self.report.as_dict(),
+            "episodes": episodes,
+        }
 
 
 class EvaluationPipeline:
@@ -84,7 +92,7 @@ class EvaluationPipeline:
 
     `env` is an environment, or the name of one; attempts are made in fresh ones of its kind. The tasks are held out:
     no training draws them, and every evaluation has the same. A line for each is added to `log_dir`, where a later
-    pipeline goes on.
+    pipeline goes on. Without a policy the oracle is judged, and the report is called so.
     """
 
     def __init__(
@@ -103,9 +111,13 @@ class EvaluationPipeline:
         self._store_url = store_url
 
     def evaluate(
-        self, num_episodes: int = 100, *, policy: str | Policy = "oracle", step: int | None = None
+        self, num_episodes: int = 100, *, policy: str | Policy | None = None, step: int | None = None
     ) -> PipelineResult:
         """Judge a policy, your own or what `loomrl evaluate --policy` takes. `step` is its place on the curve."""
+        name = type(policy).__name__ if policy is not None and not isinstance(policy, str) else policy or UNASKED
+        if policy is None:
+            policy = "oracle"
+            _log.warning("EvaluationPipeline: no policy was given, so this judges the %s: set policy=.", UNASKED)
         known = len(self.history())
         settings = EvaluationConfig(episodes=num_episodes, levels=self._levels)
         loop = PrivateLoop()
@@ -113,7 +125,7 @@ class EvaluationPipeline:
             attempts = loop.wait(self._play(settings, policy))
         finally:
             loop.close()
-        report = judge(policy if isinstance(policy, str) else type(policy).__name__, attempts)
+        report = judge(name, attempts)
         if report.failures:
             said = "; ".join(failures_in(report.as_dict()))
             _log.warning("%d of %d attempts failed, success is over the others: %s",
@@ -146,10 +158,12 @@ class EvaluationPipeline:
                 choice, opened = find_policy(policy, db).choice, open_policy
         else:
             choice, opened = ScriptedPolicy(), lambda choice: lambda environment, rng: policy
-        plans = held_out_plans(self._cast, settings, run=uuid.uuid4().hex, name="evaluated", policy=choice)
+        held_out = HeldOut(self._cast, settings, run=uuid.uuid4().hex, name="evaluated", policy=choice)
         async with LoomRLGym(self._rollout, open_policy=opened) as gym:
-            finished = {trajectory.id: trajectory async for trajectory in gym.run(plans)}
-        return [finished[plan.attempt.id] for plan in plans]
+            for wave in held_out.waves():
+                async for trajectory in gym.run(wave):
+                    held_out.take(trajectory)
+        return held_out.trajectories
 
 
 def _config(env: str | BaseEnvironment | GuardedEnvironment) -> EnvironmentConfig:
@@ -174,7 +188,7 @@ def _episode(attempt: Trajectory) -> EpisodeRecord:
 def _level_reached(report: Report) -> int:
     reached = 0
     for name, score in sorted(report.by_level.items()):
-        if (score.success.mean or 0.0) < REACHED:
+        if not reaches(score.success.mean or 0.0, REACHED):
             break
         reached = int(name.rpartition("/")[2])
     return reached
@@ -193,7 +207,8 @@ def _draw(history: Sequence[Mapping[str, Any]], path: Path, title: str) -> Path:
         raise ConfigError(f"path={str(path)!r}: give it one of these endings: {', '.join(sorted(formats))}.")
     failed = max(record.get("failed", 0.0) for record in history)
     left_out = f"; of one, {failed:.0%} failed and are left out" if failed else ""
-    figure.suptitle(f"{title}: {len(history)} evaluations{left_out}")
+    policies = ", ".join(dict.fromkeys(record["report"]["policy"] for record in history))
+    figure.suptitle(f"{title}: {len(history)} evaluations of {policies:.100}{left_out}")
     *panels, last = figure.subplots(2, 3).flat
     for panel, name, heading, top in zip(panels, CURVES, TITLES, TOPS, strict=True):
         panel.plot([record["step"] for record in history], [record[name] for record in history], marker="o")

@@ -179,6 +179,8 @@ def exported(text: str, db: LoomDB, folder: Path, *, onnx: bool = False) -> str:
     if onnx and not inside.is_dir():
         raise ConfigError(f"--onnx: {version.id} is a language policy; only those of control are written as ONNX.")
     shutil.copytree(inside if inside.is_dir() else checkpoint / "model", folder, dirs_exist_ok=True)
+    if (checkpoint / "adapter").is_dir():
+        shutil.copytree(checkpoint / "adapter", folder / "adapter")
     shutil.rmtree(checkpoint.parent)
     if onnx:
         from loomrl.control.policy import ControlPolicy

@@ -1,10 +1,12 @@
 """Experiment files by path, or by the name under which they ship with LoomRL."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.policies import experiment_of, find_version, is_control, is_model, is_served
 from loomrl.config import AnyExperiment, ControlExperiment, Experiment, parse_experiment
+from loomrl.control.environment import label
 from loomrl.errors import ConfigError, unknown
 from loomrl.files import is_file
 from loomrl.load import load, parse_assignments
@@ -41,8 +43,36 @@ def resolve_language(words: Sequence[str], *, default: str = DEFAULT) -> Experim
     return experiment
 
 
-def judged_words(words: Sequence[str], policies: Sequence[str]) -> tuple[AnyExperiment, list[str]]:
-    """What to judge and on what; a first word that is a run, a model's folder or on a server is a policy."""
+def judged_words(
+    words: Sequence[str], policies: Sequence[str], *, env: str | None = None
+) -> tuple[AnyExperiment, list[str]]:
+    """What to judge and on what; a first word that is a run, a model's folder or on a server is a policy.
+
+    Environments that are not the file's, or the run's, give the experiment their own name, unless it is given one.
+    """
+    experiment, judged = _judged(words, policies)
+    if env is not None:
+        control = isinstance(experiment, ControlExperiment)
+        experiment = experiment.override({"environment": {"id": env}} if control else {"environments": [{"id": env}]})
+    kept = [word for word in words if "=" not in word or not word.startswith("environment")]
+    if any(word.startswith("name=") for word in words) or (env is None and kept == list(words)):
+        return experiment, judged
+    names = _environments(experiment)
+    if names != _environments(_judged(kept, policies)[0]):
+        experiment = experiment.override({"name": re.sub(r"[^\w.-]+", "-", "-".join(names))[:80]})
+    return experiment, judged
+
+
+def _environments(experiment: AnyExperiment) -> list[str]:
+    """What its environments are called."""
+    if isinstance(experiment, ControlExperiment):
+        ids = [label(experiment.environment)]
+    else:
+        ids = [each.id for each in experiment.environments]
+    return [id.rpartition(":")[2].partition("@")[0] for id in ids]
+
+
+def _judged(words: Sequence[str], policies: Sequence[str]) -> tuple[AnyExperiment, list[str]]:
     first = next((word for word in words if "=" not in word), None)
     if first is None or first in names() or is_file(first):
         return resolve(words), list(policies)

@@ -17,6 +17,7 @@ from ray.tune.schedulers import AsyncHyperBandScheduler, PopulationBasedTraining
 from ray.tune.search import BasicVariantGenerator
 
 from algorithms.resources import bundles
+from cluster.job import refuse_lost
 from experiments.algorithms import open_algorithm, ray_running
 from experiments.record import run_folder
 from experiments.sweep_file import check, short
@@ -80,6 +81,7 @@ def sweep(asked: Sweep, *, run: str | None = None, clock: Clock = time.time) -> 
     """Try until there are as many trials as asked for. A sweep that exists already goes on where it was."""
     id, begun = run_id(run, asked.name), clock()
     check(asked)
+    refuse_lost(asked.experiment)
     run_folder(asked.experiment.train, id)
     _refuse_missing(asked)
     with _environ(QUIET), ray_running(_needed(asked)), open_store(asked.experiment.store_url) as db:

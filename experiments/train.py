@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
+from cluster.job import refuse_lost
 from experiments import train_control, train_language
 from experiments.algorithms import open_algorithm, ray_running
 from experiments.judge_control import returned
@@ -63,6 +64,7 @@ class TrainResult:
 def train(experiment: AnyExperiment, *, run: str | None = None, clock: Callable[[], float] = time.time) -> TrainResult:
     """Train until a reason to stop or the last update. A run that exists already goes on where it was."""
     run = run_id(run, experiment.name)
+    refuse_lost(experiment)
     config = open_algorithm(experiment, run=run)
     run_folder(experiment.train, run)
     open_artifacts(experiment.artifact_url)

@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped,unuse
 from algorithms.phase import Phases
 from algorithms.rollout import WINDOW
 from algorithms.stopping import Convergence
-from experiments.judge_control import judged
+from experiments.judge_control import idle_return, judged
 from experiments.outcome import Outcome
 from loomrl.artifacts import open_artifacts
 from loomrl.checkpoints import Checkpoints
@@ -32,6 +32,7 @@ from loomrl.telemetry.metric import PHASES, Metric
 from loomrl.telemetry.page_table import Comparison
 from loomrl.telemetry.progress import progress
 from loomrl.telemetry.sink import open_sinks
+from loomrl.threshold import SINGLE, reaches
 from loomrl.types import PolicyVersion
 
 STATE = "course.json"
@@ -141,8 +142,11 @@ class Course:
     """Whether there is to be a checkpoint here."""
     _checkpoint_s: float = 0.0
     _convergence: Convergence = field(init=False)
+    _idle: float | None = field(init=False)
+    """What doing nothing earns, if anything does nothing."""
 
     def __post_init__(self) -> None:
+        self._idle = idle_return(self.experiment)
         self._convergence = Convergence(self.experiment.train.stop)
 
     def begin(self) -> None:
@@ -164,6 +168,8 @@ class Course:
             with phases(Metric.TIME_EVALUATE):
                 report = self._evaluate()
                 metrics[Metric.RETURN_EVALUATED] = report["overall"]["reward"]["mean"]
+                if self._idle is not None:
+                    metrics[Metric.RETURN_IDLE] = self._idle
                 if report.get("hypervolume") is not None:
                     metrics[Metric.FRONT_HYPERVOLUME] = report["hypervolume"]
         self._is_due |= self.stopped is not None or self._passes(self.experiment.train.checkpoint_every, before)
@@ -183,7 +189,7 @@ class Course:
             stop = None if mean is None else self._convergence.see(mean, self.done)
         else:
             stop = None
-            if mean is not None and mean >= gate.reward:
+            if mean is not None and reaches(mean, gate.reward, rounding=SINGLE):
                 self.stage += 1
                 self.algo.move_to(self.experiment.stages[self.stage][0])
         steps = self.experiment.train.steps

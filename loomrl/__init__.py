@@ -1,9 +1,14 @@
 """LoomRL: reinforcement learning for agents on Ray. The names below are loaded when they are first used."""
 
 import importlib
+import os
 from typing import Any
 
 __version__ = "0.1.0"
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# torch reads it once, when it is imported. Without it its threads spin at every barrier, and on a machine that is busy
+# with anything else a small model is many times slower (docs/benchmarks.md).
 
 _DOORS = {
     "Experiment": "loomrl.config",

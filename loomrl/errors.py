@@ -76,6 +76,12 @@ class ClusterError(LoomError):
     boundary = "cluster"
 
 
+class ServeError(LoomError):
+    """A server that cannot listen where it should, or must not."""
+
+    boundary = "serve"
+
+
 class HubError(LoomError):
     """The hub refused a request; nothing was stored or changed by it."""
 

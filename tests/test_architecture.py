@@ -21,8 +21,10 @@ LAYERS = [
     "canonical",
     "files",
     "picture",
+    "threshold",
     "types",
     "errors",
+    "process",
     "named",
     "schema",
     "config",
@@ -32,6 +34,7 @@ LAYERS = [
     "checkpoints",
     "bus",
     "gym",
+    "http",
     "hub",
     "inference",
     "control",
@@ -52,7 +55,7 @@ OPENED_IN = {
     "nats": {"loomrl/bus/*"},
     "vllm": {"loomrl/inference/*", "experiments/bench_vllm.py"},
     "wandb": {"loomrl/telemetry/sink.py"},
-    "peft": {"algorithms/language/module.py"},
+    "peft": {"algorithms/language/lora.py"},
     "math_verify": {"envs/math/verify.py"},
     "PIL": {"envs/multimodal/canvas.py", "envs/multimodal/plot.py", "loomrl/inference/vision.py"},
     "sympy": set(),
@@ -67,8 +70,8 @@ OPENED_IN = {
     "optuna": set(),
     "verifiers": {"loomrl/gym/adapters/verifiers_v0.py", "loomrl/gym/adapters/verifiers_v1.py"},
     "reasoning_gym": {"loomrl/gym/adapters/reasoning_gym.py"},
-    "starlette": {"loomrl/hub/*"},
-    "uvicorn": {"loomrl/hub/*", "experiments/bench_hub.py"},
+    "starlette": {"loomrl/http/*", "loomrl/hub/*"},
+    "uvicorn": {"loomrl/http/*", "experiments/bench_hub.py"},
 }
 """A backend's package → the only files that may import it."""
 

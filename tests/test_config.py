@@ -76,6 +76,8 @@ def test_switching_the_kind_drops_what_belonged_to_the_old_variant() -> None:
         (["name=x", "curriculum.kind=adaptive", "curriculum.first_level=9", "curriculum.last_level=3"],
          ["curriculum=", "first_level=9 is above last_level=3"]),
         (["seed=1"], ["name: required"]),
+        (["name=x", "algorithm.model.lora.dropout=0.1"],
+         ["dropout=0.1 has no effect with warm_start.steps=0", "Leave it out"]),
         (["name=x", "hub"], ["'hub'", "path=value"]),
         (["name=x", "hub..lease_s=1"], ["'hub..lease_s'", "dotted path"]),
         (["name=x", "seed=[1"], ["seed=[1", "not valid YAML"]),
@@ -149,6 +151,9 @@ def test_the_last_dotted_assignment_is_there_to_read(dotted: dict[str, int]) -> 
 def test_minimum_shares_above_one_are_refused() -> None:
     shares = "environments=[{id: Math, min_share: 0.6}, {id: Game, min_share: 0.6}]"
     assert "1.2" in fault(["name=x", shares])
+    parts = {"Math": 0.46, "Game": 0.11, "Code": 0.32, "Logic": 0.11}
+    whole = ", ".join(f"{{id: {id}, min_share: {share}}}" for id, share in parts.items())
+    assert load([], [*NAMED, f"environments=[{whole}]"]).environments  # they add up to 1.0000000000000002
 
 
 def test_password_is_kept_out_of_what_is_recorded() -> None:

@@ -9,7 +9,9 @@ import pytest
 import typer
 
 from experiments import cli
+from experiments.algorithms import open_algorithm
 from experiments.shipped import names, resolve
+from experiments.train import train
 from loomrl.artifacts import open_artifacts
 from loomrl.checkpoints import Checkpoints
 from loomrl.config import ControlExperiment
@@ -62,6 +64,23 @@ def test_world_of_the_guide_is_played_by_its_oracle_with_its_keywords(
 @pytest.mark.system
 def test_control_policy_of_the_guide_learns(tmp_path: Path) -> None:
     assert float(said_by("control.md", 1, tmp_path).split(":")[-1]) > 60
+
+
+@pytest.mark.system
+@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning")
+def test_algorithm_of_the_guide_is_trained_with_its_own_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_algorithm.py").write_text(blocks("custom.md", "python")[0])
+    (tmp_path / "own.yaml").write_text(blocks("custom.md", "yaml")[0])
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    result = train(resolve(["own.yaml", "train.updates=1", "algorithm.settings.ceiling=2"]), run="own")
+    assert (result.run, result.updates) == ("own", 1)
+    config = open_algorithm(resolve(["own.yaml"])).training(quantile=0.25)
+    assert (config.algorithm.ceiling, config.algorithm.quantile) == (3.0, 0.25)
+    assert config.get_default_learner_class().__name__ == "OwnLearner"
 
 
 @pytest.mark.system

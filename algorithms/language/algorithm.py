@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.core import DEFAULT_MODULE_ID
 
 from algorithms.language.batch import Work
@@ -24,12 +23,13 @@ from algorithms.language.pace import Pace
 from algorithms.language.packing import Sample, plan_update
 from algorithms.language.publish import Probing, Publisher
 from algorithms.language.sample import preferences, samples_of
+from algorithms.language.saved import save_policy
 from algorithms.language.stream import Stream
 from algorithms.language.underway import Underway
 from algorithms.learners import own_settings, training_data, unwrapped
 from algorithms.origin import peeked
 from algorithms.phase import Phases
-from algorithms.resources import ensure_room
+from algorithms.resources import Placed, ensure_ray, ensure_room
 from algorithms.schedule import open_schedule
 from algorithms.stopping import Stopper
 from loomrl.artifacts import open_artifacts
@@ -39,12 +39,10 @@ from loomrl.errors import ConfigError
 from loomrl.evaluation.report import judge
 from loomrl.gym.cast import open_cast
 from loomrl.gym.curriculum import open_curriculum
-from loomrl.gym.held_out import held_out_plans
+from loomrl.gym.held_out import HeldOut
 from loomrl.gym.quarantine import Quarantine, Quarantined
 from loomrl.hub import open_hub
-from loomrl.inference.model import open_model, open_tokenizer, save_model
 from loomrl.inference.sealed import Weights
-from loomrl.inference.vision import open_vision
 from loomrl.load import dump
 from loomrl.store import LoomDB, beside, open_store
 from loomrl.store.policies import list_policies
@@ -56,7 +54,7 @@ METRICS = "loomrl"
 """Under this key a result has the metrics of `loomrl.telemetry.metric`."""
 
 
-class Language(Algorithm):  # type: ignore[misc]
+class Language(Placed):
     """Trains a token policy with any of our language algorithms; which one is data."""
 
     config: LanguageConfig
@@ -196,6 +194,7 @@ class Language(Algorithm):  # type: ignore[misc]
     def setup(self, config: LanguageConfig) -> None:
         """Find or build the first weights, then let RLlib build learners and runners from them."""
         self._experiment = config.experiment
+        ensure_ray()
         ensure_room(config)
         self._open = ExitStack()
         self._db: LoomDB = self._open.enter_context(open_store(self._experiment.store_url))
@@ -292,13 +291,12 @@ class Language(Algorithm):  # type: ignore[misc]
     # -- checkpoints ------------------------------------------------------------------------------------------------
 
     def _checkpoint(self) -> None:
-        """Stage what a restart needs and the policy as a Hugging Face folder; then let the line commit it."""
+        """Stage what a restart needs and the policy's own files; then let the line commit it."""
         begun = time.perf_counter()
         with tempfile.TemporaryDirectory(prefix="loomrl-checkpoint-") as name:
             folder = Path(name)
             torch.save(self._state(), folder / "state.pt")
-            origin = self.config.origin
-            save_model(self._model(), open_tokenizer(origin), folder / "model", vision=open_vision(origin))
+            save_policy(self.config, self._weights(), self._first_of(lambda learner: learner.adapter()), folder)
             self.line.commit(folder)
         self._last_checkpoint_s = time.perf_counter() - begun
 
@@ -356,12 +354,6 @@ class Language(Algorithm):  # type: ignore[misc]
         """None apart: state of sharded learners can only be gathered by all of them together."""
         return []
 
-    def _model(self) -> Any:
-        """The present policy as a Hugging Face model."""
-        model = open_model(self.config.origin, dtype=self.config.algorithm.model.dtype)
-        model.load_state_dict(self._weights())
-        return model
-
     # -- evaluation -------------------------------------------------------------------------------------------------
 
     def evaluate(self, parallel_train_future: Any = None) -> dict[str, Any]:
@@ -375,9 +367,8 @@ class Language(Algorithm):  # type: ignore[misc]
         if self._acting != self.line.done:
             self._publish(self.line.done)
         actor = self._actor(self._acting, sampling)
-        plans = held_out_plans(self._cast, settings, run=self.line.run, name=name, policy=actor)
-        played = {trajectory.id: trajectory for trajectory in self._crew.play(plans)}
-        return [played[plan.attempt.id] for plan in plans]
+        held_out = HeldOut(self._cast, settings, run=self.line.run, name=name, policy=actor)
+        return held_out.played(self._crew.play)
 
     def restore_env_runners(self, env_runner_group: Any) -> list[int]:
         """Whoever gives runners something to play takes care of them."""

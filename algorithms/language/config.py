@@ -14,7 +14,7 @@ from algorithms.language.origin import origin_of
 from algorithms.language.runner import LanguageRunner
 from algorithms.resources import Part, needed_cpus, place
 from loomrl.canonical import content_hash
-from loomrl.config import DPO, GRPO, PPO, RLOO, Experiment, Reinforce, VllmEngineConfig
+from loomrl.config import DPO, GRPO, PPO, RLOO, CustomAlgorithm, Experiment, Reinforce, VllmEngineConfig
 from loomrl.errors import ConfigError
 from loomrl.gym.cast import known
 from loomrl.gym.catalogue import Registration, announced, registrations
@@ -29,8 +29,12 @@ class LanguageConfig(AlgorithmConfig):  # type: ignore[misc]
 
     `LanguageConfig.of(experiment).training(optimizer={"learning_rate": 1e-4}).build_algo()`. Tune can search any
     setting by its path: `config.changes["algorithm.optimizer.learning_rate"] = tune.grid_search([1e-4, 1e-3])`.
-    An algorithm of your own is a subclass: its `algorithm` is made from `experiment.algorithm.settings`.
+    An algorithm of your own is a subclass (docs/custom.md): it names its learner in `get_default_learner_class`, and in
+    `settings` what `algorithm.settings` of its experiments may say.
     """
+
+    settings: type[Algorithms] = GRPO
+    """Of an algorithm of your own: one of ours, whose settings and advantages it takes, or a subclass with more."""
 
     def __init__(self, algo_class: type | None = None) -> None:
         if algo_class is None:
@@ -59,8 +63,9 @@ class LanguageConfig(AlgorithmConfig):  # type: ignore[misc]
 
     def training(self, **settings: Any) -> Self:
         """Settings of the algorithm, by their names in the experiment."""
+        own = isinstance(self.experiment.algorithm, CustomAlgorithm)
         for name, value in settings.items():
-            self.changes[f"algorithm.{name}"] = value
+            self.changes[f"algorithm.settings.{name}" if own else f"algorithm.{name}"] = value
         return self
 
     def validate(self) -> None:
@@ -75,7 +80,7 @@ class LanguageConfig(AlgorithmConfig):  # type: ignore[misc]
         self.create_local_env_runner = not experiment.rollout.actors
         self.num_learners = learners.count
         self.num_gpus_per_learner = learners.gpus
-        place(self, experiment.placement)
+        place(self, experiment.placement, runners="rollout.actors", learners="algorithm.learners.count")
         self.restart_failed_env_runners = True
         self.delay_between_env_runner_restarts_s = 0.0
         self.lr = self.algorithm.optimizer.learning_rate
@@ -93,9 +98,14 @@ class LanguageConfig(AlgorithmConfig):  # type: ignore[misc]
     def algorithm(self) -> Algorithms:
         """The experiment's algorithm; one over token policies."""
         algorithm = self.experiment.algorithm
-        if not isinstance(algorithm, Algorithms):
-            raise ConfigError(f"algorithm.kind={algorithm.kind!r} is not over token policies: ppo, grpo, rloo, …")
-        return algorithm
+        if not isinstance(algorithm, CustomAlgorithm):
+            return algorithm
+        if type(self) is LanguageConfig:
+            raise ConfigError(
+                f"algorithm.kind='custom': LanguageConfig itself is none. Build its subclass {algorithm.entry_point}, "
+                "which overrides get_default_learner_class, by experiments.algorithms.open_algorithm (docs/custom.md)."
+            )
+        return self.settings.parse(algorithm.settings, origin=f"algorithm.settings of {algorithm.entry_point}")
 
     @property
     def needed_cpus(self) -> int:

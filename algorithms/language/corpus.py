@@ -71,7 +71,12 @@ def conversations(draws: Iterable[Draw], settings: WarmStart, *, seed: int) -> I
 
 
 async def _play_all(draws: Sequence[Draw], flaws: "Flaws") -> list[Conversation]:
-    return [await play(environment, task, slip=flaws.slip) for environment, task in draws]
+    """What is open belongs to this event loop, which ends with the chunk: so it is closed."""
+    try:
+        return [await play(environment, task, slip=flaws.slip) for environment, task in draws]
+    finally:
+        for environment in {id(environment): environment for environment, _ in draws}.values():
+            await environment.close()
 
 
 Slip = Callable[[BaseEnvironment], str | None]

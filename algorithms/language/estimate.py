@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from algorithms.language.advantage import discounted_returns, gae_batch, group_relative, leave_one_out, whiten
 from loomrl.config import GRPO, PPO, RLOO, Reinforce
+from loomrl.errors import LearnerError
 
 Floats = NDArray[np.float64]
 Column = Sequence[NDArray[np.floating]]
@@ -44,6 +45,18 @@ def estimate(
     flat = whiten(np.concatenate(made.advantages), np.concatenate(masks))
     ends = np.cumsum([len(mask_T) for mask_T in masks])[:-1]
     return Estimate(np.split(flat, ends), made.returns)
+
+
+def per_sample(made: Estimate, masks: Masks, learner: object) -> Estimate:
+    """The same, or a LearnerError where a learner's `advantages` made something else than an advantage per token."""
+    lengths = [len(mask_T) for mask_T in masks]
+    if isinstance(made, Estimate) and [len(one_T) for one_T in made.advantages] == lengths:
+        return made
+    raise LearnerError(
+        f"{type(learner).__name__}.advantages made a {type(made).__name__} that does not fit its masks: return "
+        "algorithms.language.estimate.Estimate of a list with one array per sample, as long as its mask, and zeros "
+        "where that is false."
+    )
 
 
 def _estimate(

@@ -5,6 +5,7 @@ Axes: `_N` samples, `_A` action tokens of one sample, `_K` action tokens of one 
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,13 +18,14 @@ from torch import Tensor, nn
 from algorithms.advantage import explained_variance
 from algorithms.language import sharding
 from algorithms.language.batch import Batch, Work, gathered, inputs, kl, with_columns
-from algorithms.language.estimate import Column, Estimate, estimate
-from algorithms.language.loss import dpo_loss, importance_weight, sum_by_sample
-from algorithms.language.module import LanguageModule, evaluating, without_adapters
+from algorithms.language.estimate import Column, Estimate, estimate, per_sample
+from algorithms.language.lora import Adapter, without_adapters
+from algorithms.language.loss import dpo_loss, importance_weight, per_token, sum_by_sample
+from algorithms.language.module import LanguageModule, imitating
 from algorithms.language.packing import Packed, Sample, Step
 from algorithms.language.sample import AGE, ENGINE, REWARD
 from algorithms.language.score import Scores
-from algorithms.learners import OwnSteps
+from algorithms.learners import OwnSteps, share_of
 from algorithms.losses import kl_estimate, policy_loss, value_loss
 from loomrl.config import DPO, PPO
 from loomrl.errors import ConfigError, LearnerError
@@ -35,10 +37,9 @@ OLD, REFERENCE, VALUE, RETURN, ADVANTAGE = "old", "reference", "value", "return"
 
 
 class LanguageLearner(OwnSteps):
-    """Learns from `TrainingData(batch=Work)`, or with several learners `batches=[Work, …]`.
+    """Learns from `TrainingData(batches=[Work, …])`, one per learner.
 
-    An algorithm of your own overrides `advantages` or `policy_loss`, and names this class in its configuration's
-    `get_default_learner_class`.
+    An algorithm of your own overrides `advantages`, `surrogate` or `policy_loss` (docs/custom.md).
     """
 
     def build(self) -> None:
@@ -49,8 +50,7 @@ class LanguageLearner(OwnSteps):
 
     def update(self, *, training_data: Any = None, timesteps: Any = None, **_: Any) -> Any:
         """One update; its metrics are means over its action tokens. A LearnerError leaves no half-made step behind."""
-        training_data.solve_refs()
-        work: Work = training_data.batch
+        work: Work = share_of(training_data)
         self._weights_seq_no += 1
         self._sums = {}
         with _translated(self.config.algorithm.optimizer.micro_batch_tokens):
@@ -79,7 +79,8 @@ class LanguageLearner(OwnSteps):
             idle = 0 * scores["value_K"].sum() if "value_K" in scores else 0  # or DDP waits for its gradient
             return idle - scores["logp_K"].sum() / step.targets
 
-        self._run(work, work.samples, loss)
+        with imitating(self._own):
+            self._run(work, work.samples, loss)
 
     def _reinforce(self, work: Work) -> None:
         algorithm, samples = self.config.algorithm, self._basis(work)
@@ -88,7 +89,7 @@ class LanguageLearner(OwnSteps):
         def loss(batch: Batch, step: Step) -> Tensor:
             scores, columns = self._forward(batch.packed), batch.packed.columns
             old_K = scores["logp_K"].detach() if single else columns[OLD]
-            loss_K = self.policy_loss(scores, columns, old_K)
+            loss_K = per_token(self.policy_loss(scores, columns, old_K), scores["logp_K"], self)
             if VALUE in columns:
                 value_K = value_loss(scores["value_K"], columns[VALUE], columns[RETURN], clip=algorithm.value_clip)
                 self._log(Metric.VALUE_LOSS, value_K)
@@ -114,7 +115,7 @@ class LanguageLearner(OwnSteps):
         """Per token: surrogate, trusted as far as engine and learner agree, with entropy and leash."""
         algorithm, logp_K, entropy_K = self.config.algorithm, scores["logp_K"], scores["entropy_K"]
         loss_K: Tensor
-        loss_K, clipped_K = policy_loss(logp_K, old_K, columns[ADVANTAGE], clip=algorithm.clip)
+        loss_K, clipped_K = self.surrogate(logp_K, old_K, columns[ADVANTAGE])
         self._log(Metric.POLICY_LOSS, loss_K)
         self._log(Metric.POLICY_CLIP_FRACTION, clipped_K.float())
         self._log(Metric.POLICY_ENTROPY, entropy_K)
@@ -129,6 +130,10 @@ class LanguageLearner(OwnSteps):
             kl_K = kl_estimate(logp_K, columns[REFERENCE], estimator=algorithm.kl.estimator)
             loss_K = loss_K + algorithm.kl.coefficient * kl_K
         return loss_K
+
+    def surrogate(self, logp_K: Tensor, old_K: Tensor, advantage_K: Tensor) -> tuple[Tensor, Tensor]:
+        """Per token: what to minimise, and whether a clip keeps the token from teaching."""
+        return policy_loss(logp_K, old_K, advantage_K, clip=self.config.algorithm.clip)
 
     def _prefer(self, work: Work) -> None:
         algorithm: DPO = self.config.algorithm
@@ -180,6 +185,7 @@ class LanguageLearner(OwnSteps):
             gaps = zip(rewards, columns[OLD], columns[REFERENCE], strict=True)
             rewards = [r_T - algorithm.kl.coefficient * kl(o_T, f_T, algorithm.kl.estimator) for r_T, o_T, f_T in gaps]
         made = self.advantages(rewards, masks, groups=work.groups, values=scores.get("value_K"))
+        made = per_sample(made, masks, self)
         columns[ADVANTAGE] = made.advantages
         if made.returns is not None:
             columns |= {VALUE: scores["value_K"], RETURN: made.returns}
@@ -326,6 +332,14 @@ class LanguageLearner(OwnSteps):
         whole = {name: sharding.full(tensor).detach().cpu().clone() for name, tensor in merged.items()}
         return whole if self._is_first else None
 
+    def adapter(self) -> Adapter | None:
+        """The low-rank additions, where there are any; None from all learners but the first."""
+        if self.config.algorithm.model.lora is None:
+            return None
+        own = Adapter.of(self._own.lm)
+        whole = sharding.whole(own.tensors)
+        return replace(own, tensors=whole) if self._is_first else None
+
     def sealed(self, version: int) -> Sealed | None:
         """The policy as engines take it, under seal from here on; None from all learners but the first."""
         weights = self.weights()
@@ -334,7 +348,7 @@ class LanguageLearner(OwnSteps):
     def recomputed(self, samples: Sequence[Sample]) -> list[NDArray[np.float32]]:
         """Log-probabilities of each sample's action tokens with the weights of now: on every learner the same."""
         batch = Batch.of(samples, tuple((index,) for index in range(len(samples))), self._device)
-        with torch.no_grad(), evaluating(self._own):
+        with torch.no_grad():
             logp_K = self._forward(batch.packed)["logp_K"].float().cpu().numpy()
         sample_K = batch.packed.sample_K.cpu().numpy()
         return [logp_K[sample_K == index] for index in range(len(samples))]

@@ -71,6 +71,8 @@ class Line:
     """What was trained on since the last checkpoint, in order, and until when it is ours."""
     kept: dict[str, int] = field(default_factory=dict)
     """Checkpoints that stay: `last` and `best`."""
+    kept_mean: float | None = None
+    """Mean success by which `best` is the best; None while no window was full."""
     parent: str | None = None
     """The version recorded last."""
     reached: int = 0
@@ -235,13 +237,13 @@ class Line:
         )
         record_policy(self.db, version)
         self.parent, self.leases = version.id, {}
-        self._prune(number, best=state["best"])
+        self._prune(number, mean=state.get("stopper_mean"))
 
-    def _prune(self, last: int, *, best: bool) -> None:
-        """Keep the last checkpoint and the best."""
+    def _prune(self, last: int, *, mean: float | None) -> None:
+        """Keep the last checkpoint and the best: the newest, until there is a mean to compare."""
         self.kept["last"] = last
-        if best or "best" not in self.kept:
-            self.kept["best"] = last
+        if self.kept_mean is None or (mean is not None and mean > self.kept_mean):
+            self.kept["best"], self.kept_mean = last, mean
         self.checkpoints.prune(self.kept.values())
 
     @staticmethod
@@ -263,7 +265,8 @@ class Line:
             "cursor": self.cursor,
             "parent": self.parent,
             "kept": dict(self.kept),
-            "best": self.stopper.is_best,
+            "kept_mean": self.kept_mean,
+            "stopper_mean": self.stopper.mean,
             "curriculum": self.curriculum.state_dict(),
             "stopper": self.stopper.state_dict(),
             "memories": self.memories.state_dict(),
@@ -274,7 +277,7 @@ class Line:
         """Go on where `state` was taken."""
         self.done, self.cursor, self.parent = state["done"], state["cursor"], state["parent"]
         self.reached = self.cursor
-        self.kept = dict(state["kept"])
+        self.kept, self.kept_mean = dict(state["kept"]), state.get("kept_mean")
         self.curriculum.load_state_dict(state["curriculum"])
         self.stopper.load_state_dict(state["stopper"])
         self.memories.load_state_dict(state.get("memories", {}))

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from algorithms.losses import FARTHEST
+from loomrl.errors import LearnerError
 
 
 def importance_weight(old_logp_K: Tensor, engine_logp_K: Tensor, *, cap: float) -> Tensor:
@@ -39,6 +40,16 @@ def dpo_loss(
 def sum_by_sample(per_token_K: Tensor, sample_K: Tensor, *, samples: int) -> Tensor:
     """The sum of each sample's tokens (`_N`); `sample_K` says whose token it is."""
     return per_token_K.new_zeros(samples).index_add(0, sample_K, per_token_K)
+
+
+def per_token(loss_K: Tensor, logp_K: Tensor, learner: object) -> Tensor:
+    """The same, or a LearnerError where a learner's `policy_loss` made something else than a loss per token."""
+    if loss_K.shape == logp_K.shape:
+        return loss_K
+    raise LearnerError(
+        f"{type(learner).__name__}.policy_loss made numbers of shape {tuple(loss_K.shape)} for {len(logp_K)} action "
+        "tokens: return one per token. The learner averages them itself (algorithm.average)."
+    )
 
 
 def token_weights(

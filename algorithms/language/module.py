@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,18 +10,25 @@ import torch
 from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
+from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from algorithms.language.looking import looked_at
+from algorithms.language.lora import attach, merged
 from algorithms.language.score import Scores, score
-from loomrl.config import LanguageModel, Lora
+from loomrl.config import LanguageModel
 from loomrl.errors import ConfigError
 from loomrl.inference.model import open_model
 from loomrl.inference.vision import open_vision
 
 
 class LanguageModule(TorchRLModule):  # type: ignore[misc]
-    """Scores given tokens: log-probability, entropy and value at each chosen position, in one forward pass."""
+    """Scores given tokens: log-probability, entropy and value at each chosen position, in one forward pass.
+
+    It is in evaluation mode, as the model is that an engine samples with: no dropout, and batch norm as it was learnt.
+    Only while demonstrations are imitated it is not (`imitating`).
+    """
 
     lm: PreTrainedModel
 
@@ -31,14 +39,19 @@ class LanguageModule(TorchRLModule):  # type: ignore[misc]
         self.vision = open_vision(self.model_config["origin"])
         _refuse_altered_logits(self.lm, self.model_config["origin"])
         if settings.gradient_checkpointing:
-            self.lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            _compute_layers_twice(self.lm)
         if settings.lora is not None:
-            _attach(self.lm, settings.lora)
+            attach(self.lm, settings.lora)
         self.value: nn.Linear | None = None
         if self.model_config["value"]:
             self.value = nn.Linear(self.lm.config.get_text_config().hidden_size, 1)
             nn.init.zeros_(self.value.weight)
             nn.init.zeros_(self.value.bias)
+        self.eval()
+
+    def forward_train(self, batch: Mapping[str, Any], **_: Any) -> Scores:
+        """In the mode that the module is in; RLlib's own turns dropout on with every pass."""
+        return self._forward_train(batch)
 
     def _forward(self, batch: Mapping[str, Any], **_: Any) -> Scores:
         if self.vision is not None:
@@ -58,7 +71,7 @@ class LanguageModule(TorchRLModule):  # type: ignore[misc]
         """The language model's weights as an engine takes them: low-rank additions added, names as in the origin."""
         if self.model_config["model"].lora is None:
             return dict(self.lm.state_dict())
-        return _merged(self.lm)
+        return merged(self.lm)
 
 
 def _refuse_altered_logits(lm: PreTrainedModel, origin: Path) -> None:
@@ -74,52 +87,23 @@ def _refuse_altered_logits(lm: PreTrainedModel, origin: Path) -> None:
         )
 
 
-def _attach(lm: PreTrainedModel, lora: Lora) -> None:
-    """Freeze the weights and add trainable low-rank ones."""
-    try:
-        from peft import LoraConfig, inject_adapter_in_model
-    except ImportError as error:
-        raise ConfigError(
-            f"model.lora: peft cannot be imported ({error}). Install: pip install 'loomrl[lora]'."
-        ) from None
-    targets = list(lora.targets) or "all-linear"
-    settings = LoraConfig(r=lora.rank, lora_alpha=lora.alpha, lora_dropout=lora.dropout, target_modules=targets)
-    for parameter in lm.parameters():
-        parameter.requires_grad_(False)
-    inject_adapter_in_model(settings, lm)
+def _compute_layers_twice(lm: PreTrainedModel) -> None:
+    """Keep no activations inside layers: the backward pass computes them again.
 
-
-def _merged(lm: PreTrainedModel) -> dict[str, Tensor]:
-    from peft.tuners.lora import LoraLayer
-
-    layers: dict[str, Any] = {name: layer for name, layer in lm.named_modules() if isinstance(layer, LoraLayer)}
-    merged = {}
-    for name, tensor in lm.state_dict().items():
-        if ".lora_" in name:
-            continue
-        owner = name.removesuffix(".base_layer.weight")
-        if owner in layers:
-            tensor = tensor + layers[owner].get_delta_weight("default").to(tensor.dtype)
-        merged[name.replace(".base_layer.", ".")] = tensor
-    return merged
+    Hugging Face's own switch works in training mode only.
+    """
+    layers = [layer for layer in lm.modules() if isinstance(layer, GradientCheckpointingLayer)]
+    if not layers:
+        raise ConfigError(f"model.gradient_checkpointing=True: {type(lm).__name__} has no layers that support it.")
+    for layer in layers:
+        layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
 
 
 @contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
-    """Without dropout; afterwards every part is as it was."""
-    training = [part for part in module.modules() if part.training]
-    module.eval()
+def imitating(module: nn.Module) -> Iterator[None]:
+    """With dropout, which keeps demonstrations from being learnt by heart."""
+    module.train()
     try:
         yield
     finally:
-        for part in training:
-            part.training = True
-
-
-def without_adapters(lm: PreTrainedModel, *, enabled: bool) -> None:
-    """Switch low-rank additions off (the policy of the beginning) or on again."""
-    from peft.tuners.tuners_utils import BaseTunerLayer
-
-    for layer in lm.modules():
-        if isinstance(layer, BaseTunerLayer):
-            layer.enable_adapters(enabled)
+        module.eval()

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from algorithms.language.packing import Sample
 from loomrl.config import Sampling
 from loomrl.config.engine import Checks
-from loomrl.errors import PolicyError
+from loomrl.errors import LearnerError, PolicyError
 from loomrl.inference.engine import Completion, Request, Sight
 from loomrl.inference.model import vocabulary_of
 from loomrl.inference.sealed import Sealed
@@ -25,12 +25,18 @@ from loomrl.picture import drawn
 from loomrl.telemetry.metric import Metric
 
 PROMPT_TOKENS = 257
-"""Of a probe, if the context has room: vLLM caches whole blocks, of 16 tokens on GPUs and up to 128 on CPUs."""
+"""Of the longest probe, if the context has room: vLLM caches blocks of 16 tokens on GPUs and up to 128 on CPUs."""
 ANSWER_TOKENS = 8
 TOLERANCE = {"float32": 2e-3, "bfloat16": 0.4, "float16": 0.06}
 """How far engine and learner may be apart by the model's dtype: twice what was measured of the worst healthy ones."""
 STIRRED = 0.05
 """Share of the tolerance by which the learner's answers have moved when an engine's must have moved, too."""
+REMEDY = {
+    "torch": "compare with algorithm.model.dtype=float32, where engine and learner differ least",
+    "vllm": "compare with engine.kind=torch, which runs the learner's own model",
+    "openai": "compare the model and the dtype that the server was started with, or try engine.kind=torch",
+}
+"""What to look at when an engine cannot prove what it has, by its kind."""
 
 Known = dict[tuple[int, bytes], NDArray[np.float32]]
 """What the learner says of sampled ids, by probe and ids."""
@@ -60,6 +66,7 @@ class Probing(NamedTuple):
     checks: Checks
     tolerance: float
     requests: tuple[Request, ...]
+    remedy: str = REMEDY["torch"]
 
     @staticmethod
     def of(
@@ -73,13 +80,18 @@ class Probing(NamedTuple):
     ) -> "Probing":
         """Prompts of fixed ids, the same in every update: what a cache keeps of them shows when it is stale.
 
-        A model that sees is shown a picture in the first of them.
+        The first is as long as it may be, the others are spread from there down to a single token, so that positions
+        from the beginning on are sampled at. A model that sees is shown a picture in the first of them.
         """
         room = min(ANSWER_TOKENS, context - 1)
-        length = max(1, min(PROMPT_TOKENS, context - room))
+        longest = max(1, min(PROMPT_TOKENS, context - room))
         sampling = Sampling(temperature=temperature, max_tokens=room)
-        ids_PT = np.random.default_rng(0).integers(0, vocabulary, (checks.probes, length)).astype(np.int32)
-        requests = [Request(ids_T, sampling, frozenset(), seed) for seed, ids_T in enumerate(ids_PT)]
+        ids_PT = np.random.default_rng(0).integers(0, vocabulary, (checks.probes, longest)).astype(np.int32)
+        lengths = np.linspace(longest, 1, checks.probes).astype(int)
+        requests = [
+            Request(ids_T[:length], sampling, frozenset(), seed)
+            for seed, (ids_T, length) in enumerate(zip(ids_PT, lengths, strict=True))
+        ]
         if vision is not None:
             requests[:1] = [_with_picture(request, vision) for request in requests[:1]]
         return Probing(checks, checks.tolerance or TOLERANCE[dtype], tuple(requests))
@@ -87,15 +99,16 @@ class Probing(NamedTuple):
     @staticmethod
     def of_run(config: Any) -> "Probing":
         """As a run's `LanguageConfig` has it."""
-        algorithm = config.algorithm
-        return Probing.of(
-            config.experiment.engine.checks,
+        algorithm, engine = config.algorithm, config.experiment.engine
+        probing = Probing.of(
+            engine.checks,
             vocabulary=vocabulary_of(config.origin),
             context=algorithm.model.context,
             dtype=algorithm.model.dtype,
             temperature=algorithm.sampling.temperature or 1.0,
             vision=open_vision(config.origin),
         )
+        return probing._replace(remedy=REMEDY[engine.kind])
 
     @property
     def brief(self) -> list[Request]:
@@ -138,8 +151,8 @@ class Publisher:
                 self._reject(again)
                 raise PolicyError(
                     f"version {version} was published twice, and an engine could not prove that it has it. {again} "
-                    "No engine acts with it. Resume the run from its last checkpoint; if it fails again, compare "
-                    "dtype and engine with the learner's, or try engine.kind=torch."
+                    "No engine acts with it. Resume the run from its last checkpoint; if it fails again, "
+                    f"{self.probing.remedy}."
                 ) from again
         self._timed("load", lambda: self._fleet.admit(version))
         self._cached = bool(self.probing.requests)
@@ -191,12 +204,24 @@ class Publisher:
                 worst = max(worst, (float(np.nan_to_num(apart_T, nan=np.inf).max()), where))
         self._distance, where = worst
         if self._distance > self.probing.tolerance:
+            self._refuse_undecided(answers, known)
             raise PolicyError(
                 f"{where}: a log-probability is {self._distance:.3g} off what the learner says of the same token, "
                 f"and may be {self.probing.tolerance:g} off (engine.checks.tolerance)."
             )
         self._refuse_unmoved(answers, known)
         self._before = known, answers
+
+    def _refuse_undecided(self, answers: Sequence[Sequence[Completion]], known: Known) -> None:
+        """A learner that says something else when it is asked again is not what engines can be measured by."""
+        again = self._recomputed(answers)
+        apart = max(float(np.abs(again[key] - known[key]).max()) for key in known)
+        if apart > self.probing.tolerance:
+            raise LearnerError(
+                f"the learner was asked twice how probable the same tokens are, and its answers are {apart:.3g} apart: "
+                "its forward pass draws random numbers, so no engine can be compared with it. Engines and weights are "
+                "not at fault. Choose a model whose forward pass in evaluation mode is repeatable."
+            )
 
     def _refuse_unmoved(self, answers: Sequence[Sequence[Completion]], known: Known) -> None:
         """An engine that answers bit by bit as before, though the learner does not, has not taken a small step."""

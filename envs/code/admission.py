@@ -1,29 +1,40 @@
-"""Which tests a task gets, and whether they are worth grading with: at least nine of ten mutants must die of them.
+"""Which tests a task gets, and whether they are worth grading with: no wrong program that we can think of passes them.
 
-Every mutant that lives through the chosen tests is run on many more inputs. One of those that kills it joins the tests,
-as long as there is room; a mutant that nothing kills is deemed to mean the same as the reference, and is not counted.
+Those are mutants of the reference, what is left of it when a part is taken away, and simple programs. Each that lives
+through the tests is run on many more inputs, and one that kills it joins the tests. What no input kills is deemed to
+mean the same as the reference.
 """
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
 from itertools import islice, zip_longest
 from random import Random
 
-from envs.code.mutation import Mutant, mutants
+from envs.code.mutation import mutants, remains
 from envs.code.problem import Arguments, Problem
+from envs.code.simple import simple_programs
 from envs.code.trial import CRASH, run
 from envs.code.value import Value, same
 
-ENOUGH = 0.9
-"""The share of mutants that mean something else which a task's tests must kill."""
-FEWEST, MOST = 6, 10
+FEWEST, MOST = 6, 24
 """Hidden tests of a task."""
 EXAMPLES = 2
 """Tests that the prompt shows; none of them is hidden as well."""
-POOL = 40
-"""Inputs on which a mutant is tried before it is deemed to mean the same."""
-MUTANTS = 24
-"""Mutants drawn for a task; the tests of the bank try all of them."""
+POOL = 500
+"""Inputs on which a program is tried before it is deemed to mean the same."""
+FIRST_DEATH = 1_000
+"""How much more it is worth to kill a program at all than once again."""
+DEPTH = 3
+"""How many hidden tests kill a mutant, where so many can: two bugs together may pass where one is seen."""
+RARE = 0.01
+"""Share of inputs; what fewer show is rare."""
+FRESH = 96
+"""Tests that nobody has seen before the submission."""
+
+Program = Callable[[Arguments], Value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +47,19 @@ class Test:
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """The tests of a task, and the mutants that they kill and that they let live though they mean something else."""
+    """The tests of a task, and how many wrong programs they kill and let live."""
 
     examples: tuple[Test, ...]
     hidden: tuple[Test, ...]
-    killed: tuple[Mutant, ...]
-    missed: tuple[Mutant, ...]
+    killed: int
+    missed: int
+    rare: int
+    """Bugs that hardly any input shows: beside one, a second can hide."""
 
     @property
     def admitted(self) -> bool:
         """Whether the hidden tests are worth grading with."""
-        counted = len(self.killed) + len(self.missed)
-        return bool(self.killed) and len(self.killed) >= ENOUGH * counted and not self._guessable()
+        return bool(self.killed) and not self.missed and not self._guessable()
 
     def _guessable(self) -> bool:
         """Whether one value, or one of the arguments as it is, passes them all."""
@@ -58,55 +70,86 @@ class Suite:
         )
 
 
-def make_suite(problem: Problem, rng: Random, *, most_mutants: int = MUTANTS, pool_size: int = POOL) -> Suite:
+@dataclass(slots=True)
+class _Wrong:
+    """A wrong program: how many hidden tests kill it, how many should, and which of the others would."""
+
+    deaths: int
+    wanted: int
+    killers: set[int]
+
+
+def make_suite(problem: Problem, rng: Random, *, pool_size: int = POOL) -> Suite:
     """Examples and hidden tests of a problem; equal randomness gives equal tests."""
-    pool = _pool(problem, rng, pool_size)
+    pool = draw_tests(problem, rng, pool_size)
     examples = _varied(pool, EXAMPLES)
     pool = [test for test in pool if test not in examples]
     hidden = _varied(pool, FEWEST)
-    drawn = mutants(problem.source)
-    killed: list[Mutant] = []
-    missed: list[Mutant] = []
-    for mutant in rng.sample(drawn, min(len(drawn), most_mutants)):
-        killer = next((test for test in _first(hidden, pool) if kills(test, mutant, problem)), None)
-        if killer is None:
-            continue
-        if killer in hidden or len(hidden) < MOST:
-            hidden += [] if killer in hidden else [killer]
-            killed.append(mutant)
-        else:
-            missed.append(mutant)
-    return Suite(tuple(examples), tuple(hidden), tuple(killed), tuple(missed))
+    others = [test for test in pool if test not in hidden]
+    wrong: list[_Wrong] = []
+    for program, wanted in wrong_programs(problem):
+        deaths = len(list(islice((test for test in hidden if kills(test, program, problem)), wanted)))
+        places = enumerate(others) if deaths < wanted else ()
+        killers = {place for place, test in places if kills(test, program, problem)}
+        if deaths or killers:  # else it means the same
+            wrong.append(_Wrong(deaths, wanted, killers))
+    unsure = [each for each in wrong if each.deaths < each.wanted == DEPTH]
+    rare = sum(each.deaths + len(each.killers) < RARE * len(pool) for each in unsure)
+    hidden += [others[place] for place in _chosen(wrong, MOST - len(hidden))]
+    missed = sum(not each.deaths for each in wrong)
+    return Suite(tuple(examples), tuple(hidden), len(wrong) - missed, missed, rare)
 
 
-def _first(hidden: Sequence[Test], pool: Sequence[Test]) -> Iterator[Test]:
-    """The hidden tests, and then the others."""
-    yield from hidden
-    yield from (test for test in pool if test not in hidden)
+def _chosen(wrong: Sequence[_Wrong], most: int) -> Iterator[int]:
+    """Tests that kill what should be killed, as few as can be; first of all what none has killed yet."""
+    for _ in range(most):
+        worth: Counter[int] = Counter()
+        for each in wrong:
+            if each.deaths < each.wanted:
+                worth.update(dict.fromkeys(each.killers, 1 if each.deaths else FIRST_DEATH))
+        if not worth:
+            return
+        best = max(worth, key=lambda place: (worth[place], -place))
+        for each in wrong:
+            each.deaths += best in each.killers
+            each.killers.discard(best)
+        yield best
 
 
-def kills(test: Test, mutant: Mutant, problem: Problem) -> bool:
-    """Whether the mutant gives something else than the test expects."""
-    given = run(mutant.source, problem.name, test.arguments)
-    return not same(test.expected, given, tolerance=problem.tolerance)
+def fresh_tests(problem: Problem, submission: str) -> list[Test]:
+    """Tests of this submission alone: equal for equal submissions, and known to nobody who has not submitted it."""
+    seed = sha256(f"{problem.source}\0{submission}".encode("utf-8", "surrogatepass")).hexdigest()
+    return draw_tests(problem, Random(seed), FRESH)
 
 
-def _pool(problem: Problem, rng: Random, size: int) -> list[Test]:
-    """Different calls with what the reference returns."""
+def wrong_programs(problem: Problem) -> Iterator[tuple[Program, int]]:
+    """Programs that a task's tests must kill, unless they mean the same as the reference; how many tests should."""
+    for source in dict.fromkeys([*(mutant.source for mutant in mutants(problem.source)), *remains(problem.source)]):
+        yield partial(run, source, problem.name), DEPTH
+    yield from ((program.run, 1) for program in simple_programs(problem))
+
+
+def kills(test: Test, program: Program, problem: Problem) -> bool:
+    """Whether the program gives something else than the test expects."""
+    return not same(test.expected, program(test.arguments), tolerance=problem.tolerance)
+
+
+def draw_tests(problem: Problem, rng: Random, count: int) -> list[Test]:
+    """Different calls with what the reference returns; fewer where there are no more."""
     seen: dict[str, Test] = {}
-    for _ in range(3 * size):
+    for _ in range(3 * count):
         arguments = problem.inputs(rng)
         key = repr(arguments)
         if key not in seen:
             expected = run(problem.source, problem.name, arguments)
             assert expected is not CRASH, f"the reference of {problem.name} raises for {arguments}"
             seen[key] = Test(arguments, expected)
-        if len(seen) == size:
+        if len(seen) == count:
             break
     return list(seen.values())
 
 
-def _varied(pool: Sequence[Test], count: int) -> list[Test]:
+def _varied(pool: Iterable[Test], count: int) -> list[Test]:
     """Tests that take turns between the results that there are."""
     groups: dict[str, list[Test]] = {}
     for test in pool:

@@ -11,15 +11,12 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import FrameType
 
     from _typeshed import TraceFunction
 
-MAX_DEPTH = 16
-
-
-class Malformed(Exception):
-    """Data that encodes no value."""
+MAX_SHOWN = 160
 
 
 def serve() -> None:
@@ -35,13 +32,13 @@ def serve() -> None:
         body = call(request, counter)
     except BaseException as error:  # noqa: BLE001 - the submission's code
         sys.settrace(None)
-        body = {"error": f"{type(error).__name__}: {error!s:.100}"}
+        body = f"error {type(error).__name__}: {error!s:.100}"
     answer(sink, request["nonce"], body)
 
 
-def call(request: dict[str, object], counter: "LineCounter") -> dict[str, object]:
-    """What the submission's function returns for the request's arguments, and how many lines that took."""
-    arguments = [decode(item) for item in list_of(request["arguments"])]
+def call(request: dict[str, object], counter: "LineCounter") -> str:
+    """How many lines the submission's function took for the request's calls, and what it returned."""
+    calls = eval(str(request["calls"]), {})  # noqa: S307 – the host's own text
     code = compile(str(request["source"]), "<submission>", "exec")
     names: dict[str, object] = {"__name__": "submission"}
     counter.start()
@@ -49,14 +46,17 @@ def call(request: dict[str, object], counter: "LineCounter") -> dict[str, object
     function = names.get(str(request["name"]))
     if not callable(function):
         raise NameError(f"no function {request['name']} was defined")
-    value = function(*arguments)
-    lines = counter.stop()
-    return {"value": encode(value), "lines": lines}
+    values = []
+    for arguments in calls:
+        value = function(*arguments)
+        lines = counter.stop()
+        values.append(written(value))  # before a later call can change it
+    return "\n".join([f"value {lines}", shown(value), *values])
 
 
-def answer(sink: int, nonce: object, body: dict[str, object]) -> None:
+def answer(sink: int, nonce: object, body: str) -> None:
     """Write the one result, and end the process before anything else of the submission can run."""
-    data = f"{nonce}{json.dumps(body)}{nonce}".encode()
+    data = f"{nonce}{body}{nonce}".encode(errors="backslashreplace")
     while data:
         data = data[os.write(sink, data) :]
     os._exit(0)
@@ -87,46 +87,42 @@ class LineCounter:
         if event == "line":
             self.lines += 1
             if self.lines > self.budget:
-                answer(self._sink, self._nonce, {"error": "Budget: too many lines were executed"})
+                answer(self._sink, self._nonce, "error Budget: too many lines were executed")
         return self._hook
 
 
-def encode(value: object) -> object:
-    """JSON that keeps types apart: what JSON has no word for is an object whose key is its type's first letter."""
-    if value is None or type(value) in (bool, int, float, str):
-        return value
-    if type(value) is list:
-        return [encode(item) for item in value]
-    if type(value) is tuple:
-        return {"t": [encode(item) for item in value]}
-    if type(value) is dict:
-        return {"d": [[encode(key), encode(item)] for key, item in value.items()]}
-    raise TypeError(f"a {type(value).__name__} was returned")
+def written(value: object) -> str:
+    """A line for each value, before those of what it holds: its type's first letter, and itself or its size.
+
+    Equal values of equal types, and no others, are written alike: a dict's entries come in the order of their keys'
+    lines. So whoever knows the right value compares text, and builds nothing from what a submission sent.
+    """
+    return "\n".join(lines_of(value))
 
 
-def decode(data: object, depth: int = 0) -> object:
-    """The value that `encode` made `data` from; Malformed for anything else."""
-    if depth > MAX_DEPTH:
-        raise Malformed("nested too deeply")
-    if type(data) is list:
-        return [decode(item, depth + 1) for item in data]
-    if type(data) is not dict:
-        return data
-    if data.keys() == {"t"}:
-        return tuple(decode(item, depth + 1) for item in list_of(data["t"]))
-    if data.keys() != {"d"}:
-        raise Malformed("no encoded value")
-    pairs = [list_of(pair) for pair in list_of(data["d"])]
-    if any(len(pair) != 2 for pair in pairs):
-        raise Malformed("not a key and a value")
+def lines_of(value: object) -> "Iterator[str]":
+    """The lines of `written`."""
+    if value is None or type(value) in (bool, int, float):
+        yield f"{type(value).__name__[0]}{value!r}"
+    elif type(value) is str:
+        yield f"s{value!a}"
+    elif type(value) is list or type(value) is tuple:
+        yield f"{type(value).__name__[0]}{len(value)}"
+        for item in value:
+            yield from lines_of(item)
+    elif type(value) is dict:
+        yield f"d{len(value)}"
+        for key, item in sorted((written(key), item) for key, item in value.items()):
+            yield key
+            yield from lines_of(item)
+    else:
+        raise TypeError(f"a {type(value).__name__} was returned")
+
+
+def shown(value: object) -> str:
+    """A value for a message: ASCII, one line, and cut where it is long."""
     try:
-        return {decode(key, depth + 1): decode(item, depth + 1) for key, item in pairs}
-    except TypeError as error:
-        raise Malformed("a key that can be changed") from error
-
-
-def list_of(data: object) -> "list[object]":
-    """`data`, if it is a list."""
-    if type(data) is not list:
-        raise Malformed("not a list")
-    return data
+        text = ascii(value)
+    except (ValueError, RecursionError):
+        return "(a value too large to show)"
+    return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "..."

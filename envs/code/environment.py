@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from envs.code.admission import Test
+from envs.code.admission import Test, fresh_tests
 from envs.code.grade import LIMITS, Grader, Reply, preload
 from envs.code.hack import guesses, hacked_code, hacked_lines
 from envs.code.lint import readability
@@ -27,6 +27,8 @@ EFFICIENCY_WEIGHT = 0.1
 READABILITY_WEIGHT = 0.1
 LINE_FORMAT = "Give the number of the line between <answer> and </answer>."
 _REFERENCE_BUDGET = 1_000_000
+MAX_CALL = 200
+"""Letters of a call in a verdict."""
 
 
 class CodeSettings(EnvironmentSettings):
@@ -41,12 +43,13 @@ class CodeSettings(EnvironmentSettings):
 class CodeEnvironment(BaseEnvironment):
     """Python functions of a bank of our own; without a safe sandbox it refuses to run.
 
-    `correctness` is 1 where every hidden test passes, or the wrong line was found. Only with it, `efficiency` (at most
+    `correctness` is 1 where every test passes – hidden ones, those of the prompt, and fresh ones that are drawn for the
+    submission –, or the wrong line was found. Only with it, `efficiency` (at most
     0.1) pays few executed lines, counted against the reference, and `readability` (at most 0.1) pays clean text.
     """
 
     name = "Code"
-    version = "1.0.0"
+    version = "2.0.0"
     families = (*FAMILIES, REVIEW)
     settings_class = CodeSettings
     reward_range = (0.0, 1.2)
@@ -91,7 +94,7 @@ class CodeEnvironment(BaseEnvironment):
             return await self._judge_code(Grader(session, challenge.problem), challenge, code)
 
     async def _judge_code(self, grader: Grader, challenge: Challenge, code: str) -> Step:
-        """Examples where feedback is given, then the hidden tests up to the first that fails, then the lines."""
+        """Examples where feedback is given, hidden and fresh tests up to the first that fails, then the lines."""
         if self.settings.feedback and self._attempts < self.settings.max_steps:
             for test in challenge.examples:
                 reply = await grader.failure(code, test)
@@ -100,6 +103,9 @@ class CodeEnvironment(BaseEnvironment):
         for number, test in enumerate(challenge.hidden, start=1):
             if await grader.failure(code, test) is not None:
                 return self._over(0.0, verdict=f"hidden test {number} of {len(challenge.hidden)} failed")
+        failed = await grader.first_failed(code, [*challenge.examples, *fresh_tests(challenge.problem, code)])
+        if failed is not None:
+            return self._over(0.0, verdict=f"wrong for {shown_call(challenge.problem, failed)[:MAX_CALL]}")
         share = await _economy(grader, challenge, code)
         if challenge.bounded and share is None:
             return self._over(0.0, verdict="wrong or too slow on the large input")
@@ -158,7 +164,7 @@ async def _economy(grader: Grader, challenge: Challenge, code: str) -> float | N
         if reference.lines is None:
             raise RuntimeError(f"the reference of {challenge.problem.name} was not counted: {reference.error}")
         reply = await grader.attempt(plain, arguments, budget=LINES_FACTOR * reference.lines + LINES_SLACK)
-        if reply.lines is None or not grader.agrees(reply, reference.value):
+        if reply.lines is None or not grader.agrees(reply, reference.returned):
             return None
         excess = (reply.lines - LINES_SLACK) / reference.lines - 1
         worst = min(worst, 1 - max(0.0, excess) / (LINES_FACTOR - 1))
@@ -168,7 +174,7 @@ async def _economy(grader: Grader, challenge: Challenge, code: str) -> float | N
 def _complaint(challenge: Challenge, test: Test, reply: Reply) -> str:
     """What an example of the prompt gave. Hidden tests are never spoken of."""
     call = shown_call(challenge.problem, test)
-    given = reply.error or f"it returned {shown(reply.value)}"
+    given = reply.error or f"it returned {reply.shown}"
     return f"{call} should return {shown(test.expected)}, but {given}. {CODE_FORMAT}"
 
 

@@ -1,25 +1,31 @@
 """Grading from outside: every call in a process of its own, which gets one input and never what is expected.
 
-What comes back is untrusted text between two nonces. It is read strictly and compared here, so the most that a
-submission can do with its process is to name a value.
+What comes back is untrusted text between two nonces. It is compared here with what the right value is written as, and
+never turned into a value: whatever a submission sends, it is read once, from its first byte to its last.
 """
 
 import inspect
 import json
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from envs.code import driver
 from envs.code.admission import Test
+from envs.code.driver import MAX_SHOWN
 from envs.code.problem import Arguments, Problem
-from envs.code.value import Malformed, Value, decode, encode, read_json, same
+from envs.code.value import says, written
 from loomrl.gym.sandbox import Ending, Limits, Outcome, Session
 
 LIMITS = Limits(wall_s=10.0, cpu_s=1, memory_mb=256, processes=16, output_bytes=1 << 20, scratch_mb=16)
 """For one call. A loop without end meets the processor's limit; the wall's is wide, for busy machines."""
 TOTAL_S = 30.0
 """For all calls of a step together; beyond it a submission gets no further one."""
+TOGETHER = 12
+"""Calls of one process, where there are many."""
 PROGRAM = "import driver\ndriver.serve()"
+MAX_ERROR, MAX_DIGITS = 120, 10
+"""Letters of an error in a message, and of a number of lines."""
 _ENDED = {
     Ending.TIMEOUT: "it took too long",
     Ending.OVERFLOW: "it wrote too much",
@@ -30,9 +36,13 @@ _ENDED = {
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What became of one call: a value, or the reason why there is none. `lines` where they were counted."""
+    """What became of one call: what was returned as the driver writes it, and for people, or why nothing was.
 
-    value: Value = None
+    `lines` where they were counted.
+    """
+
+    returned: bytes = b""
+    shown: str = ""
     error: str = ""
     lines: int | None = None
 
@@ -54,34 +64,45 @@ class Grader:
         self._problem = problem
         self._spent_s = 0.0
 
-    async def call(self, source: str, arguments: Arguments, *, budget: int = 0) -> Reply:
-        """What the function of this source returns; lines are counted where there is a budget for them."""
+    async def call(self, source: str, *calls: Arguments, budget: int = 0) -> Reply:
+        """What the function of this source returns, one value after the other; lines of one call, where budgeted."""
         nonce = secrets.token_hex(16)
         request = {
             "nonce": nonce,
             "source": source,
             "name": self._problem.name,
-            "arguments": [encode(argument) for argument in arguments],
+            "calls": repr(calls),
             "budget": budget,
         }
         outcome = await self._session.run(PROGRAM, stdin=json.dumps(request).encode())
         self._spent_s += outcome.wall_s
         return read_reply(outcome, nonce)
 
-    async def attempt(self, source: str, arguments: Arguments, *, budget: int = 0) -> Reply:
+    async def attempt(self, source: str, *calls: Arguments, budget: int = 0) -> Reply:
         """As `call`, for a submission: all its calls together have a deadline."""
         if self._spent_s > TOTAL_S:
             return Reply(error=_ENDED[Ending.TIMEOUT])
-        return await self.call(source, arguments, budget=budget)
+        return await self.call(source, *calls, budget=budget)
 
     async def failure(self, source: str, test: Test) -> Reply | None:
         """What came where a test is failed; None where it is passed."""
         reply = await self.attempt(source, test.arguments)
-        return None if self.agrees(reply, test.expected) else reply
+        return None if self.agrees(reply, written(test.expected).encode()) else reply
 
-    def agrees(self, reply: Reply, expected: Value) -> bool:
-        """Whether a value came, and it is the expected one."""
-        return not reply.error and same(expected, reply.value, tolerance=self._problem.tolerance)
+    async def first_failed(self, source: str, tests: Sequence[Test]) -> Test | None:
+        """The first of many tests that is failed, if any. Some share a process; what fails there is judged alone."""
+        for first in range(0, len(tests), TOGETHER):
+            some = tests[first : first + TOGETHER]
+            reply = await self.attempt(source, *(test.arguments for test in some))
+            if not self.agrees(reply, "\n".join(written(test.expected) for test in some).encode()):
+                for test in some:
+                    if await self.failure(source, test) is not None:
+                        return test
+        return None
+
+    def agrees(self, reply: Reply, wanted: bytes) -> bool:
+        """Whether a value came, and it is the one that is written so."""
+        return not reply.error and says(reply.returned, wanted, tolerance=self._problem.tolerance)
 
 
 def read_reply(outcome: Outcome, nonce: str) -> Reply:
@@ -90,13 +111,15 @@ def read_reply(outcome: Outcome, nonce: str) -> Reply:
     parts = outcome.output.split(fence)
     if outcome.ending is not Ending.EXITED or outcome.status or len(parts) != 3 or parts[0] or parts[2]:
         return Reply(error=_ENDED[outcome.ending])
-    try:
-        body = read_json(parts[1])
-        if type(body) is not dict or ("error" in body and type(body["error"]) is not str):
-            raise Malformed("not a reply")
-        if "error" in body:
-            return Reply(error=ascii(body["error"])[1:-1][:120] or "it raised")
-        lines = body.get("lines")
-        return Reply(decode(body.get("value")), lines=lines if type(lines) is int else None)
-    except Malformed as error:
-        return Reply(error=f"it returned something else: {error}")
+    head, _, rest = parts[1].partition(b"\n")
+    word, _, detail = head.partition(b" ")
+    if word == b"value":
+        shown, _, returned = rest.partition(b"\n")
+        lines = int(detail) if detail.isdigit() and len(detail) < MAX_DIGITS else None
+        return Reply(returned, _cut(shown, MAX_SHOWN + len("...")), lines=lines)
+    return Reply(error=_cut(detail, MAX_ERROR) or "it raised")
+
+
+def _cut(text: bytes, most: int) -> str:
+    """Untrusted text for a message."""
+    return ascii(text[:most].decode("ascii", "replace"))[1:-1]

@@ -5,32 +5,13 @@ import ast
 from envs.code.admission import Test
 from envs.code.problem import Problem
 from envs.code.review import Review
+from envs.code.simple import simple_programs
 from envs.code.task import Challenge
 
 
 def guesses(problem: Problem) -> list[str]:
     """Functions with the right name and parameters that do something simple."""
-    names = parameters(problem)
-    first, last = names[0], names[-1]
-    bodies = [
-        f"return {first}",
-        f"return {last}",
-        "return 0",
-        "return 1",
-        "return True",
-        "return []",
-        "return ''",
-        f"return len({first})",
-        f"return sum({first})",
-        f"return sorted({first})",
-        f"return {first}[::-1]",
-        f"return max({first})",
-        f"return {first} + {last}",
-        f"return {first} * {last}",
-        f"return {first} - {last}",
-        f"return [item + 1 for item in {first}]",
-    ]
-    return [_function(problem, body) for body in bodies]
+    return [_function(problem, f"return {program.expression}") for program in simple_programs(problem)]
 
 
 def parameters(problem: Problem) -> list[str]:

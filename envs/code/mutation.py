@@ -3,7 +3,8 @@
 import ast
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import islice
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,36 @@ def mutants(source: str) -> tuple[Mutant, ...]:
             if text != source and text not in found:
                 found[text] = Mutant(text, before.lineno, kind)
     return tuple(found.values())
+
+
+@lru_cache(maxsize=512)
+def remains(source: str) -> tuple[str, ...]:
+    """The source with one part taken away: a statement, a filter, a condition or one side of it."""
+    found: list[str] = []
+    for place, node in enumerate(ast.walk(ast.parse(source))):
+        for way in range(sum(1 for _ in _removals(node))):
+            tree = ast.parse(source)
+            same = next(islice(ast.walk(tree), place, None))
+            next(islice(_removals(same), way, None))()
+            found.append(ast.unparse(tree))
+    return tuple(dict.fromkeys(found))
+
+
+def _removals(node: ast.AST) -> Iterator[Callable[[], None]]:
+    """Ways to take something out of a node, where it stands."""
+    if isinstance(node, ast.If | ast.IfExp):
+        yield partial(setattr, node, "test", ast.Constant(True))
+    if isinstance(node, ast.If | ast.IfExp | ast.While):
+        yield partial(setattr, node, "test", ast.Constant(False))
+    if isinstance(node, ast.comprehension) and node.ifs:
+        yield partial(setattr, node, "ifs", [])
+    if isinstance(node, ast.BoolOp):
+        for place in range(len(node.values)):
+            yield partial(node.values.__delitem__, place)
+    if isinstance(node, ast.FunctionDef | ast.For | ast.While | ast.If):
+        for place, statement in enumerate(node.body):
+            if not isinstance(statement, ast.ImportFrom | ast.Pass):
+                yield partial(node.body.__setitem__, place, ast.Pass())
 
 
 def is_omission(mutant: Mutant) -> bool:

@@ -40,7 +40,7 @@ _BUILTIN_NAMES = (
 _BUILTINS = frozenset(_BUILTIN_NAMES.split())
 _ATTRIBUTE_NAMES = (
     "add append appendleft bit_count bit_length capitalize clear copy count difference difference_update discard "
-    "elements endswith extend extendleft find from_iterable get index insert intersection intersection_update "
+    "elements endswith extend extendleft find from_iterable fromkeys get index insert intersection intersection_update "
     "isalnum isalpha isdecimal isdigit isdisjoint islower isnumeric isspace issubset issuperset istitle isupper "
     "items join keys ljust lower lstrip maxlen most_common move_to_end partition pop popitem popleft remove "
     "removeprefix removesuffix replace reverse rfind rindex rjust rotate rpartition rsplit rstrip setdefault "
@@ -79,7 +79,7 @@ def countable(source: str) -> str | None:
         return None
     try:
         return ast.unparse(tree)
-    except RecursionError:
+    except (RecursionError, ValueError):  # a number may be too long to be written in decimal
         return None
 
 

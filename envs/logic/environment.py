@@ -12,7 +12,7 @@ from envs.logic.hack import hacked_attempts
 from envs.logic.knights import knights
 from envs.logic.ordering import ordering
 from envs.logic.outside import FAMILY as OUTSIDE
-from envs.logic.outside import outside_puzzle
+from envs.logic.outside import PARAMETERS, outside_puzzle
 from envs.logic.puzzle import Puzzle, WordPuzzle
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.command import command_format, parse_command
@@ -47,9 +47,9 @@ class LogicPuzzleEnvironment(BaseEnvironment):
     """
 
     name = "LogicPuzzle"
-    version = "1.0.0"
+    version = "1.0.1"
     families = tuple(FAMILIES)
-    template_families = (OUTSIDE,)
+    template_families: ClassVar[Mapping[str, Sequence[str]]] = {OUTSIDE: PARAMETERS}
     settings_class = LogicPuzzleSettings
     reward_range = (-PRICE * MOST_QUERIES, 1.0)
     guess_floor: ClassVar[Mapping[str, float]] = {"ordering": 0.13}

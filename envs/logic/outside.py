@@ -26,6 +26,9 @@ class _Parameters(Config):
     template: str = ""
 
 
+PARAMETERS = tuple(name for name in _Parameters.model_fields if name != "template")
+
+
 class OutsidePuzzle:
     """An item of a data set, judged by the data set's own scorer. The facts are the entries of its solution."""
 

@@ -7,7 +7,7 @@ from enum import Enum
 from fractions import Fraction
 from typing import Literal, NamedTuple
 
-from envs.math.form import Form, has_form
+from envs.math.form import Form, is_finished, is_finished_equation
 from envs.math.polynomial import Unreadable
 from envs.math.syntax import MAX_LENGTH, Node, Reader, evaluate, join_thousands, read, tokens, unwrap_text
 from envs.math.value import Calculator, Value, atoms, rational
@@ -46,10 +46,16 @@ def compare(answer: Answer, attempt: str) -> Match:
         return Match.UNREADABLE
     calculator = Calculator()
     try:
-        given = _COMPARED[answer.kind](answer, attempt, calculator)
+        given = _COMPARED[answer.kind](answer, _bare(attempt), calculator)
     except Unreadable:
         return Match.UNREADABLE
     return Match.EQUAL if given else Match.DIFFERENT
+
+
+def _bare(text: str) -> str:
+    """The text without a full stop, dollar signs around it or a box."""
+    bare = text.strip().removesuffix(".").strip("$").strip()
+    return re.sub(r"^\\boxed\s*\{(.*)\}$", r"\1", bare, flags=re.DOTALL).strip()
 
 
 class Item(NamedTuple):
@@ -62,20 +68,19 @@ class Item(NamedTuple):
 def _same_value(answer: Answer, attempt: str, calculator: Calculator) -> bool:
     given = _item(_strip_unit(_strip_name(join_thousands(attempt), answer.names), answer.unit), answer, calculator)
     truth = _item(answer.text, answer, Calculator())
-    return calculator.equal(given.value, truth.value) and has_form(given.node, given.value, truth.node, answer.form)
+    return _is_right(given, truth, answer.form, calculator)
+
+
+def _is_right(given: Item, truth: Item, form: Form, calculator: Calculator) -> bool:
+    return calculator.equal(given.value, truth.value) and is_finished(given.node, truth.node, form)
 
 
 def _same_set(answer: Answer, attempt: str, calculator: Calculator) -> bool:
     """Equal as sets: `{2, -3}`, `2, -3`, `x = 2 or x = -3`, `1 ± √2`."""
     given = _items(_strip_brackets(attempt, "{", "}"), answer, calculator)
     truth = _items(answer.text, answer, Calculator())
-    if not (_covers(given, truth, calculator) and _covers(truth, given, calculator)):
-        return False
-    return all(has_form(item.node, item.value, item.node, answer.form) for item in given)
-
-
-def _covers(some: list[Item], others: list[Item], calculator: Calculator) -> bool:
-    return all(any(calculator.equal(item.value, other.value) for other in others) for item in some)
+    right = [[_is_right(item, other, answer.form, calculator) for other in truth] for item in given]
+    return all(map(any, right)) and all(map(any, zip(*right, strict=True)))
 
 
 def _same_tuple(answer: Answer, attempt: str, calculator: Calculator) -> bool:
@@ -89,34 +94,40 @@ def _same_tuple(answer: Answer, attempt: str, calculator: Calculator) -> bool:
     given = [_item(_strip_name(piece, answer.names), answer, calculator) for piece in pieces]
     truth = _items(answer.text, answer, Calculator())
     return len(given) == len(truth) and all(
-        calculator.equal(item.value, other.value) and has_form(item.node, item.value, other.node, answer.form)
-        for item, other in zip(given, truth, strict=True)
+        _is_right(item, other, answer.form, calculator) for item, other in zip(given, truth, strict=True)
     )
 
 
 def _same_equation(answer: Answer, attempt: str, calculator: Calculator) -> bool:
     """Equal up to a constant factor and to the order of the sides."""
-    given, truth = _difference(attempt, answer, calculator), _difference(answer.text, answer, Calculator())
-    if not given.numerator:
-        return False
-    ratio = calculator.divide(given, truth)
-    factor = rational(ratio)
-    if factor is None:
-        first = next(iter(truth.numerator))
-        if first not in given.numerator or given.denominator != truth.denominator:
-            return False
-        factor = Fraction(given.numerator[first]) / truth.numerator[first]
-        scaled = {monomial: number * factor for monomial, number in truth.numerator.items()}
-        return given.numerator == scaled
-    return factor != 0
+    sides, truth_sides = _sides(attempt, answer), _sides(answer.text, answer)
+    given, truth = _gap(sides, calculator), _gap(truth_sides, Calculator())
+    return _is_multiple(given, truth, calculator) and is_finished_equation(sides, truth_sides, given)
 
 
-def _difference(text: str, answer: Answer, calculator: Calculator) -> Value:
+def _sides(text: str, answer: Answer) -> list[Node]:
     sides = text.split("=")
     if len(sides) != 2:
         raise Unreadable("an equation has two sides")
-    left, right = (_item(side, answer, calculator).value for side in sides)
+    return [read(side, answer.variables) for side in sides]
+
+
+def _gap(sides: list[Node], calculator: Calculator) -> Value:
+    left, right = (evaluate(side, calculator) for side in sides)
     return calculator.subtract(left, right)
+
+
+def _is_multiple(given: Value, truth: Value, calculator: Calculator) -> bool:
+    if not given.numerator:
+        return False
+    factor = rational(calculator.divide(given, truth))
+    if factor is not None:
+        return factor != 0
+    first = next(iter(truth.numerator))
+    if first not in given.numerator or given.denominator != truth.denominator:
+        return False
+    factor = Fraction(given.numerator[first]) / truth.numerator[first]
+    return given.numerator == {monomial: number * factor for monomial, number in truth.numerator.items()}
 
 
 def _same_antiderivative(answer: Answer, attempt: str, calculator: Calculator) -> bool:
@@ -126,7 +137,9 @@ def _same_antiderivative(answer: Answer, attempt: str, calculator: Calculator) -
         node = node.parts[0]
     truth = _item(answer.text, answer, Calculator())
     gap = calculator.subtract(evaluate(node, calculator), truth.value)
-    return not any(letter in name for name in atoms(gap) for letter in answer.variables + "C")
+    if any(letter in name for name in atoms(gap) for letter in answer.variables + "C"):
+        return False
+    return is_finished(node, truth.node, answer.form)
 
 
 class Piece(NamedTuple):
@@ -205,9 +218,8 @@ def _end(part: list[str], calculator: Calculator) -> tuple[Fraction | None, int]
     if part == ["-", "infty"]:
         return None, -1
     node = Reader(list(part), "").whole()
-    value = evaluate(node, calculator)
-    number = rational(value)
-    if number is None or not has_form(node, value, node, Form.EXPANDED):
+    number = rational(evaluate(node, calculator))
+    if number is None or not is_finished(node, node, Form.EXPANDED):
         raise Unreadable("an end that is not a rational number, worked out")
     return Fraction(number), 0
 
@@ -250,11 +262,9 @@ def _split(text: str) -> list[str]:
 
 def _strip_brackets(text: str, opening: str, closing: str) -> str:
     """What stands between one pair of outer brackets, plain or LaTeX, or the text itself."""
-    bare = text.strip().strip("$").strip()
-    bare = re.sub(r"^\\boxed\s*\{(.*)\}$", r"\1", bare).strip()
     pattern = rf"(?:\\left\s*)?\\?{re.escape(opening)}(.*?)(?:\\right\s*)?\\?{re.escape(closing)}"
-    match = re.fullmatch(pattern, re.sub(r"^[a-z]\s*(?:\\in|∈)\s*", "", bare), re.DOTALL)
-    return match[1] if match else bare
+    match = re.fullmatch(pattern, re.sub(r"^[a-z]\s*(?:\\in|∈)\s*", "", text), re.DOTALL)
+    return match[1] if match else text
 
 
 def _name_of(text: str, names: tuple[str, ...]) -> str:

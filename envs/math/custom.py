@@ -31,16 +31,22 @@ class _Parameters(Config):
     template: str = ""
 
 
+PARAMETERS = tuple(name for name in _Parameters.model_fields if name != "template")
+
+
 def custom_problem(parameters: Mapping[str, Any]) -> Problem:
     """The problem of these parameters; an answer that our own grammar cannot read is a ConfigError."""
     given = _Parameters.parse(dict(parameters), origin="parameters of a task template of Math")
     text = _computed(given.answer, given.variables) if given.kind == "value" else given.answer
-    answer = Answer(
-        text, kind=given.kind, form=Form.EXPANDED, names=given.unknowns, variables=given.variables, unit=given.unit
+    for form in (Form.EXPANDED, Form.AS_GIVEN):
+        answer = Answer(
+            text, kind=given.kind, form=form, names=given.unknowns, variables=given.variables, unit=given.unit
+        )
+        if compare(answer, text) is Match.EQUAL:
+            return Problem(given.prompt, answer, ())
+    raise ConfigError(
+        f"answer={given.answer!r} is no finished {given.kind}. Write it in plain notation, every number worked out."
     )
-    if compare(answer, text) is not Match.EQUAL:
-        raise ConfigError(f"answer={given.answer!r} cannot be read as a {given.kind}. Write it in plain notation.")
-    return Problem(given.prompt, answer, ())
 
 
 def _computed(text: str, variables: str) -> str:

@@ -1,50 +1,104 @@
-"""In which form an answer was asked for, and whether an attempt has it."""
+"""What a finished answer is, form by form, and whether an attempt is one.
+
+A closed grammar: what no rule names is unfinished. The table for users is in docs/environments.md, "Finished answers".
+A form is judged only after the value was found right.
+"""
 
 from collections.abc import Iterator
 from enum import Enum
-from math import gcd, isqrt
+from fractions import Fraction
+from math import gcd
+from typing import NamedTuple
 
-from envs.math.polynomial import ONE, content
-from envs.math.syntax import Node, evaluate
-from envs.math.value import Calculator, Value, rational
+from envs.math.polynomial import MAX_EXPONENT, ONE, Unreadable, content, parts
+from envs.math.syntax import FUNCTIONS, UNCOMPUTED, Node, combine, evaluate, without_bars
+from envs.math.value import Calculator, Value, atom, atoms, rational
 
 
 class Form(Enum):
     """What the prompt demands beyond the value."""
 
     ANY = "any"
+    """Every number worked out; brackets and like terms may stay."""
+    AS_GIVEN = "as given"
+    """ANY, and as short as the truth: for answers that someone else wrote."""
     EXPANDED = "expanded"
-    """Nothing left to compute: no two numbers to combine, as few terms as the value needs, no product of sums."""
+    """Nothing left to compute: a number, or terms that are collected."""
     LOWEST = "lowest"
-    """EXPANDED, and every number whole or a fraction in lowest terms."""
+    """A whole number or a fraction in lowest terms."""
     FACTORED = "factored"
     """As many factors as the truth has, each with coprime whole coefficients."""
 
 
-def has_form(node: Node, value: Value, truth: Node, form: Form) -> bool:
+def is_finished(node: Node, truth: Node, form: Form) -> bool:
     """Whether a right answer is also written as asked. `truth` is written so."""
     if form is Form.ANY:
-        return True
+        return _is_elementary_for(truth, node)
+    if form is Form.AS_GIVEN:
+        return _is_elementary_for(truth, node) and _size(node) <= _size(truth)
     if form is Form.FACTORED:
         return _is_factored(node, _count_factors(truth))
-    return _is_expanded(node, value) and (form is not Form.LOWEST or _is_lowest(node))
+    if form is Form.LOWEST:
+        return is_literal(node) and _is_lowest(node)
+    return _is_expanded(node)
 
 
-def _is_expanded(node: Node, value: Value) -> bool:
-    terms = list(_terms(_undivided(node)))
-    if value.denominator != ONE:
-        return True
-    return len(terms) <= max(1, len(value.numerator)) and all(_is_term(term) for term in terms)
+def is_finished_equation(sides: list[Node], truth: list[Node], gap: Value) -> bool:
+    """Whether an equation with the difference `gap` of its sides is finished."""
+    terms = [_unsigned(term) for side in sides for term in _terms(side)]
+    loose = [term for term in terms if is_literal(term) and term.number != 0]
+    letters = [leaf.name for side in sides for leaf in _leaves(side) if leaf.kind == "symbol"]
+    given = [leaf.name for side in truth for leaf in _leaves(side) if leaf.kind == "symbol"]
+    return (
+        len(loose) <= 1
+        and all(_is_elementary_for(side, side) for side in sides)
+        and all(
+            letters.count(name) <= max(given.count(name), sum(name in dict(m) for m in gap.numerator))
+            for name in letters
+        )
+    )
 
 
-def _undivided(node: Node) -> Node:
-    """The sum above a number, as in `(1 + √5)/2`; a sum of plain numbers is left where it is, to be found out."""
-    if node.kind == "/" and node.parts[0].kind in ("+", "-") and _is_literal(node.parts[1]):
-        return node.parts[0]
+# Literals
+
+
+def is_literal(node: Node) -> bool:
+    """Whether a node is a number as one writes it."""
+    node = _unsigned(node)
+    if node.kind == "mixed":
+        return _is_fraction(node.parts[1]) and node.parts[1].parts[0].number < node.parts[1].parts[1].number
+    if node.kind == "percent":
+        return node.parts[0].kind == "number"
+    return node.kind == "number" or _is_fraction(node)
+
+
+def _is_fraction(node: Node) -> bool:
+    """Whole over whole, in lowest terms."""
+    if node.kind != "/":
+        return False
+    top, bottom = map(_unsigned, node.parts)
+    return _is_whole(top) and _is_whole(bottom) and bottom.number > 1 == gcd(int(top.number), int(bottom.number))
+
+
+def _is_whole(node: Node) -> bool:
+    return node.kind == "number" and node.name.isdecimal()
+
+
+def _is_lowest(node: Node) -> bool:
+    return node.kind != "percent" and all(_is_lowest(part) for part in node.parts) and "." not in node.name
+
+
+def _unsigned(node: Node) -> Node:
+    while node.kind == "negate":
+        node = node.parts[0]
     return node
 
 
+# Terms and factors
+
+
 def _terms(node: Node) -> Iterator[Node]:
+    """What is added and subtracted."""
     if node.kind in ("+", "-"):
         for part in node.parts:
             yield from _terms(part)
@@ -52,116 +106,248 @@ def _terms(node: Node) -> Iterator[Node]:
     yield node
 
 
-def _factors(node: Node) -> Iterator[Node]:
-    """What is multiplied in a term; a divisor counts as a factor unless it completes a fraction of two numbers."""
-    if node.kind == "*":
-        for part in node.parts:
-            yield from _factors(part)
-        return
-    if node.kind == "negate":
-        yield from _factors(node.parts[0])
-        return
-    if node.kind == "/" and not _is_fraction(node):
-        above = list(_factors(node.parts[0]))
-        other = [factor for factor in above if not _is_literal(factor)]
-        if other and len(above) - len(other) <= 1 and _is_literal(node.parts[1]):
-            yield from (*other, node.parts[1])
-            return
-        yield from above
-        yield from _factors(node.parts[1])
-        return
-    yield node
+class Product(NamedTuple):
+    """The factors of a term without their signs; a literal is one factor."""
+
+    above: tuple[Node, ...]
+    below: tuple[Node, ...] = ()
+
+    @property
+    def numbers(self) -> tuple[list[Node], list[Node]]:
+        """The literals above and below."""
+        return [f for f in self.above if is_literal(f)], [f for f in self.below if is_literal(f)]
+
+    @property
+    def others(self) -> tuple[list[Node], list[Node]]:
+        """What is no literal, above and below."""
+        return [f for f in self.above if not is_literal(f)], [f for f in self.below if not is_literal(f)]
 
 
-def _is_term(node: Node) -> bool:
-    """One number at most, and no factor that could be computed or multiplied out."""
-    if _is_whole_fraction(node):
+def _product(node: Node) -> Product:
+    node = _unsigned(node)
+    if node.kind not in ("*", "/") or is_literal(node):
+        return Product((node,))
+    left, right = map(_product, node.parts)
+    if node.kind == "/":
+        right = Product(right.below, right.above)
+    return Product(left.above + right.above, left.below + right.below)
+
+
+def _has_one_number(product: Product) -> bool:
+    """At most one literal above; one whole number below, against which a number above does not cancel."""
+    above, below = product.numbers
+    if len(above) > 1 or len(below) > 1:
         return False
-    factors = list(_factors(node))
-    numbers = [factor for factor in factors if _is_literal(factor)]
-    return len(numbers) <= 1 and all(_is_finished(factor) for factor in factors)
-
-
-def _is_finished(factor: Node) -> bool:
-    if _is_literal(factor) or factor.kind == "symbol":
+    if not below:
         return True
-    if factor.kind == "sqrt":
-        return _is_finished_root(factor.parts[0])
-    if factor.kind == "^":
-        base, exponent = factor.parts
-        return not (_is_literal(base) and _is_literal(exponent)) and base.kind not in ("+", "-") and _single(exponent)
-    return factor.kind in ("sin", "cos", "tan", "ln", "exp")
+    bottom = below[0]
+    if not _is_whole(bottom) or bottom.number < 2:
+        return False
+    return not above or (_is_whole(above[0]) and gcd(int(above[0].number), int(bottom.number)) == 1)
 
 
-def _is_finished_root(radicand: Node) -> bool:
-    """Not √(9 + 16), which holds a sum, nor √25, which is 5."""
-    number = rational(evaluate(radicand, Calculator()))
-    if number is None:
-        return True
-    return _is_literal(radicand) and (number.denominator != 1 or isqrt(int(number)) ** 2 != number)
+def _power(node: Node) -> tuple[Node, Fraction]:
+    """Base and exponent, where that is a plain number; otherwise the node itself and 1."""
+    if node.kind == "^" and is_literal(node.parts[1]):
+        exponent = rational(evaluate(node.parts[1], Calculator()))
+        assert exponent is not None
+        return node.parts[0], Fraction(exponent)
+    return node, Fraction(1)
 
 
-def _single(exponent: Node) -> bool:
-    return not (exponent.kind in ("+", "-", "*", "/", "^") and rational(evaluate(exponent, Calculator())) is not None)
+# EXPANDED
 
 
-def _is_literal(node: Node) -> bool:
-    """A number as one writes it: 7, 2.5, 3/4, 2 1/2, 15 %."""
+def _is_expanded(node: Node) -> bool:
+    value = evaluate(node, Calculator())
+    if rational(value) is not None:
+        return is_literal(node)
+    terms = list(_terms(_over_whole(_unsigned(node))))
+    return len(terms) <= len(value.numerator) and all(map(_is_simple_term, terms))
+
+
+def _over_whole(node: Node) -> Node:
+    """The sum above a whole number against which it does not cancel, as in `(1 + √5)/2`; else the node."""
+    if node.kind != "/" or not _is_whole(node.parts[1]) or node.parts[1].number < 2:
+        return node
+    top = _unsigned(node.parts[0])
+    if top.kind not in ("+", "-"):
+        return node
+    numbers = [_product(term).numbers[0] or [ONE_NODE] for term in _terms(top)]
+    whole = [found[0].number for found in numbers if _is_whole(found[0])]
+    cancels = gcd(int(node.parts[1].number), *map(int, whole)) > 1
+    return node if cancels or len(whole) < len(numbers) else top
+
+
+ONE_NODE = Node("number", number=Fraction(1), name="1")
+
+
+def _is_simple_term(term: Node) -> bool:
+    """A literal times powers of letters and at most one root of a literal."""
+    product = _product(term)
+    above, below = product.others
+    roots = [factor for factor in (*above, *below) if factor.kind == "sqrt"]
+    powers = [_power(factor) for factor in above if factor.kind != "sqrt"]
     return (
-        node.kind in ("number", "mixed")
-        or (node.kind == "percent" and _is_literal(node.parts[0]))
-        or _is_fraction(node)
+        _has_one_number(product)
+        and len(roots) <= 1
+        and all(_is_literal_root(root) for root in roots)
+        and all(factor.kind == "sqrt" for factor in below)
+        and all(base.kind == "symbol" and exponent >= 1 == exponent.denominator for base, exponent in powers)
     )
 
 
-def _is_whole_fraction(node: Node) -> bool:
-    """14/2, which is 7."""
-    if node.kind == "negate":
-        return _is_whole_fraction(node.parts[0])
-    number = rational(evaluate(node, Calculator())) if node.kind == "/" else None
-    return number is not None and number.denominator == 1
+def _is_literal_root(root: Node) -> bool:
+    """√50, but not √25, which is 5, nor √(9 + 16)."""
+    radicand = root.parts[0]
+    return is_literal(radicand) and rational(evaluate(root, Calculator())) is None
 
 
-def _is_fraction(node: Node) -> bool:
-    if node.kind == "negate":
-        return _is_literal(node.parts[0])
-    return node.kind == "/" and all(
-        part.kind == "number" or (part.kind == "negate" and part.parts[0].kind == "number") for part in node.parts
-    )
-
-
-def _is_lowest(node: Node) -> bool:
-    if node.kind == "/" and all(part.kind == "number" for part in _unsigned(node.parts)):
-        top, bottom = (part.number for part in _unsigned(node.parts))
-        return top.denominator == bottom.denominator == 1 < bottom and gcd(int(top), int(bottom)) == 1
-    if node.kind == "number":
-        return "." not in node.name
-    return node.kind != "percent" and all(_is_lowest(part) for part in node.parts)
-
-
-def _unsigned(parts: tuple[Node, ...]) -> tuple[Node, ...]:
-    return tuple(part.parts[0] if part.kind == "negate" else part for part in parts)
+# FACTORED
 
 
 def _is_factored(node: Node, wanted: int) -> bool:
-    return _count_factors(node) == wanted and all(_is_primitive(factor) for factor, _ in _powers(node))
+    product = _product(node)
+    factors = product.others[0]
+    return (
+        not product.below
+        and len(product.numbers[0]) <= 1
+        and all(_is_prime_power(*_power(factor)) for factor in factors)
+        and _count_factors(node) == wanted
+    )
 
 
 def _count_factors(node: Node) -> int:
-    return sum(exponent for _, exponent in _powers(node))
+    """Every factor that is no number, as often as its exponent says."""
+    return sum(int(exponent) for _, exponent in map(_power, _product(node).others[0]))
 
 
-def _powers(node: Node) -> Iterator[tuple[Node, int]]:
-    """The factors that are not numbers, with their exponents."""
-    for factor in _factors(node):
-        base, exponent = factor, 1
-        if factor.kind == "^" and factor.parts[1].kind == "number" and factor.parts[1].number.denominator == 1:
-            base, exponent = factor.parts[0], int(factor.parts[1].number)
-        if rational(evaluate(base, Calculator())) is None:
-            yield base, exponent
+def _is_prime_power(base: Node, exponent: Fraction) -> bool:
+    if exponent < 1 or exponent.denominator != 1:
+        return False
+    if base.kind == "symbol":
+        return True
+    value = evaluate(base, Calculator())
+    return base.kind in ("+", "-") and _is_expanded(base) and content(value.numerator) == 1
 
 
-def _is_primitive(factor: Node) -> bool:
-    value = evaluate(factor, Calculator())
-    polynomial = value.denominator == ONE and all(e > 0 for monomial in value.numerator for _, e in monomial)
-    return polynomial and content(value.numerator) == 1
+# ANY
+
+
+def _is_elementary_for(truth: Node, node: Node) -> bool:
+    """Whether everything is worked out; a quotient of sums stays one only where the truth is one."""
+    try:
+        value = _worked_out(node, Calculator())
+        plain = _worked_out(truth, Calculator())
+    except _Unfinished:
+        return False
+    cancelled = value is not None and plain is not None and plain.denominator == ONE != value.denominator
+    return not cancelled and _is_elementary(node)
+
+
+class _Unfinished(Exception):
+    """A part that is left to compute."""
+
+
+def _worked_out(node: Node, calculator: Calculator) -> Value | None:
+    """The value of a tree, None where it cannot be computed; _Unfinished where something in it is left to compute."""
+    if is_literal(node):
+        return evaluate(node, calculator)
+    if node.kind in UNCOMPUTED:
+        return atom(str(node))
+    node = without_bars(node)
+    values = [_worked_out(part, calculator) for part in node.parts]
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return None
+    try:
+        value = combine(node, known, calculator)
+    except Unreadable:
+        return None
+    if rational(value) is not None:
+        raise _Unfinished
+    if node.kind in ("+", "-") and _cancels(known, value):
+        raise _Unfinished
+    if node.kind in _MARKS and not any(name.startswith(_MARKS[node.kind]) for name in atoms(value)):
+        raise _Unfinished
+    return value
+
+
+_MARKS = {"sqrt": ("√",), "ln": ("ln(",), "exp": ("e",), **dict.fromkeys(("sin", "cos", "tan"), ("sin(", "cos("))}
+"""What the value of a function still holds, if the function could not be worked out."""
+
+
+def _cancels(sides: list[Value], total: Value) -> bool:
+    """Whether a single term, or more than half of all terms, is gone from the sum."""
+    if any(side.denominator != total.denominator for side in sides):
+        return False
+    terms = {monomial for side in sides for monomial in side.numerator}
+    gone = terms - {*total.numerator}
+    single = any(len(side.numerator) == 1 and gone & {*side.numerator} for side in sides)
+    return single or 2 * len(gone) > len(terms)
+
+
+def _is_elementary(node: Node) -> bool:
+    node = _unsigned(node)
+    if is_literal(node) or node.kind == "symbol":
+        return True
+    if node.kind in ("+", "-"):
+        terms = list(_terms(node))
+        return sum(map(is_literal, terms)) <= 1 and all(map(_is_elementary, terms))
+    if node.kind in ("*", "/"):
+        return _is_elementary_product(_product(node))
+    if node.kind == "^":
+        return _is_elementary_power(*node.parts)
+    if node.kind not in FUNCTIONS:
+        return False
+    [argument] = without_bars(node).parts
+    leaves = list(_leaves(argument))
+    if node.kind in UNCOMPUTED and not any(leaf.kind == "symbol" for leaf in leaves):
+        return False
+    nested = FUNCTIONS if node.kind in UNCOMPUTED else UNCOMPUTED
+    return not any(leaf.kind in nested for leaf in leaves) and _is_elementary(argument)
+
+
+def _is_elementary_product(product: Product) -> bool:
+    above, below = product.others
+    roots = [factor for factor in (*above, *below) if factor.kind == "sqrt"]
+    return (
+        _has_one_number(product)
+        and len(roots) <= 1
+        and all(map(_is_elementary, (*above, *below)))
+        and not {_base(factor) for factor in above} & {_base(factor) for factor in below}
+    )
+
+
+def _base(factor: Node) -> str:
+    """One name for a factor, its power and its multiples: what may not stand above and below a line."""
+    base, _ = _power(factor)
+    try:
+        _, _, rest = parts(evaluate(base, Calculator()).numerator)
+    except Unreadable:
+        return str(base)
+    first = next(iter(sorted(rest)), ())
+    sign = -1 if rest.get(first, 1) < 0 else 1
+    return str(sorted((m, sign * n) for m, n in rest.items())) if rest != ONE else str(base)
+
+
+def _is_elementary_power(base: Node, exponent: Node) -> bool:
+    if not is_literal(exponent):
+        return (is_literal(base) or base.kind == "symbol") and _is_elementary(exponent)
+    _, number = _power(Node("^", (base, exponent)))
+    return abs(number) <= MAX_EXPONENT and base.kind not in ("sqrt", "^") and _is_elementary(base)
+
+
+def _leaves(node: Node) -> Iterator[Node]:
+    """The literals, letters and functions in a tree."""
+    if is_literal(node):
+        yield _unsigned(node)
+        return
+    if node.kind in ("symbol", *FUNCTIONS):
+        yield node
+    for part in node.parts:
+        yield from _leaves(part)
+
+
+def _size(node: Node) -> int:
+    return sum(1 for _ in _leaves(node))

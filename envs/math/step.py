@@ -1,19 +1,27 @@
-"""Which steps of a solution can be checked, and which of them are true, new, and lead from question to answer.
+"""Which steps of a solution can be checked, and which of them bring it forward.
 
 A step is an equality `a = b` in the reasoning that our grammar reads. It holds if the sides are equal as they stand,
-or at a solution of the problem. It counts if it also *says* something (not `7 = 7`, `x + 0 = x`, `2 + 3 = 3 + 2`, nor
-the answer itself), was not said before, holds a number that the question or an earlier step gave, and one that the
-answer or a later step that counts needs.
+or at a solution of the problem. It counts if it
+
+- brings a number that neither the question nor an earlier step gave (or the answer's, however the question reads);
+- takes it from what is there: it is a step of our worked solution, or a computation and its finished result, whose
+  numbers are those of the question, of earlier steps, or what our solution uses (180 degrees), no more often, and not
+  all of them at most 10;
+- leads on: the answer, or a later step that counts, needs the number.
+
+So nothing is paid for `7 = 7`, `12 - 12 + 7 = 7`, `1 + 1 = 2`, the question in other words or a step said before.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
 from math import ceil
 from typing import NamedTuple
 
+from envs.math.form import Form, is_finished, is_literal
 from envs.math.polynomial import Unreadable
 from envs.math.problem import Problem
 from envs.math.syntax import Node, evaluate, read
@@ -22,6 +30,8 @@ from envs.math.value import Calculator
 MAX_REASONING = 8_000
 MAX_CLAIMS = 40
 MAX_CLAIM = 160
+SMALL = 10
+"""A computation with nothing above it, such as `2 + 2 = 4`, is in many questions by chance."""
 WORK = 4_000
 _DELIMITER = re.compile(r"\\[()\[\]]|\$")
 _NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
@@ -41,11 +51,20 @@ class Step(NamedTuple):
     right: Node
 
 
+class Claim(NamedTuple):
+    """A step that holds."""
+
+    step: Step
+    always: bool
+    """Whether it holds as it stands, not only at a solution."""
+
+
 class Frame(NamedTuple):
     """What a problem has to do with its steps."""
 
     prompt: str
     answer: str
+    steps: tuple[str, ...]
     letters: str
     known: tuple[tuple[tuple[str, str], ...], ...]
 
@@ -58,127 +77,183 @@ def progress(reasoning: str, problem: Problem) -> float:
     frame = Frame(
         problem.prompt,
         problem.answer.text,
+        problem.steps,
         problem.letters,
         tuple(tuple(solution.items()) for solution in problem.known),
     )
     claimed, true, counted = _count(reasoning, frame)
     if not counted:
         return 0.0
-    return true / claimed * min(1.0, counted / max(1, ceil(_expected(problem.steps, frame) / 2)))
+    return true / claimed * min(1.0, counted / max(1, ceil(_expected(frame) / 2)))
 
 
 @lru_cache(maxsize=1024)
-def _expected(steps: tuple[str, ...], frame: Frame) -> int:
+def _expected(frame: Frame) -> int:
     """How many steps count in our worked solution; siblings share the answer."""
-    _, _, expected = _count("\n".join(steps), frame)
+    _, _, expected = _count("\n".join(frame.steps), frame)
     return expected
 
 
 def _count(reasoning: str, frame: Frame) -> tuple[int, int, int]:
     """How many steps are claimed, how many of them are true, and how many count."""
     calculator = Calculator(WORK)
-    claimed, true, found = 0, 0, []
+    claimed, found = 0, []
     for step in _steps(reasoning, frame.letters):
         claimed += 1
-        if _holds(step, frame.known, calculator):
-            true += 1
-            found.append(step)
-    return claimed, true, len(_leading(_relevant(found, frame.prompt), frame.answer))
+        if _is_equal(step, calculator):
+            found.append(Claim(step, always=True))
+        elif any(_is_equal(_bound(step, solution), calculator) for solution in frame.known):
+            found.append(Claim(step, always=False))
+    return claimed, len(found), _count_leading(_bringing(found, frame), frame.answer)
 
 
 def _steps(reasoning: str, letters: str) -> Iterator[Step]:
     """The equalities in a text, in order, at most MAX_CLAIMS."""
+    count = 0
+    for run in _runs(reasoning, letters):
+        for left, right in pairwise(run):
+            if not left.strip() or not right.strip() or len(left) + len(right) > MAX_CLAIM:
+                continue
+            try:
+                yield Step(read(left.replace(",", ""), letters), read(right.replace(",", ""), letters))
+            except Unreadable:
+                continue
+            count += 1
+            if count == MAX_CLAIMS:
+                return
+
+
+def sides(text: str, letters: str) -> Iterator[str]:
+    """All that looks like mathematics in a text, cut at its equality signs."""
+    for run in _runs(text, letters):
+        yield from (side for side in run if side.strip())
+
+
+def _runs(text: str, letters: str) -> Iterator[list[str]]:
     symbols = rf"(?<![A-Za-z\\])[{letters}e]+(?![A-Za-z])"
     run = re.compile(rf"(?:{_WORDS}|{symbols}|\d+(?:,\d{{3}})*(?:\.\d+)?|[-+*/^=(){{}}²³√π·×−÷%]|[ ])+")
-    count = 0
-    for line in _DELIMITER.sub(" ", reasoning[-MAX_REASONING:]).splitlines():
-        for match in run.finditer(line) if "=" in line else ():
+    for line in _DELIMITER.sub(" ", text[-MAX_REASONING:]).splitlines():
+        for match in run.finditer(line):
             sides = match[0].split("=")
-            if match[0].startswith("(") and line[match.start() - 1 : match.start()] in _CALLS:
-                sides = sides[1:]
-            for left, right in pairwise(sides):
-                if not left.strip() or not right.strip() or len(left) + len(right) > MAX_CLAIM:
-                    continue
-                try:
-                    yield Step(read(left.replace(",", ""), letters), read(right.replace(",", ""), letters))
-                except Unreadable:
-                    continue
-                count += 1
-                if count == MAX_CLAIMS:
-                    return
+            yield sides[1:] if match[0].startswith("(") and line[match.start() - 1 : match.start()] in _CALLS else sides
 
 
-def _holds(step: Step, known: tuple[tuple[tuple[str, str], ...], ...], calculator: Calculator) -> bool:
-    for solution in ((), *known):
-        bound = {name: read(text) for name, text in solution}
-        try:
-            left, right = (evaluate(_bind(side, bound), calculator) for side in step)
-        except Unreadable:
-            continue
-        if calculator.equal(left, right):
-            return True
-    return False
+def _is_equal(step: Step, calculator: Calculator) -> bool:
+    try:
+        left, right = (evaluate(side, calculator) for side in step)
+        return calculator.equal(left, right)
+    except Unreadable:
+        return False
 
 
-def _bind(node: Node, bound: Mapping[str, Node]) -> Node:
-    if node.kind == "symbol":
-        return bound.get(node.name, node)
-    return node._replace(parts=tuple(_bind(part, bound) for part in node.parts)) if node.parts else node
+def _bound(step: Step, solution: tuple[tuple[str, str], ...]) -> Step:
+    bound = {name: read(text) for name, text in solution}
+    return Step(
+        *(_replaced(side, lambda node: bound.get(node.name) if node.kind == "symbol" else None) for side in step)
+    )
 
 
-def _relevant(steps: list[Step], prompt: str) -> list[Step]:
-    """Those that say something new about a number that is known by then."""
-    known = {Fraction(text.replace(",", "")) for text in _NUMBER.findall(prompt)}
-    seen: set[tuple[str, ...]] = set()
+def _replaced(node: Node, other: Callable[[Node], Node | None]) -> Node:
+    found = other(node)
+    if found is not None:
+        return found
+    return node._replace(parts=tuple(_replaced(part, other) for part in node.parts)) if node.parts else node
+
+
+def _bringing(found: list[Claim], frame: Frame) -> list[tuple[set[Fraction], set[Fraction]]]:
+    """Of each step that brings a number from what is there: the numbers it brings, and all of its numbers."""
+    own = _own(frame)
+    asked, answer = _numbers_in(frame.prompt), {*_numbers_in(frame.answer)}
+    said = {*asked} - answer
+    there = Counter(
+        {n: max(asked[n], count) for n, count in (own.used | asked).items() if n in said or n not in answer}
+    )
     kept = []
+    for claim in found:
+        numbers = {number for side in claim.step for number in _numbers(side)}
+        if not numbers - said or _is_trivial(claim.step):
+            continue
+        new = numbers - said if _spelt(claim.step) in own.steps else _derived(claim, said, there)
+        if new:
+            said |= numbers
+            there.update(dict.fromkeys(numbers, MAX_CLAIM))
+            kept.append((new, numbers))
+    return kept
+
+
+def _derived(claim: Claim, said: set[Fraction], there: Counter[Fraction]) -> set[Fraction]:
+    """The new numbers that one side works out from numbers that are there."""
+    if not claim.always:
+        return set()
+    for source, target in (claim.step, claim.step[::-1]):
+        used, new = Counter(_numbers(source)), {*_numbers(target)} - said
+        small = max((*used, *new), default=Fraction(0)) <= SMALL
+        if not small and used <= there and new.isdisjoint(used) and is_finished(target, target, Form.EXPANDED):
+            return new
+    return set()
+
+
+class Own(NamedTuple):
+    """Our worked solution: its steps, and how often a step of it uses a number."""
+
+    steps: frozenset[tuple[str, ...]]
+    used: Counter[Fraction]
+
+
+@lru_cache(maxsize=1024)
+def _own(frame: Frame) -> Own:
+    steps = list(_steps("\n".join(frame.steps), frame.letters))
+    used: Counter[Fraction] = Counter()
     for step in steps:
-        said = tuple(sorted(word for side in step for word in _words(_without_idle(side))))
-        if said in seen or _is_trivial(step):
-            continue
-        numbers = {*_numbers(step.left), *_numbers(step.right)}
-        if numbers & known:
-            seen.add(said)
-            known |= numbers
-            kept.append(step)
-    return kept
+        for side in step:
+            used |= Counter(_numbers(side))
+    return Own(frozenset(map(_spelt, steps)), used)
 
 
-def _leading(steps: list[Step], answer: str) -> list[Step]:
-    """Those with a number that the answer, or a later one of them, needs."""
-    needed = {Fraction(text.replace(",", "")) for text in _NUMBER.findall(answer)}
-    kept = []
-    for step in reversed(steps):
-        numbers = {*_numbers(step.left), *_numbers(step.right)}
-        if not needed or numbers & needed:
-            needed |= numbers
-            kept.append(step)
-    return kept
+def _spelt(step: Step) -> tuple[str, ...]:
+    return tuple(sorted(map(str, step)))
 
 
 def _is_trivial(step: Step) -> bool:
-    """Whether the sides are written with the same things, or neither holds an operation."""
+    """Whether neither side holds an operation, or both are written with the same things."""
     left, right = map(_without_idle, step)
     return sorted(_words(left)) == sorted(_words(right)) or not (_operates(left) or _operates(right))
 
 
+def _count_leading(steps: list[tuple[set[Fraction], set[Fraction]]], answer: str) -> int:
+    """How many bring a number that the answer, or a later one of them, needs."""
+    needed = {*_numbers_in(answer)}
+    count = 0
+    for new, numbers in reversed(steps):
+        if new & needed or not needed:
+            needed |= numbers
+            count += 1
+    return count
+
+
 def _operates(node: Node) -> bool:
-    return node.kind not in ("number", "symbol") and (node.kind != "negate" or _operates(node.parts[0]))
+    return node.kind != "symbol" and not is_literal(node)
 
 
 def _without_idle(node: Node) -> Node:
-    """The tree without + 0, · 1, / 1 and ^ 1, which anyone can add to any true equality; and 0 for 0 times anything."""
-    if not node.parts:
-        return node
+    """The tree without + 0, · 1, / 1 and ^ 1, which anyone can add to any true equality."""
     parts = tuple(map(_without_idle, node.parts))
-    last = parts[-1].number if parts[-1].kind == "number" else None
-    first = parts[0].number if parts[0].kind == "number" else None
-    if last == {"+": 0, "-": 0, "*": 1, "/": 1, "^": 1}.get(node.kind, -1):
+    idle = {"+": 0, "-": 0, "*": 1, "/": 1, "^": 1}.get(node.kind)
+    if parts and parts[-1].kind == "number" and parts[-1].number == idle:
         return parts[0]
-    if first == {"+": 0, "*": 1}.get(node.kind, -1):
+    if node.kind in ("+", "*") and parts[0].kind == "number" and parts[0].number == idle:
         return parts[1]
-    if node.kind == "*" and 0 in (first, last):
-        return parts[0] if first == 0 else parts[1]
     return node._replace(parts=parts)
+
+
+def _words(node: Node) -> Iterator[str]:
+    yield node.kind + (str(node.number) if node.kind == "number" else node.name)
+    for part in node.parts:
+        yield from _words(part)
+
+
+def _numbers_in(text: str) -> Counter[Fraction]:
+    return Counter(Fraction(found.replace(",", "")) for found in _NUMBER.findall(text))
 
 
 def _numbers(node: Node) -> Iterator[Fraction]:
@@ -186,9 +261,3 @@ def _numbers(node: Node) -> Iterator[Fraction]:
         yield node.number
     for part in node.parts:
         yield from _numbers(part)
-
-
-def _words(node: Node) -> Iterator[str]:
-    yield node.kind + (str(node.number) if node.kind == "number" else node.name)
-    for part in node.parts:
-        yield from _words(part)

@@ -4,7 +4,7 @@ The tree keeps how a thing was written, so that `3 + 4` and `7` can be told apar
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
@@ -36,7 +36,9 @@ _TOKEN = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+|\\frac|\\sqrt|\\?[A-Za-z]+|<=|>=|[
 _THOUSANDS = re.compile(r"(?<![\d.])\d{1,3}(?:,\d{3})+(?![\d,])")
 _SPACE_BEFORE_FRACTION = re.compile(r"(?<![\d./^])(\d+)\s+(\d+)\s*/\s*(\d+)(?![\d.])")
 
-FUNCTIONS = ("sqrt", "sin", "cos", "tan", "ln", "log", "exp")
+UNCOMPUTED = ("sec", "csc", "cot", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh")
+"""Functions that are read, and computed only by the second opinion."""
+FUNCTIONS = ("sqrt", "sin", "cos", "tan", "ln", "log", "exp", *UNCOMPUTED)
 WORDS = frozenset({*FUNCTIONS, "pi", "infty", "cup", "pm", "degree", "lbrace", "rbrace", "in", "and", "or"})
 
 
@@ -70,7 +72,7 @@ def tokens(raw: str) -> list[str]:
 
 def _plain(raw: str) -> str:
     """LaTeX and typographic signs in their ASCII spelling, dollar signs and layout dropped."""
-    text = raw.translate(_SIGNS)
+    text = raw.translate(_SIGNS).replace("**", "^")
     if not text.isascii():
         raise Unreadable("a character outside ASCII and the usual mathematical signs")
     if "$" in text:
@@ -169,7 +171,7 @@ class Reader:
     def _starts_factor(self) -> bool:
         """Whether a factor follows with no sign between: 2x, 3(x + 1), x sqrt(2) – but not x2 or 2 3."""
         token = self.next()
-        if token in ("(", "{", r"\frac", r"\sqrt"):
+        if token in ("(", "{", "[", r"\frac", r"\sqrt"):
             return True
         return token.lstrip("\\").isalpha() and (token not in WORDS or token in FUNCTIONS or token == "pi")
 
@@ -212,8 +214,8 @@ class Reader:
             return self._number(token)
         if token == "(":
             return self._closed(")")
-        if token == "{":
-            return self._closed("}")
+        if token in ("{", "["):
+            return self._closed("}" if token == "{" else "]")
         if token == "|":
             return Node("abs", (self._closed("|"),))
         if token == r"\frac":
@@ -286,18 +288,26 @@ def evaluate(node: Node, calculator: Calculator) -> Value:
     """The exact value of a tree."""
     if node.kind == "number":
         return constant(node.number)
+    parts = without_bars(node).parts
+    return combine(node, [evaluate(part, calculator) for part in parts], calculator)
+
+
+def combine(node: Node, values: Sequence[Value], calculator: Calculator) -> Value:
+    """The value of a tree from those of its parts."""
     if node.kind == "symbol":
         return atom(node.name)
-    if node.kind in _UNARY:
-        return _UNARY[node.kind](calculator, evaluate(_without_bars(node), calculator))
-    left, right = (evaluate(part, calculator) for part in node.parts)
-    return _BINARY[node.kind](calculator, left, right)
+    if node.kind in UNCOMPUTED:
+        raise Unreadable(f"{node.kind} is left to the second opinion")
+    if len(values) == 1:
+        return _UNARY[node.kind](calculator, values[0])
+    return _BINARY[node.kind](calculator, *values)
 
 
-def _without_bars(node: Node) -> Node:
-    """The argument; ln|u| is read as ln u."""
-    [part] = node.parts
-    return part.parts[0] if node.kind == "ln" and part.kind == "abs" else part
+def without_bars(node: Node) -> Node:
+    """ln|u| is read as ln u."""
+    if node.kind == "ln" and node.parts[0].kind == "abs":
+        return node._replace(parts=node.parts[0].parts)
+    return node
 
 
 def _absolute(calculator: Calculator, value: Value) -> Value:

@@ -1,57 +1,42 @@
-"""The second opinion: `math-verify` for what our grammar does not cover.
+"""The second opinion: `math-verify` for values that our arithmetic does not compute.
 
 Only a killable worker imports it, and sympy with it.
 """
 
 import atexit
 import os
-import re
 from functools import lru_cache
 
 from envs.math.answer import Answer
-from envs.math.form import Form
+from envs.math.form import Form, is_finished
 from envs.math.notation import latex
+from envs.math.polynomial import Unreadable
 from envs.math.syntax import read
 from loomrl.gym.scorer import Scorer
 
 MAX_LENGTH = 120
 DEADLINE_S = 5.0
-_KINDS = ("value", "set", "tuple")
-_WORD = re.compile(r"[A-Za-z]+")
-_WORDS = frozenset(
-    _WORD.findall(
-        "frac dfrac tfrac sqrt pi cdot times left right ln log exp sin cos tan cot sec csc arcsin arccos arctan "
-        "sinh cosh tanh infty pm text mathrm boxed and or e quad"
-    )
-)
-_BARE = re.compile(r"(?<![A-Za-z\\])((?:arc)?(?:sin|cos|tan)h?|cot|sec|csc|ln|log|exp|pi)(?![A-Za-z])")
-_FUNCTION = re.compile(r"[a-z]{3}")
-_PLAIN = re.compile(r"[-\sA-Za-z0-9+*/^_(){}\[\]|,.;=%$\\]*")
-_TOWER = re.compile(r"\^[^-+*/,;=]*\^|\^\s*[({]?\s*-?\d{3}|\d{9}")
 
 
 def may_verify(answer: Answer, attempt: str) -> bool:
-    """Whether a second opinion is due: a short text in LaTeX or with named functions, where no form was asked for.
+    """Whether a second opinion is due: a short text that our grammar reads as a finished answer, in no special form.
 
-    Only known words pass, so that nothing which restates the question (`\\int`, `\\sum`, a derivative, `!`) is
-    computed for the policy; everything else that our grammar cannot read is simply wrong.
+    Nothing that restates the question (`\\int`, `\\sum`, a derivative, `!`, numbers to combine) is computed for the
+    policy.
     """
-    if answer.form is not Form.ANY or answer.kind not in _KINDS or len(attempt) > MAX_LENGTH:
+    if answer.form is not Form.ANY or answer.kind != "value" or len(attempt) > MAX_LENGTH:
         return False
-    if "\\" not in attempt and not _FUNCTION.search(attempt):
+    try:
+        given, truth = (read(text, answer.variables) for text in (attempt, answer.text))
+    except Unreadable:
         return False
-    if not _PLAIN.fullmatch(attempt) or _TOWER.search(attempt):
-        return False
-    words = set(_WORD.findall(attempt))
-    return all(word in _WORDS or word in answer.variables for word in words) and any(c.isalnum() for c in attempt)
+    return is_finished(given, truth, answer.form)
 
 
 async def verify(answer: Answer, attempt: str) -> bool:
-    """Whether math-verify finds the attempt equal; a ScorerError where it cannot work at all."""
-    separator = ", " if "," in answer.text else ""
-    truth = separator.join(latex(read(item, answer.variables)) for item in answer.text.split(","))
-    truth = f"({truth})" if answer.kind == "tuple" else rf"\{{{truth}\}}" if answer.kind == "set" else truth
-    return await _scorer(os.getpid()).score(truth, _BARE.sub(r"\\\1", attempt)) >= 1.0
+    """Whether math-verify finds what our grammar reads equal; a ScorerError where it cannot work at all."""
+    truth, given = (latex(read(text, answer.variables)) for text in (answer.text, attempt))
+    return await _scorer(os.getpid()).score(truth, given) >= 1.0
 
 
 @lru_cache(maxsize=1)

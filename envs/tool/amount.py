@@ -2,6 +2,7 @@
 
 import re
 from fractions import Fraction
+from math import gcd
 
 MOST_DIGITS = 40
 MOST_BITS = 600
@@ -39,7 +40,10 @@ def spelt(value: Fraction) -> str:
 
 
 def same_answer(wanted: str, given: str) -> bool:
-    """Whether an answer is the wanted one: numbers by their value, other texts but for case, spaces and a full stop."""
+    """Whether an answer is the wanted one: numbers by their value, other texts but for case, spaces and a full stop.
+
+    A number is whole, decimal or a fraction in lowest terms: `4500/100` is a division that was not done.
+    """
     if len(given) > 400:
         return False
     plain = " ".join(given.split()).removesuffix(".")
@@ -53,7 +57,9 @@ def _read(text: str) -> Fraction | None:
     if _NUMBER.fullmatch(text):
         return Fraction(text.replace(",", ""))
     ratio = _RATIO.fullmatch(text)
-    return Fraction(int(ratio[1]), int(ratio[2])) if ratio and int(ratio[2]) else None
+    if ratio is None or int(ratio[2]) < 2 or gcd(int(ratio[1]), int(ratio[2])) > 1:
+        return None
+    return Fraction(int(ratio[1]), int(ratio[2]))
 
 
 def _tokens(text: str) -> list[str]:

@@ -49,7 +49,7 @@ class ToolCallEnvironment(BaseEnvironment):
     """
 
     name = "ToolCall"
-    version = "1.0.0"
+    version = "1.0.1"
     families = tuple(FAMILIES)
     settings_class = ToolCallSettings
     settings: ToolCallSettings

@@ -11,8 +11,9 @@ from loomrl.schema import Config
 class Checks(Config):
     """What must hold before an engine acts with new weights. Checksums are always compared."""
 
-    probes: int = Field(2, ge=0)
-    """Prompts that every engine answers after an update, and the learner scores; 0 asks none."""
+    probes: int = Field(4, ge=0)
+    """Prompts that every engine answers after an update, and the learner scores; 0 asks none. The first is the longest,
+    the others are spread down to one token."""
     tolerance: Positive | None = None
     """How far the log-probability of any probed token may be off what the learner says; None: what its dtype allows."""
     drift: Positive = 0.1

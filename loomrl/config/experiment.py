@@ -20,6 +20,7 @@ from loomrl.config.language import (
 from loomrl.config.placement import Place, refuse_empty
 from loomrl.config.root import CustomAlgorithm, Records, Root
 from loomrl.schema import Config
+from loomrl.threshold import reaches
 
 
 class EnvironmentConfig(Config):
@@ -237,7 +238,7 @@ class Experiment(Root):
     @model_validator(mode="after")
     def _shares_fit(self) -> Self:
         total = sum(environment.min_share for environment in self.environments)
-        if total > 1:
+        if not reaches(1.0, total):
             raise ValueError(f"the environments' min_share add up to {total:g}, more than 1")
         return self
 

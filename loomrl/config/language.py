@@ -64,6 +64,7 @@ class Lora(Config):
     rank: PositiveInt = 16
     alpha: PositiveInt = 32
     dropout: Share = 0.0
+    """While demonstrations are imitated; what samples, and is reinforced, has none."""
     targets: tuple[str, ...] = ()
     """Names of the layers; empty means all linear ones."""
 
@@ -169,6 +170,16 @@ class LanguageAlgorithm(Config):
     def _bounds_in_order(self) -> Self:
         if self.reward_clip is not None and not self.reward_clip[0] < self.reward_clip[1]:
             raise ValueError(f"reward_clip={self.reward_clip}: the lower bound must be below the upper one")
+        return self
+
+    @model_validator(mode="after")
+    def _dropout_has_demonstrations(self) -> Self:
+        lora = self.model.lora
+        if lora is not None and lora.dropout and not self.warm_start.steps:
+            raise ValueError(
+                f"model.lora.dropout={lora.dropout:g} has no effect with warm_start.steps=0: dropout is on while "
+                "demonstrations are imitated, and off in what samples and is reinforced. Leave it out"
+            )
         return self
 
 

@@ -7,6 +7,8 @@ from pydantic import AfterValidator, Field
 from loomrl.config.basic import NonNegative, Positive, Seconds
 from loomrl.schema import Config
 
+PER_CORE = 2
+"""Processes of a run for a core at most, where nobody says how much of it each takes: they seldom work all at once."""
 _RAYS_OWN = {"CPU": "cpus", "GPU": "gpus", "memory": None, "object_store_memory": None}
 
 

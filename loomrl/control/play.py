@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
+from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
@@ -32,6 +33,23 @@ class RandomPolicy:
     def act_batch(self, observations: Any) -> Any:
         """See Acts."""
         return self._space.sample()
+
+
+class Idle:
+    """Real-valued actions of zero: what nothing costs and earns."""
+
+    def begin(self, environments: VectorEnv[Any, Any, Any], *, seed: int) -> None:
+        """See Acts."""
+        self._zeros = np.zeros(environments.action_space.shape or (), environments.action_space.dtype)
+
+    def act_batch(self, observations: Any) -> Any:
+        """See Acts."""
+        return self._zeros
+
+    @staticmethod
+    def can(space: spaces.Space[Any]) -> bool:
+        """Whether zero is among the actions, and in the middle of them."""
+        return isinstance(space, spaces.Box) and bool(np.allclose(space.low, -space.high))
 
 
 class Scripted:

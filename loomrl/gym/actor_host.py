@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from loomrl.config import RolloutConfig
-from loomrl.errors import EpisodeError
+from loomrl.config.placement import PER_CORE
+from loomrl.errors import ConfigError, EpisodeError
 from loomrl.gym.catalogue import Registration, register, registrations
 from loomrl.gym.episode import failed_trajectory, hang
 from loomrl.gym.host import LocalHost, Make, Plan
@@ -32,6 +33,20 @@ CALLS = 8
 Ticket = int
 """Which of the plans that an actor was given."""
 Result = Trajectory | Exception
+
+
+def refuse_crowd(actors: int) -> None:
+    """A ConfigError for more actors than Ray has cores for: they ask for no CPU, so Ray would start any number."""
+    import ray
+
+    if not ray.is_initialized():
+        ray.init()
+    most = int(PER_CORE * ray.cluster_resources().get("CPU", 0))
+    if actors > most:
+        raise ConfigError(
+            f"rollout.actors={actors}: Ray has CPUs for {most}, {PER_CORE} to each. Ask for fewer, or raise "
+            "rollout.concurrency: every actor plays so many episodes at a time."
+        )
 
 
 @dataclass(frozen=True, slots=True)

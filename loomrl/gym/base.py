@@ -54,8 +54,8 @@ class BaseEnvironment(ABC):
     """Filled by registration where it is left empty."""
     version: ClassVar[str] = "0.1.0"
     families: ClassVar[tuple[str, ...]] = ("default",)
-    template_families: ClassVar[tuple[str, ...]] = ()
-    """Further families, whose tasks need parameters from a task template."""
+    template_families: ClassVar[Mapping[str, Sequence[str]]] = {}
+    """Further families, whose tasks need parameters from a task template: the names of these."""
     settings_class: ClassVar[type[EnvironmentSettings]] = EnvironmentSettings
     reward_range: ClassVar[tuple[float, float]] = (0.0, 1.2)
     """No episode's total may leave it."""
@@ -89,6 +89,13 @@ class BaseEnvironment(ABC):
         rng = random.Random(seed)
         return self.task(rng.choice(self.families), rng.choice(LEVELS_OF[self.settings.difficulty]), seed)
 
+    async def enter(self, task: Task) -> None:
+        """Wait until an attempt at this task can begin, where not all can at once. Most wait for nothing.
+
+        Called before `reset` by whoever plays many attempts. No clock of the episode runs meanwhile: bound the waiting.
+        """
+        return
+
     @abstractmethod
     async def reset(self, task: Task | None = None) -> Observation:
         """Begin an attempt; None samples a task. The same task begins the same way, always."""
@@ -112,10 +119,11 @@ class BaseEnvironment(ABC):
     def memory(self) -> Mapping[str, Any] | None:
         """What this attempt leaves to later ones, as JSON: asked for once, at its end. None for most environments.
 
-        A later task of the same family may then carry it as `parameters["memory"]`; one without must do as well.
+        A later task of the same family may then carry it as `parameters["memory"]`; one without must do as well. A
+        family leaves one at every end, or never.
         """
         return None
 
     async def close(self) -> None:
-        """Let go of whatever is open. Called once, also after a failure."""
+        """Let go of whatever is open, also after a failure; a later `reset` opens it again."""
         return

@@ -11,11 +11,12 @@ from loomrl.errors import ConfigError, unknown
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.curriculum import Draw, Family, family_key
 from loomrl.gym.episode import Attempt, run_episode
+from loomrl.gym.loop import PrivateLoop
 from loomrl.gym.memory import with_memory
 from loomrl.gym.policy import OraclePolicy
 from loomrl.gym.registry import Registry, make, register_environment
 from loomrl.gym.share import Stake, shares
-from loomrl.gym.template import TaskTemplate, load_templates
+from loomrl.gym.template import Noted, TaskTemplate, load_templates
 from loomrl.named import named
 from loomrl.store import LoomDB
 from loomrl.types import Source, Task
@@ -125,14 +126,47 @@ def _member(config: EnvironmentConfig, templates: Sequence[TaskTemplate], record
 
 def _try_out(member: Member, template: TaskTemplate) -> None:
     """Begin one task of every level that the template describes: a mistake in it is said before anything starts."""
-    for level in template.levels:
-        task = template.task(member.environment.task(template.family, level, 0))
-        try:
-            asyncio.run(member.environment.reset(task))
-        except Exception as error:
-            raise ConfigError(
-                f"template {template.name!r}, level {level}: {member.name} refuses it: {error}"
-            ) from error
+    ignored, loop = set(template.parameters), PrivateLoop()
+    try:
+        for level in template.levels:
+            task = template.task(member.environment.task(template.family, level, 0))
+            ignored &= loop.wait(_unread(member.environment, task))
+    except Exception as error:
+        raise ConfigError(f"template {template.name!r}, level {level}: {member.name} refuses it: {error}") from error
+    finally:
+        loop.close()
+    if ignored or not template.parameters:
+        takers = member.environment.template_families
+        taken = "; ".join(f"{family} ({', '.join(names)})" for family, names in takers.items())
+        raise ConfigError(
+            f"template {template.name!r}: it would change nothing, because {member.name}'s family {template.family!r} "
+            f"does not read its parameters ({', '.join(sorted(ignored)) or 'there are none'}). "
+            f"Families of {member.name} that take some: {taken or 'none'}."
+        )
+
+
+async def _unread(environment: BaseEnvironment, task: Task) -> set[str]:
+    """Which of the task's parameters nobody looks at, be it in an episode of the oracle's from beginning to end."""
+    noted = Noted(task.parameters)
+    try:
+        await environment.reset(replace(task, parameters=noted))
+        for _ in range(environment.settings.max_steps):
+            if not noted.unread:
+                break
+            step = await environment.step(_perfect(environment))
+            if step.terminated or step.truncated:
+                break
+    finally:
+        await environment.close()
+    return noted.unread
+
+
+def _perfect(environment: BaseEnvironment) -> str:
+    """The oracle's action; nothing where there is no oracle."""
+    try:
+        return environment.oracle()
+    except NotImplementedError:
+        return ""
 
 
 def known(id: str) -> str:

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from loomrl.config import AdaptiveCurriculum, FixedCurriculum, Gate, ProgressiveCurriculum, StagedCurriculum
 from loomrl.errors import ConfigError
+from loomrl.threshold import reaches
 from loomrl.types import Task
 
 TRAINING_SEEDS = range(2**31)
@@ -299,7 +300,7 @@ def _latest(gate: Gate, known: Iterable[float] = ()) -> deque[float]:
 
 
 def _passes(gate: Gate, latest: Sequence[float]) -> bool:
-    return len(latest) == gate.attempts and math.fsum(latest) / gate.attempts >= gate.success
+    return len(latest) == gate.attempts and reaches(math.fsum(latest) / gate.attempts, gate.success)
 
 
 def _same_families(state: Mapping[str, Any], known: Mapping[str, Any]) -> None:

@@ -30,6 +30,8 @@ Call = Coroutine[Any, Any, T] | Generator[Any, Any, T]
 
 GRACE_S = 1.0
 """How long an interrupted episode may take to clean up before it is abandoned."""
+LONGEST_WAIT_S = 86_400.0
+"""For a turn to begin. Environments in which attempts wait have a shorter limit of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,9 +85,12 @@ async def run_episode(
     clock: Clock = time.time,
 ) -> Trajectory:
     """Play one episode and close the environment. Failures are in the trajectory; only cancellation is raised."""
-    started_at = clock()
     record = _Record()
     with alarm_ready():
+        refused = await _enter(environment, attempt.task, limits.turn_timeout_s)
+        started_at = clock()
+        if refused is not None:
+            return _trajectory(attempt, (), refused, started_at, started_at)
         playing = asyncio.create_task(_play(environment, policy, attempt.task, limits.turn_timeout_s, record))
         overdue = await _wait(playing, limits.episode_timeout_s)
     if overdue:
@@ -96,6 +101,21 @@ async def run_episode(
     if record.memory is not None and not overdue:
         attempt = replace(attempt, extra={**attempt.extra, MEMORY: record.memory})
     return _trajectory(attempt, tuple(record.turns), outcome, started_at, clock())
+
+
+async def _enter(environment: BaseEnvironment, task: Task, turn_timeout_s: float) -> Failure | None:
+    """Wait until the attempt can begin; why it cannot, if so. Only code that keeps the event loop is interrupted."""
+    entered = False
+    try:
+        entering = interruptible(environment.enter(task), turn_timeout_s)
+        await _cross(EpisodeError, "enter()", entering, LONGEST_WAIT_S)
+        entered = True
+    except _Broken as broken:
+        return broken.failure
+    finally:
+        if not entered:
+            await close_environment(environment, turn_timeout_s)
+    return None
 
 
 async def _wait(playing: asyncio.Task[End | Failure], timeout_s: float) -> bool:

@@ -15,6 +15,7 @@ from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.catalogue import make
 from loomrl.gym.guard import GuardedEnvironment
 from loomrl.gym.loop import PrivateLoop
+from loomrl.gym.memory import MemoryBank
 from loomrl.types import Observation, Task
 
 OBSERVATION_LENGTH = 65_536
@@ -51,16 +52,20 @@ def action_space() -> TextSpace:
 
 
 class TextEpisodes:
-    """One environment's episodes in Gymnasium's terms: seeds in, text out."""
+    """One environment's episodes in Gymnasium's terms: seeds in, text out. With a seed it also forgets all memories."""
 
     def __init__(self, environment: BaseEnvironment) -> None:
-        self._guarded = GuardedEnvironment(environment)
+        self._memories = MemoryBank()
+        self._guarded = GuardedEnvironment(environment, memories=self._memories)
 
     async def reset(
         self, seed: int | None, options: Mapping[str, Any] | None, rng: np.random.Generator
     ) -> tuple[str, dict[str, Any]]:
         """Begin the task of `seed`, or of one drawn from `rng`; options may name `task`, or `family` and `level`."""
         task = self._task(int(rng.integers(2**31)) if seed is None else seed, options or {})
+        if seed is not None:
+            self._memories.load_state_dict({})
+        task = self._memories.given(task)
         observation = await self._guarded.reset(task)
         return as_text(observation), {"task": task.key}
 

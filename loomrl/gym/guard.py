@@ -3,11 +3,13 @@
 import json
 import math
 from collections.abc import Mapping
+from random import getrandbits
 from typing import Any
 
 from loomrl import picture
 from loomrl.errors import EpisodeError
 from loomrl.gym.base import BaseEnvironment, Step
+from loomrl.gym.memory import MemoryBank, remembers
 from loomrl.types import Message, Observation, Reward, Task
 
 TOLERANCE = 1e-6
@@ -17,10 +19,15 @@ MOST_MEMORY = 64 * 1024
 
 
 class GuardedEnvironment:
-    """Checks every answer of `environment` and truncates the episode after `settings.max_steps` actions."""
+    """Checks every answer of `environment` and truncates the episode after `settings.max_steps` actions.
 
-    def __init__(self, environment: BaseEnvironment) -> None:
+    With `memories`, an episode begins with what the last successful one of its family left there.
+    """
+
+    def __init__(self, environment: BaseEnvironment, *, memories: MemoryBank | None = None) -> None:
         self.environment = environment
+        self._memories = memories
+        self._task: Task | None = None
         self._steps = 0
         self._total = 0.0
         self._running = False
@@ -31,6 +38,8 @@ class GuardedEnvironment:
 
     async def reset(self, task: Task | None = None) -> Observation:
         """Begin an attempt; None samples a task."""
+        if self._memories is not None and remembers(self.environment):
+            task = self._task = self._memories.given(task or self.environment.sample_task(getrandbits(31)))
         observation = checked_observation(await self.environment.reset(task), origin="reset()")
         self._steps, self._total, self._running = 0, 0.0, True
         return observation
@@ -48,6 +57,10 @@ class GuardedEnvironment:
         if step.terminated or step.truncated:
             self._running = False
             self._check_range()
+            if self._memories is not None and self._task is not None and step.reward.success > 0:
+                left = await self.memory()
+                if left is not None:
+                    self._memories.keep(self._task, left)
         return step
 
     def oracle(self) -> str:

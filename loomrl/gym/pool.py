@@ -8,10 +8,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from loomrl.config import RolloutConfig
-from loomrl.gym.actor_host import ActorHost
+from loomrl.gym.actor_host import ActorHost, refuse_crowd
 from loomrl.gym.catalogue import EnvironmentType, make
 from loomrl.gym.guard import GuardedEnvironment
 from loomrl.gym.host import Host, LocalHost, Make, Plan
+from loomrl.gym.memory import MemoryBank
 from loomrl.gym.policy import OpenPolicy, open_policy
 from loomrl.types import Group, Trajectory
 
@@ -34,11 +35,13 @@ class LoomRLGym:
     async def create_environment(
         self, kind: EnvironmentType | str, settings: Mapping[str, Any] | None = None
     ) -> GuardedEnvironment:
-        """An environment to play by hand: `reset`, then `step` until terminated or truncated."""
-        return GuardedEnvironment(self._make(str(kind), settings or {}))
+        """An environment to play by hand: `reset`, then `step` until terminated or truncated. It keeps its memories."""
+        return GuardedEnvironment(self._make(str(kind), settings or {}), memories=MemoryBank())
 
     async def run(self, plans: Iterable[Plan]) -> AsyncGenerator[Trajectory, None]:
         """Every plan's trajectory, once, as it finishes. Plans are drawn only when there is room to play them."""
+        if self._rollout.actors:
+            refuse_crowd(self._rollout.actors)
         rooms = [host for host in self._hosts for _ in range(self._rollout.concurrency)]
         finished: asyncio.Queue[Trajectory | None] = asyncio.Queue(maxsize=len(rooms))
         playing = asyncio.create_task(_play_all(rooms, iter(plans), finished))

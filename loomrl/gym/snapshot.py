@@ -1,11 +1,11 @@
 """What an environment version is made of, and a hash over it that is equal on every machine."""
 
-import importlib
 import importlib.metadata
+import importlib.util
 import inspect
 import math
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -80,11 +80,21 @@ def _sources(cls: type[BaseEnvironment]) -> Iterator[tuple[str, str]]:
     for name in {ancestor.__module__ for ancestor in ancestors}:
         yield from _source_of_module(sys.modules[name])
     for name in _declared_by_all(cls, "sources"):
-        try:
-            module = importlib.import_module(name)
-        except ImportError as error:
-            raise RegistryError(f"{cls.__name__}.sources names {name!r}: {error}. Is it spelt right?") from None
-        yield from _source_of_package(module) if hasattr(module, "__path__") else _source_of_module(module)
+        yield from _source_of_name(cls, name)
+
+
+def _source_of_name(cls: type[BaseEnvironment], name: str) -> Iterator[tuple[str, str]]:
+    """The source of a module or package that is not imported for it: what it needs may not be installed."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except ImportError as error:
+        raise RegistryError(f"{cls.__name__}.sources names {name!r}: {error}. Is it spelt right?") from None
+    if spec is None:
+        raise RegistryError(f"{cls.__name__}.sources names {name!r}: there is no such module. Is it spelt right?")
+    if spec.submodule_search_locations is not None:
+        yield from _source_of_package(name, spec.submodule_search_locations)
+    else:
+        yield f"{name.replace('.', '/')}.py", _hash_of_file(_file_of(name, spec.origin))
 
 
 def _is_own(module: str) -> bool:
@@ -93,19 +103,23 @@ def _is_own(module: str) -> bool:
 
 
 def _source_of_module(module: ModuleType) -> Iterator[tuple[str, str]]:
-    file = inspect.getsourcefile(module)
-    if file is None or not Path(file).is_file():
-        raise RegistryError(f"module {module.__name__!r} has no source file, so nothing can pin it. Move it to a file.")
+    file = _file_of(module.__name__, inspect.getsourcefile(module))
     path = module.__name__.replace(".", "/")
-    yield (f"{path}/__init__.py" if hasattr(module, "__path__") else f"{path}.py"), _hash_of_file(Path(file))
+    yield (f"{path}/__init__.py" if hasattr(module, "__path__") else f"{path}.py"), _hash_of_file(file)
 
 
-def _source_of_package(package: ModuleType) -> Iterator[tuple[str, str]]:
-    for root in map(Path, package.__path__):
+def _file_of(name: str, file: str | None) -> Path:
+    if file is None or not file.endswith(".py") or not Path(file).is_file():
+        raise RegistryError(f"module {name!r} has no source file, so nothing can pin it. Move it to a file.")
+    return Path(file)
+
+
+def _source_of_package(name: str, paths: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for root in map(Path, paths):
         for file in root.rglob("*"):
             below = file.relative_to(root)
             if file.is_file() and not any(part == "__pycache__" or part.startswith(".") for part in below.parts):
-                yield f"{package.__name__.replace('.', '/')}/{below.as_posix()}", _hash_of_file(file)
+                yield f"{name.replace('.', '/')}/{below.as_posix()}", _hash_of_file(file)
 
 
 def _hash_of_file(file: Path) -> str:

@@ -9,10 +9,11 @@
 
 A level's entries are inclusive ranges of whole numbers, or lists under `choice:`; the highest level not above the asked
 one counts. Text in `parameters` is filled with what was drawn. The environment reads the result as `task.parameters`.
+Nothing may be in vain: a variable that no text has, or a parameter that the environment does not read, is an error.
 """
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -35,6 +36,24 @@ class Choice(Config):
 Range = tuple[int, int]
 
 
+class Noted(Mapping[str, Any]):
+    """A mapping that notes which of its keys were read."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = values
+        self.unread = set(values)
+
+    def __getitem__(self, key: str) -> Any:
+        self.unread.discard(key)
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
 class TaskTemplate(Config):
     """A named pattern of tasks of one family of an environment."""
 
@@ -50,12 +69,16 @@ class TaskTemplate(Config):
             for name, values in variables.items():
                 if isinstance(values, tuple) and values[0] > values[1]:
                     raise ValueError(f"levels.{level}.{name}={list(values)}: the range is empty")
+            drawn = Noted(dict.fromkeys(variables, 0))
             try:
-                self._filled(dict.fromkeys(variables, 0))
+                self._filled(drawn)
             except (KeyError, IndexError, ValueError, AttributeError) as error:
                 raise ValueError(
                     f"parameters cannot be filled at level {level}: {type(error).__name__} {error}"
                 ) from None
+            if drawn.unread:
+                names = ", ".join(sorted(drawn.unread))
+                raise ValueError(f"levels.{level}: no text in parameters has {names}, so they would change nothing")
         return self
 
     def task(self, base: Task) -> Task:

@@ -7,7 +7,7 @@ import asyncio
 import hashlib
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 from weakref import WeakValueDictionary
 
@@ -18,6 +18,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from loomrl.http.site import Serve, for_programs
 from loomrl.hub.atropos_groups import ScoredData
 from loomrl.hub.atropos_session import AtroposSession, Settle
 from loomrl.hub.atropos_state import Answer, RegisterEnv, Registration
@@ -36,7 +37,6 @@ NO_EXAMPLE: Answer = {
     "images": [],
 }
 
-Serve = Callable[[Request], Awaitable[Response]]
 Groups = TypeAdapter(Annotated[list[ScoredData], FailFast()])
 
 
@@ -98,9 +98,9 @@ class AtroposRoutes:
             "/status-env": ("GET", self._status_of),
             "/scored_data": ("POST", self._scored_data),
             "/scored_data_list": ("POST", self._scored_data_list),
-            "/batch": ("GET", self._batch),
+            "/batch": ("GET", for_programs(self._batch)),
             "/latest_example": ("GET", self._latest_example),
-            "/reset_data": ("GET", self._reset),
+            "/reset_data": ("GET", for_programs(self._reset)),
         }
         routes = []
         for path, (method, serve) in table.items():

@@ -15,9 +15,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from loomrl.errors import Conflict, CorruptPayload, HubError, LeaseLost, LoomError, StoreError
+from loomrl.http.gate import MAX_BYTES, Gate
+from loomrl.http.site import JSON, Site
 from loomrl.hub import wire
 from loomrl.hub.codec import split
-from loomrl.hub.gate import MAX_BYTES, Gate
 from loomrl.hub.hub import Hub, HubStats
 
 log = logging.getLogger(__name__)
@@ -30,10 +31,16 @@ STATUS: dict[type[LoomError], int] = {
     StoreError: 503,
 }
 Answer = Callable[[Hub, bytes], Response]
+THIS_MACHINE = Site(content_types=frozenset({JSON, wire.PAYLOADS}))
 
 
 def create_app(
-    hub: Hub, *, token: str | None = None, extra_routes: Sequence[BaseRoute] = (), max_bytes: int = MAX_BYTES
+    hub: Hub,
+    *,
+    site: Site = THIS_MACHINE,
+    token: str | None = None,
+    extra_routes: Sequence[BaseRoute] = (),
+    max_bytes: int = MAX_BYTES,
 ) -> Starlette:
     """The application that serves `hub`. Routes that are given stand behind the same token and size limits."""
     v2 = [Route(f"/v2/{name}", _endpoint(hub, answer), methods=["POST"]) for name, answer in _ANSWERS.items()]
@@ -46,7 +53,7 @@ def create_app(
 
     return Starlette(
         routes=[*v2, Route("/v2/health", _endpoint(hub, _health), methods=["GET"]), *extra_routes],
-        middleware=[Middleware(Gate, token=token, max_bytes=max_bytes)],
+        middleware=[Middleware(Gate, site=site, token=token, max_bytes=max_bytes)],
         exception_handlers={LoomError: _refuse},
         lifespan=lifespan,
     )

@@ -14,11 +14,9 @@ from torch.nn.functional import linear, rms_norm, scaled_dot_product_attention, 
 from transformers import LlamaForCausalLM, MistralForCausalLM, PreTrainedModel, Qwen2ForCausalLM, Qwen3ForCausalLM
 from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer
 
-from loomrl.inference.network import Network
+from loomrl.inference.network import FIXED_ROTATIONS, Network
 
 KNOWN = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
-FIXED_ROTATIONS = ("default", "linear", "llama3", "yarn")
-"""Kinds of rotary embedding whose angles do not depend on how long a sequence is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +83,10 @@ class FusedNetwork(Network):
             x_NW = _add(x_NW, silu(gate).mul_(up), layer.down)
         logits_NV: Tensor = linear(self._norm(x_NW, self._body.norm.weight), self._head())
         return logits_NV
+
+    def constants(self) -> dict[str, Tensor]:
+        """With the table of rotations, of which prompts and steps read different copies."""
+        return {**super().constants(), "cosines": self._cos_C1D, "sines": self._sin_C1D}
 
     def _head(self) -> Tensor:
         head: nn.Linear = self.model.get_output_embeddings()

@@ -5,6 +5,7 @@ vocabulary.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +17,9 @@ from loomrl.errors import ConfigError
 from loomrl.inference.cache import Filling, KeyValues, Stepping
 from loomrl.inference.engine import Sight
 from loomrl.inference.vision import Vision, embedded
+
+FIXED_ROTATIONS = ("default", "linear", "llama3", "yarn")
+"""Kinds of rotary embedding whose angles do not depend on how long a sequence is."""
 
 
 class Network:
@@ -68,6 +72,14 @@ class Network:
         )
         logits_NV: Tensor = output.logits[:, 0]
         return logits_NV
+
+    def constants(self) -> dict[str, Tensor]:
+        """What it computes with beside the weights, and never changes: buffers that are in no state dict."""
+        config: Any = self.model.config.get_text_config()
+        turned = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default") in FIXED_ROTATIONS
+        stored = self.model.state_dict().keys()
+        found = {name: buffer for name, buffer in self.model.named_buffers() if name not in stored}
+        return {name: buffer for name, buffer in found.items() if turned or "rotary_emb" not in name}
 
     def _inputs(self, ids_PT: Tensor, sights: Sequence[Sequence[Sight]]) -> dict[str, Tensor]:
         if not any(sights):

@@ -78,6 +78,7 @@ class VllmEngine:
         except EngineLost as error:
             llm.shutdown(timeout=CLOSE_S)
             raise refused(opening, said_cause(log) or str(error), log) from None
+        await llm.collective_rpc("loomrl_remember")
         return cls(llm, context=opening.context, log=log, vision=vision)
 
     @property
@@ -145,9 +146,7 @@ class VllmEngine:
             if self._applied == staged:
                 return
             file = file or staged.file
-            for wrong in await self._call(self._llm.collective_rpc("loomrl_check", args=(str(file),))):
-                if wrong is not None:
-                    raise PolicyError(wrong)
+            await self._examine("loomrl_check", file)
             await self._call(self._llm.pause_generation(mode="keep", clear_cache=False))
             try:
                 await self._call(self._apply(file, staged.version))
@@ -173,12 +172,19 @@ class VllmEngine:
             await asyncio.sleep(ARRIVED_S)
         await self.take(staged)
 
+    async def _examine(self, method: str, file: Path) -> None:
+        """A PolicyError is what the first worker found wrong."""
+        for wrong in await self._call(self._llm.collective_rpc(method, args=(str(file),))):
+            if wrong is not None:
+                raise PolicyError(wrong)
+
     async def _apply(self, file: Path, version: int) -> None:
         from vllm.distributed.weight_transfer.base import WeightTransferUpdateRequest
 
         await self._llm.start_weight_update()
         await self._llm.update_weights(WeightTransferUpdateRequest({"path": str(file)}))
         await self._llm.finish_weight_update(str(version))
+        await self._examine("loomrl_read_back", file)
         if not await self._llm.reset_prefix_cache(reset_running_requests=True):
             raise PolicyError("vLLM kept what it had cached")
         await self._llm.reset_encoder_cache()

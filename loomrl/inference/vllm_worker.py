@@ -7,7 +7,7 @@ import os
 import select
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from vllm.distributed.weight_transfer.base import (
     WeightTransferUpdateInfo,
 )
 from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
+from vllm.model_executor.model_loader import get_model_loader
 from vllm.model_executor.model_loader.reload.layerwise import finalize_layerwise_reload, initialize_layerwise_reload
 from vllm.v1.sample.ops.topk_topp_sampler import TopKTopPSampler
 
@@ -28,7 +29,8 @@ from loomrl.errors import LoomError
 from loomrl.inference.group import Meeting, Member, receive
 from loomrl.inference.model import kind_of
 from loomrl.inference.sealed import Sealed, unstage
-from loomrl.inference.weights import check_weights
+from loomrl.inference.vllm_reading import Reader
+from loomrl.inference.weights import check_weights, not_what_was_sealed
 
 SHARED = "shared"
 OWNER = "LOOMRL_ENGINE_OWNER"
@@ -60,6 +62,7 @@ class SharedWeights(WeightTransferEngine[SharedInit, SharedUpdate]):  # type: ig
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._checked: tuple[str, Sealed] | None = None
+        self._reader: Reader | None = None
         self._arriving: tuple[str, Future[Sealed]] | None = None
         self._member: Member | None = None
         if OWNER in os.environ:
@@ -75,6 +78,22 @@ class SharedWeights(WeightTransferEngine[SharedInit, SharedUpdate]):  # type: ig
             sealed.verify()
         check_weights(self._skeleton(), sealed.weights, sealed.version)
         self._checked = (path, sealed)
+
+    def remember(self) -> None:
+        """From here on, what was applied can be read back; the model still has the weights of its folder."""
+        loader: Any = get_model_loader(self.vllm_config.load_config)
+        self._reader = Reader(self.model, loader.get_all_weights(self.model_config, self.model))
+
+    def read_back(self, path: str) -> None:
+        """A PolicyError names the tensors that are not what was checked, where the kernels compute with them."""
+        checked, self._checked = self._checked, None
+        assert checked is not None
+        assert checked[0] == path
+        assert self._reader is not None
+        sealed = checked[1]
+        wrong = self._reader.wrong(sealed.weights.items())
+        if wrong:
+            raise not_what_was_sealed(sealed.version, wrong)
 
     def receive(self, path: str, meeting: Meeting, rank: int) -> None:
         """Begin to take what comes instead of this file, while the old weights serve."""
@@ -116,8 +135,6 @@ class SharedWeights(WeightTransferEngine[SharedInit, SharedUpdate]):  # type: ig
         except BaseException:
             finalize_layerwise_reload(self.model, self.model_config)
             raise
-        finally:
-            self._checked = None
 
     def finish_weight_update(self) -> None:
         """Hand the layers back to their kernels."""
@@ -170,13 +187,17 @@ class WorkerExtension:
         """Before the first request."""
         self.model_runner.sampler.topk_topp_sampler = WholeDistribution()
 
+    def loomrl_remember(self) -> None:
+        """After the first request, and before the first update."""
+        self.weight_transfer_engine.remember()
+
     def loomrl_check(self, path: str) -> str | None:
-        """What is wrong with a staged file. (An exception would lose its type, and print a trace, on its way.)"""
-        try:
-            self.weight_transfer_engine.check(path)
-        except LoomError as error:
-            return str(error)
-        return None
+        """What is wrong with a staged file."""
+        return _said(lambda: self.weight_transfer_engine.check(path))
+
+    def loomrl_read_back(self, path: str) -> str | None:
+        """What is wrong with what was applied of it."""
+        return _said(lambda: self.weight_transfer_engine.read_back(path))
 
     def loomrl_receive(self, path: str, meeting: Sequence[Any], first: int) -> None:
         """Begin to take weights that come through a group, in which this engine's workers are from `first` on."""
@@ -186,6 +207,15 @@ class WorkerExtension:
         """Whether there is anything to check."""
         arrived: bool = self.weight_transfer_engine.arrived()
         return arrived
+
+
+def _said(call: Callable[[], None]) -> str | None:
+    """The error of ours that a call ends in: as an exception it would lose its type, and print a trace, on its way."""
+    try:
+        call()
+    except LoomError as error:
+        return str(error)
+    return None
 
 
 def _die_with(owner: int) -> None:

@@ -1,7 +1,7 @@
 """New weights for a model: all of them checked before the first is copied."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -48,11 +48,16 @@ def read_back(model: nn.Module, sealed: Sealed) -> None:
     own = model.state_dict()
     wrong = [name for name, given in sealed.weights.items() if checksum(own[name]) != _expected(sealed, name, own)]
     if wrong:
-        raise PolicyError(
-            f"weights of version {sealed.version}: {len(wrong)} of {len(sealed.weights)} tensors arrived and are not "
-            f"what was sealed where the engine computes with them ({', '.join(sorted(wrong)[:3])}): it has changed in "
-            f"between. Publish the version again; if that does not help, look for faulty memory."
-        )
+        raise not_what_was_sealed(sealed.version, wrong)
+
+
+def not_what_was_sealed(version: int, wrong: Sequence[str]) -> PolicyError:
+    """The error for tensors of these names, read back where an engine computes with them."""
+    return PolicyError(
+        f"weights of version {version}: {len(wrong)} tensors arrived and are not what was sealed where the engine "
+        f"computes with them ({', '.join(sorted(wrong)[:3])}): it has changed in between. Publish the version again; "
+        "if that does not help, resume the run with fresh engines, and look for faulty memory."
+    )
 
 
 def _expected(sealed: Sealed, name: str, own: Mapping[str, Tensor]) -> str:

@@ -9,7 +9,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.pool import QueuePool
 from sqlalchemy.schema import CreateSchema
 
 from loomrl.errors import StoreError, unknown
@@ -89,7 +90,11 @@ class LoomDB:
             raise StoreError(f"{self.location}: text that is no Unicode cannot be stored: {error}.") from error
 
     def close(self) -> None:
-        """Give every connection back."""
+        """Give every connection back. The file of SQLite is whole by then, unless others write or read it meanwhile."""
+        pool = self.engine.pool
+        if self.is_sqlite and isinstance(pool, QueuePool) and pool.checkedin():
+            with closing(self.engine.raw_connection()) as connection, suppress(sqlite3.Error):  # the log has it still
+                connection.cursor().execute("PRAGMA wal_checkpoint(PASSIVE)")
         self.engine.dispose()
 
     def __enter__(self) -> "LoomDB":

@@ -38,6 +38,8 @@ FLAT_AFTER = 30
 """Rows before learning is called flat."""
 ENOUGH = 200.0
 """Episodes before anybody is told that nothing was learnt."""
+IDLE = 0.02
+"""Share of all returns of a run by which a policy may differ from doing nothing, and still does nothing."""
 JUDGED = 8
 """Evaluations that must be there before they are compared …"""
 UNSTEADY = 0.35
@@ -261,6 +263,25 @@ def flat_learning(history: History) -> Finding | None:
     )
 
 
+def idle_policy(history: History) -> Finding | None:
+    """It has learnt to do nothing: it earns what doing nothing earns, never more, and once earned less."""
+    judged, idle = values_of(history, Metric.RETURN_EVALUATED), values_of(history, Metric.RETURN_IDLE)
+    trained = values_of(history, Metric.RETURN)
+    if len(judged) < 2 or not idle or not trained:
+        return None
+    nothing, begun = idle[-1], trained[0]
+    slack = IDLE * (max(*trained, *judged, nothing) - min(*trained, *judged, nothing))
+    is_idle = all(abs(one - nothing) <= slack for one in judged[-ENDS:])
+    if not is_idle or max(*trained, *judged) > nothing + slack or begun >= nothing - slack:
+        return None
+    return Finding(
+        "has learnt to do nothing",
+        f"the greedy policy earns {amount(judged[-1])}, actions of zero {amount(nothing)} in the same episodes; "
+        f"{amount(begun)} in the beginning, and never more than nothing earns",
+        IDLE_REMEDY,
+    )
+
+
 def idle_value(history: History) -> Finding | None:
     """The value function foretells nothing of the returns, and the policy does not learn."""
     explained, went = values_of(history, Metric.VALUE_EXPLAINED_VARIANCE), course(history)
@@ -294,6 +315,12 @@ def high_variance(history: History) -> Finding | None:
     )
 
 
+IDLE_REMEDY = (
+    "Actions cost, and no episode has found what pays. Let ppo look for it (curiosity={coefficient: 1.0}, "
+    "normalize_observations, normalize_rewards), begin with an easier environment (curriculum), or pay for progress."
+)
+
+
 def _steps(history: History) -> str:
     return f"{history[-1].get(STEP, len(history)):,.0f} steps"
 
@@ -305,6 +332,7 @@ EXAMINATIONS: tuple[Examination, ...] = (
     exploding_gradients,
     entropy_collapse,
     flat_learning,
+    idle_policy,
     idle_value,
     high_variance,
 )

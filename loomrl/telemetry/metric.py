@@ -29,6 +29,7 @@ class Metric(StrEnum):
 
     RETURN = "return/training", "Mean return of the latest 100 episodes; absent until one has ended."
     RETURN_EVALUATED = "return/evaluation", "Mean return of the greedy policy where it was evaluated, and only then."
+    RETURN_IDLE = "return/idle", "Mean return of actions that are all zero, in the episodes of the evaluation."
     RETURN_OBJECTIVE = (
         "return/objective",
         "Mean discounted return by objective, of the latest 100 episodes; only by objective.",

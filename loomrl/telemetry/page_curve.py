@@ -28,9 +28,9 @@ SMOOTHED = 20
 """A curve's thick line is the mean over one part in so many of the run …"""
 LONGEST_WINDOW = 25
 """… and over so many values at most."""
-SPARSE = (Metric.RETURN_EVALUATED,)
+SPARSE = (Metric.RETURN_EVALUATED, Metric.RETURN_IDLE)
 """What is measured now and then, on purpose: one value is joined to the next."""
-MEANS = (Metric.RETURN, Metric.RETURN_EVALUATED, Metric.EPISODE_STEPS, Metric.STAGE)
+MEANS = (Metric.RETURN, Metric.RETURN_EVALUATED, Metric.RETURN_IDLE, Metric.EPISODE_STEPS, Metric.STAGE)
 """What is shown as it is, without a running mean."""
 SPLIT = tuple(metric.of("") for metric in (Metric.SUCCESS, Metric.LEVEL, Metric.REWARD_PART))
 """How names begin that are shown as rows or as parts of another chart."""
@@ -96,6 +96,8 @@ def _learning(names: Sequence[str]) -> list[Panel]:
     rewards = {"total": str(Metric.REWARD_TOTAL), **{part: Metric.REWARD_PART.of(part) for part in parts}}
     returns: dict[str, str] = {"training": Metric.RETURN, "evaluation": Metric.RETURN_EVALUATED}
     note = "Mean of the latest 100 episodes of training; of the greedy policy, where it was evaluated."
+    if Metric.RETURN_IDLE in names:
+        returns["doing nothing"] = Metric.RETURN_IDLE
     return [
         Panel("Return", note, returns, form=amount),
         _panel("Episode length", Metric.EPISODE_STEPS, amount),

@@ -1,4 +1,7 @@
-"""Where a run's metrics go: a file of JSON lines always, Weights & Biases when the experiment says so."""
+"""Where a run's metrics go: a file of JSON lines always, Weights & Biases when the experiment says so.
+
+And TensorBoard's files where TensorBoard is installed.
+"""
 
 import json
 import math
@@ -6,6 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -102,6 +106,31 @@ class WandBRun(Sink):
         self._run.finish()
 
 
+class TensorBoard(Sink):
+    """Scalars by step in `folder`, as TensorBoard reads them; what a run that goes on makes again hides what was."""
+
+    def __init__(self, folder: Path, *, step: int) -> None:
+        from tensorboardX import SummaryWriter
+
+        purged = step + 1 if folder.exists() else None
+        self._writer = SummaryWriter(logdir=str(folder), purge_step=purged, filename_suffix=f".{step}")
+
+    @staticmethod
+    def is_there() -> bool:
+        """Whether there is a TensorBoard to look with, and what Ray writes its files with."""
+        return all(find_spec(name) is not None for name in ("tensorboard", "tensorboardX"))
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Add one point to every curve."""
+        for name, value in metrics.items():
+            self._writer.add_scalar(name, value, step)
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._writer.close()
+
+
 class Sinks(Sink):
     """Several sinks as one."""
 
@@ -131,6 +160,8 @@ def open_sinks(train: Records, *, run: str, experiment: Mapping[str, Any], step:
     sinks: list[Sink] = []
     if train.wandb is not None:
         sinks.append(WandBRun(train.wandb, run=run, experiment=experiment, folder=file.parent))
+    if TensorBoard.is_there():
+        sinks.append(TensorBoard(file.parent / "tensorboard", step=step))
     return Sinks([JsonLines(file, step=step), *sinks])
 
 

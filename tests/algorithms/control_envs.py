@@ -46,13 +46,13 @@ class Identity(gymnasium.Env[Any, Any]):
 
 
 class Countdown(gymnasium.Env[Any, Any]):
-    """Shows how many steps are left, pays 1 for each; ends, or is cut short, at 0. What happens is known exactly."""
+    """Shows how many steps are left, pays the same for each; ends, or is cut short, at 0. All is known exactly."""
 
     observation_space = spaces.Box(0, 100, (1,))
     action_space = spaces.Discrete(2)
 
-    def __init__(self, steps: int = 3, truncates: bool = False) -> None:
-        self._length, self._truncates = steps, truncates
+    def __init__(self, steps: int = 3, truncates: bool = False, price: float = 1.0) -> None:
+        self._length, self._truncates, self._price = steps, truncates, price
 
     def _seen(self) -> Any:
         return np.array([self._left], np.float32)
@@ -65,7 +65,7 @@ class Countdown(gymnasium.Env[Any, Any]):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self._left -= 1
         over = self._left == 0
-        return self._seen(), 1.0, over and not self._truncates, over and self._truncates, {}
+        return self._seen(), self._price, over and not self._truncates, over and self._truncates, {}
 
 
 class Pictures(gymnasium.Env[Any, Any]):

@@ -3,7 +3,7 @@
 from algorithms.language.config import LanguageConfig
 from algorithms.language.estimate import Estimate
 from algorithms.language.learner import LanguageLearner
-from loomrl.config import CustomAlgorithm, Reinforce
+from loomrl.config import Reinforce
 
 
 class BestLearner(LanguageLearner):
@@ -15,10 +15,7 @@ class BestLearner(LanguageLearner):
 
 
 class BestConfig(LanguageConfig):
-    @property
-    def algorithm(self):
-        assert isinstance(self.experiment.algorithm, CustomAlgorithm)
-        return Reinforce.parse(self.experiment.algorithm.settings)
+    settings = Reinforce
 
     def get_default_learner_class(self):
         return BestLearner

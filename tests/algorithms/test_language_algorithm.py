@@ -11,6 +11,7 @@ from ray import tune
 
 from algorithms.language.algorithm import METRICS, Language
 from algorithms.language.config import LanguageConfig
+from algorithms.language.line import Line
 from experiments.algorithms import open_algorithm
 from loomrl.artifacts import open_artifacts
 from loomrl.errors import ConfigError, HubError, LearnerError
@@ -144,6 +145,19 @@ def test_best_and_last_checkpoint_are_kept_and_every_version_has_its_parent(tmp_
     with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
         versions = list_policies(db, run="r")
     assert [(v.number, v.parent) for v in versions] == [(6, "r/4"), (4, "r/2"), (2, "r/0"), (0, None)]
+
+
+@pytest.mark.parametrize(("successes", "best"), [([0.2, 0.1, 0.9, 0.5], 4), ([0.2, 0.6, 0.9, 0.5], 2)])
+def test_the_best_is_the_best_of_the_checkpoints_also_where_updates_between_them_were_better(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, successes: list[float], best: int
+) -> None:
+    advance, given = Line.advance, iter(successes)
+    told = lambda line, groups, *, success, kl: advance(line, groups, success=next(given), kl=kl)  # noqa: E731
+    monkeypatch.setattr(Line, "advance", told)
+    algo = build(tmp_path, **{"train.stop.window": 1, "train.updates": 4})
+    train(algo)
+    assert algo.line.kept == {"best": best, "last": 4}
+    algo.stop()
 
 
 def test_evaluation_is_on_held_out_tasks_and_changes_nothing(tmp_path: Path) -> None:

@@ -1,14 +1,15 @@
-"""Several learners are one: the same losses, and the same parameters on every rank."""
+"""Remote learners are one in this process: the same losses, the same parameters on every rank, any number resumes."""
 
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from algorithms.language.algorithm import METRICS
 from loomrl.telemetry.metric import Metric
-from tests.algorithms.language_support import build
+from tests.algorithms.language_support import build, weights
 
 pytestmark = [
     pytest.mark.system,
@@ -27,17 +28,59 @@ def parameters(algo: Any) -> list[dict[str, torch.Tensor]]:
     return [result.get() for result in results]
 
 
-def test_two_learners_have_the_loss_of_one_and_identical_parameters(tmp_path: Path) -> None:
+@pytest.mark.parametrize("learners", [1, 2])
+def test_remote_learners_have_the_loss_of_one_in_this_process_and_identical_parameters(
+    tmp_path: Path, learners: int
+) -> None:
     changes = {"algorithm.optimizer.learning_rate": 1e-3}
     one = build(tmp_path / "one", "ppo", **changes)
-    two = build(tmp_path / "two", "ppo", **changes, **{"algorithm.learners.count": 2})
-    first, same = one.train()[METRICS], two.train()[METRICS]
+    apart = build(tmp_path / "apart", "ppo", **changes, **{"algorithm.learners.count": learners})
+    first, same = one.train()[METRICS], apart.train()[METRICS]
     for name in LOSSES:
         assert same[name] == pytest.approx(first[name], abs=1e-5), name
-    two.train()
-    left, right = parameters(two)
-    assert left.keys() == right.keys()
-    assert all(torch.equal(left[name], right[name]) for name in left)
+    apart.train()
+    left, *others = parameters(apart)
+    assert len(others) == learners - 1
+    for right in others:
+        assert left.keys() == right.keys()
+        assert all(torch.equal(left[name], right[name]) for name in left)
     assert any(not torch.equal(left[name], tensor) for name, tensor in parameters(one)[0].items())
-    for algo in (one, two):
+    for algo in (one, apart):
         algo.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["grpo", "dpo"])
+def test_one_remote_learner_resumes_as_if_it_never_stopped(tmp_path: Path, kind: str) -> None:
+    changes = {"algorithm.learners.count": 1, "train.updates": 4}
+    whole, parts = (build(tmp_path / name, kind, **changes) for name in ("whole", "parts"))
+    for _ in range(4):
+        whole.train()
+    for _ in range(2):
+        parts.train()
+    parts.stop()
+    again = build(tmp_path / "parts", kind, **changes)
+    while again.stopped is None:
+        again.train()
+    theirs, ours = weights(whole), weights(again)
+    assert all(np.array_equal(theirs[name], ours[name]) for name in theirs)
+    for algo in (whole, again):
+        algo.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("first", "then"), [(0, 1), (1, 0), (1, 2), (2, 1)])
+def test_any_number_of_learners_goes_on_where_another_stopped(tmp_path: Path, first: int, then: int) -> None:
+    algo = build(tmp_path, **{"algorithm.learners.count": first, "algorithm.kl.coefficient": 0.1})
+    for _ in range(2):
+        algo.train()
+    learnt = parameters(algo)[0]
+    algo.save_to_path(str(tmp_path / "checkpoint"))
+    algo.stop()
+    again = build(tmp_path, run="s", **{"algorithm.learners.count": then, "algorithm.kl.coefficient": 0.1})
+    again.take_over(str(tmp_path / "checkpoint"))
+    for each in parameters(again):
+        assert all(torch.equal(learnt[name], each[name]) for name in learnt)
+    again.train()
+    assert any(not torch.equal(learnt[name], tensor) for name, tensor in parameters(again)[0].items())
+    again.stop()

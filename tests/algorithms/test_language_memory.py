@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from loomrl.config import EvaluationConfig
 from loomrl.hub import EVERYTHING, open_hub
 from loomrl.store import beside
 from loomrl.types import Trajectory
@@ -52,3 +53,20 @@ def test_attempts_of_a_group_begin_with_one_memory_that_the_update_before_has_le
         last = [t for t in updates[number - 1] if t.group.endswith("/3")]
         best = max(last, key=lambda t: (t.reward.success, -int(t.id.rpartition("/")[2])))
         assert begun[number][0] == best.extra["memory"]
+
+
+def test_an_evaluation_begins_without_training_s_memory_goes_on_with_its_own_and_leaves_none(tmp_path: Path) -> None:
+    algo = build(tmp_path, "ppo", **DIARY)
+    for _ in range(2):
+        algo.train()
+    kept = algo.line.memories.state_dict()
+    for _ in range(2):
+        attempts = algo.trial("judged", EvaluationConfig(episodes=5, levels=(1,)))
+        begun = [attempt.task.parameters.get("memory") for attempt in attempts]
+        left: list[Any] = [None]
+        for attempt in attempts:
+            left.append(attempt.extra["memory"] if attempt.reward.success > 0 else left[-1])
+        assert begun == left[:-1]
+        assert begun[-1] is not None
+    assert algo.line.memories.state_dict() == kept
+    algo.stop()

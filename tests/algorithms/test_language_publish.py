@@ -17,6 +17,7 @@ from ray import cloudpickle
 from algorithms.language.algorithm import METRICS
 from algorithms.language.publish import Probing, Publisher
 from loomrl.config import Sampling
+from loomrl.config.engine import Checks
 from loomrl.errors import PolicyError
 from loomrl.inference.engine import Request
 from loomrl.inference.gate import Gate
@@ -67,6 +68,21 @@ def swap_kept(engine: Any, sealed: Sealed, folder: Path) -> Sealed:
     return sealed
 
 
+def damage_first_rotations(engine: Any, sealed: Sealed, folder: Path) -> Sealed:
+    """In what steps at the first positions turn queries and keys by, right after reading back."""
+    table = engine._network._cos_C1D
+    read = engine._read_constants
+
+    def spoil(version: int) -> None:
+        read(version)
+        with torch.inference_mode():
+            table[:16] *= -1
+        del engine._read_constants
+
+    engine._read_constants = spoil
+    return sealed
+
+
 def miss(engine: Any, sealed: Sealed, folder: Path) -> Sealed:
     """The engine keeps what it has, under the new number, with checksums to match."""
     old = {name: tensor.clone() for name, tensor in engine._network.model.state_dict().items()}
@@ -78,6 +94,7 @@ PLANTED: dict[str, tuple[Any, str]] = {
     "sealed weights": (corrupt_sealed, "tensors are not what the learner sealed"),
     "swapped before the seal is checked": (swap_sealed, "tensors are not what the learner sealed"),
     "swapped in the engine": (swap_kept, "off what the learner says"),
+    "first rotations": (damage_first_rotations, "off what the learner says|beside them, cosines changed"),
     "missed": (miss, "off what the learner says"),
 }
 
@@ -111,7 +128,7 @@ def test_what_stays_wrong_stops_the_run_by_name_and_nobody_acts_with_it(
 ) -> None:
     fault, said = PLANTED[name]
     loaded = plant(warm, monkeypatch, fault, tmp_path, 99)
-    with pytest.raises(PolicyError, match=f"version 2 was published twice.*{said}.*Resume the run"):
+    with pytest.raises(PolicyError, match=f"version 2 was published twice.*({said}).*Resume the run"):
         warm.train()
     assert loaded == [2, 2]
     runner = warm.env_runner_group.local_env_runner
@@ -133,6 +150,16 @@ def test_missed_update_too_small_for_the_tolerance_is_seen_by_answers_that_did_n
     with pytest.raises(PolicyError, match="bit by bit as it did before the update"):
         algo.train()
     algo.stop()
+
+
+def test_damage_that_only_early_positions_read_is_seen_by_the_shortest_probe(
+    warm: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plant(warm, monkeypatch, damage_first_rotations, tmp_path, 1)
+    shortest = len(warm._publisher.probing.requests) - 1
+    with caplog.at_level(logging.WARNING), pytest.raises(PolicyError, match="beside them, cosines changed"):
+        warm.train()
+    assert f"version 2 is published once more: Engine 0, probe {shortest}: a log-probability is" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["staged file", "missed"])
@@ -247,6 +274,17 @@ def test_stale_cache_is_seen_and_its_requests_are_not_answered(warm: Any, engine
 
 async def sibling_done(task: asyncio.Task[Any]) -> Any:
     return await task
+
+
+def test_probes_stand_at_positions_from_the_first_to_the_last_that_is_probed() -> None:
+    lengths = [len(one.prompt_T) for one in Probing.of(Checks(), vocabulary=9, context=4096, dtype="float32").requests]
+    assert lengths == [257, 171, 86, 1]
+    short = Probing.of(Checks(probes=2), vocabulary=9, context=40, dtype="float32")
+    assert [len(one.prompt_T) for one in short.requests] == [32, 1]
+
+
+def test_remedy_is_not_the_engine_that_failed(warm: Any) -> None:
+    assert "engine.kind=torch" not in Probing.of_run(warm.config).remedy
 
 
 def test_drift_beyond_what_is_allowed_is_an_alarm_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

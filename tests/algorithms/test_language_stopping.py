@@ -3,12 +3,13 @@
 import json
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.stopping import Stopper
-from loomrl.config import Patience
+from algorithms.stopping import Convergence, Stopper
+from loomrl.config import Patience, ReturnPatience
 
 successes = st.floats(0, 1, allow_nan=False)
 kls = st.floats(0, 20, allow_nan=False)
@@ -29,7 +30,7 @@ def reasons(settings: Patience, success: list[float], kl: float = 0.0) -> list[s
 
 
 def told(stopper: Stopper, rows: list[tuple[float, float]]) -> list[object]:
-    return [(stopper.observe(success, kl), stopper.best, stopper.best_mean, stopper.is_best) for success, kl in rows]
+    return [(stopper.observe(success, kl), stopper.best, stopper.best_mean, stopper.mean) for success, kl in rows]
 
 
 @given(patience, updates, st.integers(0, 40))
@@ -51,7 +52,7 @@ def test_best_is_the_first_update_with_the_highest_mean_over_a_full_window(value
         stopper.observe(value, 0.0)
     means = {end: sum(values[end - window : end]) / window for end in range(window, len(values) + 1)}
     assert stopper.best == (max(means, key=lambda end: means[end]) if means else len(values))
-    assert stopper.is_best == (stopper.best == len(values))
+    assert stopper.mean == means.get(len(values))
 
 
 def test_without_rules_a_run_is_never_stopped() -> None:
@@ -63,6 +64,19 @@ def test_the_target_must_be_held_over_a_whole_window() -> None:
     assert early == [None] * 5
     assert last is not None
     assert last.startswith("target reached: success 0.900 over 3 updates")
+
+
+def test_a_target_is_reached_by_what_rounding_leaves_of_it_and_not_by_less() -> None:
+    assert reasons(Patience(window=3, target=0.7), [0.7, 0.7, 0.7])[-1] is not None
+    assert reasons(Patience(window=3, target=0.7), [0.7, 0.7, 0.6999])[-1] is None
+    paid = float(np.float32(0.7))  # as control keeps rewards; it is less than 0.7
+    assert Convergence(ReturnPatience(target=0.7)).see(paid, 1) is not None
+    assert Convergence(ReturnPatience(target=0.7)).see(0.6999, 1) is None
+
+
+def test_a_decline_of_just_what_is_allowed_is_allowed() -> None:
+    assert reasons(Patience(window=1, decline=0.2), [0.9, 0.7, 0.69])[:2] == [None, None]
+    assert reasons(Patience(window=1, decline=0.2), [0.9, 0.7, 0.69])[2] is not None
 
 
 def test_a_plateau_counts_updates_since_the_best() -> None:

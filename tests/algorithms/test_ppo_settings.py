@@ -1,5 +1,7 @@
 """What PPO's settings do, one by one, and what stays RLlib's."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from torch import nn
 from algorithms.ppo import PPO
 from loomrl.control.policy import ControlPolicy
 from loomrl.errors import ArtifactError, ConfigError
+from loomrl.telemetry.metric import Metric
 from tests.algorithms.control_support import MARKS, ppo, same, success, weights
 
 pytestmark = MARKS
@@ -192,6 +195,48 @@ def test_tune_searches_settings_by_their_names(tmp_path: Path) -> None:
         for result in found
     }
     assert returns[3e-3] > returns[1e-9] + 1
+
+
+def test_the_return_is_told_before_the_first_episode_ends_and_with_its_extremes_after() -> None:
+    algo = ppo("Countdown", {"steps": 40}).build_algo()
+    told = algo.train()
+    assert np.isnan(told["env_runners"]["episode_return_mean"])
+    assert Metric.RETURN not in algo.measured(told)
+    for _ in range(2):
+        told = algo.train()
+    found = [told["env_runners"][f"episode_return_{name}"] for name in ("min", "mean", "max")]
+    assert found == [40.0, 40.0, 40.0]
+    assert algo.measured(told)[Metric.RETURN] == 40.0
+    algo.stop()
+
+
+@pytest.mark.slow
+def test_tune_goes_on_where_an_iteration_ends_no_episode(tmp_path: Path) -> None:
+    found = tune.Tuner(
+        PPO,
+        param_space=ppo("Countdown", {"steps": 40}),
+        tune_config=tune.TuneConfig(metric="env_runners/episode_return_mean", mode="max"),
+        run_config=tune.RunConfig(storage_path=str(tmp_path), stop={"training_iteration": 3}, verbose=0),
+    ).fit()
+    assert not found.errors
+    assert found.get_best_result().metrics["env_runners"]["episode_return_max"] == 40.0
+
+
+ALONE = """
+import ray
+from algorithms.ppo import PPOConfig
+algo = PPOConfig().environment("CartPole-v1").build_algo()
+assert ray.is_initialized()
+algo.train()
+algo.stop()
+ray.shutdown()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.system
+def test_ray_is_started_where_nobody_has_started_it() -> None:
+    subprocess.run([sys.executable, "-W", "ignore", "-c", ALONE], check=True, timeout=240, capture_output=True)
 
 
 def test_what_was_learnt_leaves_with_its_normaliser_and_learns_no_further(tmp_path: Path) -> None:

@@ -156,3 +156,14 @@ def test_steps_of_one_runner_never_follow_those_of_another_or_of_its_former_life
         columns = window(made, made.rewards)
         kept += zip(columns["actions"].tolist(), columns["after"].ravel().tolist(), strict=True)
     assert kept == [(0, 2), (10, 12), (1, 3), (2, 4), (20, 22), (3, 5), (4, 6)]
+
+
+@pytest.mark.parametrize(("saved", "here"), [((0, 1), (0, 1)), ((0, 2), (0, 2)), ((0, 1), (0, 2)), ((0, 2), (1, 2))])
+def test_steps_of_another_learners_environments_are_not_gone_on_with(
+    saved: tuple[int, int], here: tuple[int, int]
+) -> None:
+    theirs, ours = NStep(2, 1.0, share=saved), NStep(2, 1.0, share=here)
+    first, then = (played([1.0, 1.0], [False] * 2, [False] * 2, [True] * 2, at, (1, "a")) for at in (0, 2))
+    theirs(first, first.rewards)
+    ours.load_state_dict(theirs.state_dict())
+    assert ours(then, then.rewards)["actions"].tolist() == ([1, 2] if saved == here else [2])

@@ -65,8 +65,8 @@ def test_language_runners_and_learner_are_told_their_places(tmp_path: Path) -> N
     config = LanguageConfig.of(experiment(tmp_path, **placed))
     config.validate()
     assert parts_of(config) == [
-        ("num_env_runners=2", 2, {"CPU": 1, "GPU": 0.5, "rollout": 1}),
-        ("num_learners=1", 1, {"CPU": 3, "GPU": 0}),
+        ("rollout.actors=2", 2, {"CPU": 1, "GPU": 0.5, "rollout": 1}),
+        ("algorithm.learners.count=1", 1, {"CPU": 3, "GPU": 0}),
     ]
     assert config.needed_cpus == 5
 
@@ -77,6 +77,10 @@ def test_language_runners_and_learner_are_told_their_places(tmp_path: Path) -> N
         ({"placement.runner.resources": {"rolout": 1}}, "2 rolout, of which Ray has 0"),
         ({"placement.runner.gpus": 1}, "2 GPU, of which Ray has 0"),
         ({"placement.runner.cpus": 2, "rollout.runners": 1}, "no node has all of that at once"),
+        (
+            {"placement.runner.cpus": 0.7},
+            "with 0.7 CPU, 1 rollout each: nodes have room for 1 of these",
+        ),
     ],
 )
 def test_what_no_node_has_is_refused_at_once_by_name(cluster: Cluster, changes: dict[str, Any], said: str) -> None:
@@ -88,11 +92,11 @@ def test_what_no_node_has_is_refused_at_once_by_name(cluster: Cluster, changes: 
 
 def test_language_refuses_a_gpu_that_is_not_there(cluster: Cluster, tmp_path: Path) -> None:
     placed = {"rollout.actors": 1, "placement.runner.gpus": 1}
-    with pytest.raises(ConfigError, match="num_env_runners=1 with 1 each: that is 1 GPU, of which Ray has 0"):
+    with pytest.raises(ConfigError, match=r"rollout.actors=1 with 1 each: that is 1 GPU, of which Ray has 0"):
         LanguageConfig.of(experiment(tmp_path, **placed), run="r").build_algo()
 
 
-def test_room_that_others_use_is_waited_for_and_no_longer(cluster: Cluster) -> None:
+def test_room_that_others_use_is_waited_for_and_no_longer(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     @ray.remote(resources={"rollout": 1}, num_cpus=0)
     class Other:
         def pid(self) -> int:
@@ -103,6 +107,7 @@ def test_room_that_others_use_is_waited_for_and_no_longer(cluster: Cluster) -> N
     config = control(**{"placement.wait_s": 1})
     with pytest.raises(ClusterError, match=r"placement.wait_s=1 s there is still no room.*Ask for less"):
         ensure_room(config)
+    assert "waiting up to 1 s until there is room for rollout.runners=2 with 0.5 CPU, 1 rollout each" in caplog.text
     threading.Timer(1.0, lambda: ray.kill(other)).start()
     ensure_room(control(**{"placement.wait_s": 30}))
 
@@ -114,7 +119,7 @@ def test_an_autoscaler_may_still_bring_what_is_missing(cluster: Cluster, monkeyp
     soon, later = (control(**{"placement.runner.resources": {"late": 1}, "placement.wait_s": s}) for s in (1, 60))
     late = []
     try:
-        with pytest.raises(ClusterError, match=r"num_env_runners=2 with 0.5 CPU, 1 late each.*still no room"):
+        with pytest.raises(ClusterError, match=r"rollout.runners=2 with 0.5 CPU, 1 late each.*still no room"):
             ensure_room(soon)
         with ThreadPoolExecutor() as pool:
             waiting = pool.submit(ensure_room, later)

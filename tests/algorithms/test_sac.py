@@ -95,7 +95,7 @@ def test_two_learners_with_a_memory_each_have_the_same_weights() -> None:
 @pytest.mark.slow
 def test_runners_collect_while_the_learner_learns(monkeypatch: pytest.MonkeyPatch) -> None:
     register_env("Sleepy", lambda context: Sleepy(**context))
-    monkeypatch.setattr(SACLearner, "_update", lambda learner: time.sleep(STEP_S))
+    monkeypatch.setattr(SACLearner, "_improve", lambda learner: time.sleep(STEP_S))
     asked = config("Sleepy", {"kind": "box"}, warmup=32).env_runners(num_env_runners=1, rollout_fragment_length=32)
     algo = asked.reporting(min_sample_timesteps_per_iteration=28).build_algo()
     at_once, in_turn = [], []
@@ -172,16 +172,26 @@ def test_an_environment_that_raises_in_a_remote_runner_ends_the_run_with_its_wor
 
 
 @pytest.mark.slow
-def test_what_runners_were_collecting_for_another_run_is_not_learnt_from(tmp_path: Path) -> None:
-    algo = config(keywords={"kind": "box"}).env_runners(num_env_runners=1, rollout_fragment_length=8).build_algo()
+def test_what_runners_were_collecting_for_another_run_or_stage_is_not_learnt_from(tmp_path: Path) -> None:
+    asked = config("Countdown", {"steps": 3}).env_runners(num_env_runners=1, rollout_fragment_length=8)
+    algo = asked.build_algo()
+    learner, met = algo.learner_group._learner, []
+    algo.work = lambda share: met.extend(share) or Work(share)
     algo.train()
     algo.save_to_path(tmp_path / "checkpoint")
     steps = algo.env_steps
     algo.train()
+    before = {rollout.route for rollout in met}
     algo.restore_from_path(tmp_path / "checkpoint")
-    assert algo.env_steps == algo.learner_group._learner.ring.steps == steps
-    algo.train()
-    assert algo.env_steps == algo.learner_group._learner.ring.steps > steps
+    assert algo.env_steps == learner.ring.steps == steps
+    met.clear()
+    algo.training_step()
+    assert before.isdisjoint(rollout.route for rollout in met)
+    algo.move_to({"steps": 100})
+    met.clear()
+    algo.training_step()
+    assert min(rollout.seen.min() for rollout in met) > 3
+    assert algo.env_steps > steps
     algo.stop()
 
 

@@ -109,3 +109,12 @@ def test_a_threshold_out_of_reach_is_named_with_the_best_that_was_reached(caplog
         "objective 'left': least=9 is out of reach: its multiplier is at its ceiling of 2, the best mean of 2 episodes "
         "so far is 0.5, the latest 0.25. Lower the threshold, or train longer."
     ]
+
+
+def test_a_threshold_that_rounding_alone_misses_is_not_out_of_reach(caplog: pytest.LogCaptureFixture) -> None:
+    held = moving(CONSTRAINED | {"least": {"left": 0.7, "right": 1.0}, "rate": 2.0, "ceiling": 1e-9})
+    with caplog.at_level(logging.WARNING, logger="algorithms.steering"):
+        for _ in range(3):
+            held.observe([[float(np.float32(0.7)), 0.9]] * 2, **SPAN)
+    (message,) = caplog.messages
+    assert "'right'" in message

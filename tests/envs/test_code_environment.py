@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from envs.code import CodeEnvironment
+from envs.code.admission import FEWEST, MOST
 from envs.code.review import make_review
 from envs.code.task import FAMILIES, make_challenge
 from loomrl.errors import ConfigError
@@ -54,6 +55,15 @@ class TestInTheSandbox:
         assert step.reward.success == 1.0
         assert step.reward.parts["efficiency"] == 0.0
         assert step.reward.parts["readability"] < 0.05
+
+    async def test_what_passes_hidden_tests_and_is_wrong_for_a_fresh_one_is_wrong(self):
+        challenge = make_challenge("implement", 1, 0)
+        known = {test.arguments: test.expected for test in (*challenge.examples, *challenge.hidden)}
+        code = f"def {challenge.problem.name}(*args):\n    return {known!r}.get(args, 0)"
+        steps = [await (await opened("implement", 1, 0)).step(block(code)) for _ in range(2)]
+        assert [step.reward.total for step in steps] == [0.0, 0.0]
+        assert "wrong for f(" in steps[0].info["verdict"]
+        assert steps[0].info == steps[1].info, "the same submission is judged by the same tests"
 
     async def test_code_whose_lines_cannot_be_counted_passes_but_earns_no_efficiency(self):
         environment = await opened("implement", 1, 0)
@@ -146,7 +156,7 @@ def test_a_review_has_many_lines_that_could_be_wrong_and_none_of_them_often(leve
 @pytest.mark.parametrize("level", range(1, 11))
 def test_every_task_has_hidden_tests_that_its_prompt_does_not_show(family, level):
     challenge = make_challenge(family, level, 7)
-    assert 6 <= len(challenge.hidden) <= 10
+    assert FEWEST <= len(challenge.hidden) <= MOST
     assert len(challenge.examples) == 2
     assert challenge.problem.source not in challenge.prompt
     shown = {repr(test.arguments) for test in challenge.examples}

@@ -1,15 +1,17 @@
 """Ways to fool a grader that runs untrusted code: none earns, and none makes an exception or a masked sample."""
 
 import shutil
+import time
 from random import Random
 
 import pytest
 
 from envs.code import CodeEnvironment
 from envs.code.bank import PATTERNS
-from envs.code.grade import LIMITS, Grader, preload
+from envs.code.grade import LIMITS, Grader, preload, read_reply
 from envs.code.problem import Problem
 from envs.code.task import LINES_FACTOR, LINES_SLACK, make_challenge
+from envs.code.value import says, written
 from loomrl.gym.base import Step
 from loomrl.gym.sandbox import open_sandbox
 
@@ -83,6 +85,44 @@ BODIES = {
 }
 
 
+FLOODS = {
+    "colliding keys": "return dict.fromkeys(range(1, 40_000 * (2**61 - 1), 2**61 - 1))",
+    "colliding texts": "return {float(i): i for i in range(60_000)}",
+    "NaNs": "return [float('nan')] * 250_000",
+    "long floats": "return [1.7976931348623157e308, -2.2250738585072014e-308] * 20_000",
+    "deep lists": "x = []\n    for i in range(4_000):\n        x = [x]\n    return x",
+    "wide lists": "return [[]] * 300_000",
+    "long numbers": "return [10**4000] * 200",
+    "text of escapes": "return '\\n' * 400_000",
+    "lines": "import os, sys\n    frame = sys._getframe()\n    while 'sink' not in frame.f_locals:\n"
+    "        frame = frame.f_back\n    nonce = frame.f_locals['request']['nonce'].encode()\n"
+    "    os.write(frame.f_locals['sink'], nonce + b'value 1\\n1\\n' + b'\\n' * 900_000 + nonce)\n    os._exit(0)",
+    "nonces": "import os, sys\n    frame = sys._getframe()\n    while 'sink' not in frame.f_locals:\n"
+    "        frame = frame.f_back\n    nonce = frame.f_locals['request']['nonce'].encode()\n"
+    "    os.write(frame.f_locals['sink'], nonce * 30_000)\n    os._exit(0)",
+}
+HOST_MAY_TAKE_S = 0.1
+"""Time of this process for one reply; a result of 40,000 colliding keys took it 11 s."""
+
+
+@pytest.mark.parametrize("name", FLOODS)
+async def test_no_result_takes_the_grader_long(name, monkeypatch):
+    read = []
+
+    def timed(outcome, nonce):
+        start = time.process_time()
+        reply = read_reply(outcome, nonce)
+        assert not says(reply.returned, WANTED)
+        assert not says(reply.returned, WANTED, tolerance=1e-6)
+        read.append(time.process_time() - start)
+        return reply
+
+    monkeypatch.setattr("envs.code.grade.read_reply", timed)
+    await replies(f"def f(a):\n    {FLOODS[name]}", (4,))
+    assert max(read) < HOST_MAY_TAKE_S
+
+
+WANTED = written([0.5] * 250_000).encode()
 LONG = ("sleeps", "stops its parent", "endless output", "changes what leaves", "grows")
 
 
@@ -115,13 +155,13 @@ async def test_code_that_cannot_even_be_called_fails(code):
 async def test_prints_before_and_after_do_no_harm():
     noise = "import atexit, sys\natexit.register(print, 'bye')\nprint('{}')\nsys.stderr.write('x')\n"
     (reply,) = await replies(noise + "def f(a):\n    print('working')\n    return 2 * a", (4,))
-    assert (reply.value, reply.error) == (8, "")
+    assert (reply.returned, reply.error) == (b"i8", "")
 
 
 async def test_two_answers_are_none():
     code = "import os\ndef f(a):\n    os.fork()\n    return 2 * a"
     (reply,) = await replies(code, (4,))
-    assert reply.error or reply.value == 8  # whoever is first ends the run; together they are no frame
+    assert reply.error or reply.returned == b"i8"  # whoever is first ends the run; together they are no frame
 
 
 async def test_a_program_that_knows_the_nonce_can_only_name_a_value():
@@ -132,11 +172,11 @@ async def test_a_program_that_knows_the_nonce_can_only_name_a_value():
         "    while 'request' not in frame.f_locals:\n"
         "        frame = frame.f_back\n"
         "    request = frame.f_locals['request']\n"
-        "    assert sorted(request) == ['arguments', 'budget', 'name', 'nonce', 'source']\n"
+        "    assert sorted(request) == ['budget', 'calls', 'name', 'nonce', 'source']\n"
         "    return 2 * a\n"
     )
     (reply,) = await replies(code, (21,))
-    assert reply.value == 42, "the request holds nothing but these, and above all no expected value"
+    assert reply.returned == b"i42", "the request holds nothing but these, and above all no expected value"
 
 
 async def test_nothing_is_left_from_one_test_to_the_next():
@@ -152,7 +192,7 @@ async def test_nothing_is_left_from_one_test_to_the_next():
         "        time.sleep(30)\n"
         "    return int(seen)\n"
     )
-    assert [reply.value for reply in await replies(code, (1,), (2,), (3,))] == [0, 0, 0]
+    assert [reply.returned for reply in await replies(code, (1,), (2,), (3,))] == [b"i0"] * 3
 
 
 async def test_neither_the_bank_nor_any_of_our_code_is_in_the_sandbox():
@@ -172,7 +212,7 @@ async def test_neither_the_bank_nor_any_of_our_code_is_in_the_sandbox():
         "    return found\n"
     )
     (reply,) = await replies(code, (1,))
-    assert reply.value == [], reply
+    assert reply.returned == b"l0", reply
 
 
 @pytest.mark.parametrize(
@@ -182,8 +222,8 @@ async def test_values_of_other_types_are_wrong(returned):
     async with open_sandbox().session(preload=preload(), limits=LIMITS) as session:
         grader = Grader(session, DOUBLE)
         reply = await grader.call(f"def f(a):\n    return {returned}", (4,))
-        assert not grader.agrees(reply, 8)
-        assert grader.agrees(await grader.call("def f(a):\n    return 2 * a", (4,)), 8)
+        assert not grader.agrees(reply, b"i8")
+        assert grader.agrees(await grader.call("def f(a):\n    return 2 * a", (4,)), b"i8")
 
 
 async def test_lines_are_counted_in_all_frames_and_beyond_the_budget_the_run_ends():
@@ -192,7 +232,7 @@ async def test_lines_are_counted_in_all_frames_and_beyond_the_budget_the_run_end
         "def f(n):\n    total = 0\n    for i in range(n):\n        total += g(i)\n    return total"
     )
     small, large = await replies(code, (10,), (1000,), budget=500)
-    assert small.value == 45
+    assert small.returned == b"i45"
     assert 30 <= small.lines <= 40
     assert "Budget" in large.error
 

@@ -6,6 +6,7 @@ from random import Random
 import pytest
 
 from envs.code.bank import PATTERNS
+from envs.code.compose.step import ENDS, FILTERS, MACHINES, MAPS, NEIGHBOURS, ORDERS
 from envs.code.lint import findings, readability
 from envs.code.submission import parse_code
 from envs.code.subset import countable, parse, refusal
@@ -43,6 +44,7 @@ ESCAPES = [
     "memoryview(b'')",
 ]
 BOMBS = {
+    "a number too long to be written again": "x = 0x" + "f" * 15_000,
     "brackets": "(" * 8000 + ")" * 8000,
     "signs": "-" * 15_000 + "1",
     "nots": "not " * 3900 + "x",
@@ -88,6 +90,13 @@ def test_references_can_be_counted_and_read_well(pattern):
 )
 def test_ordinary_code_can_be_counted(source):
     assert countable(source), refusal(source)
+
+
+def test_every_reference_can_be_counted():
+    steps = (*FILTERS, *MAPS, *ORDERS, *NEIGHBOURS, *MACHINES, *ENDS)
+    sources = [pattern.problem(Random(0)).source for pattern in PATTERNS]
+    sources += [step.drawn(Random(0)).code.replace("return ", "x = ") for step in steps]
+    assert [refusal(source) for source in sources if countable(f"items = []\n{source}") is None] == []
 
 
 def test_statements_on_one_line_are_counted_one_by_one():

@@ -8,8 +8,6 @@ import pytest
 
 from envs.math import MathEnvironment
 from envs.math.family import make_problem
-from envs.math.notation import latex
-from envs.math.syntax import read
 from loomrl.errors import ConfigError
 
 pytestmark = pytest.mark.system
@@ -62,17 +60,23 @@ async def test_a_right_answer_after_a_reminder_counts_but_earns_no_format():
     assert step.reward.parts["format"] == 0.0
 
 
-async def test_what_our_grammar_cannot_read_gets_a_second_opinion():
-    environment = await opened("calculus.derivative", 6, 0)
-    answer = latex(read(make_problem("calculus.derivative", 6, 0).answer.text, "x"))
-    assert (await environment.step(f"<answer>\\cosh(0)\\cdot({answer})</answer>")).reward.success == 1.0
-    await environment.reset(environment.task("calculus.derivative", 6, 0))
-    assert (await environment.step("<answer>\\cosh(0)\\cdot x</answer>")).reward.success == 0.0
+async def test_a_function_that_we_do_not_compute_gets_a_second_opinion():
+    async def success(answer):
+        environment = await opened("calculus.derivative", 6, 0)
+        return (await environment.step(f"<answer>{answer}</answer>")).reward.success
+
+    assert make_problem("calculus.derivative", 6, 0).answer.text == "4x*cos(-2x) + 4x^2*sin(-2x)"
+    assert await success(r"\frac{4x}{\sec(2x)} - 4x^2 \sin 2x") == 1.0
+    assert await success(r"\frac{4x}{\sec(2x)}") == 0.0
 
 
 @pytest.mark.parametrize(
-    "text", [r"\frac{d}{dx} f", r"\int f dx", r"\sum_{k=1}^{9} k", "f'(x)", r"D(x^2)", r"\cosh(9^{9^9})"]
-)
+    "text",
+    [
+        r"\frac{d}{dx} f", r"\int f dx", r"\sum_{k=1}^{9} k", "f'(x)", r"D(x^2)", r"\cosh(9^{9^9})",
+        r"\cosh(0) \cdot 3x^2", r"\sec(x) \cdot 2 \cdot 3", r"2(3 + \tanh(x)) - 2\tanh(x)", r"\sin(\arcsin(x))",
+    ],
+)  # fmt: skip
 async def test_the_second_opinion_is_not_asked_to_solve_the_problem(text, monkeypatch):
     async def refuse(answer, attempt):
         raise AssertionError(f"asked about {attempt}")

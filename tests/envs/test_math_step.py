@@ -1,9 +1,11 @@
 """Which steps are paid for: true, new, about this question – and nothing that anyone could write."""
 
+import re
+
 import pytest
 
 from envs.math.answer import Answer
-from envs.math.family import make_problem
+from envs.math.family import FAMILIES, make_problem
 from envs.math.problem import Problem
 from envs.math.step import progress
 
@@ -44,10 +46,43 @@ def test_a_sound_solution_earns_everything(problem, reasoning):
         "f(12) = 37",
         "answer = 37",
         "0 * 12 = 0 * 37",
+        "12 - 12 + 37 = 37",
+        "37 * 12 / 12 = 37",
+        "30 + 7 = 37",
+        "12 + 5 = 37 - 20",
+        "37 - 12 = 25",
+        "37 + 5 = 42",
+        "2 * 37 = 74",
+        "sqrt(37^2) = 37",
+        "x + x = 2x",
+        "12x = 37x - 25x",
+        "12 + 30 - 5 = 12 + 30 - 5",
+        "12 + 30 - 5 = 30 + 12 - 5",
     ],
 )
 def test_what_says_nothing_about_the_question_earns_nothing(reasoning):
     assert progress(reasoning, SUM) == 0.0
+
+
+def test_the_equation_of_the_question_is_no_step_nor_is_its_solution_in_disguise():
+    for line in ("2x + 3 = 11", "2x = x + 4", "x + 3 = 4 + 3", "2x = 2 * 4", "x = 4", "8 = 2x + 0", "4 + 4 = 2 * 4"):
+        assert progress(line, LINEAR) == 0.0, line
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_line_that_is_true_everywhere_is_no_step_anywhere(family):
+    for level in range(1, 11):
+        problem = make_problem(family, level, level)
+        given, result = re.findall(r"\d+", problem.prompt), re.findall(r"\d+", problem.answer.text)
+        a, n = (result or given)[0], given[-1]
+        lines = [
+            "1 = 1", "5 = 5", "2 + 2 = 4", "0 = 0", "x = x", "x + x = 2x", "x - x = 0", f"{a} = {a}", f"{a} + 0 = {a}",
+            f"{a} - {n} + {n} = {a}", f"{a} * 1 = {a}", f"sqrt({a}^2) = {a}", f"{a} = {a} + {n} - {n}", f"{a}x = {a}x",
+            f"x = {problem.answer.text}", f"{problem.answer.text} = {problem.answer.text}", problem.prompt,
+        ]  # fmt: skip
+        for line in {*lines} - {*problem.steps}:
+            assert progress(line, problem) == 0.0, (problem, line)
+        assert progress("\n".join([*lines, *problem.steps]), problem) <= progress("\n".join(problem.steps), problem)
 
 
 def test_a_step_said_twice_counts_once():

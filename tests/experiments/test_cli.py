@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -63,10 +64,32 @@ def test_evaluation_tells_the_oracle_from_a_random_policy_and_is_on_record() -> 
     db = open_store("sqlite:///loom.db")
     (recorded,) = list_runs(db)
     assert (recorded.id, recorded.kind) == (result["run"], "evaluate")
-    assert list(recorded.environments) == ["Math@1.0.2"]
+    assert list(recorded.environments) == ["Math@1.1.0"]
     assert {e.run for e in list_evaluations(db)} == {result["run"]}
     db.close()
     assert result["run"] in run("runs")
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "environments"),
+    [
+        (["--env", "LogicPuzzle"], "LogicPuzzle", ["LogicPuzzle"]),
+        (["environments=[{id: LogicPuzzle}, {id: ToolCall}]"], "LogicPuzzle-ToolCall", ["LogicPuzzle", "ToolCall"]),
+        (["math", "--env", "LogicPuzzle", "name=mine"], "mine", ["LogicPuzzle"]),
+        (["math", "environments.0.families=[algebra.*]"], "math", ["Math"]),
+        (["control/cartpole", "--env", "Acrobot-v1"], "Acrobot-v1", ["Acrobot-v1"]),
+    ],
+)
+def test_an_evaluation_is_on_record_under_the_name_of_what_it_is_of(words, name, environments) -> None:
+    policy = "random" if "control/cartpole" in words else "oracle"
+    told = run_json("evaluate", *words, "--episodes", "2", "--policy", policy)
+    with closing(open_store("sqlite:///loom.db")) as db:
+        (recorded,) = list_runs(db)
+        (evaluation,) = list_evaluations(db)
+    assert (recorded.id, recorded.name) == (told["run"], name)
+    assert recorded.id.startswith(f"{name}-")
+    assert [id.partition("@")[0] for id in recorded.environments] == environments
+    assert evaluation.run == recorded.id
 
 
 def test_evaluation_repeats_itself() -> None:
@@ -144,11 +167,11 @@ def test_doctor_does_not_count_a_sandbox_that_does_not_hold(tmp_path: Path, monk
 
 
 def test_envs_are_listed_shown_verified_and_compared() -> None:
-    assert "Math@1.0.2" in run_json("envs", "list")["installed"]
+    assert "Math@1.1.0" in run_json("envs", "list")["installed"]
     assert "algebra.linear" in run_json("envs", "show", "Math")["families"]
     run("evaluate", *SMALL, "--policy", "oracle")
     assert run_json("envs", "verify", "Math")["equal"]
-    assert run_json("envs", "diff", "Math@1.0.2", "Math@1.0.2")["differences"] == []
+    assert run_json("envs", "diff", "Math@1.1.0", "Math@1.1.0")["differences"] == []
 
 
 CUSTOM = """

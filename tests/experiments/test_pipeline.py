@@ -32,6 +32,17 @@ def test_an_evaluation_says_how_every_episode_went(pipeline):
     assert len({episode.family for episode in result.episodes}) == 33
 
 
+def test_without_a_policy_it_says_that_it_judges_the_oracle_and_with_one_it_does_not(pipeline, caplog, tmp_path):
+    assert pipeline.evaluate(num_episodes=2, policy="oracle").report.policy == "oracle"
+    assert not caplog.messages
+    assert pipeline.evaluate(num_episodes=2).report.policy == "oracle, as no policy was given"
+    assert "judges the oracle" in caplog.text
+    records = [json.loads(line) for line in (tmp_path / "evaluations.jsonl").read_text().splitlines()]
+    assert [record["policy"] for record in records] == ["oracle", "oracle, as no policy was given"]
+    svg = pipeline.plot_learning_curve(tmp_path / "curve.svg")
+    assert svg.exists()
+
+
 def test_levels_are_reached_where_they_are_solved(tmp_path):
     pipeline = EvaluationPipeline("Math", log_dir=tmp_path, levels=(1, 7), store_url=f"sqlite:///{tmp_path}/loom.db")
     assert pipeline.evaluate(num_episodes=66).level_reached == 7

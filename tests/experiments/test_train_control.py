@@ -13,14 +13,16 @@ import torch
 
 from experiments import train_control
 from experiments.agentic import AgenticRLSystem
-from experiments.judge_control import evaluate_control
+from experiments.judge_control import evaluate_control, idle_return
 from experiments.policies import exported
+from experiments.sweep import sweep
 from experiments.train import resumed, train
 from loomrl.artifacts import open_artifacts
 from loomrl.checkpoints import Checkpoints
 from loomrl.config import ControlExperiment
+from loomrl.config.sweep import Choice, Sweep
 from loomrl.control.policy import ControlPolicy
-from loomrl.errors import ArtifactError, ConfigError, StoreError
+from loomrl.errors import ArtifactError, ClusterError, ConfigError, StoreError
 from loomrl.load import dump
 from loomrl.store import open_store
 from loomrl.store.evaluations import list_evaluations
@@ -47,6 +49,26 @@ def experiment(folder: Path, **changes: Any) -> ControlExperiment:
         artifact_url=str(folder / "artifacts"),
     )
     return base.override(changes)
+
+
+@pytest.mark.parametrize(("id", "least", "most"), [("Pendulum-v1", -1700, -800), ("MountainCarContinuous-v0", 0, 0)])
+def test_what_doing_nothing_earns_is_known_where_actions_have_a_zero(id: str, least: float, most: float) -> None:
+    found = idle_return(ControlExperiment(name="idle", environment={"id": id}, evaluation={"episodes": 4}))
+    assert found is not None
+    assert least <= found <= most
+    assert idle_return(ControlExperiment(name="idle", environment={"id": "CartPole-v1"})) is None
+
+
+def test_a_run_is_not_kept_in_a_copy_that_ray_deletes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = tmp_path / "runtime_resources/working_dir_files/_ray_pkg_0f"
+    copy.mkdir(parents=True)
+    monkeypatch.chdir(copy)
+    asked = ControlExperiment(name="pole", artifact_url="s3://bucket/loom", train={"folder": "/shared/runs"})
+    with pytest.raises(ClusterError, match=r"^store_url=loom.db: relative to .*Use `loomrl submit`"):
+        train(asked)
+    many = Sweep(name="many", experiment=asked, space={"seed": Choice(values=(0, 1))})
+    with pytest.raises(ClusterError, match=r"^store_url=loom.db: relative"):
+        sweep(many)
 
 
 def checkpoints(folder: Path, run: str) -> Checkpoints:
@@ -185,6 +207,17 @@ def test_a_curriculum_climbs_when_its_gate_opens_and_goes_on_where_it_was(tmp_pa
     assert rows[first_of_third][Metric.EPISODE_STEPS] == 8
     copy = checkpoints(tmp_path, "r").get(int(rows[-1]["step"]), tmp_path / "copy")
     assert json.loads((copy / "course.json").read_text())["stage"] == 2
+
+
+@pytest.mark.parametrize(("needed", "stage"), [(0.7, 2), (0.7001, 1)])
+def test_a_gate_is_reached_by_what_float32_leaves_of_it_and_not_by_less(
+    tmp_path: Path, needed: float, stage: int
+) -> None:
+    ramp = {"kind": "ramp", "begin": {"steps": 1}, "steps": 1, "gate": {"reward": needed, "episodes": 10}}
+    pays = {"kind": "custom", "entry_point": f"{ENVS}:Countdown", "settings": {"steps": 2, "price": 0.7}}
+    settings = experiment(tmp_path, environment=pays, curriculum=ramp, **{"train.steps": 1024})
+    train(settings, run="r")
+    assert read_metrics(metrics_file(settings.train, "r"))[-1][Metric.STAGE] == stage
 
 
 def test_a_stage_with_other_spaces_is_refused_before_training(tmp_path: Path) -> None:

@@ -69,12 +69,32 @@ class Echo(Environment):
         return State()
 
 
+class Tenths(Environment):
+    """Pays a tenth for each of ten steps."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    def reset(self, seed=None, episode_id=None, **kwargs):
+        self._steps = 0
+        return Heard(text="Go on, ten times.", metadata={})
+
+    def step(self, action, timeout_s=None, **kwargs):
+        self._steps += 1
+        return Heard(text=str(self._steps), done=self._steps == 10, reward=0.1 if action.message != "stop" else 0.0)
+
+    @property
+    def state(self):
+        return State()
+
+
 def main() -> None:
     app = Starlette()
     for path, environment, action, sessions in (
         ("/hidden", Hidden, Guess, 8),
         ("/single", Hidden, Guess, 1),
         ("/echo", Echo, Say, 8),
+        ("/lonely", Echo, Say, 1),
+        ("/tenths", Tenths, Say, 8),
     ):
         app.mount(path, create_fastapi_app(environment, action, Heard, max_concurrent_envs=sessions))
     listener = socket.create_server(("127.0.0.1", 0))

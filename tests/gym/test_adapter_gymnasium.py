@@ -7,7 +7,7 @@ import sys
 import gymnasium
 import numpy as np
 import pytest
-from adapter_support import play
+from adapter_support import play, saying
 from gymnasium import spaces
 
 from loomrl.errors import ConfigError, EpisodeError
@@ -209,3 +209,49 @@ def camera(level, seed):
 
 def nonsense(level, seed):
     return Still(1, float("nan"))
+
+
+class Tenths(gymnasium.Env):
+    """Pays the same for each of so many steps; with action 0 one of them is missed."""
+
+    observation_space = spaces.Discrete(2)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, reward, steps):
+        self.reward, self.steps = reward, steps
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.left = self.steps
+        return 0, {}
+
+    def step(self, action):
+        self.left -= 1
+        missed = action == 0 and not self.left
+        return 0, 0.0 * self.reward if missed else self.reward, not self.left, False, {}
+
+
+def ten_tenths(level, seed):
+    return Tenths(0.1, 10)
+
+
+def ten_short_tenths(level, seed):
+    return Tenths(np.float32(0.7), 10)
+
+
+def thirds_of_less(level, seed):
+    return Tenths(-1 / 3, 3)
+
+
+@pytest.mark.parametrize(("open", "needed"), [("ten_tenths", 1), ("ten_short_tenths", 7), ("thirds_of_less", -1)])
+async def test_the_sum_that_is_needed_is_reached_whatever_rounding_makes_of_it(open, needed):
+    environment = one_world(open=f"{HERE}:{open}", return_at_least=needed)
+    trajectory = await play(environment, saying(*[f"{VERB}: 1"] * 10))
+    assert trajectory.reward.success == 1.0
+    above = one_world(open=f"{HERE}:{open}", return_at_least=needed + 1e-6)
+    assert (await play(above, saying(*[f"{VERB}: 1"] * 10))).reward.success == 0.0
+
+
+async def test_a_step_that_was_not_paid_is_missed():
+    environment = one_world(open=f"{HERE}:ten_tenths", return_at_least=1)
+    assert (await play(environment, saying(*[f"{VERB}: 1"] * 9, f"{VERB}: 0"))).reward.success == 0.0

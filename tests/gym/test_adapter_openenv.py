@@ -12,11 +12,17 @@ from pathlib import Path
 import pytest
 from adapter_support import play, python_of_adapters, saying
 
+from algorithms.language import corpus
+from loomrl.config import WarmStart
 from loomrl.errors import ConfigError, EpisodeError
 from loomrl.gym.adapters.openenv import OpenEnvEnvironment
 from loomrl.gym.check_hostile import TEXTS
+from loomrl.gym.episode import Attempt
+from loomrl.gym.host import Plan
 from loomrl.gym.policy import OraclePolicy
+from loomrl.gym.pool import LoomRLGym
 from loomrl.types import End
+from tests.algorithms.language_support import build
 
 pytestmark = pytest.mark.system
 METADATA = 'ACTION: {"number": 1, "metadata": {"reward": 1}}'
@@ -47,14 +53,18 @@ def hidden(servers: str) -> str:
     return f"{servers}/hidden"
 
 
-def environment_at(url: str, **server) -> OpenEnvEnvironment:
+def environment_at(url: str, *, wait_s: float = 60, **server) -> OpenEnvEnvironment:
     servers = {"hidden": {"url": url, "return_at_least": 1, "oracle": "test_adapter_openenv:told", **server}}
-    return OpenEnvEnvironment({"servers": servers, "timeout_s": 60})
+    return OpenEnvEnvironment({"servers": servers, "timeout_s": 60, "wait_s": wait_s})
 
 
 def told(observation):
     """The server tells its answer where the policy does not see it."""
     return {"number": observation["metadata"]["number"]} if observation["metadata"] else {"number": 1}
+
+
+def word_of_the_day(observation):
+    return observation["metadata"]["word"]
 
 
 async def test_an_episode_is_a_session_and_its_reward_is_success(hidden):
@@ -114,22 +124,51 @@ async def test_a_server_that_dies_fails_the_episode_and_the_next_reset():
             await environment.reset(environment.task("hidden", 1, 0))
 
 
-async def test_close_gives_the_session_back(servers):
+async def test_close_gives_the_session_back_to_whoever_waits_for_it(servers):
     first, second = (environment_at(f"{servers}/single") for _ in range(2))
     task = first.task("hidden", 1, 0)
     await first.reset(task)
-    with pytest.raises(EpisodeError, match="CAPACITY_REACHED"):
-        await second.reset(task)
+    waiting = asyncio.create_task(second.reset(task))
+    await asyncio.wait({waiting}, timeout=0.5)
+    assert not waiting.done()
     await first.close()
-    deadline = time.monotonic() + 20
-    while True:
-        try:
-            await second.reset(task)
-            break
-        except EpisodeError:
-            assert time.monotonic() < deadline, "the session was not given back"
-            await asyncio.sleep(0.05)
+    assert "Find the number" in (await asyncio.wait_for(waiting, 60))[0].content
     await second.close()
+
+
+async def test_attempts_beyond_the_servers_sessions_wait_and_none_fails(servers):
+    task = environment_at(f"{servers}/single").task
+    plans = [Plan(attempt=Attempt(id=str(n), task=task("hidden", 1, n), group=str(n))) for n in range(20)]
+    async with LoomRLGym(make=lambda id, settings: environment_at(f"{servers}/single")) as gym:
+        played = [trajectory async for trajectory in gym.run(plans)]
+    assert [trajectory.failure for trajectory in played] == [None] * 20
+    assert [trajectory.reward.success for trajectory in played] == [1.0] * 20
+
+
+async def test_waiting_for_a_session_has_an_end_that_says_what_to_do(servers):
+    first, second = environment_at(f"{servers}/single"), environment_at(f"{servers}/single", wait_s=0.3)
+    await first.reset(first.task("hidden", 1, 0))
+    trajectory = await play(second, OraclePolicy)
+    await first.close()
+    assert trajectory.end is End.FAILED
+    assert all(word in trajectory.failure.message for word in ("CAPACITY_REACHED", "wait_s=0.3", "max_concurrent_envs"))
+
+
+async def test_ten_rewards_of_a_tenth_are_one_and_nine_are_not(servers):
+    environment = environment_at(f"{servers}/tenths", oracle="")
+    paid = await play(environment, saying(*["go on"] * 10))
+    missed = await play(environment, saying("stop", *["go on"] * 9))
+    assert (paid.reward.success, missed.reward.success) == (1.0, 0.0)
+
+
+def test_demonstrations_are_made_chunk_after_chunk_and_leave_no_session_open(servers, monkeypatch):
+    monkeypatch.setattr(corpus, "CHUNK", 3)
+    environment = environment_at(f"{servers}/single")
+    draws = [(environment, environment.task("hidden", 1, n)) for n in range(8)]
+    wrong = WarmStart(wrong=1.0)  # each ends at its first slip, in the middle of an episode
+    assert len(list(corpus.conversations(draws, wrong, seed=0))) == 8
+    other = environment_at(f"{servers}/single")
+    assert asyncio.run(play(other, OraclePolicy)).reward.success == 1.0
 
 
 async def test_an_action_of_one_text_is_sent_as_it_is(servers):
@@ -167,3 +206,17 @@ def test_without_servers_or_library_the_error_says_what_to_do(monkeypatch):
     monkeypatch.setitem(sys.modules, "websockets", None)
     with pytest.raises(ConfigError, match=r"pip install 'loomrl\[openenv\]'"):
         environment_at("http://127.0.0.1:1")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning")
+def test_a_built_model_trains_on_a_server_with_one_session(servers, tmp_path, monkeypatch):
+    monkeypatch.setattr(corpus, "CHUNK", 16)
+    server = {"url": f"{servers}/lonely", "return_at_least": 1, "oracle": "test_adapter_openenv:word_of_the_day"}
+    environments = [{"id": "OpenEnv", "settings": {"servers": {"echo": server}}}]
+    algo = build(tmp_path, environments=environments)
+    rows = [algo.train() for _ in range(2)]
+    algo.stop()
+    assert len(rows) == 2
+    assert algo.line.done == 2

@@ -1,5 +1,6 @@
 """The adapter against the real verifiers, which cannot be installed beside vLLM. `make adapters` installs it."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,9 +17,13 @@ ADD = (Tool("add", "Add.", {}),)
 
 
 @pytest.mark.system
-def test_rows_of_the_real_package_are_played_here() -> None:
-    command = [python_of_adapters(), "-m", "pytest", "-q", "-p", "no:cacheprovider", str(HERE / "verifiers_real.py")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=HERE.parent.parent, timeout=280)
+@pytest.mark.parametrize(("folder", "chosen"), [("", "not next"), ("verifiers-next", "next or v1 or graded")])
+def test_rows_of_the_real_package_are_played_here(folder, chosen) -> None:
+    python = python_of_adapters()
+    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", chosen, str(HERE / "verifiers_real.py")]
+    released = {**os.environ, "PYTHONPATH": str(Path(python).parent.parent / folder)} if folder else None
+    root = HERE.parent.parent
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root, timeout=280, env=released)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     assert "skipped" not in done.stdout
 

@@ -172,6 +172,18 @@ def test_gate_opens_on_enough_success_and_not_before() -> None:
     assert (drawn.family.key, drawn.level) == ("Logic/c", 4)
 
 
+def test_a_gate_is_reached_by_what_rounding_leaves_of_it_and_not_by_less() -> None:
+    def levels(*successes: float) -> dict[str, float]:
+        gate = {"success": 0.7, "attempts": len(successes)}
+        curriculum = open_curriculum(FAMILIES, ProgressiveCurriculum(gate=gate))
+        curriculum.observe([Outcome("Math/a", 1, success) for success in successes])
+        return curriculum.progress()
+
+    shy = 0.7 - 2**-53  # as 0.9 - 0.2 is
+    assert levels(shy, shy)["Math/a"] == 2
+    assert levels(shy, 0.6999999)["Math/a"] == 1
+
+
 def test_evaluation_seeds_are_never_drawn() -> None:
     assert not set(TRAINING_SEEDS[:: 2**20]) & set(HELD_OUT_SEEDS[:: 2**20])
     assert TRAINING_SEEDS.stop == HELD_OUT_SEEDS.start

@@ -205,3 +205,43 @@ async def test_unskilled_policies_play_to_the_end_and_lose(policy):
     environment = GuessEnvironment()
     made = await play(environment, policy(environment, random.Random(5)))
     assert (made.end, made.reward.success, len(made.turns)) == (End.TERMINATED, 0.0, 5)
+
+
+class Waits(GuessEnvironment):
+    """Has no room at first, or never."""
+
+    closed = False
+
+    def __init__(self, trouble=None):
+        super().__init__()
+        self.trouble = trouble
+
+    async def enter(self, task):
+        await asyncio.sleep(2.5)
+        if self.trouble:
+            raise self.trouble
+
+    async def close(self):
+        self.closed = True
+
+
+async def test_waiting_to_begin_is_on_no_clock_of_the_episode():
+    made = await play(Waits(), limits=Limits(turn_timeout_s=2.0, episode_timeout_s=2.0))
+    assert (made.end, made.failure) == (End.TERMINATED, None)
+    assert made.finished_at - made.started_at < 2.4
+
+
+async def test_what_never_begins_is_a_failure_of_the_environment_and_closed():
+    environment = Waits(RuntimeError("no licence left"))
+    made = await play(environment)
+    assert (made.end, made.failure.boundary, made.failure.kind) == (End.FAILED, "environment", "RuntimeError")
+    assert environment.closed
+
+
+async def test_giving_up_while_waiting_closes_the_environment():
+    environment = Waits()
+    playing = asyncio.create_task(play(environment))
+    await asyncio.sleep(0.05)
+    playing.cancel()
+    await asyncio.wait({playing})
+    assert environment.closed

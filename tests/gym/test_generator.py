@@ -7,6 +7,9 @@ import pytest
 from loomrl import CurriculumGenerator
 from loomrl.config import EnvironmentConfig, FixedCurriculum
 from loomrl.errors import ConfigError
+from loomrl.gym.base import BaseEnvironment, Step
+from loomrl.gym.catalogue import make, names
+from loomrl.types import Message, Reward
 
 TEMPLATES = """
 templates:
@@ -70,3 +73,60 @@ def test_a_difficulty_beside_a_curriculum_would_have_no_effect_and_is_refused():
 def test_an_unknown_difficulty_is_named_with_the_choices():
     with pytest.raises(ConfigError, match=r"initial_difficulty.*'expret'.*Did you mean 'expert'"):
         CurriculumGenerator(initial_difficulty="expret")
+
+
+def template_of(folder, environment, family, **parameters):
+    template = {"name": "mine", "environment": environment, "family": family, "parameters": parameters}
+    (folder / "tasks.yaml").write_text(json.dumps({"templates": [template | {"levels": {1: {}}}]}))
+    return str(folder / "tasks.yaml")
+
+
+@pytest.mark.parametrize("name", [name for name in names() if name not in ("OpenEnv", "Verifiers", "ReasoningGym")])
+def test_a_template_that_would_change_nothing_is_refused_for_every_family(tmp_path, name):
+    environment = make(name)
+    for family in environment.families[:: 1 if len(environment.families) < 10 else 8]:
+        with pytest.raises(ConfigError) as caught:
+            CurriculumGenerator(task_templates_path=template_of(tmp_path, name, family, people=4))
+        said = str(caught.value)
+        assert all(word in said for word in ("'mine'", name, f"'{family}'", "people", "that take some")), said
+
+
+@pytest.mark.parametrize(
+    ("environment", "family", "taken"),
+    [("Math", "algebra.linear", "custom (prompt, answer"), ("LogicPuzzle", "grid", "reasoning_gym (dataset)")],
+)
+def test_a_refused_template_is_told_which_family_takes_what(tmp_path, environment, family, taken):
+    with pytest.raises(ConfigError) as caught:
+        CurriculumGenerator(task_templates_path=template_of(tmp_path, environment, family, people=4))
+    assert taken in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [({"of": "3"}, None), ({"of": "3", "secret": "x"}, None), ({"off": "3"}, "off"), ({"of": 3, "secrt": 1}, "secrt")],
+)
+def test_an_environment_of_ones_own_takes_what_it_reads_at_any_time(tmp_path, parameters, said):
+    path = template_of(tmp_path, "Riddle", "default", **parameters)
+    own = EnvironmentConfig(id="test_generator:Riddle")
+    if said is None:
+        assert CurriculumGenerator([own], task_templates_path=path).generate()
+        return
+    with pytest.raises(ConfigError, match=rf"does not read its parameters \({said}\)"):
+        CurriculumGenerator([own], task_templates_path=path)
+
+
+class Riddle(BaseEnvironment):
+    """Reads one parameter when it asks, and another when it judges."""
+
+    async def reset(self, task=None):
+        self.task_now = task
+        return (Message("user", f"of {task.parameters.get('of', 0)}"),)
+
+    async def step(self, action):
+        right = float(action == str(self.task_now.parameters.get("secret", "")))
+        return Step((), Reward(right, {}, right), True, False, {})
+
+
+async def test_templates_are_tried_out_in_a_notebook_too(tmp_path):
+    (tmp_path / "tasks.yaml").write_text(TEMPLATES)
+    assert CurriculumGenerator(task_templates_path=str(tmp_path / "tasks.yaml")).generate()

@@ -1,14 +1,17 @@
-"""Held-out tasks: apart from those of training, and spread evenly however many there are."""
+"""Held-out tasks: apart from those of training, spread evenly however many there are, and remembered one by one."""
 
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 
-from loomrl.config import EnvironmentConfig, EvaluationConfig
+from loomrl.config import EnvironmentConfig, EvaluationConfig, RolloutConfig, ScriptedPolicy
 from loomrl.gym.cast import gather
 from loomrl.gym.catalogue import find
 from loomrl.gym.curriculum import HELD_OUT_SEEDS
-from loomrl.gym.held_out import held_out
+from loomrl.gym.held_out import HeldOut, held_out
+from loomrl.gym.pool import LoomRLGym
+from loomrl.types import End
 
 
 @pytest.mark.parametrize("levels", [(1,), (1, 5, 10), tuple(range(1, 11))])
@@ -23,3 +26,56 @@ def test_every_cell_is_tried_equally_often_and_a_part_of_them_touches_all_levels
     assert {draw.family.key for draw in few} == {family.key for family in cast.families}
     assert all(draw.seed in HELD_OUT_SEEDS for draw in draws)
     assert len({draw.seed for draw in draws}) == len(draws)
+
+
+PERSISTENT = "MemoryBuffer/persistent.topic"
+
+
+async def evaluated(*families, kind="oracle", episodes=24, **rollout):
+    """Waves, and attempts, of an evaluation of MemoryBuffer."""
+    config = EnvironmentConfig(id="MemoryBuffer", families=families or ("topic", "persistent.*"))
+    cast = gather([config], None, lambda id: (find(id).id, ""))
+    settings = EvaluationConfig(episodes=episodes, levels=(1, 4))
+    tasks = HeldOut(cast, settings, run="r", name=kind, policy=ScriptedPolicy(kind=kind))
+    waves = []
+    async with LoomRLGym(RolloutConfig(**rollout)) as gym:
+        for wave in tasks.waves():
+            waves.append(wave)
+            async for trajectory in gym.run(wave):
+                tasks.take(trajectory)
+    assert len(tasks) == tasks.done == episodes
+    return waves, list(tasks.trajectories)
+
+
+def told(attempts, family):
+    return [t for t in attempts if t.task.family == family.partition("/")[2]]
+
+
+async def test_an_evaluation_goes_on_with_what_the_attempt_before_has_left():
+    _, attempts = await evaluated()
+    row = told(attempts, PERSISTENT)
+    assert len(row) == 8
+    assert "memory" not in row[0].task.parameters
+    for before, after in pairwise(row):
+        assert after.task.parameters["memory"] == before.extra["memory"]
+    assert all(attempt.reward.success == 1.0 for attempt in attempts)
+    assert not any("memory" in attempt.task.parameters for attempt in told(attempts, "MemoryBuffer/topic"))
+
+
+async def test_an_evaluation_is_the_same_however_many_attempts_are_made_at_once():
+    (_, one), (_, many) = await evaluated(concurrency=1), await evaluated(concurrency=64)
+    assert [(t.id, t.task, t.turns, t.extra) for t in one] == [(t.id, t.task, t.turns, t.extra) for t in many]
+
+
+async def test_only_families_that_remember_wait_for_each_other():
+    waves, _ = await evaluated()
+    assert [len(wave) for wave in waves] == [3, 9, *[2] * 6]
+
+
+async def test_nothing_is_remembered_from_another_evaluation_and_of_failures_nothing():
+    for kind in ("random", "oracle"):
+        _, attempts = await evaluated("persistent.topic", kind=kind, episodes=4)
+        assert "memory" not in attempts[0].task.parameters
+        if kind == "random":
+            assert all(t.end is not End.FAILED and t.reward.success == 0 for t in attempts)
+            assert not any("memory" in t.task.parameters for t in attempts)

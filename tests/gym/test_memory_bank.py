@@ -3,6 +3,7 @@
 import json
 from itertools import pairwise
 
+import gymnasium
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -111,3 +112,50 @@ async def test_it_is_the_same_in_an_actor():
     assert [[(t.task, t.extra) for t in g.trajectories] for g in here] == [
         [(t.task, t.extra) for t in g.trajectories] for g in there
     ]
+
+
+async def days_by_hand(env, count, *, solved=True):
+    """The first day of each of these episodes, played by hand."""
+    days = []
+    for seed in range(count):
+        (message,) = await env.reset(env.task("persistent.topic", 1, seed))
+        days.append(int(message.content.partition("Day ")[2].partition(".")[0]))
+        step = None
+        while step is None or not (step.terminated or step.truncated):
+            step = await env.step(env.oracle() if solved else "ANSWER: nothing\nNEXT:")
+    return days
+
+
+async def test_by_hand_an_object_remembers_and_another_does_not():
+    gym = LoomRLGym()
+    first, second = [await gym.create_environment("MemoryBuffer") for _ in range(2)]
+    assert await days_by_hand(first, 4) == [3, 4, 5, 6]
+    assert await days_by_hand(second, 1) == [3]
+
+
+async def test_by_hand_failures_leave_nothing_and_a_task_with_a_memory_keeps_its_own():
+    env = await LoomRLGym().create_environment("MemoryBuffer")
+    assert await days_by_hand(env, 3, solved=False) == [3, 3, 3]
+    await days_by_hand(env, 2)
+    memory = {"day": 40, "notes": [["Ivo", "pet", "bee", 1]], "facts": {"Ivo": "bee"}}
+    (message,) = await env.reset(with_memory(env.task("persistent.topic", 1, 0), memory))
+    assert "Day 41." in message.content
+
+
+def test_through_gymnasium_a_seed_begins_anew_and_without_one_the_memory_stays():
+    env = gymnasium.make("loomrl/MemoryBuffer-v1").unwrapped
+    options = {"family": "persistent.topic", "level": 1}
+
+    def first_day(**how):
+        seen, info = env.reset(options=options, **how)
+        over = False
+        while not over:
+            _, _, terminated, truncated, _ = env.step(env._episodes._guarded.oracle())
+            over = terminated or truncated
+        return int(seen.partition("Day ")[2].partition(".")[0]), info["task"]
+
+    begun = first_day(seed=5)
+    assert begun[0] == 3
+    assert [first_day()[0], first_day()[0]] == [4, 5]
+    assert first_day(seed=5) == begun
+    env.close()

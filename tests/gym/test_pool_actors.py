@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -137,3 +138,10 @@ async def test_actors_leave_no_files_behind():
         assert [t async for t in pool.run([plan("t", policy=rests(0))])]
         assert left() - before
     assert not left() - before
+
+
+async def test_more_actors_than_there_are_cores_for_are_refused_before_any_starts():
+    begun = time.monotonic()
+    with pytest.raises(ConfigError, match=r"rollout.actors=1000: Ray has CPUs for 4, 2 to each. Ask for fewer"):
+        await played(gym(actors=1000), [plan("t")])
+    assert time.monotonic() - begun < 5

@@ -19,6 +19,8 @@ import pytest
 
 from loomrl.errors import SandboxError
 from loomrl.gym.sandbox import Ending, Limits, Sandbox, Session, Slots, open_sandbox
+from loomrl.gym.sandbox.attack import survey
+from loomrl.gym.sandbox.attack_resource import BOMBS, POOR
 from loomrl.gym.sandbox.bubblewrap import find_bubblewrap
 from loomrl.gym.sandbox.interpreter import find_interpreter
 from loomrl.gym.sandbox.process import facts, owned_by
@@ -107,7 +109,7 @@ async def test_time_of_its_own_is_a_limit_too(sandbox: Sandbox) -> None:
     loop = "while True: pass"
     polite, rude = await asyncio.gather(*(sandbox.run(it, limits=Limits(wall_s=60, cpu_s=1)) for it in (loop, program)))
     assert (polite.ending, polite.status) == (Ending.TIMEOUT, signal.SIGXCPU)
-    assert (rude.ending, rude.status) == (Ending.SIGNALLED, signal.SIGKILL)
+    assert (rude.ending, rude.status) == (Ending.TIMEOUT, signal.SIGKILL)
 
 
 async def test_output_is_cut_at_its_limit(session: WarmSession, sandbox: Sandbox) -> None:
@@ -131,12 +133,61 @@ async def test_hashes_are_the_same_in_every_run(session: WarmSession, sandbox: S
     assert first.output == second.output
 
 
-async def test_memory_of_all_processes_together_is_limited(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kept_by", ["a cgroup where there is one", "us"])
+async def test_memory_of_all_processes_together_is_limited(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, kept_by: str
+) -> None:
     program = "import os\nfor _ in range(5): os.fork()\nx = b'x' * (60 << 20)\nimport time; time.sleep(60)"
     limits = Limits(wall_s=40, cpu_s=30, memory_mb=128, processes=40)
+    if kept_by == "us":
+        monkeypatch.setattr("loomrl.gym.sandbox.place.make_cgroup", lambda *_, **__: None)
     assert (await sandbox.run(program, limits=limits)).ending is Ending.SIGNALLED
+
+
+async def test_without_a_cgroup_memory_and_time_of_forks_are_counted(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("loomrl.gym.sandbox.place.make_cgroup", lambda *_, **__: None)
-    assert (await sandbox.run(program, limits=limits)).ending is Ending.SIGNALLED
+    counted = [attack for attack in BOMBS if attack.limits is POOR]
+    assert len(counted) == 5
+    assert await survey(sandbox, counted) == []
+
+
+async def test_memory_that_forks_have_in_common_counts_once(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loomrl.gym.sandbox.place.make_cgroup", lambda *_, **__: None)
+    program = "import os, time\nx = b'x' * (60 << 20)\nfor _ in range(3): os.fork()\ntime.sleep(0.3)"
+    outcome = await sandbox.run(program, limits=Limits(wall_s=30, memory_mb=128, scratch_mb=16))
+    assert (outcome.ending, outcome.status) == (Ending.EXITED, 0)
+
+
+async def test_time_of_one_program_is_not_counted_against_the_next(sandbox: Sandbox) -> None:
+    program = "import time\nwhile time.process_time() < 0.6: pass"
+    async with sandbox.session(limits=Limits(wall_s=60, cpu_s=1)) as session:
+        assert [(await session.run(program)).ending for _ in range(4)] == [Ending.EXITED] * 4
+
+
+def test_a_host_that_ignores_its_dead_children_still_counts_those_of_programs() -> None:
+    script = textwrap.dedent("""
+        import asyncio, signal
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        from loomrl.gym.sandbox import Slots
+        from loomrl.gym.sandbox.bubblewrap import find_bubblewrap
+        from loomrl.gym.sandbox.session import BoxedSandbox
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        boxes = find_bubblewrap(Slots())
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        program = "import signal; print(signal.getsignal(signal.SIGCHLD) is signal.SIG_DFL)"
+        print(asyncio.run(BoxedSandbox(boxes).run(program)).output)
+    """)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "b'True\\n'\n", done.stderr
+
+
+async def test_boxes_cannot_signal_each_other_by_the_files_they_share(sandbox: Sandbox) -> None:
+    lock = "import fcntl, os\nfile = os.open(os.__file__, os.O_RDONLY)\n{}\nprint('locked', flush=True)"
+    for call in ("fcntl.flock(file, fcntl.LOCK_EX)", "fcntl.lockf(file, fcntl.LOCK_SH)"):
+        outcome = await sandbox.run(lock.format(call))
+        assert outcome.output == b"", "another box would wait for this one"
 
 
 async def test_a_session_hands_nothing_from_one_program_to_the_next(session: WarmSession) -> None:

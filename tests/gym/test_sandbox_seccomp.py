@@ -16,8 +16,11 @@ from loomrl.gym.sandbox.seccomp import (
     EPERM,
     KILL_PROCESS,
     MACHINES,
+    MAP_ANONYMOUS,
+    MAP_SHARED,
     NEW_NAMESPACES,
     ONLY,
+    SIGCHLD,
     filter_program,
     numbers,
 )
@@ -30,6 +33,7 @@ NEVER = (
     *("ptrace", "process_vm_writev", "pidfd_open", "pidfd_getfd", "kcmp", "bpf", "perf_event_open", "userfaultfd"),
     *("mount", "umount2", "pivot_root", "chroot", "unshare", "setns", "clone3", "open_by_handle_at", "mknod"),
     *("keyctl", "io_uring_setup", "personality", "socket", "connect", "sendmsg", "memfd_create", "shmget"),
+    *("flock", "mincore", "fadvise64", "utimensat", "timer_create", "rt_sigqueueinfo"),
     *("setuid", "setresuid", "setgroups", "setpriority", "sched_setaffinity", "seccomp"),
 )
 machines = pytest.mark.parametrize("machine", MACHINES)
@@ -83,6 +87,22 @@ def test_arguments_outside_their_list_are_refused(machine: str, name: str, value
 def test_clone_makes_processes_and_threads_and_no_namespaces(machine: str, flags: int) -> None:
     expected = EPERM if flags & NEW_NAMESPACES else ALLOW
     assert judged(machine, numbers(machine)["clone"], flags) == expected
+
+
+@machines
+@given(flags=st.integers(0, 2**32 - 1))
+def test_memory_of_nobody_is_not_shared(machine: str, flags: int) -> None:
+    expected = EPERM if flags & MAP_SHARED and flags & MAP_ANONYMOUS else ALLOW
+    assert judged(machine, numbers(machine)["mmap"], 0, 4096, 3, flags) == expected
+
+
+@machines
+@given(number=st.integers(1, 64), action=st.integers(0, 2**64 - 1))
+def test_what_becomes_of_dead_children_may_be_asked_and_not_changed(machine: str, number: int, action: int) -> None:
+    call = numbers(machine)["rt_sigaction"]
+    assert judged(machine, call, number, action) == (EPERM if number == SIGCHLD and action else ALLOW)
+    assert judged(machine, call, SIGCHLD, action << 32 & (2**64 - 1)) == (EPERM if action % 2**32 else ALLOW)
+    assert judged(machine, call, SIGCHLD, 0) == ALLOW
 
 
 @machines

@@ -46,6 +46,7 @@ def test_template_makes_the_same_task_from_the_same_seed_and_harder_ones_at_high
     [
         (GOOD.replace("{a} percent", "{c} percent"), ["templates.0", "level 1", "'c'"]),
         (GOOD.replace("[1, 9]", "[9, 1]"), ["levels.1.a=[9, 1]", "empty"]),
+        (GOOD.replace(" {thing}", ""), ["level", "thing", "would change nothing"]),
         (GOOD.replace("    family: custom\n", ""), ["templates.0.family", "required"]),
         (GOOD.replace("parameters:", "paramters:"), ["Did you mean 'parameters'?"]),
         (GOOD.replace("      1:", "      0:"), ["templates.0.levels.0"]),

@@ -8,8 +8,10 @@ from adapter_support import play, saying
 
 from loomrl.errors import ConfigError
 from loomrl.gym.adapters.verifiers import VerifiersEnvironment
+from loomrl.gym.catalogue import find
 from loomrl.gym.check_hostile import TEXTS
 from loomrl.gym.policy import OraclePolicy
+from loomrl.gym.registry import snapshot_of
 from loomrl.types import End
 
 MODULES = Path(__file__).parent / "verifiers_modules"
@@ -40,6 +42,27 @@ async def test_a_single_turn_is_scored_by_the_modules_own_rewards(api):
     assert right.turns[0].observation[1].content.endswith("+ 1 = ?")
     assert (right.end, right.reward.success, right.reward.total) == (End.TERMINATED, 1.0, 1.0)
     assert (wrong.end, wrong.reward.success) == (End.TERMINATED, 0.0)
+
+
+@pytest.mark.parametrize("graded", [False, True])
+@pytest.mark.parametrize("api", ["v0", "v1"])
+async def test_all_of_awkward_weights_are_full_success_and_all_but_one_are_not(api, graded):
+    environment = environment_of(api, args={"kind": "weighted"}, graded=graded)
+    right = await play(environment, OraclePolicy)
+    wrong = await play(environment, saying("No idea"))
+    assert (right.reward.success, right.reward.total) == (1.0, 1.0)
+    assert wrong.reward.success == pytest.approx(0.1 if graded else 0.0)
+
+
+def test_a_next_release_without_the_first_generation_says_which_release_has_it():
+    with pytest.raises(ConfigError, match=r"installed is verifiers 0\.4.*'verifiers>=0\.3\.1,<0\.4'"):
+        environment_of("v0")
+
+
+@pytest.mark.parametrize("api", ["v1"])
+def test_a_release_with_one_generation_is_pinned_by_a_snapshot_all_the_same(api):
+    assert find("Verifiers").version
+    assert "loomrl/gym/adapters/verifiers_v0.py" in snapshot_of("Verifiers").content["sources"]
 
 
 @pytest.mark.parametrize("api", ["v0", "v1"])

@@ -3,9 +3,10 @@
 import sys
 
 from loomrl.config import HubConfig
+from loomrl.http.listen import open_door
 from loomrl.hub.atropos import atropos_routes
 from loomrl.hub.open import open_hub
 from loomrl.hub.serve import serve_hub
 
 hub = open_hub(sys.argv[1], HubConfig())
-serve_hub(hub, port=int(sys.argv[2]), extra_routes=atropos_routes(hub))
+serve_hub(hub, open_door(port=int(sys.argv[2])), extra_routes=atropos_routes(hub))

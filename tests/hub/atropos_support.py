@@ -3,7 +3,6 @@
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import uvicorn
+from hub_samples import served
 
 from loomrl.config import HubConfig
 from loomrl.hub.atropos import atropos_routes
@@ -38,18 +37,10 @@ def serving(
     """A client of a hub that is served in this process; closing and opening again is a clean restart."""
     hub = open_hub(url, HubConfig(lease_s=lease_s))
     app = create_app(hub, token=token, extra_routes=atropos_routes(hub), max_bytes=max_bytes)
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", ws="none"))
-    thread = threading.Thread(target=server.run)
-    thread.start()
     try:
-        while not server.started:
-            time.sleep(0.01)
-        port = server.servers[0].sockets[0].getsockname()[1]
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+        with served(app) as address, httpx.Client(base_url=address, timeout=30) as client:
             yield client
     finally:
-        server.should_exit = True
-        thread.join()
         hub.close()
 
 

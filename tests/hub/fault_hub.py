@@ -3,8 +3,10 @@
 import sys
 
 from loomrl.config import HubConfig
+from loomrl.http.listen import open_door
 from loomrl.hub import open_hub
 from loomrl.hub.serve import serve_hub
 
 if __name__ == "__main__":
-    serve_hub(open_hub(sys.argv[1], HubConfig(lease_s=1.0), groups_per_update=10_000), port=int(sys.argv[2]))
+    hub = open_hub(sys.argv[1], HubConfig(lease_s=1.0), groups_per_update=10_000)
+    serve_hub(hub, open_door(port=int(sys.argv[2])))

@@ -1,15 +1,20 @@
 """Trajectories, clocks and servers for the tests of the hub."""
 
-import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-import uvicorn
 from starlette.types import ASGIApp
 
+from loomrl.http.limits import Limits
+from loomrl.http.listen import open_door
+from loomrl.http.server import Server
+from loomrl.hub.client import HubClient
 from loomrl.types import End, Failure, Message, Reward, Task, Tokens, Trajectory, Turn
 
 
@@ -54,18 +59,31 @@ def ids(groups: Sequence[Any]) -> list[str]:
 
 
 @contextmanager
-def served(app: ASGIApp) -> Iterator[str]:
+def served(app: ASGIApp, limits: Limits | None = None) -> Iterator[str]:
     """The address of an application that runs in a thread."""
-    listener = socket.socket()
-    listener.bind(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    door = open_door(port=0)
+    server = Server(app, door.listeners, limits=limits)
+    thread = threading.Thread(target=server.run)
     thread.start()
     try:
         while not server.started:
             time.sleep(0.01)
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        yield door.url
     finally:
         server.should_exit = True
         thread.join()
-        listener.close()
+
+
+@contextmanager
+def hub_command(folder: Path, port: int, *, descriptors: int | None = None) -> Iterator[subprocess.Popen[str]]:
+    """`loomrl hub` on a database in a folder, under `ulimit -n` if so asked, as soon as it answers."""
+    command = [sys.executable, "-m", "loomrl", "hub", "--port", str(port), f"store_url=sqlite:///{folder}/loom.db"]
+    limit = [] if descriptors is None else ["sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh"]
+    process = subprocess.Popen([*limit, *command], stderr=subprocess.DEVNULL, text=True)
+    try:
+        with HubClient(f"http://127.0.0.1:{port}", patience_s=60) as client:
+            client.stats()
+        yield process
+    finally:
+        process.terminate()
+        process.wait()

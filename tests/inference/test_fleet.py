@@ -127,8 +127,16 @@ def mended(actor: Any) -> None:
         vars(actor._engine._llm).pop(name, None)
 
 
-@pytest.mark.parametrize("fault", [never_reset, never_update])
-def test_stale_cache_and_missed_update_are_seen_by_the_probes(fleet: Fleet, fault: Any) -> None:
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (never_reset, r"Engine 1, probe \d: .* off what the learner says"),
+        (never_update, "tensors arrived and are not what was sealed where the engine computes with them"),
+    ],
+)
+def test_stale_cache_is_seen_by_the_probes_and_a_missed_update_by_reading_back(
+    fleet: Fleet, fault: Any, said: str
+) -> None:
     probing = Probing.of(Checks(), vocabulary=VOCABULARY, context=192, dtype="float32")
     learnt = Learnt(10)
     publisher = Publisher(fleet, lambda call: call(learnt), probing)
@@ -136,7 +144,7 @@ def test_stale_cache_and_missed_update_are_seen_by_the_probes(fleet: Fleet, faul
     learnt.model = model(11)
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not know where tests are
     ray.get(fleet._actors[1].__ray_call__.remote(fault))
-    with pytest.raises(PolicyError, match=r"published twice.* Engine 1, probe \d: .* off what the learner says"):
+    with pytest.raises(PolicyError, match=f"published twice.*{said}"):
         publisher.publish(21)
     with pytest.raises(PolicyError, match="version 21 were rejected"):
         asyncio.run(fleet.client().generate(request([1])))

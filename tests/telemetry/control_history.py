@@ -3,7 +3,8 @@
 In `histories` are runs that learn: PPO on CartPole (`ppo_cartpole`: learning_rate=2e-3, gae_lambda=0.8, gamma=0.98,
 epochs=10) and Acrobot (learning_rate=1e-3), SAC on Pendulum (actor_rate=critic_rate=1e-3), and, slowly, PPO on Pendulum
 (learning_rate=1e-3, gamma=0.9). And some of PPO on CartPole that do not: `ppo_flat` (learning_rate=1e-9), `ppo_certain`
-(0.1), `ppo_too_far` (0.03), `ppo_collapse` (5e-3 with clip.low=0.9, clip.high=9).
+(0.1), `ppo_too_far` (0.03), `ppo_collapse` (5e-3 with clip.low=0.9, clip.high=9). `sac_idle` is SAC by its defaults on
+MountainCarContinuous, which ends at a return of 0.
 """
 
 import math

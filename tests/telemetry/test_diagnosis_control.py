@@ -35,6 +35,7 @@ def test_a_real_run_that_learns_slowly_is_not_flat() -> None:
         ("ppo_certain", ["entropy collapse", "flat learning"]),
         ("ppo_too_far", ["updates too far"]),
         ("ppo_collapse", ["policy collapse", "updates too far"]),
+        ("sac_idle", ["has learnt to do nothing"]),
     ],
 )
 def test_real_runs_that_fail_have_their_troubles_named(name: str, troubles: list[str]) -> None:
@@ -59,6 +60,11 @@ TROUBLES: dict[str, dict[Metric, Course]] = {
     "updates too far": {Metric.POLICY_STEP_KL: lambda _, r: 3 * FAR + r.random()},
     "exploding gradients": {Metric.GRADIENT_NORM: lambda x, r: math.exp(8 * x) * (1 + 0.1 * r.random())},
     "flat learning": {Metric.RETURN: stuck},
+    "has learnt to do nothing": {
+        Metric.RETURN: lambda x, r: -34 * (1 - x) - 2 + r.gauss(0, 0.5),
+        Metric.RETURN_EVALUATED: lambda _, r: -abs(r.gauss(0, 0.02)),
+        Metric.RETURN_IDLE: lambda *_: 0.0,
+    },
     "high variance": {Metric.RETURN_EVALUATED: lambda x, r: -1300.0 if round(20 * x) % 2 else -150.0},
 }
 BESIDE_FLATNESS: dict[str, dict[Metric, Course]] = {
@@ -83,6 +89,21 @@ def test_what_may_keep_a_flat_run_from_learning_is_named_beside_it(trouble: str,
     assert set(names(made(BESIDE_FLATNESS[trouble], seed=seed))) == {trouble, "flat learning"}
     learning = {metric: course for metric, course in BESIDE_FLATNESS[trouble].items() if metric is not Metric.RETURN}
     assert names(made(learning, seed=seed)) == []
+
+
+@pytest.mark.parametrize("idle", [-1300.0, -1200.0, -150.0, 0.0])
+@pytest.mark.parametrize("seed", range(5))
+def test_who_earns_more_or_less_than_nothing_does_something(seed: int, idle: float) -> None:
+    nothing: dict[Metric, Course] = {Metric.RETURN_IDLE: lambda *_: idle}
+    assert names(made(nothing, seed=seed)) == []
+    flat: dict[Metric, Course] = {Metric.RETURN: stuck, Metric.RETURN_EVALUATED: lambda _, r: -1300 + r.gauss(0, 60)}
+    assert "has learnt to do nothing" not in names(made(nothing | flat, seed=seed))
+
+
+def test_a_run_in_which_nothing_is_ever_paid_or_paid_for_has_not_learnt_that() -> None:
+    silent: Course = lambda *_: 0.0  # noqa: E731
+    history = made({Metric.RETURN: silent, Metric.RETURN_EVALUATED: silent, Metric.RETURN_IDLE: silent})
+    assert "has learnt to do nothing" not in names(history)
 
 
 def test_every_examination_has_its_trouble_here() -> None:

@@ -5,8 +5,10 @@ import math
 import signal
 import subprocess
 import sys
+from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -140,6 +142,38 @@ def test_a_missing_wandb_is_named_with_the_remedy(tmp_path: Path, monkeypatch: p
     train = TrainConfig(folder=str(tmp_path), wandb=WandB())
     with pytest.raises(ConfigError, match=r"wandb is not installed.*loomrl\[wandb\]"):
         open_sinks(train, run="r", experiment={}, step=0)
+
+
+def test_scalars_are_there_for_tensorboard_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train = TrainConfig(folder=str(tmp_path))
+    if find_spec("tensorboard") is None:
+        with open_sinks(train, run="without", experiment={}, step=0) as sink:
+            sink.write(1, {"success": 0.5})
+        assert not (tmp_path / "without" / "tensorboard").exists()
+        (tmp_path / "tensorboard").mkdir()
+        (tmp_path / "tensorboard" / "__init__.py").touch()
+        monkeypatch.syspath_prepend(tmp_path)
+    for first, last in ((1, 3), (2, 4)):  # killed, and gone on with from its checkpoint at step 1
+        with open_sinks(train, run="r", experiment={}, step=first - 1) as sink:
+            for step in range(first, last + 1):
+                sink.write(step, {"success": step / 10})
+    files = sorted((tmp_path / "r" / "tensorboard").iterdir(), key=lambda file: file.suffix)
+    found = [event for file in files for event in events(file)]
+    told = [(event.step, round(event.summary.value[0].simple_value, 3)) for event in found if event.summary.value]
+    assert told == [(1, 0.1), (2, 0.2), (3, 0.3), (2, 0.2), (3, 0.3), (4, 0.4)]
+    assert [event.step for event in found if event.session_log.status] == [2]  # from here on, what was before is void
+
+
+def events(file: Path) -> list[Any]:
+    """Of a file as TensorBoard reads it: length, its sum, an event, its sum, and so on."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    data, found = file.read_bytes(), []
+    while data:
+        length = int.from_bytes(data[:8], "little")
+        found.append(Event.FromString(data[12 : 12 + length]))
+        data = data[16 + length :]
+    return found
 
 
 OFFLINE = """

@@ -113,7 +113,8 @@ def _chain(level: int, rng: Random) -> tuple[str, str, list[str]]:
     inner = _random_polynomial(rng, rng.randint(1, 2))
     derived = polynomial(slope(inner))
     body = f"({polynomial(inner)})"
-    result = f"{c * n}({derived}){body}^{n - 1}"
+    front = str(c * n * inner[0]) if len(inner) == 2 else f"{c * n}({derived})"
+    result = f"{front}{body}^{n - 1}"
     steps = [
         f"The outer derivative: {c} * {n} = {c * n} with exponent {n} - 1 = {n - 1}",
         f"The inner derivative is {derived}",
@@ -170,6 +171,8 @@ def _composed(level: int, rng: Random) -> tuple[str, str, list[str]]:
     first = f"{number(c * n)}{'*' + power('x', n - 1) if n > 1 else ''}*{function.format(body)}"
     sign = "-" if outer.startswith("-") else "+"
     second = f"{c}{x}*({derived})*{outer.removeprefix('-').format(body)}"
+    if function == "ln({})":
+        second = f"{term(2 * c * inner[0], power('x', n + 1))}/({body})"
     steps = [
         f"The inner derivative of {body} is {derived}",
         f"{c}{x} * ({derived}) = {polynomial([c * k for k in slope(inner)] + [0] * n)}",

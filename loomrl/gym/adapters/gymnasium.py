@@ -13,6 +13,7 @@ from loomrl.gym.adapters.space_text import plain, show
 from loomrl.gym.adapters.world import Outcome, World, WorldEnvironment, WorldSettings
 from loomrl.gym.base import EnvironmentSettings
 from loomrl.named import named
+from loomrl.threshold import as_written
 from loomrl.types import Task
 
 _TOYS = "loomrl.gym.adapters.toy_text"
@@ -77,7 +78,7 @@ class GymnasiumEnvironment(WorldEnvironment):
     """Worlds of Gymnasium, seen and acted in by text."""
 
     name = "Gymnasium"
-    version = "1.0.0"
+    version = "1.0.1"
     families = tuple(WORLDS)
     settings_class: ClassVar[type[EnvironmentSettings]] = GymnasiumSettings
     settings: GymnasiumSettings
@@ -112,7 +113,7 @@ class GymnasiumEnvironment(WorldEnvironment):
         """One step."""
         self._observation, reward, terminated, truncated, _ = self._env.step(value)
         timed_out = not terminated and self.world.must_terminate
-        return Outcome(float(reward), terminated or truncated, not timed_out, timed_out)
+        return Outcome(as_written(reward), terminated or truncated, not timed_out, timed_out)
 
     def needed(self) -> float:
         """The return that is set, else the id's `reward_threshold` where nothing else is asked for."""

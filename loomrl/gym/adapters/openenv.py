@@ -1,11 +1,13 @@
 """Environments behind OpenEnv servers: one WebSocket session for an episode, spoken as OpenEnv 0.3 to 0.10 speaks it.
 
-Which servers there are is a setting: family → URL, and the return that counts as success. A server's trouble ends the
-episode as FAILED; an action that its schema refuses is the policy's doing, and is answered. Needs the extra `openenv`.
+Which servers there are is a setting: family → URL, and the return that counts as success. Attempts beyond a server's
+limit of sessions wait for their turn. A server's trouble ends the episode as FAILED; an action that its schema refuses
+is the policy's doing, and is answered. Needs the extra `openenv`.
 """
 
 import asyncio
 import json
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -24,12 +26,17 @@ from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.command import command_format, parse_command
 from loomrl.gym.guard import is_storable
 from loomrl.named import named
+from loomrl.threshold import Tally
 from loomrl.types import Message, Observation, Reward, Task
 
 VERB = "ACTION"
 _LARGEST = 16 * 2**20
 """Bytes of a server's message."""
 _REFUSED = "VALIDATION_ERROR"
+_FULL = "CAPACITY_REACHED"
+_POLL_S = 0.1
+"""How often the first in a server's queue asks whether there is room; all behind it ask nothing."""
+_log = logging.getLogger(__name__)
 
 
 class Server(LevelledFamily):
@@ -41,7 +48,7 @@ class Server(LevelledFamily):
     url: str
     """Such as `http://127.0.0.1:8000`, or `ws://…`."""
     return_at_least: float
-    """Success needs this sum of the server's rewards."""
+    """Success needs this sum of the server's rewards; what rounding takes from it does not count."""
     prompt: str = ""
     """What the policy is to do, before what the server shows."""
     reset: dict[str, Any] = Field({})
@@ -76,6 +83,8 @@ class OpenEnvSettings(EnvironmentSettings):
     """The episode is truncated after this many actions that could not be read or that the server refused."""
     timeout_s: float = Field(30.0, gt=0)
     """How long the server may take for one answer."""
+    wait_s: float = Field(3600.0, ge=0)
+    """How long an attempt may wait for one of a server's sessions."""
     longest_action: int = Field(32_000, ge=1)
     """Characters of an action; a longer one is not sent."""
 
@@ -84,7 +93,7 @@ class OpenEnvEnvironment(BaseEnvironment):
     """Episodes on OpenEnv servers; what they reward beside success is told in `info`."""
 
     name = "OpenEnv"
-    version = "1.0.0"
+    version = "1.1.0"
     settings_class: ClassVar[type[EnvironmentSettings]] = OpenEnvSettings
     settings: OpenEnvSettings
     reward_range = (0.0, 1.0)
@@ -95,10 +104,13 @@ class OpenEnvEnvironment(BaseEnvironment):
         "loomrl.gym.adapters.json_text",
         "loomrl.gym.adapters.openenv",
         "loomrl.gym.command",
+        "loomrl.threshold",
     )
 
     _session: Any = None
-    _return = 0.0
+    _begun: tuple[Task, Mapping[str, Any]] | None = None
+    """A task whose session is open, and what the server shows first."""
+    _earned = Tally()
     _unread = 0
     _seen: Mapping[str, Any]
 
@@ -114,20 +126,38 @@ class OpenEnvEnvironment(BaseEnvironment):
         self._schemas: dict[str, Mapping[str, Any]] = {}
 
     async def reset(self, task: Task | None = None) -> Observation:
-        """Open a session, begin, and say what is seen and how to act."""
+        """Say what the server shows and how to act, in a session of its own."""
         task = task or self.sample_task(Random().getrandbits(31))
-        await self.close()
-        self._server = self.settings.servers[task.family]
-        self._return, self._unread = 0.0, 0
-        self._schema = await self._action_schema()
-        self._session = await self._connect()
-        answer = await self._ask({"type": "reset", "data": self._server.reset_data(task)})
-        if answer.get("type") == "error":
-            raise self._trouble(answer)
+        if self._begun is None or self._begun[0] != task:
+            await self.enter(task)
+        assert self._begun is not None
+        (_, answer), self._begun = self._begun, None
+        self._earned, self._unread = Tally(), 0
         if self._take(answer)["done"]:
             raise EpisodeError(f"{self._server.url}: the episode was over before it began.")
         parts = (self._server.prompt, self._text(), self._how())
         return (Message("user", "\n\n".join(filter(None, parts))),)
+
+    async def enter(self, task: Task) -> None:
+        """Begin the task in a new session. Attempts of this process that find the server full queue up, in order."""
+        await self.close()
+        self._server = self.settings.servers[task.family]
+        self._schema = await self._action_schema()
+        queue = _queue_at(self._server.url)
+        if not queue.locked() and await self._has_begun(task):
+            return
+        if not queue.locked():
+            _log.warning("%s has no session free: attempts wait for their turn.", self._server.url)
+        try:
+            async with asyncio.timeout(self.settings.wait_s), queue:
+                while not await self._has_begun(task):  # noqa: ASYNC110 - only the server knows, and it does not tell
+                    await asyncio.sleep(_POLL_S)
+        except TimeoutError:
+            await self.close()
+            raise EpisodeError(
+                f"{self._server.url}: {_FULL}: no session was free for wait_s={self.settings.wait_s:g}. Raise wait_s, "
+                "let the server serve more (max_concurrent_envs), or lower rollout.concurrency."
+            ) from None
 
     async def step(self, action: str) -> Step:
         """Send an action; what cannot be read, or is refused, is answered with what is expected."""
@@ -141,10 +171,10 @@ class OpenEnvEnvironment(BaseEnvironment):
             return self._refused(_complaints(answer["data"]))
         result = self._take(answer)
         seen = (Message("user", self._text()),)
-        info = {"reward": result["reward"], "return": self._return}
+        info = {"reward": result["reward"], "return": self._earned.total}
         if not result["done"]:
             return Step(seen, Reward(), False, False, info)
-        success = float(self._return >= self._server.return_at_least)
+        success = float(self._earned.reaches(self._server.return_at_least))
         return Step(seen, Reward(success, {"correctness": success}, success), True, False, info)
 
     def oracle(self) -> str:
@@ -165,9 +195,21 @@ class OpenEnvEnvironment(BaseEnvironment):
 
     async def close(self) -> None:
         """End the session."""
-        session, self._session = self._session, None
+        session, self._session, self._begun = self._session, None, None
         if session is not None:
             await session.close()
+
+    async def _has_begun(self, task: Task) -> bool:
+        """Whether the server had room; the session is open then, and what it shows is there for `reset`."""
+        self._session = await self._connect()
+        answer = await self._ask({"type": "reset", "data": self._server.reset_data(task)})
+        if answer.get("type") != "error":
+            self._begun = task, answer
+            return True
+        if answer.get("data", {}).get("code") != _FULL:
+            raise self._trouble(answer)
+        await self.close()
+        return False
 
     async def _connect(self) -> Any:
         address = self._server.address("ws", "/ws")
@@ -205,7 +247,7 @@ class OpenEnvEnvironment(BaseEnvironment):
         reward = float(data.get("reward") or 0.0)
         if not math.isfinite(reward):
             raise EpisodeError(f"{self._server.url}: the reward is {reward}; a finite number is needed.")
-        self._return += reward
+        self._earned.add(reward)
         self._seen = data["observation"]
         return {"reward": reward, "done": bool(data.get("done"))}
 
@@ -264,6 +306,16 @@ class OpenEnvEnvironment(BaseEnvironment):
     def _trouble(self, answer: Mapping[str, Any]) -> EpisodeError:
         data = answer.get("data", {})
         return EpisodeError(f"{self._server.url}: {data.get('code', 'error')}: {str(data.get('message'))[:500]}")
+
+
+_queues: dict[asyncio.AbstractEventLoop, dict[str, asyncio.Lock]] = {}
+
+
+def _queue_at(url: str) -> asyncio.Lock:
+    """Who holds it is the first to wait for a session of this server; a lock serves in the order of asking."""
+    for loop in [loop for loop in _queues if loop.is_closed()]:
+        del _queues[loop]
+    return _queues.setdefault(asyncio.get_running_loop(), {}).setdefault(url, asyncio.Lock())
 
 
 def _complaints(data: Mapping[str, Any]) -> str:

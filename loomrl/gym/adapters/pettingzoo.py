@@ -18,6 +18,7 @@ from loomrl.gym.adapters.space_text import sample, show, written
 from loomrl.gym.adapters.world import Outcome, World, WorldEnvironment, WorldSettings
 from loomrl.gym.base import EnvironmentSettings
 from loomrl.named import named
+from loomrl.threshold import as_written
 from loomrl.types import Task
 
 _CLASSIC = "loomrl.gym.adapters.classic"
@@ -85,7 +86,7 @@ class PettingZooEnvironment(WorldEnvironment):
     """Games of PettingZoo; the policy has one seat."""
 
     name = "PettingZoo"
-    version = "1.0.0"
+    version = "1.0.1"
     families = tuple(WORLDS)
     guess_floor: ClassVar[Mapping[str, float]] = {name: game.guess_floor for name, game in WORLDS.items()}
     settings_class: ClassVar[type[EnvironmentSettings]] = PettingZooSettings
@@ -179,7 +180,7 @@ class PettingZooEnvironment(WorldEnvironment):
             over = terminated or truncated
             if agent == self._seat:
                 self._observation = observation
-                return Outcome(float(reward), over, True)
+                return Outcome(as_written(reward), over, True)
             env.step(None if over else self._opponent(env, agent))
         raise EpisodeError(f"the policy had no turn in {_MOST_TURNS} turns of others.")
 

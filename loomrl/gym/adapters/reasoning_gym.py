@@ -16,6 +16,7 @@ from loomrl.errors import ConfigError
 from loomrl.gym.answer import Submission
 from loomrl.gym.base import LEVELS
 from loomrl.gym.question import QuestionEnvironment
+from loomrl.threshold import reaches
 from loomrl.types import Reward, Task
 
 MAX_ANSWER = 16_000
@@ -168,12 +169,12 @@ class ReasoningGymEnvironment(QuestionEnvironment):
     """
 
     name = "ReasoningGym"
-    version = "1.0.2"
+    version = "1.0.3"
     families = tuple(PREFIX + name for name in ALLOWED)
     reward_range = (0.0, 1.0)
     guess_floor: ClassVar[Mapping[str, float]] = {PREFIX + name: floor for name, floor in GUESS_FLOOR.items()}
     dependencies = ("reasoning-gym",)
-    sources = (__name__,)
+    sources = (__name__, "loomrl.threshold")
     reward_parts = ("correctness",)
 
     _dataset: Any
@@ -200,7 +201,7 @@ class ReasoningGymEnvironment(QuestionEnvironment):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                return bool(self._dataset.score_answer(answer, self._entry) >= 1.0)
+                return reaches(self._dataset.score_answer(answer, self._entry), 1.0)
         except MemoryError:
             raise
         except Exception:  # noqa: BLE001 – the boundary: a scorer that chokes on an answer has found it malformed

@@ -2,12 +2,13 @@
 
 Which modules there are is a setting: family → module. Prompts, tools, turns and scores are theirs; the policy answers
 here, without a server. A reward function that raises ends the episode as FAILED – verifiers itself would score it 0.
-Needs the extra `verifiers`, that is verifiers 0.3, the one release that has both.
+Needs the extra `verifiers`: 0.3 has both generations, 0.4 the second one only.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from random import Random
 from typing import Any, ClassVar, Literal
 
@@ -18,6 +19,7 @@ from loomrl.gym.adapters.chat import Call, Conversation, Malformed, Score, Seen,
 from loomrl.gym.adapters.family import Family, declare
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.named import named
+from loomrl.threshold import reaches
 from loomrl.types import Message, Observation, Reward, Task
 
 
@@ -27,7 +29,7 @@ class Module(Family):
     module: str
     """What is imported, such as `wordle` for the package `primeintellect/wordle`."""
     api: Literal["v0", "v1"] = "v0"
-    """v0: the module has `load_environment`. v1: it exports a `Taskset`."""
+    """v0: the module has `load_environment` (verifiers 0.3). v1: it exports a `Taskset` (0.3 and 0.4)."""
     args: dict[str, Any] = Field({})
     """Arguments of `load_environment`, or the taskset's configuration."""
     split: Literal["train", "eval"] = "train"
@@ -56,7 +58,7 @@ class VerifiersEnvironment(BaseEnvironment):
     """Rows of modules written for verifiers; their own scores decide."""
 
     name = "Verifiers"
-    version = "1.0.0"
+    version = "1.1.0"
     settings_class: ClassVar[type[EnvironmentSettings]] = VerifiersSettings
     settings: VerifiersSettings
     reward_range = (0.0, 1.0)
@@ -68,6 +70,7 @@ class VerifiersEnvironment(BaseEnvironment):
         "loomrl.gym.adapters.verifiers",
         "loomrl.gym.adapters.verifiers_v0",
         "loomrl.gym.adapters.verifiers_v1",
+        "loomrl.threshold",
     )
 
     _conversation: Conversation | None = None
@@ -149,8 +152,10 @@ class VerifiersEnvironment(BaseEnvironment):
     def _scored(self, score: Score) -> Step:
         if not math.isfinite(score.value):
             raise ScorerError(f"{self._module.module}: the score is {score.value}; a finite number is needed.")
-        share = min(max(score.value / self._module.full_score, 0.0), 1.0)
-        success = share if self._module.graded else float(share >= 1.0)
+        full = self._module.full_score
+        success = float(reaches(score.value, full))
+        if self._module.graded and not success:
+            success = min(max(score.value / full, 0.0), 1.0)
         info = {"score": score.value, "scores": dict(score.parts)}
         reward = Reward(success, {"correctness": success}, success)
         return Step((), reward, not score.timed_out, score.timed_out, info)
@@ -162,6 +167,17 @@ def _library(api: str) -> Any:
         return import_module(f"loomrl.gym.adapters.verifiers_{api}")
     except ImportError as error:
         raise ConfigError(
-            f"Verifiers: what api={api} needs cannot be imported ({error}). "
-            "Install it with: pip install 'loomrl[verifiers]'."
+            f"Verifiers: what api={api} needs cannot be imported ({error}); installed is {_installed()}. "
+            f"Install it with: pip install 'loomrl[verifiers]' '{_NEEDED[api]}'."
         ) from None
+
+
+_NEEDED = {"v0": "verifiers>=0.3.1,<0.4", "v1": "verifiers>=0.3.1,<0.5"}
+"""The releases that have a generation: 0.4 dropped the first one."""
+
+
+def _installed() -> str:
+    try:
+        return f"verifiers {version('verifiers')}"
+    except PackageNotFoundError:
+        return "no verifiers"

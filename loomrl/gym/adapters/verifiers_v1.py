@@ -1,7 +1,7 @@
 """Tasksets of verifiers' second generation whose tasks are one question and one answer.
 
-What needs more than a conversation is refused: tasks with a runtime, containers, tool servers, interceptors, or several
-agents run in verifiers' own harnesses.
+What needs more than a conversation is refused: tasks with a runtime, containers, tool servers, interceptors, skills, or
+several agents run in verifiers' own harnesses. Speaks with verifiers 0.3 and 0.4.
 """
 
 import functools
@@ -61,13 +61,16 @@ def _refusal(name: str, taskset: vf.Taskset, task: vf.Task) -> str:
         return "its tasks intercept what is said"
     if task.data.prompt is None:
         return "its tasks have no prompt"
+    if task.data.model_dump().get("skills"):
+        return "its tasks bring skills"
     hooks = [*task.hooks("reward"), *task.hooks("metric"), *(judge.score for judge in task.plugged_judges())]
-    lifecycle = [hook for hook in (task.setup, task.finalize) if hook.__func__ not in _PLAIN]
+    lifecycle = [hook for name in _PLAIN if (hook := getattr(task, name)).__func__ is not _PLAIN[name]]
     needy = [hook.__name__ for hook in (*hooks, *lifecycle) if _needs_runtime(hook)]
     return f"{', '.join(needy)} of its tasks need a runtime" if needy else ""
 
 
-_PLAIN = (vf.Task.setup, vf.Task.finalize)
+_PLAIN = {name: vars(vf.Task)[name] for name in ("setup", "finalize", "stage_verifier") if name in vars(vf.Task)}
+"""What comes before and after an answer, where a task has nothing there; `stage_verifier` is of 0.4."""
 
 
 def _needs_runtime(hook: Callable[..., Any]) -> bool:
@@ -120,7 +123,7 @@ class Question:
         nodes.append(MessageNode(parent=len(nodes) - 1 if nodes else None, message=message, sampled=sampled))
 
     async def _call(self, hook: Callable[..., Any]) -> None:
-        if hook.__func__ in _PLAIN:  # type: ignore[attr-defined]
+        if hook.__func__ in _PLAIN.values():  # type: ignore[attr-defined]
             return
         try:
             await invoke(hook, {"trace": self._trace})

@@ -17,6 +17,7 @@ from loomrl.gym.adapters.family import LevelledFamily, declare
 from loomrl.gym.adapters.space_text import Malformed, count_numbers, parse, sample, usage, written
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.command import command_format, parse_command
+from loomrl.threshold import Tally
 from loomrl.types import Message, Observation, Reward, Task
 
 VERB = "ACTION"
@@ -34,7 +35,7 @@ class World(LevelledFamily):
     observe: str = ""
     """`package.module:function` that gives the text that is shown."""
     return_at_least: float | None = None
-    """Success needs this sum of rewards."""
+    """Success needs this sum of rewards; what rounding takes from it does not count."""
 
     @model_validator(mode="after")
     def _is_plain(self) -> Self:
@@ -81,11 +82,12 @@ class WorldEnvironment(BaseEnvironment):
         "loomrl.gym.adapters.space_text",
         "loomrl.gym.adapters.world",
         "loomrl.gym.command",
+        "loomrl.threshold",
     )
 
     world: World
     """That of the present episode."""
-    _return = 0.0
+    _earned = Tally()
     _steps = 0
     _unread = 0
 
@@ -133,7 +135,7 @@ class WorldEnvironment(BaseEnvironment):
         """What to do, what is seen, and how to act."""
         task = task or self.sample_task(Random().getrandbits(31))
         self.world = self.worlds()[task.family]
-        self._return, self._steps, self._unread = 0.0, 0, 0
+        self._earned, self._steps, self._unread = Tally(), 0, 0
         self.begin(task)
         self._check_size(task.family)
         what = self.world.prompt or f"Act in {task.family}."
@@ -151,12 +153,12 @@ class WorldEnvironment(BaseEnvironment):
         except Malformed as fault:
             return self._malformed(fault)
         outcome = self.act(value)
-        self._return += _finite(outcome.reward)
+        self._earned.add(_finite(outcome.reward))
         seen = (Message("user", self.see()),)
-        info = {"reward": float(outcome.reward), "return": self._return}
+        info = {"reward": float(outcome.reward), "return": self._earned.total}
         if not outcome.over:
             return Step(seen, Reward(), False, self._steps >= self.settings.max_steps, info)
-        success = float(outcome.success and self._return >= self.needed())
+        success = float(outcome.success and self._earned.reaches(self.needed()))
         over = Reward(success, {"correctness": success}, success)
         return Step(seen, over, not outcome.timed_out, outcome.timed_out, info)
 

@@ -58,6 +58,8 @@ CALLS = {
     "raises_its_priority": "(141, 140), 0, 0, -10",
     "gives_itself_capabilities": "(126, 91), bytes(8), b'\\xff' * 24",
     "installs_a_filter_of_its_own": "(317, 277), 1, 0, 0",
+    "asks_which_pages_of_a_file_are_in_memory": "(27, 232), 0, 0, None",
+    "drops_pages_of_a_file_from_memory": "(221, 223), 0, 0, 0, 4",
     "calls_by_the_x32_numbers": "(0x40000000 + 39, None)",
 }
 """A name → the numbers on x86_64 and aarch64, and arguments with which a success would do no harm."""
@@ -65,7 +67,7 @@ CALLS = {
 INT_80 = """
 import mmap
 if machine == "x86_64":
-    memory = mmap.mmap(-1, 4096, prot=7)
+    memory = mmap.mmap(-1, 4096, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, 7)
     memory.write(b"\\xb8\\x14\\x00\\x00\\x00\\xcd\\x80\\xc3")  # mov eax, 20 (getpid); int 0x80; ret
     call = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(memory)))
     breached(call())
@@ -89,6 +91,39 @@ refused(open, '/dev/tty')
 for command in 0x5412, 0x541C:
     refused(fcntl.ioctl, 0, command, b'x')
 """,
+        on_kernel=True,
+    ),
+    Attack(
+        "locks_a_file_that_others_have",
+        """
+import fcntl, struct
+file, folder = os.open(os.__file__, os.O_RDONLY), os.open(os.path.dirname(os.__file__), os.O_RDONLY)
+null = os.open('/dev/null', os.O_RDWR)
+for fd in file, null:
+    refused(fcntl.flock, fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    for command in 5, 6, 7, 36, 37, 38:  # locks of a process, and of an open file
+        refused(fcntl.fcntl, fd, command, struct.pack('hhqqi4x', fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0))
+refused(fcntl.fcntl, file, 1024, fcntl.F_RDLCK)  # a lease
+refused(fcntl.fcntl, folder, 1026, 1)  # a notice
+""",
+        on_kernel=True,
+    ),
+    Attack(
+        "touches_a_file_that_others_have",
+        """
+null = os.open('/dev/null', os.O_RDWR)
+for what in '/dev/null', '/dev/urandom', null, os.__file__:
+    refused(os.utime, what)
+    refused(os.chmod, what, 0o600)
+refused(os.truncate, null, 1)
+""",
+        on_kernel=True,
+    ),
+    Attack(
+        "has_its_dead_buried_uncounted",
+        "import signal\nrefused(signal.signal, signal.SIGCHLD, signal.SIG_IGN)\n"
+        "without_zombies = bytes(136) + b'\\2' + bytes(15)\n"
+        "must(libc.sigaction(signal.SIGCHLD, without_zombies, None) == -1, 'sigaction')",
         on_kernel=True,
     ),
     Attack(

@@ -41,6 +41,34 @@ def printed_frames(outcome: Outcome) -> bool:
     return outcome.ending is Ending.EXITED and outcome.output.startswith(b"FE") and outcome.output.endswith(HELD)
 
 
+def ended_early(outcome: Outcome) -> bool:
+    """By what all its processes took together, long before its deadline."""
+    return outcome.ending is Ending.TIMEOUT and outcome.wall_s < POOR.wall_s - 5
+
+
+def broke_off(outcome: Outcome) -> bool:
+    """Before it had all that it wanted."""
+    return b"breached" not in outcome.output
+
+
+POOR = Limits(wall_s=40.0, cpu_s=1, memory_mb=128, processes=16, scratch_mb=16)
+"""Little time and memory, and a deadline so late that it is not what ends a program."""
+TEN_TIMES_90_MB = """
+import time
+done, writing = os.pipe()
+for _ in range(10):
+    if os.fork() == 0:
+        taken = take(90 << 20)
+        os.write(writing, b'1')
+        time.sleep(60)
+os.set_blocking(done, False)
+count = 0
+while not os.waitpid(-1, os.WNOHANG)[0]:
+    try: count += len(os.read(done, 1))
+    except BlockingIOError: time.sleep(0.01)
+    must(count < 10, 'ten times 90 MB under 128')
+"""
+"""Ten processes that each hold what `take` gives them, within their own limit of memory."""
 NOTHING_LEFT = """
 must(not os.listdir('/tmp'), os.listdir('/tmp'))
 own = 1, os.getpid(), os.getppid()
@@ -101,6 +129,84 @@ count = len(taken)
 del taken
 must(count <= 512, count)
 """,
+    ),
+    Attack(
+        "takes_memory_in_every_fork",
+        "def take(size): return bytearray(b'x') * size\n" + TEN_TIMES_90_MB,
+        holds=broke_off,
+        limits=POOR,
+    ),
+    Attack(
+        "takes_memory_in_forks_of_threads_that_hide",
+        """
+import threading
+libc.prctl(4, 0, 0, 0, 0)  # what it has is then shown to the privileged only
+def take(size): return bytearray(b'x') * size
+def fork_and_go_on():
+"""
+        + TEN_TIMES_90_MB.replace("\n", "\n    ")
+        + "\nthread = threading.Thread(target=fork_and_go_on)\nthread.start()\nthread.join()",
+        holds=broke_off,
+        limits=POOR,
+    ),
+    Attack(
+        "shares_memory_that_nobody_counts",
+        """
+import mmap
+def take(size):
+    memory = mmap.mmap(-1, size)
+    memory.write(b'x' * size)
+    return memory
+refused(take, 1 << 20)
+refused(open, '/dev/zero', 'r+b')
+""",
+        on_kernel=True,
+    ),
+    Attack(
+        "makes_files_without_end",
+        """
+for number in range(400_000):
+    os.close(os.open(f'/tmp/{number}', os.O_CREAT | os.O_WRONLY))
+breached('400,000 files')
+""",
+        holds=broke_off,
+        then=NOTHING_LEFT,
+        on_kernel=True,
+    ),
+    Attack(
+        "burns_time_in_forks_at_once",
+        "import time\nfor _ in range(8):\n    if os.fork() == 0:\n        while True: pass\ntime.sleep(60)",
+        holds=ended_early,
+        limits=POOR,
+    ),
+    Attack(
+        "burns_time_in_one_fork_after_another",
+        "import time\nwhile True:\n    if os.fork() == 0:\n        end = time.process_time() + 0.8\n"
+        "        while time.process_time() < end: pass\n        os._exit(0)\n    os.wait()",
+        holds=ended_early,
+        limits=POOR,
+    ),
+    Attack(
+        "burns_time_in_a_chain_of_orphans",
+        """
+import time
+if os.fork():
+    time.sleep(60)
+while True:
+    sum(range(100_000))
+    try:
+        if os.fork():
+            os._exit(0)
+    except BlockingIOError:
+        pass
+""",
+        holds=ended_early,
+        limits=POOR,
+    ),
+    Attack(
+        "enlarges_its_pipes",
+        "import fcntl\nrefused(fcntl.fcntl, os.pipe()[1], 1031, 1 << 20)",
+        on_kernel=True,
     ),
     Attack("maps_more_than_there_is", "import mmap\nrefused(mmap.mmap, -1, 1 << 40)"),
     Attack(

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from loomrl.errors import SandboxError
 from loomrl.gym.sandbox.contract import Limits
+from loomrl.gym.sandbox.process import cpu_seconds, memory
 
 START_S = 20.0
 """Beyond this a sandbox that has not started is broken. Machines under full load need seconds."""
@@ -69,9 +70,13 @@ class Box(ABC):
     def give_back(self, *, dead: bool) -> None:
         """Let go of what is held for it; `dead` says whether no process of it can be left."""
 
-    def memory(self) -> int:
-        """Bytes that all of it takes together, where nothing but us would stop it from taking more."""
-        return 0
+    def cpu_seconds(self) -> float:
+        """What all that ran in it has taken together."""
+        return cpu_seconds(self.process.pid)
+
+    def overflows(self, limits: Limits) -> bool:
+        """Whether all of it together holds more than it may, where nothing but us would stop it."""
+        return memory(self.process.pid, limits.memory_bytes) > limits.memory_bytes
 
     async def send(self, data: bytes) -> None:
         """Hand bytes to the guest. One that is gone is found out by reading from it."""

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 from dataclasses import dataclass
@@ -15,13 +16,14 @@ from loomrl.gym.sandbox.box import START_S, Box, flat, guest_command, guest_envi
 from loomrl.gym.sandbox.contract import Limits
 from loomrl.gym.sandbox.interpreter import Interpreter, find_interpreter
 from loomrl.gym.sandbox.place import Place
-from loomrl.gym.sandbox.process import private_memory
 from loomrl.gym.sandbox.seccomp import filter_program
 from loomrl.gym.sandbox.slot import Slots
 
 OLDEST = (0, 8, 0)
 INSTALL = "Install it: apt-get install bubblewrap (0.8.0 or newer)."
-DEVICES = ("null", "zero", "random", "urandom")
+DEVICES = ("null", "random", "urandom")
+HEEDING = ("/usr/bin/env", "--default-signal=CHLD")
+"""Before all else where this process ignores SIGCHLD: that is inherited, and time of the dead is lost with it."""
 DROP = ("--clear-groups", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all")
 
 
@@ -59,6 +61,7 @@ class Bubblewrap:
         """The whole command line of a box."""
         python = self.interpreter
         return [
+            *(HEEDING if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN else ()),
             *([word.format(uid=uid) for word in self.drop] if uid is not None else ()),
             self.executable,
             *("--unshare-all", "--unshare-user", "--disable-userns", "--cap-drop", "ALL"),
@@ -82,6 +85,7 @@ class Bubble(Box):
         self.place = place
         self._said = bytearray()
         self._is_known = False
+        self._scratch: int | None = None
         self._status, status = socket.socketpair()
         self._status.setblocking(False)
         wait, self._go = os.pipe()
@@ -108,7 +112,8 @@ class Bubble(Box):
         os.write(self._go, b"1")
 
     def started(self) -> None:
-        """There is nothing left to do: all was before it could start."""
+        """Its scratch is there, and no program yet that could put anything in its place."""
+        self._scratch = os.open(f"/proc/{self.first}/root/tmp", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
     async def ended_inside(self) -> bool:
         """Bubblewrap reports an exit code only of a guest that had been started and that it saw end."""
@@ -118,14 +123,20 @@ class Bubble(Box):
             return True
         return self.place.cgroup is not None and self.place.cgroup.out_of_memory()
 
-    def memory(self) -> int:
-        """What its processes have for themselves; a cgroup counts better, and then this is 0."""
-        return 0 if self.place.cgroup is not None else private_memory(self.first)
+    def overflows(self, limits: Limits) -> bool:
+        """Files are counted always, as nothing else does; memory where there is no cgroup."""
+        assert self._scratch is not None, "overflows() before started()"
+        scratch = os.fstatvfs(self._scratch)
+        if scratch.f_files - scratch.f_ffree > limits.scratch_files:
+            return True
+        return self.place.cgroup is None and super().overflows(limits)
 
     def give_back(self, *, dead: bool) -> None:
         """The slot and its cgroup."""
         self._status.close()
         os.close(self._go)
+        if self._scratch is not None:
+            os.close(self._scratch)
         self.place.give_back(clean=dead and self._is_known)
 
     async def end(self) -> None:

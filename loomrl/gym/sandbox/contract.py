@@ -10,8 +10,8 @@ from typing import Protocol
 class Limits:
     """What one program may use. Beyond `cpu_s` and `wall_s` it is killed, beyond `output_bytes` too.
 
-    `memory_mb` holds for each process; where there is a cgroup for all of them with their scratch files, and where
-    there is none, twice as much for all of them, which is looked at every 50 ms.
+    `cpu_s` and `memory_mb` hold for each process, and for all processes that it starts together: the time of those that
+    have ended counts, and memory includes scratch files beyond `scratch_mb`.
     `output_bytes` is for standard output; of standard error only the tail is kept.
     """
 
@@ -21,6 +21,16 @@ class Limits:
     processes: int = 32
     output_bytes: int = 1 << 20
     scratch_mb: int = 64
+
+    @property
+    def memory_bytes(self) -> int:
+        """For all processes and their scratch files."""
+        return (self.memory_mb + self.scratch_mb) << 20
+
+    @property
+    def scratch_files(self) -> int:
+        """One for every page: an empty file takes the kernel's memory too."""
+        return self.scratch_mb << 8
 
 
 DEFAULT_LIMITS = Limits()

@@ -24,6 +24,8 @@ CHUNK = 1 << 16
 TAIL = 1 << 14
 ALONE_S = 1.0
 HIGHEST_FD = 256
+LOOK_S, LOOKS_S = 0.0002, 0.01
+"""How soon, and how often at last, a program that may have ended is asked for."""
 CLOSED = -1
 NOBODY = 65534
 SCRATCH = "/tmp"
@@ -73,18 +75,17 @@ def scratch_state() -> tuple[int, list[str]]:
 class Run:
     """One program's process and the three pipes to it."""
 
-    def __init__(self, child: int, stdin: bytes, ours: tuple[int, int, int], wake: int) -> None:
+    def __init__(self, child: int, stdin: bytes, ours: tuple[int, int, int]) -> None:
         feed, output, errors = ours
         self.child, self.stdin = child, memoryview(stdin)
         self.feed = feed
-        self.wake = wake
         self.sinks = {output: bytearray(), errors: bytearray()}
         self.output, self.errors = self.sinks[output], self.sinks[errors]
         self.reaped, self.status = False, 0
         for fd in (feed, output, errors):
             os.set_blocking(fd, False)
         self.poller = select.poll()
-        for fd in (wake, output, errors):
+        for fd in (output, errors):
             self.poller.register(fd, select.POLLIN)
         self.poller.register(feed, select.POLLOUT)
 
@@ -92,12 +93,17 @@ class Run:
         """Until the program has ended, or must be."""
         start = time.monotonic()
         ending: bytes | None = None
+        nap = LOOK_S
         while ending is None and not self.reaped:
             left = WALL_S - (time.monotonic() - start)
             if left <= 0:
                 ending = TIMEOUT
-            else:
-                self.pump(left)
+            elif self.sinks:
+                self.pump(min(LOOKS_S, left))
+            else:  # nobody can write any more: most likely it has ended
+                self.pump(0)
+                time.sleep(min(nap, left))
+                nap = min(2 * nap, LOOKS_S)
             if len(self.output) > OUTPUT_BYTES:
                 ending = OVERFLOW
             self.reap(os.WNOHANG)
@@ -110,9 +116,7 @@ class Run:
     def pump(self, timeout_s: float) -> None:
         """Move what can be moved, waiting for it no longer than this."""
         for fd, _ in self.poller.poll(timeout_s * 1000):
-            if fd == self.wake:
-                os.read(fd, CHUNK)
-            elif fd == self.feed:
+            if fd == self.feed:
                 self.push()
             else:
                 self.pull(fd)
@@ -227,8 +231,6 @@ def become_program(streams: tuple[int, int, int], making: int, go: int) -> None:
     """In the child: nothing of the host's is open, the limits hold, and the streams are the program's own."""
     try:
         os.setsid()
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         limit_itself()
         for fd, own in enumerate(streams):
@@ -290,11 +292,8 @@ def rlimits() -> list[tuple[str, float, float]]:
 
 def serve() -> bytes:
     """Answer requests until the host hangs up. Returns the program to run, and only in its own process."""
-    wake, woken = os.pipe()
-    os.set_blocking(woken, False)
-    signal.pthread_sigmask(signal.SIG_BLOCK, set(signal.valid_signals()) - {signal.SIGCHLD})
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
+    assert signal.getsignal(signal.SIGCHLD) == signal.SIG_DFL, "SIGCHLD is ignored by whoever started this"
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     exec(take(SIZES.unpack(take(SIZES.size))[0]), {"__name__": "preload"})
     gc.freeze()
     clean = scratch_state()
@@ -313,7 +312,7 @@ def serve() -> bytes:
             for fd in ours:
                 os.close(fd)
             continue
-        run = Run(child, stdin, ours, wake)
+        run = Run(child, stdin, ours)
         ending, status, wall_s = run.watch()
         run.drain()
         if ending == EXITED and len(run.output) > OUTPUT_BYTES:

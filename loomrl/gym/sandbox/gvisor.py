@@ -1,5 +1,6 @@
 """Boxes made by gVisor's runsc: programs talk to a kernel of their own, written in Go, and that one to the host's."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -112,6 +113,12 @@ class Cell(Box):
             self.roots.append(os.pidfd_open(pid))
             if self.place.cgroup is not None:
                 self.place.cgroup.add(pid)
+
+    def overflows(self, limits: Limits) -> bool:
+        """The memory of gVisor's own kernel is among it, and its files."""
+        return self.place.cgroup is None and super().overflows(
+            dataclasses.replace(limits, memory_mb=limits.memory_mb + OVERHEAD_MB)
+        )
 
     async def ended_inside(self) -> bool:
         """Only by taking more memory than there is."""

@@ -22,7 +22,7 @@ class Place:
     async def take(slots: Slots, limits: Limits, *, extra_mb: int = 0, extra_processes: int = WATCHERS) -> "Place":
         """A slot, and a cgroup where there can be one, with more of both for what is not the program's."""
         slot = await slots.lease()
-        memory = (limits.memory_mb + limits.scratch_mb + extra_mb) << 20
+        memory = limits.memory_bytes + (extra_mb << 20)
         try:
             group = make_cgroup(
                 f"loomrl-slot-{slot.number}", memory=memory, processes=limits.processes + extra_processes

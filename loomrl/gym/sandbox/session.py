@@ -19,8 +19,11 @@ OUTCOME = struct.Struct("<cB?dII")
 GRACE_S = 0.2
 """How much later than the guest's own deadline the host's is. A program may stop the guest, but not the host."""
 
+CPU_GRACE_S = 0.25
+"""How much more all processes of a program may take together than one: alone it is ended by the kernel, to the tick."""
+
 WATCH_S = 0.05
-"""How often memory is looked at, where no cgroup does it."""
+"""How often it is looked at what they take."""
 
 ENDINGS = {b"E": Ending.EXITED, b"S": Ending.SIGNALLED, b"T": Ending.TIMEOUT, b"O": Ending.OVERFLOW}
 
@@ -132,12 +135,17 @@ class WarmSession:
     async def _watch(self, box: Box, reply: "asyncio.Task[Reply]") -> Ending | None:
         """Why the program must be killed from here, or None once the guest has answered or is gone."""
         deadline = time.monotonic() + self._limits.wall_s + GRACE_S
+        before = box.cpu_seconds()
         while not reply.done():
             left = deadline - time.monotonic()
             if left <= 0:
                 return Ending.TIMEOUT
             await asyncio.wait({reply}, timeout=min(WATCH_S, left))
-            if not reply.done() and box.memory() > (2 * self._limits.memory_mb) << 20:
+            if reply.done():
+                break
+            if box.cpu_seconds() - before > self._limits.cpu_s + CPU_GRACE_S:
+                return Ending.TIMEOUT
+            if box.overflows(self._limits):
                 return Ending.SIGNALLED
         return None
 

@@ -12,6 +12,8 @@ def load_environment(kind="single", count=40, broken=False):
     dataset = Dataset.from_list(rows)
     if kind == "single":
         return vf.SingleTurnEnv(dataset=dataset, system_prompt="Add.", rubric=rubric_of(broken))
+    if kind == "weighted":
+        return vf.SingleTurnEnv(dataset=dataset, rubric=vf.Rubric(funcs=[right, ends, speaks], weights=[0.7, 0.2, 0.1]))
     if kind == "tools":
         return vf.ToolEnv(dataset=dataset, tools=[add], max_turns=4, rubric=rubric_of(broken))
     if kind == "grouped":
@@ -25,6 +27,14 @@ def rubric_of(broken):
 
 async def right(completion, answer, **kwargs) -> float:
     return float(completion[-1]["content"].split()[-1:] == [answer])
+
+
+def ends(completion, answer) -> float:
+    return float(completion[-1]["content"].endswith(answer[-1]))
+
+
+def speaks(completion) -> float:
+    return float(bool(completion[-1]["content"]))
 
 
 def short(completion) -> float:

@@ -24,6 +24,20 @@ class SumTask(vf.Task[SumData]):
         return float(trace.num_turns)
 
 
+class Weighted(vf.Task[SumData]):
+    @vf.reward(weight=0.7)
+    async def right(self, task: SumData, trace: vf.Trace) -> float:
+        return float(trace.last_reply.split()[-1:] == [task.answer])
+
+    @vf.reward(weight=0.2)
+    async def ends(self, task: SumData, trace: vf.Trace) -> float:
+        return float(trace.last_reply.endswith(task.answer[-1]))
+
+    @vf.reward(weight=0.1)
+    async def speaks(self, trace: vf.Trace) -> float:
+        return float(bool(trace.last_reply))
+
+
 class Broken(SumTask):
     @vf.reward
     async def right(self, trace: vf.Trace) -> float:
@@ -43,7 +57,7 @@ class SumsConfig(vf.TasksetConfig):
 
 class SumsTaskset(vf.Taskset[SumTask, SumsConfig]):
     def load(self):
-        made = {"plain": SumTask, "broken": Broken, "running": Running}[self.config.kind]
+        made = {"plain": SumTask, "weighted": Weighted, "broken": Broken, "running": Running}[self.config.kind]
         for i in range(self.config.count):
             data = SumData(idx=i, prompt=f"{i} + 1 = ?", system_prompt="Add.", answer=str(i + 1), level=i)
             yield made(data, self.config.task)

@@ -1,12 +1,14 @@
-"""What stands in front of every route of a hub: the token, the size limits, and decompression within them."""
+"""What stands in front of every route: which pages may ask, the token, size limits, and decompression within them."""
 
 import hmac
 import zlib
 
 import zstandard
 from starlette.datastructures import Headers
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from loomrl.http.refusal import Refused, refusal_of
+from loomrl.http.site import Site
 
 MAX_BYTES = 128 << 20
 OPEN_PATHS = frozenset({"/v2/health"})
@@ -15,19 +17,15 @@ OPEN_PATHS = frozenset({"/v2/health"})
 MAX_ZSTD_WINDOW = 1 << 27
 
 
-class Refused(Exception):
-    """A request that goes no further."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-
-
 class Gate:
-    """ASGI middleware: 401 without the token, 413 beyond `max_bytes` (as sent, or unpacked), plain bodies inside."""
+    """ASGI middleware: 401 without the token, 413 beyond `max_bytes` (as sent, or unpacked), plain bodies inside.
 
-    def __init__(self, app: ASGIApp, *, token: str | None, max_bytes: int = MAX_BYTES) -> None:
+    421, 403 and 415 for what a page of another site than `site` could have sent.
+    """
+
+    def __init__(self, app: ASGIApp, *, site: Site, token: str | None, max_bytes: int = MAX_BYTES) -> None:
         self._app = app
+        self._site = site
         self._token = token
         self._max_bytes = max_bytes
 
@@ -37,7 +35,7 @@ class Gate:
             await self._app(scope, receive, send)
             return
         if scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008, "reason": "This hub speaks plain HTTP only."})
+            await send({"type": "websocket.close", "code": 1008, "reason": "This server speaks plain HTTP only."})
             return
         headers = Headers(scope=scope)
         arrived = False
@@ -49,14 +47,13 @@ class Gate:
             return message
 
         try:
+            self._site.check(scope["method"], headers)
             self._authorise(scope["path"], headers)
             body = await self._body(headers, watched)
         except Refused as refusal:
             if not arrived:  # what comes after a whole request is the client's goodbye: nothing to wait for
                 await _discard(receive, self._max_bytes)
-            answer = {"error": "HubError", "message": str(refusal)}
-            extra = {"www-authenticate": "Bearer"} if refusal.status == 401 else {}
-            await JSONResponse(answer, refusal.status, headers={"connection": "close", **extra})(scope, receive, send)
+            await refusal_of(refusal)(scope, receive, send)
             return
         await self._app(_plain(scope, len(body)), _replayed(body, receive), send)
 
@@ -65,7 +62,7 @@ class Gate:
             return
         given = headers.get("authorization", "").encode()
         if not hmac.compare_digest(given, f"Bearer {self._token}".encode()):
-            raise Refused(401, "This hub wants its token: send the header 'Authorization: Bearer TOKEN'.")
+            raise Refused(401, "This server wants its token: send the header 'Authorization: Bearer TOKEN'.")
 
     async def _body(self, headers: Headers, receive: Receive) -> bytes:
         announced = headers.get("content-length", "0")

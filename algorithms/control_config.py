@@ -1,0 +1,235 @@
+"""The RLlib configuration that control algorithms share: our settings beside RLlib's, by either's names."""
+
+import logging
+from dataclasses import replace
+from typing import Any, ClassVar, Self
+
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+from ray.tune.registry import register_env
+from ray.util.debug import log_once
+
+from algorithms import translation
+from algorithms.module import ControlModule
+from algorithms.probe import probe, registered
+from algorithms.resources import needed_cpus, place
+from algorithms.runner import ArrayRunner
+from algorithms.slow import reasons
+from algorithms.translation import Changes, Word
+from loomrl.config import ControlExperiment, CustomAlgorithm, Placement
+from loomrl.config.control import ControlAlgorithm
+from loomrl.control.environment import NATIVE, SYNC, Creator, agents_in, label, native_or_sync, refuse_other_spaces
+from loomrl.errors import ConfigError
+from loomrl.schema import merge, nest
+
+_log = logging.getLogger(__name__)
+
+OUR_LAYERS = ("layer_norm", "orthogonal", "log_std")
+"""Settings of a network that RLlib's own modules do not know."""
+STOCK_TRAINING = {
+    *("learner_class", "learner_connector", "add_default_connectors_to_learner_pipeline", "learner_config_dict"),
+}
+"""Keywords of RLlib's `training` that are no settings of an algorithm."""
+AUTO = "auto"
+"""`gym_env_vectorize_mode` by which an environment's own vector form is used if it has one."""
+
+
+class ControlConfig(AlgorithmConfig):  # type: ignore[misc]
+    """Mixed into RLlib's configuration of the same algorithm. What is learnt how is in `settings`; the rest is RLlib's.
+
+    `training(learning_rate=1e-3)` changes settings by their names in an experiment. Tune can search any of them:
+    `training(learning_rate=tune.grid_search([1e-4, 1e-3]))`.
+    """
+
+    env_runner_cls: Any
+    rollout_fragment_length: Any
+    """Steps, or RLlib's "auto"."""
+    _rl_module_spec: Any
+    settings_class: ClassVar[type[ControlAlgorithm]]
+    words: ClassVar[dict[str, Word]]
+    """RLlib's names for settings of the algorithm."""
+    unshaped: ClassVar[frozenset[str]] = frozenset()
+    """What of RLlib's model settings says nothing of this algorithm's networks."""
+    settings: Any
+    fast_learner: ClassVar[type]
+    stock_learner: ClassVar[type]
+    fast_runner: ClassVar[type[ArrayRunner]] = ArrayRunner
+    stock_settings: ClassVar[frozenset[str]] = frozenset({"network", "gamma", "clip_norm"})
+    """Those that RLlib's own learner knows, too."""
+
+    def __init__(self, algo_class: type | None = None) -> None:
+        super().__init__(algo_class)
+        self.changes: dict[str, Any] = {}
+        self.settings = self.settings_class()
+        self.steps: int | None = None
+        """Of the whole run, over which schedules stretch."""
+        self.slow: tuple[str, ...] = ()
+        """Why RLlib's own runner and learner are used; empty where ours are."""
+        self.env_runner_cls = self.fast_runner
+        self.gym_env_vectorize_mode = AUTO
+        self.num_env_runners, self.placement = 0, Placement()
+        self.num_envs_per_env_runner = 8
+        self.rollout_fragment_length = 128
+        self.told: dict[str, Any] = {}
+        """What RLlib was told of our settings when they were resolved; whatever differs was asked for since."""
+        self.adopted: frozenset[str] = frozenset()
+        """Settings that were asked for by RLlib's names."""
+        self.tell_rllib()
+
+    @classmethod
+    def of(cls, experiment: ControlExperiment, *, run: str | None = None) -> Self:
+        """The configuration of this experiment; `run` is for those that keep records of their own."""
+        config, rollout, choice = cls(), experiment.rollout, experiment.environment
+        stages = [settings for settings, _ in experiment.stages]
+        refuse_other_spaces(choice, stages)
+        name, first = f"{label(choice)}/{choice.vectorization}", stages[0]
+        register_env(name, Creator(choice))
+        config.environment(name, env_config=first)
+        config.env_runners(
+            num_env_runners=rollout.runners,
+            num_envs_per_env_runner=(rollout.environments or config.num_envs_per_env_runner) * agents_in(choice, first),
+            rollout_fragment_length=rollout.steps or config.rollout_fragment_length,
+            gym_env_vectorize_mode=NATIVE,
+        )
+        config.learners(num_learners=experiment.learners.count, num_gpus_per_learner=experiment.learners.gpus)
+        place(config, experiment.placement, runners="rollout.runners", learners="learners.count")
+        config.fault_tolerance(delay_between_env_runner_restarts_s=0)
+        config.reporting(min_sample_timesteps_per_iteration=experiment.train.tell_every)
+        config.debugging(seed=experiment.seed)
+        return config.training(steps=experiment.train.steps, **_chosen(experiment.algorithm))
+
+    def training(self, *, steps: int | None = None, **settings: Any) -> Self:
+        """Settings of the algorithm by our names or by RLlib's, and the steps of the whole run."""
+        self.steps = steps if steps is not None else self.steps
+        known = self.settings_class.model_fields
+        for name in settings.keys() & STOCK_TRAINING:
+            super().training(**{name: settings.pop(name)})
+        for name in [name for name in settings if name not in known]:
+            theirs = translation.ALIASES.get(name, name)
+            if theirs in self.words:
+                value = settings.pop(name)
+                setattr(self, theirs, getattr(self, theirs) | value if name == "replay_buffer_config" else value)
+        self.changes |= settings
+        return self
+
+    def validate(self) -> None:
+        """Resolve the settings, choose the way, and tell RLlib what follows."""
+        spec = self._rl_module_spec
+        if isinstance(spec, RLModuleSpec) and spec.module_class is None and spec.model_config:
+            self._model_config, self._rl_module_spec = spec.model_config, replace(spec, model_config=None)
+        base = type(self)()
+        translation.refuse_nowhere(self, base)
+        model = translation.model_of(self)
+        shape, foreign = translation.network({n: v for n, v in model.items() if n not in self.unshaped})
+        self._adopt(self.translated(translation.asked(self, base, self.told, self.words)) | shape)
+        self.settings = self.settings_class.parse(
+            merge(self.settings_class.defaults(), nest(self.changes)), origin=type(self).__name__
+        )
+        if not self.in_evaluation:  # whose way is that of training
+            self.slow = reasons(self, settings=translation.asked(self, base, {}, translation.STOCK_ONLY), model=foreign)
+        if self.gym_env_vectorize_mode == AUTO:
+            alone = self.slow or registered(self.env)
+            self.gym_env_vectorize_mode = SYNC if alone else native_or_sync(self.env)
+        self.tell_rllib()
+        if self.slow:
+            self._go_slowly()
+        else:
+            self._check_shares()
+            self.env_runner_cls = self.fast_runner
+        self.told = {name: getattr(self, name) for name in self.words}
+        log_once(f"{self.algo_class.__name__}_on_new_api_stack")
+        super().validate()
+
+    def translated(self, theirs: dict[str, Any]) -> Changes:
+        """Our settings for what is asked for by RLlib's names."""
+        return translation.translated(self.words, theirs)
+
+    def _adopt(self, found: Changes) -> None:
+        """Take what was asked for by RLlib's names; a ConfigError where our names ask for something else."""
+        for name, value in found.items():
+            if name not in self.adopted and self.changes.get(name, value) != value:
+                raise ConfigError(
+                    f"{name}={self.changes[name]!r}, and {value!r} by RLlib's name for it: these are one setting. "
+                    "Give it once."
+                )
+        self.changes |= found
+        self.adopted |= found.keys()
+
+    def look(self) -> None:
+        """Refuse an environment that cannot be trained on."""
+        probe(self.env, self.env_config)
+
+    def tell_rllib(self) -> None:
+        """Our settings under RLlib's names."""
+        raise NotImplementedError
+
+    def stock_spec(self) -> RLModuleSpec:
+        """RLlib's own module of the same shape."""
+        raise NotImplementedError
+
+    @property
+    def needed_cpus(self) -> int:
+        """Of remote learners and runners."""
+        return needed_cpus(self)
+
+    @property
+    def steps_per_update(self) -> int:
+        """Of all runners."""
+        return int(max(1, self.num_env_runners) * self.num_envs_per_env_runner * self.rollout_fragment_length)
+
+    def _check_shares(self) -> None:
+        learners = max(1, self.num_learners)
+        if self.num_envs_per_env_runner % learners:
+            raise ConfigError(
+                f"num_envs_per_env_runner={self.num_envs_per_env_runner} cannot be divided among "
+                f"num_learners={learners}: choose a multiple of {learners}."
+            )
+
+    def _go_slowly(self) -> None:
+        if self.env_runner_cls is self.fast_runner:
+            self.env_runner_cls = None  # RLlib chooses one
+        changed = {name.partition(".")[0] for name in self.changes}
+        lost = sorted(changed - self.stock_settings | self.unknown_to_stock())
+        if lost:
+            raise ConfigError(
+                f"{', '.join(lost)}: RLlib's own runner and learner, which are used because of {'; '.join(self.slow)}, "
+                "do not know that. Leave it out, or leave out what keeps ours from being used."
+            )
+        if log_once(f"slow {type(self).__name__} {self.slow}"):
+            _log.warning(
+                "%s uses RLlib's own runner and learner, which are several times slower, because of: %s.",
+                self.algo_class.__name__,
+                "; ".join(self.slow),
+            )
+
+    def unknown_to_stock(self) -> set[str]:
+        """What RLlib's own modules and learner cannot do of settings that they know."""
+        ours, usual = self.settings.network, type(self.settings)().network
+        return {f"network.{name}" for name in OUR_LAYERS if getattr(ours, name) != getattr(usual, name)}
+
+    def get_default_learner_class(self) -> type:
+        """Ours, where it can do the work."""
+        return self.stock_learner if self.slow else self.fast_learner
+
+    def get_default_rl_module_spec(self) -> RLModuleSpec:
+        """Ours, where it can do the work."""
+        if self.slow:
+            return self.stock_spec()
+        return self.our_spec()
+
+    def our_spec(self) -> RLModuleSpec:
+        """The module that our learner teaches."""
+        network = {"network": self.settings.network, "normalize": self.settings.normalize_observations}
+        return RLModuleSpec(module_class=ControlModule, model_config=network)
+
+    def stock_model(self, shape: dict[str, Any]) -> dict[str, Any]:
+        """All that RLlib's own modules are told: of this shape, if nothing else was asked for."""
+        return translation.USUAL | shape | translation.model_of(self)
+
+
+def _chosen(algorithm: ControlAlgorithm | CustomAlgorithm) -> dict[str, Any]:
+    """What differs from the defaults."""
+    if isinstance(algorithm, CustomAlgorithm):
+        return algorithm.settings
+    chosen, usual = algorithm.model_dump(mode="json", exclude={"kind"}), algorithm.defaults()
+    return {name: value for name, value in chosen.items() if value != usual[name]}

@@ -1,0 +1,19 @@
+"""The policy as files: a Hugging Face folder that needs nothing else, and with LoRA an adapter beside it."""
+
+from pathlib import Path
+
+from algorithms.language.config import LanguageConfig
+from algorithms.language.lora import Adapter
+from loomrl.inference.model import open_model, open_tokenizer, save_model
+from loomrl.inference.sealed import Weights
+from loomrl.inference.vision import open_vision
+
+
+def save_policy(config: LanguageConfig, weights: Weights, adapter: Adapter | None, folder: Path) -> None:
+    """`model/`, with low-rank additions merged; `adapter/`, which peft adds to the model that the run began with."""
+    origin, settings = config.origin, config.algorithm.model
+    model = open_model(origin, dtype=settings.dtype)
+    model.load_state_dict(weights)
+    save_model(model, open_tokenizer(origin), folder / "model", vision=open_vision(origin))
+    if adapter is not None:
+        adapter.save(folder / "adapter", base=settings.path or f"{config.experiment.artifact_url}/{config.built_name}")

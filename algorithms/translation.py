@@ -1,0 +1,199 @@
+"""RLlib's names for settings: which of ours each of them is, and what is said where it is none.
+
+An attribute of an RLlib configuration that differs from what it was in the beginning has been asked for, whether by
+`training(lr=…)`, by `config.lr = …` or by a dictionary of Tune.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from math import inf
+from typing import Any
+
+from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
+from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+
+from loomrl.errors import ConfigError
+
+Changes = dict[str, Any]
+"""Of our settings, by dotted names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A setting of RLlib's: `ours` of the same meaning, or None where a value has none; then `instead` is said."""
+
+    ours: Callable[[Any], Changes | None]
+    instead: str
+
+
+def named(name: str, instead: str = "a number is needed, which schedules of ours then change") -> Word:
+    """The same under another name; RLlib's lists are schedules, which ours are not."""
+    return Word(lambda value: None if isinstance(value, list | tuple) else {name: value}, f"{name}: {instead}")
+
+
+def only(*allowed: Any, instead: str) -> Word:
+    """One that ours do not have, and these of its values say so."""
+    return Word(lambda value: {} if value in allowed else None, instead)
+
+
+def _replay(value: Mapping[str, Any]) -> Changes | None:
+    kind = getattr(value["type"], "__name__", value["type"]).removeprefix("MultiAgent")
+    if kind not in ("EpisodeReplayBuffer", "PrioritizedEpisodeReplayBuffer") or value.keys() - REPLAY:
+        return None
+    weights = {"alpha": value.get("alpha", 0.6), "beta": value.get("beta", 0.4)}
+    prioritized = weights if kind.startswith("Prioritized") else None
+    return {"replay.capacity": value["capacity"], "replay.prioritized": prioritized}
+
+
+REPLAY = {"type", "capacity", "alpha", "beta"}
+BATCH = "_train_batch_size_per_learner"
+ALIASES = {"optimization_config": "optimization", "train_batch_size_per_learner": BATCH}
+"""Keywords of RLlib's `training` whose attributes are called otherwise."""
+SCHEDULE = "schedule={kind: linear}, cosine or adaptive, which lets learning_rate fall over `steps`"
+NETWORK = "network.hidden, network.activation, or rl_module(model_config=…)"
+COMMON = {
+    "gamma": named("gamma"),
+    "grad_clip": named("clip_norm"),
+    "grad_clip_by": only("global_norm", instead="clip_norm, which shortens the whole gradient"),
+    "model": only(instead=NETWORK),
+    "optimizer": only({}, instead="learning rates by their names; the optimizer is Adam"),
+    "train_batch_size": only(instead="train_batch_size_per_learner"),
+    "num_aggregator_actors_per_learner": only(0, instead="num_env_runners; nothing aggregates between them and us"),
+}
+PPO = COMMON | {
+    "lr": named("learning_rate", SCHEDULE),
+    "lr_schedule": only(None, instead=SCHEDULE),
+    "lambda_": named("gae_lambda"),
+    "clip_param": Word(lambda value: {"clip.low": value, "clip.high": value}, "clip"),
+    "entropy_coeff": named("entropy_coefficient", "it falls to entropy_floor over `steps`"),
+    "entropy_coeff_schedule": only(None, instead="entropy_coefficient, which falls to entropy_floor over `steps`"),
+    "vf_loss_coeff": Word(lambda value: {"value_coefficient": 2 * value}, "value_coefficient"),  # of half the square
+    "vf_clip_param": Word(
+        lambda value: {"value_clip": None} if value in (None, inf) else None,
+        "value_clip, by which a value may move from the old one (RLlib's limits the squared error); or inf",
+    ),
+    "use_kl_loss": only(False, instead="target_kl, which ends an update that has moved the policy so far"),
+    "kl_coeff": only(0, instead="target_kl, which ends an update that has moved the policy so far"),
+    "kl_target": only(instead="target_kl, which ends an update that has moved the policy so far"),
+    "use_critic": only(True, instead="value_coefficient and gae_lambda; the critic is always there"),
+    "use_gae": only(True, instead="gae_lambda=1, which is the return itself less the value"),
+    "num_epochs": named("epochs"),
+    "minibatch_size": named("minibatch"),
+    BATCH: named("rollout_fragment_length"),
+    "shuffle_batch_per_epoch": only(True, instead="epochs, each of which is shuffled"),
+}
+SAC = COMMON | {
+    "lr": only(None, instead="actor_rate, critic_rate and temperature_rate"),
+    "actor_lr": named("actor_rate", "rates of sac stay as they are"),
+    "critic_lr": named("critic_rate", "rates of sac stay as they are"),
+    "alpha_lr": named("temperature_rate", "rates of sac stay as they are"),
+    "tau": named("tau"),
+    "initial_alpha": named("initial_temperature"),
+    "target_entropy": Word(lambda value: {"target_entropy": None if value == "auto" else value}, "target_entropy"),
+    "n_step": named("n_step", "one number of steps; they are not drawn"),
+    BATCH: named("batch"),
+    "num_steps_sampled_before_learning_starts": named("warmup"),
+    "training_intensity": only(None, instead="updates_per_step, which is training_intensity / batch"),
+    "replay_buffer_config": Word(_replay, "replay={capacity, memory_gb, prioritized: {alpha, beta}}"),
+    "twin_q": only(True, instead="twin critics, which sac always has"),
+    "target_network_update_freq": only(0, 1, instead="tau; the targets follow with every update"),
+    "store_buffer_in_checkpoints": only(True, instead="replay.capacity; what is remembered is part of checkpoints"),
+    "q_model_config": only(instead=NETWORK),
+    "policy_model_config": only(instead=NETWORK),
+    "optimization": only(instead="actor_rate, critic_rate and temperature_rate"),
+    "num_epochs": only(1, instead="updates_per_step"),
+    "minibatch_size": only(None, instead="batch"),
+    "shuffle_batch_per_epoch": only(False, True, instead="batch, which is drawn at random"),
+    "_deterministic_loss": only(False, instead="RLlib's SAC"),
+    "_use_beta_distribution": only(False, instead="RLlib's SAC"),
+}
+NOWHERE = {
+    "enable_rl_module_and_learner": "the new API stack; the old one is not supported: leave api_stack(…) out",
+    "enable_env_runner_and_connector_v2": "the new API stack; the old one is not supported: leave api_stack(…) out",
+    "input_": "RLlib's own algorithms (BC, MARWIL, CQL) for offline data; ours play in an environment",
+    "framework_str": "torch, the only framework",
+    "observation_filter": "normalize_observations=true",
+    "num_gpus": "learners(num_gpus_per_learner=…)",
+    "remote_worker_envs": "gym_env_vectorize_mode='async'",
+}
+"""What neither way can do, and what to use."""
+STOCK_ONLY = (
+    *("clip_actions", "normalize_actions", "clip_rewards", "action_mask_key", "compress_observations", "output"),
+    *("episode_lookback_horizon", "episodes_to_numpy", "log_gradients", "algorithm_config_overrides_per_module"),
+    *("torch_compile_learner", "torch_compile_worker", "torch_skip_nan_gradients"),
+    *("_torch_grad_scaler_class", "_torch_lr_scheduler_classes"),
+    *(f"add_default_connectors_to_{where}_pipeline" for where in ("env_to_module", "module_to_env", "learner")),
+)
+"""What RLlib's own runner and learner can do, and ours cannot."""
+MODEL: dict[str, Callable[[Any], Changes]] = {
+    "fcnet_hiddens": lambda value: {"network.hidden": tuple(value)},
+    "fcnet_activation": lambda value: {"network.activation": {"swish": "silu"}.get(value, value)},
+    "fcnet_use_layernorm": lambda value: {"network.layer_norm": value},
+    "vf_share_layers": lambda value: {"network.shared": value},
+}
+"""Of RLlib's DefaultModelConfig, what our networks have as well."""
+USUAL = asdict(DefaultModelConfig())
+
+
+def asked(config: Any, base: Any, told: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """What differs both from an untouched configuration and from what we told RLlib ourselves."""
+    found = {name: getattr(config, name) for name in names if hasattr(base, name)}
+    return {
+        name: value
+        for name, value in found.items()
+        if value != getattr(base, name) and not (name in told and told[name] == value)
+    }
+
+
+def translated(words: Mapping[str, Word], theirs: Mapping[str, Any]) -> Changes:
+    """Our settings of the same meaning; a ConfigError names ours beside every one that has none."""
+    changes, refused = Changes(), []
+    for name, value in theirs.items():
+        ours = words[name].ours(value)
+        if ours is None:
+            refused.append(
+                f"{name.strip('_')}={value!r} is RLlib's and has no exact counterpart here; use {words[name].instead}."
+            )
+        changes |= ours or {}
+    if refused:
+        raise ConfigError(" ".join(refused))
+    return changes
+
+
+def refuse_nowhere(config: Any, base: Any) -> None:
+    """A ConfigError where something is asked for that neither we nor RLlib's own runner and learner can do."""
+    found = asked(config, base, {}, NOWHERE)
+    if found:
+        said = "; ".join(f"{name.rstrip('_')}={value!r}: use {NOWHERE[name]}" for name, value in found.items())
+        raise ConfigError(f"{config.algo_class.__name__} cannot do this: {said}.")
+
+
+def model_of(config: Any) -> dict[str, Any]:
+    """What `rl_module(model_config=…)` says of our network or RLlib's; nothing where the module is the user's own."""
+    spec = config._rl_module_spec
+    if spec is not None and (not isinstance(spec, RLModuleSpec) or spec.module_class is not None):
+        return {}
+    given = config._model_config
+    return asdict(given) if is_dataclass(given) and not isinstance(given, type) else dict(given)
+
+
+def network(model: Mapping[str, Any]) -> tuple[Changes, list[str]]:
+    """Settings of our network that a model is asked to have, and what only RLlib's own modules can have.
+
+    Memory is told elsewhere (`slow.py`); that the deviation of actions is free, it always is in ours.
+    """
+    known = {field.name for field in fields(DefaultModelConfig)}
+    changes, rest = Changes(), []
+    for name, value in model.items():
+        if name not in known:
+            raise ConfigError(f"model_config: {name}={value!r} is not known. Known: {', '.join(sorted(known))}.")
+        if name in MODEL and _has(name, value):
+            changes |= MODEL[name](value)
+        elif value != USUAL[name] and name != "use_lstm" and not (name == "free_log_std" and value):
+            rest.append(name)
+    return changes, rest
+
+
+def _has(name: str, value: Any) -> bool:
+    """Whether our networks have that activation."""
+    return name != "fcnet_activation" or value in ("tanh", "relu", "silu", "swish", "gelu")

@@ -1,0 +1,96 @@
+"""Where a server listens. Light to import, so that a port is taken before anything slow begins."""
+
+import errno
+import ipaddress
+import socket
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from loomrl.errors import ServeError
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """Where a server listens, and who may come in. Connections wait at it from now on until somebody serves."""
+
+    host: str
+    port: int
+    token: str | None = field(repr=False)
+    allowed_hosts: tuple[str, ...]
+    """Names for it that a reader of the address may use, beside the host and those of this machine alone."""
+    listeners: tuple[socket.socket, ...] = field(repr=False)
+
+    @property
+    def url(self) -> str:
+        """The address as a client writes it."""
+        return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+
+
+def open_door(
+    host: str = "127.0.0.1", port: int = 8000, *, token: str | None = None, allowed_hosts: Iterable[str] = ()
+) -> Door:
+    """Listen at once. ServeError for what hinders, and for an address that others reach with no token to keep them out.
+
+    Port 0 is any free one.
+    """
+    if not token and not is_loopback(host):
+        raise ServeError(f"host={host!r} can be reached from other machines: give a token, or serve on 127.0.0.1.")
+    listeners = tuple(_bind(host, port))
+    return Door(host, _port(listeners), token, tuple(allowed_hosts), listeners)
+
+
+def _bind(host: str, port: int) -> list[socket.socket]:
+    try:
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except socket.gaierror as error:
+        raise ServeError(
+            f"host={host!r} is no address: {error.strerror}. Give a name or address of this machine."
+        ) from None
+    listeners: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            listeners.append(_listener(family, kind, protocol, (*address[:1], _port(listeners) or port, *address[2:])))
+    except OSError as error:
+        for listener in listeners:
+            listener.close()
+        raise ServeError(_hindrance(host, port, error)) from None
+    return listeners
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _listener(family: int, kind: int, protocol: int, address: tuple[object, ...]) -> socket.socket:
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listener.bind(address)
+        listener.listen()
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def _port(listeners: Sequence[socket.socket]) -> int:
+    return int(listeners[0].getsockname()[1]) if listeners else 0
+
+
+def _hindrance(host: str, port: int, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return (
+            f"port={port} on {host} is taken: another program serves there (`ss -ltnp 'sport = :{port}'` says which). "
+            "End it, or choose another port with --port."
+        )
+    if error.errno == errno.EACCES:
+        return f"port={port} is not for you: ports below 1024 want more rights. Choose another with --port."
+    if error.errno == errno.EADDRNOTAVAIL:
+        return f"host={host!r} is no address of this machine. Serve on 127.0.0.1, or on 0.0.0.0 with a token."
+    return f"cannot listen on {host}:{port}: {error.strerror}."

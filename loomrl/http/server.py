@@ -1,0 +1,102 @@
+"""uvicorn's server behind a door of our own: clients that keep it waiting cannot keep others out."""
+
+import asyncio
+import logging
+import signal
+import socket
+import threading
+from collections.abc import Sequence
+
+import uvicorn
+from starlette.types import ASGIApp
+from typing_extensions import override
+
+from loomrl.http.limits import Connection, Limits, close_overdue, evict
+from loomrl.process import exit_on_sigterm
+
+log = logging.getLogger(__name__)
+BACKLOG = 2048
+"""Clients that the system lets wait at the door."""
+SWEEP_S = 0.5
+NO_ROOM_S = 0.02
+GRACE_S = 3
+"""For requests under way, when the server ends."""
+
+
+class Server(uvicorn.Server):
+    """Serves an application on bound sockets."""
+
+    def __init__(self, app: ASGIApp, listeners: Sequence[socket.socket], *, limits: Limits | None = None) -> None:
+        self._limits = limits or Limits()
+        config = uvicorn.Config(
+            app,
+            log_level="warning",
+            access_log=False,
+            ws="none",
+            timeout_keep_alive=max(1, round(self._limits.patience_s)),
+            timeout_graceful_shutdown=GRACE_S,
+        )
+        super().__init__(config)
+        self._listeners = listeners
+        self._accepting: list[asyncio.Task[None]] = []
+        self._room = self._limits.room()
+        self._swept = 0.0
+
+    @override
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=[])  # uvicorn's own would accept without counting
+        self._swept = asyncio.get_running_loop().time()
+        for listener in self._listeners:
+            listener.listen(BACKLOG)
+            listener.setblocking(False)
+            self._accepting.append(asyncio.create_task(self._accept(listener)))
+
+    @override
+    async def on_tick(self, counter: int) -> bool:
+        now = asyncio.get_running_loop().time()
+        if now - self._swept >= SWEEP_S:
+            close_overdue(self._connections, late_s=max(0.0, now - self._swept - 2 * SWEEP_S))
+            self._swept = now
+        return await super().on_tick(counter)
+
+    @override
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for task in self._accepting:
+            task.cancel()
+        await asyncio.gather(*self._accepting, return_exceptions=True)
+        for listener in self._listeners:
+            listener.close()
+        await asyncio.sleep(NO_ROOM_S)  # who was just let in is known by then, and seen off with the others
+        await super().shutdown()
+
+    @property
+    def _connections(self) -> set[Connection]:
+        return self.server_state.connections  # type: ignore[return-value]
+
+    async def _accept(self, listener: socket.socket) -> None:
+        """Take clients in, one per turn of the loop, and never more than there is room for."""
+        loop = asyncio.get_running_loop()
+        while True:
+            if len(self._connections) >= self._room:
+                await asyncio.sleep(0 if evict(self._connections) else NO_ROOM_S)  # closed in the loop's next turn
+                continue
+            try:
+                client, _ = await loop.sock_accept(listener)
+                await asyncio.shield(loop.connect_accepted_socket(self._connection, client))
+            except OSError as error:
+                log.warning("A connection could not be accepted: %s", error)
+                evict(self._connections)
+                await asyncio.sleep(NO_ROOM_S)
+
+    def _connection(self) -> Connection:
+        return Connection(
+            self._limits, config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+
+
+def serve(app: ASGIApp, listeners: Sequence[socket.socket], *, limits: Limits | None = None) -> None:
+    """Serve until interrupted or terminated. Ends by an exception, so that `with` blocks close what they hold."""
+    on_main = threading.current_thread() is threading.main_thread()
+    if on_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        exit_on_sigterm()
+    Server(app, listeners, limits=limits).run()

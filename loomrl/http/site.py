@@ -1,0 +1,84 @@
+"""Which web pages may ask a server of ours: its own. A browser lets any page on the internet send to localhost.
+
+A page of another site gives itself away: by `Origin`, by `Sec-Fetch-Site`, by a `Host` that is its own name where it
+had that name point at us (DNS rebinding), or by the content types that a form can send. Programs send none of these.
+"""
+
+import functools
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import Response
+
+from loomrl.http.listen import Door, is_loopback
+from loomrl.http.refusal import Refused, refusal_of
+
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+JSON = "application/json"
+Serve = Callable[[Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The names of a server, and what may be sent to it."""
+
+    hosts: frozenset[str] | None = frozenset()
+    """Names it answers to beside those of this machine alone; None where any will do, as for one that wants a token."""
+    content_types: frozenset[str] = frozenset({JSON})
+
+    def check(self, method: str, headers: Headers) -> None:
+        """Refused, for a request that a page of another site may have made."""
+        host = headers.get("host", "").lower()
+        if not self._is_ours(_name(host)):
+            raise Refused(
+                421,
+                f"Host {host!r} is no name of this server. Ask 127.0.0.1 or localhost; or start it with --allow-host "
+                f"{_name(host) or 'NAME'}, if that is its name.",
+            )
+        origin = headers.get("origin")
+        if origin is not None and urlsplit(origin.lower()).netloc != host:
+            raise Refused(403, f"Origin {origin!r} is another site: its pages may not ask this server.")
+        if headers.get("sec-fetch-site", "none") not in ("none", "same-origin") and not _is_visit(method, headers):
+            raise Refused(403, "A page of another site made this request: it may not ask this server.")
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if method not in SAFE_METHODS and kind and kind not in self.content_types:
+            known = ", ".join(sorted(self.content_types))
+            raise Refused(415, f"Content-Type {kind!r} is not taken here. Known: {known}.")
+
+    def _is_ours(self, name: str) -> bool:
+        return self.hosts is None or is_loopback(name) or name in self.hosts
+
+
+def site_of(door: Door, *content_types: str) -> Site:
+    """The site behind a door. Its allowed names are asked for; where there are none, a token does in their stead."""
+    names = frozenset(name.lower() for name in door.allowed_hosts)
+    hosts = None if door.token and not names else names | {door.host.lower()}
+    return Site(hosts, frozenset({JSON, *content_types}))
+
+
+def for_programs(serve: Serve) -> Serve:
+    """An endpoint that refuses browsers: for a GET that changes something, which any link or image could send."""
+
+    @functools.wraps(serve)
+    async def endpoint(request: Request) -> Response:
+        signs = [name for name in ("sec-fetch-site", "sec-fetch-mode", "referer", "origin") if name in request.headers]
+        if signs:
+            message = f"{request.url.path} changes what is stored: it is for programs, not for browsers ({signs[0]})."
+            return refusal_of(Refused(403, message))
+        return await serve(request)
+
+    return endpoint
+
+
+def _is_visit(method: str, headers: Headers) -> bool:
+    """Whether somebody follows a link to us: the page they come from sees nothing of the answer."""
+    sent = headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")
+    return method == "GET" and sent == ("navigate", "document")
+
+
+def _name(host: str) -> str:
+    """The name in a Host header, without port and brackets."""
+    return host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0].rstrip(".")

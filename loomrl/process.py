@@ -1,0 +1,112 @@
+"""How processes of ours end: so that what they hold is closed, and never after whoever started them.
+
+As a program, it watches over the process that started it and over others: see `none_outlives_us`.
+"""
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+
+PR_SET_PDEATHSIG = 1
+LOOK_S = 0.5
+ENDING_S = 20.0
+"""For a process to end in order, once what it needs is gone."""
+ON_LINUX = sys.platform.startswith("linux")
+
+
+def exit_on_sigterm() -> None:
+    """SIGTERM raises SystemExit in the main thread, so that `with` blocks and `finally` clauses run."""
+    signal.signal(signal.SIGTERM, _exit)
+
+
+def die_with_parent(parent: int, *, by: signal.Signals = signal.SIGTERM) -> None:
+    """Be sent this signal as soon as the process `parent`, whose child we are, is gone. On Linux; elsewhere nothing."""
+    if not ON_LINUX:
+        return
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, by)
+    if os.getppid() != parent:  # it went before we asked
+        os.kill(os.getpid(), by)
+
+
+@contextlib.contextmanager
+def none_outlives_us(*, vital: str = "\0", obituary: str = "") -> Iterator[None]:
+    """The processes that descend from this one now are killed when it dies without leaving the block. On Linux.
+
+    Without the one whose program's path ends in `vital` it cannot go on: when that one dies, the obituary is printed
+    and this process is sent SIGTERM, and SIGKILL where that does not end it.
+    """
+    pids = list(_descendants()) if ON_LINUX else []
+    if not pids:
+        yield
+        return
+    needed = next((pid for pid in pids if _program(pid).endswith(vital)), 0)
+    command = [sys.executable, "-m", "loomrl.process", obituary, *map(str, (os.getpid(), needed, *pids))]
+    watch = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+    try:
+        yield
+    finally:
+        watch.kill()
+        watch.wait()
+
+
+def _descendants() -> Iterator[int]:
+    """Children of ours, theirs, and so on."""
+    parents: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it ended while we looked
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    found = {os.getpid()}
+    while new := {pid for pid, parent in parents.items() if parent in found} - found:
+        yield from new
+        found |= new
+
+
+def _program(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().partition(b"\0")[0].decode(errors="replace")
+    return ""
+
+
+def _watch(obituary: str, parent: int, vital: int, pids: Sequence[int]) -> None:
+    """Kill the processes once the parent has ended, and end the parent once the vital one of them has."""
+    handles = {}
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            handles[pid] = os.pidfd_open(pid)  # unlike its number, never another process
+    while _is_there(parent) and (not vital or not _has_ended(handles.get(vital))):
+        time.sleep(LOOK_S)
+    if _is_there(parent):
+        print(obituary, file=sys.stderr, flush=True)
+        os.kill(parent, signal.SIGTERM)
+        until = time.monotonic() + ENDING_S
+        while _is_there(parent) and time.monotonic() < until:
+            time.sleep(LOOK_S)
+        if _is_there(parent):
+            os.kill(parent, signal.SIGKILL)
+    for handle in handles.values():
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(handle, signal.SIGKILL)
+
+
+def _is_there(parent: int) -> bool:
+    return os.getppid() == parent
+
+
+def _has_ended(handle: int | None) -> bool:
+    return handle is None or bool(select.select([handle], [], [], 0)[0])
+
+
+def _exit(number: int, _frame: FrameType | None) -> None:
+    sys.exit(128 + number)
+
+
+if __name__ == "__main__":
+    _watch(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), [int(pid) for pid in sys.argv[4:]])

@@ -1,0 +1,123 @@
+"""No remote learner, one, or two: one path to all of them, and checkpoints that any number goes on from."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+import torch
+from ray.rllib.core import DEFAULT_MODULE_ID
+
+from algorithms.learners import share_of, training_data
+from algorithms.sac import SACConfig
+from algorithms.weave import WeaveConfig
+from loomrl.errors import LearnerError
+from tests.algorithms.control_support import Weights, ppo, same, weights
+
+pytestmark = [
+    pytest.mark.usefixtures("one_thread", "control_environments"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+]
+
+
+def sac() -> SACConfig:
+    made = SACConfig().environment("Identity", env_config={"kind": "box"}).debugging(seed=7)
+    made = made.env_runners(num_envs_per_env_runner=4, rollout_fragment_length=8)
+    made = made.reporting(min_sample_timesteps_per_iteration=100)
+    network = {"hidden": [16, 16], "activation": "relu"}
+    return made.training(network=network, batch=64, warmup=64, n_step=3, replay={"capacity": 5000})
+
+
+def weave() -> WeaveConfig:
+    made = WeaveConfig().environment("Identity", env_config={}).debugging(seed=7)
+    made = made.env_runners(num_envs_per_env_runner=8, rollout_fragment_length=16)
+    return made.training(minibatch=64, gamma=0.0, experts=2, critics=2)
+
+
+KINDS: dict[str, Callable[[], Any]] = {"ppo": lambda: ppo(normalize_observations=True), "sac": sac, "weave": weave}
+
+
+@pytest.fixture(scope="module")
+def ray_that_counts_gpus() -> Iterator[None]:
+    """A Ray that believes in two GPUs: who holds which is real, what they can do is not."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_MODE", "disabled")
+        ray.init(num_cpus=4, num_gpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        yield
+        ray.shutdown()
+
+
+def of_all(algo: Any) -> list[Weights]:
+    """Of every learner."""
+    found = [each.get() for each in algo.learner_group.foreach_learner(lambda learner: learner.get_state())]
+    modules = [state["rl_module"][DEFAULT_MODULE_ID] for state in found]
+    return [{name: torch.as_tensor(value).clone() for name, value in module.items()} for module in modules]
+
+
+def updated(algo: Any) -> Weights:
+    """After two more updates; all learners have the same weights, which are not those of before."""
+    before = weights(algo)
+    for _ in range(2):
+        told = algo.train()
+    assert told["learners"][DEFAULT_MODULE_ID]["num_module_steps_trained_lifetime"] > 0
+    first, *others = of_all(algo)
+    assert len(others) == max(0, algo.config.num_learners - 1)
+    assert all(same(first, other) for other in others)
+    assert not same(before, first)
+    return first
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_every_learner_is_dealt_its_own_share(count: int) -> None:
+    given = training_data(range(count))
+    given.validate()
+    assert [share_of(dealt) for dealt, _ in given.shard(num_shards=count)] == list(range(count))
+
+
+def test_the_local_learner_takes_the_whole_list_of_one() -> None:
+    assert share_of(training_data(["work"])) == "work"
+
+
+@pytest.mark.system
+@pytest.mark.usefixtures("ray_that_counts_gpus")
+class TestInOneRay:
+    @pytest.mark.parametrize("kind", ["ppo", pytest.param("weave", marks=pytest.mark.slow)])
+    def test_one_remote_learner_learns_what_one_in_this_process_does_and_its_death_is_told(self, kind: str) -> None:
+        alone, apart = (KINDS[kind]().learners(num_learners=learners).build_algo() for learners in (0, 1))
+        theirs, ours = updated(alone), updated(apart)
+        assert all(torch.allclose(theirs[name], ours[name], atol=1e-5) for name in theirs)
+        ray.kill(apart.learner_group._workers[0])
+        with pytest.raises(LearnerError, match=r"a remote learner died, or its node: .*--resume"):
+            apart.train()
+        alone.stop()
+        apart.stop()
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize(("first", "then"), [(0, 1), (1, 0), (1, 2), (2, 1), (2, 2)])
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_any_number_of_learners_goes_on_where_another_stopped(
+        self, kind: str, first: int, then: int, tmp_path: Path
+    ) -> None:
+        algo = KINDS[kind]().learners(num_learners=first).build_algo()
+        learnt = updated(algo)
+        algo.save_to_path(tmp_path / "checkpoint")
+        algo.stop()
+        again = KINDS[kind]().learners(num_learners=then).build_algo()
+        again.restore_from_path(tmp_path / "checkpoint")
+        assert all(same(learnt, each) for each in of_all(again))
+        assert all(torch.isfinite(value).all() for value in updated(again).values())
+        again.stop()
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("learners", [1, 2])
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_every_learner_that_asks_for_a_gpu_has_one_of_its_own(self, kind: str, learners: int) -> None:
+        """By Ray's account. torch sees none of them, so the learners learn on the CPU: CUDA itself is not tried."""
+        algo = KINDS[kind]().learners(num_learners=learners, num_gpus_per_learner=1).build_algo()
+        held = [each.get() for each in algo.learner_group.foreach_learner(lambda learner: ray.get_gpu_ids())]
+        assert [len(gpus) for gpus in held] == [1] * learners
+        assert len({str(gpu) for gpus in held for gpu in gpus}) == learners
+        updated(algo)
+        algo.stop()

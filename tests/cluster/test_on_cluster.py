@@ -1,0 +1,127 @@
+"""`language/on_cluster` on a cluster of its kinds of node, CPUs only: it runs to its end, a node killed on the way."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import httpx
+import pytest
+
+from experiments.shipped import resolve_language
+from loomrl.hub import EVERYTHING, open_hub
+from loomrl.store import beside, open_store
+from loomrl.store.policies import list_policies
+from loomrl.store.runs import show_run
+from loomrl.types import End
+from tests.cluster.cluster_support import ROOT, answers, environment, process, start, wait_until
+
+pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(900)]
+UPDATES, GROUPS, SIZE = 6, 4, 4
+SMALL = (
+    *("algorithm.learners.gpus=0", "engine.gpus=0", "rollout.actors=2", "rollout.concurrency=4"),
+    *(f"train.updates={UPDATES}", f"rollout.groups_per_update={GROUPS}", f"rollout.group_size={SIZE}"),
+    *("train.checkpoint_every=1", "algorithm.warm_start.steps=4", "evaluation.episodes=4", "placement.wait_s=120"),
+    *("algorithm.model.build.layers=1", "rollout.turn_timeout_s=300"),
+)
+"""GPUs replaced by CPUs, and little of everything; the placement, the remote learner and vLLM are those of the file."""
+AUTH = {"RAY_AUTH_MODE": "disabled"}
+SOON = {"RAY_health_check_failure_threshold": "3", "RAY_health_check_period_ms": "500"}
+"""How a head notices soon that a node is gone."""
+
+
+@dataclass
+class Site:
+    url: str
+    address: str
+    folder: Path
+    runners: list[subprocess.Popen[bytes]]
+    """The nodes of the runners."""
+
+    def words(self) -> tuple[str, ...]:
+        """The experiment, its results in this folder."""
+        return (
+            *("language/math_tiny", "language/on_cluster", *SMALL, f"store_url=sqlite:///{self.folder}/loom.db"),
+            *(f"artifact_url={self.folder}/artifacts", f"train.folder={self.folder}/runs"),
+        )
+
+
+@pytest.fixture
+def site(tmp_path: Path, unused_tcp_port_factory: Callable[[], int]) -> Iterator[Site]:
+    """A head without work, two nodes for runners, one for the learner, one for the engine; all of them this machine."""
+    if find_spec("vllm") is None:
+        pytest.skip("needs vLLM: make vllm")
+    port = unused_tcp_port_factory
+    python, temporary = Path(sys.executable), tempfile.mkdtemp(prefix="ray-")  # sockets want short names
+    env = environment(python, PYTHONPATH=str(ROOT), VLLM_CPU_KVCACHE_SPACE="1", **AUTH, **SOON)
+    gcs, dashboard = port(), port()
+    url, address = f"http://127.0.0.1:{dashboard}", f"127.0.0.1:{gcs}"
+    head = start(
+        python,
+        *("--head", f"--port={gcs}", "--node-ip-address=127.0.0.1", "--num-cpus=0", f"--temp-dir={temporary}/h"),
+        *("--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}", f"--ray-client-server-port={port()}"),
+        f"--dashboard-agent-listen-port={port()}",
+    )
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, temporary, ignore_errors=True)
+        stack.enter_context(process(head, log=tmp_path / "head.log", env=env, cwd=tmp_path))
+        wait_until(lambda: answers(url), "the head does not answer", tmp_path / "head.log", seconds=120)
+        nodes = []
+        for name, kind in (("r0", "rollout"), ("r1", "rollout"), ("l", "learner"), ("e", "engine")):
+            words = (f"--address={address}", f"--temp-dir={temporary}/{name}", "--num-cpus=1")
+            command = start(python, *words, f'--resources={{"{kind}": 1}}', f"--dashboard-agent-listen-port={port()}")
+            nodes.append(stack.enter_context(process(command, log=tmp_path / f"{name}.log", env=env, cwd=tmp_path)))
+            wait_until(lambda: alive(url) == 1 + len(nodes), f"{name} does not join", tmp_path / f"{name}.log")
+        yield Site(url, address, tmp_path, nodes[:2])
+
+
+def alive(url: str) -> int:
+    """Nodes that the head believes in; none while it is too young, or too busy, to say."""
+    try:
+        told = httpx.get(f"{url}/nodes?view=summary", timeout=30).json()
+    except (httpx.HTTPError, ValueError):
+        return 0
+    return sum(node["raylet"].get("state") == "ALIVE" for node in told["data"]["summary"])
+
+
+@pytest.mark.parametrize("way", ["train", "submit"])
+def test_it_runs_to_its_end_though_a_node_of_a_runner_is_killed(site: Site, way: str) -> None:
+    where = {"RAY_ADDRESS": site.address if way == "train" else site.url}
+    env = environment(Path(sys.executable), PYTHONPATH=str(ROOT), **AUTH, **where)
+    log, store = site.folder / "log", f"sqlite:///{site.folder}/loom.db"
+    command = [sys.executable, "-m", "loomrl", way, *site.words(), "--run", "r", "--json"]
+    with process(command, log=log, env=env, cwd=site.folder) as running:
+        wait_until(lambda: newest(store) >= 2 or running.poll() is not None, "no second update", log, seconds=500)
+        assert running.poll() is None, log.read_text()[-5000:]
+        os.killpg(site.runners[0].pid, signal.SIGKILL)
+        assert running.wait(timeout=300) == 0, log.read_text()[-5000:]
+    wait_until(lambda: alive(site.url) == 4, "the killed node is still there", site.folder / "head.log")
+    told = json.loads(log.read_text().splitlines()[-1])
+    assert (told["result"] if way == "submit" else told)["updates"] == UPDATES
+    with open_store(store) as db:
+        assert show_run(db, "r").status == "finished"
+    assert_each_attempt_counts_once(site, store)
+
+
+def newest(store: str) -> int:
+    with open_store(store) as db:
+        return max((version.number for version in list_policies(db, run="r")), default=-1)
+
+
+def assert_each_attempt_counts_once(site: Site, store: str) -> None:
+    """Every attempt that was planned is stored once, and not failed; what a dead runner had begun was played again."""
+    experiment = resolve_language(site.words())
+    planned = {f"r/{u}/{g}/{s}" for u in range(UPDATES) for g in range(GROUPS) for s in range(SIZE)}
+    with open_hub(beside(store, "r"), experiment.hub, environments=experiment.environments) as hub:
+        attempts = [attempt for _, attempt in hub.replay(selection=EVERYTHING)]
+    assert Counter(attempt.id for attempt in attempts) == Counter(dict.fromkeys(planned, 1))
+    assert End.FAILED not in {attempt.end for attempt in attempts}

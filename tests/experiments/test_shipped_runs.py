@@ -1,0 +1,114 @@
+"""Every experiment file and sweep that ships makes two updates: its own settings, but small, and without GPUs.
+
+Files are found, not listed: a new one is run by itself.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+
+from experiments import shipped, sweep_file
+from experiments.algorithms import open_algorithm
+from experiments.sweep import sweep
+from experiments.train import train
+from loomrl.config import AnyExperiment, ControlExperiment, Experiment
+from loomrl.config.sweep import Sweep
+
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning", "ignore::SyntaxWarning"),
+]
+KINDS = ("rollout", "learner", "engine")
+UPON = {"language/on_cluster": ("language/math_tiny",)}
+"""What is laid upon another experiment."""
+LONG = {"language/on_cluster", "language/math_tiny_multitask"}
+"""What starts remote runners and a remote learner, or imports reasoning_gym."""
+
+
+def named(names: list[str]) -> list[Any]:
+    return [pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in names]
+
+
+@pytest.fixture(scope="module")
+def ray_of_every_kind() -> Iterator[None]:
+    """One node that is a node of every kind."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_MODE", "disabled")
+        resources = dict.fromkeys(KINDS, 10)
+        ray.init(num_cpus=6, resources=resources, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        yield
+        ray.shutdown()
+
+
+def small(experiment: AnyExperiment, folder: Path) -> AnyExperiment:
+    """Two updates of it, with results in this folder."""
+    places = {
+        "store_url": f"sqlite:///{folder}/loom.db",
+        "artifact_url": str(folder / "artifacts"),
+        "train.folder": str(folder / "runs"),
+    }
+    if isinstance(experiment, ControlExperiment):
+        less = experiment.override(places | control(experiment))
+        return less.override({"train.steps": 2 * max(32, open_algorithm(less).steps_per_update)})
+    return embedded(experiment).override(places | language(experiment))
+
+
+def control(experiment: ControlExperiment) -> dict[str, Any]:
+    """Updates of 16 steps in two environments; those of SAC are of one step."""
+    changes: dict[str, Any] = {"train.tell_every": 1, "evaluation.every": None, "evaluation.episodes": 1}
+    changes |= {"learners.gpus": 0, "rollout.runners": min(1, experiment.rollout.runners)}
+    if experiment.evaluation.preferences is not None:
+        changes["evaluation.preferences"] = 2
+    if experiment.algorithm.kind == "sac":
+        return changes | {"algorithm.warmup": 8, "algorithm.batch": 8}
+    return changes | {"rollout.environments": 2, "rollout.steps": 16, "algorithm.minibatch": 16}
+
+
+def language(experiment: Experiment) -> dict[str, Any]:
+    """Two updates of a model of one narrow layer."""
+    build = {"hidden_size": 16, "intermediate_size": 32, "layers": 1, "heads": 2}
+    changes: dict[str, Any] = {f"algorithm.model.build.{name}": value for name, value in build.items()}
+    changes |= {"algorithm.warm_start.steps": min(2, experiment.algorithm.warm_start.steps)}
+    changes |= {"algorithm.sampling.max_tokens": 4, "algorithm.learners.gpus": 0}
+    changes |= {"rollout.actors": min(2, experiment.rollout.actors), "placement.runner.gpus": 0}
+    changes |= {"rollout.groups_per_update": 2 * len(experiment.environments), "rollout.group_size": 2}
+    changes |= {"train.updates": 2, "train.checkpoint_every": 2, "evaluation.episodes": 2}
+    return changes
+
+
+def embedded(experiment: Experiment) -> Experiment:
+    """With an engine in every runner, where it has vLLM's, which take a minute to start."""
+    if experiment.engine.kind != "vllm":
+        return experiment
+    tree = experiment.model_dump(mode="json") | {"engine": {"kind": "torch"}}
+    tree["placement"]["engine"] = {}
+    return Experiment.parse(tree, origin=experiment.name)
+
+
+@pytest.mark.parametrize("name", named(shipped.names()))
+def test_every_shipped_experiment_makes_two_updates(
+    name: str, tmp_path: Path, ray_of_every_kind: None, one_thread: None
+) -> None:
+    experiment = small(shipped.resolve([*UPON.get(name, ()), name]), tmp_path)
+    result = train(experiment, run="r")
+    assert result.updates >= 2
+    assert Path(result.page).is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sweep_file.names())
+def test_every_shipped_sweep_makes_two_trials_of_two_updates(
+    name: str, tmp_path: Path, ray_of_every_kind: None, one_thread: None
+) -> None:
+    asked = sweep_file.resolve_sweep([name])
+    experiment = small(asked.experiment, tmp_path)
+    tree = asked.model_dump(mode="json") | {"experiment": experiment.model_dump(mode="json"), "samples": 2}
+    tree |= {"budget": None, "concurrency": 1, "window": 1}
+    tree["scheduler"] = tree["scheduler"] and {"kind": tree["scheduler"]["kind"]}
+    result = sweep(Sweep.parse(tree, origin=name), run="s")
+    assert len(result.trials) == 2
+    assert all(trial.score is not None for trial in result.trials)

@@ -1,0 +1,92 @@
+"""More processes than this machine has cores for: refused by name within seconds, before any of them starts."""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from ray import tune
+
+from algorithms.ppo import PPO
+from algorithms.sac import SACConfig
+from experiments.algorithms import ray_running
+from experiments.check_envs import check_all
+from experiments.shipped import resolve
+from experiments.train import train
+from loomrl.config.placement import PER_CORE
+from loomrl.errors import ConfigError
+from tests.algorithms.control_support import ppo
+from tests.algorithms.language_support import experiment
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+]
+CORES = os.cpu_count() or 1
+
+
+@pytest.fixture(scope="module")
+def own_ray() -> Iterator[None]:
+    """One that LoomRL starts itself, for a run that asks for a thousand CPUs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("RAY_ADDRESS", raising=False)
+        with ray_running(1001):
+            yield
+
+
+@pytest.mark.system
+@pytest.mark.usefixtures("own_ray", "control_environments")
+class TestOnARayOfItsOwn:
+    def test_it_has_no_more_than_two_processes_to_a_core(self) -> None:
+        assert ray.cluster_resources()["CPU"] == PER_CORE * CORES
+
+    @pytest.mark.parametrize(
+        ("kind", "changes", "said"),
+        [
+            ("language", {"rollout.actors": 40 * CORES}, "rollout.actors={} with 1 each: that is {} CPU"),
+            ("language", {"rollout.actors": 1000}, "rollout.actors=1000 with 1 each: that is 1000 CPU"),
+            ("language", {"algorithm.learners.count": 1000}, "algorithm.learners.count=1000 with 1 each"),
+            ("language", {"engine": {"kind": "vllm", "count": 1000}}, "engine.count=1000 with 1 each"),
+            ("control", {"rollout.runners": 1000}, "rollout.runners=1000 with 1 each"),
+            ("control", {"learners.count": 1000, "rollout.environments": 1000}, "learners.count=1000 with 1 each"),
+        ],
+    )
+    def test_a_run_that_asks_for_more_is_refused(
+        self, kind: str, changes: dict[str, Any], said: str, tmp_path: Path
+    ) -> None:
+        places = {"store_url": f"sqlite:///{tmp_path}/loom.db", "train.folder": str(tmp_path / "runs")}
+        small = experiment(tmp_path) if kind == "language" else resolve(["control/cartpole"]).override(places)
+        begun, before = time.monotonic(), len(workers())
+        with pytest.raises(ConfigError, match=said.format(40 * CORES, 40 * CORES)):
+            train(small.override(changes), run="r")
+        assert time.monotonic() - begun < 10
+        assert len(workers()) <= before
+
+    @pytest.mark.parametrize("kind", [ppo, SACConfig])
+    def test_so_is_what_rllib_is_asked_for_under_rllibs_own_names(self, kind: Any) -> None:
+        asked = kind().environment("CartPole-v1").env_runners(num_env_runners=1000)
+        with pytest.raises(ConfigError, match="num_env_runners=1000 with 1 each: that is 1000 CPU"):
+            asked.build_algo()
+
+    def test_tune_does_not_wait_for_it_either(self, tmp_path: Path) -> None:
+        asked = ppo("CartPole-v1").env_runners(num_env_runners=1000)
+        begun = time.monotonic()
+        with pytest.raises(ConfigError, match="num_env_runners=1000 with 1 each: that is 1000 CPU"):
+            tune.Tuner(PPO, param_space=asked, run_config=tune.RunConfig(storage_path=str(tmp_path), verbose=0)).fit()
+        assert time.monotonic() - begun < 30
+
+
+def workers() -> list[str]:
+    """Ray's actors that are alive on this machine, by their titles."""
+    import psutil
+
+    below = psutil.Process().children(recursive=True)
+    return [title for process in below if (title := process.name()).startswith("ray::") and "IDLE" not in title]
+
+
+def test_more_checks_at_a_time_than_there_are_cores_for_are_refused() -> None:
+    with pytest.raises(ConfigError, match="--jobs=1000: this machine has cores for"):
+        check_all(["Math"], jobs=1000)

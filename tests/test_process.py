@@ -1,0 +1,100 @@
+"""Processes of ours end in order, and nothing they started outlives them."""
+
+import signal
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+pytestmark = pytest.mark.system
+
+PARENT = """
+import subprocess, sys
+from loomrl.process import none_outlives_us
+grandchild = "import subprocess; subprocess.run(['sleep', '600'], start_new_session=True)"
+child = subprocess.Popen([sys.executable, '-c', grandchild], start_new_session=True, stdout=-3, stderr=-3)
+import time, psutil
+while len(psutil.Process().children(recursive=True)) < 2:
+    time.sleep(0.01)
+with none_outlives_us():
+    print('begun', flush=True)
+    input()
+print('left', flush=True)
+input()
+"""
+RAY = """
+from experiments.algorithms import ray_running
+with ray_running(1):
+    print('begun', flush=True)
+    input()
+"""
+
+
+def begun(program: str) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
+    """A process that has begun, and its descendants."""
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, "-c", program], text=True, **pipes)
+    assert process.stdout is not None
+    if process.stdout.readline() != "begun\n":
+        pytest.fail(process.communicate()[1])
+    return process, psutil.Process(process.pid).children(recursive=True)
+
+
+def words_of(process: subprocess.Popen[str]) -> str:
+    """What it says until it ends by itself."""
+    process.wait(120)
+    return process.communicate()[1]
+
+
+def test_descendants_of_a_killed_process_are_killed() -> None:
+    process, descendants = begun(PARENT)
+    assert len(descendants) == 3  # and who watches them
+    process.kill()
+    process.communicate()
+    assert not psutil.wait_procs(descendants, timeout=30)[1]
+
+
+def test_who_leaves_in_order_ends_nothing() -> None:
+    process, descendants = begun(PARENT)
+    left, _ = process.communicate("\n\n")
+    assert left == "left\n"
+    running = [child for child in descendants if child.is_running()]
+    assert len(running) == 2
+    for child in running:
+        child.kill()
+
+
+def test_process_that_lost_what_it_needs_says_so_and_ends() -> None:
+    program = PARENT.replace("none_outlives_us()", "none_outlives_us(vital='sleep', obituary='sleep has died')")
+    process, descendants = begun(program)
+    (vital,) = [child for child in descendants if child.name() == "sleep"]
+    vital.kill()
+    assert words_of(process).strip() == "sleep has died"
+    assert process.returncode != 0
+    assert not psutil.wait_procs(descendants, timeout=30)[1]
+
+
+@pytest.mark.slow
+def test_dead_raylet_is_said_in_words_of_ours_and_ends_the_command() -> None:
+    process, descendants = begun(RAY)
+    (raylet,) = [child for child in descendants if child.cmdline()[0].endswith("raylet/raylet")]
+    raylet.kill()
+    said = words_of(process)
+    assert said.count("loomrl:") == 2
+    assert "raylet" in said
+    assert "--resume" in said
+    assert process.returncode != 0
+    assert not psutil.wait_procs(descendants, timeout=20)[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_nothing_of_ray_outlives_a_killed_driver(number: int) -> None:
+    process, descendants = begun(RAY)
+    assert any("raylet" in " ".join(child.cmdline()) for child in descendants)
+    process.send_signal(number)
+    process.communicate()
+    gone, there = psutil.wait_procs(descendants, timeout=20)
+    assert not there
+    assert len(gone) >= 5
