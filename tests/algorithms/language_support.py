@@ -41,6 +41,15 @@ def build(folder: Path, kind: str = "grpo", *, run: str = "r", **changes: Any) -
     return LanguageConfig.of(experiment(folder, kind, **changes), run=run).build_algo()
 
 
+def embedded(experiment: Experiment) -> Experiment:
+    """With an engine in every runner, where it has vLLM's, which take a minute to start."""
+    if experiment.engine.kind != "vllm":
+        return experiment
+    tree = experiment.model_dump(mode="json") | {"engine": {"kind": "torch"}}
+    tree["placement"]["engine"] = {}
+    return Experiment.parse(tree, origin=experiment.name)
+
+
 def weights(algo: Any) -> dict[str, Any]:
     return {name: tensor.numpy() for name, tensor in algo._weights().items()}
 

@@ -8,12 +8,19 @@ import pytest
 import ray
 import torch
 from ray.rllib.core import DEFAULT_MODULE_ID
+from ray.rllib.core.learner import learner_group
+from ray.train.torch import TorchConfig
 
+from algorithms.language.config import LanguageConfig
 from algorithms.learners import share_of, training_data
+from algorithms.ppo import PPOConfig
+from algorithms.resources import parts_of
 from algorithms.sac import SACConfig
 from algorithms.weave import WeaveConfig
+from experiments.shipped import resolve
 from loomrl.errors import LearnerError
 from tests.algorithms.control_support import Weights, ppo, same, weights
+from tests.algorithms.language_support import experiment
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread", "control_environments"),
@@ -80,6 +87,25 @@ def test_the_local_learner_takes_the_whole_list_of_one() -> None:
     assert share_of(training_data(["work"])) == "work"
 
 
+@pytest.mark.parametrize(
+    ("count", "called", "each"),
+    [
+        (0, "=0 (one in this process)", {"GPU": 0.5}),
+        (1, "=1", {"CPU": 0, "GPU": 0.5}),
+        (2, "=2", {"CPU": 0, "GPU": 0.5}),
+    ],
+)
+def test_gpus_of_learners_are_asked_for_wherever_they_are(
+    count: int, called: str, each: dict[str, float], tmp_path: Path
+) -> None:
+    asked = {"count": count, "gpus": 0.5}
+    control = PPOConfig.of(resolve(["control/cartpole"]).override({"learners": asked}))  # type: ignore[arg-type]
+    language = LanguageConfig.of(experiment(tmp_path, **{"algorithm.learners": asked}))
+    for config, name in ((control, "learners.count"), (language, "algorithm.learners.count")):
+        config.validate()
+        assert (f"{name}{called}", max(1, count), each) in parts_of(config)
+
+
 @pytest.mark.system
 @pytest.mark.usefixtures("ray_that_counts_gpus")
 class TestInOneRay:
@@ -113,8 +139,11 @@ class TestInOneRay:
     @pytest.mark.slow
     @pytest.mark.parametrize("learners", [1, 2])
     @pytest.mark.parametrize("kind", KINDS)
-    def test_every_learner_that_asks_for_a_gpu_has_one_of_its_own(self, kind: str, learners: int) -> None:
-        """By Ray's account. torch sees none of them, so the learners learn on the CPU: CUDA itself is not tried."""
+    def test_every_learner_that_asks_for_a_gpu_has_one_of_its_own(
+        self, kind: str, learners: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """By Ray's account: torch sees none of them, so the learners learn on the CPU and meet by gloo, not by NCCL."""
+        monkeypatch.setattr(learner_group, "_get_backend_config", lambda _: TorchConfig(backend="gloo"))
         algo = KINDS[kind]().learners(num_learners=learners, num_gpus_per_learner=1).build_algo()
         held = [each.get() for each in algo.learner_group.foreach_learner(lambda learner: ray.get_gpu_ids())]
         assert [len(gpus) for gpus in held] == [1] * learners

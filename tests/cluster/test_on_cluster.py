@@ -18,20 +18,23 @@ import httpx
 import pytest
 
 from experiments.shipped import resolve_language
+from loomrl.config import Experiment
 from loomrl.hub import EVERYTHING, open_hub
+from loomrl.load import dump
 from loomrl.store import beside, open_store
 from loomrl.store.policies import list_policies
 from loomrl.store.runs import show_run
 from loomrl.types import End
+from tests.algorithms.language_support import embedded
 from tests.cluster.cluster_support import ROOT, answers, environment, process, start, wait_until
 
-pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(1800)]
 UPDATES, GROUPS, SIZE = 6, 4, 4
 SMALL = (
     *("algorithm.learners.gpus=0", "engine.gpus=0", "rollout.actors=2", "rollout.concurrency=4"),
     *(f"train.updates={UPDATES}", f"rollout.groups_per_update={GROUPS}", f"rollout.group_size={SIZE}"),
     *("train.checkpoint_every=1", "algorithm.warm_start.steps=4", "evaluation.episodes=4", "placement.wait_s=120"),
-    *("algorithm.model.build.layers=1", "rollout.turn_timeout_s=300"),
+    *("algorithm.model.build.layers=1", "rollout.turn_timeout_s=300", "engine.start_timeout_s=900"),
 )
 """GPUs replaced by CPUs, and little of everything; the placement, the remote learner and vLLM are those of the file."""
 AUTH = {"RAY_AUTH_MODE": "disabled"}
@@ -47,19 +50,19 @@ class Site:
     runners: list[subprocess.Popen[bytes]]
     """The nodes of the runners."""
 
-    def words(self) -> tuple[str, ...]:
-        """The experiment, its results in this folder."""
-        return (
-            *("language/math_tiny", "language/on_cluster", *SMALL, f"store_url=sqlite:///{self.folder}/loom.db"),
-            *(f"artifact_url={self.folder}/artifacts", f"train.folder={self.folder}/runs"),
+    def experiment(self, engine: str) -> Experiment:
+        """With vLLM's engine or one in every runner, and its results in this folder."""
+        places = (
+            *(f"store_url=sqlite:///{self.folder}/loom.db", f"artifact_url={self.folder}/artifacts"),
+            f"train.folder={self.folder}/runs",
         )
+        whole = resolve_language(["language/math_tiny", "language/on_cluster", *SMALL, *places])
+        return embedded(whole) if engine == "torch" else whole
 
 
 @pytest.fixture
 def site(tmp_path: Path, unused_tcp_port_factory: Callable[[], int]) -> Iterator[Site]:
     """A head without work, two nodes for runners, one for the learner, one for the engine; all of them this machine."""
-    if find_spec("vllm") is None:
-        pytest.skip("needs vLLM: make vllm")
     port = unused_tcp_port_factory
     python, temporary = Path(sys.executable), tempfile.mkdtemp(prefix="ray-")  # sockets want short names
     env = environment(python, PYTHONPATH=str(ROOT), VLLM_CPU_KVCACHE_SPACE="1", **AUTH, **SOON)
@@ -93,23 +96,27 @@ def alive(url: str) -> int:
     return sum(node["raylet"].get("state") == "ALIVE" for node in told["data"]["summary"])
 
 
-@pytest.mark.parametrize("way", ["train", "submit"])
-def test_it_runs_to_its_end_though_a_node_of_a_runner_is_killed(site: Site, way: str) -> None:
+@pytest.mark.parametrize(("way", "engine"), [("train", "torch"), ("train", "vllm"), ("submit", "torch")])
+def test_it_runs_to_its_end_though_a_node_of_a_runner_is_killed(site: Site, way: str, engine: str) -> None:
+    if engine == "vllm" and find_spec("vllm") is None:
+        pytest.skip("needs vLLM: make vllm")
+    experiment = site.experiment(engine)
+    (site.folder / "experiment.yaml").write_text(dump(experiment))
     where = {"RAY_ADDRESS": site.address if way == "train" else site.url}
     env = environment(Path(sys.executable), PYTHONPATH=str(ROOT), **AUTH, **where)
     log, store = site.folder / "log", f"sqlite:///{site.folder}/loom.db"
-    command = [sys.executable, "-m", "loomrl", way, *site.words(), "--run", "r", "--json"]
+    command = [sys.executable, "-m", "loomrl", way, "experiment.yaml", "--run", "r", "--json"]
     with process(command, log=log, env=env, cwd=site.folder) as running:
-        wait_until(lambda: newest(store) >= 2 or running.poll() is not None, "no second update", log, seconds=500)
+        wait_until(lambda: newest(store) >= 2 or running.poll() is not None, "no second update", log, seconds=1200)
         assert running.poll() is None, log.read_text()[-5000:]
         os.killpg(site.runners[0].pid, signal.SIGKILL)
-        assert running.wait(timeout=300) == 0, log.read_text()[-5000:]
+        assert running.wait(timeout=600) == 0, log.read_text()[-5000:]
     wait_until(lambda: alive(site.url) == 4, "the killed node is still there", site.folder / "head.log")
     told = json.loads(log.read_text().splitlines()[-1])
     assert (told["result"] if way == "submit" else told)["updates"] == UPDATES
     with open_store(store) as db:
         assert show_run(db, "r").status == "finished"
-    assert_each_attempt_counts_once(site, store)
+    assert_each_attempt_counts_once(experiment)
 
 
 def newest(store: str) -> int:
@@ -117,11 +124,10 @@ def newest(store: str) -> int:
         return max((version.number for version in list_policies(db, run="r")), default=-1)
 
 
-def assert_each_attempt_counts_once(site: Site, store: str) -> None:
+def assert_each_attempt_counts_once(experiment: Experiment) -> None:
     """Every attempt that was planned is stored once, and not failed; what a dead runner had begun was played again."""
-    experiment = resolve_language(site.words())
     planned = {f"r/{u}/{g}/{s}" for u in range(UPDATES) for g in range(GROUPS) for s in range(SIZE)}
-    with open_hub(beside(store, "r"), experiment.hub, environments=experiment.environments) as hub:
+    with open_hub(beside(experiment.store_url, "r"), experiment.hub, environments=experiment.environments) as hub:
         attempts = [attempt for _, attempt in hub.replay(selection=EVERYTHING)]
     assert Counter(attempt.id for attempt in attempts) == Counter(dict.fromkeys(planned, 1))
     assert End.FAILED not in {attempt.end for attempt in attempts}

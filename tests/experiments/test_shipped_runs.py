@@ -16,6 +16,7 @@ from experiments.sweep import sweep
 from experiments.train import train
 from loomrl.config import AnyExperiment, ControlExperiment, Experiment
 from loomrl.config.sweep import Sweep
+from tests.algorithms.language_support import embedded
 
 pytestmark = [
     pytest.mark.system,
@@ -78,15 +79,6 @@ def language(experiment: Experiment) -> dict[str, Any]:
     changes |= {"rollout.groups_per_update": 2 * len(experiment.environments), "rollout.group_size": 2}
     changes |= {"train.updates": 2, "train.checkpoint_every": 2, "evaluation.episodes": 2}
     return changes
-
-
-def embedded(experiment: Experiment) -> Experiment:
-    """With an engine in every runner, where it has vLLM's, which take a minute to start."""
-    if experiment.engine.kind != "vllm":
-        return experiment
-    tree = experiment.model_dump(mode="json") | {"engine": {"kind": "torch"}}
-    tree["placement"]["engine"] = {}
-    return Experiment.parse(tree, origin=experiment.name)
 
 
 @pytest.mark.parametrize("name", named(shipped.names()))
