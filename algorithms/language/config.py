@@ -1,5 +1,6 @@
 """The RLlib configuration of token policies: an Experiment, and what RLlib wants to know of it."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -66,6 +67,14 @@ class LanguageConfig(AlgorithmConfig):  # type: ignore[misc]
         own = isinstance(self.experiment.algorithm, CustomAlgorithm)
         for name, value in settings.items():
             self.changes[f"algorithm.settings.{name}" if own else f"algorithm.{name}"] = value
+        return self
+
+    def update_from_dict(self, config_dict: Mapping[str, Any]) -> Self:
+        """RLlib's settings, as Tune has them in a dictionary. `model` and `optimizer` in it are RLlib's, not ours."""
+        theirs = {name: value for name, value in config_dict.items() if name in ("model", "optimizer")}
+        super().update_from_dict({name: value for name, value in config_dict.items() if name not in theirs})
+        for name, value in theirs.items():
+            setattr(self, name, value)
         return self
 
     def validate(self) -> None:

@@ -3,13 +3,11 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 from transformers import PreTrainedModel
 
 from loomrl.errors import PolicyError
@@ -18,7 +16,7 @@ from loomrl.inference.network import Network
 from loomrl.inference.open_network import open_network
 from loomrl.inference.rows import Opened, Rows
 from loomrl.inference.sampling import draw
-from loomrl.inference.sealed import Sealed, checksum
+from loomrl.inference.sealed import Sealed
 from loomrl.inference.vision import Vision, check_sights
 from loomrl.inference.weights import load_weights, read_back
 
@@ -60,7 +58,7 @@ class TorchEngine:
     ) -> None:
         self.statistics = Statistics()
         self._network: Network | None = open_network(model, slots=slots, context=context, vision=vision)
-        self._constants = _checksums(self._network.constants())
+        self._constants = {name: tensor.clone() for name, tensor in self._network.constants().items()}
         self._slots = slots
         self._context = context
         self._version = version
@@ -108,8 +106,8 @@ class TorchEngine:
         self._version, self._unsound = sealed.version, None
 
     def _read_constants(self, version: int) -> None:
-        now = _checksums(self._open_network().constants())
-        wrong = sorted({name for name, _ in now.items() ^ self._constants.items()})
+        now = self._open_network().constants()
+        wrong = sorted(name for name, was in self._constants.items() if not torch.equal(now[name], was))
         if wrong:
             raise PolicyError(
                 f"weights of version {version}: beside them, {', '.join(wrong[:3])} changed in the engine since it was "
@@ -264,7 +262,3 @@ class TorchEngine:
             steps=was.steps + steps,
             busy_s=was.busy_s + busy_s,
         )
-
-
-def _checksums(tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    return {name: checksum(tensor) for name, tensor in tensors.items()}

@@ -93,7 +93,7 @@ class SharedWeights(WeightTransferEngine[SharedInit, SharedUpdate]):  # type: ig
         sealed = checked[1]
         wrong = self._reader.wrong(sealed.weights.items())
         if wrong:
-            raise not_what_was_sealed(sealed.version, wrong)
+            raise not_what_was_sealed(sealed, wrong)
 
     def receive(self, path: str, meeting: Meeting, rank: int) -> None:
         """Begin to take what comes instead of this file, while the old weights serve."""

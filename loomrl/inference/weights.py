@@ -48,15 +48,16 @@ def read_back(model: nn.Module, sealed: Sealed) -> None:
     own = model.state_dict()
     wrong = [name for name, given in sealed.weights.items() if checksum(own[name]) != _expected(sealed, name, own)]
     if wrong:
-        raise not_what_was_sealed(sealed.version, wrong)
+        raise not_what_was_sealed(sealed, wrong)
 
 
-def not_what_was_sealed(version: int, wrong: Sequence[str]) -> PolicyError:
+def not_what_was_sealed(sealed: Sealed, wrong: Sequence[str]) -> PolicyError:
     """The error for tensors of these names, read back where an engine computes with them."""
     return PolicyError(
-        f"weights of version {version}: {len(wrong)} tensors arrived and are not what was sealed where the engine "
-        f"computes with them ({', '.join(sorted(wrong)[:3])}): it has changed in between. Publish the version again; "
-        "if that does not help, resume the run with fresh engines, and look for faulty memory."
+        f"weights of version {sealed.version}: {len(wrong)} of {len(sealed.weights)} tensors arrived and are not what "
+        f"was sealed where the engine computes with them ({', '.join(sorted(wrong)[:3])}): it has changed in between. "
+        "Publish the version again; if that does not help, resume the run with fresh engines, and look for faulty "
+        "memory."
     )
 
 

@@ -106,10 +106,10 @@ def test_statements_on_one_line_are_counted_one_by_one():
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", BOMBS)
 def test_code_made_to_choke_the_parser_is_refused_soon(name):
-    began = time.perf_counter()
+    began = time.process_time()
     assert countable(BOMBS[name]) is None or parse(BOMBS[name]) is not None
     assert readability(BOMBS[name]) in (0.0, 0.25, 0.5, 0.75, 1.0)
-    assert time.perf_counter() - began < 1.0
+    assert time.process_time() - began < 1.0
 
 
 @pytest.mark.parametrize(

@@ -331,9 +331,9 @@ def test_watching_costs_microseconds():
             await Turn()
 
     def seconds(work):
-        began = time.perf_counter()
+        began = time.process_time()
         asyncio.run(_await(work))
-        return time.perf_counter() - began
+        return time.process_time() - began
 
     with Watch(60):  # the handler is in place, as it is during an episode
         plain = min(seconds(switches()) for _ in range(3))
