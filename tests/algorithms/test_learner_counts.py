@@ -8,17 +8,15 @@ import pytest
 import ray
 import torch
 from ray.rllib.core import DEFAULT_MODULE_ID
-from ray.rllib.core.learner import learner_group
-from ray.train.torch import TorchConfig
 
 from algorithms.language.config import LanguageConfig
 from algorithms.learners import share_of, training_data
 from algorithms.ppo import PPOConfig
-from algorithms.resources import parts_of
+from algorithms.resources import ensure_room, parts_of
 from algorithms.sac import SACConfig
 from algorithms.weave import WeaveConfig
 from experiments.shipped import resolve
-from loomrl.errors import LearnerError
+from loomrl.errors import ConfigError, LearnerError
 from tests.algorithms.control_support import Weights, ppo, same, weights
 from tests.algorithms.language_support import experiment
 
@@ -136,17 +134,13 @@ class TestInOneRay:
         assert all(torch.isfinite(value).all() for value in updated(again).values())
         again.stop()
 
-    @pytest.mark.slow
-    @pytest.mark.parametrize("learners", [1, 2])
     @pytest.mark.parametrize("kind", KINDS)
-    def test_every_learner_that_asks_for_a_gpu_has_one_of_its_own(
-        self, kind: str, learners: int, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """By Ray's account: torch sees none of them, so the learners learn on the CPU and meet by gloo, not by NCCL."""
-        monkeypatch.setattr(learner_group, "_get_backend_config", lambda _: TorchConfig(backend="gloo"))
-        algo = KINDS[kind]().learners(num_learners=learners, num_gpus_per_learner=1).build_algo()
-        held = [each.get() for each in algo.learner_group.foreach_learner(lambda learner: ray.get_gpu_ids())]
-        assert [len(gpus) for gpus in held] == [1] * learners
-        assert len({str(gpu) for gpus in held for gpu in gpus}) == learners
-        updated(algo)
-        algo.stop()
+    def test_gpus_are_there_for_two_learners_and_not_for_three(self, kind: str) -> None:
+        """As far as Ray counts them. A learner that uses one needs a torch with CUDA, and NCCL."""
+        asked = [KINDS[kind]().learners(num_learners=count, num_gpus_per_learner=1) for count in (1, 2, 3)]
+        for config in asked:
+            config.env_runners(num_envs_per_env_runner=12).validate()
+        for config in asked[:2]:
+            ensure_room(config)
+        with pytest.raises(ConfigError, match="num_learners=3 with 1 each: that is 3 GPU, of which Ray has 2"):
+            ensure_room(asked[2])

@@ -51,7 +51,7 @@ class TestOnARayOfItsOwn:
             ("language", {"algorithm.learners.count": 1000}, "algorithm.learners.count=1000 with 1 each"),
             ("language", {"engine": {"kind": "vllm", "count": 1000}}, "engine.count=1000 with 1 each"),
             ("control", {"rollout.runners": 1000}, "rollout.runners=1000 with 1 each"),
-            ("control", {"learners.count": 1000, "rollout.environments": 1000}, "learners.count=1000 with 1 each"),
+            ("control", {"learners.count": 1000, "rollout.environments": 2000}, "learners.count=1000 with 1 each"),
         ],
     )
     def test_a_run_that_asks_for_more_is_refused(
