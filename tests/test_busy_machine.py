@@ -15,7 +15,7 @@ ENTRANCES = (
 )
 """What the launcher, Ray's workers, RLlib's users and benchmarks import first."""
 LEFT_OUT = {"OMP_WAIT_POLICY", "LD_PRELOAD"}
-"""vLLM, in another test of this process, has OpenMP loaded before Python: whoever inherits that inherits ours as well."""
+"""vLLM, in another test of this process, loads OpenMP before Python; whoever inherits that inherits ours as well."""
 
 
 def spin_count(module: str, **given: str) -> str:
