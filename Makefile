@@ -5,7 +5,7 @@ INSTALLED := $(VENV)/.installed
 ATROPOS := .venv-atropos
 ADAPTERS := .venv-adapters
 
-.PHONY: help setup vllm atropos adapters demo lint check test test-slow gpu-check wheel clean
+.PHONY: help setup vllm atropos adapters demo tree lint check test test-slow gpu-check wheel clean
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / – /'
@@ -47,7 +47,11 @@ $(ADAPTERS)/.installed: $(INSTALLED) constraints-adapters.txt constraints-verifi
 demo: setup ## the main job: a model of a million parameters learns calculus, in minutes on two cores
 	$(BIN)/loomrl train language/math_tiny
 
-lint: setup ## style and types
+tree: # every package under the name it is imported by, as links, for whoever reads folders
+	rm -rf .tree && mkdir -p .tree/loomrl
+	ln -s $(addprefix ../../,$(wildcard loomrl/*) algorithms cluster envs experiments) .tree/loomrl
+
+lint: setup tree ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -61,11 +65,11 @@ test: setup ## all tests that take seconds
 test-slow: setup ## the tests that take minutes
 	$(BIN)/python -m pytest -q -m slow
 
-gpu-check: ## what a GPU does with our code; a Python with torch and transformers is all it needs (docs/benchmarks.md)
-	$(PYTHON) -m experiments.gpu_check $(ARGS)
+gpu-check: tree ## what a GPU does with our code; a Python with torch and transformers is all it needs (docs/benchmarks.md)
+	PYTHONPATH=.tree $(PYTHON) -m loomrl.experiments.gpu.check $(ARGS)
 
 wheel: setup ## build the wheel into dist/
 	$(BIN)/python -m build --wheel --outdir dist .
 
 clean: ## remove what was built, keep the virtual environment
-	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .tree build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -25,14 +25,14 @@ from ray.rllib.utils.metrics import (
     TIMERS,
 )
 
-from algorithms.learner import OURS, Work
-from algorithms.learners import own_settings, training_data, unwrapped
-from algorithms.module import ActorModule
-from algorithms.origin import origin, peeked, refuse_another
-from algorithms.phase import Phases
-from algorithms.resources import Placed, ensure_ray, ensure_room
-from algorithms.rollout import Rollout, Window
-from algorithms.runner import ArrayRunner
+from loomrl.algorithms.learner import OURS, Work
+from loomrl.algorithms.learners import own_settings, training_data, unwrapped
+from loomrl.algorithms.module import ActorModule
+from loomrl.algorithms.origin import origin, peeked, refuse_another
+from loomrl.algorithms.phase import Phases
+from loomrl.algorithms.resources import Placed, ensure_ray, ensure_room
+from loomrl.algorithms.rollout import Rollout, Window
+from loomrl.algorithms.runner import ArrayRunner
 from loomrl.control.policy import ControlPolicy
 from loomrl.errors import ConfigError, EpisodeError
 from loomrl.telemetry.metric import Metric

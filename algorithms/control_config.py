@@ -9,13 +9,13 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.tune.registry import register_env
 from ray.util.debug import log_once
 
-from algorithms import translation
-from algorithms.module import ControlModule
-from algorithms.probe import probe, registered
-from algorithms.resources import needed_cpus, place
-from algorithms.runner import ArrayRunner
-from algorithms.slow import reasons
-from algorithms.translation import Changes, Word
+from loomrl.algorithms import translation
+from loomrl.algorithms.fallback import reasons
+from loomrl.algorithms.module import ControlModule
+from loomrl.algorithms.probe import probe, registered
+from loomrl.algorithms.resources import needed_cpus, place
+from loomrl.algorithms.runner import ArrayRunner
+from loomrl.algorithms.translation import Changes, Word
 from loomrl.config import ControlExperiment, CustomAlgorithm, Placement
 from loomrl.config.control import ControlAlgorithm
 from loomrl.control.environment import NATIVE, SYNC, Creator, agents_in, label, native_or_sync, refuse_other_spaces

@@ -16,9 +16,9 @@ from ray.rllib.core.columns import Columns
 from ray.rllib.utils.metrics import NUM_MODULE_STEPS_TRAINED_LIFETIME
 from torch import Tensor, nn
 
-from algorithms.learners import OwnSteps, share_of
-from algorithms.module import ActorModule, ControlModule
-from algorithms.rollout import Rollout
+from loomrl.algorithms.learners import OwnSteps, share_of
+from loomrl.algorithms.module import ActorModule, ControlModule
+from loomrl.algorithms.rollout import Rollout
 from loomrl.control.distribution import open_distribution
 from loomrl.control.network import Normalizer
 from loomrl.control.space import acts

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from algorithms.learner import OURS
+from loomrl.algorithms.learner import OURS
 from loomrl.errors import ArtifactError
 
 SHAPE = ("hidden", "activation", "shared", "layer_norm")

@@ -15,17 +15,17 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.utils.metrics import LEARNER_RESULTS
 from torch import Tensor
 
-from algorithms import translation
-from algorithms.advantage import explained_variance, gae
-from algorithms.comm import compress, refuse
-from algorithms.control import ControlStep
-from algorithms.control_config import ControlConfig
-from algorithms.curiosity import Curiosity
-from algorithms.learner import OURS, ArrayLearner, Table, Work
-from algorithms.losses import kl_estimate, policy_loss, value_loss
-from algorithms.rollout import Rollout
-from algorithms.schedule import Schedule, open_schedule
-from algorithms.translation import BATCH, Changes
+from loomrl.algorithms import translation
+from loomrl.algorithms.advantage import explained_variance, gae
+from loomrl.algorithms.comm import compress, refuse
+from loomrl.algorithms.control import ControlStep
+from loomrl.algorithms.control_config import ControlConfig
+from loomrl.algorithms.curiosity import Curiosity
+from loomrl.algorithms.learner import OURS, ArrayLearner, Table, Work
+from loomrl.algorithms.losses import kl_estimate, policy_loss, value_loss
+from loomrl.algorithms.rollout import Rollout
+from loomrl.algorithms.schedule import Schedule, open_schedule
+from loomrl.algorithms.translation import BATCH, Changes
 from loomrl.config.control import ControlPPO
 from loomrl.control.distribution import Distribution
 from loomrl.errors import ConfigError

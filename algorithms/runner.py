@@ -20,8 +20,8 @@ from ray.rllib.callbacks.utils import make_callback
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 from ray.util.debug import log_once
 
-from algorithms.module import Policy, policy_of
-from algorithms.rollout import Episode, Rollout
+from loomrl.algorithms.module import Policy, policy_of
+from loomrl.algorithms.rollout import Episode, Rollout
 from loomrl.control.preference import unfinite
 from loomrl.control.space import Acts, acts, flatten, seen, translator
 from loomrl.errors import ConfigError, EpisodeError

@@ -19,15 +19,15 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.utils.metrics import LEARNER_RESULTS, LEARNER_UPDATE_TIMER, TIMERS
 from torch import Tensor
 
-from algorithms import translation
-from algorithms.control import Brought, ControlStep, collected
-from algorithms.control_config import ControlConfig
-from algorithms.learner import OURS, ArrayLearner, Work
-from algorithms.learners import unwrapped
-from algorithms.module import ActorModule
-from algorithms.nstep import NStep
-from algorithms.replay import Drawn, Ring
-from algorithms.rollout import Rollout
+from loomrl.algorithms import translation
+from loomrl.algorithms.control import Brought, ControlStep, collected
+from loomrl.algorithms.control_config import ControlConfig
+from loomrl.algorithms.learner import OURS, ArrayLearner, Work
+from loomrl.algorithms.learners import unwrapped
+from loomrl.algorithms.module import ActorModule
+from loomrl.algorithms.nstep import NStep
+from loomrl.algorithms.replay import Drawn, Ring
+from loomrl.algorithms.rollout import Rollout
 from loomrl.config import control as kinds
 from loomrl.control.network import Actor, Twins
 from loomrl.control.space import acts, seen

@@ -1,6 +1,7 @@
 """What a job takes along: LoomRL's own packages, the files of the folder it is submitted from, and its experiment."""
 
 import importlib.metadata
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -14,8 +15,8 @@ from loomrl.config import Root
 from loomrl.errors import ClusterError
 from loomrl.load import dump
 
-PACKAGES = ("loomrl", "envs", "algorithms", "cluster", "experiments")
-HOME = Path(loomrl.__file__).parent.parent
+PACKAGES = ("loomrl", "loomrl.algorithms", "loomrl.cluster", "loomrl.envs", "loomrl.experiments")
+"""In a checkout each has a folder of its own; in a wheel, and in a parcel, they lie in each other."""
 EXPERIMENT = "experiment.yaml"
 """The resolved experiment, at the top."""
 LEFT_OUT = (
@@ -62,14 +63,23 @@ def bundle(experiment: Root, into: Path, *, here: Path | None = None) -> Bundle:
 def packed(into: Path) -> None:
     """LoomRL's packages, and what an installed LoomRL would announce."""
     for package in PACKAGES:
-        shutil.copytree(HOME / package, into / package, ignore=shutil.ignore_patterns(*LEFT_OUT))
+        target = into.joinpath(*package.split("."))
+        if not target.exists():
+            shutil.copytree(_home(package), target, ignore=shutil.ignore_patterns(*LEFT_OUT))
     announced = [entry for entry in importlib.metadata.entry_points(group="loomrl.environments")
-                 if entry.value.split(".")[0] in PACKAGES]  # fmt: skip
+                 if entry.value.startswith("loomrl.")]  # fmt: skip
     facts = into / f"loomrl-{loomrl.__version__}.dist-info"
     facts.mkdir()
     (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: loomrl\nVersion: {loomrl.__version__}\n")
     lines = sorted({f"{entry.name} = {entry.value}" for entry in announced})
     (facts / "entry_points.txt").write_text("\n".join(["[loomrl.environments]", *lines, ""]))
+
+
+def _home(package: str) -> Path:
+    spec = importlib.util.find_spec(package)
+    assert spec is not None
+    assert spec.submodule_search_locations
+    return Path(spec.submodule_search_locations[0])
 
 
 def _files(folder: Path) -> Iterator[str]:

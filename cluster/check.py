@@ -7,8 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from cluster.kuberay import KINDS, ClusterSpec, Pods, RayService, cluster_of
-from cluster.pod import no_such_key
+from loomrl.cluster.kuberay import KINDS, ClusterSpec, Pods, RayService, cluster_of
+from loomrl.cluster.pod import no_such_key
 from loomrl.errors import ConfigError, unknown
 from loomrl.load import parse_yaml
 

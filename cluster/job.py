@@ -15,8 +15,8 @@ from typing import Any
 
 import httpx
 
-from cluster.address import ANSWER_S, TOKEN_REMEDY, dashboard_url
-from cluster.bundle import EXPERIMENT, Bundle, bundle
+from loomrl.cluster.address import ANSWER_S, TOKEN_REMEDY, dashboard_url
+from loomrl.cluster.bundle import EXPERIMENT, Bundle, bundle
 from loomrl.config import Root
 from loomrl.errors import ClusterError, unknown
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from cluster.pod import matches
+from loomrl.cluster.pod import matches
 from loomrl.config.basic import PositiveInt
 from loomrl.schema import Config
 

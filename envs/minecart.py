@@ -33,4 +33,4 @@ class Minecart(Original):  # type: ignore[misc,unused-ignore]
         return self.cart.content.sum() < self.capacity and bool(super().mine())  # type: ignore[no-untyped-call,unused-ignore]
 
 
-gymnasium.register(ID, entry_point="envs.minecart:Minecart", max_episode_steps=1000)
+gymnasium.register(ID, entry_point="loomrl.envs.minecart:Minecart", max_episode_steps=1000)

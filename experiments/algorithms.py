@@ -30,15 +30,15 @@ def open_algorithm(experiment: AnyExperiment, *, run: str | None = None) -> Any:
         return _own(experiment, experiment.algorithm.entry_point).of(experiment, run=run)
     if isinstance(experiment, ControlExperiment):
         return _control(experiment, run)
-    from algorithms.language.config import LanguageConfig
+    from loomrl.algorithms.language.config import LanguageConfig
 
     return LanguageConfig.of(experiment, run=run)
 
 
 def _own(experiment: AnyExperiment, entry_point: str) -> Any:
     """The configuration class that somebody wrote for themselves."""
-    from algorithms.control_config import ControlConfig
-    from algorithms.language.config import LanguageConfig
+    from loomrl.algorithms.control_config import ControlConfig
+    from loomrl.algorithms.language.config import LanguageConfig
 
     wanted = ControlConfig if isinstance(experiment, ControlExperiment) else LanguageConfig
     found = named(entry_point, what="algorithm.entry_point")
@@ -53,14 +53,14 @@ def _own(experiment: AnyExperiment, entry_point: str) -> Any:
 
 def _control(experiment: ControlExperiment, run: str | None) -> Any:
     if isinstance(experiment.algorithm, SAC):
-        from algorithms.sac import SACConfig
+        from loomrl.algorithms.sac import SACConfig
 
         return SACConfig.of(experiment, run=run)
     if isinstance(experiment.algorithm, Weave):
-        from algorithms.weave import WeaveConfig
+        from loomrl.algorithms.weave.algorithm import WeaveConfig
 
         return WeaveConfig.of(experiment, run=run)
-    from algorithms.ppo import PPOConfig
+    from loomrl.algorithms.ppo import PPOConfig
 
     return PPOConfig.of(experiment, run=run)
 
@@ -98,14 +98,14 @@ def _join(address: str, stack: ExitStack) -> None:
     """Become part of a cluster. Its nodes get our packages with us, unless a job has brought them already."""
     import ray
 
-    from cluster.address import refuse_silent, translated
-    from cluster.bundle import PACKAGES, packed
+    from loomrl.cluster.address import refuse_silent, translated
+    from loomrl.cluster.bundle import packed
 
     refuse_silent(address)
     brought: dict[str, Any] = {}
     if JOB not in os.environ:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="loomrl-packages-")))
         packed(folder)
-        brought = {"runtime_env": {"py_modules": [str(folder / package) for package in PACKAGES]}}
+        brought = {"runtime_env": {"py_modules": [str(folder / "loomrl")]}}
     with translated(address):
         ray.init(**brought, **_QUIET)

@@ -11,10 +11,10 @@ from typing import Any
 
 from loomrl.config.placement import PER_CORE
 from loomrl.errors import ConfigError, RegistryError
-from loomrl.gym.cast import known
 from loomrl.gym.catalogue import make
-from loomrl.gym.check import check_environment
-from loomrl.gym.check_report import Check, CheckReport
+from loomrl.gym.check.report import Check, CheckReport
+from loomrl.gym.check.run import check_environment
+from loomrl.gym.mixture import known
 
 
 @dataclass(frozen=True, slots=True)

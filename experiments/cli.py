@@ -1,14 +1,20 @@
 """The `loomrl` command line. Commands import what they need when they run, so that `--help` is instant."""
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from experiments import cli_bench, cli_cluster, cli_envs, cli_feedback, cli_records, cli_sweep
-from experiments.output import AsJson, emit, table
 from loomrl.errors import LoomError
+from loomrl.experiments.commands import bench as cli_bench
+from loomrl.experiments.commands import cluster as cli_cluster
+from loomrl.experiments.commands import envs as cli_envs
+from loomrl.experiments.commands import feedback as cli_feedback
+from loomrl.experiments.commands import records as cli_records
+from loomrl.experiments.commands import sweep as cli_sweep
+from loomrl.experiments.commands.output import AsJson, emit, table
 from loomrl.process import exit_on_sigterm
 
 app = typer.Typer(
@@ -39,6 +45,8 @@ Words = Annotated[
 def main() -> None:
     """Run a command. An error of ours is one message on stderr and exit status 2; ours to explain, not a traceback."""
     exit_on_sigterm()
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))  # users' modules, behind everything installed
     try:
         app()
     except (LoomError, OSError) as error:  # of what the machine refuses, its own words name the path
@@ -51,7 +59,7 @@ def main() -> None:
 @app.command()
 def show(words: Words = None, as_json: AsJson = False) -> None:
     """Print the resolved experiment and its hash: what a run with these words would do."""
-    from experiments.shipped import resolve
+    from loomrl.experiments.shipped import resolve
     from loomrl.load import dump
 
     experiment = resolve(words or [])
@@ -82,20 +90,20 @@ def evaluate(
     status is 1 then, unless evaluation.may_fail=SHARE allows for them.
     The first word may also be a RUN or a model's folder: then that is what is judged, on the run's own environments.
     """
-    from experiments.shipped import judged_words
     from loomrl.config import ControlExperiment
+    from loomrl.experiments.shipped import judged_words
 
     experiment, policies = judged_words(words or [], policy or [], env=env)
     if episodes is not None:
         experiment = experiment.override({"evaluation.episodes": episodes})
     if isinstance(experiment, ControlExperiment):
-        from experiments import judge_control
+        from loomrl.experiments import judge_control
 
         judgement = judge_control.evaluate_control(experiment, policies)
         shown = judge_control.as_result(judgement)
         emit(shown, as_json=as_json, show=lambda console: judge_control.render(judgement, console))
         return
-    from experiments.evaluate import as_result, evaluate_policies, render, too_many_failed
+    from loomrl.experiments.evaluate import as_result, evaluate_policies, render, too_many_failed
 
     evaluation = evaluate_policies(experiment, policies, temperature=temperature)
     emit(as_result(evaluation), as_json=as_json, show=lambda console: render(evaluation, console))
@@ -115,8 +123,8 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Train: curriculum → rollouts → hub → lease → learn → publish → checkpoint and ack, until there is enough."""
-    from experiments.shipped import TRAINED, resolve
-    from experiments.train import render, resumed, train
+    from loomrl.experiments.shipped import TRAINED, resolve
+    from loomrl.experiments.train import render, resumed, train
 
     experiment = resolve(words or [], default=TRAINED)
     if resume:
@@ -150,9 +158,9 @@ def hub(
     from loomrl.http.listen import open_door
 
     door = open_door(host, port, token=token, allowed_hosts=allow_host or ())  # before what takes seconds to import
-    from experiments.shipped import resolve_language
+    from loomrl.experiments.shipped import resolve_language
     from loomrl.hub import open_hub
-    from loomrl.hub.atropos import atropos_routes
+    from loomrl.hub.atropos.routes import atropos_routes
     from loomrl.hub.serve import serve_hub
 
     experiment = resolve_language(words or [])
@@ -171,7 +179,7 @@ def hub(
 @app.command()
 def doctor(as_json: AsJson = False) -> None:
     """Report versions, cores, GPUs, and which optional parts are here or how to get them."""
-    from experiments.doctor import examine
+    from loomrl.experiments.doctor import examine
 
     found = examine()
 

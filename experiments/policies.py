@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
-from experiments.algorithms import open_algorithm
 from loomrl.artifacts import MARKER, Artifacts, locate, open_artifacts
 from loomrl.checkpoints import Checkpoints
 from loomrl.config import (
@@ -23,6 +22,7 @@ from loomrl.config import (
     parse_experiment,
 )
 from loomrl.errors import ArtifactError, ConfigError, unknown
+from loomrl.experiments.algorithms import open_algorithm
 from loomrl.files import is_file
 from loomrl.gym import policy
 from loomrl.gym.policy import PolicyFactory
@@ -70,7 +70,7 @@ def open_policy(choice: PolicyChoice) -> PolicyFactory:
 
         return inference.open_policy(choice)
     if isinstance(choice, OpenAIPolicy):
-        from loomrl.inference.server_policy import served_policies
+        from loomrl.inference.remote.policy import served_policies
 
         return served_policies(choice)
     return policy.open_policy(choice)
@@ -79,7 +79,7 @@ def open_policy(choice: PolicyChoice) -> PolicyFactory:
 def meet(choice: PolicyChoice) -> None:
     """An error at once where a policy is behind a server that is not there."""
     if isinstance(choice, OpenAIPolicy):
-        from loomrl.inference import server_policy
+        from loomrl.inference.remote import policy as server_policy
 
         server_policy.meet(choice)
 

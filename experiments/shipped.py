@@ -4,10 +4,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.policies import experiment_of, find_version, is_control, is_model, is_served
 from loomrl.config import AnyExperiment, ControlExperiment, Experiment, parse_experiment
 from loomrl.control.environment import label
 from loomrl.errors import ConfigError, unknown
+from loomrl.experiments.policies import experiment_of, find_version, is_control, is_model, is_served
 from loomrl.files import is_file
 from loomrl.load import load, parse_assignments
 from loomrl.schema import merge

@@ -16,15 +16,15 @@ from ray import tune
 from ray.tune.schedulers import AsyncHyperBandScheduler, PopulationBasedTraining
 from ray.tune.search import BasicVariantGenerator
 
-from algorithms.resources import bundles
-from cluster.job import refuse_lost
-from experiments.algorithms import open_algorithm, ray_running
-from experiments.record import run_folder
-from experiments.sweep_file import check, short
-from experiments.sweep_trial import FAILED, RUN, SCORE, STEP, STOPPED, Trial, trial_prefix
+from loomrl.algorithms.resources import bundles
 from loomrl.canonical import content_hash
+from loomrl.cluster.job import refuse_lost
 from loomrl.config.sweep import PBT, Asha, Choice, Dimension, Grid, LogUniform, Optuna, RandInt, Sweep
 from loomrl.errors import ConfigError, LoomError
+from loomrl.experiments.algorithms import open_algorithm, ray_running
+from loomrl.experiments.record import run_folder
+from loomrl.experiments.sweep_file import check, short
+from loomrl.experiments.sweep_trial import FAILED, RUN, SCORE, STEP, STOPPED, Trial, trial_prefix
 from loomrl.load import dump, parse_yaml
 from loomrl.store import LoomDB, open_store
 from loomrl.store.runs import Run, RunStatus, code_revision, finish_run, list_runs, run_id, show_run, start_run

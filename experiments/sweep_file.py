@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.algorithms import open_algorithm
-from experiments.shipped import SWEEPS, experiment_file
 from loomrl.config import AnyExperiment, ControlExperiment, parse_experiment
 from loomrl.config.sweep import Choice, Grid, LogUniform, RandInt, Sweep
 from loomrl.errors import ConfigError, unknown
+from loomrl.experiments.algorithms import open_algorithm
+from loomrl.experiments.shipped import SWEEPS, experiment_file
 from loomrl.files import is_file
 from loomrl.load import load, parse_assignment, read_yaml
 from loomrl.schema import Tree, merge, nest

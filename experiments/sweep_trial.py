@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from ray import tune
 
-from experiments.algorithms import open_algorithm
-from experiments.train_control import open_course
 from loomrl.canonical import content_hash
 from loomrl.config import AnyExperiment, ControlExperiment, Experiment
 from loomrl.config.sweep import Sweep
 from loomrl.errors import ConfigError, did_you_mean
+from loomrl.experiments.algorithms import open_algorithm
+from loomrl.experiments.train_control import open_course
 from loomrl.schema import Tree
 from loomrl.store import LoomDB, open_store
 from loomrl.store.policies import list_policies

@@ -10,16 +10,16 @@ from typing import Any
 
 from rich.console import Console
 
-from cluster.job import refuse_lost
-from experiments import train_control, train_language
-from experiments.algorithms import open_algorithm, ray_running
-from experiments.judge_control import returned
-from experiments.output import table
-from experiments.record import run_folder
 from loomrl.artifacts import open_artifacts
+from loomrl.cluster.job import refuse_lost
 from loomrl.config import AnyExperiment, ControlExperiment, parse_experiment
 from loomrl.errors import ConfigError
 from loomrl.evaluation.report import failures_in
+from loomrl.experiments import train_control, train_language
+from loomrl.experiments.algorithms import open_algorithm, ray_running
+from loomrl.experiments.commands.output import table
+from loomrl.experiments.judge_control import returned
+from loomrl.experiments.record import run_folder
 from loomrl.load import dump, parse_yaml
 from loomrl.store import LoomDB, open_store
 from loomrl.store.runs import RunStatus, finish_run, list_runs, run_id, show_run

@@ -13,16 +13,16 @@ from typing import Any
 import torch
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped,unused-ignore]
 
-from algorithms.phase import Phases
-from algorithms.rollout import WINDOW
-from algorithms.stopping import Convergence
-from experiments.judge_control import idle_return, judged
-from experiments.outcome import Outcome
+from loomrl.algorithms.phase import Phases
+from loomrl.algorithms.rollout import WINDOW
+from loomrl.algorithms.stopping import Convergence
 from loomrl.artifacts import open_artifacts
 from loomrl.checkpoints import Checkpoints
 from loomrl.config import ControlExperiment
 from loomrl.control.environment import snapshot
 from loomrl.errors import ArtifactError
+from loomrl.experiments.judge_control import idle_return, judged
+from loomrl.experiments.outcome import Outcome
 from loomrl.load import dump
 from loomrl.store import LoomDB
 from loomrl.store.evaluations import Evaluation, record_evaluation

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from experiments.outcome import Outcome
 from loomrl.config import Experiment, Sampling
 from loomrl.errors import StoreError
 from loomrl.evaluation.report import judge
+from loomrl.experiments.outcome import Outcome
 from loomrl.files import write_whole
 from loomrl.store import LoomDB
 from loomrl.store.evaluations import Evaluation, record_evaluation

@@ -17,16 +17,16 @@ _DOORS = {
     "CurriculumGenerator": "loomrl.gym.generator",
     "register_environment": "loomrl.gym.registry",
     "open_hub": "loomrl.hub",
-    "PPOConfig": "experiments.integrated",
-    "PPOTrainer": "experiments.integrated",
-    "GymTrainingConfig": "experiments.integrated",
-    "GymPPOIntegration": "experiments.integrated",
-    "create_integrated_rl_system": "experiments.integrated",
+    "PPOConfig": "loomrl.experiments.notebook.integrated",
+    "PPOTrainer": "loomrl.experiments.notebook.integrated",
+    "GymTrainingConfig": "loomrl.experiments.notebook.integrated",
+    "GymPPOIntegration": "loomrl.experiments.notebook.integrated",
+    "create_integrated_rl_system": "loomrl.experiments.notebook.integrated",
     "ControlExperiment": "loomrl.config",
-    "AgenticRLSystem": "experiments.agentic",
-    "EvaluationPipeline": "experiments.pipeline",
+    "AgenticRLSystem": "loomrl.experiments.notebook.agentic",
+    "EvaluationPipeline": "loomrl.experiments.notebook.pipeline",
 }
-"""Name → module. Those of the composition root are named by string: the framework imports none of its siblings."""
+"""Name → module. Named by string: importing one of them loads torch or Ray, importing `loomrl` does not."""
 
 __all__ = ["__version__", *_DOORS]
 

@@ -1,16 +1,20 @@
 """Code by name: `pkg.module:attribute`, as entry points write it."""
 
 import importlib
+from types import ModuleType
 from typing import Any
 
 from loomrl.errors import ConfigError
+
+_ONCE = ("algorithms", "cluster", "envs", "experiments")
+"""Packages of ours that older experiments and LoomDBs name without `loomrl.`."""
 
 
 def named(entry_point: str, *, what: str) -> Any:
     """The object behind an entry point; `what` is the setting that named it, for the error if it is not there."""
     module, _, path = entry_point.partition(":")
     try:
-        found: Any = importlib.import_module(module)
+        found: Any = _module(module)
         for name in path.split("."):
             found = getattr(found, name)
     except (ImportError, AttributeError, ValueError) as error:
@@ -19,3 +23,17 @@ def named(entry_point: str, *, what: str) -> Any:
             "the current one, or one on PYTHONPATH."
         ) from error
     return found
+
+
+def _module(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        top = name.partition(".")[0]
+        is_missing = error.name is not None and (name == error.name or name.startswith(f"{error.name}."))
+        if top not in _ONCE or not is_missing:
+            raise
+        try:
+            return importlib.import_module(f"loomrl.{name}")
+        except ModuleNotFoundError:
+            raise error from None

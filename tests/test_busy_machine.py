@@ -8,10 +8,10 @@ import pytest
 
 ENTRANCES = (
     "loomrl",
-    "loomrl.inference.torch_engine",
-    "algorithms.learner",
-    "algorithms.language.runner",
-    "experiments.bench_contender",
+    "loomrl.inference.torch.engine",
+    "loomrl.algorithms.learner",
+    "loomrl.algorithms.language.rollout.runner",
+    "loomrl.experiments.bench.contender",
 )
 """What the launcher, Ray's workers, RLlib's users and benchmarks import first."""
 LEFT_OUT = {"OMP_WAIT_POLICY", "LD_PRELOAD"}

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 import typer
 
-from experiments import cli
-from experiments.algorithms import open_algorithm
-from experiments.shipped import names, resolve
-from experiments.train import train
 from loomrl.artifacts import open_artifacts
 from loomrl.checkpoints import Checkpoints
 from loomrl.config import ControlExperiment
+from loomrl.experiments import cli
+from loomrl.experiments.algorithms import open_algorithm
+from loomrl.experiments.shipped import names, resolve
+from loomrl.experiments.train import train
 from loomrl.gym import check_environment, register_environment
-from loomrl.gym.cast import transcript
 from loomrl.gym.catalogue import make
+from loomrl.gym.mixture import transcript
 from loomrl.gym.template import load_templates
 from loomrl.load import parse_yaml
 from loomrl.schema import merge

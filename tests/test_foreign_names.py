@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 
-import algorithms
+import loomrl.algorithms
 
 FOREIGN = ("ray", "torch")
 LEARNER = {"_device", "_module", "_make_module", "_make_modules_ddp_if_necessary", "_set_optimizer_lr"}
@@ -48,8 +48,8 @@ ON_PURPOSE = {
 
 def ours() -> Iterator[type]:
     """Our classes that have a base in Ray or torch."""
-    modules = [found.name for found in pkgutil.walk_packages(algorithms.__path__, "algorithms.")]
-    for name in [*modules, "experiments.sweep_trial"]:
+    modules = [found.name for found in pkgutil.walk_packages(loomrl.algorithms.__path__, "loomrl.algorithms.")]
+    for name in [*modules, "loomrl.experiments.sweep_trial"]:
         for cls in vars(importlib.import_module(name)).values():
             if inspect.isclass(cls) and cls.__module__ == name and any(map(is_foreign, cls.__mro__)):
                 yield cls

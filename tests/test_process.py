@@ -24,7 +24,7 @@ print('left', flush=True)
 input()
 """
 RAY = """
-from experiments.algorithms import ray_running
+from loomrl.experiments.algorithms import ray_running
 with ray_running(1):
     print('begun', flush=True)
     input()

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import sysconfig
+import venv
 from pathlib import Path
 
 import pytest
@@ -12,16 +13,15 @@ ROOT = Path(__file__).parent.parent
 pytestmark = pytest.mark.system
 
 
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The `bin` folder of an environment that holds our wheel; its dependencies are borrowed from this one."""
-    folder = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(folder), str(ROOT)]
-    subprocess.run(build, check=True, timeout=240)
-    subprocess.run([sys.executable, "-m", "venv", str(folder / "fresh")], check=True, timeout=240)
-    python = folder / "fresh" / "bin" / "python"
-    (wheel,) = folder.glob("loomrl-*.whl")
-    subprocess.run([python, "-m", "pip", "install", "-q", "--no-deps", str(wheel)], check=True, timeout=240)
+@pytest.fixture(scope="module", params=["wheel", "editable"])
+def installed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The `bin` folder of an environment that holds LoomRL; its dependencies are borrowed from this one."""
+    folder = tmp_path_factory.mktemp(request.param)
+    venv.create(folder, symlinks=True)
+    python = folder / "bin" / "python"
+    given = [str(ROOT)] if request.param == "wheel" else ["--editable", str(ROOT)]
+    install = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--no-deps", *given]
+    subprocess.run(install, check=True, timeout=240)
     where = subprocess.run(
         [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
         capture_output=True,
@@ -42,16 +42,45 @@ def test_wheel_works_from_an_empty_folder(installed: Path, tmp_path: Path) -> No
     done = run(installed, tmp_path, *words)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1])["policies"]["oracle"]["overall"]["success"]["mean"] == 1.0
-    from_wheel = run(installed, tmp_path, "python", "-c", "import loomrl; print(loomrl.__file__)").stdout
-    assert str(installed.parent) in from_wheel
+    where = run(installed, tmp_path, "python", "-c", "import loomrl; print(loomrl.__file__)").stdout
+    assert where.startswith((str(installed.parent), str(ROOT)))
+    own = run(installed, tmp_path, "python", "-c", "import importlib.util as u; print(u.find_spec('envs'))").stdout
+    assert own.strip() == "None"
 
 
-@pytest.mark.parametrize("name", ["envs", "algorithms", "cluster", "experiments"])
-def test_folder_that_shadows_ours_is_named_by_the_first_command(installed: Path, tmp_path: Path, name: str) -> None:
-    (tmp_path / name).mkdir()
-    (tmp_path / name / "__init__.py").touch()
-    done = run(installed, tmp_path, "loomrl", "show", PYTHONPATH=str(tmp_path))
-    assert done.returncode == 1
-    assert str(tmp_path / name) in done.stderr
-    assert "Rename" in done.stderr
-    assert run(installed, tmp_path, "loomrl", "show").returncode == 0
+OWN = ("algorithms", "cluster", "envs", "experiments", "tests")
+COMMANDS = [
+    ("show", "language/math_tiny"),
+    ("doctor",),
+    ("envs", "list"),
+    ("evaluate", "own.yaml", "--policy", "oracle"),
+    pytest.param(("train", "own.yaml", "rollout.actors=1", "--run", "own"), marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("path", ["", "."], ids=["", "on-the-path"])
+def test_packages_of_somebody_that_are_called_like_ours(
+    installed: Path, tmp_path: Path, words: tuple[str, ...], path: str
+) -> None:
+    for name in OWN:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").touch()
+    (tmp_path / "envs" / "math.py").write_text((ROOT / "tests" / "gym" / "sample_envs.py").read_text())
+    (tmp_path / "own.yaml").write_text(OWN_EXPERIMENT)
+    done = run(installed, tmp_path, "loomrl", *words, **({"PYTHONPATH": path} if path else {}))
+    assert done.returncode == 0, done.stderr
+
+
+OWN_EXPERIMENT = """
+name: own
+environments: [{id: "envs.math:GuessEnvironment"}]
+algorithm:
+  kind: grpo
+  model: {build: {hidden_size: 64, intermediate_size: 128, layers: 2, heads: 2, vocabulary: 400}, context: 128}
+  sampling: {max_tokens: 8}
+  warm_start: {steps: 10, batch_size: 16}
+rollout: {group_size: 4, groups_per_update: 4}
+train: {updates: 2}
+evaluation: {episodes: 16, levels: [1]}
+"""

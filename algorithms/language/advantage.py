@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithms.advantage import has_signal
+from loomrl.algorithms.advantage import has_signal
 
 Array = NDArray[np.floating[Any]]
 Floats = NDArray[np.float64]

@@ -12,37 +12,37 @@ import numpy as np
 import torch
 from ray.rllib.core import DEFAULT_MODULE_ID
 
-from algorithms.language.batch import Work
-from algorithms.language.begin import ensure_origin, lessons, wants_reference
-from algorithms.language.config import LanguageConfig
-from algorithms.language.crew import Crew
-from algorithms.language.engines import shared_engines, with_client
-from algorithms.language.line import Line
-from algorithms.language.measure import measure, queue_wait, signal, staleness
-from algorithms.language.pace import Pace
-from algorithms.language.packing import Sample, plan_update
-from algorithms.language.publish import Probing, Publisher
-from algorithms.language.sample import preferences, samples_of
-from algorithms.language.saved import save_policy
-from algorithms.language.stream import Stream
-from algorithms.language.underway import Underway
-from algorithms.learners import own_settings, training_data, unwrapped
-from algorithms.origin import peeked
-from algorithms.phase import Phases
-from algorithms.resources import Placed, ensure_ray, ensure_room
-from algorithms.schedule import open_schedule
-from algorithms.stopping import Stopper
+from loomrl.algorithms.language.batch import Work
+from loomrl.algorithms.language.begin import ensure_origin, lessons, wants_reference
+from loomrl.algorithms.language.config import LanguageConfig
+from loomrl.algorithms.language.line import Line
+from loomrl.algorithms.language.measure import measure, queue_wait, signal, staleness
+from loomrl.algorithms.language.pace import Pace
+from loomrl.algorithms.language.packing import Sample, plan_update
+from loomrl.algorithms.language.publish import Probing, Publisher
+from loomrl.algorithms.language.rollout.engines import shared_engines, with_client
+from loomrl.algorithms.language.rollout.runners import Crew
+from loomrl.algorithms.language.rollout.underway import Underway
+from loomrl.algorithms.language.sample import preferences, samples_of
+from loomrl.algorithms.language.saved import save_policy
+from loomrl.algorithms.language.stream import Stream
+from loomrl.algorithms.learners import own_settings, training_data, unwrapped
+from loomrl.algorithms.origin import peeked
+from loomrl.algorithms.phase import Phases
+from loomrl.algorithms.resources import Placed, ensure_ray, ensure_room
+from loomrl.algorithms.schedule import open_schedule
+from loomrl.algorithms.stopping import Stopper
 from loomrl.artifacts import open_artifacts
 from loomrl.checkpoints import Checkpoints
 from loomrl.config import DPO, EvaluationConfig, LanguagePolicy, Sampling
 from loomrl.errors import ConfigError
 from loomrl.evaluation.report import judge
-from loomrl.gym.cast import open_cast
 from loomrl.gym.curriculum import open_curriculum
 from loomrl.gym.held_out import HeldOut
+from loomrl.gym.mixture import open_cast
 from loomrl.gym.quarantine import Quarantine, Quarantined
 from loomrl.hub import open_hub
-from loomrl.inference.sealed import Weights
+from loomrl.inference.weights.sealed import Weights
 from loomrl.load import dump
 from loomrl.store import LoomDB, beside, open_store
 from loomrl.store.policies import list_policies

@@ -13,12 +13,12 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 
-from algorithms.language.loss import token_weights
-from algorithms.language.packing import MicroBatch, Packed, Sample, Step, attention_mask, rows
-from algorithms.losses import kl_estimate
+from loomrl.algorithms.language.loss import token_weights
+from loomrl.algorithms.language.packing import MicroBatch, Packed, Sample, Step, attention_mask, rows
+from loomrl.algorithms.losses import kl_estimate
 
 if TYPE_CHECKING:
-    from algorithms.language.estimate import Column
+    from loomrl.algorithms.language.estimate import Column
 
 
 @dataclass(frozen=True, slots=True)

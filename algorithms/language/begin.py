@@ -8,18 +8,18 @@ from pathlib import Path
 
 import numpy as np
 
-from algorithms.language.build import build_reading
-from algorithms.language.build_vision import build_seeing
-from algorithms.language.config import LanguageConfig
-from algorithms.language.corpus import conversations, demonstrations
-from algorithms.language.packing import Sample
-from algorithms.schedule import open_schedule
+from loomrl.algorithms.language.config import LanguageConfig
+from loomrl.algorithms.language.corpus import conversations, demonstrations
+from loomrl.algorithms.language.model.build import build_reading
+from loomrl.algorithms.language.model.build_vision import build_seeing
+from loomrl.algorithms.language.packing import Sample
+from loomrl.algorithms.schedule import open_schedule
 from loomrl.artifacts import open_artifacts
 from loomrl.config import DPO, Architecture, CosineRate
 from loomrl.errors import ConfigError
 from loomrl.gym.base import BaseEnvironment
-from loomrl.gym.cast import Cast
 from loomrl.gym.curriculum import open_curriculum
+from loomrl.gym.mixture import Cast
 from loomrl.inference.chat import pictures_of
 from loomrl.inference.model import open_tokenizer, save_model
 from loomrl.inference.vision import open_vision

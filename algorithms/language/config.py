@@ -9,16 +9,16 @@ from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.util.debug import log_once
 
-from algorithms.language.learner import LanguageLearner
-from algorithms.language.module import LanguageModule
-from algorithms.language.origin import origin_of
-from algorithms.language.runner import LanguageRunner
-from algorithms.resources import Part, needed_cpus, place
+from loomrl.algorithms.language.learner import LanguageLearner
+from loomrl.algorithms.language.module import LanguageModule
+from loomrl.algorithms.language.origin import origin_of
+from loomrl.algorithms.language.rollout.runner import LanguageRunner
+from loomrl.algorithms.resources import Part, needed_cpus, place
 from loomrl.canonical import content_hash
 from loomrl.config import DPO, GRPO, PPO, RLOO, CustomAlgorithm, Experiment, Reinforce, VllmEngineConfig
 from loomrl.errors import ConfigError
-from loomrl.gym.cast import known
 from loomrl.gym.catalogue import Registration, announced, registrations
+from loomrl.gym.mixture import known
 from loomrl.inference.engine import Engine
 from loomrl.schema import Tree, merge, nest
 
@@ -39,7 +39,7 @@ class LanguageConfig(AlgorithmConfig):  # type: ignore[misc]
 
     def __init__(self, algo_class: type | None = None) -> None:
         if algo_class is None:
-            from algorithms.language.algorithm import Language
+            from loomrl.algorithms.language.algorithm import Language
 
             algo_class = Language
         super().__init__(algo_class)
@@ -112,7 +112,8 @@ class LanguageConfig(AlgorithmConfig):  # type: ignore[misc]
         if type(self) is LanguageConfig:
             raise ConfigError(
                 f"algorithm.kind='custom': LanguageConfig itself is none. Build its subclass {algorithm.entry_point}, "
-                "which overrides get_default_learner_class, by experiments.algorithms.open_algorithm (docs/custom.md)."
+                "which overrides get_default_learner_class, by loomrl.experiments.algorithms.open_algorithm "
+                "(docs/custom.md)."
             )
         return self.settings.parse(algorithm.settings, origin=f"algorithm.settings of {algorithm.entry_point}")
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithms.language.advantage import discounted_returns, gae_batch, group_relative, leave_one_out, whiten
+from loomrl.algorithms.language.advantage import discounted_returns, gae_batch, group_relative, leave_one_out, whiten
 from loomrl.config import GRPO, PPO, RLOO, Reinforce
 from loomrl.errors import LearnerError
 
@@ -54,8 +54,8 @@ def per_sample(made: Estimate, masks: Masks, learner: object) -> Estimate:
         return made
     raise LearnerError(
         f"{type(learner).__name__}.advantages made a {type(made).__name__} that does not fit its masks: return "
-        "algorithms.language.estimate.Estimate of a list with one array per sample, as long as its mask, and zeros "
-        "where that is false."
+        "loomrl.algorithms.language.estimate.Estimate of a list with one array per sample, as long as its mask, and "
+        "zeros where that is false."
     )
 
 

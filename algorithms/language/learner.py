@@ -15,21 +15,21 @@ from numpy.typing import NDArray
 from ray.rllib.core import DEFAULT_MODULE_ID
 from torch import Tensor, nn
 
-from algorithms.advantage import explained_variance
-from algorithms.language import sharding
-from algorithms.language.batch import Batch, Work, gathered, inputs, kl, with_columns
-from algorithms.language.estimate import Column, Estimate, estimate, per_sample
-from algorithms.language.lora import Adapter, without_adapters
-from algorithms.language.loss import dpo_loss, importance_weight, per_token, sum_by_sample
-from algorithms.language.module import LanguageModule, imitating
-from algorithms.language.packing import Packed, Sample, Step
-from algorithms.language.sample import AGE, ENGINE, REWARD
-from algorithms.language.score import Scores
-from algorithms.learners import OwnSteps, share_of
-from algorithms.losses import kl_estimate, policy_loss, value_loss
+from loomrl.algorithms.advantage import explained_variance
+from loomrl.algorithms.language import sharding
+from loomrl.algorithms.language.batch import Batch, Work, gathered, inputs, kl, with_columns
+from loomrl.algorithms.language.estimate import Column, Estimate, estimate, per_sample
+from loomrl.algorithms.language.loss import dpo_loss, importance_weight, per_token, sum_by_sample
+from loomrl.algorithms.language.model.lora import Adapter, without_adapters
+from loomrl.algorithms.language.module import LanguageModule, imitating
+from loomrl.algorithms.language.packing import Packed, Sample, Step
+from loomrl.algorithms.language.sample import AGE, ENGINE, REWARD
+from loomrl.algorithms.language.score import Scores
+from loomrl.algorithms.learners import OwnSteps, share_of
+from loomrl.algorithms.losses import kl_estimate, policy_loss, value_loss
 from loomrl.config import DPO, PPO
 from loomrl.errors import ConfigError, LearnerError
-from loomrl.inference.sealed import Sealed, Weights, seal
+from loomrl.inference.weights.sealed import Sealed, Weights, seal
 from loomrl.telemetry.metric import Metric
 
 OLD, REFERENCE, VALUE, RETURN, ADVANTAGE = "old", "reference", "value", "return", "advantage"

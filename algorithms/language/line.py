@@ -14,15 +14,15 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
-from algorithms.stopping import Stopper
+from loomrl.algorithms.stopping import Stopper
 from loomrl.checkpoints import Checkpoints
 from loomrl.config import Experiment, LanguagePolicy
 from loomrl.errors import HubError, LeaseLost
-from loomrl.gym.cast import Cast
 from loomrl.gym.curriculum import Curriculum, Draw, Outcome
 from loomrl.gym.episode import Attempt
-from loomrl.gym.host import Plan
+from loomrl.gym.host.local import Plan
 from loomrl.gym.memory import MemoryBank
+from loomrl.gym.mixture import Cast
 from loomrl.gym.quarantine import Quarantine
 from loomrl.hub import GroupPlan, Hub, Lease, Selection
 from loomrl.store import LoomDB

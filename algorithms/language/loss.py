@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from algorithms.losses import FARTHEST
+from loomrl.algorithms.losses import FARTHEST
 from loomrl.errors import LearnerError
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from algorithms.advantage import has_signal
+from loomrl.algorithms.advantage import has_signal
 from loomrl.telemetry.metric import Metric
 from loomrl.types import Failure, Group, Task, Trajectory
 

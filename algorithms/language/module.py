@@ -14,9 +14,9 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from algorithms.language.looking import looked_at
-from algorithms.language.lora import attach, merged
-from algorithms.language.score import Scores, score
+from loomrl.algorithms.language.model.looking import looked_at
+from loomrl.algorithms.language.model.lora import attach, merged
+from loomrl.algorithms.language.score import Scores, score
 from loomrl.config import LanguageModel
 from loomrl.errors import ConfigError
 from loomrl.inference.model import open_model

@@ -13,14 +13,14 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from algorithms.language.packing import Sample
+from loomrl.algorithms.language.packing import Sample
 from loomrl.config import Sampling
 from loomrl.config.engine import Checks
 from loomrl.errors import LearnerError, PolicyError
 from loomrl.inference.engine import Completion, Request, Sight
 from loomrl.inference.model import vocabulary_of
-from loomrl.inference.sealed import Sealed
 from loomrl.inference.vision import Vision, open_vision
+from loomrl.inference.weights.sealed import Sealed
 from loomrl.picture import drawn
 from loomrl.telemetry.metric import Metric
 

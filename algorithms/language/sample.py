@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from algorithms.language.advantage import preference_pairs
-from algorithms.language.packing import Sample
+from loomrl.algorithms.language.advantage import preference_pairs
+from loomrl.algorithms.language.packing import Sample
 from loomrl.inference.chat import pictures_of
 from loomrl.types import Group, Trajectory
 

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from algorithms.language.config import LanguageConfig
-from algorithms.language.lora import Adapter
+from loomrl.algorithms.language.config import LanguageConfig
+from loomrl.algorithms.language.model.lora import Adapter
 from loomrl.inference.model import open_model, open_tokenizer, save_model
-from loomrl.inference.sealed import Weights
 from loomrl.inference.vision import open_vision
+from loomrl.inference.weights.sealed import Weights
 
 
 def save_policy(config: LanguageConfig, weights: Weights, adapter: Adapter | None, folder: Path) -> None:

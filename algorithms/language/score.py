@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from algorithms.language.logprob import chosen_logprobs
+from loomrl.algorithms.language.logprob import chosen_logprobs
 
 Scores = dict[str, Tensor]
 """`logp_K`, `entropy_K`, and `value_K` where there is a value head."""

@@ -14,7 +14,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 if TYPE_CHECKING:
-    from algorithms.language.module import LanguageModule
+    from loomrl.algorithms.language.module import LanguageModule
 
 M = TypeVar("M", bound=nn.Module)
 

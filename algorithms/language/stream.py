@@ -12,12 +12,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from algorithms.language.line import TRIES, Line
+from loomrl.algorithms.language.line import TRIES, Line
 from loomrl.config import LanguagePolicy
 from loomrl.errors import HubError, LeaseLost
 from loomrl.gym.curriculum import Draw
 from loomrl.gym.episode import failed_trajectory
-from loomrl.gym.host import Plan
+from loomrl.gym.host.local import Plan
 from loomrl.hub import GroupPlan, HubStats, Lease, Selection
 from loomrl.types import Failure, Group, Trajectory
 

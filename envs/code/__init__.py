@@ -1,5 +1,5 @@
 """Code: functions to write, correct, speed up and review, graded from outside the process that runs them."""
 
-from envs.code.environment import CodeEnvironment
+from loomrl.envs.code.environment import CodeEnvironment
 
 __all__ = ["CodeEnvironment"]

@@ -13,11 +13,11 @@ from hashlib import sha256
 from itertools import islice, zip_longest
 from random import Random
 
-from envs.code.mutation import mutants, remains
-from envs.code.problem import Arguments, Problem
-from envs.code.simple import simple_programs
-from envs.code.trial import CRASH, run
-from envs.code.value import Value, same
+from loomrl.envs.code.mutation import mutants, remains
+from loomrl.envs.code.problem import Arguments, Problem
+from loomrl.envs.code.simple import simple_programs
+from loomrl.envs.code.trial import CRASH, run
+from loomrl.envs.code.value import Value, same
 
 FEWEST, MOST = 6, 24
 """Hidden tests of a task."""

@@ -5,8 +5,8 @@ from math import isqrt
 from random import Random
 from string import ascii_lowercase
 
-from envs.code.problem import Draw
-from envs.code.value import Value
+from loomrl.envs.code.problem import Draw
+from loomrl.envs.code.value import Value
 
 _WORD_LIST = (
     "apple bird cloud door engine fish garden house island jacket kite level lemon moon noon ocean paper queen "

@@ -8,16 +8,16 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from envs.code.admission import Test, fresh_tests
-from envs.code.grade import LIMITS, Grader, Reply, preload
-from envs.code.hack import guesses, hacked_code, hacked_lines
-from envs.code.lint import readability
-from envs.code.review import FAMILY as REVIEW
-from envs.code.review import Review, make_review
-from envs.code.submission import CODE_FORMAT, NO_CODE, parse_code
-from envs.code.subset import countable, refusal
-from envs.code.task import FAMILIES, LINES_FACTOR, LINES_SLACK, Challenge, make_challenge, shown_call
-from envs.code.value import shown
+from loomrl.envs.code.admission import Test, fresh_tests
+from loomrl.envs.code.grade import LIMITS, Grader, Reply, preload
+from loomrl.envs.code.hack import guesses, hacked_code, hacked_lines
+from loomrl.envs.code.lint import readability
+from loomrl.envs.code.review import FAMILY as REVIEW
+from loomrl.envs.code.review import Review, make_review
+from loomrl.envs.code.submission import CODE_FORMAT, NO_CODE, parse_code
+from loomrl.envs.code.subset import countable, refusal
+from loomrl.envs.code.task import FAMILIES, LINES_FACTOR, LINES_SLACK, Challenge, make_challenge, shown_call
+from loomrl.envs.code.value import shown
 from loomrl.gym.answer import parse_submission
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.sandbox import KINDS, open_sandbox
@@ -49,7 +49,7 @@ class CodeEnvironment(BaseEnvironment):
     """
 
     name = "Code"
-    version = "2.0.0"
+    version = "2.0.1"
     families = (*FAMILIES, REVIEW)
     settings_class = CodeSettings
     reward_range = (0.0, 1.2)
@@ -57,7 +57,7 @@ class CodeEnvironment(BaseEnvironment):
     guess_floor: ClassVar[Mapping[str, float]] = {REVIEW: 0.2}
     """One line among six at level 1, among eight and more elsewhere."""
     sandboxed = True
-    sources = ("envs.code", "loomrl.gym.answer", "loomrl.gym.sandbox")
+    sources = ("loomrl.envs.code", "loomrl.gym.answer", "loomrl.gym.sandbox")
 
     settings: CodeSettings
     _challenge: Challenge | None = None

@@ -10,11 +10,11 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from envs.code import driver
-from envs.code.admission import Test
-from envs.code.driver import MAX_SHOWN
-from envs.code.problem import Arguments, Problem
-from envs.code.value import says, written
+from loomrl.envs.code import driver
+from loomrl.envs.code.admission import Test
+from loomrl.envs.code.driver import MAX_SHOWN
+from loomrl.envs.code.problem import Arguments, Problem
+from loomrl.envs.code.value import says, written
 from loomrl.gym.sandbox import Ending, Limits, Outcome, Session
 
 LIMITS = Limits(wall_s=10.0, cpu_s=1, memory_mb=256, processes=16, output_bytes=1 << 20, scratch_mb=16)

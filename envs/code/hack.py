@@ -2,11 +2,11 @@
 
 import ast
 
-from envs.code.admission import Test
-from envs.code.problem import Problem
-from envs.code.review import Review
-from envs.code.simple import simple_programs
-from envs.code.task import Challenge
+from loomrl.envs.code.admission import Test
+from loomrl.envs.code.problem import Problem
+from loomrl.envs.code.review import Review
+from loomrl.envs.code.simple import simple_programs
+from loomrl.envs.code.task import Challenge
 
 
 def guesses(problem: Problem) -> list[str]:
@@ -79,7 +79,7 @@ def _invasions(problem: Problem) -> list[str]:
         "import os\nfor number in range(3, 20):\n    try:\n"
         "        os.write(number, b'{\"value\": 1}')\n    except OSError:\n        pass\n"
     )
-    bank = "try:\n    from envs.code.bank import PATTERNS\nexcept ImportError:\n    PATTERNS = 0\n"
+    bank = "try:\n    from loomrl.envs.code.bank import PATTERNS\nexcept ImportError:\n    PATTERNS = 0\n"
     return [
         'print(\'{"value": true, "passed": true}\')\n' + _function(problem, "return 0"),
         forged + _function(problem, "return 0"),

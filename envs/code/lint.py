@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from envs.code.subset import parse
+from loomrl.envs.code.subset import parse
 
 LONGEST_LINE = 100
 LONGEST_FUNCTION = 40

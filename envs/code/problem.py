@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 
-from envs.code.value import Value
+from loomrl.envs.code.value import Value
 
 Arguments = tuple[Value, ...]
 Draw = Callable[[Random], Value]

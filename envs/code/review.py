@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
 
-from envs.code.admission import Test
-from envs.code.compose.expression import formula, two_ways
-from envs.code.compose.pipeline import pipeline
-from envs.code.problem import Problem
-from envs.code.task import any_pattern, bug, bugs
-from envs.code.trial import run
+from loomrl.envs.code.admission import Test
+from loomrl.envs.code.compose.expression import formula, two_ways
+from loomrl.envs.code.compose.pipeline import pipeline
+from loomrl.envs.code.problem import Problem
+from loomrl.envs.code.task import any_pattern, bug, bugs
+from loomrl.envs.code.trial import run
 
 FAMILY = "review"
 _TESTS = 12

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from envs.code.problem import Arguments, Problem
-from envs.code.trial import CRASH
-from envs.code.value import Value
+from loomrl.envs.code.problem import Arguments, Problem
+from loomrl.envs.code.trial import CRASH
+from loomrl.envs.code.value import Value
 
 Term = tuple[str, str]
 """A type, and an expression of it."""

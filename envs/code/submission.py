@@ -1,6 +1,6 @@
 """Where a policy put its code: the last complete block between fences, of bounded size."""
 
-from envs.code.subset import MAX_SOURCE
+from loomrl.envs.code.subset import MAX_SOURCE
 
 FENCE = "```"
 CODE_FORMAT = "Reply with the whole function in a ```python block."

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
 
-from envs.code.admission import Suite, Test, make_suite
-from envs.code.bank import PATTERNS
-from envs.code.compose import NAME, compose
-from envs.code.mutation import Mutant, is_omission, mutants
-from envs.code.problem import Arguments, Pattern, Problem, normal
-from envs.code.trial import run
-from envs.code.value import same, shown
+from loomrl.envs.code.admission import Suite, Test, make_suite
+from loomrl.envs.code.bank import PATTERNS
+from loomrl.envs.code.compose import NAME, compose
+from loomrl.envs.code.mutation import Mutant, is_omission, mutants
+from loomrl.envs.code.problem import Arguments, Pattern, Problem, normal
+from loomrl.envs.code.trial import run
+from loomrl.envs.code.value import same, shown
 
 TRIES = 20
 """Problems drawn for a task until one is admitted."""

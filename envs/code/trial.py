@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from functools import lru_cache
 
-from envs.code.problem import Arguments
-from envs.code.value import Value, fresh
+from loomrl.envs.code.problem import Arguments
+from loomrl.envs.code.value import Value, fresh
 
 MOST_TURNS = 2_000
 """Turns of `while` and calls of functions in one run; a mutant that takes more never ends."""

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from envs.code.driver import shown, written
+from loomrl.envs.code.driver import shown, written
 
 Value = Any
 """None, bool, int, float, str, and lists, tuples and dicts of these."""

@@ -1,5 +1,5 @@
 """Dialogue: scripted partners with hidden goals, asked, bargained with, debated and helped over several turns."""
 
-from envs.dialogue.environment import DialogueEnvironment
+from loomrl.envs.dialogue.environment import DialogueEnvironment
 
 __all__ = ["DialogueEnvironment"]

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from envs.language.wording import plain, words
+from loomrl.envs.language.wording import plain, words
 
 _TOKEN = re.compile(r"[a-z]+|[^\s]")
 _SENTENCE = re.compile(r"[^.!?;:\n]*[.!?;:\n]?")

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from envs.dialogue.scene import Act, Reply, Scene
-from envs.language.wording import bare, words
+from loomrl.envs.dialogue.scene import Act, Reply, Scene
+from loomrl.envs.language.wording import bare, words
 from loomrl.gym.generate import between
 
 TOPICS = words("cost noise safety traffic health jobs")

@@ -3,15 +3,16 @@
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
-from envs.dialogue.debate import Debate
-from envs.dialogue.interview import Interview
-from envs.dialogue.manner import Kept, Manners
-from envs.dialogue.negotiation import Negotiation
-from envs.dialogue.scene import Reply, Scene, parse_act
-from envs.dialogue.support import Support
+from loomrl.envs.dialogue.debate import Debate
+from loomrl.envs.dialogue.interview import Interview
+from loomrl.envs.dialogue.manner import Kept, Manners
+from loomrl.envs.dialogue.negotiation import Negotiation
+from loomrl.envs.dialogue.scene import Reply, Scene, parse_act
+from loomrl.envs.dialogue.support import Support
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.generate import rng_of
-from loomrl.gym.judge import JUDGES, Inquiry, JudgeConfig, open_judge
+from loomrl.gym.judge.judge import Inquiry
+from loomrl.gym.judge.open import JUDGES, JudgeConfig, open_judge
 from loomrl.types import Message, Observation, Reward, Task
 
 SCENES: Mapping[str, Callable[[int, Random], Scene]] = {
@@ -45,12 +46,18 @@ class DialogueEnvironment(BaseEnvironment):
     """
 
     name = "Dialogue"
-    version = "1.0.0"
+    version = "1.0.1"
     families = tuple(SCENES)
     settings_class = DialogueSettings
     reward_range = (0.0, 1.0 + sum(WEIGHTS.values()))
     reward_parts = ("correctness", *WEIGHTS)
-    sources = ("envs.dialogue", "envs.language.wording", "loomrl.gym.command", "loomrl.gym.generate", *JUDGES)
+    sources = (
+        "loomrl.envs.dialogue",
+        "loomrl.envs.language.wording",
+        "loomrl.gym.command",
+        "loomrl.gym.generate",
+        *JUDGES,
+    )
 
     settings: DialogueSettings
     _scene: Scene

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from random import Random
 
-from envs.dialogue.need import SLOTS, Slot, by_reckoning, correction, plainly, with_denial
-from envs.dialogue.scene import Act, Reply, Scene, slots, topics
-from envs.language.wording import same_name
+from loomrl.envs.dialogue.need import SLOTS, Slot, by_reckoning, correction, plainly, with_denial
+from loomrl.envs.dialogue.scene import Act, Reply, Scene, slots, topics
+from loomrl.envs.language.wording import same_name
 from loomrl.gym.generate import between, listed
 
 DENIAL_FROM, RECKONING_FROM, CORRECTION_FROM, ORDER_FROM = 3, 4, 6, 8

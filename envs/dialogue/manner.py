@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
-from envs.dialogue.scene import LONGEST_SAY, SAY, Act
-from envs.language.wording import plain, words
+from loomrl.envs.dialogue.scene import LONGEST_SAY, SAY, Act
+from loomrl.envs.language.wording import plain, words
 
 MOST_WORDS = 60
 MANNERS_FROM, TABLE_FROM = 3, 6

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from envs.language.wording import words
-from envs.language.world import HOME
+from loomrl.envs.language.wording import words
+from loomrl.envs.language.world import HOME
 
 DAYS = words("Monday Tuesday Wednesday Thursday Friday Saturday Sunday")
 COLOURS = words("red green blue white black yellow purple orange brown grey pink silver")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from envs.dialogue.scene import Act, Reply, Scene, slots, topics
+from loomrl.envs.dialogue.scene import Act, Reply, Scene, slots, topics
 from loomrl.gym.generate import between, listed
 
 WORTHLESS, FULL = 0.85, 0.97

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import ClassVar, NamedTuple
 
-from envs.language.wording import bare
+from loomrl.envs.language.wording import bare
 from loomrl.gym.command import parse_command
 
 SAY = "SAY"

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from envs.dialogue.claim import read_claims
-from envs.dialogue.scene import Act, Reply, Scene, slots, topics
-from envs.language.wording import plain, same_name, words
+from loomrl.envs.dialogue.claim import read_claims
+from loomrl.envs.dialogue.scene import Act, Reply, Scene, slots, topics
+from loomrl.envs.language.wording import plain, same_name, words
 from loomrl.gym.generate import between, listed
 
 ACTIONS = words("refund exchange repair voucher")

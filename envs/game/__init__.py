@@ -1,5 +1,5 @@
 """Games against an opponent, and puzzles: one move in an action, won or not."""
 
-from envs.game.environment import GameEnvironment
+from loomrl.envs.game.environment import GameEnvironment
 
 __all__ = ["GameEnvironment"]

@@ -3,17 +3,17 @@
 import asyncio
 from random import Random
 
-from envs.game import chess
-from envs.game.board import BOARDS, rules_of
-from envs.game.judge import SolverJudge
-from envs.game.match import Match, Setup
-from envs.game.opening import find_opening
-from envs.game.opponent import Opponent, open_opponent
-from envs.game.play import Play
-from envs.game.puzzle import PUZZLES, Riddle
-from envs.game.setting import BOARD_LADDER, CHESS_LADDER, GameSettings, LadderOpponent, RealOpponent
-from envs.game.spiel import open_state
-from envs.game.stockfish import open_stockfish
+from loomrl.envs.game import chess
+from loomrl.envs.game.board import BOARDS, rules_of
+from loomrl.envs.game.judge import SolverJudge
+from loomrl.envs.game.match import Match, Setup
+from loomrl.envs.game.opening import find_opening
+from loomrl.envs.game.opponent import Opponent, open_opponent
+from loomrl.envs.game.play import Play
+from loomrl.envs.game.puzzle import PUZZLES, Riddle
+from loomrl.envs.game.setting import BOARD_LADDER, CHESS_LADDER, GameSettings, LadderOpponent, RealOpponent
+from loomrl.envs.game.spiel import open_state
+from loomrl.envs.game.stockfish import open_stockfish
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.generate import rng_of
 from loomrl.types import Task

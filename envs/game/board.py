@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from envs.game import notation
-from envs.game.spiel import State
+from loomrl.envs.game import notation
+from loomrl.envs.game.spiel import State
 
 
 class Size(NamedTuple):

@@ -5,10 +5,10 @@ from functools import lru_cache
 from random import Random
 from typing import NamedTuple
 
-from envs.game.board import Board
-from envs.game.placement import draw_position
-from envs.game.spiel import State, fen, lan, line, open_state, repeated
-from envs.game.stockfish import Finding, Stockfish, open_stockfish
+from loomrl.envs.game.board import Board
+from loomrl.envs.game.placement import draw_position
+from loomrl.envs.game.spiel import State, fen, lan, line, open_state, repeated
+from loomrl.envs.game.stockfish import Finding, Stockfish, open_stockfish
 from loomrl.errors import EpisodeError
 
 FAMILY = "chess"

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import ClassVar
 
-from envs.game.begin import FAMILIES, begin, opponent_of
-from envs.game.hack import hacked
-from envs.game.play import COMMAND, LISTED, Play, listed
-from envs.game.prediction import FORMAT, VERB, log_score, read_prediction
-from envs.game.setting import GameSettings, RandomOpponent
+from loomrl.envs.game.begin import FAMILIES, begin, opponent_of
+from loomrl.envs.game.hack import hacked
+from loomrl.envs.game.play import COMMAND, LISTED, Play, listed
+from loomrl.envs.game.prediction import FORMAT, VERB, log_score, read_prediction
+from loomrl.envs.game.setting import GameSettings, RandomOpponent
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.command import command_format, parse_command
 from loomrl.types import Message, Observation, Reward, Task
@@ -29,7 +29,7 @@ class GameEnvironment(BaseEnvironment):
     """
 
     name = "Game"
-    version = "1.0.0"
+    version = "1.0.1"
     families = FAMILIES
     settings_class: ClassVar[type[EnvironmentSettings]] = GameSettings
     reward_range = (-STRATEGY_WEIGHT, 1.2)
@@ -47,7 +47,7 @@ class GameEnvironment(BaseEnvironment):
         "board.y": 0.15,
     }
     """What random moves win, over all levels: one game in two against a random opponent, few against the others."""
-    sources = ("envs.game", "loomrl.gym.command", "loomrl.gym.generate")
+    sources = ("loomrl.envs.game", "loomrl.gym.command", "loomrl.gym.generate")
     dependencies = ("open_spiel",)
 
     settings: GameSettings

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from envs.game.play import COMMAND
-from envs.game.prediction import VERB
+from loomrl.envs.game.play import COMMAND
+from loomrl.envs.game.prediction import VERB
 
 _WIDE = str.maketrans({chr(code): chr(code + 0xFEE0) for code in range(0x21, 0x7F)})
 """Fullwidth lookalikes."""

@@ -2,8 +2,8 @@
 
 from typing import Protocol
 
-from envs.game.solver import DRAW, WIN, Search, ordered
-from envs.game.spiel import State
+from loomrl.envs.game.solver import DRAW, WIN, Search, ordered
+from loomrl.envs.game.spiel import State
 
 POSITIONS = 500
 """A proof may need this many. What follows on a proof, won move by won move, needs no more than the proof did."""

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from envs.game.board import Board
-from envs.game.judge import Judge
-from envs.game.notation import plain
-from envs.game.opponent import Opponent, Turn
-from envs.game.play import FEW, Answer, listed
-from envs.game.solver import outcome
-from envs.game.spiel import State
+from loomrl.envs.game.board import Board
+from loomrl.envs.game.judge import Judge
+from loomrl.envs.game.notation import plain
+from loomrl.envs.game.opponent import Opponent, Turn
+from loomrl.envs.game.play import FEW, Answer, listed
+from loomrl.envs.game.solver import outcome
+from loomrl.envs.game.spiel import State
 
 
 @dataclass(frozen=True, slots=True)

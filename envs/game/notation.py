@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from string import ascii_lowercase
 
-from envs.game.spiel import State
+from loomrl.envs.game.spiel import State
 
 _NUMBER = re.compile(r"\d+")
 _LINES = str.maketrans("┌┬┐├┼┤└┴┘─│╴╶", "+++++++++-|  ")

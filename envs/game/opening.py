@@ -4,10 +4,10 @@ from functools import lru_cache
 from itertools import count
 from random import Random
 
-from envs.game.board import BOARDS
-from envs.game.judge import POSITIONS
-from envs.game.solver import WIN, Search, ordered, outcome
-from envs.game.spiel import State, open_state
+from loomrl.envs.game.board import BOARDS
+from loomrl.envs.game.judge import POSITIONS
+from loomrl.envs.game.solver import WIN, Search, ordered, outcome
+from loomrl.envs.game.spiel import State, open_state
 from loomrl.errors import EpisodeError
 
 DEEP = (1, 1, 2, 3, 5, 8, 12, 16, 24, 32)

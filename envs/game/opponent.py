@@ -9,14 +9,21 @@ from typing import Protocol
 
 from pydantic import TypeAdapter
 
-from envs.game.chess import action_of
-from envs.game.notation import plain
-from envs.game.play import COMMAND
-from envs.game.setting import EngineOpponent, Player, PolicyOpponent, RandomOpponent, RealOpponent, SearchOpponent
-from envs.game.solver import WIN, Search, outcome
-from envs.game.spiel import State, line, search
-from envs.game.stockfish import Stockfish, open_stockfish
 from loomrl.config import LanguagePolicy, OpenAIPolicy
+from loomrl.envs.game.chess import action_of
+from loomrl.envs.game.notation import plain
+from loomrl.envs.game.play import COMMAND
+from loomrl.envs.game.setting import (
+    EngineOpponent,
+    Player,
+    PolicyOpponent,
+    RandomOpponent,
+    RealOpponent,
+    SearchOpponent,
+)
+from loomrl.envs.game.solver import WIN, Search, outcome
+from loomrl.envs.game.spiel import State, line, search
+from loomrl.envs.game.stockfish import Stockfish, open_stockfish
 from loomrl.errors import ConfigError, EpisodeError, LoomError
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.command import command_format, parse_command
@@ -168,7 +175,7 @@ def _opened(choice: str) -> PolicyFactory:
 
         return open_language(policy)
     if isinstance(policy, OpenAIPolicy):
-        from loomrl.inference.server_policy import served_policies
+        from loomrl.inference.remote.policy import served_policies
 
         return served_policies(policy)
     return open_policy(policy)

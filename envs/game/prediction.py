@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
-from envs.game.notation import plain
+from loomrl.envs.game.notation import plain
 
 VERB = "PREDICT"
 FORMAT = f"{VERB}: move probability, move probability"

@@ -7,7 +7,7 @@ process. Who follows the first winning move of a proof stays within its number o
 from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
-from envs.game.spiel import State
+from loomrl.envs.game.spiel import State
 
 Key = Callable[[State], Hashable]
 WIN, DRAW = 1, 0

@@ -1,5 +1,5 @@
 """Language: questions on generated worlds, summaries read fact by fact, translation over closed vocabularies."""
 
-from envs.language.environment import LanguageEnvironment
+from loomrl.envs.language.environment import LanguageEnvironment
 
 __all__ = ["LanguageEnvironment"]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import lru_cache
 
-from envs.language.wording import LONGEST, plain, words
+from loomrl.envs.language.wording import LONGEST, plain, words
 
 NOUNS = words("dog cat bird king boy girl horse goat sailor farmer queen doctor robot singer")
 VERBS = words("help follow visit call greet trust warn thank remember answer")

@@ -4,12 +4,13 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import ClassVar
 
-from envs.language import locale, question, summary, tongue
-from envs.language.hack import hacked_answers, hacked_texts
-from envs.language.problem import Generator, Grade, Problem
+from loomrl.envs.language import locale, question, summary, tongue
+from loomrl.envs.language.hack import hacked_answers, hacked_texts
+from loomrl.envs.language.problem import Generator, Grade, Problem
 from loomrl.gym.answer import CLOSING, OPENING, Submission
 from loomrl.gym.generate import rng_of
-from loomrl.gym.judge import JUDGES, Inquiry, JudgeConfig, Opinion, open_judge
+from loomrl.gym.judge.judge import Inquiry, Opinion
+from loomrl.gym.judge.open import JUDGES, JudgeConfig, open_judge
 from loomrl.gym.question import QuestionEnvironment, QuestionSettings
 from loomrl.types import Message, Reward, Task
 
@@ -44,7 +45,7 @@ class LanguageEnvironment(QuestionEnvironment):
     """
 
     name = "Language"
-    version = "1.0.0"
+    version = "1.0.1"
     families = tuple(FAMILIES)
     settings_class = LanguageSettings
     reward_range = (0.0, 1.0 + COHERENCE + DETAIL + FORMAT)
@@ -57,7 +58,7 @@ class LanguageEnvironment(QuestionEnvironment):
     """At level 1: one of the few names, places or numbers that come into question."""
     reward_parts = ("correctness", "coherence", "detail", "format")
     dependencies = ("babel",)
-    sources = ("envs.language", *QuestionEnvironment.sources, "loomrl.gym.generate", *JUDGES)
+    sources = ("loomrl.envs.language", *QuestionEnvironment.sources, "loomrl.gym.generate", *JUDGES)
 
     settings: LanguageSettings
     _problem: Problem

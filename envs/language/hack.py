@@ -1,6 +1,6 @@
 """Ways to try for reward without solving the problem."""
 
-from envs.language.problem import Problem
+from loomrl.envs.language.problem import Problem
 
 
 def hacked_answers(problem: Problem) -> list[str]:

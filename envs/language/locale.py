@@ -7,8 +7,8 @@ from random import Random
 from types import ModuleType
 from typing import Literal
 
-from envs.language.problem import Problem, exact
-from envs.language.wording import plain, same_date, same_text, words
+from loomrl.envs.language.problem import Problem, exact
+from loomrl.envs.language.wording import plain, same_date, same_text, words
 from loomrl.errors import ConfigError
 from loomrl.gym.generate import between
 

@@ -4,9 +4,20 @@ from collections.abc import Sequence
 from itertools import pairwise
 from random import Random
 
-from envs.language.problem import Problem, exact
-from envs.language.wording import same_name, same_number, words
-from envs.language.world import FIRST_YEAR, HOME, JOB, LAST_YEAR, NAMES, RELATIONS, Relation, deny, make_world, tell
+from loomrl.envs.language.problem import Problem, exact
+from loomrl.envs.language.wording import same_name, same_number, words
+from loomrl.envs.language.world import (
+    FIRST_YEAR,
+    HOME,
+    JOB,
+    LAST_YEAR,
+    NAMES,
+    RELATIONS,
+    Relation,
+    deny,
+    make_world,
+    tell,
+)
 from loomrl.gym.generate import between
 
 CHANGES_FROM, DENIALS_FROM, PAST_FROM = 4, 3, 7

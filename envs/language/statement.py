@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from envs.language.wording import LONGEST, plain
-from envs.language.world import RELATIONS, Relation
+from loomrl.envs.language.wording import LONGEST, plain
+from loomrl.envs.language.world import RELATIONS, Relation
 
 MOST_STATEMENTS = 400
 _WORD = re.compile(r"[a-z]+|[0-9]+|[^\s]")

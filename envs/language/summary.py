@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from functools import partial
 from random import Random
 
-from envs.language.problem import Grade, Problem
-from envs.language.statement import Statement, count_words, read
-from envs.language.wording import LONGEST
-from envs.language.world import HOME, JOB, NAMES, PET, TEAM, Relation, World, deny, make_world, tell
+from loomrl.envs.language.problem import Grade, Problem
+from loomrl.envs.language.statement import Statement, count_words, read
+from loomrl.envs.language.wording import LONGEST
+from loomrl.envs.language.world import HOME, JOB, NAMES, PET, TEAM, Relation, World, deny, make_world, tell
 from loomrl.gym.generate import between
 
 FLOOR = 0.5

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from random import Random
 
-from envs.language.clause import ADJECTIVES, NOUNS, VERBS, Clause, Phrase, english, same_english
-from envs.language.problem import Problem, exact
-from envs.language.wording import LONGEST, bare
+from loomrl.envs.language.clause import ADJECTIVES, NOUNS, VERBS, Clause, Phrase, english, same_english
+from loomrl.envs.language.problem import Problem, exact
+from loomrl.envs.language.wording import LONGEST, bare
 from loomrl.gym.generate import between
 
 ORDERS = ("SOV", "VSO", "VOS", "OSV", "OVS")

@@ -1,5 +1,5 @@
 """LogicPuzzle: constraint puzzles with exactly one solution, where every fact can be bought."""
 
-from envs.logic.environment import LogicPuzzleEnvironment
+from loomrl.envs.logic.environment import LogicPuzzleEnvironment
 
 __all__ = ["LogicPuzzleEnvironment"]

@@ -2,9 +2,9 @@
 
 from random import Random
 
-from envs.logic.clue import Clue, choose
-from envs.logic.formula import Speech, Theme, tier
-from envs.logic.puzzle import NAMES, WordPuzzle, sentence
+from loomrl.envs.logic.clue import Clue, choose
+from loomrl.envs.logic.formula import Speech, Theme, tier
+from loomrl.envs.logic.puzzle import NAMES, WordPuzzle, sentence
 from loomrl.gym.generate import between
 
 COLOURS = ("red", "blue", "green", "white", "black", "pink", "grey", "brown", "gold", "violet", "orange", "cyan")

@@ -6,14 +6,14 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from envs.logic.deduction import deduction
-from envs.logic.grid import grid
-from envs.logic.hack import hacked_attempts
-from envs.logic.knights import knights
-from envs.logic.ordering import ordering
-from envs.logic.outside import FAMILY as OUTSIDE
-from envs.logic.outside import PARAMETERS, outside_puzzle
-from envs.logic.puzzle import Puzzle, WordPuzzle
+from loomrl.envs.logic.deduction import deduction
+from loomrl.envs.logic.grid import grid
+from loomrl.envs.logic.hack import hacked_attempts
+from loomrl.envs.logic.knights import knights
+from loomrl.envs.logic.ordering import ordering
+from loomrl.envs.logic.outside import FAMILY as OUTSIDE
+from loomrl.envs.logic.outside import PARAMETERS, outside_puzzle
+from loomrl.envs.logic.puzzle import Puzzle, WordPuzzle
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.command import command_format, parse_command
 from loomrl.gym.generate import rng_of
@@ -47,7 +47,7 @@ class LogicPuzzleEnvironment(BaseEnvironment):
     """
 
     name = "LogicPuzzle"
-    version = "1.0.1"
+    version = "1.0.2"
     families = tuple(FAMILIES)
     template_families: ClassVar[Mapping[str, Sequence[str]]] = {OUTSIDE: PARAMETERS}
     settings_class = LogicPuzzleSettings
@@ -55,7 +55,7 @@ class LogicPuzzleEnvironment(BaseEnvironment):
     guess_floor: ClassVar[Mapping[str, float]] = {"ordering": 0.13}
     """What to buy all that is for sale and to guess the rest brings at the worst level; elsewhere at most 0.1."""
     reward_parts = ("correctness", "efficiency")
-    sources = ("envs.logic", "loomrl.gym.command", "loomrl.gym.generate", "loomrl.gym.adapters.reasoning_gym")
+    sources = ("loomrl.envs.logic", "loomrl.gym.command", "loomrl.gym.generate", "loomrl.gym.adapters.reasoning_gym")
 
     _puzzle: Puzzle
     _bought: tuple[str, ...] = ()

@@ -6,9 +6,9 @@ from operator import and_, or_
 from random import Random
 from typing import NamedTuple
 
-from envs.logic.clue import Clue
-from envs.logic.puzzle import sentence
-from envs.logic.world import everything, facts
+from loomrl.envs.logic.clue import Clue
+from loomrl.envs.logic.puzzle import sentence
+from loomrl.envs.logic.world import everything, facts
 from loomrl.gym.generate import listed
 
 

@@ -7,9 +7,9 @@ from operator import and_
 from random import Random
 from typing import NamedTuple
 
-from envs.logic.puzzle import WordPuzzle, sentence
-from envs.logic.relation import Pair, Relation, Thing, needed, other_world
-from envs.logic.world import everything, orders
+from loomrl.envs.logic.puzzle import WordPuzzle, sentence
+from loomrl.envs.logic.relation import Pair, Relation, Thing, needed, other_world
+from loomrl.envs.logic.world import everything, orders
 
 KINDS: Mapping[str, tuple[str, ...]] = {
     "colour": ("red", "blue", "green", "white", "black", "yellow", "brown"),

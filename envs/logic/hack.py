@@ -4,7 +4,7 @@ import re
 from itertools import count, islice
 from random import Random
 
-from envs.logic.puzzle import NAMES, Puzzle
+from loomrl.envs.logic.puzzle import NAMES, Puzzle
 
 FIXED = (
     "",

@@ -3,9 +3,9 @@
 from itertools import chain
 from random import Random
 
-from envs.logic.clue import Clue, choose
-from envs.logic.formula import Speech, Theme, tier
-from envs.logic.puzzle import NAMES, WordPuzzle
+from loomrl.envs.logic.clue import Clue, choose
+from loomrl.envs.logic.formula import Speech, Theme, tier
+from loomrl.envs.logic.puzzle import NAMES, WordPuzzle
 from loomrl.gym.generate import between
 
 THEME = Theme("people", NAMES, "is a knight", "is a knave", "are knights")

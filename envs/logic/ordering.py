@@ -5,9 +5,9 @@ from operator import or_
 from random import Random
 from typing import NamedTuple
 
-from envs.logic.clue import Clue, choose
-from envs.logic.puzzle import NAMES, WordPuzzle
-from envs.logic.world import everything, orders
+from loomrl.envs.logic.clue import Clue, choose
+from loomrl.envs.logic.puzzle import NAMES, WordPuzzle
+from loomrl.envs.logic.world import everything, orders
 from loomrl.gym.generate import between
 
 

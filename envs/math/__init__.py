@@ -1,5 +1,5 @@
 """Math: problems built backwards from exact answers, checked by a bounded grammar of our own."""
 
-from envs.math.environment import MathEnvironment
+from loomrl.envs.math.environment import MathEnvironment
 
 __all__ = ["MathEnvironment"]

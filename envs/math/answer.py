@@ -7,10 +7,10 @@ from enum import Enum
 from fractions import Fraction
 from typing import Literal, NamedTuple
 
-from envs.math.form import Form, is_finished, is_finished_equation
-from envs.math.polynomial import Unreadable
-from envs.math.syntax import MAX_LENGTH, Node, Reader, evaluate, join_thousands, read, tokens, unwrap_text
-from envs.math.value import Calculator, Value, atoms, rational
+from loomrl.envs.math.form import Form, is_finished, is_finished_equation
+from loomrl.envs.math.polynomial import Unreadable
+from loomrl.envs.math.syntax import MAX_LENGTH, Node, Reader, evaluate, join_thousands, read, tokens, unwrap_text
+from loomrl.envs.math.value import Calculator, Value, atoms, rational
 
 Kind = Literal["value", "set", "tuple", "interval", "equation", "antiderivative"]
 MAX_ITEMS = 12

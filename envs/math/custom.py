@@ -5,13 +5,13 @@ from typing import Any
 
 from pydantic import Field
 
-from envs.math.answer import Answer, Kind, Match, compare
-from envs.math.form import Form
-from envs.math.notation import number
-from envs.math.polynomial import Unreadable
-from envs.math.problem import Problem
-from envs.math.syntax import evaluate, read
-from envs.math.value import Calculator, rational
+from loomrl.envs.math.answer import Answer, Kind, Match, compare
+from loomrl.envs.math.form import Form
+from loomrl.envs.math.notation import number
+from loomrl.envs.math.polynomial import Unreadable
+from loomrl.envs.math.problem import Problem
+from loomrl.envs.math.syntax import evaluate, read
+from loomrl.envs.math.value import Calculator, rational
 from loomrl.errors import ConfigError
 from loomrl.schema import Config
 

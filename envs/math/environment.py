@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import ClassVar
 
-from envs.math.answer import Answer, Match, compare
-from envs.math.custom import FAMILY as CUSTOM
-from envs.math.custom import PARAMETERS, custom_problem
-from envs.math.family import FAMILIES, make_problem
-from envs.math.hack import hacked_answers, hacked_texts
-from envs.math.problem import Problem
-from envs.math.step import progress
-from envs.math.verify import may_verify, verify
+from loomrl.envs.math.answer import Answer, Match, compare
+from loomrl.envs.math.custom import FAMILY as CUSTOM
+from loomrl.envs.math.custom import PARAMETERS, custom_problem
+from loomrl.envs.math.family import FAMILIES, make_problem
+from loomrl.envs.math.hack import hacked_answers, hacked_texts
+from loomrl.envs.math.problem import Problem
+from loomrl.envs.math.step import progress
+from loomrl.envs.math.verify import may_verify, verify
 from loomrl.gym.answer import Submission
 from loomrl.gym.question import QuestionEnvironment
 from loomrl.types import Reward, Task
@@ -28,7 +28,7 @@ class MathEnvironment(QuestionEnvironment):
     """
 
     name = "Math"
-    version = "1.1.0"
+    version = "1.1.1"
     families = tuple(FAMILIES)
     template_families: ClassVar[Mapping[str, Sequence[str]]] = {CUSTOM: PARAMETERS}
     reward_range = (0.0, 1.0 + PROGRESS_WEIGHT + FORMAT_WEIGHT)
@@ -47,7 +47,7 @@ class MathEnvironment(QuestionEnvironment):
     }
     """The share of tasks that the best constant answer solves at the worst level; elsewhere at most 0.05."""
     dependencies = ("math-verify", "sympy", "latex2sympy2_extended")
-    sources = ("envs.math", *QuestionEnvironment.sources, "loomrl.gym.scorer")
+    sources = ("loomrl.envs.math", *QuestionEnvironment.sources, "loomrl.gym.scorer")
     reward_parts = ("correctness", "logical_progression", "format")
 
     _problem: Problem

@@ -10,9 +10,9 @@ from fractions import Fraction
 from math import gcd
 from typing import NamedTuple
 
-from envs.math.polynomial import MAX_EXPONENT, ONE, Unreadable, content, parts
-from envs.math.syntax import FUNCTIONS, UNCOMPUTED, Node, combine, evaluate, without_bars
-from envs.math.value import Calculator, Value, atom, atoms, rational
+from loomrl.envs.math.polynomial import MAX_EXPONENT, ONE, Unreadable, content, parts
+from loomrl.envs.math.syntax import FUNCTIONS, UNCOMPUTED, Node, combine, evaluate, without_bars
+from loomrl.envs.math.value import Calculator, Value, atom, atoms, rational
 
 
 class Form(Enum):

@@ -7,13 +7,13 @@ from functools import lru_cache
 from math import gcd
 from random import Random
 
-from envs.math.answer import Answer
-from envs.math.notation import number
-from envs.math.polynomial import Unreadable
-from envs.math.problem import Problem
-from envs.math.step import sides
-from envs.math.syntax import evaluate, read
-from envs.math.value import Calculator, Value, rational
+from loomrl.envs.math.answer import Answer
+from loomrl.envs.math.notation import number
+from loomrl.envs.math.polynomial import Unreadable
+from loomrl.envs.math.problem import Problem
+from loomrl.envs.math.step import sides
+from loomrl.envs.math.syntax import evaluate, read
+from loomrl.envs.math.value import Calculator, Value, rational
 
 RESTATED = 4
 """How many random ones `hacked_answers` holds."""

@@ -1,10 +1,10 @@
-"""How generators write mathematics: plain text that `envs.math.syntax` reads back, and LaTeX for the second opinion."""
+"""How generators write mathematics: text for `loomrl.envs.math.syntax`, and LaTeX for the second opinion."""
 
 from collections.abc import Sequence
 from fractions import Fraction
 from math import isqrt
 
-from envs.math.syntax import Node
+from loomrl.envs.math.syntax import Node
 
 Number = int | Fraction
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from random import Random
 
-from envs.math.answer import Answer
-from envs.math.form import Form
-from envs.math.notation import number
+from loomrl.envs.math.answer import Answer
+from loomrl.envs.math.form import Form
+from loomrl.envs.math.notation import number
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,11 +21,11 @@ from itertools import pairwise
 from math import ceil
 from typing import NamedTuple
 
-from envs.math.form import Form, is_finished, is_literal
-from envs.math.polynomial import Unreadable
-from envs.math.problem import Problem
-from envs.math.syntax import Node, evaluate, read
-from envs.math.value import Calculator
+from loomrl.envs.math.form import Form, is_finished, is_literal
+from loomrl.envs.math.polynomial import Unreadable
+from loomrl.envs.math.problem import Problem
+from loomrl.envs.math.syntax import Node, evaluate, read
+from loomrl.envs.math.value import Calculator
 
 MAX_REASONING = 8_000
 MAX_CLAIMS = 40

@@ -9,8 +9,8 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
-from envs.math.polynomial import Unreadable
-from envs.math.value import Calculator, Value, atom, constant, rational
+from loomrl.envs.math.polynomial import Unreadable
+from loomrl.envs.math.value import Calculator, Value, atom, constant, rational
 
 MAX_LENGTH = 400
 MAX_DIGITS = 30

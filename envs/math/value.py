@@ -8,7 +8,7 @@ from fractions import Fraction
 from math import isqrt
 from typing import NamedTuple
 
-from envs.math.polynomial import (
+from loomrl.envs.math.polynomial import (
     MAX_EXPONENT,
     ONE,
     Monomial,

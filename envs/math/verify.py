@@ -7,11 +7,11 @@ import atexit
 import os
 from functools import lru_cache
 
-from envs.math.answer import Answer
-from envs.math.form import Form, is_finished
-from envs.math.notation import latex
-from envs.math.polynomial import Unreadable
-from envs.math.syntax import read
+from loomrl.envs.math.answer import Answer
+from loomrl.envs.math.form import Form, is_finished
+from loomrl.envs.math.notation import latex
+from loomrl.envs.math.polynomial import Unreadable
+from loomrl.envs.math.syntax import read
 from loomrl.gym.scorer import Scorer
 
 MAX_LENGTH = 120
@@ -42,7 +42,7 @@ async def verify(answer: Answer, attempt: str) -> bool:
 @lru_cache(maxsize=1)
 def _scorer(process: int) -> Scorer:
     """The one scorer of this process and of every episode in it; a forked child makes its own."""
-    scorer = Scorer("envs.math.verify:equal", control=("x^2/2", r"\frac{x^2}{2}"), deadline_s=DEADLINE_S)
+    scorer = Scorer("loomrl.envs.math.verify:equal", control=("x^2/2", r"\frac{x^2}{2}"), deadline_s=DEADLINE_S)
     atexit.register(scorer.close)
     return scorer
 

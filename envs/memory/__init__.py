@@ -1,5 +1,5 @@
 """MemoryBuffer: what is noted today, and needed later."""
 
-from envs.memory.environment import MemoryBufferEnvironment
+from loomrl.envs.memory.environment import MemoryBufferEnvironment
 
 __all__ = ["MemoryBufferEnvironment"]

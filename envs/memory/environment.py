@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, ClassVar
 
-from envs.memory.fact import VALUES
-from envs.memory.family import FAMILIES
-from envs.memory.note import MOST_SHOWN, Memory, Refused, memory_of, read
-from envs.memory.persistent import PERSISTENT, persistent_story, snapshot_of
-from envs.memory.story import Question, Story
+from loomrl.envs.memory.fact import VALUES
+from loomrl.envs.memory.family import FAMILIES
+from loomrl.envs.memory.note import MOST_SHOWN, Memory, Refused, memory_of, read
+from loomrl.envs.memory.persistent import PERSISTENT, persistent_story, snapshot_of
+from loomrl.envs.memory.story import Question, Story
 from loomrl.gym.base import BaseEnvironment, Step
 from loomrl.gym.generate import rng_of
 from loomrl.types import Message, Observation, Reward, Task
@@ -36,12 +36,12 @@ class MemoryBufferEnvironment(BaseEnvironment):
     """
 
     name = "MemoryBuffer"
-    version = "1.0.0"
+    version = "1.0.1"
     families = (*FAMILIES, *PERSISTENT)
     reward_parts = ("correctness",)
     reward_range = (0.0, 1.0)
     ceilings: ClassVar[Mapping[str, float]] = {"random": 0.05, "constant": 0.05, "hacking": 0.05}
-    sources = ("envs.memory", "loomrl.gym.generate")
+    sources = ("loomrl.envs.memory", "loomrl.gym.generate")
 
     _task: Task
     _story: Story

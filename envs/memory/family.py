@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 from typing import NamedTuple
 
-from envs.memory.fact import PEOPLE, PLAIN, VALUES, Chronicle
-from envs.memory.note import Wanted
-from envs.memory.story import (
+from loomrl.envs.memory.fact import PEOPLE, PLAIN, VALUES, Chronicle
+from loomrl.envs.memory.note import Wanted
+from loomrl.envs.memory.story import (
     Day,
     Generator,
     Question,

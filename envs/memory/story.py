@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
 
-from envs.memory.fact import VALUES, Chronicle
-from envs.memory.note import Memory, Note, Wanted
+from loomrl.envs.memory.fact import VALUES, Chronicle
+from loomrl.envs.memory.note import Memory, Note, Wanted
 
 
 class Question(NamedTuple):

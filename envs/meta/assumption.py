@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
-from envs.meta.question import Mark, Questions, numbers_in, whole_number
+from loomrl.envs.meta.question import Mark, Questions, numbers_in, whole_number
 from loomrl.gym.generate import between
 
 

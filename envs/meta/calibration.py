@@ -12,7 +12,7 @@ from fractions import Fraction
 from math import prod
 from random import Random
 
-from envs.meta.question import Mark, Questions
+from loomrl.envs.meta.question import Mark, Questions
 from loomrl.gym.generate import between
 
 COLOURS = ("red", "blue", "green", "white", "black", "pink", "grey", "brown", "gold", "orange")

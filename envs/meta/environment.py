@@ -6,12 +6,12 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from envs.meta.assumption import underspecified
-from envs.meta.calibration import calibration, evidence
-from envs.meta.hack import hacked_answers
-from envs.meta.question import LONGEST, Question, Questions
-from envs.meta.twin import bias
-from envs.meta.verification import verification
+from loomrl.envs.meta.assumption import underspecified
+from loomrl.envs.meta.calibration import calibration, evidence
+from loomrl.envs.meta.hack import hacked_answers
+from loomrl.envs.meta.question import LONGEST, Question, Questions
+from loomrl.envs.meta.twin import bias
+from loomrl.envs.meta.verification import verification
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.command import command_format, parse_command
 from loomrl.gym.generate import rng_of
@@ -43,14 +43,14 @@ class MetaReasoningEnvironment(BaseEnvironment):
     """
 
     name = "MetaReasoning"
-    version = "1.0.0"
+    version = "1.0.1"
     families = tuple(FAMILIES)
     settings_class = MetaReasoningSettings
     reward_range = (-CALIBRATION_WEIGHT, 1.0)
     guess_floor: ClassVar[Mapping[str, float]] = {"calibration": 0.2, "underspecified": 0.2}
     """The share of tasks that the best guess without thought solves at the worst level; elsewhere at most 0.1."""
     reward_parts = ("correctness", "calibration")
-    sources = ("envs.meta", "loomrl.gym.command", "loomrl.gym.generate")
+    sources = ("loomrl.envs.meta", "loomrl.gym.command", "loomrl.gym.generate")
 
     _questions: Questions
     _answered = _thoughts = 0

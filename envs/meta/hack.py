@@ -2,7 +2,7 @@
 
 import re
 
-from envs.meta.question import Question, numbers_in
+from loomrl.envs.meta.question import Question, numbers_in
 
 FIXED = (
     "",

@@ -6,7 +6,7 @@ from itertools import product
 from math import floor, lcm, prod
 from random import Random
 
-from envs.meta.question import NumberQuestion, Questions
+from loomrl.envs.meta.question import NumberQuestion, Questions
 from loomrl.gym.generate import between
 
 Pair = tuple[NumberQuestion, NumberQuestion]

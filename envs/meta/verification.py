@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from envs.meta.question import Mark, Questions
+from loomrl.envs.meta.question import Mark, Questions
 from loomrl.gym.generate import between
 
 RIGHT = 0.08

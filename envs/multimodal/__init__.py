@@ -1,5 +1,5 @@
 """Multimodal: questions about pictures drawn for them, so that the answer is known and text is no help."""
 
-from envs.multimodal.environment import MultimodalEnvironment
+from loomrl.envs.multimodal.environment import MultimodalEnvironment
 
 __all__ = ["MultimodalEnvironment"]

@@ -4,7 +4,7 @@ from io import BytesIO
 from math import cos, pi, sin
 from typing import TYPE_CHECKING, Any
 
-from envs.multimodal.scene import Look, Scene, Shape
+from loomrl.envs.multimodal.scene import Look, Scene, Shape
 from loomrl.errors import ConfigError
 
 if TYPE_CHECKING:

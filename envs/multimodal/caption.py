@@ -4,9 +4,9 @@ import re
 from itertools import pairwise
 from random import Random
 
-from envs.multimodal.canvas import draw_scene
-from envs.multimodal.quiz import Quiz
-from envs.multimodal.scene import COLOURS, KINDS, LOOKS, Frame, Scene, Shape
+from loomrl.envs.multimodal.canvas import draw_scene
+from loomrl.envs.multimodal.quiz import Quiz
+from loomrl.envs.multimodal.scene import COLOURS, KINDS, LOOKS, Frame, Scene, Shape
 
 MOST_LINES = 60
 """More than any scene has; a longer list is no caption."""

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from random import Random
 
-from envs.multimodal.chart import LABELS, TOP, Chart
-from envs.multimodal.plot import draw_chart
-from envs.multimodal.quiz import Quiz, exact
+from loomrl.envs.multimodal.chart import LABELS, TOP, Chart
+from loomrl.envs.multimodal.plot import draw_chart
+from loomrl.envs.multimodal.quiz import Quiz, exact
 
 SERIES = ("red", "blue", "green")
 SLICES = ("red", "green", "blue", "yellow", "orange", "purple")

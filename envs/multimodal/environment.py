@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import ClassVar
 
-from envs.multimodal.canvas import black
-from envs.multimodal.caption import caption_quiz
-from envs.multimodal.chart_question import chart_quiz
-from envs.multimodal.quiz import Quiz
-from envs.multimodal.scene_question import scene_quiz
+from loomrl.envs.multimodal.canvas import black
+from loomrl.envs.multimodal.caption import caption_quiz
+from loomrl.envs.multimodal.chart_question import chart_quiz
+from loomrl.envs.multimodal.quiz import Quiz
+from loomrl.envs.multimodal.scene_question import scene_quiz
 from loomrl.gym.answer import Submission
 from loomrl.gym.generate import rng_of
 from loomrl.gym.question import QuestionEnvironment, QuestionSettings
@@ -33,7 +33,7 @@ class MultimodalEnvironment(QuestionEnvironment):
     """Pictures of shapes and charts. Success is a right answer; of a caption, the F1 of its triples."""
 
     name = "Multimodal"
-    version = "1.0.0"
+    version = "1.0.1"
     families = tuple(FAMILIES)
     settings_class = MultimodalSettings
     settings: MultimodalSettings
@@ -42,7 +42,7 @@ class MultimodalEnvironment(QuestionEnvironment):
     guess_floor: ClassVar[Mapping[str, float]] = {"scene.vqa": 0.125}
     """One of eight colours, or a number from one to eight; elsewhere the best guess is right in a tenth of tasks."""
     dependencies = ("pillow",)
-    sources = ("envs.multimodal", *QuestionEnvironment.sources, "loomrl.gym.generate")
+    sources = ("loomrl.envs.multimodal", *QuestionEnvironment.sources, "loomrl.gym.generate")
 
     _quiz: Quiz
 

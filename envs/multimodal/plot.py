@@ -4,8 +4,8 @@ from functools import lru_cache
 from math import cos, pi, sin
 from typing import TYPE_CHECKING, Any
 
-from envs.multimodal.canvas import INK, new_canvas, png
-from envs.multimodal.chart import TOP, Chart
+from loomrl.envs.multimodal.canvas import INK, new_canvas, png
+from loomrl.envs.multimodal.chart import TOP, Chart
 
 if TYPE_CHECKING:
     from PIL.ImageDraw import ImageDraw

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from random import Random
 
-from envs.multimodal.canvas import draw_scene
-from envs.multimodal.quiz import Quiz, exact
-from envs.multimodal.scene import COLOURS, DIRECTIONS, KINDS, LOOKS, Cell, Frame, Look, Scene, Shape, beside
+from loomrl.envs.multimodal.canvas import draw_scene
+from loomrl.envs.multimodal.quiz import Quiz, exact
+from loomrl.envs.multimodal.scene import COLOURS, DIRECTIONS, KINDS, LOOKS, Cell, Frame, Look, Scene, Shape, beside
 
 NAMED = "Answer with colour and shape, such as: red circle."
 MOST = 8

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped,unused-ignore]
 
-from envs.teamwork import dynamics
-from envs.teamwork.chance import STRENGTH
-from envs.teamwork.observation import (
+from loomrl.envs.teamwork import dynamics
+from loomrl.envs.teamwork.chance import STRENGTH
+from loomrl.envs.teamwork.observation import (
     CAPACITY,
     EXPERTISE,
     HOLDER,
@@ -24,7 +24,7 @@ from envs.teamwork.observation import (
     Seen,
     View,
 )
-from envs.teamwork.settings import TeamSettings, team_settings
+from loomrl.envs.teamwork.settings import TeamSettings, team_settings
 
 Policy = Callable[[Seen], NDArray[Any]]
 """Observations `[M, O]` → actions `[M, A]`."""
@@ -100,10 +100,10 @@ BASELINES: dict[str, Callable[[TeamSettings], Policy]] = {
 
 
 def greedy(**settings: Any) -> Policy:
-    """For `loomrl evaluate --policy envs.teamwork.baseline:greedy`."""
+    """For `loomrl evaluate --policy loomrl.envs.teamwork.baseline:greedy`."""
     return greedy_policy(team_settings(**settings))
 
 
 def assignment(**settings: Any) -> Policy:
-    """For `loomrl evaluate --policy envs.teamwork.baseline:assignment`."""
+    """For `loomrl evaluate --policy loomrl.envs.teamwork.baseline:assignment`."""
     return assignment_policy(team_settings(**settings))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.teamwork.settings import TeamSettings
+from loomrl.envs.teamwork.settings import TeamSettings
 
 Floats = NDArray[np.float64]
 

@@ -13,8 +13,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.teamwork.chance import Chance, Floats, draw
-from envs.teamwork.settings import TeamSettings
+from loomrl.envs.teamwork.chance import Chance, Floats, draw
+from loomrl.envs.teamwork.settings import TeamSettings
 from loomrl.errors import PolicyError
 
 Ints = NDArray[np.int64]

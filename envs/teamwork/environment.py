@@ -6,10 +6,10 @@ import numpy as np
 from gymnasium import Env
 from numpy.typing import NDArray
 
-from envs.teamwork.dynamics import Teams
-from envs.teamwork.observation import Seen, action_space, observation_space, observe
-from envs.teamwork.settings import team_settings
-from envs.teamwork.vector import told
+from loomrl.envs.teamwork.dynamics import Teams
+from loomrl.envs.teamwork.observation import Seen, action_space, observation_space, observe
+from loomrl.envs.teamwork.settings import team_settings
+from loomrl.envs.teamwork.vector import told
 from loomrl.errors import PolicyError
 
 

@@ -10,9 +10,9 @@ import numpy as np
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
-from envs.teamwork.chance import STRENGTH
-from envs.teamwork.dynamics import Teams
-from envs.teamwork.settings import TeamSettings
+from loomrl.envs.teamwork.chance import STRENGTH
+from loomrl.envs.teamwork.dynamics import Teams
+from loomrl.envs.teamwork.settings import TeamSettings
 
 Seen = NDArray[np.float32]
 

@@ -8,11 +8,11 @@ from gymnasium.spaces import Box
 from gymnasium.utils import seeding
 from numpy.typing import NDArray
 
-from envs.teamwork.dynamics import Teams
-from envs.teamwork.observation import Seen, action_space, observation_space, observe, seen_by_each
-from envs.teamwork.settings import ID, TeamSettings
-from envs.teamwork.vector import told
 from loomrl.config.basic import Share
+from loomrl.envs.teamwork.dynamics import Teams
+from loomrl.envs.teamwork.observation import Seen, action_space, observation_space, observe, seen_by_each
+from loomrl.envs.teamwork.settings import ID, TeamSettings
+from loomrl.envs.teamwork.vector import told
 from loomrl.errors import ConfigError, PolicyError
 
 try:

@@ -1,4 +1,4 @@
-"""How good a policy is: reward with its interval, and how the team worked. `python -m envs.teamwork.report [FOLDER…]`.
+"""How good a policy is, and how the team worked. `python -m loomrl.envs.teamwork.report [FOLDER…]`.
 
 Axes: `_M` episodes, `_N` agents, `_S` skills, `_O` numbers of an observation.
 """
@@ -15,12 +15,12 @@ import numpy as np
 from gymnasium.utils import seeding
 from numpy.typing import NDArray
 
-from envs.teamwork.baseline import BASELINES, Policy
-from envs.teamwork.dynamics import Tally, Teams
-from envs.teamwork.observation import PER_ACTION, Seen, observe, seen_by_each
-from envs.teamwork.settings import TeamSettings, team_settings
-from envs.teamwork.vector import TeamVector
 from loomrl.control.policy import ControlPolicy
+from loomrl.envs.teamwork.baseline import BASELINES, Policy
+from loomrl.envs.teamwork.dynamics import Tally, Teams
+from loomrl.envs.teamwork.observation import PER_ACTION, Seen, observe, seen_by_each
+from loomrl.envs.teamwork.settings import TeamSettings, team_settings
+from loomrl.envs.teamwork.vector import TeamVector
 from loomrl.errors import ConfigError, PolicyError
 
 BATCH = 128

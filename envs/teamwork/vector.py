@@ -12,9 +12,9 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from envs.teamwork.dynamics import Parts, Teams
-from envs.teamwork.observation import Seen, action_space, observation_space, observe
-from envs.teamwork.settings import team_settings
+from loomrl.envs.teamwork.dynamics import Parts, Teams
+from loomrl.envs.teamwork.observation import Seen, action_space, observation_space, observe
+from loomrl.envs.teamwork.settings import team_settings
 from loomrl.errors import ConfigError
 
 

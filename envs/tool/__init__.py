@@ -1,5 +1,5 @@
 """ToolCall: requests that are fulfilled by calling functions, judged by the state they leave."""
 
-from envs.tool.environment import ToolCallEnvironment
+from loomrl.envs.tool.environment import ToolCallEnvironment
 
 __all__ = ["ToolCallEnvironment"]

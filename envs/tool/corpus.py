@@ -11,7 +11,7 @@ from functools import lru_cache
 from random import Random
 from typing import NamedTuple
 
-from envs.tool.name import invented
+from loomrl.envs.tool.name import invented
 
 SIZES: Mapping[str, int] = {"town": 240, "person": 320, "company": 160}
 RELATIONS: Mapping[str, Mapping[str, str]] = {

@@ -7,12 +7,12 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from envs.tool.amount import same_answer
-from envs.tool.call import MOST, OPENING, Call, split_calls
-from envs.tool.family import FAMILIES
-from envs.tool.kit import Listing, Tool, list_tools
-from envs.tool.problem import Problem
-from envs.tool.session import Session, all_tools, calls_needed, goal_of
+from loomrl.envs.tool.amount import same_answer
+from loomrl.envs.tool.call import MOST, OPENING, Call, split_calls
+from loomrl.envs.tool.family import FAMILIES
+from loomrl.envs.tool.kit import Listing, Tool, list_tools
+from loomrl.envs.tool.problem import Problem
+from loomrl.envs.tool.session import Session, all_tools, calls_needed, goal_of
 from loomrl.gym.answer import Submission, parse_submission
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.generate import rng_of
@@ -49,14 +49,14 @@ class ToolCallEnvironment(BaseEnvironment):
     """
 
     name = "ToolCall"
-    version = "1.0.1"
+    version = "1.0.2"
     families = tuple(FAMILIES)
     settings_class = ToolCallSettings
     settings: ToolCallSettings
     reward_parts = ("correctness", "tool_selection", "parameter_format", "interpretation", "tool_efficiency")
     reward_range = (0.0, 1.0 + 4 * PART)
     ceilings: ClassVar[dict[str, float]] = {"random": 0.05, "constant": 0.05, "hacking": 0.05}
-    sources = ("envs.tool", "loomrl.gym.answer", "loomrl.gym.generate")
+    sources = ("loomrl.envs.tool", "loomrl.gym.answer", "loomrl.gym.generate")
 
     _problem: Problem
     _session: Session

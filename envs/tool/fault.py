@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from random import Random
 
-from envs.tool.kit import Tool
-from envs.tool.schema import fields, whole
-from envs.tool.world import ToolError
+from loomrl.envs.tool.kit import Tool
+from loomrl.envs.tool.schema import fields, whole
+from loomrl.envs.tool.world import ToolError
 from loomrl.gym.generate import between
 
 FIRST_CALLS = 16

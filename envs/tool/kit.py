@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from envs.tool.schema import Schema
-from envs.tool.world import World
+from loomrl.envs.tool.schema import Schema
+from loomrl.envs.tool.world import World
 
 Run = Callable[[World, Mapping[str, Any]], Any]
 """Acts on the world with arguments that fit the schema; the answer is JSON, a refusal is a ToolError."""

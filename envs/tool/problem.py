@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from envs.tool.call import Call
-from envs.tool.fault import NONE, Faults
-from envs.tool.kit import Tool
-from envs.tool.world import World
+from loomrl.envs.tool.call import Call
+from loomrl.envs.tool.fault import NONE, Faults
+from loomrl.envs.tool.kit import Tool
+from loomrl.envs.tool.world import World
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,12 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from envs.tool.call import Call, Malformed, read_call
-from envs.tool.fault import LOGIN, UNCERTAIN, WAIT, Gate
-from envs.tool.kit import Tool
-from envs.tool.problem import Problem
-from envs.tool.schema import Invalid, checked
-from envs.tool.world import ToolError, World
+from loomrl.envs.tool.call import Call, Malformed, read_call
+from loomrl.envs.tool.fault import LOGIN, UNCERTAIN, WAIT, Gate
+from loomrl.envs.tool.kit import Tool
+from loomrl.envs.tool.problem import Problem
+from loomrl.envs.tool.schema import Invalid, checked
+from loomrl.envs.tool.world import ToolError, World
 
 MOST_SHOWN = 4500
 """Characters of a tool's answer."""

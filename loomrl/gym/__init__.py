@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from loomrl.gym.catalogue import EnvironmentType as EnvironmentType
     from loomrl.gym.catalogue import make as make
     from loomrl.gym.catalogue import register_environment as register_environment
-    from loomrl.gym.check import check_environment as check_environment
-    from loomrl.gym.check_report import Check as Check
-    from loomrl.gym.check_report import CheckReport as CheckReport
+    from loomrl.gym.check.report import Check as Check
+    from loomrl.gym.check.report import CheckReport as CheckReport
+    from loomrl.gym.check.run import check_environment as check_environment
     from loomrl.gym.episode import Attempt as Attempt
     from loomrl.gym.episode import run_episode as run_episode
     from loomrl.gym.generator import CurriculumGenerator as CurriculumGenerator
-    from loomrl.gym.host import Plan as Plan
-    from loomrl.gym.host import plan_group as plan_group
+    from loomrl.gym.host.local import Plan as Plan
+    from loomrl.gym.host.local import plan_group as plan_group
     from loomrl.gym.memory import MemoryBank as MemoryBank
     from loomrl.gym.policy import Action as Action
     from loomrl.gym.policy import Policy as Policy
@@ -37,14 +37,14 @@ _HOME = {
     "EnvironmentType": "loomrl.gym.catalogue",
     "make": "loomrl.gym.catalogue",
     "register_environment": "loomrl.gym.catalogue",
-    "check_environment": "loomrl.gym.check",
-    "Check": "loomrl.gym.check_report",
-    "CheckReport": "loomrl.gym.check_report",
+    "check_environment": "loomrl.gym.check.run",
+    "Check": "loomrl.gym.check.report",
+    "CheckReport": "loomrl.gym.check.report",
     "Attempt": "loomrl.gym.episode",
     "run_episode": "loomrl.gym.episode",
     "CurriculumGenerator": "loomrl.gym.generator",
-    "Plan": "loomrl.gym.host",
-    "plan_group": "loomrl.gym.host",
+    "Plan": "loomrl.gym.host.local",
+    "plan_group": "loomrl.gym.host.local",
     "MemoryBank": "loomrl.gym.memory",
     "Action": "loomrl.gym.policy",
     "Policy": "loomrl.gym.policy",

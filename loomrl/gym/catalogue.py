@@ -15,9 +15,9 @@ from typing import Any
 
 from loomrl.errors import ConfigError, RegistryError, unknown
 from loomrl.gym.base import BaseEnvironment
+from loomrl.gym.namespace import GROUP, expose
 from loomrl.named import named
 
-GROUP = "loomrl.environments"
 _ENTRY_POINT = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _VERSION = re.compile(r"\d+(\.\d+)*")
 
@@ -109,8 +109,6 @@ def register_environment(
 
 def register(registration: Registration) -> None:
     """Make known here what was registered in another process."""
-    from loomrl.gym.namespace import expose
-
     name, version = registration.name, registration.version
     if version is None:
         raise RegistryError(f"name={name!r}: a registration needs a version, such as '1.0.0'.")

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from loomrl.errors import EpisodeError, LoomError, PolicyError, failure_from
-from loomrl.gym.alarm import Deadline, Hang, alarm_ready, interruptible
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.guard import GuardedEnvironment, is_storable
+from loomrl.gym.host.alarm import Deadline, Hang, alarm_ready, interruptible
 from loomrl.gym.memory import MEMORY
 from loomrl.gym.policy import Action, Policy
 from loomrl.types import NO_VERSION, End, Failure, Message, Reward, Source, Task, Trajectory, Turn

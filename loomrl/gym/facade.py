@@ -14,7 +14,7 @@ from loomrl.errors import ConfigError, unknown
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.catalogue import make
 from loomrl.gym.guard import GuardedEnvironment
-from loomrl.gym.loop import PrivateLoop
+from loomrl.gym.host.loop import PrivateLoop
 from loomrl.gym.memory import MemoryBank
 from loomrl.types import Observation, Task
 

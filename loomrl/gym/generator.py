@@ -7,9 +7,9 @@ from typing import Any
 from loomrl.config import AdaptiveCurriculum, Curriculum, EnvironmentConfig
 from loomrl.errors import ConfigError, unknown
 from loomrl.gym.base import LEVELS_OF
-from loomrl.gym.cast import gather
 from loomrl.gym.catalogue import find
 from loomrl.gym.curriculum import Outcome, open_curriculum
+from loomrl.gym.mixture import gather
 from loomrl.gym.template import load_templates
 from loomrl.types import Task
 

@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from loomrl.config import EvaluationConfig, PolicyChoice
-from loomrl.gym.cast import Cast
 from loomrl.gym.curriculum import HELD_OUT_SEEDS, Draw, family_key
 from loomrl.gym.episode import Attempt
-from loomrl.gym.host import Plan
+from loomrl.gym.host.local import Plan
 from loomrl.gym.memory import MEMORY, MemoryBank, remembers
+from loomrl.gym.mixture import Cast
 from loomrl.types import End, Group, Source, Trajectory
 
 SEEDS_APART = 1_000_003

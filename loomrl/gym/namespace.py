@@ -2,13 +2,14 @@
 
 import ast
 import importlib.metadata
-import importlib.util
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gymnasium.envs.registration import register, registry
 
-from loomrl.gym.catalogue import GROUP
+GROUP = "loomrl.environments"
+"""Entry points by which packages announce their environments."""
 
 
 def expose(name: str, version: str) -> str:
@@ -61,15 +62,15 @@ def _versions(node: ast.ClassDef) -> Iterator[str]:
 
 def _source(module: str) -> Path | None:
     """The file of a module; of its packages, none is imported."""
-    top, *rest = module.split(".")
-    spec = importlib.util.find_spec(top)
-    if spec is None:
+    parts = module.split(".")
+    folders: Sequence[str] | None = None
+    spec = None
+    for depth in range(len(parts)):
+        found = (finder.find_spec(".".join(parts[: depth + 1]), folders) for finder in sys.meta_path)
+        spec = next(filter(None, found), None)
+        folders = spec.submodule_search_locations if spec else None
+        if folders is None:
+            break
+    if spec is None or spec.name != module or not spec.has_location or spec.origin is None:
         return None
-    if not rest:
-        return Path(spec.origin) if spec.origin else None
-    for folder in spec.submodule_search_locations or ():
-        stem = Path(folder).joinpath(*rest)
-        for path in (stem.with_suffix(".py"), stem / "__init__.py"):
-            if path.is_file():
-                return path
-    return None
+    return Path(spec.origin)

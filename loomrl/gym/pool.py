@@ -8,10 +8,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from loomrl.config import RolloutConfig
-from loomrl.gym.actor_host import ActorHost, refuse_crowd
 from loomrl.gym.catalogue import EnvironmentType, make
 from loomrl.gym.guard import GuardedEnvironment
-from loomrl.gym.host import Host, LocalHost, Make, Plan
+from loomrl.gym.host.actor import ActorHost, refuse_crowd
+from loomrl.gym.host.local import Host, LocalHost, Make, Plan
 from loomrl.gym.memory import MemoryBank
 from loomrl.gym.policy import OpenPolicy, open_policy
 from loomrl.types import Group, Trajectory

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from loomrl.gym.catalogue import make
 from loomrl.gym.facade import TextEpisodes, TextStep, action_space, observation_space
-from loomrl.gym.loop import PrivateLoop
+from loomrl.gym.host.loop import PrivateLoop
 
 Texts = tuple[str, ...]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from loomrl.inference.sealed import Sealed
+from loomrl.inference.weights.sealed import Sealed
 
 if TYPE_CHECKING:
     from loomrl.config import Sampling

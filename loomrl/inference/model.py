@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from transformers import (
@@ -17,9 +17,6 @@ from transformers import (
 from transformers.utils import logging
 
 from loomrl.errors import ConfigError, unknown
-
-if TYPE_CHECKING:
-    from loomrl.inference.vision import Vision
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -57,6 +54,13 @@ def kind_of(config: Any) -> Any:
     return AutoModelForImageTextToText if sees(config) else AutoModelForCausalLM
 
 
+class Files(Protocol):
+    """What lies beside a model in its folder."""
+
+    def save(self, folder: str | Path) -> None:
+        """Write them into the folder."""
+
+
 def sees(config: Any) -> bool:
     """Whether a model of this configuration takes pictures."""
     return getattr(config, "vision_config", None) is not None
@@ -88,7 +92,7 @@ def save_model(
     tokenizer: PreTrainedTokenizerBase,
     folder: str | Path,
     *,
-    vision: "Vision | None" = None,
+    vision: Files | None = None,
 ) -> None:
     """Write all where `AutoModelForCausalLM`, `AutoTokenizer`, `AutoProcessor` and vLLM find them."""
     with _without_progress_bar():

@@ -7,7 +7,7 @@ from loomrl.config.engine import EngineChoice, TorchEngineConfig, VllmEngineConf
 from loomrl.errors import ConfigError
 from loomrl.inference.engine import Engine
 from loomrl.inference.model import open_model
-from loomrl.inference.torch_engine import TorchEngine
+from loomrl.inference.torch.engine import TorchEngine
 from loomrl.inference.vision import open_vision
 
 
@@ -36,6 +36,6 @@ def open_engine(choice: EngineChoice, opening: Opening) -> Engine:
         if opening.shared is None:
             raise ConfigError("engine.kind='vllm' is shared by all runners: whoever trains opens it, by open_fleet.")
         return opening.shared
-    from loomrl.inference.openai_engine import open_openai
+    from loomrl.inference.remote.engine import open_openai
 
     return open_openai(choice, origin=opening.origin, context=opening.context)

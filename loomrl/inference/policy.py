@@ -14,7 +14,7 @@ from loomrl.gym.policy import open_policy as open_other_policy
 from loomrl.inference.chat import Chat, Ids, Transcript
 from loomrl.inference.engine import Completion, Engine, Request
 from loomrl.inference.model import open_model, open_tokenizer
-from loomrl.inference.torch_engine import TorchEngine
+from loomrl.inference.torch.engine import TorchEngine
 from loomrl.inference.vision import open_vision
 from loomrl.types import NO_VERSION, Message, Tokens
 

@@ -72,13 +72,8 @@ class WandBRun(Sink):
     """A run of Weights & Biases under the run's own id, so that a resumed run goes on in the same place."""
 
     def __init__(self, settings: WandB, *, run: str, experiment: Mapping[str, Any], folder: Path) -> None:
-        try:
-            import wandb
-        except ImportError as error:
-            raise ConfigError(
-                f"train.wandb.mode={settings.mode!r}: wandb is not installed. "
-                "Install it (pip install 'loomrl[wandb]') or leave train.wandb out."
-            ) from error
+        import wandb  # seconds, and only for whom it is
+
         folder.mkdir(parents=True, exist_ok=True)
         try:
             self._run = wandb.init(

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from algorithms.language.config import LanguageConfig
-from algorithms.language.sample import REWARD
+from loomrl.algorithms.language.config import LanguageConfig
+from loomrl.algorithms.language.sample import REWARD
 from loomrl.config import Experiment
 
 ASCII = "tests.algorithms.language_envs:AsciiEnvironment"

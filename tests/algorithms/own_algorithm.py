@@ -1,8 +1,8 @@
 """An algorithm that somebody wrote for themselves: only the best attempt of a group teaches."""
 
-from algorithms.language.config import LanguageConfig
-from algorithms.language.estimate import Estimate
-from algorithms.language.learner import LanguageLearner
+from loomrl.algorithms.language.config import LanguageConfig
+from loomrl.algorithms.language.estimate import Estimate
+from loomrl.algorithms.language.learner import LanguageLearner
 from loomrl.config import Reinforce
 
 

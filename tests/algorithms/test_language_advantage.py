@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.advantage import explained_variance, has_signal
-from algorithms.language.advantage import (
+from loomrl.algorithms.advantage import explained_variance, has_signal
+from loomrl.algorithms.language.advantage import (
     discounted_returns,
     gae,
     gae_batch,

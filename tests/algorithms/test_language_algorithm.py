@@ -9,12 +9,12 @@ import pytest
 import ray
 from ray import tune
 
-from algorithms.language.algorithm import METRICS, Language
-from algorithms.language.config import LanguageConfig
-from algorithms.language.line import Line
-from experiments.algorithms import open_algorithm
+from loomrl.algorithms.language.algorithm import METRICS, Language
+from loomrl.algorithms.language.config import LanguageConfig
+from loomrl.algorithms.language.line import Line
 from loomrl.artifacts import open_artifacts
 from loomrl.errors import ConfigError, HubError, LearnerError
+from loomrl.experiments.algorithms import open_algorithm
 from loomrl.hub import EVERYTHING, open_hub
 from loomrl.store import beside, open_store
 from loomrl.store.policies import list_policies

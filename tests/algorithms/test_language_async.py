@@ -15,9 +15,9 @@ import pytest
 import ray
 import torch
 
-from algorithms.language.algorithm import METRICS
-from algorithms.language.learner import ADVANTAGE, LanguageLearner
-from algorithms.language.sample import AGE, ENGINE
+from loomrl.algorithms.language.algorithm import METRICS
+from loomrl.algorithms.language.learner import ADVANTAGE, LanguageLearner
+from loomrl.algorithms.language.sample import AGE, ENGINE
 from loomrl.config import Clip
 from loomrl.errors import ConfigError, HubError
 from loomrl.gym.curriculum import family_key

@@ -5,10 +5,10 @@ from itertools import islice
 
 import pytest
 
-from algorithms.language.build import build_tokenizer
-from algorithms.language.corpus import Demonstration, Draw, demonstrations
-from envs.math import MathEnvironment
+from loomrl.algorithms.language.corpus import Demonstration, Draw, demonstrations
+from loomrl.algorithms.language.model.build import build_tokenizer
 from loomrl.config import WarmStart
+from loomrl.envs.math import MathEnvironment
 from loomrl.errors import ConfigError
 from loomrl.gym.answer import ANSWER_FORMAT, parse_submission
 from loomrl.gym.base import BaseEnvironment, Step

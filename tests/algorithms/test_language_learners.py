@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from algorithms.language.algorithm import METRICS
+from loomrl.algorithms.language.algorithm import METRICS
 from loomrl.telemetry.metric import Metric
 from tests.algorithms.language_support import build, weights
 

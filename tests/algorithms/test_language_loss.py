@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from algorithms.language.advantage import discounted_returns, gae_batch, group_relative, leave_one_out, whiten
-from algorithms.language.loss import dpo_loss, importance_weight, sum_by_sample, token_weights
-from algorithms.losses import kl_estimate, policy_loss, value_loss
+from loomrl.algorithms.language.advantage import discounted_returns, gae_batch, group_relative, leave_one_out, whiten
+from loomrl.algorithms.language.loss import dpo_loss, importance_weight, sum_by_sample, token_weights
+from loomrl.algorithms.losses import kl_estimate, policy_loss, value_loss
 from loomrl.config import Clip
 
 LOG2 = math.log(2)

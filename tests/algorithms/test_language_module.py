@@ -8,10 +8,10 @@ import torch
 from peft import PeftModel
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from algorithms.language.algorithm import METRICS
-from algorithms.language.module import imitating
-from experiments.policies import exported
+from loomrl.algorithms.language.algorithm import METRICS
+from loomrl.algorithms.language.module import imitating
 from loomrl.errors import LearnerError
+from loomrl.experiments.policies import exported
 from loomrl.inference.model import open_model, save_model
 from loomrl.store import open_store
 from loomrl.telemetry.metric import Metric

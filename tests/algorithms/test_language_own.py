@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithms.language.config import LanguageConfig
-from algorithms.language.learner import LanguageLearner
-from experiments.algorithms import open_algorithm
+from loomrl.algorithms.language.config import LanguageConfig
+from loomrl.algorithms.language.learner import LanguageLearner
 from loomrl.config import GRPO
 from loomrl.errors import ConfigError, LearnerError
+from loomrl.experiments.algorithms import open_algorithm
 from tests.algorithms.language_support import experiment
 
 pytestmark = [
@@ -51,7 +51,7 @@ def test_subclass_that_overrides_nothing_is_grpo_with_its_settings(tmp_path: Pat
 @pytest.mark.parametrize(
     ("name", "settings", "said"),
     [
-        ("Averaging", {}, r"'Averaging' is no subclass of algorithms\.language\.config\.LanguageConfig\. Name your"),
+        ("Averaging", {}, r"'Averaging' is no subclass of loomrl\.algorithms\.language\.config\.LanguageConfig\. Name your"),
         ("Bare", {"scael": 1}, r"algorithm\.settings of .*:Bare: .*scael=1.*Did you mean 'scale'"),
         ("Bare", {"kind": "ppo"}, r"kind='ppo'.*'grpo'"),
     ],

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
-from algorithms.language.logprob import chosen_logprobs
-from algorithms.language.packing import MicroBatch, Sample, Size, Step, attention_mask, pack, plan_update, rows
+from loomrl.algorithms.language.logprob import chosen_logprobs
+from loomrl.algorithms.language.packing import MicroBatch, Sample, Size, Step, attention_mask, pack, plan_update, rows
 from loomrl.config.language import Optimizer
 
 VOCABULARY, CONTEXT = 50, 24

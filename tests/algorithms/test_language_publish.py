@@ -14,16 +14,16 @@ import pytest
 import torch
 from ray import cloudpickle
 
-from algorithms.language.algorithm import METRICS
-from algorithms.language.publish import Probing, Publisher
+from loomrl.algorithms.language.algorithm import METRICS
+from loomrl.algorithms.language.publish import Probing, Publisher
 from loomrl.config import Sampling
 from loomrl.config.engine import Checks
 from loomrl.errors import PolicyError
 from loomrl.inference.engine import Request
-from loomrl.inference.gate import Gate
 from loomrl.inference.model import open_model
-from loomrl.inference.sealed import Sealed, seal, stage, unstage
-from loomrl.inference.torch_engine import TorchEngine
+from loomrl.inference.torch.engine import TorchEngine
+from loomrl.inference.weights.gate import Gate
+from loomrl.inference.weights.sealed import Sealed, seal, stage, unstage
 from loomrl.telemetry.metric import Metric
 from tests.algorithms.language_support import build
 

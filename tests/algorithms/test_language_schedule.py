@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.schedule import open_schedule
+from loomrl.algorithms.schedule import open_schedule
 from loomrl.config import AdaptiveRate, ConstantRate, CosineRate, LinearRate
 
 PEAK = 1e-3

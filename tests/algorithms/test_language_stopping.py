@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.stopping import Convergence, Stopper
+from loomrl.algorithms.stopping import Convergence, Stopper
 from loomrl.config import Patience, ReturnPatience
 
 successes = st.floats(0, 1, allow_nan=False)

@@ -13,18 +13,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithms.language.line import Line
-from algorithms.language.measure import staleness
-from algorithms.language.stream import Stream
-from algorithms.stopping import Stopper
+from loomrl.algorithms.language.line import Line
+from loomrl.algorithms.language.measure import staleness
+from loomrl.algorithms.language.stream import Stream
+from loomrl.algorithms.stopping import Stopper
 from loomrl.artifacts import open_artifacts
 from loomrl.checkpoints import Checkpoints
 from loomrl.config import Experiment, LanguagePolicy
 from loomrl.errors import HubError
-from loomrl.gym.cast import open_cast
 from loomrl.gym.curriculum import open_curriculum
 from loomrl.gym.episode import failed_trajectory
-from loomrl.gym.host import Plan
+from loomrl.gym.host.local import Plan
+from loomrl.gym.mixture import open_cast
 from loomrl.gym.quarantine import Quarantine, Quarantined
 from loomrl.hub import EVERYTHING, open_hub
 from loomrl.store import open_store

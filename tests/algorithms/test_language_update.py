@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from algorithms.language.estimate import estimate
-from algorithms.language.learner import _translated
-from algorithms.language.measure import measure
-from algorithms.language.sample import ENGINE, REWARD, samples_of
-from algorithms.phase import Phases
+from loomrl.algorithms.language.estimate import estimate
+from loomrl.algorithms.language.learner import _translated
+from loomrl.algorithms.language.measure import measure
+from loomrl.algorithms.language.sample import ENGINE, REWARD, samples_of
+from loomrl.algorithms.phase import Phases
 from loomrl.config import GRPO, PPO, RLOO, Reinforce
 from loomrl.errors import LearnerError
 from loomrl.telemetry.metric import PHASES, Metric

@@ -11,23 +11,23 @@ import numpy as np
 import pytest
 import torch
 
-from algorithms.language.batch import Batch, inputs
-from algorithms.language.build_vision import build_seeing
-from algorithms.language.corpus import demonstrations
-from algorithms.language.looking import looked_at
-from algorithms.language.packing import Sample
-from algorithms.language.publish import Probing
-from algorithms.language.sample import ENGINE, sample_of
-from algorithms.language.score import Scores, score
-from envs.multimodal import MultimodalEnvironment
+from loomrl.algorithms.language.batch import Batch, inputs
+from loomrl.algorithms.language.corpus import demonstrations
+from loomrl.algorithms.language.model.build_vision import build_seeing
+from loomrl.algorithms.language.model.looking import looked_at
+from loomrl.algorithms.language.packing import Sample
+from loomrl.algorithms.language.publish import Probing
+from loomrl.algorithms.language.sample import ENGINE, sample_of
+from loomrl.algorithms.language.score import Scores, score
 from loomrl.config import Architecture, Sampling, WarmStart
 from loomrl.config.engine import Checks
 from loomrl.config.language import Eyes
+from loomrl.envs.multimodal import MultimodalEnvironment
 from loomrl.errors import ConfigError, PolicyError
 from loomrl.gym.episode import Attempt, run_episode
 from loomrl.inference.chat import Chat
 from loomrl.inference.policy import language_policies
-from loomrl.inference.torch_engine import TorchEngine
+from loomrl.inference.torch.engine import TorchEngine
 from loomrl.types import Trajectory
 
 EYES = Eyes(image_size=32, patch_size=8, hidden_size=32, intermediate_size=64, layers=1, heads=2)
@@ -151,7 +151,7 @@ def test_eyes_of_impossible_shape_are_refused(wrong: dict[str, int]) -> None:
 
 
 def test_without_pillow_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from envs.multimodal.canvas import new_canvas
+    from loomrl.envs.multimodal.canvas import new_canvas
 
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(ConfigError, match=r"pip install 'loomrl\[vision\]'"):

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from algorithms.language.algorithm import METRICS
-from envs.multimodal import MultimodalEnvironment
+from loomrl.algorithms.language.algorithm import METRICS
 from loomrl.config import LanguagePolicy, Sampling
+from loomrl.envs.multimodal import MultimodalEnvironment
 from loomrl.errors import ConfigError
 from loomrl.gym.episode import Attempt, run_episode
 from loomrl.inference.policy import open_policy
@@ -26,7 +26,7 @@ pytestmark = [
 ]
 
 SEEING = {
-    "environments": [{"id": "envs.multimodal:MultimodalEnvironment", "families": ["scene.vqa"]}],
+    "environments": [{"id": "loomrl.envs.multimodal:MultimodalEnvironment", "families": ["scene.vqa"]}],
     "curriculum": {"kind": "fixed", "level": 1},
     "algorithm.model.build.vocabulary": 330,
     "algorithm.model.build.vision": {"image_size": 16, "patch_size": 4, "hidden_size": 16, "layers": 1, "heads": 2},

@@ -9,14 +9,14 @@ import ray
 import torch
 from ray.rllib.core import DEFAULT_MODULE_ID
 
-from algorithms.language.config import LanguageConfig
-from algorithms.learners import share_of, training_data
-from algorithms.ppo import PPOConfig
-from algorithms.resources import ensure_room, parts_of
-from algorithms.sac import SACConfig
-from algorithms.weave import WeaveConfig
-from experiments.shipped import resolve
+from loomrl.algorithms.language.config import LanguageConfig
+from loomrl.algorithms.learners import share_of, training_data
+from loomrl.algorithms.ppo import PPOConfig
+from loomrl.algorithms.resources import ensure_room, parts_of
+from loomrl.algorithms.sac import SACConfig
+from loomrl.algorithms.weave.algorithm import WeaveConfig
 from loomrl.errors import ConfigError, LearnerError
+from loomrl.experiments.shipped import resolve
 from tests.algorithms.control_support import Weights, ppo, same, weights
 from tests.algorithms.language_support import experiment
 

@@ -15,7 +15,7 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
 from torch import nn
 
-from algorithms.ppo import PPO
+from loomrl.algorithms.ppo import PPO
 from loomrl.control.policy import ControlPolicy
 from loomrl.errors import ArtifactError, ConfigError
 from loomrl.telemetry.metric import Metric
@@ -224,7 +224,7 @@ def test_tune_goes_on_where_an_iteration_ends_no_episode(tmp_path: Path) -> None
 
 ALONE = """
 import ray
-from algorithms.ppo import PPOConfig
+from loomrl.algorithms.ppo import PPOConfig
 algo = PPOConfig().environment("CartPole-v1").build_algo()
 assert ray.is_initialized()
 algo.train()

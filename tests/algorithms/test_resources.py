@@ -11,11 +11,11 @@ import pytest
 import ray
 from ray.cluster_utils import Cluster
 
-from algorithms.language.config import LanguageConfig
-from algorithms.ppo import PPOConfig
-from algorithms.resources import ensure_room, parts_of
-from experiments.shipped import resolve
+from loomrl.algorithms.language.config import LanguageConfig
+from loomrl.algorithms.ppo import PPOConfig
+from loomrl.algorithms.resources import ensure_room, parts_of
 from loomrl.errors import ClusterError, ConfigError
+from loomrl.experiments.shipped import resolve
 from tests.algorithms.language_support import experiment
 
 pytestmark = [

@@ -21,8 +21,8 @@ from ray.core.generated.gcs_service_pb2_grpc import (
     add_NodeInfoGcsServiceServicer_to_server,
 )
 
-from cluster.address import dashboard_url, refuse_silent
-from cluster.job import Jobs
+from loomrl.cluster.address import dashboard_url, refuse_silent
+from loomrl.cluster.job import Jobs
 from loomrl.errors import ClusterError
 from tests.cluster.cluster_support import ROOT, cli
 
@@ -160,7 +160,7 @@ def test_a_cluster_that_does_not_take_our_token_is_refused_with_the_remedy(gcs: 
 def test_a_clusters_gcs_is_asked_with_our_token(gcs: Callable[..., Any], tmp_path: Path) -> None:
     """In a process of its own: Ray reads the mode of authentication once."""
     address, shown = gcs(ray.__version__)
-    code = f"from cluster.address import refuse_silent; refuse_silent({address!r})"
+    code = f"from loomrl.cluster.address import refuse_silent; refuse_silent({address!r})"
     auth = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "ours", "PYTHONPATH": str(ROOT)}
     subprocess.run([sys.executable, "-c", code], env=os.environ | auth, cwd=tmp_path, check=True)
     assert [each["authorization"] for each in shown] == ["Bearer ours"]

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from cluster import bundle as module
-from cluster.bundle import PACKAGES, bundle
-from experiments.shipped import resolve
+from loomrl.cluster import bundle as module
+from loomrl.cluster.bundle import bundle
 from loomrl.errors import ClusterError
+from loomrl.experiments.shipped import resolve
 from loomrl.load import load
 
 
@@ -37,7 +37,7 @@ def test_a_job_takes_our_packages_your_files_and_the_resolved_experiment(
     experiment = resolve(["language/math_tiny", "seed=7"])
     parcel = bundle(experiment, _empty(tmp_path), here=here)
     taken = names(parcel.folder)
-    own = {name for name in taken if Path(name).parts[0] not in PACKAGES}
+    own = {name for name in taken if Path(name).parts[0] != "loomrl"}
     assert {"my_env.py", "experiment.yaml"} <= own
     assert not any(name.startswith((".venv", "runs", "artifacts", "loom.db", ".git")) for name in taken)
     assert ("data/huge.bin" in taken) is not is_git
@@ -51,7 +51,10 @@ def test_where_nothing_is_installed_the_parcel_announces_our_environments(here: 
     parcel = bundle(resolve(["math"]), _empty(tmp_path), here=here)
     code = "from importlib.metadata import entry_points as e; print([x.value for x in e(group='loomrl.environments')])"
     said = subprocess.run([sys.executable, "-S", "-c", code], cwd=parcel.folder, capture_output=True, text=True)
-    assert "envs.math:MathEnvironment" in said.stdout
+    assert "loomrl.envs.math:MathEnvironment" in said.stdout
+    code = "import loomrl.envs.math, loomrl.experiments.cli as cli; print(loomrl.envs.math.__file__, cli.__file__)"
+    said = subprocess.run([sys.executable, "-c", code], cwd=parcel.folder, capture_output=True, text=True)
+    assert all(file.startswith(str(parcel.folder)) for file in said.stdout.split()), said
 
 
 def test_a_folder_that_is_too_large_is_refused_by_name(

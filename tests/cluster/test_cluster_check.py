@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from cluster.check import check_file, documents, kinds
-from cluster.kuberay import RayService
-from cluster.pod import matches
-from experiments.shipped import resolve
+from loomrl.cluster.check import check_file, documents, kinds
+from loomrl.cluster.kuberay import RayService
+from loomrl.cluster.pod import matches
 from loomrl.config import GpuPlace, Place
 from loomrl.errors import ConfigError
+from loomrl.experiments.shipped import resolve
 from loomrl.load import parse_yaml
 from tests.cluster.cluster_support import ROOT
 

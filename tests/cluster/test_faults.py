@@ -15,7 +15,7 @@ import pytest
 import ray
 from ray.cluster_utils import Cluster
 
-from algorithms.language.config import LanguageConfig
+from loomrl.algorithms.language.config import LanguageConfig
 from loomrl.config import Experiment
 from loomrl.hub import EVERYTHING, open_hub
 from loomrl.load import dump

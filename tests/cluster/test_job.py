@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.shipped import resolve
 from loomrl.config import parse_experiment
+from loomrl.experiments.shipped import resolve
 from loomrl.load import parse_yaml
 from loomrl.store import open_store
 from loomrl.store.runs import show_run

@@ -17,8 +17,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from experiments.shipped import resolve_language
 from loomrl.config import Experiment
+from loomrl.experiments.shipped import resolve_language
 from loomrl.hub import EVERYTHING, open_hub
 from loomrl.load import dump
 from loomrl.store import beside, open_store

@@ -425,7 +425,7 @@ def ray_alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.usefixtures("ray_alone", "one_thread")
 @pytest.mark.parametrize("kind", ["discrete", "box"])
 def test_a_trained_module_acts_outside_rllib_as_inside(kind: str, tmp_path: Path) -> None:
-    from algorithms.ppo import PPOConfig
+    from loomrl.algorithms.ppo import PPOConfig
     from tests.algorithms.control_envs import ACTIONS, register
 
     register()

@@ -21,7 +21,7 @@ from loomrl.control.shared import SharedVector
 from loomrl.errors import ConfigError, EpisodeError
 
 COUNTDOWN = CustomEnvironment(entry_point="tests.algorithms.control_envs:Countdown", settings={"steps": 4})
-TEAM = CustomEnvironment(entry_point="envs.teamwork.parallel:TeamParallel", settings={"steps": 5})
+TEAM = CustomEnvironment(entry_point="loomrl.envs.teamwork.parallel:TeamParallel", settings={"steps": 5})
 
 
 def test_many_environments_are_vectorised_as_they_can_be() -> None:
@@ -46,7 +46,7 @@ def test_a_module_in_the_name_is_imported_and_makes_it_known(tmp_path: Path, mon
     made = open_environments(GymnasiumEnvironment(id="far_away:Far-v0"), 2, {"steps": 3})
     assert made.num_envs == 2
     assert "far_away" in sys.modules
-    assert native_or_sync("envs.teamwork:LoomTeam-v0") == native_or_sync("CartPole-v1") == "vector_entry_point"
+    assert native_or_sync("loomrl.envs.teamwork:LoomTeam-v0") == native_or_sync("CartPole-v1") == "vector_entry_point"
     assert native_or_sync("Pendulum-v1") == native_or_sync(object) == native_or_sync("Nowhere-v0") == "sync"
 
 

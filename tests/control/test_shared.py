@@ -67,7 +67,7 @@ class Echo:
 
 def team(**settings: Any) -> Any:
     pytest.importorskip("pettingzoo", reason="pettingzoo is not installed (pip install 'loomrl[multiagent]')")
-    from envs.teamwork import TeamParallel
+    from loomrl.envs.teamwork import TeamParallel
 
     return TeamParallel(**settings)
 
@@ -320,7 +320,7 @@ def create(context: Any) -> Any:
 def trainer(**settings: Any) -> Any:
     from ray.tune.registry import register_env
 
-    from algorithms.ppo import PPOConfig
+    from loomrl.algorithms.ppo import PPOConfig
 
     register_env("Echo", create)
     asked = PPOConfig().environment("Echo", env_config=settings).training(learning_rate=3e-3, minibatch=64, gamma=0.0)

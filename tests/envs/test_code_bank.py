@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.code.admission import FEWEST, MOST, draw_tests, fresh_tests, kills, make_suite, wrong_programs
-from envs.code.bank import PATTERNS
-from envs.code.compose import compose
-from envs.code.mutation import mutants, remains
-from envs.code.problem import Problem, filled
-from envs.code.simple import simple_programs
-from envs.code.task import bug
-from envs.code.trial import CRASH, run
-from envs.code.value import same
+from loomrl.envs.code.admission import FEWEST, MOST, draw_tests, fresh_tests, kills, make_suite, wrong_programs
+from loomrl.envs.code.bank import PATTERNS
+from loomrl.envs.code.compose import compose
+from loomrl.envs.code.mutation import mutants, remains
+from loomrl.envs.code.problem import Problem, filled
+from loomrl.envs.code.simple import simple_programs
+from loomrl.envs.code.task import bug
+from loomrl.envs.code.trial import CRASH, run
+from loomrl.envs.code.value import same
 
 MANY_TURNS = 200_000
 

@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from envs.code import CodeEnvironment
-from envs.code.admission import FEWEST, MOST
-from envs.code.review import make_review
-from envs.code.task import FAMILIES, make_challenge
+from loomrl.envs.code import CodeEnvironment
+from loomrl.envs.code.admission import FEWEST, MOST
+from loomrl.envs.code.review import make_review
+from loomrl.envs.code.task import FAMILIES, make_challenge
 from loomrl.errors import ConfigError
 
 SANDBOX = [
@@ -111,8 +111,8 @@ def no_sandbox(monkeypatch):
     def refuse():
         raise AssertionError("a sandbox was opened")
 
-    monkeypatch.setattr("envs.code.environment.which", lambda program: "/usr/bin/env")
-    monkeypatch.setattr("envs.code.environment.open_sandbox", refuse)
+    monkeypatch.setattr("loomrl.envs.code.environment.which", lambda program: "/usr/bin/env")
+    monkeypatch.setattr("loomrl.envs.code.environment.open_sandbox", refuse)
 
 
 @pytest.mark.usefixtures("no_sandbox")
@@ -171,7 +171,7 @@ def test_the_first_level_is_short():
 
 def test_tasks_are_the_same_in_another_process_with_another_hash_seed():
     code = (
-        "from envs.code.task import FAMILIES, make_challenge\nfrom envs.code.review import make_review\n"
+        "from loomrl.envs.code.task import FAMILIES, make_challenge\nfrom loomrl.envs.code.review import make_review\n"
         "print([repr(make_challenge(f, l, 3)) .split('draws')[0] + make_challenge(f, l, 3).prompt"
         " + repr(make_challenge(f, l, 3).hidden) for f in FAMILIES for l in (1, 6)],"
         " [make_review(l, 3) for l in (1, 5)])"

@@ -6,12 +6,12 @@ from random import Random
 
 import pytest
 
-from envs.code import CodeEnvironment
-from envs.code.bank import PATTERNS
-from envs.code.grade import LIMITS, Grader, preload, read_reply
-from envs.code.problem import Problem
-from envs.code.task import LINES_FACTOR, LINES_SLACK, make_challenge
-from envs.code.value import says, written
+from loomrl.envs.code import CodeEnvironment
+from loomrl.envs.code.bank import PATTERNS
+from loomrl.envs.code.grade import LIMITS, Grader, preload, read_reply
+from loomrl.envs.code.problem import Problem
+from loomrl.envs.code.task import LINES_FACTOR, LINES_SLACK, make_challenge
+from loomrl.envs.code.value import says, written
 from loomrl.gym.base import Step
 from loomrl.gym.sandbox import open_sandbox
 
@@ -117,7 +117,7 @@ async def test_no_result_takes_the_grader_long(name, monkeypatch):
         read.append(time.process_time() - start)
         return reply
 
-    monkeypatch.setattr("envs.code.grade.read_reply", timed)
+    monkeypatch.setattr("loomrl.envs.code.grade.read_reply", timed)
     await replies(f"def f(a):\n    {FLOODS[name]}", (4,))
     assert max(read) < HOST_MAY_TAKE_S
 
@@ -203,7 +203,7 @@ async def test_neither_the_bank_nor_any_of_our_code_is_in_the_sandbox():
         "    for root, folders, files in os.walk('/'):\n"
         "        found += [os.path.join(root, name) for name in folders + files if name in ('loomrl', 'envs')]\n"
         "        folders[:] = [name for name in folders if os.path.join(root, name) not in ('/proc', '/sys')]\n"
-        "    for module in ('envs', 'envs.code.bank', 'loomrl'):\n"
+        "    for module in ('envs', 'loomrl.envs.code.bank', 'loomrl'):\n"
         "        try:\n"
         "            __import__(module)\n"
         "            found.append(module)\n"

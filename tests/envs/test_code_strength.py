@@ -9,13 +9,13 @@ from random import Random
 
 import pytest
 
-from envs.code.admission import draw_tests, fresh_tests, kills
-from envs.code.bank import PATTERNS
-from envs.code.mutation import mutants, remains
-from envs.code.simple import MOST, simple_programs
-from envs.code.task import FAMILIES, Challenge, make_challenge
-from envs.code.trial import run
-from envs.code.value import Value
+from loomrl.envs.code.admission import draw_tests, fresh_tests, kills
+from loomrl.envs.code.bank import PATTERNS
+from loomrl.envs.code.mutation import mutants, remains
+from loomrl.envs.code.simple import MOST, simple_programs
+from loomrl.envs.code.task import FAMILIES, Challenge, make_challenge
+from loomrl.envs.code.trial import run
+from loomrl.envs.code.value import Value
 
 FEW, MANY = MOST, 3_000
 """Simple programs of a task; admission tries the few."""

@@ -5,11 +5,11 @@ from random import Random
 
 import pytest
 
-from envs.code.bank import PATTERNS
-from envs.code.compose.step import ENDS, FILTERS, MACHINES, MAPS, NEIGHBOURS, ORDERS
-from envs.code.lint import findings, readability
-from envs.code.submission import parse_code
-from envs.code.subset import countable, parse, refusal
+from loomrl.envs.code.bank import PATTERNS
+from loomrl.envs.code.compose.step import ENDS, FILTERS, MACHINES, MAPS, NEIGHBOURS, ORDERS
+from loomrl.envs.code.lint import findings, readability
+from loomrl.envs.code.submission import parse_code
+from loomrl.envs.code.subset import countable, parse, refusal
 
 ESCAPES = [
     "import sys",

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.code.value import fresh, same, says, shown, written
+from loomrl.envs.code.value import fresh, same, says, shown, written
 
 KEYS = st.none() | st.booleans() | st.integers() | st.text(max_size=5)
 VALUES = st.recursive(

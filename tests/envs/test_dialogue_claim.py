@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.dialogue.claim import read_claims
-from envs.dialogue.support import ACTIONS
+from loomrl.envs.dialogue.claim import read_claims
+from loomrl.envs.dialogue.support import ACTIONS
 
 
 def refund(text):

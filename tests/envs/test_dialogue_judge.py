@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from envs.dialogue import DialogueEnvironment
+from loomrl.envs.dialogue import DialogueEnvironment
 from loomrl.gym.episode import Attempt, run_episode
 from loomrl.gym.policy import OraclePolicy
 from loomrl.store import open_store

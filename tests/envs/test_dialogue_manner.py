@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from envs.dialogue.manner import CULTURES, GLAD, UPSET, Manners
+from loomrl.envs.dialogue.manner import CULTURES, GLAD, UPSET, Manners
 
 ABOUT = (("budget",), ("city", "day"))
 TURN = 0

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.dialogue import DialogueEnvironment
-from envs.dialogue.debate import GREED_FROM, THRIFT_FROM, Argument, Debate, Play
-from envs.dialogue.interview import CORRECTION_FROM, Interview
-from envs.dialogue.negotiation import Negotiation
-from envs.dialogue.scene import Act, parse_act, slots
-from envs.dialogue.support import Support
+from loomrl.envs.dialogue import DialogueEnvironment
+from loomrl.envs.dialogue.debate import GREED_FROM, THRIFT_FROM, Argument, Debate, Play
+from loomrl.envs.dialogue.interview import CORRECTION_FROM, Interview
+from loomrl.envs.dialogue.negotiation import Negotiation
+from loomrl.envs.dialogue.scene import Act, parse_act, slots
+from loomrl.envs.dialogue.support import Support
 from loomrl.errors import ConfigError
 from loomrl.gym.guard import checked_step
 

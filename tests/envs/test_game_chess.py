@@ -6,13 +6,13 @@ from random import Random
 
 import pytest
 
-from envs.game import GameEnvironment, chess
-from envs.game.chess import KINDS, diagram, find_problem
-from envs.game.match import Match, Setup
-from envs.game.opponent import RandomMover
-from envs.game.placement import draw_position
-from envs.game.spiel import line, open_state
-from envs.game.stockfish import FALLBACK, Stockfish, open_stockfish
+from loomrl.envs.game import GameEnvironment, chess
+from loomrl.envs.game.chess import KINDS, diagram, find_problem
+from loomrl.envs.game.match import Match, Setup
+from loomrl.envs.game.opponent import RandomMover
+from loomrl.envs.game.placement import draw_position
+from loomrl.envs.game.spiel import line, open_state
+from loomrl.envs.game.stockfish import FALLBACK, Stockfish, open_stockfish
 from loomrl.errors import ConfigError, EpisodeError
 
 pytest.importorskip("pyspiel")

@@ -7,13 +7,13 @@ from random import Random
 
 import pytest
 
-from envs.game import GameEnvironment
-from envs.game.board import BOARDS, rules_of
-from envs.game.chess import FAMILY as CHESS
-from envs.game.notation import plain
-from envs.game.opening import find_opening
-from envs.game.puzzle import PUZZLES
-from envs.game.spiel import open_state
+from loomrl.envs.game import GameEnvironment
+from loomrl.envs.game.board import BOARDS, rules_of
+from loomrl.envs.game.chess import FAMILY as CHESS
+from loomrl.envs.game.notation import plain
+from loomrl.envs.game.opening import find_opening
+from loomrl.envs.game.puzzle import PUZZLES
+from loomrl.envs.game.spiel import open_state
 from loomrl.errors import ConfigError
 from loomrl.gym.base import Step
 
@@ -243,7 +243,7 @@ async def test_an_opponent_for_other_games_is_refused():
 def test_without_openspiel_the_install_command_is_named(tmp_path):
     (tmp_path / "pyspiel.py").write_text("raise ModuleNotFoundError('pyspiel')")
     code = (
-        "import asyncio; from envs.game import GameEnvironment as G; e = G()\n"
+        "import asyncio; from loomrl.envs.game import GameEnvironment as G; e = G()\n"
         "asyncio.run(e.reset(e.task('puzzle.hanoi', 1, 0)))\n"
         "asyncio.run(e.reset(e.task('board.hex', 1, 0)))"
     )
@@ -261,14 +261,14 @@ def test_without_openspiel_the_install_command_is_named(tmp_path):
 
 @pytest.mark.system
 def test_the_environment_is_imported_without_its_backends():
-    code = "import sys, envs.game; print(sorted({'pyspiel', 'torch', 'loomrl.inference'} & set(sys.modules)))"
+    code = "import sys, loomrl.envs.game; print(sorted({'pyspiel', 'torch', 'loomrl.inference'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 
 SMALL_THEN_LARGE = """
 import asyncio, random
-from envs.game import GameEnvironment
+from loomrl.envs.game import GameEnvironment
 
 async def main():
     opened = []

@@ -5,10 +5,10 @@ from typing import ClassVar
 
 import pytest
 
-from envs.game import GameEnvironment
-from envs.game.opponent import Minimaxer, RandomMover, TreeSearcher, Turn
-from envs.game.solver import outcome
-from envs.game.spiel import State, open_state
+from loomrl.envs.game import GameEnvironment
+from loomrl.envs.game.opponent import Minimaxer, RandomMover, TreeSearcher, Turn
+from loomrl.envs.game.solver import outcome
+from loomrl.envs.game.spiel import State, open_state
 from loomrl.gym.policy import Action
 from loomrl.types import Message
 

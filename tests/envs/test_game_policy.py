@@ -8,8 +8,8 @@ from threading import Thread
 
 import pytest
 
-from envs.game import GameEnvironment
-from envs.game.opponent import _opened
+from loomrl.envs.game import GameEnvironment
+from loomrl.envs.game.opponent import _opened
 from loomrl.errors import EpisodeError
 from tests.inference.sample_models import VOCABULARY, tiny_tokenizer
 

@@ -5,11 +5,11 @@ from random import Random
 
 import pytest
 
-from envs.game.puzzle import PUZZLES, Puzzle, Riddle
-from envs.game.puzzle.hanoi import Hanoi
-from envs.game.puzzle.jugs import Jugs
-from envs.game.puzzle.lights import SHAPES, Lights
-from envs.game.puzzle.sliding import distances
+from loomrl.envs.game.puzzle import PUZZLES, Puzzle, Riddle
+from loomrl.envs.game.puzzle.hanoi import Hanoi
+from loomrl.envs.game.puzzle.jugs import Jugs
+from loomrl.envs.game.puzzle.lights import SHAPES, Lights
+from loomrl.envs.game.puzzle.sliding import distances
 
 
 def steps_to(puzzle: Puzzle, most: int) -> int | None:

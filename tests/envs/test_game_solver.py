@@ -5,9 +5,9 @@ from functools import cache
 
 import pytest
 
-from envs.game.board import BOARDS
-from envs.game.solver import DRAW, WIN, Search, ordered, outcome
-from envs.game.spiel import State, open_state
+from loomrl.envs.game.board import BOARDS
+from loomrl.envs.game.solver import DRAW, WIN, Search, ordered, outcome
+from loomrl.envs.game.spiel import State, open_state
 
 pytest.importorskip("pyspiel")
 GAMES = (

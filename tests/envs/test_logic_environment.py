@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.logic import LogicPuzzleEnvironment
-from envs.logic.puzzle import read_groups
+from loomrl.envs.logic import LogicPuzzleEnvironment
+from loomrl.envs.logic.puzzle import read_groups
 from loomrl.errors import ConfigError
 
 FAMILIES = LogicPuzzleEnvironment.families

@@ -2,8 +2,8 @@
 
 import pytest
 
-from envs.math.answer import Answer, Match, compare
-from envs.math.form import Form
+from loomrl.envs.math.answer import Answer, Match, compare
+from loomrl.envs.math.form import Form
 
 SUM = Answer("7")
 LOWEST = Answer("-5/3", form=Form.LOWEST)

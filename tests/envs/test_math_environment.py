@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from envs.math import MathEnvironment
-from envs.math.family import make_problem
+from loomrl.envs.math import MathEnvironment
+from loomrl.envs.math.family import make_problem
 from loomrl.errors import ConfigError
 
 pytestmark = pytest.mark.system
@@ -81,7 +81,7 @@ async def test_the_second_opinion_is_not_asked_to_solve_the_problem(text, monkey
     async def refuse(answer, attempt):
         raise AssertionError(f"asked about {attempt}")
 
-    monkeypatch.setattr("envs.math.environment.verify", refuse)
+    monkeypatch.setattr("loomrl.envs.math.environment.verify", refuse)
     environment = await opened("calculus.derivative", 1, 0)
     assert (await environment.step(f"<answer>{text}</answer>")).reward.success == 0.0
 
@@ -118,5 +118,5 @@ def test_an_unknown_family_is_refused_with_the_nearest_known():
 
 
 def test_neither_sympy_nor_math_verify_is_imported_here():
-    code = "import sys, envs.math; sys.exit('sympy' in sys.modules or 'math_verify' in sys.modules)"
+    code = "import sys, loomrl.envs.math; sys.exit('sympy' in sys.modules or 'math_verify' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -8,16 +8,16 @@ import sys
 
 import pytest
 
-from envs.math.answer import Match, compare
-from envs.math.family import FAMILIES, make_problem
-from envs.math.step import progress
+from loomrl.envs.math.answer import Match, compare
+from loomrl.envs.math.family import FAMILIES, make_problem
+from loomrl.envs.math.step import progress
 
 LEVELS = range(1, 11)
 SEEDS = 10
 
 FINGERPRINT = """
 import hashlib
-from envs.math.family import FAMILIES, make_problem
+from loomrl.envs.math.family import FAMILIES, make_problem
 problems = [make_problem(family, level, 5) for family in FAMILIES for level in range(1, 11)]
 print(hashlib.sha256(repr(problems).encode()).hexdigest())
 """

@@ -4,14 +4,14 @@ from random import Random
 
 import pytest
 
-from envs.math import MathEnvironment
-from envs.math.answer import Answer, Match, compare
-from envs.math.custom import custom_problem
-from envs.math.family import FAMILIES, make_problem
-from envs.math.form import Form
-from envs.math.hack import restated
-from envs.math.notation import latex
-from envs.math.syntax import Node, read
+from loomrl.envs.math import MathEnvironment
+from loomrl.envs.math.answer import Answer, Match, compare
+from loomrl.envs.math.custom import custom_problem
+from loomrl.envs.math.family import FAMILIES, make_problem
+from loomrl.envs.math.form import Form
+from loomrl.envs.math.hack import restated
+from loomrl.envs.math.notation import latex
+from loomrl.envs.math.syntax import Node, read
 from loomrl.errors import ConfigError
 from loomrl.gym.answer import Submission
 

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from envs.math.answer import Answer, compare
-from envs.math.form import Form
+from loomrl.envs.math.answer import Answer, compare
+from loomrl.envs.math.form import Form
 
 LIMIT_S = 0.005
 """On a machine that counts to 150,000 in the same time; `best_of` makes slower ones comparable."""

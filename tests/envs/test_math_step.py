@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from envs.math.answer import Answer
-from envs.math.family import FAMILIES, make_problem
-from envs.math.problem import Problem
-from envs.math.step import progress
+from loomrl.envs.math.answer import Answer
+from loomrl.envs.math.family import FAMILIES, make_problem
+from loomrl.envs.math.problem import Problem
+from loomrl.envs.math.step import progress
 
 SUM = Problem("Compute 12 + 30 - 5.", Answer("37"), ("12 + 30 = 42", "42 - 5 = 37"))
 LINEAR = Problem("Solve 2x + 3 = 11.", Answer("4", names=("x",)), ("11 - 3 = 8", "2x = 8", "8 / 2 = 4"), ({"x": "4"},))

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.math.polynomial import Unreadable, text
-from envs.math.syntax import evaluate, read
-from envs.math.value import Calculator, Value, rational
+from loomrl.envs.math.polynomial import Unreadable, text
+from loomrl.envs.math.syntax import evaluate, read
+from loomrl.envs.math.value import Calculator, Value, rational
 
 
 def value(source: str, variables: str = "xy") -> Value:

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from play_support import to_the_end
 
-from envs.memory import MemoryBufferEnvironment
-from envs.memory.fact import VALUES
-from envs.memory.note import Refused, memory_of, read
-from envs.memory.persistent import CAPACITY
+from loomrl.envs.memory import MemoryBufferEnvironment
+from loomrl.envs.memory.fact import VALUES
+from loomrl.envs.memory.note import Refused, memory_of, read
+from loomrl.envs.memory.persistent import CAPACITY
 from loomrl.errors import ConfigError
 from loomrl.gym.memory import with_memory
 

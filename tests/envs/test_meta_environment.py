@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from envs.meta import MetaReasoningEnvironment
+from loomrl.envs.meta import MetaReasoningEnvironment
 
 FAMILIES = MetaReasoningEnvironment.families
 

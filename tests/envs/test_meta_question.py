@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.meta.assumption import underspecified
-from envs.meta.calibration import calibration, evidence
-from envs.meta.twin import BIASES
-from envs.meta.verification import verification
+from loomrl.envs.meta.assumption import underspecified
+from loomrl.envs.meta.calibration import calibration, evidence
+from loomrl.envs.meta.twin import BIASES
+from loomrl.envs.meta.verification import verification
 
 LEVELS = range(1, 11)
 CASES = [(level, seed) for level in LEVELS for seed in range(25)]

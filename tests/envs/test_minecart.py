@@ -4,7 +4,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from envs.minecart import ID, Minecart
+from loomrl.envs.minecart import ID, Minecart
 
 
 def over_full() -> Minecart:

@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from envs.multimodal import MultimodalEnvironment
-from envs.multimodal.canvas import RGB, draw_scene
-from envs.multimodal.caption import f1, triples
-from envs.multimodal.chart import LABELS, TOP, Chart
-from envs.multimodal.chart_question import KIND_OF, Sheet
-from envs.multimodal.environment import FAMILIES
-from envs.multimodal.plot import ABOVE, BOTTOM, _place, draw_chart
-from envs.multimodal.quiz import exact, spelt
-from envs.multimodal.scene import COLOURS, LOOKS, Look, Scene, Shape
+from loomrl.envs.multimodal import MultimodalEnvironment
+from loomrl.envs.multimodal.canvas import RGB, draw_scene
+from loomrl.envs.multimodal.caption import f1, triples
+from loomrl.envs.multimodal.chart import LABELS, TOP, Chart
+from loomrl.envs.multimodal.chart_question import KIND_OF, Sheet
+from loomrl.envs.multimodal.environment import FAMILIES
+from loomrl.envs.multimodal.plot import ABOVE, BOTTOM, _place, draw_chart
+from loomrl.envs.multimodal.quiz import exact, spelt
+from loomrl.envs.multimodal.scene import COLOURS, LOOKS, Look, Scene, Shape
 from loomrl.gym.generate import rng_of
 from loomrl.picture import size_of
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.check_envs import check_all
+from loomrl.experiments.check_envs import check_all
 from loomrl.gym.catalogue import names
 
 NEED_SETTINGS = {"OpenEnv": "Set servers", "Verifiers": "Set modules"}

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.tool.amount import Unreadable, same_answer, spelt, value_of
-from envs.tool.call import LONGEST, MOST, Call, Malformed, read_call, split_calls
-from envs.tool.schema import Invalid, checked, fields, text, whole
+from loomrl.envs.tool.amount import Unreadable, same_answer, spelt, value_of
+from loomrl.envs.tool.call import LONGEST, MOST, Call, Malformed, read_call, split_calls
+from loomrl.envs.tool.schema import Invalid, checked, fields, text, whole
 
 SCHEMA = fields(room=text("which", longest=5), hour=whole("when", 8, 17), optional=("hour",))
 

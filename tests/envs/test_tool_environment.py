@@ -6,14 +6,14 @@ from random import Random
 import pytest
 from play_support import to_the_end
 
-from envs.tool import ToolCallEnvironment
-from envs.tool.call import Call
-from envs.tool.corpus import find_pages, pages, text_of, told
-from envs.tool.family.bank import DECOYS, TOOLS, TRANSFER
-from envs.tool.fault import Faults, Gate, faults_for
-from envs.tool.problem import Problem
-from envs.tool.session import Session, calls_needed, goal_of
-from envs.tool.world import MOST_FILES, MOST_ROWS, ToolError, World
+from loomrl.envs.tool import ToolCallEnvironment
+from loomrl.envs.tool.call import Call
+from loomrl.envs.tool.corpus import find_pages, pages, text_of, told
+from loomrl.envs.tool.family.bank import DECOYS, TOOLS, TRANSFER
+from loomrl.envs.tool.fault import Faults, Gate, faults_for
+from loomrl.envs.tool.problem import Problem
+from loomrl.envs.tool.session import Session, calls_needed, goal_of
+from loomrl.envs.tool.world import MOST_FILES, MOST_ROWS, ToolError, World
 from loomrl.errors import ConfigError
 
 DONE = "<answer>done</answer>"

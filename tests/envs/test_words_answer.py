@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.language.clause import Clause, Phrase, english, same_english
-from envs.language.locale import CURRENCIES, DATED, DISTANT, FURTHER, PLAIN, format_day, format_number, name_of
-from envs.language.tongue import ORDERS, same_foreign, translation
-from envs.language.wording import same_date, same_name, same_number, same_text
+from loomrl.envs.language.clause import Clause, Phrase, english, same_english
+from loomrl.envs.language.locale import CURRENCIES, DATED, DISTANT, FURTHER, PLAIN, format_day, format_number, name_of
+from loomrl.envs.language.tongue import ORDERS, same_foreign, translation
+from loomrl.envs.language.wording import same_date, same_name, same_number, same_text
 
 
 @pytest.mark.parametrize("given_", ["Oslo", "oslo", " OSLO. ", "**Oslo**", '"Oslo"', "the Oslo", "Os\u200blo"])
@@ -76,7 +76,7 @@ def test_long_texts_cost_little(piece):
 def test_numbers_can_be_read_back_by_babels_own_reader(locale):
     from babel.numbers import parse_decimal
 
-    from envs.language.locale import SAMPLE_NUMBER
+    from loomrl.envs.language.locale import SAMPLE_NUMBER
 
     shown = format_number(SAMPLE_NUMBER, locale, "")
     assert parse_decimal(shown, locale=locale, numbering_system="default") == SAMPLE_NUMBER
@@ -89,7 +89,7 @@ def test_amounts_lose_nothing_where_they_are_shown():
 
 
 def test_locales_have_names_and_dates_of_their_own():
-    from envs.language.locale import SAMPLE_DATE
+    from loomrl.envs.language.locale import SAMPLE_DATE
 
     names = {name_of(locale) for locale in (*PLAIN, *FURTHER, *DISTANT, *DATED)}
     assert len(names) == len({*PLAIN, *FURTHER, *DISTANT, *DATED})

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from envs.language import LanguageEnvironment
-from envs.language.question import chain, counting, lookup
+from loomrl.envs.language import LanguageEnvironment
+from loomrl.envs.language.question import chain, counting, lookup
 from loomrl.errors import ConfigError, ScorerError
 from loomrl.gym.generate import rng_of
 from loomrl.store import open_store
@@ -81,9 +81,8 @@ def test_counting_agrees_with_the_text():
 
 
 def test_babel_and_databases_are_loaded_only_where_they_are_needed():
-    code = (
-        "import sys, envs.language, envs.dialogue; sys.exit(bool({'babel', 'sqlalchemy', 'httpx'} & set(sys.modules)))"
-    )
+    heavy = "{'babel', 'sqlalchemy', 'httpx'}"
+    code = f"import sys, loomrl.envs.language, loomrl.envs.dialogue; sys.exit(bool({heavy} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.language.statement import count_words, read
-from envs.language.summary import summary
+from loomrl.envs.language.statement import count_words, read
+from loomrl.envs.language.summary import summary
 
 PEOPLE = ("Ada", "Ben", "Cleo")
 

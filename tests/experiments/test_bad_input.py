@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.cli import main
+from loomrl.experiments.cli import main
 
 BIG = "9" * 23
 ALIASES = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 from typer.testing import CliRunner
 
-from experiments.bench_weave import ABLATIONS, FRONTS, QUICK, measure
-from experiments.cli import app
-from experiments.shipped import resolve
 from loomrl.config import ControlExperiment, Weave
 from loomrl.errors import ConfigError
+from loomrl.experiments.bench.weave import ABLATIONS, FRONTS, QUICK, measure
+from loomrl.experiments.cli import app
+from loomrl.experiments.shipped import resolve
 
 
 @pytest.fixture(autouse=True)

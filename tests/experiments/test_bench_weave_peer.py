@@ -5,8 +5,8 @@ import sys
 import numpy as np
 import pytest
 
-from experiments.bench_weave_peer import Task, main
 from loomrl.errors import ConfigError
+from loomrl.experiments.bench.weave_peer import Task, main
 
 
 @pytest.mark.filterwarnings("ignore:.*precision lowered by casting")

@@ -10,9 +10,9 @@ from typing import Any
 import psutil
 import pytest
 
-from algorithms.language import algorithm as language
-from experiments.shipped import resolve
-from experiments.train import TrainResult, train
+from loomrl.algorithms.language import algorithm as language
+from loomrl.experiments.shipped import resolve
+from loomrl.experiments.train import TrainResult, train
 from loomrl.telemetry.metric import Metric
 from tests.algorithms.language_support import shuffled
 from tests.inference.engine_support import core_below

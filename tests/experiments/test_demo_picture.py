@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from experiments.shipped import resolve
-from experiments.train import TrainResult, train
+from loomrl.experiments.shipped import resolve
+from loomrl.experiments.train import TrainResult, train
 
 pytestmark = [
     pytest.mark.slow,

@@ -8,12 +8,12 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from experiments.cli import app
-from experiments.cli_sweep import render as render_sweep
-from experiments.sweep import SweepResult, Tried
-from experiments.train import TrainResult, render
 from loomrl import EvaluationPipeline
 from loomrl.evaluation.report import judge
+from loomrl.experiments.cli import app
+from loomrl.experiments.commands.sweep import render as render_sweep
+from loomrl.experiments.sweep import SweepResult, Tried
+from loomrl.experiments.train import TrainResult, render
 from loomrl.gym.catalogue import make
 from loomrl.store import open_store
 from loomrl.store.evaluations import list_evaluations

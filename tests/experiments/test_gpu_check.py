@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.gpu_check import PARTS
+from loomrl.experiments.gpu.check import PARTS
 
 ROOT = Path(__file__).parent.parent.parent
 ABSENT = ("ray", "vllm", "pydantic", "msgspec", "xxhash", "zstandard", "sqlalchemy", "gymnasium")
@@ -44,7 +44,7 @@ def slow(*, cpu, tiny):
 def check(*words: str, path: Path | None = None) -> subprocess.CompletedProcess[str]:
     places = [str(place) for place in (path, ROOT) if place]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(places), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "experiments.gpu_check", *words]
+    command = [sys.executable, "-m", "loomrl.experiments.gpu.check", *words]
     return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
@@ -75,7 +75,7 @@ def test_a_part_that_fails_is_reported_and_keeps_none_of_the_others_from_running
     (tmp_path / "planted.py").write_text(PLANTED)
     script = """
 import json
-from experiments import gpu_check
+from loomrl.experiments.gpu import check as gpu_check
 gpu_check.MACHINE = "planted:machine"
 gpu_check.PARTS = {name: f"planted:{name}" for name in ("bad", "dead", "slow", "good")}
 print(gpu_check.main(["--limit-s", "3"]))
@@ -107,7 +107,7 @@ def test_without_a_gpu_it_says_so_at_once() -> None:
 def test_a_checksum_notices_what_changed_and_what_changed_places() -> None:
     import torch
 
-    from experiments.gpu_publication import checksum
+    from loomrl.experiments.gpu.publication import checksum
 
     flat = torch.arange(1.0, 9.0).to(torch.bfloat16)
     swapped = flat[[1, 0, 2, 3, 4, 5, 6, 7]]

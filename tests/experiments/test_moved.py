@@ -13,14 +13,14 @@ import gymnasium
 import pytest
 from typer.testing import CliRunner
 
-from experiments.cli import app
-from experiments.shipped import resolve
-from experiments.train_control import open_course
 from loomrl.config import ControlExperiment, Network
 from loomrl.control.network import ActorCritic
 from loomrl.control.policy import ControlPolicy
 from loomrl.control.space import acts, seen
 from loomrl.errors import ArtifactError
+from loomrl.experiments.cli import app
+from loomrl.experiments.shipped import resolve
+from loomrl.experiments.train_control import open_course
 from loomrl.store import open_store
 
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import ray
 
-from experiments import shipped, sweep_file
-from experiments.algorithms import open_algorithm
-from experiments.sweep import sweep
-from experiments.train import train
 from loomrl.config import AnyExperiment, ControlExperiment, Experiment
 from loomrl.config.sweep import Sweep
+from loomrl.experiments import shipped, sweep_file
+from loomrl.experiments.algorithms import open_algorithm
+from loomrl.experiments.sweep import sweep
+from loomrl.experiments.train import train
 from tests.algorithms.language_support import embedded
 
 pytestmark = [

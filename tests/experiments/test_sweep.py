@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from experiments import sweep as sweep_module
-from experiments.sweep import SweepResult, resumed, sweep
 from loomrl.config.sweep import Sweep
 from loomrl.errors import ConfigError, StoreError
+from loomrl.experiments import sweep as sweep_module
+from loomrl.experiments.sweep import SweepResult, resumed, sweep
 from loomrl.load import dump
 from loomrl.store import open_store
 from loomrl.store.policies import list_policies, show_policy

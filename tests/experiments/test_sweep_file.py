@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from experiments import shipped
-from experiments.sweep_file import check, drawn, names, resolve_sweep
 from loomrl.config import ControlExperiment, Experiment
 from loomrl.config.sweep import Sweep
 from loomrl.errors import ConfigError
+from loomrl.experiments import shipped
+from loomrl.experiments.sweep_file import check, drawn, names, resolve_sweep
 from tests.experiments.sweep_samples import control, language
 
 RATE = "algorithm.learning_rate"

@@ -9,9 +9,9 @@ import pytest
 import torch
 from ray.rllib.core import DEFAULT_MODULE_ID
 
-from experiments.sweep_trial import RUN, SCORE, STEP, Trial
 from loomrl.config.sweep import Sweep
 from loomrl.errors import ConfigError
+from loomrl.experiments.sweep_trial import RUN, SCORE, STEP, Trial
 from loomrl.store import open_store
 from loomrl.store.policies import list_policies, show_policy
 from loomrl.store.runs import RunStatus, list_runs, show_run

@@ -10,14 +10,14 @@ import pytest
 import ray
 from ray import tune
 
-from algorithms.ppo import PPO
-from algorithms.sac import SACConfig
-from experiments.algorithms import ray_running
-from experiments.check_envs import check_all
-from experiments.shipped import resolve
-from experiments.train import train
+from loomrl.algorithms.ppo import PPO
+from loomrl.algorithms.sac import SACConfig
 from loomrl.config.placement import PER_CORE
 from loomrl.errors import ConfigError
+from loomrl.experiments.algorithms import ray_running
+from loomrl.experiments.check_envs import check_all
+from loomrl.experiments.shipped import resolve
+from loomrl.experiments.train import train
 from tests.algorithms.control_support import ppo
 from tests.algorithms.language_support import experiment
 

@@ -11,11 +11,11 @@ import pytest
 import torch
 from sqlalchemy import make_url
 
-from algorithms.language import algorithm as language
-from experiments.train import resumed, train
+from loomrl.algorithms.language import algorithm as language
 from loomrl.artifacts import open_artifacts
 from loomrl.config import Experiment, HubConfig
 from loomrl.errors import ConfigError, StoreError
+from loomrl.experiments.train import resumed, train
 from loomrl.hub import GroupPlan, open_hub
 from loomrl.store import beside, open_store
 from loomrl.store.evaluations import list_evaluations

@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 import torch
 
-from experiments import train_control
-from experiments.agentic import AgenticRLSystem
-from experiments.judge_control import evaluate_control, idle_return
-from experiments.policies import exported
-from experiments.sweep import sweep
-from experiments.train import resumed, train
 from loomrl.artifacts import open_artifacts
 from loomrl.checkpoints import Checkpoints
 from loomrl.config import ControlExperiment
 from loomrl.config.sweep import Choice, Sweep
 from loomrl.control.policy import ControlPolicy
 from loomrl.errors import ArtifactError, ClusterError, ConfigError, StoreError
+from loomrl.experiments import train_control
+from loomrl.experiments.judge_control import evaluate_control, idle_return
+from loomrl.experiments.notebook.agentic import AgenticRLSystem
+from loomrl.experiments.policies import exported
+from loomrl.experiments.sweep import sweep
+from loomrl.experiments.train import resumed, train
 from loomrl.load import dump
 from loomrl.store import open_store
 from loomrl.store.evaluations import list_evaluations
@@ -265,7 +265,9 @@ def test_an_environment_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 def test_the_short_door_trains_agents_that_share_a_policy(tmp_path: Path) -> None:
     kept = experiment(tmp_path).model_dump(mode="json")
     settings = {name: kept[name] for name in ("store_url", "artifact_url", "train")}
-    system = AgenticRLSystem("envs.teamwork.parallel:TeamParallel", 2, env_settings={"steps": 16}, settings=settings)
+    system = AgenticRLSystem(
+        "loomrl.envs.teamwork.parallel:TeamParallel", 2, env_settings={"steps": 16}, settings=settings
+    )
     with pytest.raises(ConfigError, match="nothing was trained yet"):
         system.evaluate()
     result = system.train(total_timesteps=2048)

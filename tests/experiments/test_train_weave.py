@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from experiments import judge_front
-from experiments.judge_control import as_result, evaluate_control, judged, render
-from experiments.policies import exported
-from experiments.shipped import judged_words, resolve
-from experiments.train import train
 from loomrl.config import ControlExperiment, Weave
 from loomrl.control.play import RandomPolicy, Scripted
 from loomrl.control.policy import ControlPolicy
 from loomrl.errors import ConfigError, EpisodeError
 from loomrl.evaluation.front_report import FrontReport
+from loomrl.experiments import judge_front
+from loomrl.experiments.judge_control import as_result, evaluate_control, judged, render
+from loomrl.experiments.policies import exported
+from loomrl.experiments.shipped import judged_words, resolve
+from loomrl.experiments.train import train
 from loomrl.load import load
 from loomrl.store import open_store
 from loomrl.telemetry.metric import Metric

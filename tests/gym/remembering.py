@@ -1,6 +1,6 @@
 """An environment that leaves what it is told, and a way to open the one that remembers for good."""
 
-from envs.memory import MemoryBufferEnvironment
+from loomrl.envs.memory import MemoryBufferEnvironment
 from loomrl.gym.base import BaseEnvironment, Step
 from loomrl.types import Message, Reward
 

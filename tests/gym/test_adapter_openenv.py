@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from adapter_support import play, python_of_adapters, saying
 
-from algorithms.language import corpus
+from loomrl.algorithms.language import corpus
 from loomrl.config import WarmStart
 from loomrl.errors import ConfigError, EpisodeError
 from loomrl.gym.adapters.openenv import OpenEnvEnvironment
-from loomrl.gym.check_hostile import TEXTS
+from loomrl.gym.check.hostile import TEXTS
 from loomrl.gym.episode import Attempt
-from loomrl.gym.host import Plan
+from loomrl.gym.host.local import Plan
 from loomrl.gym.policy import OraclePolicy
 from loomrl.gym.pool import LoomRLGym
 from loomrl.types import End

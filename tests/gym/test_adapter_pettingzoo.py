@@ -15,7 +15,7 @@ from loomrl.types import End
 pytest.importorskip("pettingzoo", reason="needs the extra multiagent")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of pygame's own imports
 PLANES = "pettingzoo.test.example_envs.generated_agents_env_action_mask_info_v0:env"
-TEAM = "envs.teamwork.parallel:TeamParallel"
+TEAM = "loomrl.envs.teamwork.parallel:TeamParallel"
 TOGETHER = "pettingzoo.test.example_envs.generated_agents_parallel_v0:parallel_env"
 
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loomrl.errors import ConfigError
-from loomrl.gym.check import check_environment
-from loomrl.gym.check_play import MOST, enough, interval
+from loomrl.gym.check.play import MOST, enough, interval
+from loomrl.gym.check.run import check_environment
 
 pytestmark = pytest.mark.system
 

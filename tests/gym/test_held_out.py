@@ -6,10 +6,10 @@ from itertools import pairwise
 import pytest
 
 from loomrl.config import EnvironmentConfig, EvaluationConfig, RolloutConfig, ScriptedPolicy
-from loomrl.gym.cast import gather
 from loomrl.gym.catalogue import find
 from loomrl.gym.curriculum import HELD_OUT_SEEDS
 from loomrl.gym.held_out import HeldOut, held_out
+from loomrl.gym.mixture import gather
 from loomrl.gym.pool import LoomRLGym
 from loomrl.types import End
 

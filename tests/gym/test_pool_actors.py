@@ -15,7 +15,7 @@ from loomrl.config import CustomPolicy, RolloutConfig, ScriptedPolicy
 from loomrl.errors import ConfigError
 from loomrl.gym.catalogue import register_environment
 from loomrl.gym.episode import Attempt
-from loomrl.gym.host import Plan
+from loomrl.gym.host.local import Plan
 from loomrl.gym.pool import LoomRLGym
 from loomrl.types import End, Task
 

@@ -257,7 +257,7 @@ async def test_a_bubblewrap_that_is_trouble_and_no_outcome(broken: dict[str, Any
     before, dead = descriptors(), zombies()
     with pytest.raises(SandboxError):
         await BoxedSandbox(boxes).run("print(1)")
-    assert descriptors() == before
+    assert descriptors() <= before
     assert zombies() <= dead
 
 
@@ -293,7 +293,7 @@ async def test_whoever_cancels_leaves_nothing_behind(sandbox: Sandbox) -> None:
         assert zombies() <= dead
     assert (await own.run("print(1)")).output == b"1\n"
     gc.collect()
-    assert descriptors() == before
+    assert descriptors() <= before
 
 
 async def test_four_at_once_are_four_and_leave_no_zombie_and_no_descriptor(sandbox: Sandbox) -> None:
@@ -306,7 +306,7 @@ async def test_four_at_once_are_four_and_leave_no_zombie_and_no_descriptor(sandb
     for _ in range(5):
         assert await asyncio.gather(*map(one, range(4))) == [b"0\n", b"1\n", b"2\n", b"3\n"]
     assert zombies() <= dead
-    assert descriptors() == before
+    assert descriptors() <= before
 
 
 @pytest.mark.slow
@@ -316,7 +316,7 @@ async def test_two_hundred_runs_leave_no_zombie_and_no_descriptor(sandbox: Sandb
     for _ in range(50):
         await asyncio.gather(*(sandbox.run("import os; os.fork()") for _ in range(4)))
     assert zombies() <= dead
-    assert descriptors() == before
+    assert descriptors() <= before
 
 
 def test_other_children_of_the_process_are_left_alone(sandbox: Sandbox) -> None:

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loomrl.config import EnvironmentConfig
-from loomrl.gym.cast import gather
 from loomrl.gym.catalogue import find
+from loomrl.gym.mixture import gather
 from loomrl.gym.share import Stake, shares
 
 STAKES = st.dictionaries(

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from loomrl.gym.watch import Autopsy, examine
+from loomrl.gym.host.watch import Autopsy, examine
 
 pytestmark = pytest.mark.system
 
 SCRIPT = """
 import asyncio, re, sys, time
 from pathlib import Path
-from loomrl.gym.watch import Watchdog
+from loomrl.gym.host.watch import Watchdog
 
 async def slow_start_then(act):
     await asyncio.wait_for(asyncio.sleep(0.05), 5)

@@ -9,7 +9,7 @@ from adapter_support import play, saying
 from loomrl.errors import ConfigError
 from loomrl.gym.adapters.verifiers import VerifiersEnvironment
 from loomrl.gym.catalogue import find
-from loomrl.gym.check_hostile import TEXTS
+from loomrl.gym.check.hostile import TEXTS
 from loomrl.gym.policy import OraclePolicy
 from loomrl.gym.registry import snapshot_of
 from loomrl.types import End

@@ -4,7 +4,7 @@ import sys
 
 from loomrl.config import HubConfig
 from loomrl.http.listen import open_door
-from loomrl.hub.atropos import atropos_routes
+from loomrl.hub.atropos.routes import atropos_routes
 from loomrl.hub.open import open_hub
 from loomrl.hub.serve import serve_hub
 

@@ -13,7 +13,7 @@ import httpx
 from hub_samples import served
 
 from loomrl.config import HubConfig
-from loomrl.hub.atropos import atropos_routes
+from loomrl.hub.atropos.routes import atropos_routes
 from loomrl.hub.http import create_app
 from loomrl.hub.open import open_hub
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loomrl.hub.atropos_batch import Candidate, compose
+from loomrl.hub.atropos.batch import Candidate, compose
 
 ENVIRONMENTS = ("a", "b", "c")
 

@@ -10,9 +10,9 @@ from atropos_support import ENVIRONMENT, TRAINER, Process, first_tokens, free_po
 
 from loomrl.config import HubConfig
 from loomrl.hub import Hub
-from loomrl.hub.atropos_groups import ScoredData
-from loomrl.hub.atropos_session import AtroposSession
-from loomrl.hub.atropos_state import RegisterEnv, Registration
+from loomrl.hub.atropos.groups import ScoredData
+from loomrl.hub.atropos.session import AtroposSession
+from loomrl.hub.atropos.state import RegisterEnv, Registration
 from loomrl.hub.open import open_hub
 
 pytestmark = pytest.mark.system

@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.bench_hub import QUICK, measure
+from loomrl.experiments.bench.hub import QUICK, measure
 
 pytestmark = pytest.mark.system
 

@@ -5,7 +5,7 @@ import os
 import psutil
 import ray
 
-from loomrl.inference.fleet import Fleet
+from loomrl.inference.vllm.fleet import Fleet
 
 
 def processes(engines: Fleet) -> list[tuple[psutil.Process, psutil.Process]]:

@@ -18,10 +18,10 @@ from loomrl.config.engine import VllmEngineConfig
 from loomrl.errors import ConfigError, PolicyError
 from loomrl.inference.engine import Completion, Finish, Request
 from loomrl.inference.open import Opening
-from loomrl.inference.sealed import seal, stage
-from loomrl.inference.torch_engine import TorchEngine
-from loomrl.inference.vllm_engine import Staged, VllmEngine
-from loomrl.inference.vllm_start import start
+from loomrl.inference.torch.engine import TorchEngine
+from loomrl.inference.vllm.engine import Staged, VllmEngine
+from loomrl.inference.vllm.start import start
+from loomrl.inference.weights.sealed import seal, stage
 
 VLLM_WARNS = ("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning", "ignore::ResourceWarning")
 pytestmark = [

@@ -17,15 +17,15 @@ from ray import cloudpickle
 from sample_fleet import TOLERANCE, drift, model, opening
 from sample_models import VOCABULARY, answers, logprobs, random_prompt, request, tiny_model
 
-from algorithms.language.packing import Sample
-from algorithms.language.publish import Probing, Publisher
+from loomrl.algorithms.language.packing import Sample
+from loomrl.algorithms.language.publish import Probing, Publisher
 from loomrl.config.engine import Checks, VllmEngineConfig
 from loomrl.errors import ConfigError, PolicyError
-from loomrl.inference import fleet_client
 from loomrl.inference.engine import Completion
-from loomrl.inference.fleet import Fleet, open_fleet
-from loomrl.inference.fleet_client import FleetClient
-from loomrl.inference.sealed import Sealed, seal
+from loomrl.inference.vllm import fleet_client
+from loomrl.inference.vllm.fleet import Fleet, open_fleet
+from loomrl.inference.vllm.fleet_client import FleetClient
+from loomrl.inference.weights.sealed import Sealed, seal
 from tests.inference.engine_support import processes
 
 pytestmark = [

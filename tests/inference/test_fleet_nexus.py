@@ -18,10 +18,10 @@ from transformers import PreTrainedModel
 
 from loomrl.config.engine import VllmEngineConfig
 from loomrl.errors import PolicyError
-from loomrl.inference.fleet import Fleet, open_fleet
-from loomrl.inference.sealed import seal, stage, unstage
-from loomrl.inference.shelf import open_shelf
-from loomrl.inference.vllm_engine import Staged
+from loomrl.inference.vllm.engine import Staged
+from loomrl.inference.vllm.fleet import Fleet, open_fleet
+from loomrl.inference.vllm.latest import open_shelf
+from loomrl.inference.weights.sealed import seal, stage, unstage
 
 pytestmark = [
     pytest.mark.system,

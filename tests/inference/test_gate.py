@@ -8,10 +8,10 @@ import torch
 from sample_models import answers, logprobs, random_prompt, request, tiny_model
 
 from loomrl.errors import PolicyError
-from loomrl.inference import torch_engine
-from loomrl.inference.gate import Gate
-from loomrl.inference.sealed import seal
-from loomrl.inference.torch_engine import TorchEngine
+from loomrl.inference.torch import engine as torch_engine
+from loomrl.inference.torch.engine import TorchEngine
+from loomrl.inference.weights.gate import Gate
+from loomrl.inference.weights.sealed import seal
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from loomrl.errors import PolicyError
-from loomrl.inference import group
-from loomrl.inference.group import Member, host, receive, send
-from loomrl.inference.sealed import Sealed, seal
+from loomrl.inference.weights import group
+from loomrl.inference.weights.group import Member, host, receive, send
+from loomrl.inference.weights.sealed import Sealed, seal
 
 CPU = torch.device("cpu")
 

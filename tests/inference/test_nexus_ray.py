@@ -20,9 +20,9 @@ from loomrl.config import Sampling
 from loomrl.errors import PolicyError
 from loomrl.inference.engine import Completion, Request
 from loomrl.inference.model import open_model
-from loomrl.inference.nexus_ray import Outpost, Relay, outpost_on
-from loomrl.inference.sealed import Sealed, seal, unstage
-from loomrl.inference.torch_engine import TorchEngine
+from loomrl.inference.torch.engine import TorchEngine
+from loomrl.inference.weights.nexus_ray import Outpost, Relay, outpost_on
+from loomrl.inference.weights.sealed import Sealed, seal, unstage
 
 pytestmark = [
     pytest.mark.system,

@@ -14,16 +14,16 @@ from sample_models import answers, logprobs, random_prompt, request
 from sample_server import MODEL, SglangProtocol, model_folder, scripted, served_model, serving, vllm_server
 from starlette.responses import JSONResponse, Response
 
-from experiments.evaluate import evaluate_policies
-from experiments.shipped import resolve
-from experiments.train import train
 from loomrl.config import Experiment
 from loomrl.config.engine import OpenAIEngineConfig
 from loomrl.errors import ConfigError, PolicyError
+from loomrl.experiments.evaluate import evaluate_policies
+from loomrl.experiments.shipped import resolve
+from loomrl.experiments.train import train
 from loomrl.inference.engine import Completion, Finish, Request
 from loomrl.inference.open import Opening, open_engine
-from loomrl.inference.openai_engine import OpenAIEngine
-from loomrl.inference.sealed import Sealed, seal
+from loomrl.inference.remote.engine import OpenAIEngine
+from loomrl.inference.weights.sealed import Sealed, seal
 
 pytestmark = [pytest.mark.system, pytest.mark.usefixtures("one_thread")]
 TOLERANCE = 1e-3

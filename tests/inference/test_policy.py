@@ -12,14 +12,14 @@ from sample_models import logprobs, request, tiny_model, tiny_tokenizer
 from loomrl.config import LanguagePolicy, RolloutConfig, Sampling, ScriptedPolicy
 from loomrl.errors import ConfigError, PolicyError
 from loomrl.gym.base import BaseEnvironment, Step
-from loomrl.gym.host import plan_group
+from loomrl.gym.host.local import plan_group
 from loomrl.gym.policy import OraclePolicy
 from loomrl.gym.pool import LoomRLGym
 from loomrl.inference.chat import Chat
 from loomrl.inference.engine import Completion, Request
 from loomrl.inference.model import save_model
 from loomrl.inference.policy import language_policies, open_policy
-from loomrl.inference.torch_engine import TorchEngine
+from loomrl.inference.torch.engine import TorchEngine
 from loomrl.types import NO_VERSION, End, Message, Reward, Task, Trajectory
 
 TURNS = 3

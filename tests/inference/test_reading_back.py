@@ -13,11 +13,11 @@ from sample_models import KINDS, tiny_model
 
 from loomrl.config.engine import VllmEngineConfig
 from loomrl.errors import PolicyError
-from loomrl.inference.fused import FusedNetwork
 from loomrl.inference.open import Opening
-from loomrl.inference.sealed import Sealed, seal
-from loomrl.inference.torch_engine import TorchEngine
-from loomrl.inference.vllm_engine import VllmEngine
+from loomrl.inference.torch.engine import TorchEngine
+from loomrl.inference.torch.fused import FusedNetwork
+from loomrl.inference.vllm.engine import VllmEngine
+from loomrl.inference.weights.sealed import Sealed, seal
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),

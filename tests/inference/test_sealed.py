@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from loomrl.errors import PolicyError
-from loomrl.inference.sealed import Sealed, checksum, seal, stage, unstage
+from loomrl.inference.weights.sealed import Sealed, checksum, seal, stage, unstage
 
 
 def weights() -> dict[str, torch.Tensor]:

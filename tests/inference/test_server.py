@@ -15,8 +15,8 @@ from starlette.responses import JSONResponse, Response
 
 from loomrl.config.engine import OpenAIEngineConfig
 from loomrl.errors import ConfigError, PolicyError
-from loomrl.inference.openai_engine import OpenAIEngine
-from loomrl.inference.server import Server
+from loomrl.inference.remote.engine import OpenAIEngine
+from loomrl.inference.remote.server import Server
 
 pytestmark = pytest.mark.system
 
@@ -72,7 +72,7 @@ def test_a_server_may_ask_for_the_pause() -> None:
 
 
 def test_tries_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loomrl.inference.server.PAUSE_S", 0.01)
+    monkeypatch.setattr("loomrl.inference.remote.server.PAUSE_S", 0.01)
     error, times = ask(lambda n: said(503, "no capacity"))
     assert times == 5
     assert "answered 503 to every try: no capacity" in str(error)

@@ -21,8 +21,8 @@ from transformers import GPT2LMHeadModel, PreTrainedModel
 
 from loomrl.errors import ConfigError, PolicyError
 from loomrl.inference.engine import Completion, Finish, Request
-from loomrl.inference.sealed import seal
-from loomrl.inference.torch_engine import TorchEngine
+from loomrl.inference.torch.engine import TorchEngine
+from loomrl.inference.weights.sealed import seal
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -218,7 +218,7 @@ def test_an_error_in_a_step_fails_what_is_open_and_nothing_else(monkeypatch: pyt
 
     async def play() -> None:
         with monkeypatch.context() as patch:
-            patch.setattr("loomrl.inference.torch_engine.draw", exhausted)
+            patch.setattr("loomrl.inference.torch.engine.draw", exhausted)
             got = await asyncio.gather(*(engine.generate(request([n])) for n in range(4)), return_exceptions=True)
         assert all(isinstance(one, PolicyError) and "OutOfMemoryError: tried" in str(one) for one in got)
         assert len((await engine.generate(request([1]))).ids_T) == 16

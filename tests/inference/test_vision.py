@@ -22,13 +22,13 @@ from sample_pictures import (
 from loomrl.config import Sampling
 from loomrl.errors import PolicyError
 from loomrl.inference.chat import Chat, Transcript
-from loomrl.inference.dialect import as_openai
 from loomrl.inference.engine import Completion, Request
 from loomrl.inference.model import open_model, open_tokenizer
 from loomrl.inference.policy import language_policies
-from loomrl.inference.sealed import seal
-from loomrl.inference.torch_engine import TorchEngine
+from loomrl.inference.remote.dialect import as_openai
+from loomrl.inference.torch.engine import TorchEngine
 from loomrl.inference.vision import embedded, open_vision
+from loomrl.inference.weights.sealed import seal
 from loomrl.picture import from_url
 from loomrl.types import Message
 

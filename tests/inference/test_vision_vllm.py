@@ -13,9 +13,9 @@ from transformers import PreTrainedModel
 from loomrl.config.engine import VllmEngineConfig
 from loomrl.inference.engine import Completion, Request
 from loomrl.inference.open import Opening
-from loomrl.inference.sealed import seal
-from loomrl.inference.torch_engine import TorchEngine
-from loomrl.inference.vllm_engine import VllmEngine
+from loomrl.inference.torch.engine import TorchEngine
+from loomrl.inference.vllm.engine import VllmEngine
+from loomrl.inference.weights.sealed import seal
 
 VLLM_WARNS = ("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning", "ignore::ResourceWarning")
 pytestmark = [

@@ -1,7 +1,7 @@
 """The bank: problems written by hand, many with numbers left open, so that each task has its own."""
 
-from envs.code.bank import language, number, sequence, stretch, table, words
-from envs.code.problem import Pattern
+from loomrl.envs.code.bank import language, number, sequence, stretch, table, words
+from loomrl.envs.code.problem import Pattern
 
 PATTERNS: tuple[Pattern, ...] = (
     *number.PATTERNS,

@@ -1,7 +1,7 @@
 """Problems about texts with a structure: brackets, expressions, patterns, distances."""
 
-from envs.code.draw import choice, sometimes, text
-from envs.code.problem import Pattern
+from loomrl.envs.code.draw import choice, sometimes, text
+from loomrl.envs.code.problem import Pattern
 
 _BRACKETS = text("()[]()", 0, 8)
 

@@ -1,7 +1,7 @@
 """Problems about whole numbers."""
 
-from envs.code.draw import choice, composite, integer, nearly_prime, numbers, sometimes
-from envs.code.problem import Pattern
+from loomrl.envs.code.draw import choice, composite, integer, nearly_prime, numbers, sometimes
+from loomrl.envs.code.problem import Pattern
 
 PATTERNS = (
     Pattern(

@@ -1,7 +1,7 @@
 """Problems about lists of numbers."""
 
-from envs.code.draw import ascending, choice, integer, numbers, pairs, several
-from envs.code.problem import Pattern
+from loomrl.envs.code.draw import ascending, choice, integer, numbers, pairs, several
+from loomrl.envs.code.problem import Pattern
 
 _MANY = several(integer(-(10**6), 10**6), 20_000, 25_000)
 _SMALL = numbers()

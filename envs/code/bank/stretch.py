@@ -1,7 +1,7 @@
 """Problems about neighbours: stretches, windows, walls and bars."""
 
-from envs.code.draw import integer, numbers, pairs, several, spans
-from envs.code.problem import Pattern
+from loomrl.envs.code.draw import integer, numbers, pairs, several, spans
+from loomrl.envs.code.problem import Pattern
 
 _MANY = several(integer(-(10**6), 10**6), 20_000, 25_000)
 _SMALL = numbers()

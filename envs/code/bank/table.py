@@ -1,7 +1,7 @@
 """Problems about dicts, grids, graphs and little machines."""
 
-from envs.code.draw import choice, flag, grid, integer, mapping, numbers, pairs, several, sometimes, word, words
-from envs.code.problem import Pattern
+from loomrl.envs.code.draw import choice, flag, grid, integer, mapping, numbers, pairs, several, sometimes, word, words
+from loomrl.envs.code.problem import Pattern
 
 _NAMES = choice(("Ann", "Bob", "Cyd", "Dan"))
 _EDGES = pairs(integer(0, 4), integer(0, 4), 0, 7)

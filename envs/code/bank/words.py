@@ -1,7 +1,7 @@
 """Problems about text."""
 
-from envs.code.draw import choice, integer, sentence, several, sometimes, text, word, words
-from envs.code.problem import Pattern
+from loomrl.envs.code.draw import choice, integer, sentence, several, sometimes, text, word, words
+from loomrl.envs.code.problem import Pattern
 
 _BRACKETS = text("()[]()", 0, 8)
 

@@ -2,9 +2,9 @@
 
 from random import Random
 
-from envs.code.compose.expression import formula, two_ways
-from envs.code.compose.pipeline import pipeline
-from envs.code.problem import Problem
+from loomrl.envs.code.compose.expression import formula, two_ways
+from loomrl.envs.code.compose.pipeline import pipeline
+from loomrl.envs.code.problem import Problem
 
 NAME = "f"
 """What every composed function is called."""

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from random import Random
 
-from envs.code.draw import integer
-from envs.code.problem import Problem, normal
+from loomrl.envs.code.draw import integer
+from loomrl.envs.code.problem import Problem, normal
 
 _SIGNATURE = "a: int, b: int -> int"
 

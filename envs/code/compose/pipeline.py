@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Sequence
 from random import Random
 
-from envs.code.compose.step import ENDS, FILTERS, MACHINES, MAPS, NEIGHBOURS, ORDERS, Step
-from envs.code.draw import numbers
-from envs.code.problem import Problem, normal
-from envs.code.trial import run
-from envs.code.value import same
+from loomrl.envs.code.compose.step import ENDS, FILTERS, MACHINES, MAPS, NEIGHBOURS, ORDERS, Step
+from loomrl.envs.code.draw import numbers
+from loomrl.envs.code.problem import Problem, normal
+from loomrl.envs.code.trial import run
+from loomrl.envs.code.value import same
 
 _FIRST_LEVEL, _MACHINES_FROM = 3, 6
 _SAMPLES = 16

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping
 from random import Random
 
-from envs.game.puzzle.hanoi import make_hanoi
-from envs.game.puzzle.jugs import make_jugs
-from envs.game.puzzle.lights import make_lights
-from envs.game.puzzle.riddle import Puzzle, Riddle
-from envs.game.puzzle.sliding import make_sliding
+from loomrl.envs.game.puzzle.hanoi import make_hanoi
+from loomrl.envs.game.puzzle.jugs import make_jugs
+from loomrl.envs.game.puzzle.lights import make_lights
+from loomrl.envs.game.puzzle.riddle import Puzzle, Riddle
+from loomrl.envs.game.puzzle.sliding import make_sliding
 
 PUZZLES: Mapping[str, Callable[[int, Random], Puzzle]] = {
     "puzzle.hanoi": make_hanoi,

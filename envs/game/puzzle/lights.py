@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from string import ascii_lowercase
 
-from envs.game.notation import grid
+from loomrl.envs.game.notation import grid
 from loomrl.gym.generate import between
 
 SHAPES = ((3, 3), (3, 3), (3, 3), (3, 4), (3, 4), (3, 6), (4, 6), (5, 6), (6, 6), (6, 6))

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from envs.game.notation import plain
-from envs.game.play import FEW, Answer, listed
+from loomrl.envs.game.notation import plain
+from loomrl.envs.game.play import FEW, Answer, listed
 
 
 class Puzzle(Protocol):

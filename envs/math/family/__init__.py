@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from random import Random
 
-from envs.math.family import (
+from loomrl.envs.math.family import (
     angle,
     arithmetic,
     circle,
@@ -20,7 +20,7 @@ from envs.math.family import (
     sample,
     solid,
 )
-from envs.math.problem import Generator, Problem
+from loomrl.envs.math.problem import Generator, Problem
 
 FAMILIES: Mapping[str, Generator] = {
     "arithmetic.sum": arithmetic.sums,

@@ -2,10 +2,10 @@
 
 from random import Random
 
-from envs.math.answer import Answer
-from envs.math.family.figure import triangle_name
-from envs.math.notation import bracketed, listing, polynomial
-from envs.math.problem import Problem, nonzero, phrase
+from loomrl.envs.math.answer import Answer
+from loomrl.envs.math.family.figure import triangle_name
+from loomrl.envs.math.notation import bracketed, listing, polynomial
+from loomrl.envs.math.problem import Problem, nonzero, phrase
 
 
 def angle(level: int, rng: Random) -> Problem:

@@ -4,10 +4,10 @@ from fractions import Fraction
 from random import Random
 from typing import NamedTuple
 
-from envs.math.answer import Answer
-from envs.math.form import Form
-from envs.math.notation import bracketed, decimal, number
-from envs.math.problem import Problem, phrase
+from loomrl.envs.math.answer import Answer
+from loomrl.envs.math.form import Form
+from loomrl.envs.math.notation import bracketed, decimal, number
+from loomrl.envs.math.problem import Problem, phrase
 from loomrl.gym.generate import between
 
 

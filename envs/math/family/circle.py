@@ -3,10 +3,10 @@
 from fractions import Fraction
 from random import Random
 
-from envs.math.answer import Answer
-from envs.math.family.figure import TRIPLES, Measure
-from envs.math.notation import number, times_pi
-from envs.math.problem import Problem, phrase
+from loomrl.envs.math.answer import Answer
+from loomrl.envs.math.family.figure import TRIPLES, Measure
+from loomrl.envs.math.notation import number, times_pi
+from loomrl.envs.math.problem import Problem, phrase
 
 
 def circle(level: int, rng: Random) -> Problem:

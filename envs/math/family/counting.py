@@ -3,9 +3,9 @@
 from math import comb, factorial
 from random import Random
 
-from envs.math.answer import Answer
-from envs.math.notation import listing
-from envs.math.problem import Problem, phrase
+from loomrl.envs.math.answer import Answer
+from loomrl.envs.math.notation import listing
+from loomrl.envs.math.problem import Problem, phrase
 
 
 def counting(level: int, rng: Random) -> Problem:

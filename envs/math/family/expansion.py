@@ -3,10 +3,10 @@
 from fractions import Fraction
 from random import Random
 
-from envs.math.answer import Answer
-from envs.math.form import Form
-from envs.math.notation import Number, bracketed, multiply, number, polynomial, term, total, value_at
-from envs.math.problem import Problem, nonzero, phrase
+from loomrl.envs.math.answer import Answer
+from loomrl.envs.math.form import Form
+from loomrl.envs.math.notation import Number, bracketed, multiply, number, polynomial, term, total, value_at
+from loomrl.envs.math.problem import Problem, nonzero, phrase
 from loomrl.gym.generate import between
 
 

@@ -2,8 +2,8 @@
 
 from random import Random
 
-from envs.math.answer import Answer
-from envs.math.notation import (
+from loomrl.envs.math.answer import Answer
+from loomrl.envs.math.notation import (
     Number,
     minus,
     multiply,
@@ -12,7 +12,7 @@ from envs.math.notation import (
     slope,
     value_at,
 )
-from envs.math.problem import Problem, nonzero, phrase
+from loomrl.envs.math.problem import Problem, nonzero, phrase
 from loomrl.gym.generate import between
 
 

@@ -4,9 +4,9 @@ import re
 from fractions import Fraction
 from random import Random
 
-from envs.math.answer import Answer
-from envs.math.notation import Number, bracketed, multiply, number, polynomial, term
-from envs.math.problem import Problem, nonzero, phrase
+from loomrl.envs.math.answer import Answer
+from loomrl.envs.math.notation import Number, bracketed, multiply, number, polynomial, term
+from loomrl.envs.math.problem import Problem, nonzero, phrase
 from loomrl.gym.generate import between
 
 

@@ -3,9 +3,9 @@
 from fractions import Fraction
 from random import Random
 
-from envs.math.answer import Answer
-from envs.math.form import Form
-from envs.math.notation import (
+from loomrl.envs.math.answer import Answer
+from loomrl.envs.math.form import Form
+from loomrl.envs.math.notation import (
     Number,
     bracketed,
     minus,
@@ -19,7 +19,7 @@ from envs.math.notation import (
     value_at,
     x_power,
 )
-from envs.math.problem import Problem, nonzero, phrase
+from loomrl.envs.math.problem import Problem, nonzero, phrase
 from loomrl.gym.generate import between
 
 _BASIC = {"e^({})": "e^({})", "sin({})": "cos({})", "cos({})": "-sin({})"}

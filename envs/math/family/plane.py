@@ -3,11 +3,11 @@
 from fractions import Fraction
 from random import Random
 
-from envs.math.answer import Answer
-from envs.math.family.figure import TRIPLES, triangle_name
-from envs.math.form import Form
-from envs.math.notation import bracketed, listing, number, polynomial, surd, total
-from envs.math.problem import Problem, nonzero, phrase
+from loomrl.envs.math.answer import Answer
+from loomrl.envs.math.family.figure import TRIPLES, triangle_name
+from loomrl.envs.math.form import Form
+from loomrl.envs.math.notation import bracketed, listing, number, polynomial, surd, total
+from loomrl.envs.math.problem import Problem, nonzero, phrase
 from loomrl.gym.generate import between
 
 

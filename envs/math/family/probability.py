@@ -4,9 +4,9 @@ from fractions import Fraction
 from math import comb, factorial
 from random import Random
 
-from envs.math.family.counting import choose
-from envs.math.notation import bracketed, listing, number
-from envs.math.problem import Problem, fraction_problem, nonzero, phrase
+from loomrl.envs.math.family.counting import choose
+from loomrl.envs.math.notation import bracketed, listing, number
+from loomrl.envs.math.problem import Problem, fraction_problem, nonzero, phrase
 from loomrl.gym.generate import between
 
 _COLOURS = ("red", "blue", "green", "white", "black", "yellow")

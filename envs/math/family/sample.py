@@ -3,9 +3,9 @@
 from fractions import Fraction
 from random import Random
 
-from envs.math.answer import Answer
-from envs.math.notation import bracketed, listing, number, surd
-from envs.math.problem import Problem, fraction_problem, nonzero, phrase
+from loomrl.envs.math.answer import Answer
+from loomrl.envs.math.notation import bracketed, listing, number, surd
+from loomrl.envs.math.problem import Problem, fraction_problem, nonzero, phrase
 from loomrl.gym.generate import between
 
 _SAMPLES = ("A sensor reported the values", "Here are some measurements:", "A sample consists of the values")

@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 
-from envs.tool.family.bank import bank_problem
-from envs.tool.family.booking import booking_problem
-from envs.tool.family.calculator import calculator_problem
-from envs.tool.family.chain import chain_problem
-from envs.tool.family.file import file_problem
-from envs.tool.family.inventory import inventory_problem
-from envs.tool.family.search import search_problem
-from envs.tool.problem import Generator
+from loomrl.envs.tool.family.bank import bank_problem
+from loomrl.envs.tool.family.booking import booking_problem
+from loomrl.envs.tool.family.calculator import calculator_problem
+from loomrl.envs.tool.family.chain import chain_problem
+from loomrl.envs.tool.family.file import file_problem
+from loomrl.envs.tool.family.inventory import inventory_problem
+from loomrl.envs.tool.family.search import search_problem
+from loomrl.envs.tool.problem import Generator
 
 FAMILIES: Mapping[str, Generator] = {
     "calculator": calculator_problem,

@@ -5,14 +5,14 @@ from fractions import Fraction
 from random import Random
 from typing import Any
 
-from envs.tool.amount import Unreadable, spelt, value_of
-from envs.tool.call import Call
-from envs.tool.fault import faults_for
-from envs.tool.kit import Run, Tool
-from envs.tool.name import THINGS
-from envs.tool.problem import Problem
-from envs.tool.schema import fields, text
-from envs.tool.world import ToolError, World
+from loomrl.envs.tool.amount import Unreadable, spelt, value_of
+from loomrl.envs.tool.call import Call
+from loomrl.envs.tool.fault import faults_for
+from loomrl.envs.tool.kit import Run, Tool
+from loomrl.envs.tool.name import THINGS
+from loomrl.envs.tool.problem import Problem
+from loomrl.envs.tool.schema import fields, text
+from loomrl.envs.tool.world import ToolError, World
 from loomrl.gym.generate import between
 
 LONGEST = 120

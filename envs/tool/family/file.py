@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
-from envs.tool.call import Call
-from envs.tool.fault import faults_for
-from envs.tool.kit import Tool
-from envs.tool.name import FIRST, THINGS, WORDS
-from envs.tool.problem import Problem
-from envs.tool.schema import fields, text
-from envs.tool.world import MOST_CHARACTERS, ToolError, World
+from loomrl.envs.tool.call import Call
+from loomrl.envs.tool.fault import faults_for
+from loomrl.envs.tool.kit import Tool
+from loomrl.envs.tool.name import FIRST, THINGS, WORDS
+from loomrl.envs.tool.problem import Problem
+from loomrl.envs.tool.schema import fields, text
+from loomrl.envs.tool.world import MOST_CHARACTERS, ToolError, World
 from loomrl.gym.generate import between
 
 Task = tuple[str, dict[str, str], list[Call]]

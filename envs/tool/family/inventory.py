@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
-from envs.tool.call import Call
-from envs.tool.fault import faults_for
-from envs.tool.kit import Tool, all_pages, paged
-from envs.tool.name import FIRST, THINGS
-from envs.tool.problem import Problem
-from envs.tool.schema import fields, text, whole
-from envs.tool.world import Row, World
+from loomrl.envs.tool.call import Call
+from loomrl.envs.tool.fault import faults_for
+from loomrl.envs.tool.kit import Tool, all_pages, paged
+from loomrl.envs.tool.name import FIRST, THINGS
+from loomrl.envs.tool.problem import Problem
+from loomrl.envs.tool.schema import fields, text, whole
+from loomrl.envs.tool.world import Row, World
 from loomrl.gym.generate import between
 
 MOST = 10_000

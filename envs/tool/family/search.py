@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
-from envs.tool.call import Call
-from envs.tool.corpus import RELATIONS, SIZES, Page, find_pages, pages, text_of, told
-from envs.tool.fault import faults_for
-from envs.tool.kit import Tool
-from envs.tool.problem import Problem
-from envs.tool.schema import fields, text
-from envs.tool.world import ToolError, World
+from loomrl.envs.tool.call import Call
+from loomrl.envs.tool.corpus import RELATIONS, SIZES, Page, find_pages, pages, text_of, told
+from loomrl.envs.tool.fault import faults_for
+from loomrl.envs.tool.kit import Tool
+from loomrl.envs.tool.problem import Problem
+from loomrl.envs.tool.schema import fields, text
+from loomrl.envs.tool.world import ToolError, World
 from loomrl.gym.generate import between
 
 HITS = 3

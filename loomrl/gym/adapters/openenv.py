@@ -93,7 +93,7 @@ class OpenEnvEnvironment(BaseEnvironment):
     """Episodes on OpenEnv servers; what they reward beside success is told in `info`."""
 
     name = "OpenEnv"
-    version = "1.1.0"
+    version = "1.1.1"
     settings_class: ClassVar[type[EnvironmentSettings]] = OpenEnvSettings
     settings: OpenEnvSettings
     reward_range = (0.0, 1.0)

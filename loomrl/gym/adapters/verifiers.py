@@ -58,7 +58,7 @@ class VerifiersEnvironment(BaseEnvironment):
     """Rows of modules written for verifiers; their own scores decide."""
 
     name = "Verifiers"
-    version = "1.1.0"
+    version = "1.1.1"
     settings_class: ClassVar[type[EnvironmentSettings]] = VerifiersSettings
     settings: VerifiersSettings
     reward_range = (0.0, 1.0)

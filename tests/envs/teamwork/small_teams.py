@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from envs.teamwork.dynamics import PARTS, Teams
-from envs.teamwork.settings import TeamSettings, team_settings
+from loomrl.envs.teamwork.dynamics import PARTS, Teams
+from loomrl.envs.teamwork.settings import TeamSettings, team_settings
 
 IDLE = (-1.0, -1.0, -1.0)
 """Take nothing, spend nothing, help nobody."""

@@ -7,9 +7,9 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from small_teams import IDLE, chaos, place, play, play_out, small_team
 
-from envs.teamwork.baseline import PACE
-from envs.teamwork.dynamics import COLLABORATION, COMPLETION, HELP_PACE, LAYMAN_PACE, OVERDUE, TRUST, Teams
-from envs.teamwork.settings import team_settings
+from loomrl.envs.teamwork.baseline import PACE
+from loomrl.envs.teamwork.dynamics import COLLABORATION, COMPLETION, HELP_PACE, LAYMAN_PACE, OVERDUE, TRUST, Teams
+from loomrl.envs.teamwork.settings import team_settings
 from loomrl.errors import PolicyError
 
 TWINS = [[1.0], [1.0]]

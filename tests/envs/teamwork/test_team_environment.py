@@ -6,9 +6,9 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from small_teams import IDLE, place, play, small_team
 
-import envs.teamwork
-from envs.teamwork import TeamEnvironment
-from envs.teamwork.observation import View, observe, seen_by_each
+import loomrl.envs.teamwork
+from loomrl.envs.teamwork import TeamEnvironment
+from loomrl.envs.teamwork.observation import View, observe, seen_by_each
 from loomrl.errors import ConfigError, PolicyError
 
 
@@ -17,7 +17,7 @@ def test_environment_passes_the_checker_of_gymnasium():
 
 
 def test_gymnasium_makes_it_by_its_id_with_settings():
-    env = gymnasium.make(envs.teamwork.ID, agents=3, max_tasks=5, steps=7)
+    env = gymnasium.make(loomrl.envs.teamwork.ID, agents=3, max_tasks=5, steps=7)
     observation, _ = env.reset(seed=0)
     assert observation.shape == (7 * 3 + 5 * 5 + 3**2,)
     steps = 0
@@ -52,7 +52,7 @@ def test_a_step_beyond_the_end_is_refused():
 )
 def test_a_bad_setting_is_named_with_its_value_and_a_remedy(settings, message):
     with pytest.raises(ConfigError, match=message):
-        gymnasium.make(envs.teamwork.ID, **settings)
+        gymnasium.make(loomrl.envs.teamwork.ID, **settings)
 
 
 def test_an_observation_says_what_the_documentation_says():

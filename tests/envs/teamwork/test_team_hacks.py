@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from small_teams import IDLE, chaos, place, play, play_out, small_team
 
-from envs.teamwork.baseline import greedy_policy
-from envs.teamwork.dynamics import JOINT_SHARE, OVERDUE
-from envs.teamwork.observation import observe
-from envs.teamwork.settings import team_settings
+from loomrl.envs.teamwork.baseline import greedy_policy
+from loomrl.envs.teamwork.dynamics import JOINT_SHARE, OVERDUE
+from loomrl.envs.teamwork.observation import observe
+from loomrl.envs.teamwork.settings import team_settings
 
 SETTINGS = team_settings()
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-import envs.teamwork
-from envs.teamwork import compare
+import loomrl.envs.teamwork
+from loomrl.envs.teamwork import compare
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
@@ -14,9 +14,9 @@ pytestmark = [
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_cluster", "one_thread")
 def test_ppo_soon_beats_greedy() -> None:
-    from algorithms.ppo import PPOConfig
+    from loomrl.algorithms.ppo import PPOConfig
 
-    config = PPOConfig().environment(envs.teamwork.ID).debugging(seed=1)
+    config = PPOConfig().environment(loomrl.envs.teamwork.ID).debugging(seed=1)
     config.env_runners(num_envs_per_env_runner=64, rollout_fragment_length=64)
     config.training(
         steps=250_000,

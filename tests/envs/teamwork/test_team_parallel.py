@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("pettingzoo", reason="pettingzoo is not installed (pip install 'loomrl[multiagent]')")
 from pettingzoo.test import parallel_api_test, parallel_seed_test
 
-from envs.teamwork import TeamEnvironment, TeamParallel
+from loomrl.envs.teamwork import TeamEnvironment, TeamParallel
 from loomrl.errors import ConfigError, PolicyError
 
 
@@ -86,6 +86,6 @@ def test_it_can_be_pickled_in_the_middle_of_an_episode():
 
 def test_without_pettingzoo_the_error_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "pettingzoo", None)
-    monkeypatch.delitem(sys.modules, "envs.teamwork.parallel")
+    monkeypatch.delitem(sys.modules, "loomrl.envs.teamwork.parallel")
     with pytest.raises(ConfigError, match=r"pip install 'loomrl\[multiagent\]'"):
-        importlib.import_module("envs.teamwork.parallel")
+        importlib.import_module("loomrl.envs.teamwork.parallel")

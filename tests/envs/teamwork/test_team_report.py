@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from small_teams import place, play, small_team
 
-from envs.teamwork import (
+from loomrl.envs.teamwork import (
     as_table,
     assignment_policy,
     compare,
@@ -16,11 +16,11 @@ from envs.teamwork import (
     random_policy,
     shared_policy,
 )
-from envs.teamwork.baseline import BASELINES, PACE
-from envs.teamwork.dynamics import Tally
-from envs.teamwork.observation import View, action_space, observation_space, observe
-from envs.teamwork.report import measure
-from envs.teamwork.settings import team_settings
+from loomrl.envs.teamwork.baseline import BASELINES, PACE
+from loomrl.envs.teamwork.dynamics import Tally
+from loomrl.envs.teamwork.observation import View, action_space, observation_space, observe
+from loomrl.envs.teamwork.report import measure
+from loomrl.envs.teamwork.settings import team_settings
 from loomrl.errors import ConfigError, PolicyError
 
 SETTINGS = team_settings()

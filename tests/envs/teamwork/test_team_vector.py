@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-import envs.teamwork
-from envs.teamwork import TeamEnvironment, TeamVector
-from envs.teamwork.report import steps_per_cpu_second
+import loomrl.envs.teamwork
+from loomrl.envs.teamwork import TeamEnvironment, TeamVector
+from loomrl.envs.teamwork.report import steps_per_cpu_second
 from loomrl.errors import ConfigError
 
 SHORT = {"steps": 20}
@@ -38,7 +38,7 @@ def assert_same(one, other):
 
 
 def test_gymnasium_makes_the_native_vector_environment():
-    env = gymnasium.make_vec(envs.teamwork.ID, num_envs=3, vectorization_mode="vector_entry_point", agents=5)
+    env = gymnasium.make_vec(loomrl.envs.teamwork.ID, num_envs=3, vectorization_mode="vector_entry_point", agents=5)
     assert isinstance(env, TeamVector)
     assert env.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
     assert env.observation_space.shape == (3, 7 * 5 + 5 * 8 + 5**2)
@@ -70,7 +70,7 @@ def test_a_vector_of_one_and_the_single_environment_play_alike():
 
 def test_native_vector_equals_the_one_that_gymnasium_makes_of_single_ones():
     made = {
-        mode: gymnasium.make_vec(envs.teamwork.ID, num_envs=4, vectorization_mode=mode, **SHORT)
+        mode: gymnasium.make_vec(loomrl.envs.teamwork.ID, num_envs=4, vectorization_mode=mode, **SHORT)
         for mode in ("vector_entry_point", "sync")
     }
     routes = {}

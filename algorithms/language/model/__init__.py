@@ -1,0 +1,1 @@
+"""Models of tokens: built, adapted, shown pictures."""

@@ -1,0 +1,1 @@
+"""Runners that play episodes with a policy of tokens."""

@@ -1,0 +1,154 @@
+"""The EnvRunner of token policies: an engine and a pool of environments, in this process or in a Ray actor."""
+
+import asyncio
+import tempfile
+import uuid
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import ray
+from ray.rllib.env.env_runner import EnvRunner
+from ray.rllib.utils.checkpoints import Checkpointable
+
+from loomrl.algorithms.language.rollout.playing import Life, Playing
+from loomrl.config import Experiment, LanguagePolicy, PolicyChoice
+from loomrl.gym.catalogue import Registration, register
+from loomrl.gym.host.local import LocalHost, Plan
+from loomrl.gym.policy import PolicyFactory, open_policy
+from loomrl.gym.pool import LoomRLGym
+from loomrl.gym.registry import make
+from loomrl.inference.chat import Chat
+from loomrl.inference.engine import Completion, Request
+from loomrl.inference.model import open_tokenizer
+from loomrl.inference.open import Opening, open_engine
+from loomrl.inference.policy import language_policies
+from loomrl.inference.vision import open_vision
+from loomrl.inference.weights.gate import Gate
+from loomrl.inference.weights.sealed import Sealed
+from loomrl.types import Trajectory
+
+T = TypeVar("T")
+
+
+class LanguageRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
+    """Plays plans with the weights it was last given. It has no state worth keeping: a new one is as good.
+
+    Where rollouts and learning overlap it plays on a thread of its own, and its methods only come to see.
+    It must not have a coroutine for a method: Ray would make an asyncio actor of it, whose methods run inside a loop.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        experiment: Experiment = self.config.experiment
+        known: Sequence[Registration] = self.config.registrations
+        for registration in known:
+            register(registration)
+        algorithm = self.config.algorithm
+        origin = self.config.origin
+        self._chat = Chat(open_tokenizer(origin), open_vision(origin))
+        self._context = algorithm.model.context
+        opening = Opening(
+            origin=origin,
+            context=self._context,
+            slots=experiment.rollout.concurrency + (experiment.engine.checks.probes if experiment.asynchronous else 0),
+            dtype=algorithm.model.dtype,
+            device=_device(self.config),
+            shared=self.config.shared_engine,
+        )
+        self.engine = open_engine(experiment.engine, opening)
+        self._gate = Gate(self.engine)
+        self.admitted: int | None = None
+        """The version that it acts with; None after a restart."""
+        self.life: Life | None = None
+        """Where it plays while the learner learns; another one after every restart."""
+        local = experiment.rollout.model_copy(update={"actors": 0})
+        self._gym = LoomRLGym(local, make=make, open_policy=self._open_policy)
+        self._playing: Playing | None = None
+        if experiment.asynchronous:
+            folder = tempfile.mkdtemp(prefix="loomrl-runner-")
+            self.life = Life(uuid.uuid4().hex, ray.get_runtime_context().get_node_id(), folder)
+            self._playing = Playing(LocalHost(make, local, open_policy=self._open_policy), local, folder=Path(folder))
+
+    def sample(self, *, plans: Sequence[Plan] = (), **_: Any) -> list[Trajectory]:
+        """Play the plans; their trajectories, in any order."""
+        if self._playing is not None:
+            return self._playing.play(plans)
+        played: list[Trajectory] = []
+
+        async def play() -> None:
+            async for trajectory in self._gym.run(plans):
+                played.append(trajectory)
+
+        asyncio.run(play())  # which prints its task when it ends, result included: so there is none
+        return played
+
+    @property
+    def playing(self) -> Playing:
+        """What is being played while the learner learns."""
+        assert self._playing is not None, "only where rollouts and learning overlap"
+        return self._playing
+
+    def load(self, sealed: Sealed) -> None:
+        """Sample with these weights, and hold what finishes until they are admitted."""
+        self._wait(self._gate.load(sealed))
+
+    def probe(self, requests: Sequence[Request]) -> list[Completion]:
+        """What the engine answers, held or not."""
+        return self._wait(self._gate.probe(requests))
+
+    def admit(self, version: int) -> None:
+        """Act with what was loaded."""
+        self._wait(_done(partial(self._gate.admit, version)))
+        self.admitted = version
+
+    def reject(self, cause: str) -> None:
+        """Do nothing until other weights have been loaded."""
+        self._wait(_done(partial(self._gate.reject, cause)))
+        self.admitted = None
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run(work) if self._playing is None else self._playing.wait(work)
+
+    def _open_policy(self, choice: PolicyChoice) -> PolicyFactory:
+        if not isinstance(choice, LanguagePolicy):
+            return open_policy(choice)
+        return language_policies(self._gate, self._chat, sampling=choice.sampling, context=self._context)
+
+    def assert_healthy(self) -> None:
+        """It would not exist if it were not."""
+
+    def get_spaces(self) -> dict[str, Any]:
+        """Text has none."""
+        return {}
+
+    def get_metrics(self) -> dict[str, Any]:
+        """Whoever asked for trajectories computes them from these."""
+        return {}
+
+    def get_state(self, *_: Any, **__: Any) -> dict[str, Any]:
+        """Nothing: weights come from the learners, by `load`."""
+        return {}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Nothing to go on from."""
+
+    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What makes another one."""
+        return (), {"config": self.config}
+
+    def stop(self) -> None:
+        """Let go of the model."""
+        self._wait(self.engine.close())
+        if self._playing is not None:
+            self._playing.close()
+
+
+async def _done(call: Callable[[], None]) -> None:
+    """The call, where all else happens that touches the engine."""
+    call()
+
+
+def _device(config: Any) -> str:
+    return "cuda" if config.num_gpus_per_env_runner else "cpu"

@@ -1,0 +1,1 @@
+"""WEAVE: several experts, critics and objectives."""

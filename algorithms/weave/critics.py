@@ -1,0 +1,72 @@
+"""Several critics beside each other, in `weave.py`: whom to trust where, and what their disagreement is worth.
+
+Axes: `_T` steps, `_N` environments, `_S` steps of the table, `_M` critics, `_C` columns of value, `_F` features.
+"""
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from loomrl.algorithms.learner import ArrayLearner
+from loomrl.algorithms.rollout import Rollout
+from loomrl.control.network import Normalizer
+from loomrl.control.weave import Judged, fit_doubt
+from loomrl.telemetry.metric import Metric
+
+
+def learn_trust(
+    learner: ArrayLearner, rollouts: Sequence[Rollout], judged: Sequence[Judged], returns: Tensor, *, memory: float
+) -> None:
+    """Remember how wrong every critic was on steps that none had learnt from, and where it was worse than usual."""
+    net = learner.own.net
+    if net.doubt is None:
+        return
+    values_SMC, body_SF, doubt_SMC = (
+        torch.cat([_acted(rollout, numbers) for rollout, numbers in zip(rollouts, column, strict=True)])
+        for column in zip(*judged, strict=True)
+    )
+    wrong_SMC = (values_SMC - returns.view(len(returns), 1, -1)).square()
+    learner.log(Metric.VALUE_DISAGREEMENT, values_SMC.std(1).mean())
+    learner.log(Metric.VALUE_CALIBRATION, (wrong_SMC / doubt_SMC.exp()).mean())
+    usual_MC = learner.reduced(wrong_SMC.mean(0)) / learner.ranks
+    net.errors_MC.copy_(memory * net.errors_MC + (1 - memory) * usual_MC.to(net.errors_MC.device))
+    device = net.errors_MC.device
+    fit_doubt(net, body_SF.to(device), wrong_SMC.to(device), reduced=learner.reduced)
+
+
+class Wonder:
+    """What a learner pays for disagreement among its critics about where a step led."""
+
+    def __init__(self, learner: ArrayLearner, worth: float, *, columns: int) -> None:
+        self._learner, self._worth, self._columns = learner, worth, columns
+        self._scale = Normalizer(1)
+        """Of the disagreement."""
+
+    def paid(self, rollouts: Sequence[Rollout], judged: Sequence[Judged]) -> list[Tensor]:
+        """For every step `[T, N]`, in deviations of what is paid."""
+        apart = [
+            one.values_BMC[..., : self._columns].std(1).mean(-1).unflatten(0, rollout.seen.shape[:2])[1:]
+            * torch.from_numpy(rollout.valid)
+            for rollout, one in zip(rollouts, judged, strict=True)
+        ]
+        made_S = torch.cat([one[torch.from_numpy(r.valid)] for one, r in zip(apart, rollouts, strict=True)])
+        self._learner.gather(self._scale, made_S[:, None])
+        worth = self._worth / float(self._scale.variance.sqrt() + 1e-8)
+        return [worth * one for one in apart]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything a restart needs."""
+        return deepcopy(self._scale.state_dict())
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        self._scale.load_state_dict(state)
+
+
+def _acted(rollout: Rollout, numbers: Tensor) -> Tensor:
+    """Of all that was seen, that which an action followed."""
+    acted_S: Tensor = numbers.unflatten(0, rollout.seen.shape[:2])[:-1][torch.from_numpy(rollout.valid)]
+    return acted_S

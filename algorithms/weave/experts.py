@@ -1,0 +1,68 @@
+"""Several experts beside each other, in `weave.py`: none is given up, they may differ, each explores in its own way.
+
+Axes: `_B` steps of a minibatch, `_S` of the table, `_K` experts.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from loomrl.algorithms.learner import ArrayLearner
+from loomrl.algorithms.rollout import Rollout
+from loomrl.config.weave import Weave
+from loomrl.control.mixture import Mixture, information
+from loomrl.telemetry.metric import Metric
+
+
+class Experts:
+    """What a learner does about its experts; nothing, where there is no mixture."""
+
+    def __init__(self, learner: ArrayLearner, settings: Weave) -> None:
+        self._learner, self._settings = learner, settings
+        self._mixture = learner.distribution if isinstance(learner.distribution, Mixture) else None
+        self._eager_K = torch.tensor([way.entropy - 1 for way in settings.exploration])
+        self._curious_K = torch.tensor([way.curiosity for way in settings.exploration] or [1.0] * settings.experts)
+
+    def lost(self, inputs: Tensor, actions: Tensor, entropy: float) -> Tensor:
+        """What is lost by giving experts up, by their likeness, and by the certainty of those that are to explore more.
+
+        The less an expert acts, the less its advantage moves its weight; what keeps it from nothing does not fade so.
+        """
+        mixture, settings = self._mixture, self._settings
+        if mixture is None:
+            return inputs.new_zeros(())
+        gate_BK = mixture.gate(inputs)
+        use_K = gate_BK.exp().mean(0)
+        self._learner.log(Metric.GATE_IMBALANCE, (use_K * (use_K * len(use_K)).log()).sum())
+        least = settings.least_use / len(use_K)
+        loss: Tensor = settings.balance * (least / use_K).log().clamp(min=0).sum()
+        if settings.diversity:
+            loss = loss - settings.diversity * information(mixture.joint(inputs, actions), gate_BK).mean()
+        if entropy and self._eager_K.any():
+            more_B = (gate_BK.exp() * mixture.entropies(inputs)) @ self._eager_K.to(gate_BK.device)
+            loss = loss - entropy * more_B.mean()
+        return loss
+
+    def tell(self, rollouts: Sequence[Rollout]) -> None:
+        """Who acted in these steps, and how much their actions say of it."""
+        if self._mixture is None:
+            return
+        inputs, actions = (
+            torch.cat([torch.from_numpy(getattr(rollout, name)[rollout.valid]) for rollout in rollouts])
+            for name in ("inputs", "actions")
+        )
+        gate_SK = self._mixture.gate(inputs)
+        for k, use in enumerate(gate_SK.exp().mean(0)):
+            self._learner.log(Metric.GATE_USE.of(str(k)), use)
+        told_S = information(self._mixture.joint(inputs, actions), gate_SK)
+        self._learner.log(Metric.GATE_DIVERSITY, told_S.mean())
+
+    def curious(self, inputs: Tensor, actions: Tensor) -> Tensor:
+        """How much novelty teaches the experts that may have taken each action, by how likely it was they."""
+        settings = self._settings
+        weight = settings.wonder + (settings.curiosity.coefficient if settings.curiosity is not None else 0.0)
+        if self._mixture is None:
+            return torch.full((len(inputs),), weight * float(self._curious_K[0]))
+        curious_S: Tensor = self._mixture.joint(inputs, actions).softmax(-1) @ self._curious_K
+        return weight * curious_S

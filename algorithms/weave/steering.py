@@ -1,0 +1,211 @@
+"""What of a preference moves while it is learnt: weights that follow who lags, and multipliers of who must not.
+
+Axes: `_P` episodes, `_G` objectives that a preference weighs.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from ray.util.debug import log_once
+
+from loomrl.algorithms.advantage import has_signal
+from loomrl.config.weave import AdaptivePreference, ConstrainedPreference, Weave
+from loomrl.control.preference import Leaning, Simplex, Source, begun
+from loomrl.telemetry.metric import Metric
+from loomrl.threshold import SINGLE, reaches
+
+_log = logging.getLogger(__name__)
+
+Floats = NDArray[np.float64]
+
+BEHIND = 1e-9
+"""Less than this, in widths of the front, is nothing."""
+
+
+class Moving(Protocol):
+    """What moves with the returns of episodes."""
+
+    multipliers_G: Floats
+    """By which every objective counts beside its preference."""
+
+    def observe(self, returns_PG: ArrayLike, *, best_G: Floats, width_G: Floats) -> None:
+        """Take in episodes that ended, beside the best of every objective and how far the front reaches."""
+
+    def source(self, part: int, parts: int) -> Source:
+        """Where the preferences of one of so many nodes come from now."""
+
+    def measured(self) -> dict[str, float]:
+        """Where it is."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything a restart needs, as JSON."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state` was taken."""
+
+
+class Still:
+    """Nothing moves."""
+
+    def __init__(self, settings: Weave) -> None:
+        self.settings, self.tree = settings, settings.tree
+        self.multipliers_G: Floats = np.zeros(len(self.tree.names))
+
+    def observe(self, returns_PG: ArrayLike, *, best_G: Floats, width_G: Floats) -> None:
+        """See Moving."""
+
+    def source(self, part: int, parts: int) -> Source:
+        """See Moving."""
+        return begun(self.settings, part=part, parts=parts)
+
+    def measured(self) -> dict[str, float]:
+        """See Moving."""
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """See Moving."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See Moving."""
+
+
+class Episodes:
+    """Returns that nothing has moved by yet, until there are enough of them."""
+
+    def __init__(self, enough: int) -> None:
+        self.enough = enough
+        self.waiting: list[list[float]] = []
+
+    def mean(self, returns_PG: ArrayLike) -> Floats | None:
+        """Of all that wait, these among them, if they are enough; then none waits any more."""
+        self.waiting += np.asarray(returns_PG, np.float64).tolist()
+        if len(self.waiting) < self.enough:
+            return None
+        mean: Floats = np.mean(self.waiting, axis=0)
+        self.waiting = []
+        return mean
+
+
+class Lagging(Still):
+    """β: follows the distances of mean returns from the best known, in widths of the front."""
+
+    def __init__(self, settings: Weave, asked: AdaptivePreference) -> None:
+        super().__init__(settings)
+        self.asked, count = asked, len(self.tree.names)
+        self.weights_G: Floats = np.full(count, 1 / count)
+        self._episodes = Episodes(asked.episodes)
+
+    def observe(self, returns_PG: ArrayLike, *, best_G: Floats, width_G: Floats) -> None:
+        """See Moving."""
+        mean_G = self._episodes.mean(returns_PG)
+        if mean_G is None:
+            return
+        behind_G = np.maximum(0.0, best_G - mean_G) / width_G
+        if behind_G.sum() > BEHIND:
+            momentum = self.asked.momentum
+            self.weights_G = momentum * self.weights_G + (1 - momentum) * behind_G / behind_G.sum()
+
+    def source(self, part: int, parts: int) -> Source:
+        """See Moving."""
+        region = Simplex(len(self.weights_G), part, parts)
+        return Leaning(tuple(self.weights_G.tolist()), self.asked.share, region)
+
+    def measured(self) -> dict[str, float]:
+        """See Moving."""
+        return by(Metric.PREFERENCE, self.tree.names, self.weights_G)
+
+    def state_dict(self) -> dict[str, Any]:
+        """See Moving."""
+        return {"weights": self.weights_G.tolist(), "waiting": self._episodes.waiting}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See Moving."""
+        self.weights_G = np.asarray(state["weights"], np.float64)
+        self._episodes.waiting = [*state["waiting"]]
+
+
+class Constraints(Still):
+    """λ ≥ 0: dual ascent on what is missing to thresholds, in widths of the front and at most one at a time.
+
+    What is missing now is added to what was missing so far. Nothing grows beyond the ceiling.
+    """
+
+    def __init__(self, settings: Weave, asked: ConstrainedPreference) -> None:
+        super().__init__(settings)
+        self.asked, names = asked, self.tree.names
+        self.held = np.array([name in asked.least for name in names])
+        self.least_G: Floats = np.array([asked.least.get(name, -np.inf) for name in names])
+        self._grown_G: Floats = np.zeros(len(names))
+        self._best_G: Floats | None = None
+        """Greatest mean of so many episodes up to now."""
+        self._episodes = Episodes(asked.episodes)
+        self._named: set[int] = set()
+        """Whose threshold was said to be out of reach."""
+
+    def observe(self, returns_PG: ArrayLike, *, best_G: Floats, width_G: Floats) -> None:
+        """See Moving."""
+        mean_G = self._episodes.mean(returns_PG)
+        if mean_G is None:
+            return
+        asked = self.asked
+        missing_G = np.where(self.held, np.clip((self.least_G - mean_G) / width_G, -1.0, 1.0), 0.0)
+        self._grown_G = np.clip(self._grown_G + asked.rate * missing_G, 0.0, asked.ceiling)
+        self.multipliers_G = np.clip(self._grown_G + asked.damping * missing_G, 0.0, asked.ceiling)
+        self._best_G = mean_G if self._best_G is None else np.maximum(self._best_G, mean_G)
+        reached = [reaches(*both, rounding=SINGLE) for both in zip(self._best_G, self.least_G, strict=True)]
+        out_of_reach = self.held & (self._grown_G >= asked.ceiling) & ~np.array(reached)
+        for g in {*np.flatnonzero(out_of_reach).tolist()} - self._named:
+            self._named.add(g)
+            _log.warning(
+                "objective %r: least=%g is out of reach: its multiplier is at its ceiling of %g, the best mean of %d "
+                "episodes so far is %g, the latest %g. Lower the threshold, or train longer.",
+                *(self.tree.names[g], self.least_G[g], asked.ceiling, asked.episodes, self._best_G[g], mean_G[g]),
+            )
+
+    def measured(self) -> dict[str, float]:
+        """See Moving."""
+        return by(Metric.CONSTRAINT, np.array(self.tree.names)[self.held], self.multipliers_G[self.held])
+
+    def state_dict(self) -> dict[str, Any]:
+        """See Moving."""
+        best = None if self._best_G is None else self._best_G.tolist()
+        grown, multipliers = self._grown_G.tolist(), self.multipliers_G.tolist()
+        return {"grown": grown, "multipliers": multipliers, "best": best, "waiting": self._episodes.waiting}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See Moving."""
+        self._grown_G, self.multipliers_G = (np.asarray(state[name], np.float64) for name in ("grown", "multipliers"))
+        self._best_G = None if state["best"] is None else np.asarray(state["best"], np.float64)
+        self._episodes.waiting = [*state["waiting"]]
+
+
+def open_moving(settings: Weave) -> Moving:
+    """What moves by these settings."""
+    asked = settings.preference
+    if isinstance(asked, AdaptivePreference):
+        return Lagging(settings, asked)
+    if isinstance(asked, ConstrainedPreference):
+        return Constraints(settings, asked)
+    return Still(settings)
+
+
+def by(metric: Metric, names: Iterable[str], values: Floats) -> dict[str, float]:
+    """A metric of each of these names."""
+    return dict(zip(map(metric.of, names), values.tolist(), strict=True))
+
+
+def warn_of_constants(names: Sequence[str], returns_PH: ArrayLike, *, enough: int) -> None:
+    """Say once of every objective that was the same in so many episodes that nothing can be learnt of it."""
+    for name, column in zip(names, np.asarray(returns_PH).T, strict=False):
+        if len(column) == enough and not has_signal(column) and log_once(f"constant objective {name}"):
+            _log.warning(
+                "objective %r was %g in all of the latest %d episodes: nothing can be learnt of it. Leave it out, "
+                "or look at what the environment pays.",
+                name,
+                column[0],
+                enough,
+            )

@@ -1,0 +1,1 @@
+"""Measurements behind the figures in docs/benchmarks.md."""

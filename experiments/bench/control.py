@@ -1,0 +1,141 @@
+"""Control algorithms at equal work: ours, RLlib as it comes, and Stable-Baselines3 where it is installed.
+
+Every contender runs in a process of its own, one after the other, round after round, with one torch thread.
+"""
+
+import importlib.util
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from loomrl.errors import LoomError
+from loomrl.telemetry.progress import progress
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """One comparison: the contender of ours, that of others, and the work."""
+
+    key: str
+    work: str
+    other: str
+    environments: int
+
+
+MATCHES = (
+    Match("ppo_vs_sb3", "ppo", "sb3", 8),
+    Match("ppo_vs_rllib", "ppo", "rllib", 8),
+    Match("ppo32_vs_rllib", "ppo", "rllib", 32),
+    Match("sac_vs_sb3", "sac", "sb3", 1),
+    Match("sac_vs_rllib", "sac", "rllib", 1),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much of it."""
+
+    rounds: int
+    steps: dict[str, int]
+    """Measured ones, by work."""
+    seeds: tuple[int, ...] = ()
+    """With which the shipped experiments are run until they are solved."""
+
+
+FULL = Size(rounds=3, steps={"ppo": 40_960, "sac": 600, "slow": 8192}, seeds=(1, 2, 3))
+QUICK = Size(rounds=1, steps={"ppo": 1024, "sac": 20})
+BEFORE = {"ppo": 4096, "sac": 400, "slow": 1024}
+
+
+def measure(size: Size) -> dict[str, Any]:
+    """Ratios of CPU rates, ours over theirs: median, lowest and highest over the rounds; and every rate's median."""
+    matches = [match for match in MATCHES if match.other != "sb3" or importlib.util.find_spec("stable_baselines3")]
+    runs = sorted({(who, match.work, match.environments) for match in matches for who in ("ours", match.other)})
+    told: dict[tuple[str, str, int], list[dict[str, float]]] = {run: [] for run in runs}
+    with progress("bench control", size.rounds * len(runs)) as report:
+        for done in range(size.rounds):
+            for index, run in enumerate(runs, 1):
+                told[run].append(_contend(*run, size))
+                report(done * len(runs) + index, "_".join(map(str, run)))
+    figures: dict[str, Any] = {}
+    for match in matches:
+        ours, theirs = told["ours", match.work, match.environments], told[match.other, match.work, match.environments]
+        ratios = [_rate(one) / _rate(other) for one, other in zip(ours, theirs, strict=True)]
+        figures[match.key] = round(statistics.median(ratios), 2)
+        figures[f"{match.key}_range"] = [round(min(ratios), 2), round(max(ratios), 2)]
+    for (who, work, environments), each in told.items():
+        figures[f"{who}_{work}_{environments}"] = {
+            "steps_per_cpu_s": round(statistics.median(_rate(one) for one in each)),
+            "steps_per_s": round(statistics.median(one["steps"] / one["wall_s"] for one in each)),
+            "peak_mb": round(statistics.median(one["peak_mb"] for one in each)),
+        }
+    figures |= _runners(size) | _solve(size.seeds)
+    figures["machine"] = {"cores": os.cpu_count(), "system": platform.platform()}
+    return figures
+
+
+def _runners(size: Size) -> dict[str, Any]:
+    """Steps per second by the clock, of two runners over none, where a step takes a millisecond."""
+    if "slow" not in size.steps:
+        return {}
+    ratios = []
+    with progress("bench control, runners", size.rounds) as report:
+        for done in range(1, size.rounds + 1):
+            two, alone = (_contend(who, "slow", 8, size) for who in ("two", "alone"))
+            ratios.append((two["steps"] / two["wall_s"]) / (alone["steps"] / alone["wall_s"]))
+            report(done)
+    told = {"two_runners_speedup": round(statistics.median(ratios), 2)}
+    return told | {"two_runners_speedup_range": [round(min(ratios), 2), round(max(ratios), 2)]}
+
+
+def _solve(seeds: Sequence[int]) -> dict[str, Any]:
+    """Seconds of training until CartPole is solved, and what a pendulum returns after 10,000 steps, seed by seed."""
+    if not seeds:
+        return {}
+    theirs = ["sb3_cartpole"] if importlib.util.find_spec("stable_baselines3") else []
+    tasks = ["ours_cartpole", *theirs, "ours_pendulum"]
+    told: dict[str, list[dict[str, float]]] = {task: [] for task in tasks}
+    with progress("bench control, solving", len(seeds) * len(tasks)) as report:
+        for done, (seed, task) in enumerate(product(seeds, tasks), 1):
+            told[task].append(script("loomrl.experiments.bench.solve", task, str(seed)))
+            report(done, f"{task} {seed}")
+    figures: dict[str, Any] = {}
+    for task, key in (("ours_cartpole", "cartpole_solved_s"), ("sb3_cartpole", "cartpole_solved_sb3_s")):
+        if task in told:
+            figures[key] = round(statistics.median(one["seconds"] for one in told[task]), 1)
+            figures[f"{key}_runs"] = told[task]
+    returns = [one["return"] for one in told["ours_pendulum"]]
+    figures["pendulum_return_10k"] = round(statistics.median(returns), 1)
+    figures["pendulum_return_10k_runs"] = told["ours_pendulum"]
+    return figures
+
+
+def _contend(who: str, work: str, environments: int, size: Size) -> dict[str, float]:
+    numbers = {
+        "environments": environments,
+        "before": min(BEFORE[work], 4 * size.steps[work]),
+        "steps": size.steps[work],
+    }
+    return script("loomrl.experiments.bench.contender", f"{who}_{work}", json.dumps(numbers))
+
+
+def script(module: str, *words: str) -> dict[str, Any]:
+    """What it says on its last line."""
+    one_thread = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", module, *words]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | one_thread, check=False)
+    if done.returncode:
+        raise LoomError(f"{' '.join(words)} ended with {done.returncode}: {done.stderr.strip()[-800:]}")
+    figures: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return figures
+
+
+def _rate(told: dict[str, float]) -> float:
+    return told["steps"] / told["cpu_s"]

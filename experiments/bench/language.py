@@ -1,0 +1,118 @@
+"""How fast language policies sample and learn: the engine, the learner, and the phases of whole updates.
+
+The engine and the learner are measured without Ray, so that the same file runs on a machine that has none.
+"""
+
+import gc
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from importlib.util import find_spec
+from typing import Any
+
+from transformers import PreTrainedModel
+
+from loomrl.experiments.bench.model import HALF_BILLION, Size, build_model, engine_rate, learner_rate, machine
+from loomrl.inference.torch.engine import TorchEngine
+from loomrl.telemetry.metric import PHASES, Metric
+
+FULL = Size()
+QUICK = Size(requests=64, samples=32, rounds=1, updates=2, warm_steps=10)
+
+
+def measure(size: Size = FULL) -> dict[str, Any]:
+    """Every figure of `loomrl bench language`."""
+    model = build_model(size)
+    figures: dict[str, Any] = {"parameters_m": round(sum(p.numel() for p in model.parameters()) / 1e6, 2)}
+    _say("engine")
+    figures |= _engine(model, size)
+    _say("learner")
+    figures |= learner_rate(model, size)
+    if size.updates:
+        _say("whole updates")
+        figures |= _updates(size)
+    figures["machine"] = machine(size.device)
+    return figures
+
+
+def _engine(model: PreTrainedModel, size: Size) -> dict[str, Any]:
+    """Sampled tokens per second through `generate`: medians of rounds, at two degrees of concurrency."""
+    engine = TorchEngine(model, slots=4 * size.concurrent, context=size.prompt + size.answer)
+    low = [engine_rate(engine, size, size.concurrent) for _ in range(size.rounds)]
+    high = [engine_rate(engine, size, 4 * size.concurrent) for _ in range(size.rounds)]
+    found: dict[str, Any] = {
+        "engine_tokens_per_s": round(statistics.median(low)),
+        "engine_tokens_per_s_4x": round(statistics.median(high)),
+        "engine_concurrent": size.concurrent,
+    }
+    reference = _vllm(model, size)
+    if reference is not None:
+        found |= {"vllm_tokens_per_s": round(reference), "engine_vs_vllm": round(statistics.median(low) / reference, 2)}
+    return found
+
+
+def _vllm(model: PreTrainedModel, size: Size) -> float | None:
+    """The same requests through vLLM, in a process of its own; None where it is not installed."""
+    if size.device != "cpu" or find_spec("vllm") is None:
+        return None
+    with tempfile.TemporaryDirectory(prefix="loom-bench-") as folder:
+        model.save_pretrained(folder)
+        words = [folder, *map(str, (size.prompt, size.answer, size.requests, size.concurrent, size.rounds))]
+        command = [sys.executable, "-m", "loomrl.experiments.bench.vllm", *words]
+        quiet = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
+        done = subprocess.run(command, env=os.environ | quiet, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"vLLM did not get through the benchmark:\n{done.stderr[-3000:]}")
+        return float(json.loads(done.stdout.splitlines()[-1])["tokens_per_s"])
+
+
+def _updates(size: Size) -> dict[str, Any]:
+    """Seconds per phase of an update of the demo, and the share in which neither engine nor learner works."""
+    from loomrl.experiments.algorithms import open_algorithm, ray_running
+    from loomrl.experiments.shipped import TRAINED, resolve
+
+    history: list[dict[str, float]] = []
+    with tempfile.TemporaryDirectory(prefix="loom-bench-") as folder:
+        experiment = resolve([TRAINED]).override(
+            {
+                "store_url": f"sqlite:///{folder}/loom.db",
+                "artifact_url": f"{folder}/artifacts",
+                "algorithm.warm_start.steps": size.warm_steps,
+                "train.updates": size.updates,
+            }
+        )
+        with ray_running(1):
+            algo = open_algorithm(experiment).build_algo()
+            gc.collect()
+            gc.freeze()
+            algo.listen = lambda done, metrics: history.append(dict(metrics))
+            while algo.stopped is None:
+                algo.train()
+            algo.stop()
+    settled = history[1:]
+    phases = {phase: statistics.median(line[phase] for line in settled) for phase in PHASES}
+    idle = [
+        1 - (line[Metric.TIME_ENGINE] + line[Metric.TIME_LEARN]) / sum(line[phase] for phase in PHASES)
+        for line in settled
+    ]
+    return {
+        "idle_share": round(statistics.median(idle), 3),
+        "phase_s": {phase.value.removeprefix("time/"): round(seconds, 4) for phase, seconds in phases.items()},
+    }
+
+
+def _say(text: str) -> None:
+    print(f"bench language: {text}", file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    """Print the figures as one JSON object; `--quick` measures little, `--gpu` the half-billion model."""
+    size = QUICK if "--quick" in sys.argv[1:] else HALF_BILLION if "--gpu" in sys.argv[1:] else FULL
+    print(json.dumps(measure(size)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,218 @@
+"""How fast a random model samples and learns. Needs torch and transformers alone: no Ray, no settings of ours.
+
+Settings are plain attributes here (`SimpleNamespace`): our own classes for them would need pydantic.
+"""
+
+import asyncio
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
+
+from loomrl.algorithms.language.batch import Batch, inputs
+from loomrl.algorithms.language.packing import Sample, Step, plan_update
+from loomrl.algorithms.language.score import Scores, score
+from loomrl.algorithms.losses import policy_loss
+from loomrl.inference.engine import Request
+from loomrl.inference.torch.engine import TorchEngine
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much is measured, on which model."""
+
+    hidden: int = 192
+    layers: int = 6
+    heads: int = 6
+    kv_heads: int = 6
+    intermediate: int = 512
+    vocabulary: int = 320
+    prompt: int = 24
+    answer: int = 64
+    requests: int = 512
+    concurrent: int = 64
+    samples: int = 512
+    rounds: int = 5
+    micro_batch_tokens: int = 16_384
+    updates: int = 16
+    warm_steps: int = 300
+    dtype: str = "float32"
+    device: str = "cpu"
+
+
+HALF_BILLION = Size(
+    hidden=896,
+    layers=24,
+    heads=14,
+    kv_heads=2,
+    intermediate=4864,
+    vocabulary=151_936,
+    prompt=256,
+    answer=256,
+    requests=256,
+    concurrent=64,
+    samples=128,
+    rounds=3,
+    updates=0,
+    dtype="bfloat16",
+    device="cuda",
+)
+"""The shape of a 0.5 B model, for a GPU."""
+
+PEAK_TFLOPS = {
+    "NVIDIA A100": 312.0,
+    "NVIDIA H100 PCIe": 756.0,
+    "NVIDIA H100 NVL": 835.0,
+    "NVIDIA H100": 989.0,
+    "NVIDIA H200": 989.0,
+    "NVIDIA L4": 121.0,
+    "NVIDIA L40S": 362.0,
+}
+"""Dense bfloat16, as the vendor states it, by how a device's name begins."""
+
+
+def build_model(size: Size) -> PreTrainedModel:
+    """A Llama of that size with random weights, the same ones every time."""
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=size.vocabulary,
+        hidden_size=size.hidden,
+        intermediate_size=size.intermediate,
+        num_hidden_layers=size.layers,
+        num_attention_heads=size.heads,
+        num_key_value_heads=size.kv_heads,
+        max_position_embeddings=size.prompt + size.answer,
+        tie_word_embeddings=True,
+    )
+    model: Any = LlamaForCausalLM(config)
+    return cast(PreTrainedModel, model.to(device=size.device, dtype=getattr(torch, size.dtype)))
+
+
+def engine_rate(engine: TorchEngine, size: Size, concurrent: int) -> float:
+    """Sampled tokens per second through `generate`, with so many requests open at once."""
+    rng = np.random.default_rng(0)
+    sampling: Any = SimpleNamespace(temperature=1.0, top_p=1.0, max_tokens=size.answer)
+    prompts = rng.integers(10, size.vocabulary, (size.requests, size.prompt), np.int32)
+    requests = [Request(prompt, sampling, frozenset(), seed) for seed, prompt in enumerate(prompts)]
+
+    async def run() -> None:
+        room = asyncio.Semaphore(concurrent)
+
+        async def one(request: Request) -> None:
+            async with room:
+                await engine.generate(request)
+
+        await asyncio.gather(*map(one, requests))
+
+    begun = time.perf_counter()
+    asyncio.run(run())
+    return size.requests * size.answer / (time.perf_counter() - begun)
+
+
+class Lesson:
+    """One optimizer step's worth of random attempts, and how to learn from them."""
+
+    def __init__(self, size: Size) -> None:
+        rng = np.random.default_rng(1)
+        self._size = size
+        self._samples = [_attempt(rng, size) for _ in range(size.samples)]
+        settings: Any = SimpleNamespace(epochs=1, minibatches=1, micro_batch_tokens=size.micro_batch_tokens)
+        ((step,),) = plan_update([s.size for s in self._samples], optimizer=settings, learners=1, rng=rng)
+        self._step: Step = step
+        self.tokens = sum(len(s.ids_T) for s in self._samples)
+        """Padding not counted."""
+
+    def gradients(self, forward: Callable[[dict[str, Tensor | None]], Scores], device: Any) -> float:
+        """Add up the gradients of the step; the mean log-probability of what it learns."""
+        total = 0.0
+        for micro_batch in self._step.micro_batches:
+            batch = Batch.of(self._samples, micro_batch, device)
+            logp_K = forward(inputs(batch.packed))["logp_K"]
+            clip: Any = SimpleNamespace(low=0.2, high=0.2, dual=None)
+            loss_K, _ = policy_loss(logp_K, logp_K.detach(), batch.packed.columns["advantage"], clip=clip)
+            (loss_K.sum() / self._step.targets).backward()
+            total += float(logp_K.detach().sum())
+        return total / self._step.targets
+
+    def flops(self, model: nn.Module) -> float:
+        """What the arithmetic of the step comes to: products alone, nothing counted that is computed twice."""
+        size = self._size
+        lookup = size.vocabulary * size.hidden
+        body = sum(p.numel() for p in model.parameters()) - lookup
+        attention = 6 * size.layers * size.hidden * sum(len(s.ids_T) ** 2 for s in self._samples)
+        return 6.0 * (body * self.tokens + lookup * self._step.targets) + attention
+
+
+def learner_rate(model: PreTrainedModel, size: Size) -> dict[str, Any]:
+    """Tokens per second of whole optimizer steps; on a GPU also the share of its peak and the most memory held."""
+    lesson = Lesson(size)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
+    model.train()
+
+    def learn() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        lesson.gradients(lambda batch: score(model, batch), model.device)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+    learn()
+    seconds = statistics.median(timed(learn, size.device) for _ in range(size.rounds))
+    rate = lesson.flops(model) / seconds / 1e12
+    found: dict[str, Any] = {
+        "learner_tokens_per_s": round(lesson.tokens / seconds),
+        "learner_step_s": round(seconds, 4),
+        "learner_model_tflops_per_s": round(rate, 4),
+    }
+    if size.device == "cuda":
+        peak = peak_tflops()
+        found["peak_tflops"] = peak
+        found["model_flops_utilisation"] = None if peak is None else round(rate / peak, 3)
+        found["learner_peak_gib"] = round(torch.cuda.max_memory_allocated() / 2**30, 2)
+    return found
+
+
+def peak_tflops() -> float | None:
+    """What the vendor states for this GPU; None for one that is not in the table."""
+    name = torch.cuda.get_device_name()
+    known = [prefix for prefix in PEAK_TFLOPS if name.startswith(prefix)]
+    return PEAK_TFLOPS[max(known, key=len)] if known else None
+
+
+def timed(call: Callable[[], Any], device: str) -> float:
+    """Seconds until the device is through with the call."""
+    settle(device)
+    begun = time.perf_counter()
+    call()
+    settle(device)
+    return time.perf_counter() - begun
+
+
+def settle(device: str) -> None:
+    """Wait for what the device has been told to do."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def machine(device: str) -> dict[str, Any]:
+    """What the figures were measured on."""
+    return {
+        "cores": os.cpu_count(),
+        "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
+        "torch": torch.__version__,
+        "system": platform.platform(),
+    }
+
+
+def _attempt(rng: np.random.Generator, size: Size) -> Sample:
+    length = size.prompt + int(rng.integers(size.answer // 2, size.answer + 1))
+    ids_T = rng.integers(10, size.vocabulary, length, np.int32)
+    return Sample(ids_T, np.arange(length) >= size.prompt, {"advantage": rng.normal(size=length).astype(np.float32)})

@@ -1,0 +1,182 @@
+"""How much sooner rollouts that overlap with learning come to the same success as rollouts that take turns with it.
+
+Every contender goes on from the same warm-started model, in a process of its own, until its success over `window`
+updates is `target`; the clock runs from its first update to that one. Those that take turns do so once with one torch
+thread, which is what each process has that overlaps, and once with as many as torch takes by itself.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from loomrl.telemetry.metric import PHASES, Metric
+
+MODEL = "language/math_tiny_grpo"
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much is measured."""
+
+    warm_steps: int = 1300
+    target: float = 0.85
+    window: int = 5
+    updates: int = 80
+    seeds: int = 2
+
+
+FULL = Size()
+QUICK = Size(warm_steps=20, target=0.001, window=1, updates=3, seeds=1)
+
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+CONTENDERS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, str]]] = {
+    "sync": ({}, ONE_THREAD),
+    "sync_default_threads": ({}, {}),
+    "async": ({"hub.max_staleness": 1, "rollout.actors": 1}, ONE_THREAD),
+}
+"""What each changes of the experiment, and of the environment of its process."""
+BALANCED = {"algorithm.optimizer.minibatches": 1, "rollout.concurrency": 16}
+"""For all of them: with so few episodes open at a time, engine and learner take about as long."""
+
+
+def measure(size: Size = FULL) -> dict[str, Any]:
+    """Every figure of `loomrl bench async`."""
+    with tempfile.TemporaryDirectory(prefix="loom-bench-") as name:
+        folder = Path(name)
+        _say("warm start")
+        _process("warm", folder, {}, size, ONE_THREAD)
+        runs: dict[str, list[dict[str, Any]]] = {name: [] for name in CONTENDERS}
+        for seed in range(1, size.seeds + 1):
+            for name, (changes, variables) in CONTENDERS.items():
+                found = _process("run", folder, {**changes, "seed": seed}, size, variables)
+                _say(f"{name}, seed {seed}: {found['seconds']} s, {found['updates']} updates, {found['stopped']}")
+                runs[name].append(found)
+    return _figures(runs)
+
+
+def _figures(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+    """Ratios of the sums over the seeds."""
+    seconds = {name: sum(run["seconds"] for run in of) for name, of in runs.items()}
+    best = min(seconds["sync"], seconds["sync_default_threads"])
+    return {
+        "async_vs_sync": round(seconds["sync"] / seconds["async"], 3),
+        "async_vs_best_sync": round(best / seconds["async"], 3),
+        "max_staleness_seen": max(run["max_staleness_seen"] for run in runs["async"]),
+        "overlap": round(statistics.mean(run["overlap"] for run in runs["async"]), 3),
+        "updates": {name: [run["updates"] for run in of] for name, of in runs.items()},
+        "seconds": {name: [run["seconds"] for run in of] for name, of in runs.items()},
+        "stopped": {name: [run["stopped"] for run in of] for name, of in runs.items()},
+        "phase_s": {name: of[0]["phase_s"] for name, of in runs.items()},
+        "threads": {name: of[0]["threads"] for name, of in runs.items()},
+        "cores": os.cpu_count(),
+    }
+
+
+def _process(
+    what: str, folder: Path, changes: Mapping[str, Any], size: Size, variables: Mapping[str, str]
+) -> dict[str, Any]:
+    """What a process of its own says."""
+    inherited = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    given = json.dumps({"folder": str(folder), "changes": dict(changes), "size": asdict(size)})
+    command = [sys.executable, "-m", "loomrl.experiments.bench.overlap", what, given]
+    done = subprocess.run(command, env=inherited | dict(variables), capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{what} {dict(changes)} ended with {done.returncode}:\n{done.stderr[-3000:]}")
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def _algorithm(folder: Path, name: str, size: Size, changes: Mapping[str, Any]) -> Any:
+    from loomrl.experiments.algorithms import open_algorithm
+    from loomrl.experiments.shipped import resolve
+
+    own = folder / name
+    own.mkdir()
+    experiment = resolve([MODEL]).override(
+        {
+            "store_url": f"sqlite:///{own}/loom.db",
+            "artifact_url": str(own / "artifacts"),
+            "train.updates": size.updates,
+            "train.checkpoint_every": size.updates,
+            "train.stop": {"window": size.window, "target": size.target},
+            **BALANCED,
+            **changes,
+        }
+    )
+    return open_algorithm(experiment, run=name).build_algo()
+
+
+def _warm(folder: Path, size: Size) -> dict[str, Any]:
+    """The model that all begin with, stored once."""
+    from loomrl.artifacts import open_artifacts
+
+    algo = _algorithm(folder, "warm", size, {"algorithm.warm_start.steps": size.warm_steps})
+    algo.warm_up()
+    algo.stop()
+    copy = open_artifacts(str(folder / "warm" / "artifacts")).get_folder("runs/warm/000000", folder / "checkpoint")
+    (copy / "model").rename(folder / "model")
+    return {}
+
+
+def _run(folder: Path, size: Size, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Train until the target, and what it took."""
+    import torch
+
+    begin = {"algorithm.model.path": str(folder / "model"), "algorithm.model.build": None}
+    name = f"run-{os.getpid()}"
+    algo = _algorithm(folder, name, size, {**begin, "algorithm.warm_start.steps": 0, **changes})
+    algo.warm_up()
+    history: list[Mapping[str, float]] = []
+    ends: list[float] = []
+
+    def listen(done: int, metrics: Mapping[str, float]) -> None:
+        history.append(dict(metrics))
+        ends.append(time.perf_counter())
+
+    algo.listen = listen
+    begun = time.perf_counter()
+    while algo.stopped is None:
+        algo.train()
+    algo.stop()
+    names = [*PHASES, Metric.TIME_ENGINE, Metric.TIME_ENGINE_IDLE, Metric.TIME_QUEUE]
+    settled = history[2:] or history
+    return {
+        "seconds": round(ends[-1] - begun, 2),
+        "updates": len(history),
+        "stopped": algo.stopped,
+        "threads": torch.get_num_threads(),
+        "max_staleness_seen": max(line[Metric.STALENESS_MAX] for line in history),
+        "overlap": statistics.mean(line.get(Metric.OVERLAP, 0.0) for line in settled),
+        "phase_s": {
+            name.value.removeprefix("time/"): round(statistics.median(line[name] for line in settled), 3)
+            for name in names
+            if name in settled[0]
+        },
+    }
+
+
+def _say(text: str) -> None:
+    print(f"bench async: {text}", file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    """One part, in this process: `warm` or `run`, and what to change."""
+    from loomrl.experiments.algorithms import ray_running
+
+    what, given = sys.argv[1], json.loads(sys.argv[2])
+    folder, size = Path(given["folder"]), Size(**given["size"])
+    with ray_running(2):
+        found = _warm(folder, size) if what == "warm" else _run(folder, size, given["changes"])
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

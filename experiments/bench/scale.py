@@ -1,0 +1,386 @@
+"""What a controller costs with 1 to 512 rollout actors: its own code and its hub for real, actors and learner replayed.
+
+Real, and measured: drawing tasks, plans, dealing them out through RLlib's actor manager and Ray to other processes,
+receiving trajectories, the hub on SQLite (open, append, lease, ack), the curriculum, checkpoints on record, sending
+weights to every actor. Replayed: what happens in an actor and in the learner, of which a short real run records how
+long it takes and what comes out of it. Hundreds of actors are hosted by a few processes, which answer at once with
+recorded trajectories; the seconds that they would have taken are counted, not waited for. What is not in it: a network,
+and whatever hundreds of processes do to each other.
+"""
+
+import json
+import os
+import platform
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+import ray
+from ray.rllib.env.env_runner_group import EnvRunnerGroup
+from ray.rllib.utils.actor_manager import FaultTolerantActorManager
+
+from loomrl.algorithms.language.line import Line
+from loomrl.algorithms.language.rollout.runners import Crew
+from loomrl.algorithms.stopping import Stopper
+from loomrl.artifacts import open_artifacts
+from loomrl.checkpoints import Checkpoints
+from loomrl.config import Experiment, LanguagePolicy
+from loomrl.experiments.algorithms import open_algorithm, ray_running
+from loomrl.experiments.shipped import TRAINED, resolve
+from loomrl.gym.curriculum import open_curriculum
+from loomrl.gym.host.local import Plan
+from loomrl.gym.mixture import open_cast
+from loomrl.gym.quarantine import Quarantine, Quarantined
+from loomrl.hub import Hub, Selection, open_hub
+from loomrl.inference.weights.sealed import Sealed
+from loomrl.load import dump
+from loomrl.store import beside, open_store
+from loomrl.store.runs import Run, start_run
+from loomrl.telemetry.metric import Metric
+from loomrl.types import Trajectory
+
+HOSTS = 2
+"""Processes that stand for all actors."""
+TARGET = 0.05
+"""Share of an iteration that the controller may take at 256 actors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much is measured."""
+
+    actors: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+    warm_steps: int = 300
+    updates: int = 12
+    rounds: int = 5
+
+
+FULL = Size()
+QUICK = Size(actors=(1, 4), warm_steps=10, updates=2, rounds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A real run: what one actor's share took and gave, and what learning took."""
+
+    shares_s: tuple[float, ...]
+    """Seconds in which one actor played one group, update by update."""
+    learn_s: float
+    """Of the learner, per attempt."""
+    trajectories: tuple[Trajectory, ...]
+    sealed: Sealed
+
+
+def measure(size: Size = FULL) -> dict[str, Any]:
+    """Every figure of `loomrl bench scale`."""
+    with tempfile.TemporaryDirectory(prefix="loom-bench-") as name, ray_running(1):
+        _say("recording a short real run")
+        recording = record(Path(name), size)
+        rows = []
+        hosts = [ray.remote(Host).options(num_cpus=0).remote(recording.trajectories) for _ in range(HOSTS)]
+        for count in size.actors:
+            rows.append(simulate(Path(name) / str(count), recording, hosts, count=count, rounds=size.rounds))
+            _say(f"{count} actors: controller {rows[-1]['controller_share']:.1%} of an iteration")
+    return _figures(recording, rows)
+
+
+def _figures(recording: Recording, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    by_count = {row["actors"]: row for row in rows}
+    figures: dict[str, Any] = {
+        "controller_share_256": by_count[256]["controller_share"] if 256 in by_count else None,
+        "target": TARGET,
+        "recorded": {
+            "share_s": round(statistics.median(recording.shares_s), 4),
+            "learn_s_per_attempt": round(recording.learn_s, 5),
+            "tokens_per_attempt": round(statistics.mean(_tokens(t) for t in recording.trajectories), 1),
+            "weights_mb": round(sum(t.nbytes for t in recording.sealed.weights.values()) / 1e6, 2),
+        },
+        "first_bottleneck": _first_bottleneck(rows),
+        "rows": list(rows),
+        "machine": {"cores": os.cpu_count(), "ray": ray.__version__, "system": platform.platform()},
+    }
+    return figures
+
+
+def _first_bottleneck(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The part beside the rollout that is the first to take longer than it, and from how many actors on."""
+    parts = ("learn_s", "controller_s", "hub_s", "publish_s")
+    for row in rows:
+        slow = [part for part in parts if row[part] > row["rollout_s"]]
+        if slow:
+            return {"part": max(slow, key=lambda part: float(row[part])).removesuffix("_s"), "actors": row["actors"]}
+    return {"part": "rollout", "actors": rows[-1]["actors"]}
+
+
+# -- a short real run -------------------------------------------------------------------------------------------------
+
+
+def record(folder: Path, size: Size) -> Recording:
+    """The demo on one core, an update of which is what one actor does in a large one: a group."""
+    experiment = _experiment(folder / "real").override(
+        {
+            "algorithm.warm_start.steps": size.warm_steps,
+            "rollout.groups_per_update": 1,
+            "train.updates": size.updates,
+            "train.checkpoint_every": size.updates,
+        }
+    )
+    history: list[dict[str, float]] = []
+    algo = open_algorithm(experiment, run="real").build_algo()
+    algo.listen = lambda done, metrics: history.append(dict(metrics))
+    while algo.stopped is None:
+        algo.train()
+    trajectories = tuple(t for _, t in algo.line.hub.replay(selection=Selection(run="real")))
+    sealed = algo._first_of(lambda learner: learner.sealed(algo.line.done))
+    algo.stop()
+    settled = history[1:]
+    learn_s = statistics.median(line[Metric.TIME_LEARN] for line in settled) / experiment.rollout.group_size
+    return Recording(tuple(line[Metric.TIME_ROLLOUT] for line in settled), learn_s, trajectories, sealed)
+
+
+def _experiment(folder: Path) -> Experiment:
+    experiment = resolve([TRAINED]).override(
+        {
+            "store_url": f"sqlite:///{folder}/loom.db",
+            "artifact_url": f"{folder}/artifacts",
+            "train.folder": f"{folder}/runs",
+        }
+    )
+    assert isinstance(experiment, Experiment)
+    folder.mkdir(parents=True)
+    return experiment
+
+
+# -- the controller, with many actors ---------------------------------------------------------------------------------
+
+
+def simulate(folder: Path, recording: Recording, hosts: Sequence[Any], *, count: int, rounds: int) -> dict[str, Any]:
+    """An iteration with so many actors, a group for each: medians of rounds, after one that warms up.
+
+    It is synchronous: rollouts, then the hub, one learner as it was recorded, and weights for all. `balanced` has as
+    many learners as actors; `rollout_s_for_target` is how long its rollouts must take for the controller to be within
+    the target.
+    """
+    experiment = _experiment(folder).override(
+        {"rollout.actors": count, "rollout.groups_per_update": count, "train.checkpoint_every": 1}
+    )
+    crew = Crew(Actors(hosts, count), timeout_s=experiment.hub.group_timeout_s)
+    attempts, rng = count * experiment.rollout.group_size, random.Random(count)
+    found: list[dict[str, float]] = []
+    with ExitStack() as stack:
+        line, clock = stack.enter_context(_line(experiment)), Clock()
+        line.hub = cast(Hub, Metered(line.hub, clock))
+        _publish(crew, replace(recording.sealed, version=0))
+        for done in range(rounds + 1):
+            clock.start()
+            groups, _ = line.attempt(_policy(experiment, done), crew.play)
+            line.advance(groups, success=0.5, kl=0.0)
+            line.commit(_folder(folder / f"checkpoint-{done}"))
+            clock.stop()
+            with clock.spent("publish"):
+                _publish(crew, replace(recording.sealed, version=done + 1))
+            found.append(clock.taken() | {"rollout": max(rng.choices(recording.shares_s, k=count))})
+            assert sum(len(group.trajectories) for group in groups) == attempts
+    return _row(count, attempts, recording, found[1:])
+
+
+def _publish(crew: Crew, sealed: Sealed) -> None:
+    """Weights for all, a probe of all that asks nothing, and leave to act."""
+    crew.load(sealed)
+    crew.probe(())
+    crew.admit(sealed.version)
+
+
+def _row(count: int, attempts: int, recording: Recording, found: Sequence[dict[str, float]]) -> dict[str, Any]:
+    median = {part: statistics.median(each[part] for each in found) for part in found[0]}
+    learn_s = recording.learn_s * attempts
+    own_s = sum(median[part] for part in ("controller", "hub", "publish"))
+    iteration_s = median["rollout"] + learn_s + own_s
+    balanced_s = median["rollout"] + learn_s / count + own_s
+    seconds = {f"{part}_s": round(value, 4) for part, value in median.items()}
+    return {
+        "actors": count,
+        "attempts": attempts,
+        "iteration_s": round(iteration_s, 3),
+        **seconds,
+        "learn_s": round(learn_s, 4),
+        "controller_share": round(median["controller"] / iteration_s, 4),
+        "controller_share_balanced": round(median["controller"] / balanced_s, 4),
+        "rollout_s_for_target": round(max(0.0, median["controller"] / TARGET - own_s - learn_s / count), 2),
+        "controller_ms_per_attempt": round(1e3 * median["controller"] / attempts, 3),
+        "hub_ms_per_attempt": round(1e3 * median["hub"] / attempts, 3),
+        "publish_ms_per_actor": round(1e3 * median["publish"] / count, 3),
+    }
+
+
+class Host:
+    """A process that stands for many actors: it answers at once with what was recorded, under the ids of the plans."""
+
+    def __init__(self, recorded: Sequence[Trajectory]) -> None:
+        self._recorded = recorded
+        self.admitted: int | None = None
+        self.worker_index = 0
+
+    def apply(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """As RLlib's runners do."""
+        return func(self, *args, **kwargs)
+
+    def ping(self) -> str:
+        """It is alive."""
+        return "pong"
+
+    def load(self, sealed: Sealed) -> None:
+        """Weights arrive, and are not used."""
+
+    def probe(self, requests: Sequence[Any]) -> list[Any]:
+        """No answer to no question."""
+        return []
+
+    def admit(self, version: int) -> None:
+        """They count from now on."""
+        self.admitted = version
+
+    def sample(self, *, plans: Sequence[Plan]) -> list[Trajectory]:
+        """A recorded trajectory for every plan."""
+        played = []
+        for number, plan in enumerate(plans):
+            attempt = plan.attempt
+            about: dict[str, Any] = {"task": attempt.task, "group": attempt.group, "group_size": attempt.group_size}
+            about |= {"first_version": attempt.version, "last_version": attempt.version, "run": attempt.run}
+            played.append(replace(self._recorded[number % len(self._recorded)], id=attempt.id, **about))
+        return played
+
+
+class Actors(EnvRunnerGroup):  # type: ignore[misc]
+    """RLlib's group of runners, whose actors share a few processes."""
+
+    def __init__(self, hosts: Sequence[Any], count: int) -> None:
+        actors = [hosts[number % len(hosts)] for number in range(count)]
+        self._worker_manager = FaultTolerantActorManager(actors, init_id=1)
+        self._local_env_runner = None
+        self._ignore_ray_errors_on_env_runners = False
+        self._num_env_runners_dropped_lifetime = 0
+
+    def probe_unhealthy_env_runners(self, timeout_seconds: float | None = None) -> list[int]:
+        """As RLlib does, whose configuration is not there."""
+        return list(self._worker_manager.probe_unhealthy_actors(timeout_seconds=timeout_seconds or 30.0))
+
+
+@dataclass(slots=True)
+class Clock:
+    """CPU seconds of this process, all threads of it: of the controller, and those of other parts within it."""
+
+    _begun: float = 0.0
+    _whole: float = 0.0
+    _parts: dict[str, float] = field(default_factory=dict)
+
+    def start(self) -> None:
+        """The controller begins."""
+        self._parts, self._begun = {"hub": 0.0, "publish": 0.0}, time.process_time()
+
+    def stop(self) -> None:
+        """The controller is done."""
+        self._whole = time.process_time() - self._begun
+
+    @contextmanager
+    def spent(self, part: str) -> Iterator[None]:
+        """Whatever the block takes belongs to this part."""
+        begun = time.process_time()
+        try:
+            yield
+        finally:
+            self._parts[part] += time.process_time() - begun
+
+    def taken(self) -> dict[str, float]:
+        """By part; what is not the hub's is the controller's."""
+        return {"controller": self._whole - self._parts["hub"], **self._parts}
+
+
+class Metered:
+    """A hub whose calls are clocked."""
+
+    def __init__(self, hub: Hub, clock: Clock) -> None:
+        self._hub, self._clock = hub, clock
+
+    def replay(self, **asked: Any) -> list[tuple[int, Trajectory]]:
+        """Read to the end within the clock."""
+        with self._clock.spent("hub"):
+            return list(self._hub.replay(**asked))
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = getattr(self._hub, name)
+
+        def clocked(*args: Any, **kwargs: Any) -> Any:
+            with self._clock.spent("hub"):
+                return method(*args, **kwargs)
+
+        return clocked
+
+
+@contextmanager
+def _line(experiment: Experiment) -> Iterator[Line]:
+    """A run's line as an algorithm opens it."""
+    run = "scale"
+    with open_store(experiment.store_url) as db:
+        cast = open_cast(experiment, db)
+        about: dict[str, Any] = {
+            "name": experiment.name,
+            "kind": "train",
+            "experiment": experiment.sha256,
+            "code": "bench",
+        }
+        start_run(db, Run(id=run, resolved=dump(experiment), environments=cast.snapshots, started_at=0.0, **about))
+        quarantine = Quarantine(experiment.rollout.quarantine)
+        with open_hub(
+            beside(experiment.store_url, run),
+            experiment.hub,
+            groups_per_update=experiment.rollout.groups_per_update,
+            environments=experiment.environments,
+        ) as hub:
+            yield Line(
+                experiment=experiment,
+                run=run,
+                db=db,
+                hub=hub,
+                checkpoints=Checkpoints(open_artifacts(experiment.artifact_url), run),
+                cast=cast,
+                curriculum=Quarantined(open_curriculum(cast.families, experiment.curriculum), quarantine),
+                quarantine=quarantine,
+                stopper=Stopper(experiment.train.stop),
+                clock=time.time,
+                code="bench",
+            )
+
+
+def _policy(experiment: Experiment, version: int) -> LanguagePolicy:
+    algorithm: Any = experiment.algorithm
+    return LanguagePolicy(path="", context=algorithm.model.context, sampling=algorithm.sampling, version=version)
+
+
+def _folder(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+def _tokens(trajectory: Trajectory) -> int:
+    return sum(len(turn.tokens.ids_T) for turn in trajectory.turns if turn.tokens is not None)
+
+
+def _say(text: str) -> None:
+    print(f"bench scale: {text}", file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    """Print the figures as one JSON object; `--quick` measures little."""
+    print(json.dumps(measure(QUICK if "--quick" in sys.argv[1:] else FULL)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""Control until it is solved, by shipped experiments: one run in a process of its own. A script.
+
+`WHO_TASK SEED` → `{"steps": …, "seconds": …, "cpu_s": …, "return": …}` on the last line. Time is that of training:
+what comes before it (imports, Ray, the first weights) is not counted.
+"""
+
+import json
+import math
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from loomrl.experiments.bench.contender import cpu_s
+
+SOLVED = 475.0
+"""Mean return of the latest 100 training episodes of CartPole."""
+EPISODES = 100
+"""By which a pendulum is judged, greedily: 10,000 steps of training are 50 episodes only."""
+
+
+def ours_cartpole(seed: int) -> dict[str, float]:
+    """`experiments/control/cartpole.yaml` until it is solved."""
+    algo, experiment = _ours("control/cartpole", seed)
+    told = _timed(lambda: _train(algo, experiment.train.steps, target=SOLVED))
+    return told | {"steps": algo.env_steps, "return": algo.window.mean_of(100) or 0.0}
+
+
+def sb3_cartpole(seed: int) -> dict[str, float]:
+    """Stable-Baselines3 with the settings that its zoo tuned for CartPole."""
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.env_util import make_vec_env
+
+    class Until(BaseCallback):  # type: ignore[misc,unused-ignore]
+        mean = 0.0
+
+        def _on_rollout_end(self) -> None:
+            latest = [told["r"] for told in self.model.ep_info_buffer or ()]
+            self.mean = sum(latest) / 100 if len(latest) == 100 else 0.0
+
+        def _on_step(self) -> bool:
+            return self.mean < SOLVED
+
+    model = PPO(
+        "MlpPolicy",
+        make_vec_env("CartPole-v1", n_envs=8, seed=seed),
+        n_steps=32,
+        batch_size=256,
+        gae_lambda=0.8,
+        gamma=0.98,
+        n_epochs=20,
+        ent_coef=0.0,
+        learning_rate=lambda left: 0.001 * left,
+        clip_range=lambda left: 0.2 * left,
+        seed=seed,
+        device="cpu",
+    )
+    until = Until()
+    told = _timed(lambda: model.learn(100_000, callback=until))
+    return told | {"steps": model.num_timesteps, "return": until.mean}
+
+
+def ours_pendulum(seed: int) -> dict[str, float]:
+    """`experiments/control/pendulum.yaml`: what 10,000 steps are good for."""
+    from loomrl.experiments.judge_control import judged
+
+    algo, experiment = _ours("control/pendulum", seed)
+    told = _timed(lambda: _train(algo, 10_000))
+    report = judged(algo.policy(), experiment.override({"evaluation.episodes": EPISODES}), name="")
+    return told | {"steps": algo.env_steps, "return": report.overall.reward.mean or 0.0}
+
+
+def _ours(name: str, seed: int) -> tuple[Any, Any]:
+    import ray
+
+    from loomrl.experiments.algorithms import open_algorithm
+    from loomrl.experiments.shipped import resolve
+
+    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    experiment = resolve([name, f"seed={seed}"])
+    return open_algorithm(experiment).build_algo(), experiment
+
+
+def _train(algo: Any, steps: int, *, target: float = math.inf) -> None:
+    """Until the target is reached, or one more iteration would be more steps than these."""
+    taken = 0
+    while algo.env_steps + taken <= steps and (algo.window.mean_of(100) or -math.inf) < target:
+        before = algo.env_steps
+        algo.train()
+        taken = algo.env_steps - before
+
+
+def _timed(work: Callable[[], Any]) -> dict[str, float]:
+    cpu, wall = cpu_s(), time.perf_counter()
+    work()
+    return {"cpu_s": cpu_s() - cpu, "seconds": time.perf_counter() - wall}
+
+
+TASKS = {"ours_cartpole": ours_cartpole, "sb3_cartpole": sb3_cartpole, "ours_pendulum": ours_pendulum}
+
+
+def main() -> None:
+    """See above."""
+    import torch
+
+    torch.set_num_threads(1)
+    print(json.dumps(TASKS[sys.argv[1]](int(sys.argv[2]))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""`loomrl bench`: measurements behind the figures in docs/benchmarks.md."""
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from loomrl.experiments.commands.output import AsJson, emit, table
+
+app = typer.Typer(help="Measure this machine; the figures in docs/benchmarks.md come from here.", no_args_is_help=True)
+
+
+@app.command()
+def hub(
+    quick: Annotated[bool, typer.Option("--quick", help="A hundredth of the work: a smoke test, no figure.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Tokens ingested per second, durably: in process, over HTTP, and by a JSON server; cost of a lease as it grows."""
+    from loomrl.experiments.bench.hub import FULL, QUICK, measure
+
+    figures = measure(QUICK if quick else FULL)
+    _tell(figures, as_json=as_json, shown=_rounded)
+
+
+@app.command()
+def language(
+    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    gpu: Annotated[bool, typer.Option("--gpu", help="A model of half a billion parameters on a GPU.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Tokens per second of engine (against vLLM, where it is installed) and learner; where an update's time goes."""
+    from loomrl.experiments.bench.language import FULL, QUICK, measure
+    from loomrl.experiments.bench.model import HALF_BILLION
+
+    figures = measure(QUICK if quick else HALF_BILLION if gpu else FULL)
+    _tell(figures, as_json=as_json, shown=_rounded)
+
+
+@app.command()
+def envs(
+    only: Annotated[list[str] | None, typer.Option(help="An environment; may be repeated. By default all.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Tasks and turns per second of every environment, and of 10,000 episodes of all that two actors hold at once."""
+    from loomrl.experiments.bench.envs import FULL, QUICK, measure
+
+    figures = measure(QUICK if quick else FULL, only or ())
+    alone = figures["environments"]
+    columns = ("families", "tasks_per_s", "turns_per_s", "turns_per_task")
+    rows = [(name, *(each.get(column, each.get("left_out", "")) for column in columns)) for name, each in alone.items()]
+
+    def show(console: Console) -> None:
+        console.print(table("", ("environment", *(f"{name}>" for name in columns)), rows))
+        rest = [(name, str(value)) for name, value in figures.items() if name != "environments"]
+        console.print(table("", ("figure", "value"), rest))
+
+    emit(figures, as_json=as_json, show=show)
+
+
+@app.command("async")
+def asynchronous(
+    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Seconds until the same success, where rollouts overlap with learning and where they take turns with it."""
+    from loomrl.experiments.bench.overlap import FULL, QUICK, measure
+
+    figures = measure(QUICK if quick else FULL)
+    _tell(figures, as_json=as_json)
+
+
+@app.command()
+def control(
+    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """PPO and SAC against RLlib's own and, where it is installed, Stable-Baselines3: steps per second of CPU time."""
+    from loomrl.experiments.bench.control import FULL, QUICK, measure
+
+    figures = measure(QUICK if quick else FULL)
+    _tell(figures, as_json=as_json)
+
+
+@app.command()
+def weave(
+    only: Annotated[str | None, typer.Option(help="One part, as ablations, which are not measured otherwise.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """WEAVE's fronts by what ships with it, against PGMORL where it is installed, and its cost against PPO's."""
+    from loomrl.experiments.bench.weave import FULL, QUICK, measure
+
+    figures = measure(QUICK if quick else FULL, only)
+    _tell(figures, as_json=as_json, left_out="_runs")
+
+
+@app.command()
+def sync(
+    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """How weights reach the engines: what checking them costs, how small deltas are, how soon a token follows."""
+    from loomrl.experiments.bench.sync import FULL, QUICK, measure
+
+    figures = measure(QUICK if quick else FULL)
+    _tell(figures, as_json=as_json)
+
+
+@app.command()
+def scale(
+    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Cost of controller, hub and weight publication with 1 to 512 rollout actors, which replay a short real run."""
+    from loomrl.experiments.bench.scale import FULL, QUICK, measure
+
+    figures = measure(QUICK if quick else FULL)
+    columns = list(figures["rows"][0])
+    rows = [[f"{row[name]:,}" for name in columns] for row in figures["rows"]]
+
+    def show(console: Console) -> None:
+        console.print(table("", [f"{name}>" for name in columns], rows))
+        rest = [(name, str(value)) for name, value in figures.items() if name != "rows"]
+        console.print(table("", ("figure", "value"), rest))
+
+    emit(figures, as_json=as_json, show=show)
+
+
+def _tell(
+    figures: Mapping[str, Any], *, as_json: bool, shown: Callable[[Any], Any] = str, left_out: str | None = None
+) -> None:
+    """Figures, one in a line for people; those whose names end in `left_out` are for programs alone."""
+    rows = [(name, shown(figures[name])) for name in figures if left_out is None or not name.endswith(left_out)]
+    emit(figures, as_json=as_json, show=lambda console: console.print(table("", ("figure", "value>"), rows)))
+
+
+def _rounded(value: Any) -> Any:
+    return f"{value:,.3f}" if isinstance(value, float) else value

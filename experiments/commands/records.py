@@ -1,0 +1,85 @@
+"""`loomrl runs` and `loomrl lineage`: who made what from what."""
+
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from loomrl.experiments.commands.output import AsJson, emit, table
+
+StoreUrl = Annotated[
+    str, typer.Option("--store", envvar="LOOMRL_STORE", help="LoomDB: sqlite:///FILE or postgresql://…")
+]
+
+Limit = Annotated[int, typer.Option(min=1, max=1_000_000, help="How many at most.")]
+
+
+def runs(store: StoreUrl = "sqlite:///loom.db", limit: Limit = 20, as_json: AsJson = False) -> None:
+    """List the latest runs."""
+    from loomrl.store import open_store
+    from loomrl.store.runs import list_runs
+
+    with open_store(store) as db:
+        found = list_runs(db, limit=limit)
+    rows = [
+        (
+            run.id,
+            run.kind,
+            run.status,
+            f"{datetime.fromtimestamp(run.started_at):%Y-%m-%d %H:%M:%S}",
+            run.experiment[:12],
+        )
+        for run in found
+    ]
+    columns = ("run", "kind", "status", "started", "experiment")
+    emit(
+        {"runs": [asdict(run) for run in found]},
+        as_json=as_json,
+        show=lambda console: console.print(table("", columns, rows) if rows else f"No runs in {store}."),
+    )
+
+
+def lineage(
+    policy: Annotated[str, typer.Argument(help="A policy version, such as RUN/12.")],
+    store: StoreUrl = "sqlite:///loom.db",
+    as_json: AsJson = False,
+) -> None:
+    """Show what a policy version was made from, back to the first, and what became of it."""
+    from loomrl.store import open_store
+    from loomrl.store.lineage import lineage as trace
+
+    with open_store(store) as db:
+        found = trace(db, policy)
+
+    def render(console: Console) -> None:
+        for version in [found, *found["ancestors"]]:
+            made = version["made_from"]
+            made_at = f"{datetime.fromtimestamp(version['created_at']):%Y-%m-%d %H:%M:%S}"
+            console.print(f"[bold]{version['id']}[/bold]  {version['algorithm']}, {version['stage']}, {made_at}")
+            console.print(f"  experiment {made['experiment'][:12]}, code {made['code']}, data {made['data']}")
+            console.print(f"  environments {', '.join(f'{k} {v[:12]}' for k, v in made['environments'].items())}")
+        for kind in ("children", "evaluations", "deployments"):
+            if found[kind]:
+                console.print(f"{kind}: {', '.join(found[kind])}")
+
+    emit(found, as_json=as_json, show=render)
+
+
+def export(
+    policy: Annotated[str, typer.Argument(help="RUN (its last version) or RUN/NUMBER.")],
+    folder: Annotated[Path, typer.Argument(help="Where to; one that is there already must be empty.")],
+    onnx: Annotated[bool, typer.Option("--onnx", help="Of control: also policy.onnx, its greedy path.")] = False,
+    store: StoreUrl = "sqlite:///loom.db",
+    as_json: AsJson = False,
+) -> None:
+    """Copy a policy version out of the artifacts: a Hugging Face folder, or one that ControlPolicy loads."""
+    from loomrl.experiments.policies import exported
+    from loomrl.store import open_store
+
+    with open_store(store) as db:
+        version = exported(policy, db, folder, onnx=onnx)
+    result = {"policy": version, "folder": str(folder)}
+    emit(result, as_json=as_json, show=lambda console: console.print(f"{version} is in {folder}", highlight=False))

@@ -1,0 +1,65 @@
+"""`loomrl sweep`: search for settings."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from loomrl.experiments.commands.output import AsJson, emit, table
+
+if TYPE_CHECKING:
+    from loomrl.experiments.sweep import SweepResult
+
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="FILE [PATH=VALUE]...", help="A sweep's file or the name of a shipped one, then overrides."),
+]
+
+
+def sweep(
+    words: Words = None,
+    run: Annotated[str | None, typer.Option(help="Id of the sweep; one that exists already is resumed.")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with --run, or with the latest of this name, as it was begun.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Search for settings: many trials of one experiment, of which bad ones are stopped or taken over by good ones."""
+    from loomrl.experiments.sweep import resumed
+    from loomrl.experiments.sweep import sweep as begin
+    from loomrl.experiments.sweep_file import resolve_sweep
+
+    asked = resolve_sweep(words or [])
+    if resume:
+        asked, run = resumed(asked, run)
+    result = begin(asked, run=run)
+    emit(result.as_dict(), as_json=as_json, show=lambda console: render(result, console))
+
+
+def render(result: "SweepResult", console: Console) -> None:
+    """The trials, best first; what went wrong with whom; and where to go on."""
+    from loomrl.experiments.sweep_file import short
+
+    paths = list(result.trials[0].changes)
+    failed = any(trial.failed for trial in result.trials)
+    after = (f"{result.metric}>", *(["failed>"] if failed else []), f"{result.unit}>", "ended")
+    columns = ("run", *(f"{name}>" for name in short(paths)), *after)
+    rows = [
+        (
+            trial.run,
+            *(_cell(trial.changes[path]) for path in paths),
+            "–" if trial.score is None else f"{trial.score:.4g}",
+            *([f"{trial.failed:,}"] if failed else []),
+            f"{trial.done:,}",
+            trial.stopped,
+        )
+        for trial in result.trials
+    ]
+    console.print(table("", columns, rows))
+    console.print(f"\n{len(rows)} trials in {result.seconds:.0f} s: sweep {result.sweep}", highlight=False)
+    console.print(f"parallel coordinates: {result.picture}", highlight=False)
+    console.print(f"the best one, judged: loomrl evaluate {result.trials[0].run}", highlight=False)
+
+
+def _cell(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,1 @@
+"""What a GPU does with our own code: `make gpu-check`."""

@@ -1,0 +1,201 @@
+"""Parts of `make gpu-check` that compute: learner step, engine, loss in chunks.
+
+Axes: K tokens, H hidden size, V vocabulary.
+"""
+
+import asyncio
+import platform
+import statistics
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from torch import nn
+from transformers import PreTrainedModel
+
+from loomrl.algorithms.language.logprob import LOGITS_AT_ONCE, chosen_logprobs
+from loomrl.experiments.bench.model import (
+    HALF_BILLION,
+    Size,
+    build_model,
+    engine_rate,
+    learner_rate,
+    machine,
+    settle,
+    timed,
+)
+from loomrl.inference.engine import Request
+from loomrl.inference.torch.engine import TorchEngine
+
+TINY = Size(
+    hidden=64,
+    layers=2,
+    heads=4,
+    kv_heads=2,
+    intermediate=128,
+    vocabulary=16_384,
+    prompt=16,
+    answer=16,
+    requests=32,
+    concurrent=16,
+    samples=16,
+    rounds=2,
+    micro_batch_tokens=1024,
+    dtype="bfloat16",
+    device="cuda",
+)
+
+
+def sized(*, cpu: bool, tiny: bool) -> Size:
+    """What a part works on; a CPU gets float32."""
+    size = TINY if tiny else HALF_BILLION
+    return replace(size, device="cpu", dtype="float32") if cpu else size
+
+
+def describe(*, cpu: bool, tiny: bool) -> dict[str, Any]:
+    """The machine and the versions; `gpu` is None where there is none, or none is to be used."""
+    seen = torch.cuda.is_available()
+    return {
+        **machine("cuda" if seen else "cpu"),
+        "python": platform.python_version(),
+        "transformers": transformers.__version__,
+        "numpy": np.__version__,
+        "cuda": torch.version.cuda,
+        "gpu": torch.cuda.get_device_name() if seen else None,
+        "gpu_gib": round(torch.cuda.get_device_properties(0).total_memory / 2**30, 1) if seen else None,
+        "nccl": ".".join(map(str, torch.cuda.nccl.version())) if seen else None,
+    }
+
+
+def learner(*, cpu: bool, tiny: bool) -> dict[str, Any]:
+    """Whole optimizer steps on packed attempts, and what the machine gets out of one large product."""
+    size = sized(cpu=cpu, tiny=tiny)
+    found = learner_rate(build_model(size), size)
+    measured = _product_tflops(size, 512 if cpu else 8192)
+    share = found["learner_model_tflops_per_s"] / measured
+    return {**found, "product_tflops": round(measured, 3), "share_of_product": round(share, 3)}
+
+
+def _product_tflops(size: Size, width: int) -> float:
+    a, b = (torch.randn(width, width, device=size.device, dtype=getattr(torch, size.dtype)) for _ in range(2))
+    timed(lambda: a @ b, size.device)
+    return 2 * width**3 / statistics.median(timed(lambda: a @ b, size.device) for _ in range(10)) / 1e12
+
+
+def engine(*, cpu: bool, tiny: bool) -> dict[str, Any]:
+    """Sampled tokens per second of the torch engine, and how far its log-probabilities are from a plain pass."""
+    size = sized(cpu=cpu, tiny=tiny)
+    model = build_model(size).eval()
+    opened = TorchEngine(model, slots=4 * size.concurrent, context=size.prompt + size.answer)
+    engine_rate(opened, replace(size, requests=size.concurrent, answer=max(2, size.answer // 16)), size.concurrent)
+    low, high = ([engine_rate(opened, size, n) for _ in range(size.rounds)] for n in _degrees(size))
+    found = {
+        "engine_tokens_per_s": round(statistics.median(low)),
+        "engine_tokens_per_s_4x": round(statistics.median(high)),
+        "engine_concurrent": size.concurrent,
+        **asyncio.run(_drift(opened, model, size)),
+    }
+    if not cpu:
+        found["engine_peak_gib"] = round(torch.cuda.max_memory_allocated() / 2**30, 2)
+    return found
+
+
+def _degrees(size: Size) -> tuple[int, int]:
+    return size.concurrent, 4 * size.concurrent
+
+
+async def _drift(opened: TorchEngine, model: PreTrainedModel, size: Size) -> dict[str, Any]:
+    """Log-probabilities as sampled, against those of one pass over the finished sequence."""
+    sampling: Any = SimpleNamespace(temperature=1.0, top_p=1.0, max_tokens=size.answer)
+    rng = np.random.default_rng(2)
+    prompts = rng.integers(10, size.vocabulary, (8, size.prompt), np.int32)
+    asked = [Request(prompt, sampling, frozenset(), seed) for seed, prompt in enumerate(prompts)]
+    answers = await asyncio.gather(*map(opened.generate, asked))
+    gaps: list[float] = []
+    for request, answer in zip(asked, answers, strict=True):
+        ids_T = torch.from_numpy(np.concatenate([request.prompt_T, answer.ids_T])).long().to(size.device)
+        with torch.inference_mode():
+            logp_TV = model(ids_T[None], use_cache=False).logits[0].float().log_softmax(-1)
+        logp_T = logp_TV[size.prompt - 1 : -1].gather(1, ids_T[size.prompt :, None])[:, 0].cpu().numpy()
+        gaps.extend(np.abs(logp_T - answer.logprobs_T).tolist())
+    return {"drift_mean": float(f"{np.mean(gaps):.3g}"), "drift_max": float(f"{np.max(gaps):.3g}")}
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One way to compute the same loss: seconds, memory, and what came out."""
+
+    chunk: int
+    seconds: float
+    peak_mib: float
+    logp_K: torch.Tensor
+    gradient_KH: torch.Tensor
+
+
+def chunked_loss(*, cpu: bool, tiny: bool) -> dict[str, Any]:
+    """Peak memory and seconds of forward and backward through the output embedding, in chunks and all at once."""
+    size = sized(cpu=cpu, tiny=tiny)
+    tokens = min(8192, size.micro_batch_tokens)
+    smallest = min(tokens // 16, max(1, LOGITS_AT_ONCE // size.vocabulary))
+    _trial(size, tokens, smallest)
+    chunks = [chunk for chunk in (smallest, 4 * smallest, 16 * smallest) if chunk < tokens]
+    trials = [_trial(size, tokens, chunk) for chunk in (*chunks, tokens)]
+    first, whole = trials[0], trials[-1]
+    apart = float((first.logp_K - whole.logp_K).abs().max())
+    gradient = float((first.gradient_KH - whole.gradient_KH).norm() / whole.gradient_KH.norm())
+    bound = 1e-4 if cpu else 0.05
+    if not (apart <= bound and gradient <= bound):
+        raise ArithmeticError(f"chunks and whole differ: log-probabilities by {apart:.2g}, gradients by {gradient:.2g}")
+    return {
+        "tokens": tokens,
+        "logits_mib": round(tokens * size.vocabulary * 4 / 2**20),
+        "trials": [{"chunk": t.chunk, "s": round(t.seconds, 4), "peak_mib": round(t.peak_mib)} for t in trials],
+        "whole_over_chunked_memory": round(whole.peak_mib / max(first.peak_mib, 1), 1),
+        "logprobs_apart": apart,
+        "gradients_apart": gradient,
+    }
+
+
+def _trial(size: Size, tokens: int, chunk: int) -> Trial:
+    torch.manual_seed(0)
+    dtype = getattr(torch, size.dtype)
+    head = nn.Linear(size.hidden, size.vocabulary, bias=False, dtype=dtype, device=size.device)
+    hidden_KH = torch.randn(tokens, size.hidden, dtype=dtype, device=size.device, requires_grad=True)
+    target_K = torch.randint(size.vocabulary, (tokens,), device=size.device)
+    before = _memory(size.device)
+    found: list[torch.Tensor] = []
+
+    def learn() -> None:
+        logp_K, entropy_K = chosen_logprobs(hidden_KH, head, target_K, chunk=chunk)
+        (logp_K.mean() + 0.01 * entropy_K.mean()).backward()
+        found.append(logp_K.detach())
+
+    seconds = timed(learn, size.device)
+    peak = _peak(size.device) - before
+    assert hidden_KH.grad is not None
+    return Trial(chunk, seconds, peak, found[0].cpu(), hidden_KH.grad.float().cpu())
+
+
+def _memory(device: str) -> float:
+    """MiB in use; the high-water mark begins anew."""
+    if device == "cuda":
+        settle(device)
+        torch.cuda.reset_peak_memory_stats()
+        return torch.cuda.memory_allocated() / 2**20
+    Path("/proc/self/clear_refs").write_text("5")
+    return _status("VmRSS")
+
+
+def _peak(device: str) -> float:
+    """The most MiB in use since `_memory` was asked."""
+    return torch.cuda.max_memory_allocated() / 2**20 if device == "cuda" else _status("VmHWM")
+
+
+def _status(name: str) -> float:
+    """MiB of this process, as Linux counts them."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:")) / 1024

@@ -1,0 +1,1 @@
+"""Short doors for scripts and notebooks, over the machinery of the commands."""

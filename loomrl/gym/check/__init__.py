@@ -1,0 +1,1 @@
+"""Does an environment keep its promises? `loomrl envs check`."""

@@ -1,0 +1,88 @@
+"""The process in which checks run: one request as its argument, JSON lines out."""
+
+import asyncio
+import importlib
+import json
+import os
+import sys
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from loomrl.gym.base import BaseEnvironment
+from loomrl.gym.check import hostile, play, sandbox, shape
+from loomrl.gym.check.probe import Probe
+from loomrl.gym.check.report import Check
+
+JOBS: Mapping[str, Callable[[Probe], Awaitable[Check]]] = {
+    "contract": shape.check_contract,
+    "settings": shape.check_settings,
+    "tasks": shape.check_tasks,
+    "determinism": play.check_determinism,
+    "fingerprint": play.fingerprint,
+    "oracle": play.check_oracle,
+    "rewards": play.check_rewards,
+    "sandbox": sandbox.check_sandbox,
+}
+
+
+def main() -> None:
+    """Do the jobs of the request. What the environment prints goes to standard error."""
+    output = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    request = json.loads(sys.argv[1])
+
+    def tell(place: str) -> None:
+        output.write(json.dumps({"at": place}) + "\n")
+
+    probe = Probe(_find(request["entry_point"]), request["settings"], tell, request["step_limit_s"])
+    if any(job.startswith("hostile") for job in request["jobs"]):
+        asyncio.run(_warm_up(probe))
+    for job in request["jobs"]:
+        tell(job)
+        output.write(json.dumps(asdict(asyncio.run(_do(job, probe)))) + "\n")
+
+
+async def _warm_up(probe: Probe) -> None:
+    """One beginning: what it imports and loads is not held against the first text. Its faults are the jobs' to tell."""
+    with suppress(Exception, SystemExit):
+        environment = probe.open()
+        try:
+            await environment.reset(next(probe.tasks(levels=(5,), seeds=(0,))))
+        finally:
+            await environment.close()
+
+
+async def _do(job: str, probe: Probe) -> Check:
+    """The job's check; what the environment raises outside an episode fails it."""
+    try:
+        return await _find_out(job, probe)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the author's code
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{Path(place.filename).name}, line {place.lineno}, in {place.name}"
+        return Check(job, False, f"{type(error).__name__}: {error} ({where})")
+
+
+async def _find_out(job: str, probe: Probe) -> Check:
+    if job in JOBS:
+        return await JOBS[job](probe)
+    kind, _, name = job.partition(" ")
+    if kind == "hostile":
+        return await hostile.check_text(probe, name)
+    return await play.check_opponent(probe, job)
+
+
+def _find(entry_point: str) -> type[BaseEnvironment]:
+    module, _, path = entry_point.partition(":")
+    found: Any = importlib.import_module(module)
+    for name in path.split("."):
+        found = getattr(found, name)
+    kind: type[BaseEnvironment] = found
+    return kind
+
+
+if __name__ == "__main__":
+    main()

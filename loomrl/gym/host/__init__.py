@@ -1,0 +1,1 @@
+"""Processes in which episodes are played."""

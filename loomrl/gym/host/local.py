@@ -1,0 +1,99 @@
+"""What is to be played, and where: this process. Actors host it, too (`actor_host`)."""
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from loomrl.config import PolicyChoice, RolloutConfig, ScriptedPolicy
+from loomrl.errors import ConfigError, EpisodeError, PolicyError, RegistryError, failure_from
+from loomrl.gym.base import BaseEnvironment
+from loomrl.gym.episode import Attempt, Limits, close_environment, failed_trajectory, hang, run_episode
+from loomrl.gym.host.alarm import Hang, Watch
+from loomrl.gym.policy import OpenPolicy, PolicyFactory, open_policy
+from loomrl.types import Task, Trajectory
+
+Make = Callable[[str, Mapping[str, Any]], BaseEnvironment]
+"""Opens an environment by id (`name@version`) and settings."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """An attempt to be made, by whom, and with which settings of the environment. Picklable."""
+
+    attempt: Attempt
+    policy: PolicyChoice = field(default_factory=ScriptedPolicy)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    seed: str = ""
+    """Of the policy's randomness; empty takes the attempt's id."""
+
+
+def plan_group(
+    task: Task,
+    *,
+    group: str,
+    size: int,
+    policy: PolicyChoice,
+    settings: Mapping[str, Any] | None = None,
+    **labels: Any,
+) -> list[Plan]:
+    """`size` attempts at one task under the same conditions; `labels` are those of `Attempt`."""
+    return [
+        Plan(
+            attempt=Attempt(id=f"{group}/{index}", task=task, group=group, group_size=size, **labels),
+            policy=policy,
+            settings=settings or {},
+        )
+        for index in range(size)
+    ]
+
+
+class Host(Protocol):
+    """Whatever plays plans, many at a time."""
+
+    async def play(self, plan: Plan) -> Trajectory:
+        """Play one episode. Only mistakes in the configuration are raised."""
+
+    async def close(self) -> None:
+        """Let go of the processes, if any."""
+
+
+class LocalHost:
+    """Plays in this process, every episode with an environment of its own. A policy with weights is opened once."""
+
+    def __init__(self, make: Make, rollout: RolloutConfig, *, open_policy: OpenPolicy = open_policy) -> None:
+        self._make = make
+        self._open_policy = open_policy
+        self._limits = Limits(rollout.turn_timeout_s, rollout.episode_timeout_s)
+        self._opened: dict[str, PolicyFactory] = {}
+
+    async def play(self, plan: Plan) -> Trajectory:
+        """Play one episode. Only mistakes in the configuration are raised."""
+        boundary = EpisodeError.boundary
+        environment = None
+        try:
+            task = plan.attempt.task
+            with Watch(self._limits.turn_timeout_s):
+                environment = self._make(f"{task.environment}@{task.version}", plan.settings)
+            boundary = PolicyError.boundary
+            policy = self._factory(plan.policy)(environment, random.Random(plan.seed or plan.attempt.id))
+        except (ConfigError, RegistryError):
+            raise
+        except Hang as error:
+            return failed_trajectory(plan.attempt, hang(str(error), self._limits.turn_timeout_s))
+        except Exception as error:  # noqa: BLE001 - the boundary
+            if environment is not None:
+                await close_environment(environment, self._limits.turn_timeout_s)
+            return failed_trajectory(plan.attempt, failure_from(error, boundary=boundary))
+        return await run_episode(environment, policy, plan.attempt, limits=self._limits)
+
+    async def close(self) -> None:
+        """There is nothing to let go of."""
+
+    def _factory(self, choice: PolicyChoice) -> PolicyFactory:
+        if isinstance(choice, ScriptedPolicy):
+            return self._open_policy(choice)
+        key = choice.model_dump_json()
+        if key not in self._opened:
+            self._opened[key] = self._open_policy(choice)
+        return self._opened[key]

@@ -1,0 +1,1 @@
+"""Judges of what no rule can check: models and people."""

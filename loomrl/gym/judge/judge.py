@@ -1,0 +1,86 @@
+"""A judge of what no rule can check: a question, ordered choices, and an opinion with its reason.
+
+A judge never decides whether a task was solved. Without an opinion, for whatever cause, there is a ScorerError, and the
+episode is masked.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from loomrl.canonical import content_hash
+from loomrl.config.basic import PositiveInt, Seconds, ServerUrl, StoreUrl
+from loomrl.schema import Config
+from loomrl.types import Message
+
+LONGEST = 8000
+"""Characters of one message that are shown to a judge; what is longer loses its middle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inquiry:
+    """What a judge is asked about a conversation, in which the assistant is judged."""
+
+    question: str
+    conversation: tuple[Message, ...]
+    """Judges read; a line stands for each picture."""
+    choices: tuple[str, ...]
+    """From worst to best."""
+
+    @property
+    def id(self) -> str:
+        """Content hash: who asks the same again means the same inquiry."""
+        return content_hash(
+            [self.question, [[message.role, message.text] for message in self.conversation], list(self.choices)]
+        )
+
+    def worth(self, opinion: "Opinion") -> float:
+        """0 for the worst choice, 1 for the best, evenly spaced between."""
+        return self.choices.index(opinion.choice) / (len(self.choices) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Opinion:
+    """One of the choices, why, and whose opinion it is."""
+
+    choice: str
+    reason: str
+    who: str
+
+
+class Judge(Protocol):
+    """Whoever can be asked."""
+
+    async def ask(self, inquiry: Inquiry) -> Opinion:
+        """An opinion, or a ScorerError."""
+
+
+class OpenAIJudgeConfig(Config):
+    """A model behind a server that speaks OpenAI's chat completions."""
+
+    kind: Literal["openai"] = "openai"
+    url: ServerUrl
+    """Such as http://127.0.0.1:8000/v1."""
+    model: str
+    """By its name there."""
+    key_variable: str = "OPENAI_API_KEY"
+    """The environment variable that holds the key, if one is needed."""
+    max_tokens: PositiveInt = 1024
+    timeout_s: Seconds = 45.0
+    """For reason and verdict. Keep it below `rollout.turn_timeout_s`."""
+
+
+class HumanJudgeConfig(Config):
+    """People, who answer what waits in a LoomDB."""
+
+    kind: Literal["human"] = "human"
+    store: StoreUrl
+    timeout_s: Seconds = 45.0
+    """How long an episode waits for its answer. Keep it below `rollout.turn_timeout_s`, and raise both for people."""
+
+
+def shown(text: str) -> str:
+    """A message as a judge sees it: whole, or its beginning and its end."""
+    if len(text) <= LONGEST:
+        return text
+    half = LONGEST // 2
+    return f"{text[:half]}\n[{len(text) - 2 * half} characters left out]\n{text[-half:]}"

@@ -1,0 +1,1 @@
+"""The Atropos trajectory API on top of a hub."""

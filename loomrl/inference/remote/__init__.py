@@ -1,0 +1,1 @@
+"""Engines and policies behind a URL."""

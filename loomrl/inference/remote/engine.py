@@ -1,0 +1,297 @@
+"""An engine that is somewhere else: any server that takes token ids and gives them back with log-probabilities."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from loomrl.config import Sampling
+from loomrl.config.engine import OpenAIEngineConfig
+from loomrl.errors import ConfigError, PolicyError
+from loomrl.inference.engine import Completion, Finish, Request
+from loomrl.inference.remote.dialect import Completions, Dialect, Piece, SglangTokens, VllmTokens, read
+from loomrl.inference.remote.server import Server, run_apart
+from loomrl.inference.remote.weights import Routes, ServerWeights, SglangRoutes, VllmRoutes, nearby, version_of
+from loomrl.inference.torch.engine import Statistics
+from loomrl.inference.vision import check_sights
+from loomrl.inference.weights.copy import check_weights
+from loomrl.inference.weights.sealed import Sealed
+
+LOCAL = ("127.0.0.1", "localhost", "::1")
+PIECES = 64
+"""Times that a request may be interrupted by new weights."""
+PROBES = ((1,), (2, 3), (5, 7, 11), (13, 17, 19, 23))
+"""Prompts, of which one is taken that leaves the next token open."""
+APART, OPEN = 1e-3, -0.05
+"""Log-probabilities farther apart are different ones; above this one, too little is open to tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """Which distribution a server's log-probabilities are of, as found by asking."""
+
+    tempered: bool = False
+    """At the sampling's temperature; otherwise at 1."""
+    cut: bool = True
+    """Of what top-p leaves."""
+    greedy: bool = True
+    """At temperature 0, those at 1."""
+
+    def check(self, sampling: Sampling) -> None:
+        """A ConfigError where a learner would recompute other numbers than this server reports."""
+        temperature = sampling.temperature
+        if temperature == 0 and not self.greedy:
+            raise _differs("temperature=0: this server's log-probabilities are not those at temperature 1")
+        if temperature not in (0, 1) and not self.tempered:
+            raise _differs(
+                f"temperature={temperature:g}: this server's log-probabilities are those before temperature. Sample at "
+                "1, or start it so that they are those after it (vLLM: --logprobs-mode processed_logprobs)"
+            )
+        if sampling.top_p < 1 and temperature and self.cut:
+            raise _differs(f"top_p={sampling.top_p:g}: this server's log-probabilities are of what top-p leaves")
+
+
+class OpenAIEngine:
+    """Answers requests by asking a server. Its versions count from the first weights that `load` gave it."""
+
+    def __init__(self, choice: OpenAIEngineConfig, *, origin: Path, context: int) -> None:
+        self._choice = choice
+        self._context = context
+        self._config = origin / "config.json"
+        self._server = Server(choice.url, key_variable=choice.key_variable, timeout_s=choice.timeout_s)
+        self._dialect, routes = _spoken(choice, self._server)
+        self._weights = None if routes is None else self._weights_by(routes)
+        self._vocabulary = int(AutoConfig.from_pretrained(origin).get_text_config().vocab_size)
+        self._version = 0
+        self._broken: str | None = None
+        self._closed = False
+        self._open: set[asyncio.Task[Completion]] = set()
+        self._counted = Statistics()
+        self._busy_since = 0.0
+        self._reported = run_apart(self._meet())
+
+    @property
+    def version(self) -> int:
+        """The policy version that samples now."""
+        return self._version
+
+    @property
+    def statistics(self) -> Statistics:
+        """What it has done. It is busy while a request is open; servers do not say how many steps they took."""
+        now_s = time.perf_counter() - self._busy_since if self._open else 0.0
+        return replace(self._counted, busy_s=self._counted.busy_s + now_s)
+
+    async def generate(self, request: Request) -> Completion:
+        """The completion of one request; a PolicyError where the prompt leaves no room in the context."""
+        self._check(request)
+        task = asyncio.ensure_future(self._complete(request))
+        self._begin(task)
+        task.add_done_callback(self._end)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            mine = asyncio.current_task()
+            if self._closed and mine is not None and not mine.cancelling():
+                raise PolicyError("no completion: the engine was closed.") from None
+            raise
+
+    async def load(self, sealed: Sealed) -> None:
+        """Sample with these weights from the next token on, in open requests too; nothing cached outlives them.
+
+        A PolicyError, and all the old weights stay, where they are not what was sealed or do not fit. Where the server
+        fails to take them it stays stopped, and requests are refused, until it has taken others.
+        """
+        self._check_open()
+        if self._weights is None:
+            raise _no_updates(self._choice)
+        sealed.verify()
+        check_weights(self._skeleton(), sealed.weights, sealed.version)
+        try:
+            await self._weights.give(sealed)
+        except PolicyError as error:
+            self._broken = f"weights of version {sealed.version} did not arrive: {error}"
+            raise PolicyError(self._broken) from error
+        self._version, self._broken = sealed.version, None
+
+    async def close(self) -> None:
+        """Let go of the server. Open requests fail."""
+        self._closed = True
+        for task in tuple(self._open):
+            task.cancel()
+        if self._weights is not None:
+            self._weights.forget()
+
+    def _weights_by(self, routes: Routes) -> ServerWeights:
+        choice = self._choice
+        if choice.staging is None and urlsplit(choice.url).hostname not in LOCAL:
+            raise ConfigError(
+                f"engine.url={choice.url!r} is another machine: engine.staging must name a folder that it sees too, "
+                "in which new weights are put."
+            )
+        staging = nearby() if choice.staging is None else Path(choice.staging).absolute()
+        return ServerWeights(self._server, routes, config=self._config, staging=staging)
+
+    async def _meet(self) -> Reported:
+        """Find out whether the server is there, has the model, tells what is needed, and what its numbers mean."""
+        known = await self._server.check(self._choice.model)
+        room = known.get("max_model_len")
+        if isinstance(room, int) and room < self._context:
+            raise ConfigError(f"context={self._context}: the server's model has max_model_len={room}.")
+        if self._weights is not None:
+            await self._weights.meet()
+        for prompt in PROBES:
+            plain = await self._probe(prompt, temperature=1.0)
+            if plain < OPEN:
+                break
+        else:
+            return Reported()
+        return Reported(
+            tempered=abs(await self._probe(prompt, temperature=2.0) - plain) > APART,
+            cut=abs(await self._probe(prompt, temperature=1.0, top_p=1e-4) - plain) > APART,
+            greedy=abs(await self._probe(prompt, temperature=0.0) - plain) <= APART,
+        )
+
+    async def _probe(self, prompt: Sequence[int], **sampling: float) -> float:
+        """The likeliest token's log-probability, as this server reports it under this sampling."""
+        drawn = Sampling.model_validate({**sampling, "max_tokens": 1})
+        asked = Request(np.array(prompt, np.int32), drawn, frozenset(), 0)
+        body = self._dialect.body(self._choice.model, asked, max_tokens=1, top=True)
+        piece = self._read(await self._server.post(self._dialect.path, body), asked)
+        return float(piece.logprobs_T[0]) if drawn.top_p < 1 else piece.best
+
+    def _read(self, answer: dict[str, Any], asked: Request) -> Piece:
+        try:
+            return read(self._dialect, answer, asked)
+        except (ConfigError, PolicyError) as error:
+            raise type(error)(f"{self._choice.url}: {error}") from None
+
+    def _begin(self, task: asyncio.Task[Completion]) -> None:
+        if not self._open:
+            self._busy_since = time.perf_counter()
+        self._open.add(task)
+
+    def _end(self, task: asyncio.Task[Completion]) -> None:
+        self._open.discard(task)
+        if not self._open:
+            busy_s = self._counted.busy_s + time.perf_counter() - self._busy_since
+            self._counted = replace(self._counted, busy_s=busy_s)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise PolicyError("the engine is closed: open another one.")
+
+    def _check(self, request: Request) -> None:
+        self._check_open()
+        if self._broken is not None:
+            raise PolicyError(self._broken)
+        self._reported.check(request.sampling)
+        check_sights(request, None)
+        length = len(request.prompt_T)
+        if not 0 < length < self._context:
+            raise PolicyError(f"a prompt of {length} tokens in context={self._context}: 1 to {self._context - 1} fit.")
+        self._check_ids(request.prompt_T, "prompt ids")
+
+    def _check_ids(self, ids_T: NDArray[np.int32], what: str) -> None:
+        low, high = int(ids_T.min()), int(ids_T.max())
+        if low < 0 or high >= self._vocabulary:
+            raise PolicyError(f"{what} from {low} to {high}: the model's vocabulary has 0 to {self._vocabulary - 1}.")
+
+    async def _complete(self, request: Request) -> Completion:
+        """Ask until there is a whole completion; new weights may come in between."""
+        room = min(request.sampling.max_tokens, self._context - len(request.prompt_T))
+        pieces: list[Piece] = []
+        asked = request
+        for _ in range(PIECES):
+            body = self._dialect.body(self._choice.model, asked, max_tokens=room)
+            piece = self._read(await self._server.post(self._dialect.path, body), asked)
+            pieces.append(piece)
+            room -= len(piece.ids_T)
+            finish = _finish(piece, request, room)
+            if finish is not None:
+                return self._joined(pieces, finish, len(request.prompt_T))
+            asked = replace(asked, prompt_T=np.concatenate([asked.prompt_T, piece.ids_T]))
+        raise PolicyError(f"{self._choice.url} broke the request off {PIECES} times.")
+
+    def _joined(self, pieces: Sequence[Piece], finish: Finish, prompt: int) -> Completion:
+        ids_T = np.concatenate([piece.ids_T for piece in pieces])
+        self._check_ids(ids_T, "sampled ids")
+        self._counted = replace(
+            self._counted,
+            sampled_tokens=self._counted.sampled_tokens + len(ids_T),
+            prompt_tokens=self._counted.prompt_tokens + prompt,
+        )
+        return Completion(
+            ids_T,
+            np.concatenate([piece.logprobs_T for piece in pieces]),
+            np.concatenate([self._versions(piece) for piece in pieces]),
+            finish,
+        )
+
+    def _versions(self, piece: Piece) -> NDArray[np.int32]:
+        """Whose tokens they are: what the server says; of one that is never updated, version 0."""
+        if self._weights is None:
+            return np.zeros(len(piece.ids_T), np.int32)
+        versions_T = np.full(len(piece.ids_T), -1, np.int32)
+        for span in piece.spans:
+            versions_T[span.start : span.end] = version_of(span.label)
+        if (versions_T < 0).any():
+            raise PolicyError(f"{self._choice.url} does not say which weights drew each token: update the server.")
+        return versions_T
+
+    def _skeleton(self) -> nn.Module:
+        """The model without its numbers."""
+        with torch.device("meta"):
+            model: nn.Module = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(self._config.parent))
+        model.tie_weights()  # type: ignore[operator]
+        return model
+
+
+def open_openai(choice: OpenAIEngineConfig, *, origin: Path, context: int) -> OpenAIEngine:
+    """An engine to train with; a ConfigError where its weights cannot be updated."""
+    if choice.updates == "none":
+        raise _no_updates(choice)
+    return OpenAIEngine(choice, origin=origin, context=context)
+
+
+def _spoken(choice: OpenAIEngineConfig, server: Server) -> tuple[Dialect, Routes | None]:
+    match choice.updates:
+        case "vllm":
+            return VllmTokens(), VllmRoutes(server)
+        case "sglang":
+            return SglangTokens(), SglangRoutes(server)
+        case "none":
+            return Completions(), None
+
+
+def _finish(piece: Piece, request: Request, room: int) -> Finish | None:
+    """Why the completion ended, if it did; a PolicyError where it ended for no reason of ours."""
+    stopped = bool(len(piece.ids_T)) and int(piece.ids_T[-1]) in request.stop
+    if room < 0:
+        raise PolicyError(f"the server sampled {-room} tokens more than it was asked for.")
+    if piece.finish is None:
+        return Finish.STOP if stopped else Finish.LENGTH if room == 0 else None
+    if piece.finish is Finish.STOP and not stopped:
+        raise PolicyError("the server ended a completion before any of the stop tokens that it was given.")
+    if piece.finish is Finish.LENGTH and room > 0:
+        raise PolicyError(f"the server ended a completion {room} tokens early: has it room for the whole context?")
+    return Finish.STOP if stopped else Finish.LENGTH
+
+
+def _no_updates(choice: OpenAIEngineConfig) -> ConfigError:
+    return ConfigError(
+        f"engine.updates='none': the server at {choice.url} can be judged (loomrl evaluate --policy URL#MODEL), not "
+        "trained with, as it takes no new weights. Known: vllm, sglang."
+    )
+
+
+def _differs(cause: str) -> ConfigError:
+    return ConfigError(f"sampling.{cause}, and not what a learner recomputes.")

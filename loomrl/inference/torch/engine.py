@@ -1,0 +1,264 @@
+"""The embedded engine: continuous batching in this process, on the caller's event loop, on CPU or GPU."""
+
+import asyncio
+import time
+from collections import deque
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import PreTrainedModel
+
+from loomrl.errors import PolicyError
+from loomrl.inference.engine import Completion, Request, Sight
+from loomrl.inference.torch.network import Network
+from loomrl.inference.torch.open import open_network
+from loomrl.inference.torch.rows import Opened, Rows
+from loomrl.inference.torch.sampling import draw
+from loomrl.inference.vision import Vision, check_sights
+from loomrl.inference.weights.copy import load_weights, read_back
+from loomrl.inference.weights.sealed import Sealed
+
+TURNS = 8
+"""Turns of the event loop after something ended, in which follow-up requests can join the next step."""
+FILL_TOKENS = 8192
+"""Prompt tokens read in one forward pass at most, padding included, unless a single prompt is longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What an engine has done since it was made."""
+
+    sampled_tokens: int = 0
+    prompt_tokens: int = 0
+    steps: int = 0
+    busy_s: float = 0.0
+    """Spent inside steps."""
+
+
+Key = tuple[bytes, tuple[Sight, ...]]
+
+
+class TorchEngine:
+    """Samples from a Hugging Face model that it owns: whoever changes those weights does so with `load`.
+
+    A step reads one token in every open request and draws the next. Steps run on the event loop that awaits
+    `generate`; a new loop may take over when the one before has ended.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        *,
+        slots: int = 256,
+        context: int = 256,
+        version: int = 0,
+        vision: Vision | None = None,
+    ) -> None:
+        self.statistics = Statistics()
+        self._network: Network | None = open_network(model, slots=slots, context=context, vision=vision)
+        self._constants = {name: tensor.clone() for name, tensor in self._network.constants().items()}
+        self._slots = slots
+        self._context = context
+        self._version = version
+        self._vocabulary = int(model.config.get_text_config().vocab_size)
+        self._rows = Rows(slots=slots, context=context)
+        self._waiting: deque[Opened] = deque()
+        self._stale = False
+        self._unsound: str | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pump: asyncio.Task[None] | None = None
+
+    @property
+    def version(self) -> int:
+        """The policy version that samples now."""
+        return self._version
+
+    async def generate(self, request: Request) -> Completion:
+        """The completion of one request; a PolicyError where the prompt leaves no room in the context."""
+        self._check(request)
+        self._attach(asyncio.get_running_loop())
+        opened = Opened(request, asyncio.get_running_loop().create_future())
+        self._waiting.append(opened)
+        if self._pump is None or self._pump.done():
+            self._pump = asyncio.create_task(self._run())
+            self._pump.add_done_callback(self._stopped)
+        return await opened.answer
+
+    async def load(self, sealed: Sealed) -> None:
+        """Sample with these weights from the next token on, in open requests too; what was cached is computed anew.
+
+        A PolicyError, and all the old weights stay, where one name, shape, type, number or checksum is wrong. Where
+        memory then does not hold what was copied into it, there is no more work until a version has arrived.
+        """
+        sealed.verify()
+        model = self._open_network().model
+        load_weights(model, sealed.weights, sealed.version)
+        self._stale = True
+        try:
+            read_back(model, sealed)
+            self._read_constants(sealed.version)
+        except PolicyError as error:
+            self._unsound = str(error)
+            self._fail(self._unsound.rstrip("."))
+            raise
+        self._version, self._unsound = sealed.version, None
+
+    def _read_constants(self, version: int) -> None:
+        now = self._open_network().constants()
+        wrong = sorted(name for name, was in self._constants.items() if not torch.equal(now[name], was))
+        if wrong:
+            raise PolicyError(
+                f"weights of version {version}: beside them, {', '.join(wrong[:3])} changed in the engine since it was "
+                "opened, and must not. Resume the run with fresh engines, and look for faulty memory."
+            )
+
+    async def close(self) -> None:
+        """Let go of the memory. Open requests fail."""
+        self._fail("the engine was closed")
+        self._network = None
+
+    def _open_network(self) -> Network:
+        if self._network is None:
+            raise PolicyError("the engine is closed: open another one.")
+        return self._network
+
+    def _check(self, request: Request) -> None:
+        self._open_network()
+        if self._unsound is not None:
+            raise PolicyError(self._unsound)
+        length = len(request.prompt_T)
+        if not 0 < length < self._context:
+            raise PolicyError(f"a prompt of {length} tokens in context={self._context}: 1 to {self._context - 1} fit.")
+        low, high = int(request.prompt_T.min()), int(request.prompt_T.max())
+        if low < 0 or high >= self._vocabulary:
+            raise PolicyError(
+                f"prompt ids from {low} to {high}: the model's vocabulary has 0 to {self._vocabulary - 1}."
+            )
+        check_sights(request, self._open_network().vision)
+
+    def _attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Serve this loop. What a loop that stopped left behind is dropped."""
+        if self._loop is loop:
+            return
+        if self._loop is not None and self._loop.is_running():
+            raise PolicyError("the engine serves another running event loop: give each loop an engine of its own.")
+        self._fail("its event loop stopped")
+        self._loop, self._pump = loop, None
+
+    async def _run(self) -> None:
+        """Step while there is anything to do; never leave a request without an answer."""
+        while self._waiting or self._rows.opened:
+            for _ in range(TURNS if self._guarded_step() else 1):
+                await asyncio.sleep(0)
+
+    def _stopped(self, pump: asyncio.Task[None]) -> None:
+        """A task that is cancelled before its first step runs no `finally`; this is called all the same."""
+        if self._pump is pump:
+            self._fail("the engine's task was cancelled")
+
+    def _guarded_step(self) -> bool:
+        try:
+            return self._step()
+        except Exception as error:  # noqa: BLE001 - the boundary
+            self._fail(f"{type(error).__name__}: {error}")
+            return True
+
+    def _step(self) -> bool:
+        """One token in every open request; whether requests came or went."""
+        began = time.perf_counter()
+        with torch.inference_mode():
+            self._drop_abandoned()
+            if self._stale:
+                self._fill(range(len(self._rows)))
+                self._stale = False
+            admitted = self._admit()
+            ended = self._advance() if self._rows.opened else 0
+        self._count(busy_s=time.perf_counter() - began)
+        return bool(admitted or ended)
+
+    def _drop_abandoned(self) -> None:
+        """Free what belongs to cancelled tasks."""
+        self._remove([row for row, opened in enumerate(self._rows.opened) if opened.answer.done()])
+
+    def _admit(self) -> int:
+        """Take waiting requests into free rows and read their prompts."""
+        first = len(self._rows)
+        while self._waiting and len(self._rows) < self._slots:
+            opened = self._waiting.popleft()
+            if not opened.answer.done():
+                self._rows.add(opened)
+                self._count(prompt_tokens=len(opened.request.prompt_T))
+        self._fill(range(first, len(self._rows)))
+        return len(self._rows) - first
+
+    def _fill(self, rows: range) -> None:
+        """Read all but the last token of these rows; the same prompt once, prompts of like length together."""
+        known = {self._key(row, self._rows.prompt(row)): row for row in range(rows.start)}
+        same: dict[Key, list[int]] = {}
+        for row in rows:
+            text = self._rows.read(row)
+            key = self._key(row, text)
+            if key in known:
+                self._open_network().kept.copy(known[key], row, len(text))
+            elif len(text):
+                same.setdefault(key, []).append(row)
+        groups = sorted(same.values(), key=lambda group: len(self._rows.read(group[0])))
+        while groups:
+            longest = len(self._rows.read(groups[-1][0]))
+            batch = groups[-max(1, FILL_TOKENS // longest) :]
+            del groups[-len(batch) :]
+            prompts = [self._rows.read(group[0]) for group in batch]
+            places = [(row, prompt) for prompt, group in enumerate(batch) for row in group]
+            sights = [self._rows.opened[group[0]].request.sights for group in batch]
+            self._open_network().fill(prompts, [row for row, _ in places], [prompt for _, prompt in places], sights)
+
+    def _key(self, row: int, text_T: NDArray[np.int32]) -> Key:
+        """What two rows must have in common to have the same keys and values: text and pictures."""
+        return text_T.tobytes(), self._rows.opened[row].request.sights
+
+    def _advance(self) -> int:
+        """Draw one token in every row and answer those that ended; how many did."""
+        columns = self._rows.columns()
+        x = torch.from_numpy(columns).to(self._open_network().model.device)
+        logits_NV = self._open_network().step(x[0].long(), x[1].long(), int(columns[1].max()) + 1)
+        token_N, logprob_N = draw(logits_NV, x[2], x[3] if columns[3].min() < 1 else None, x[4])
+        drawn = torch.stack([token_N.double(), logprob_N.double()]).cpu().numpy()
+        ended = self._rows.append(drawn[0].astype(np.int64), drawn[1], self._version)
+        broken = np.flatnonzero(~np.isfinite(drawn[1]))
+        for row in broken:
+            self._answer(self._rows.opened[row], f"weights of version {self._version} gave logits that are not finite")
+            self._open_network().kept.clear(int(row))
+        for row in ended:
+            if not self._rows.opened[row].answer.done():
+                self._rows.opened[row].answer.set_result(self._rows.completion(row))
+        gone = {*map(int, ended), *map(int, broken)}
+        self._count(sampled_tokens=len(self._rows), steps=1)
+        self._remove(gone)
+        return len(gone)
+
+    def _remove(self, rows: set[int] | list[int]) -> None:
+        for source, target, length in self._rows.remove(rows):
+            self._open_network().kept.copy(source, target, length)
+
+    def _fail(self, cause: str) -> None:
+        """Answer all open requests with an error."""
+        for opened in (*self._rows.opened, *self._waiting):
+            self._answer(opened, cause)
+        self._rows.opened.clear()
+        self._waiting.clear()
+
+    def _answer(self, opened: Opened, cause: str) -> None:
+        if not opened.answer.done() and not opened.answer.get_loop().is_closed():
+            opened.answer.set_exception(PolicyError(f"no completion: {cause}."))
+
+    def _count(self, *, sampled_tokens: int = 0, prompt_tokens: int = 0, steps: int = 0, busy_s: float = 0.0) -> None:
+        was = self.statistics
+        self.statistics = replace(
+            was,
+            sampled_tokens=was.sampled_tokens + sampled_tokens,
+            prompt_tokens=was.prompt_tokens + prompt_tokens,
+            steps=was.steps + steps,
+            busy_s=was.busy_s + busy_s,
+        )

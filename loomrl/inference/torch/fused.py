@@ -1,0 +1,175 @@
+"""The step of Llama-like models in a few large operations: to small models dispatch costs as much as arithmetic.
+
+Axes: N rows at work, W width of the model, A heads of queries, H heads of keys and values, G queries that share one, D
+width of a head, S slots, C positions up to the context, L positions attended to, V the vocabulary, U heads that are
+rotated (A + H), X heads of all rows (N * H).
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear, rms_norm, scaled_dot_product_attention, silu
+from transformers import LlamaForCausalLM, MistralForCausalLM, PreTrainedModel, Qwen2ForCausalLM, Qwen3ForCausalLM
+from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer
+
+from loomrl.inference.torch.network import FIXED_ROTATIONS, Network
+
+KNOWN = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """The weights of one layer; those that read the same input are one tensor."""
+
+    before_attention: Tensor
+    qkv: Tensor
+    qkv_bias: Tensor | None
+    query_norm: Tensor | None
+    key_norm: Tensor | None
+    out: nn.Linear
+    before_mlp: Tensor
+    gate_up: Tensor
+    down: nn.Linear
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where this step's tokens stand, the same for all layers."""
+
+    cos_NUD: Tensor
+    sin_NUD: Tensor
+    mask_N11L: Tensor
+    slot_X: Tensor
+    """Of each row's heads among all slots' heads' positions."""
+
+
+def is_fusible(model: PreTrainedModel) -> bool:
+    """Whether `FusedNetwork` knows every part of a model."""
+    if type(model) not in KNOWN:
+        return False
+    config: Any = model.config
+    plain = all(type(part) is nn.Linear for part in model.modules() if isinstance(part, nn.Linear))
+    usual = config.hidden_act == "silu" and not (isinstance(model, LlamaForCausalLM) and config.mlp_bias)
+    return plain and usual and config.rope_parameters["rope_type"] in FIXED_ROTATIONS
+
+
+class FusedNetwork(Network):
+    """A Llama, Mistral, Qwen2 or Qwen3. The model's own weights become parts of the merged tensors: no copies."""
+
+    def __init__(self, model: PreTrainedModel, *, slots: int, context: int) -> None:
+        super().__init__(model, slots=slots, context=context)
+        config: Any = model.config
+        self._body: Any = model.model
+        self._eps = float(config.rms_norm_eps)
+        self._scale = float(self._body.layers[0].self_attn.scaling)
+        self._width = int(self._body.layers[0].self_attn.head_dim)
+        self._queries, self._heads = int(config.num_attention_heads), int(config.num_key_value_heads)
+        self._layers = [_merge(layer) for layer in self._body.layers]
+        self._cos_C1D, self._sin_C1D = self._angles()
+
+    def step(self, ids_N: Tensor, position_N: Tensor, length: int) -> Tensor:
+        """The logits after one more token in each of the first N rows, none of which has more than `length` then."""
+        place = self._place(position_N, length)
+        x_NW = self._body.embed_tokens(ids_N)
+        for layer, kept in zip(self._layers, self.kept.layers, strict=True):
+            q_NAD, k_NHD, v_NHD = self._project(layer, x_NW, place)
+            for kept_SHCD, new_NHD in zip(kept, (k_NHD, v_NHD), strict=True):
+                kept_SHCD.view(-1, self._width).index_copy_(0, place.slot_X, new_NHD.reshape(-1, self._width))
+            attended_NAD = self._attend(q_NAD, kept, place.mask_N11L)
+            x_NW = _add(x_NW, attended_NAD.reshape(len(x_NW), -1), layer.out)
+            gate, up = linear(self._norm(x_NW, layer.before_mlp), layer.gate_up).chunk(2, dim=-1)
+            x_NW = _add(x_NW, silu(gate).mul_(up), layer.down)
+        logits_NV: Tensor = linear(self._norm(x_NW, self._body.norm.weight), self._head())
+        return logits_NV
+
+    def constants(self) -> dict[str, Tensor]:
+        """With the table of rotations, of which prompts and steps read different copies."""
+        return {**super().constants(), "cosines": self._cos_C1D, "sines": self._sin_C1D}
+
+    def _head(self) -> Tensor:
+        head: nn.Linear = self.model.get_output_embeddings()
+        return head.weight
+
+    @torch.inference_mode()
+    def _angles(self) -> tuple[Tensor, Tensor]:
+        """Cosine and sine by position; the first half of the sines is negated, for a roll instead of a rotation."""
+        like = self._body.embed_tokens.weight[:1, None]
+        cos_1CD, sin_1CD = self._body.rotary_emb(like, position_ids=self._position_C[None])
+        half = self._width // 2
+        sin_1CD = torch.cat([-sin_1CD[..., :half], sin_1CD[..., half:]], -1)
+        return cos_1CD[0, :, None], sin_1CD[0, :, None]
+
+    def _place(self, position_N: Tensor, length: int) -> Place:
+        rotated = self._queries + self._heads
+        head_X = torch.arange(len(position_N) * self._heads, device=position_N.device)
+        return Place(
+            self._cos_C1D[position_N].expand(-1, rotated, -1).contiguous(),
+            self._sin_C1D[position_N].expand(-1, rotated, -1).contiguous(),
+            self._mask(position_N[:, None], length),
+            head_X * self._context + position_N.repeat_interleave(self._heads),
+        )
+
+    def _project(self, layer: Layer, x_NW: Tensor, place: Place) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries and keys, normalised where the model does that, and rotated; values."""
+        joint = linear(self._norm(x_NW, layer.before_attention), layer.qkv, layer.qkv_bias)
+        q_NAD, k_NHD, v_NHD = joint.view(len(x_NW), -1, self._width).split(
+            [self._queries, self._heads, self._heads], dim=1
+        )
+        u_NUD = joint.view(len(x_NW), -1, self._width)[:, : -self._heads]
+        if layer.query_norm is not None and layer.key_norm is not None:
+            u_NUD = torch.cat([self._norm(q_NAD, layer.query_norm), self._norm(k_NHD, layer.key_norm)], 1)
+        u_NUD = torch.addcmul(u_NUD * place.cos_NUD, u_NUD.roll(self._width // 2, -1), place.sin_NUD)
+        return u_NUD[:, : self._queries], u_NUD[:, self._queries :], v_NHD
+
+    def _attend(self, q_NAD: Tensor, kept: tuple[Tensor, Tensor], mask_N11L: Tensor) -> Tensor:
+        """What each query sees of its row. Two products of small matrices are faster than the CPU's own kernel."""
+        count, length, shared = len(q_NAD), mask_N11L.shape[-1], self._queries // self._heads
+        if q_NAD.dtype != torch.float32 or q_NAD.is_cuda:
+            key_NHLD, value_NHLD = (x_SHCD[:count, :, :length] for x_SHCD in kept)
+            attended_NA1D = scaled_dot_product_attention(
+                q_NAD[:, :, None], key_NHLD, value_NHLD, mask_N11L, scale=self._scale, enable_gqa=shared > 1
+            )
+            return attended_NA1D[:, :, 0]
+        x = count * self._heads
+        key_XLD, value_XLD = (x_SHCD.view(-1, self._context, self._width)[:x, :length] for x_SHCD in kept)
+        mask_X1L = mask_N11L.expand(-1, self._heads, -1, -1).reshape(x, 1, length)
+        q_XGD = q_NAD.reshape(x, shared, self._width)
+        score_XGL = torch.baddbmm(mask_X1L, q_XGD, key_XLD.transpose(1, 2), alpha=self._scale)
+        return torch.bmm(score_XGL.softmax(-1), value_XLD).view(count, self._queries, self._width)
+
+    def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
+        return rms_norm(x, weight.shape, weight, self._eps)
+
+
+def _add(x_NW: Tensor, y: Tensor, layer: nn.Linear) -> Tensor:
+    """`x + layer(y)`."""
+    x_NW = x_NW if layer.bias is None else x_NW + layer.bias
+    return torch.addmm(x_NW, y, layer.weight.t())
+
+
+def _merge(layer: Any) -> Layer:
+    attention, mlp = layer.self_attn, layer.mlp
+    biased = attention.q_proj.bias is not None
+    parts = [attention.q_proj, attention.k_proj, attention.v_proj]
+    normed = isinstance(layer, Qwen3DecoderLayer)
+    return Layer(
+        layer.input_layernorm.weight,
+        _joined([part.weight for part in parts]),
+        _joined([part.bias for part in parts]) if biased else None,
+        attention.q_norm.weight if normed else None,
+        attention.k_norm.weight if normed else None,
+        attention.o_proj,
+        layer.post_attention_layernorm.weight,
+        _joined([mlp.gate_proj.weight, mlp.up_proj.weight]),
+        mlp.down_proj,
+    )
+
+
+def _joined(parts: list[nn.Parameter]) -> Tensor:
+    """One tensor of which the parameters are parts from now on: what is copied into them arrives in it."""
+    whole = torch.cat([part.detach() for part in parts])
+    for part, place in zip(parts, whole.split([len(part) for part in parts]), strict=True):
+        part.data = place
+    return whole

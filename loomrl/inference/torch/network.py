@@ -1,0 +1,99 @@
+"""A model as the engine uses it: prompts read into rows, then one token at a time in all rows at once.
+
+Axes: P prompts of T tokens (padded on the right), R rows that get them, N rows at work, L positions attended to, V the
+vocabulary.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from loomrl.errors import ConfigError
+from loomrl.inference.engine import Sight
+from loomrl.inference.torch.cache import Filling, KeyValues, Stepping
+from loomrl.inference.vision import Vision, embedded
+
+FIXED_ROTATIONS = ("default", "linear", "llama3", "yarn")
+"""Kinds of rotary embedding whose angles do not depend on how long a sequence is."""
+
+
+class Network:
+    """Any causal language model of Hugging Face's, through its own `forward`."""
+
+    def __init__(self, model: PreTrainedModel, *, slots: int, context: int, vision: Vision | None = None) -> None:
+        self.model = model.eval()
+        self.vision = vision
+        known = getattr(model.config.get_text_config(), "max_position_embeddings", context)
+        if context > known:
+            raise ConfigError(
+                f"context={context}: a {model.config.model_type} with positions up to {known} has no more."
+            )
+        self.kept = KeyValues(model, slots=slots, context=context)
+        self._context = context
+        self._position_C = torch.arange(context, device=model.device)
+
+    def fill(
+        self,
+        prompts: Sequence[NDArray[np.int32]],
+        rows: Sequence[int],
+        prompt_of: Sequence[int],
+        sights: Sequence[Sequence[Sight]] = (),
+    ) -> None:
+        """Read prompts, and the pictures in each; row `rows[i]` then stands after prompt `prompt_of[i]`."""
+        device = self.model.device
+        longest = max(map(len, prompts))
+        ids_PT = np.zeros((len(prompts), longest), np.int64)
+        for line_T, prompt_T in zip(ids_PT, prompts, strict=True):
+            line_T[: len(prompt_T)] = prompt_T
+        position_T = self._position_C[:longest]
+        self.model.base_model(
+            **self._inputs(torch.from_numpy(ids_PT).to(device), sights),
+            position_ids=position_T.expand(len(prompts), -1),
+            attention_mask=self._mask(position_T[None], longest),
+            past_key_values=Filling(
+                self.kept, torch.tensor(rows, device=device), torch.tensor(prompt_of, device=device)
+            ),
+            use_cache=True,
+        )
+
+    def step(self, ids_N: Tensor, position_N: Tensor, length: int) -> Tensor:
+        """The logits after one more token in each of the first N rows, none of which has more than `length` then."""
+        output = self.model(
+            input_ids=ids_N[:, None],
+            position_ids=position_N[:, None],
+            attention_mask=self._mask(position_N[:, None], length),
+            past_key_values=Stepping(self.kept, position_N, length),
+            use_cache=True,
+        )
+        logits_NV: Tensor = output.logits[:, 0]
+        return logits_NV
+
+    def constants(self) -> dict[str, Tensor]:
+        """What it computes with beside the weights, and never changes: buffers that are in no state dict."""
+        config: Any = self.model.config.get_text_config()
+        turned = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default") in FIXED_ROTATIONS
+        stored = self.model.state_dict().keys()
+        found = {name: buffer for name, buffer in self.model.named_buffers() if name not in stored}
+        return {name: buffer for name, buffer in found.items() if turned or "rotary_emb" not in name}
+
+    def _inputs(self, ids_PT: Tensor, sights: Sequence[Sequence[Sight]]) -> dict[str, Tensor]:
+        if not any(sights):
+            return {"input_ids": ids_PT}
+        assert self.vision is not None
+        columns = [[self.vision.places(sight) for sight in seen] for seen in sights]
+        row_M = np.repeat(np.arange(len(sights)), [sum(map(len, found)) for found in columns])
+        column_M = np.concatenate([place for found in columns for place in found])
+        places = (torch.from_numpy(row_M).to(ids_PT.device), torch.from_numpy(column_M).to(ids_PT.device))
+        seen = [self.vision.seen(sight.picture) for one in sights for sight in one]
+        return {"inputs_embeds": embedded(self.model, ids_PT, places, seen)}
+
+    def _mask(self, position_BT: Tensor, length: int) -> Tensor:
+        """What to add to [B, 1, T, L] scores: nothing up to a token's own position, minus infinity after it."""
+        later_BTL = self._position_C[:length] > position_BT[:, :, None]
+        mask_BTL = torch.zeros(later_BTL.shape, dtype=self.model.dtype, device=self.model.device)
+        return mask_BTL.masked_fill_(later_BTL, -torch.inf)[:, None]

@@ -1,0 +1,1 @@
+"""Engines on vLLM, and fleets of them in Ray actors."""

@@ -1,0 +1,152 @@
+"""The engine of runners where engines are shared: a request goes to one of the fleet, and to another if that dies."""
+
+import asyncio
+import time
+from collections import OrderedDict, deque
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError, RayTaskError
+from xxhash import xxh3_64_intdigest
+
+from loomrl.errors import PolicyError
+from loomrl.inference.engine import Completion, Request
+from loomrl.inference.vllm.engine import EngineLost
+from loomrl.inference.vllm.latest import shelf_name
+from loomrl.inference.weights.sealed import Sealed
+
+BLOCK = 16
+"""Tokens of a prefix that vLLM keeps, or does not keep, as one."""
+REMEMBERED = 1 << 16
+SLACK = 8
+"""Requests that the engine which knows a prefix may have more than the idlest one."""
+AVOID_S = 1.0
+"""How long a lost engine is not asked while there are others."""
+PING_S = 10.0
+"""How long an engine may say nothing before it is asked whether it lives."""
+SILENT_S = 60.0
+"""How long it may take to say so, a long prompt before it included."""
+
+
+class FleetClient:
+    """An Engine. It is its fleet's name, so it can be sent anywhere; who loads weights is the fleet."""
+
+    def __init__(self, fleet: str, count: int, timeout_s: float) -> None:
+        self._fleet = fleet
+        self._count = count
+        self._timeout_s = timeout_s
+        self._actors: dict[int, Any] = {}
+        self._open = [0] * count
+        self._lost_at = [float("-inf")] * count
+        self._known: OrderedDict[int, int] = OrderedDict()
+        self._causes: deque[str] = deque(maxlen=count)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FleetClient, (self._fleet, self._count, self._timeout_s)
+
+    @property
+    def version(self) -> int:
+        """The version that was admitted last; 0 before the first."""
+        return int(ray.get(ray.get_actor(shelf_name(self._fleet)).version.remote()))
+
+    async def generate(self, request: Request) -> Completion:
+        """The completion of one request, from whichever engine lives to give it.
+
+        A PolicyError where none has for the time that one may take to start, with what they said last.
+        """
+        keys = _prefixes(request)
+        deadline: float | None = None
+        while True:
+            index = self._route(keys)
+            answer = await self._ask(index, request)
+            if isinstance(answer, Completion):
+                return answer
+            if not isinstance(answer, EngineLost):
+                raise answer
+            now = time.monotonic()
+            deadline = deadline or now + self._timeout_s
+            self._lost_at[index] = now
+            if str(answer) != STARTING:
+                self._causes.append(f"engine {index}: {answer}")
+            if now > deadline:
+                raise PolicyError(f"no engine answered for {self._timeout_s:g} s. {' '.join(self._causes)}")
+            if self._count == 1 or min(now - at for at in self._lost_at) < AVOID_S:
+                await asyncio.sleep(AVOID_S / 4)
+
+    async def load(self, sealed: Sealed) -> None:
+        """Not here: a PolicyError."""
+        raise PolicyError("a client of a fleet cannot load weights: Fleet.load gives them to all engines.")
+
+    async def close(self) -> None:
+        """Nothing: the fleet is its owner's."""
+
+    async def _ask(self, index: int, request: Request) -> Completion | PolicyError:
+        if index not in self._actors:
+            self._actors[index] = ray.get_actor(engine_name(self._fleet, index))
+        self._open[index] += 1
+        try:
+            answer: Completion | PolicyError = await alive_or_killed(
+                self._actors[index], self._actors[index].generate.remote(request)
+            )
+        finally:
+            self._open[index] -= 1
+        return answer
+
+    def _route(self, keys: list[int]) -> int:
+        """Where at least half of the prompt is known already, unless that engine has too much to do."""
+        now = time.monotonic()
+        able = [i for i in range(self._count) if now - self._lost_at[i] > AVOID_S] or list(range(self._count))
+        idlest = min(able, key=lambda i: (self._open[i], -i if keys[-1] % 2 else i))
+        knows = next((self._known[key] for key in reversed(keys[len(keys) // 2 :]) if key in self._known), idlest)
+        chosen = knows if knows in able and self._open[knows] <= self._open[idlest] + SLACK else idlest
+        for key in keys:
+            self._known[key] = chosen
+            self._known.move_to_end(key)
+        while len(self._known) > REMEMBERED:
+            self._known.popitem(last=False)
+        return chosen
+
+
+STARTING = "it is starting"
+
+
+def engine_name(fleet: str, index: int) -> str:
+    """Under which Ray knows an engine."""
+    return f"{fleet}-engine-{index}"
+
+
+async def alive_or_killed(actor: Any, reference: Any) -> Any:
+    """An actor's answer; an EngineLost where it died, or hangs: then it is ended, and Ray starts another."""
+    answer = asyncio.ensure_future(_resolve(reference))
+    try:
+        while True:
+            done, _ = await asyncio.wait({answer}, timeout=PING_S)
+            if done:
+                return answer.result()
+            try:
+                ping = await asyncio.wait_for(_resolve(actor.ping.remote()), SILENT_S)
+            except TimeoutError:
+                ray.kill(actor, no_restart=False)
+                return EngineLost(f"it said nothing for {SILENT_S:g} s, and was ended")
+            if isinstance(ping, EngineLost):
+                return ping
+    except RayActorError as error:
+        return EngineLost(" ".join(str(error).split())[:500])
+    except RayTaskError as error:
+        raise error.cause from None
+    except asyncio.CancelledError:
+        ray.cancel(reference)
+        raise
+    finally:
+        answer.cancel()
+
+
+async def _resolve(reference: Any) -> Any:
+    return await reference
+
+
+def _prefixes(request: Request) -> list[int]:
+    """A key for every whole block that the prompt begins with, and for all of it; the shortest first."""
+    prompt = request.prompt_T
+    ends = [*range(BLOCK, len(prompt), BLOCK), len(prompt)]
+    return [xxh3_64_intdigest(prompt[:end].tobytes()) for end in ends]

@@ -1,0 +1,106 @@
+"""The shelf of a fleet: which weights its engines were given last, as a file on the node of whoever asks.
+
+On the learner's node that is the file which the learner has staged in shared memory; on other nodes, and on all of them
+where `engine.transport` is nexus, an outpost stages what Nexus brings.
+"""
+
+from collections import defaultdict
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from loomrl.errors import PolicyError
+from loomrl.inference.vllm.engine import Staged
+from loomrl.inference.weights.nexus_ray import Relay, outpost_on
+from loomrl.inference.weights.sealed import unstage
+
+CALL_S = 60.0
+"""How long an outpost may take for one call, to start included."""
+CLOSE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A version, and what became of it."""
+
+    staged: Staged
+    admitted: bool = False
+    rejected: str | None = None
+
+
+class Shelf:
+    """An actor on the learner's node; its calls may come from any number of threads."""
+
+    def __init__(self, name: str, transport: str) -> None:
+        self._name = name
+        self._transport = transport
+        self._node = ray.get_runtime_context().get_node_id()
+        self._given: Given | None = None
+        self._version = 0
+        self._relay = Relay(timeout_s=CALL_S)
+        self._outposts: dict[str, Any] = {}
+        self._locks: defaultdict[str, Lock] = defaultdict(Lock)
+
+    def give(self, staged: Staged) -> None:
+        """From now on, engines begin with these, and hold what they say."""
+        self._given = Given(staged)
+
+    def admit(self) -> None:
+        """From now on, engines need not hold."""
+        assert self._given is not None
+        self._given = replace(self._given, admitted=True)
+        self._version = self._given.staged.version
+
+    def reject(self, cause: str) -> None:
+        """From now on, engines begin without any, and refuse work."""
+        if self._given is not None:
+            self._given = replace(self._given, admitted=False, rejected=cause)
+
+    def given(self) -> Given | None:
+        """None before the first version."""
+        return self._given
+
+    def version(self) -> int:
+        """The version that was admitted last; 0 before the first."""
+        return self._version
+
+    def file(self, staged: Staged, node: str) -> Path | PolicyError:
+        """Where this version, which must be the newest, is on a node; it is brought there if it is not."""
+        if self._given is None or self._given.staged != staged:
+            return PolicyError(f"version {staged.version} is not the newest any more: take that one.")
+        if node == self._node and self._transport != "nexus":
+            return staged.file
+        if self._transport == "shared":
+            return PolicyError("engine.transport='shared', and an engine came back on another node. Choose auto.")
+        with self._locks[node]:  # engines of a node share what one of them has waited for
+            if node not in self._outposts:
+                self._outposts[node] = outpost_on(node, self._name)
+            try:
+                return Path(self._relay.deliver(self._outposts[node], unstage(staged.file)))
+            except PolicyError as error:
+                ray.kill(self._outposts.pop(node))
+                return error
+
+    def close(self) -> None:
+        """Leave nothing on any node."""
+        with suppress(RayError):
+            ray.get([outpost.close.remote() for outpost in self._outposts.values()], timeout=CLOSE_S)
+
+
+def open_shelf(name: str, transport: str, *, asked_by: int) -> Any:
+    """A shelf on this node, known to Ray as what `name` says, for this many engines."""
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    options = {"num_cpus": 0, "max_concurrency": 2 * asked_by + 4, "scheduling_strategy": here}
+    actor: Any = ray.remote(Shelf)
+    return actor.options(name=shelf_name(name), **options).remote(name, transport)
+
+
+def shelf_name(fleet: str) -> str:
+    """Under which Ray knows the shelf of the engines."""
+    return f"{fleet}-shelf"

@@ -1,0 +1,236 @@
+"""Our part inside vLLM's processes: weights from a staged file or a group, log-probabilities of the whole distribution.
+
+vLLM imports this module by name (`worker_extension_cls`) in every worker. That registers the transfer engine "shared".
+"""
+
+import os
+import select
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from vllm.distributed.weight_transfer.base import (
+    WeightTransferEngine,
+    WeightTransferInitInfo,
+    WeightTransferUpdateInfo,
+)
+from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
+from vllm.model_executor.model_loader import get_model_loader
+from vllm.model_executor.model_loader.reload.layerwise import finalize_layerwise_reload, initialize_layerwise_reload
+from vllm.v1.sample.ops.topk_topp_sampler import TopKTopPSampler
+
+from loomrl.errors import LoomError
+from loomrl.inference.model import kind_of
+from loomrl.inference.vllm.reading import Reader
+from loomrl.inference.weights.copy import check_weights, not_what_was_sealed
+from loomrl.inference.weights.group import Meeting, Member, receive
+from loomrl.inference.weights.sealed import Sealed, unstage
+
+SHARED = "shared"
+OWNER = "LOOMRL_ENGINE_OWNER"
+"""Environment variable with the id of the process without which this one has no reason to live."""
+
+
+@dataclass
+class SharedInit(WeightTransferInitInfo):  # type: ignore[misc]
+    """A staged file says everything itself."""
+
+
+@dataclass
+class SharedUpdate(WeightTransferUpdateInfo):  # type: ignore[misc]
+    """Where the weights are staged."""
+
+    path: str
+
+
+class SharedWeights(WeightTransferEngine[SharedInit, SharedUpdate]):  # type: ignore[misc]
+    """Loads files of `sealed.stage`, each checked before the first tensor of it is applied.
+
+    What a group brings instead of a file goes by that file's path.
+    """
+
+    init_info_cls = SharedInit
+    update_info_cls = SharedUpdate
+    supports_draft_weight_update = False
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._checked: tuple[str, Sealed] | None = None
+        self._reader: Reader | None = None
+        self._arriving: tuple[str, Future[Sealed]] | None = None
+        self._member: Member | None = None
+        if OWNER in os.environ:
+            _die_with(int(os.environ[OWNER]))
+
+    def check(self, path: str) -> None:
+        """A PolicyError where these weights are not what was sealed, or do not fit the model."""
+        arriving, self._arriving = self._arriving, None
+        if arriving is not None and arriving[0] == path:
+            sealed = arriving[1].result()
+        else:
+            sealed = unstage(Path(path))
+            sealed.verify()
+        check_weights(self._skeleton(), sealed.weights, sealed.version)
+        self._checked = (path, sealed)
+
+    def remember(self) -> None:
+        """From here on, what was applied can be read back; the model still has the weights of its folder."""
+        loader: Any = get_model_loader(self.vllm_config.load_config)
+        self._reader = Reader(self.model, loader.get_all_weights(self.model_config, self.model))
+
+    def read_back(self, path: str) -> None:
+        """A PolicyError names the tensors that are not what was checked, where the kernels compute with them."""
+        checked, self._checked = self._checked, None
+        assert checked is not None
+        assert checked[0] == path
+        assert self._reader is not None
+        sealed = checked[1]
+        wrong = self._reader.wrong(sealed.weights.items())
+        if wrong:
+            raise not_what_was_sealed(sealed, wrong)
+
+    def receive(self, path: str, meeting: Meeting, rank: int) -> None:
+        """Begin to take what comes instead of this file, while the old weights serve."""
+        coming = Future[Sealed]()
+        self._arriving = path, coming
+
+        def take() -> None:
+            try:
+                coming.set_result(receive(self._member_of(meeting, rank)))
+            except BaseException as error:  # noqa: BLE001 - whoever asks for the weights gets it
+                coming.set_exception(error)
+
+        threading.Thread(target=take, daemon=True).start()
+
+    def arrived(self) -> bool:
+        """Whether all has come, or will not."""
+        return self._arriving is None or self._arriving[1].done()
+
+    def init_transfer_engine(self, init_info: SharedInit) -> None:
+        """Nothing to connect to."""
+
+    def start_weight_update(self) -> None:
+        """vLLM's own reload, layer by layer into the memory that its kernels know."""
+        initialize_layerwise_reload(self.model)
+
+    def update_weights(self, update_info: dict[str, Any]) -> None:
+        """Apply a staged file. (The inherited one synchronises an accelerator, and fails where there is none.)"""
+        self.receive_weights(self.parse_update_info(update_info))
+        if self.device.type != "cpu":
+            torch.accelerator.synchronize()
+
+    def receive_weights(self, update_info: SharedUpdate) -> None:
+        """Apply a staged file; where that fails, leave no layer half-way, so that the next update starts afresh."""
+        try:
+            if self._checked is None or self._checked[0] != update_info.path:
+                self.check(update_info.path)
+            assert self._checked is not None
+            self.model.load_weights(iter(self._checked[1].weights.items()))
+        except BaseException:
+            finalize_layerwise_reload(self.model, self.model_config)
+            raise
+
+    def finish_weight_update(self) -> None:
+        """Hand the layers back to their kernels."""
+        finalize_layerwise_reload(self.model, self.model_config)
+
+    def shutdown(self) -> None:
+        """Nothing is held."""
+
+    def _member_of(self, meeting: Meeting, rank: int) -> Member:
+        """In one group at a time: a new one means that the old one is of no use any more."""
+        if self._member is None or self._member.meeting != meeting:
+            old, self._member = self._member, None
+            if old is not None:
+                old.leave()
+            self._member = Member(meeting, rank, self.device)
+        return self._member
+
+    def _skeleton(self) -> Any:
+        """The model as the learner has it, without its numbers."""
+        with torch.device("meta"):
+            model: Any = kind_of(self.model_config.hf_config).from_config(self.model_config.hf_config)
+        model.tie_weights()
+        return model
+
+
+class WholeDistribution(nn.Module):
+    """Draws as vLLM does, and reports log-probabilities at the sampling's temperature before top-p takes its share."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = TopKTopPSampler()
+
+    def forward(
+        self, logits: Tensor, generators: dict[int, torch.Generator], k: Tensor | None, p: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """The tokens, and what vLLM takes for its "processed" log-probabilities."""
+        whole = logits.log_softmax(-1, dtype=torch.float32)
+        drawn: Tensor = self.inner(logits, generators, k, p)[0]
+        return drawn, whole
+
+
+class WorkerExtension:
+    """Methods that vLLM's workers get, to be called with `collective_rpc`."""
+
+    rank: int
+    model_runner: Any
+    weight_transfer_engine: Any
+
+    def loomrl_prepare(self) -> None:
+        """Before the first request."""
+        self.model_runner.sampler.topk_topp_sampler = WholeDistribution()
+
+    def loomrl_remember(self) -> None:
+        """After the first request, and before the first update."""
+        self.weight_transfer_engine.remember()
+
+    def loomrl_check(self, path: str) -> str | None:
+        """What is wrong with a staged file."""
+        return _said(lambda: self.weight_transfer_engine.check(path))
+
+    def loomrl_read_back(self, path: str) -> str | None:
+        """What is wrong with what was applied of it."""
+        return _said(lambda: self.weight_transfer_engine.read_back(path))
+
+    def loomrl_receive(self, path: str, meeting: Sequence[Any], first: int) -> None:
+        """Begin to take weights that come through a group, in which this engine's workers are from `first` on."""
+        self.weight_transfer_engine.receive(path, Meeting(*meeting), first + self.rank)
+
+    def loomrl_arrived(self) -> bool:
+        """Whether there is anything to check."""
+        arrived: bool = self.weight_transfer_engine.arrived()
+        return arrived
+
+
+def _said(call: Callable[[], None]) -> str | None:
+    """The error of ours that a call ends in: as an exception it would lose its type, and print a trace, on its way."""
+    try:
+        call()
+    except LoomError as error:
+        return str(error)
+    return None
+
+
+def _die_with(owner: int) -> None:
+    """End this worker and vLLM's core above it as soon as the owner is gone, however it went."""
+    core = os.getppid()
+
+    def watch() -> None:
+        poll = select.poll()
+        poll.register(os.pidfd_open(owner), select.POLLIN)
+        poll.poll()
+        os.kill(core, signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+if SHARED not in WeightTransferEngineFactory._registry:
+    WeightTransferEngineFactory.register_engine(SHARED, SharedWeights)

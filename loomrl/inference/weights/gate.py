@@ -1,0 +1,106 @@
+"""The gate of an engine: what new weights sample goes out once somebody has vouched for them."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from loomrl.errors import PolicyError
+from loomrl.inference.engine import Completion, Engine, Request
+from loomrl.inference.weights.sealed import Sealed
+
+
+@dataclass(slots=True, eq=False)
+class _Ticket:
+    """A request that is open, and why its answer must not be used, if it must not."""
+
+    cause: str | None = None
+
+
+class Gate:
+    """An engine that samples on while its weights are in doubt, but keeps to itself what it sampled.
+
+    It is open with the weights that the engine begins with. `load` holds it until `admit` or `reject`, which may come
+    from another thread than the event loops that wait here.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._held = False
+        self._rejected: str | None = None
+        self._open: set[_Ticket] = set()
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    @property
+    def version(self) -> int:
+        """The policy version that samples now, admitted or not."""
+        return self._engine.version
+
+    async def generate(self, request: Request) -> Completion:
+        """The completion, once the weights are admitted; a PolicyError where they were rejected instead."""
+        if self._rejected is not None:
+            raise _refusal(self._rejected)
+        ticket = _Ticket()
+        self._open.add(ticket)
+        try:
+            completion = await self._engine.generate(request)
+            while self._held and ticket.cause is None:
+                await self._turn()
+        finally:
+            self._open.discard(ticket)
+        if ticket.cause is not None:
+            raise _refusal(ticket.cause)
+        return completion
+
+    async def probe(self, requests: Sequence[Request]) -> list[Completion]:
+        """The completions of these requests, whatever is thought of the weights."""
+        return list(await asyncio.gather(*map(self._engine.generate, requests)))
+
+    async def load(self, sealed: Sealed) -> None:
+        """Sample with these weights, and hold."""
+        self._held = True
+        await self._engine.load(sealed)
+        self._rejected = None
+
+    def admit(self, version: int) -> None:
+        """Let go what was held, and everything from here on."""
+        if self._rejected is not None or self._engine.version != version:
+            raise PolicyError(
+                f"version {version} is not what the engine has: version {self._engine.version}"
+                f"{', rejected' if self._rejected is not None else ''}. Load it first."
+            )
+        self._held = False
+        self._wake()
+
+    def reject(self, cause: str) -> None:
+        """Fail all requests that are open, and refuse others until other weights have been loaded."""
+        self._held, self._rejected = True, cause
+        for ticket in self._open:
+            ticket.cause = cause
+        self._wake()
+
+    async def close(self) -> None:
+        """Let go of the engine's memory."""
+        await self._engine.close()
+
+    async def _turn(self) -> None:
+        """Wait for the next decision."""
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.add(turn)
+        try:
+            await turn
+        finally:
+            self._waiting.discard(turn)
+
+    def _wake(self) -> None:
+        for turn in tuple(self._waiting):
+            if not turn.get_loop().is_closed():
+                turn.get_loop().call_soon_threadsafe(_come, turn)
+
+
+def _come(turn: asyncio.Future[None]) -> None:
+    if not turn.done():
+        turn.set_result(None)
+
+
+def _refusal(cause: str) -> PolicyError:
+    return PolicyError(f"no completion: the engine's weights were rejected ({cause})")

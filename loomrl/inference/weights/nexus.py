@@ -1,0 +1,179 @@
+"""Nexus: new weights for a machine that shares nothing with the learner's but a connection.
+
+A `Sender` holds the last few versions. A `Receiver` says which one it holds, is given what has changed since in chunks,
+each checked as it comes, and has the version once every tensor has the checksum under which it was sealed. Bytes in,
+bytes out: who carries them is somebody else's business.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+import msgspec
+import torch
+import xxhash
+from torch import Tensor
+
+from loomrl.errors import PolicyError
+from loomrl.inference.weights.delta import Kind, compressed, decode, decompressed, encode
+from loomrl.inference.weights.sealed import Sealed
+
+CHUNK_BYTES = 4 << 20
+MANIFEST_BYTES = 64 << 20
+"""More than any model's names and checksums take."""
+KEPT = 2
+"""Versions that a sender holds: the newest, and the one before it, which receivers have that missed none."""
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A tensor of a parcel; its bytes follow those of the entry before it."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    kind: Kind
+    size: int
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What a parcel holds: of which version, against which base, in which chunks."""
+
+    version: int
+    base: str | None
+    entries: tuple[Entry, ...]
+    checksums: dict[str, str]
+    digests: tuple[str, ...]
+    """Of each chunk."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Parcel:
+    """One version for receivers that hold the same base; the manifest goes first, then what chunks it is asked for."""
+
+    manifest: bytes
+    chunks: tuple[memoryview, ...]
+
+    @property
+    def size(self) -> int:
+        """All bytes of it."""
+        return len(self.manifest) + sum(map(len, self.chunks))
+
+
+class Sender:
+    """Has the newest version ready for whatever base a receiver holds."""
+
+    def __init__(self, *, kept: int = KEPT, chunk_bytes: int = CHUNK_BYTES) -> None:
+        self._kept = kept
+        self._chunk_bytes = chunk_bytes
+        self._held: dict[str, Sealed] = {}
+        self._parcels: dict[str | None, Parcel] = {}
+
+    def hold(self, sealed: Sealed) -> None:
+        """This version is the newest from here on."""
+        self._held.pop(token := identity(sealed), None)
+        self._held[token] = sealed
+        self._parcels.clear()
+        for old in [*self._held][: -self._kept]:
+            del self._held[old]
+
+    def parcel(self, holds: str | None) -> Parcel:
+        """The newest version for a receiver that holds this one: all of it, where that is not held here any more."""
+        if not self._held:
+            raise PolicyError("nothing to send: no version was published yet.")
+        base = holds if holds in self._held else None
+        if base not in self._parcels:
+            self._parcels[base] = _parcel(
+                [*self._held.values()][-1], base, self._held.get(base or ""), self._chunk_bytes
+            )
+        return self._parcels[base]
+
+
+class Receiver:
+    """Holds one version, and what has arrived of the next."""
+
+    def __init__(self) -> None:
+        self._held: Sealed | None = None
+        self._offered: tuple[bytes, Manifest] | None = None
+        self._chunks: dict[int, bytes] = {}
+
+    @property
+    def holds(self) -> str | None:
+        """By which name a sender knows the version that is here; None without any."""
+        return None if self._held is None else identity(self._held)
+
+    def offer(self, manifest: bytes) -> list[int]:
+        """The chunks that are still to come; those that came before the connection broke are not."""
+        if self._offered is None or self._offered[0] != manifest:
+            self._offered, self._chunks = (manifest, _read(manifest)), {}
+        _, read = self._offered
+        if read.base not in (None, self.holds):
+            self._offered = None
+            raise PolicyError(f"version {read.version} was sent against a base that is not here: send all of it.")
+        return [index for index in range(len(read.digests)) if index not in self._chunks]
+
+    def take(self, index: int, chunk: bytes) -> None:
+        """One chunk; a PolicyError where it is not what was announced, and it is still to come."""
+        if self._offered is None:
+            raise PolicyError(f"chunk {index} of nothing: offer a manifest first.")
+        _, read = self._offered
+        if not 0 <= index < len(read.digests) or _digest(chunk) != read.digests[index]:
+            raise PolicyError(
+                f"chunk {index} of version {read.version} is not one of the {len(read.digests)} that were announced, "
+                "or came damaged: send it again."
+            )
+        self._chunks[index] = bytes(chunk)
+
+    def finish(self) -> Sealed:
+        """The version, every tensor verified; a PolicyError, and nothing is held, where one is not what was sealed."""
+        if self._offered is None or len(self._chunks) != len(self._offered[1].digests):
+            raise PolicyError("the version is not complete: offer its manifest again and send what is asked for.")
+        _, read = self._offered
+        body = b"".join(self._chunks[index] for index in range(len(read.digests)))
+        base = self._held.weights if self._held is not None else {}
+        self._offered, self._chunks, self._held = None, {}, None
+        sealed = Sealed(read.version, _unpacked(read, body, base), read.checksums)
+        sealed.verify()
+        self._held = sealed
+        return sealed
+
+
+def identity(sealed: Sealed) -> str:
+    """A version by its content: a number may be used again, after a restart."""
+    hashed = xxhash.xxh3_128(str(sealed.version).encode())
+    for name, checksum in sorted(sealed.checksums.items()):
+        hashed.update(f"{name}\0{checksum}\0".encode())
+    return hashed.hexdigest()
+
+
+def _parcel(new: Sealed, token: str | None, base: Sealed | None, chunk_bytes: int) -> Parcel:
+    known: Mapping[str, Tensor] = {} if base is None else base.weights
+    entries, parts = list[Entry](), list[bytes]()
+    for name, tensor in new.weights.items():
+        kind, data = encode(tensor, known.get(name))
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        entries.append(Entry(name, dtype, tuple(tensor.shape), kind, len(data)))
+        parts.append(data)
+    body = memoryview(b"".join(parts))
+    chunks = tuple(body[start : start + chunk_bytes] for start in range(0, len(body), chunk_bytes))
+    manifest = Manifest(new.version, token, tuple(entries), dict(new.checksums), tuple(map(_digest, chunks)))
+    return Parcel(compressed(msgspec.msgpack.encode(manifest)), chunks)
+
+
+def _unpacked(manifest: Manifest, body: bytes, base: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    ends = [0, *accumulate(entry.size for entry in manifest.entries)]
+    weights: dict[str, Tensor] = {}
+    for entry, (start, end) in zip(manifest.entries, pairwise(ends), strict=True):
+        like = torch.empty(entry.shape, dtype=getattr(torch, entry.dtype), device="meta")
+        weights[entry.name] = decode(entry.kind, body[start:end], like, base.get(entry.name))
+    return weights
+
+
+def _read(manifest: bytes) -> Manifest:
+    try:
+        return msgspec.msgpack.decode(decompressed(manifest, MANIFEST_BYTES), type=Manifest)
+    except (msgspec.MsgspecError, PolicyError) as error:
+        raise PolicyError(f"a parcel's manifest cannot be read: {error}") from None
+
+
+def _digest(chunk: bytes | memoryview) -> str:
+    return xxhash.xxh3_128_hexdigest(chunk)
