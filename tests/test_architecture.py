@@ -36,6 +36,8 @@ LAYERS = [
     "checkpoints",
     "bus",
     "gym",
+    "curriculum",
+    "rewards",
     "http",
     "hub",
     "inference",

@@ -22,6 +22,7 @@ from loomrl.types import Message, Observation, Reward, Task
 PRICE = 0.25
 """What a query costs."""
 MOST_QUERIES = 2
+VERBS = ("SOLVE", "QUERY")
 FAMILIES: Mapping[str, Callable[[int, Random, int], WordPuzzle]] = {
     "deduction": deduction,
     "grid": grid,
@@ -78,7 +79,7 @@ class LogicPuzzleEnvironment(BaseEnvironment):
 
     async def step(self, action: str) -> Step:
         """Sell a fact, or judge a solution."""
-        command = parse_command(action, ("SOLVE", "QUERY"))
+        command = parse_command(action, VERBS)
         if command is None:
             return _told(f"No command was found. {self._commands()}")
         if command.verb == "QUERY":

@@ -15,9 +15,9 @@ from loomrl.evaluation.report import Report, failures_in, judge, reasoning_words
 from loomrl.experiments.policies import find_policy, open_policy
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.catalogue import find
-from loomrl.gym.guard import GuardedEnvironment
 from loomrl.gym.held_out import HeldOut
 from loomrl.gym.host.loop import PrivateLoop
+from loomrl.gym.manual import ManualEnvironment
 from loomrl.gym.mixture import gather
 from loomrl.gym.policy import Policy
 from loomrl.gym.pool import LoomRLGym
@@ -97,7 +97,7 @@ class EvaluationPipeline:
 
     def __init__(
         self,
-        env: str | BaseEnvironment | GuardedEnvironment,
+        env: str | BaseEnvironment | ManualEnvironment,
         log_dir: str | Path = "runs/evaluation",
         *,
         levels: Sequence[int] = tuple(range(1, 11)),
@@ -166,10 +166,10 @@ class EvaluationPipeline:
         return held_out.trajectories
 
 
-def _config(env: str | BaseEnvironment | GuardedEnvironment) -> EnvironmentConfig:
+def _config(env: str | BaseEnvironment | ManualEnvironment) -> EnvironmentConfig:
     if isinstance(env, str):
         return EnvironmentConfig(id=env)
-    environment = env.environment if isinstance(env, GuardedEnvironment) else env
+    environment = env.environment if isinstance(env, ManualEnvironment) else env
     id = environment.name or f"{type(environment).__module__}:{type(environment).__qualname__}"
     return EnvironmentConfig(id=id, settings=environment.settings.model_dump(mode="json"))
 
