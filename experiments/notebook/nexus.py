@@ -18,7 +18,7 @@ class Distribution:
 
     summary: TrainingSummary
     places: Mapping[str, tuple[str, ...]]
-    """Class of actor → the nodes that its actors were on."""
+    """Kind of process, such as `learner` → the node of each."""
 
     @property
     def run(self) -> str:
@@ -63,12 +63,17 @@ class NexusWorker:
         return Distribution(summary, places)
 
 
+_NAMED = {"LanguageRunner": "runner", "_WrappedExecutable": "learner"}
+"""By the last part of an actor's class name; others keep theirs."""
+
+
 def _places() -> dict[str, tuple[str, ...]]:
-    """Class of actor → names of the nodes where its actors live."""
+    """Kind of process → names of the nodes where those that live are."""
     names = {node["NodeID"]: node["NodeName"] for node in ray.nodes()}
     found: dict[str, list[str]] = {}
     actors: Mapping[str, Mapping[str, Any]] = ray._private.state.actors()
     for actor in actors.values():
         if actor["State"] == "ALIVE":
-            found.setdefault(actor["ActorClassName"], []).append(names[actor["Address"]["NodeID"]])
+            kind = actor["ActorClassName"].rpartition(".")[2]
+            found.setdefault(_NAMED.get(kind, kind), []).append(names[actor["Address"]["NodeID"]])
     return {name: tuple(sorted(nodes)) for name, nodes in sorted(found.items())}

@@ -40,9 +40,8 @@ class CurriculumGenerator:
             raise ConfigError(
                 f"initial_difficulty={initial_difficulty!r} has no effect beside a curriculum: set its levels."
             )
-        settings = curriculum or AdaptiveCurriculum(
-            start_level=_level("beginner" if initial_difficulty is None else initial_difficulty)
-        )
+        start = _level("beginner" if initial_difficulty is None else initial_difficulty)
+        settings = curriculum or AdaptiveCurriculum(start_level=start)
         self._curriculum = open_curriculum(self._cast.families, settings)
         self._rng = random.Random(seed)
 
