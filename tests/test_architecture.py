@@ -63,7 +63,7 @@ OPENED_IN = {
     "math_verify": {"envs/math/verify.py"},
     "PIL": {"envs/multimodal/canvas.py", "envs/multimodal/plot.py", "loomrl/inference/vision.py"},
     "sympy": set(),
-    "matplotlib": {"experiments/notebook/pipeline.py"},
+    "matplotlib": {"experiments/notebook/curve.py"},
     "pettingzoo": {"envs/teamwork/parallel.py", "loomrl/gym/adapters/pettingzoo.py"},
     "pyspiel": {"envs/game/spiel.py"},
     "open_spiel": set(),
