@@ -1,6 +1,7 @@
 """Training on several processes or machines, from a script: which environments, where it runs, and what came of it."""
 
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -58,7 +59,9 @@ class NexusWorker:
             here = here.on(self._environments)
         updates = max_iterations or ppo.updates(None, named="max_iterations")
         places: dict[str, tuple[str, ...]] = {}
-        summary = here.run(updates, listener=lambda done, metrics: places.update(_places()))
+        with ThreadPoolExecutor(1) as thread:  # training has an event loop of its own, and a notebook has one here
+            training = thread.submit(here.run, updates, listener=lambda done, metrics: places.update(_places()))
+            summary = training.result()
         integration.summary = summary
         return Distribution(summary, places)
 
