@@ -28,7 +28,7 @@ def parameters(algo: Any) -> list[dict[str, torch.Tensor]]:
     return [result.get() for result in results]
 
 
-@pytest.mark.parametrize("learners", [1, 2])
+@pytest.mark.parametrize("learners", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_remote_learners_have_the_loss_of_one_in_this_process_and_identical_parameters(
     tmp_path: Path, learners: int
 ) -> None:
