@@ -7,6 +7,7 @@ import pwd
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -49,9 +50,11 @@ def one_thread() -> Iterator[None]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
-    """Files that begin with Ray come first, so that a process of tests starts it once for most of them."""
-    first = {item.path: item for item in reversed(items)}
-    items.sort(key=lambda item: "ray_cluster" not in first[item.path].fixturenames)
+    """Files that use the shared Ray come first, and in them the tests that do: a process of tests starts it once."""
+    without = {item: "ray_cluster" not in item.fixturenames for item in items}
+    files = {item.path: number for number, item in enumerate(reversed(items))}
+    users = {item.path for item in items if not without[item]}
+    items.sort(key=lambda item: (item.path not in users, -files[item.path], without[item]))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -62,12 +65,14 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Function | None)
 
 @pytest.fixture(scope="module")
 def ray_cluster(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A small Ray of our own. Where the next module begins with it and all of it is free, it is handed on."""
+    """A small Ray of our own. Where the next file begins with it and all of it is free, it is handed on."""
     import ray
 
     os.environ.setdefault("RAY_AUTH_MODE", "disabled")
     if not ray.is_initialized():
-        ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # workers know the tests' modules
+            ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     yield
     nextitem = request.session.stash[COMES_NEXT]
     if nextitem is None or "ray_cluster" not in nextitem.fixturenames or not _is_free():

@@ -4,9 +4,11 @@ import pytest
 
 from loomrl.experiments.check_envs import check_all
 from loomrl.gym.catalogue import names
+from tests.needs import need
 
 NEED_SETTINGS = {"OpenEnv": "Set servers", "Verifiers": "Set modules"}
 """What they adapt lies elsewhere: their own tests check them, with servers and modules."""
+NEED_PROGRAMS = {"Code": "a sandbox", "Game": "Stockfish"}
 LONG = {"ReasoningGym"}
 FEW = 0.3
 """Of the episodes, in the quick tests. An opponent that succeeds at all is played on, in batches of full size."""
@@ -30,6 +32,8 @@ def test_it_keeps_it_in_all_the_episodes_that_the_ceilings_ask_for(name: str) ->
 
 
 def check(name: str, share: float) -> None:
+    if name in NEED_PROGRAMS:
+        need(NEED_PROGRAMS[name])
     checked = check_all([name], may_lack=True, share=share)
     if name in NEED_SETTINGS:
         assert NEED_SETTINGS[name] in checked.left_out[name]
