@@ -2,6 +2,7 @@
 
 import atexit
 import getpass
+import inspect
 import os
 import pwd
 import shutil
@@ -12,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import psycopg
 import pytest
@@ -73,6 +75,7 @@ def ray_cluster(request: pytest.FixtureRequest) -> Iterator[None]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # workers know the tests' modules
             ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        _hurry_rllib()
     yield
     nextitem = request.session.stash[COMES_NEXT]
     if nextitem is None or "ray_cluster" not in nextitem.fixturenames or not _is_free():
@@ -142,6 +145,22 @@ def store(store_url: str) -> Iterator[LoomDB]:
     db = open_store(store_url)
     yield db
     db.close()
+
+
+def _hurry_rllib() -> None:
+    """Without two waits of RLlib's and Tune's that prove nothing.
+
+    A connector asks for the source lines of the whole stack, which is deep here (0.4 s to build an algorithm), and an
+    algorithm that stops waits until a thread has slept (0.6 s).
+    """
+    from ray.rllib.connectors import connector_v2
+    from ray.tune.utils.util import UtilMonitor
+
+    def stack() -> list[SimpleNamespace]:
+        return [SimpleNamespace(frame=sys._getframe(1)), SimpleNamespace(frame=sys._getframe(2))]
+
+    connector_v2.inspect = SimpleNamespace(stack=stack, getargvalues=inspect.getargvalues)
+    UtilMonitor.join = lambda monitor, timeout=None: None
 
 
 def _is_free() -> bool:

@@ -168,9 +168,10 @@ def test_evaluation_is_on_held_out_tasks_and_changes_nothing(tmp_path: Path) -> 
     assert same(whole, finish(algo))
 
 
+@pytest.mark.slow  # test_language_learners.py has the quick one, of a runner and two learners
 def test_remote_runners_and_learners_learn_as_one_process_does(tmp_path: Path) -> None:
-    few = {"environments": [{"id": FAR}], "train.updates": 2}
-    spread = finish(build(tmp_path / "spread", "ppo", **few, **{"rollout.actors": 1, "algorithm.learners.count": 1}))
+    few = {"environments": [{"id": FAR}], "train.updates": 3}
+    spread = finish(build(tmp_path / "spread", "ppo", **few, **{"rollout.actors": 1, "algorithm.learners.count": 2}))
     alone = finish(build(tmp_path / "alone", "ppo", **few))
     assert all(np.allclose(alone[name], spread[name], atol=2e-3) for name in alone)
 
