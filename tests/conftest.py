@@ -92,7 +92,10 @@ def control_environments() -> None:
 
 @pytest.fixture(scope="session")
 def postgres_server(unused_tcp_port_factory: Callable[[], int]) -> Iterator[str]:
-    """The base URL of a PostgreSQL server of our own, durable as by default; append a database name."""
+    """The base URL of a PostgreSQL server of our own; append a database name.
+
+    Processes die in tests, the machine does not: nothing waits for the disk.
+    """
     need("PostgreSQL")
     binaries = postgres_binaries()
     assert binaries is not None
@@ -100,7 +103,8 @@ def postgres_server(unused_tcp_port_factory: Callable[[], int]) -> Iterator[str]
     account = _account(folder)
     port = unused_tcp_port_factory()
     _initialise(binaries, folder, account)
-    command = [binaries / "postgres", "-D", folder / "data", "-k", folder, "-h", "127.0.0.1", "-p", str(port)]
+    where = ["-D", folder / "data", "-k", folder, "-h", "127.0.0.1", "-p", str(port)]
+    command = [binaries / "postgres", *where, "-c", "fsync=off"]
     with (folder / "log").open("wb") as log:
         server = subprocess.Popen(command, user=account, cwd=folder, stderr=log)
     try:
