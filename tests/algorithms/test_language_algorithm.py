@@ -168,6 +168,7 @@ def test_evaluation_is_on_held_out_tasks_and_changes_nothing(tmp_path: Path) -> 
     assert same(whole, finish(algo))
 
 
+@pytest.mark.slow  # test_language_learners.py has the quick one, of a runner and two learners
 def test_remote_runners_and_learners_learn_as_one_process_does(tmp_path: Path) -> None:
     few = {"environments": [{"id": FAR}], "train.updates": 3}
     spread = finish(build(tmp_path / "spread", "ppo", **few, **{"rollout.actors": 1, "algorithm.learners.count": 2}))
@@ -278,6 +279,16 @@ def test_algorithm_of_your_own_comes_by_entry_point(tmp_path: Path) -> None:
     assert np.mean(success[-2:]) > np.mean(success[:2]) + 0.12
 
 
+def test_setting_is_changed_by_its_path(tmp_path: Path) -> None:
+    config = LanguageConfig.of(experiment(tmp_path, "ppo", **{"train.updates": 1}))
+    config.changes["algorithm.optimizer.learning_rate"] = 2e-3
+    algo = config.build_algo()
+    (metrics,) = train(algo)
+    algo.stop()
+    assert metrics[Metric.LEARNING_RATE] == pytest.approx(2e-3)
+
+
+@pytest.mark.slow
 def test_tune_searches_any_setting_by_its_path(tmp_path: Path) -> None:
     config = LanguageConfig.of(experiment(tmp_path, "ppo", **{"train.updates": 2}))
     config.changes["algorithm.optimizer.learning_rate"] = tune.grid_search([1e-3, 1e-2])

@@ -39,7 +39,8 @@ def main() -> None:
     def tell(place: str) -> None:
         output.write(json.dumps({"at": place}) + "\n")
 
-    probe = Probe(_find(request["entry_point"]), request["settings"], tell, request["step_limit_s"])
+    kind = _find(request["entry_point"])
+    probe = Probe(kind, request["settings"], tell, request["step_limit_s"], request["share"])
     if any(job.startswith("hostile") for job in request["jobs"]):
         asyncio.run(_warm_up(probe))
     for job in request["jobs"]:
