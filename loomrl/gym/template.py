@@ -7,9 +7,9 @@
         levels: {1: {a: [1, 9], b: [10, 90]}, 5: {a: [1, 99], b: [100, 999]}}
         parameters: {prompt: "What is {a} percent of {b}?", answer: "{a}*{b}/100"}
 
-A level's entries are inclusive ranges of whole numbers, or lists under `choice:`; the highest level not above the asked
-one counts. Text in `parameters` is filled with what was drawn. The environment reads the result as `task.parameters`.
-Nothing may be in vain: a variable that no text has, or a parameter that the environment does not read, is an error.
+A level's entries are inclusive ranges of whole numbers, or lists under `choice:`; the highest defined level up to the
+task's level applies. Text in `parameters` is filled with the drawn values. The environment reads the result as
+`task.parameters`. A variable that no text uses, or a parameter that the environment does not read, is an error.
 """
 
 import random
@@ -28,7 +28,7 @@ from loomrl.types import Task
 
 
 class Choice(Config):
-    """One of these, evenly."""
+    """One of these values, drawn uniformly."""
 
     choice: tuple[str | int | float, ...] = Field(min_length=1)
 
@@ -37,7 +37,7 @@ Range = tuple[int, int]
 
 
 class Noted(Mapping[str, Any]):
-    """A mapping that notes which of its keys were read."""
+    """A mapping that records which of its keys were read."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = values
@@ -82,7 +82,9 @@ class TaskTemplate(Config):
         return self
 
     def task(self, base: Task) -> Task:
-        """`base` – this template's environment and family, any level and seed – with its parameters filled in."""
+        """`base` – this template's environment and family, any level and seed – with the template's parameters filled
+        in.
+        """
         steps = [level for level in self.levels if level <= base.level] or [min(self.levels)]
         rng = random.Random(f"{self.name}/{base.level}/{base.seed}")
         drawn = {

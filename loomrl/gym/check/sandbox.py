@@ -1,14 +1,14 @@
-"""The sandbox of an environment that runs what the policy says, under attack."""
+"""The sandbox of an environment that runs the policy's programs, under attack."""
 
 from loomrl.gym.check.probe import Probe
 from loomrl.gym.check.report import Check
 
 AT_ONCE = 16
-"""Attacks between two signs of life."""
+"""Attacks between two progress reports."""
 
 
 async def check_sandbox(probe: Probe) -> Check:
-    """Every attack of the suite is held by the sandbox that this machine has."""
+    """The sandbox of this machine holds against every attack of the suite."""
     from loomrl.gym.sandbox import open_sandbox
     from loomrl.gym.sandbox.attack import Breach, survey
     from loomrl.gym.sandbox.proof import attacks_on
