@@ -54,7 +54,7 @@ class ControlStep(Placed):
         """Set up RLlib's part, and the state kept between updates."""
         ensure_ray()
         ensure_room(config)
-        if not config.slow:
+        if not config.fallback_reasons:
             config.look()
         super().setup(config)
         batch = self.config.steps_per_update
@@ -66,13 +66,13 @@ class ControlStep(Placed):
         self.planned = -(-(self.config.steps or batch) // batch)
         """Updates of the whole run."""
         apart = self.config.num_env_runners or self.config.num_learners or self.config.num_gpus_per_learner
-        self.is_alone = not self.config.slow and not apart
+        self.is_alone = not self.config.fallback_reasons and not apart
         if self.is_alone:  # one process needs no copy of the weights
             self.env_runner.module = self.learner_group._learner.module[DEFAULT_MODULE_ID]
 
     def training_step(self) -> None:
         """One update."""
-        if self.config.slow:
+        if self.config.fallback_reasons:
             super().training_step()
             return
         with self.phases(Metric.TIME_ROLLOUT):
@@ -186,7 +186,7 @@ class ControlStep(Placed):
         if not isinstance(module, ActorModule):
             if module is None:
                 raise ConfigError("policy() is of one policy, and this run teaches several: algo.get_module(its name).")
-            why = f" because of {'; '.join(self.config.slow)}" if self.config.slow else ""
+            why = f" because of {'; '.join(self.config.fallback_reasons)}" if self.config.fallback_reasons else ""
             raise ConfigError(
                 f"policy() knows the networks of `network`, and this run teaches a {type(module).__name__}{why}. Leave "
                 "out what brings another module, or take that one as it is: algo.get_module()."
@@ -202,7 +202,7 @@ class ControlStep(Placed):
         state: dict[str, Any] = super().get_state(components, **kwargs)
         if components is None:
             state[OURS] = {"window": self.window.state_dict(), "updates": self.updates, "place": self.place}
-            if not self.config.slow:
+            if not self.config.fallback_reasons:
                 state[OURS]["origin"] = origin(self.config, self.get_module())
         return state
 
@@ -212,7 +212,7 @@ class ControlStep(Placed):
         if OURS in state and state[OURS]["place"] is not None:
             self.move_to(state[OURS]["place"])
         super().set_state(state)
-        if not self.config.slow and self.config.num_env_runners:  # whose episodes are those of another run
+        if not self.config.fallback_reasons and self.config.num_env_runners:  # whose episodes are those of another run
             self.env_runner_group.foreach_env_runner(lambda runner: runner.begin_anew(), local_env_runner=False)
         if OURS in state:
             self.window.load_state_dict(state[OURS]["window"])
@@ -230,7 +230,7 @@ class ControlStep(Placed):
             self.restore_from_path(path)
 
     def _refuse_another(self, state: Mapping[str, Any]) -> None:
-        if not self.config.slow:
+        if not self.config.fallback_reasons:
             refuse_another(state, origin(self.config, self.get_module()))
 
 

@@ -63,7 +63,7 @@ class ControlConfig(AlgorithmConfig):  # type: ignore[misc]
         self.settings = self.settings_class()
         self.steps: int | None = None
         """Steps of the whole run, for schedules."""
-        self.slow: tuple[str, ...] = ()
+        self.fallback_reasons: tuple[str, ...] = ()
         """The reasons for using RLlib's own runner and learner; empty if ours are used."""
         self.env_runner_cls = self.fast_runner
         self.gym_env_vectorize_mode = AUTO
@@ -118,7 +118,7 @@ class ControlConfig(AlgorithmConfig):  # type: ignore[misc]
         if isinstance(spec, RLModuleSpec) and spec.module_class is None and spec.model_config:
             self._model_config, self._rl_module_spec = spec.model_config, replace(spec, model_config=None)
         base = type(self)()
-        translation.refuse_nowhere(self, base)
+        translation.refuse_unsupported(self, base)
         model = translation.model_of(self)
         shape, foreign = translation.network({n: v for n, v in model.items() if n not in self.unshaped})
         self._adopt(self.translated(translation.asked(self, base, self.told, self.words)) | shape)
@@ -126,13 +126,15 @@ class ControlConfig(AlgorithmConfig):  # type: ignore[misc]
             merge(self.settings_class.defaults(), nest(self.changes)), origin=type(self).__name__
         )
         if not self.in_evaluation:  # whose way is that of training
-            self.slow = reasons(self, settings=translation.asked(self, base, {}, translation.STOCK_ONLY), model=foreign)
+            self.fallback_reasons = reasons(
+                self, settings=translation.asked(self, base, {}, translation.STOCK_ONLY), model=foreign
+            )
         if self.gym_env_vectorize_mode == AUTO:
-            alone = self.slow or registered(self.env)
+            alone = self.fallback_reasons or registered(self.env)
             self.gym_env_vectorize_mode = SYNC if alone else native_or_sync(self.env)
         self.tell_rllib()
-        if self.slow:
-            self._go_slowly()
+        if self.fallback_reasons:
+            self._use_rllib_learner()
         else:
             self._check_shares()
             self.env_runner_cls = self.fast_runner
@@ -185,21 +187,21 @@ class ControlConfig(AlgorithmConfig):  # type: ignore[misc]
                 f"num_learners={learners}: choose a multiple of {learners}."
             )
 
-    def _go_slowly(self) -> None:
+    def _use_rllib_learner(self) -> None:
         if self.env_runner_cls is self.fast_runner:
             self.env_runner_cls = None  # RLlib chooses one
         changed = {name.partition(".")[0] for name in self.changes}
         lost = sorted(changed - self.stock_settings | self.unknown_to_stock())
         if lost:
             raise ConfigError(
-                f"{', '.join(lost)}: RLlib's own runner and learner, which are used because of {'; '.join(self.slow)}, "
+                f"{', '.join(lost)}: RLlib's own runner and learner, used for {'; '.join(self.fallback_reasons)}, "
                 "do not know that. Leave it out, or leave out what keeps ours from being used."
             )
-        if log_once(f"slow {type(self).__name__} {self.slow}"):
+        if log_once(f"fallback {type(self).__name__} {self.fallback_reasons}"):
             _log.warning(
                 "%s uses RLlib's own runner and learner, which are several times slower, because of: %s.",
                 self.algo_class.__name__,
-                "; ".join(self.slow),
+                "; ".join(self.fallback_reasons),
             )
 
     def unknown_to_stock(self) -> set[str]:
@@ -209,11 +211,11 @@ class ControlConfig(AlgorithmConfig):  # type: ignore[misc]
 
     def get_default_learner_class(self) -> type:
         """Our learner if it supports the configuration, else RLlib's."""
-        return self.stock_learner if self.slow else self.fast_learner
+        return self.stock_learner if self.fallback_reasons else self.fast_learner
 
     def get_default_rl_module_spec(self) -> RLModuleSpec:
         """Our module if it supports the configuration, else RLlib's."""
-        if self.slow:
+        if self.fallback_reasons:
             return self.stock_spec()
         return self.our_spec()
 

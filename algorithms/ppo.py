@@ -263,7 +263,7 @@ class PPO(ControlStep, stock.PPO):  # type: ignore[misc]
     def training_step(self) -> None:
         """One update."""
         super().training_step()
-        if not self.config.slow:
+        if not self.config.fallback_reasons:
             self._schedule.observe(self.metrics.peek((LEARNER_RESULTS, DEFAULT_MODULE_ID, Metric.POLICY_STEP_KL)))
 
     def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:

@@ -247,18 +247,18 @@ class SACConfig(ControlConfig, stock.SACConfig):  # type: ignore[misc]
         self.target_entropy = "auto" if settings.target_entropy is None else settings.target_entropy
         self.replay_buffer_config = self._memory()
         self.initial_alpha, self.twin_q = settings.initial_temperature, True
-        self.n_step = settings.n_step if self.slow else 1  # which RLlib's runner would sum up
+        self.n_step = settings.n_step if self.fallback_reasons else 1  # which RLlib's runner would sum up
         self.num_steps_sampled_before_learning_starts = settings.warmup
         if self.max_requests_in_flight_per_env_runner < 2:  # or weights behind a fragment would keep out the next ones
             self.max_requests_in_flight_per_env_runner = 2
 
-    def _go_slowly(self) -> None:
+    def _use_rllib_learner(self) -> None:
         if translation.model_of(self).get("use_lstm"):
             raise ConfigError(
                 "use_lstm=True: neither our SAC nor RLlib's has networks with memory. Use ppo, or show what was before "
                 "(gymnasium.wrappers.FrameStackObservation)."
             )
-        super()._go_slowly()
+        super()._use_rllib_learner()
 
     def _memory(self) -> dict[str, Any]:
         replay, team = self.settings.replay, "MultiAgent" if self.is_multi_agent else ""
@@ -272,7 +272,7 @@ class SACConfig(ControlConfig, stock.SACConfig):  # type: ignore[misc]
         if not network.hidden:
             raise ConfigError(
                 f"network.hidden=[] needs our own runner and learner, and RLlib's are used because of "
-                f"{'; '.join(self.slow)}. Set network.hidden, or leave out what keeps ours from being used."
+                f"{'; '.join(self.fallback_reasons)}. Set network.hidden, or leave out what keeps ours from being used."
             )
         first, *rest = network.hidden  # an encoder, then heads
         shape = {"fcnet_hiddens": [first], "head_fcnet_hiddens": rest}

@@ -109,7 +109,7 @@ SAC = COMMON | {
     "_deterministic_loss": only(False, instead="RLlib's SAC"),
     "_use_beta_distribution": only(False, instead="RLlib's SAC"),
 }
-NOWHERE = {
+UNSUPPORTED = {
     "enable_rl_module_and_learner": "the new API stack; the old one is not supported: leave api_stack(…) out",
     "enable_env_runner_and_connector_v2": "the new API stack; the old one is not supported: leave api_stack(…) out",
     "input_": "RLlib's own algorithms (BC, MARWIL, CQL) for offline data; ours play in an environment",
@@ -162,11 +162,11 @@ def translated(words: Mapping[str, Word], theirs: Mapping[str, Any]) -> Changes:
     return changes
 
 
-def refuse_nowhere(config: Any, base: Any) -> None:
+def refuse_unsupported(config: Any, base: Any) -> None:
     """A ConfigError for settings that neither we nor RLlib's own runner and learner support."""
-    found = asked(config, base, {}, NOWHERE)
+    found = asked(config, base, {}, UNSUPPORTED)
     if found:
-        said = "; ".join(f"{name.rstrip('_')}={value!r}: use {NOWHERE[name]}" for name, value in found.items())
+        said = "; ".join(f"{name.rstrip('_')}={value!r}: use {UNSUPPORTED[name]}" for name, value in found.items())
         raise ConfigError(f"{config.algo_class.__name__} cannot do this: {said}.")
 
 

@@ -1,4 +1,4 @@
-"""A run on record: started before it does anything, finished or failed whatever happens; and its folder."""
+"""Recorded runs: started in LoomDB before any work, finished or failed in any case; and their folders."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from loomrl.store.runs import Run, RunStatus, code_revision, finish_run, start_r
 
 
 def run_folder(records: Records, run: str) -> Path:
-    """The folder of a run's metrics and reports, made if it is not there."""
+    """The folder of a run's metrics and reports, created if missing."""
     folder = Path(records.folder) / run
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -32,7 +32,7 @@ def recorded(
     kind: str,
     clock: Callable[[], float],
 ) -> Iterator[dict[str, Any]]:
-    """Record the block as a run; what it puts into the mapping is the run's result."""
+    """Record the context as a run; the yielded mapping becomes the run's result."""
     run = Run(
         id=id,
         name=experiment.name,

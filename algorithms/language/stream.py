@@ -90,7 +90,7 @@ class Stream:
             if not self._playing:
                 self._playing = True
                 self._start([name for name, flight in self._flights.items() if flight.missing], policy)
-            self._give_up_the_late()
+            self._cancel_late_attempts()
             self._released = _released(line.hub.stats())
             lease = self._wait(policy, wait)
         line.leases[lease.id] = lease.expires_at
@@ -181,7 +181,7 @@ class Stream:
             del self._flights[trajectory.group].missing[trajectory.id]
         return any(trajectory.failure for trajectory in fresh)
 
-    def _give_up_the_late(self) -> None:
+    def _cancel_late_attempts(self) -> None:
         """Cancel attempts that can no longer be trained: their first tokens are too old."""
         floor = self._line.done - self._line.experiment.hub.max_staleness
         late = [plan for f in self._flights.values() if f.version < floor for plan in f.missing.values()]

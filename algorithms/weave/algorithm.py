@@ -265,10 +265,10 @@ class WeaveConfig(PPOConfig):
         )
         return spec
 
-    def _go_slowly(self) -> None:
+    def _use_rllib_learner(self) -> None:
         raise ConfigError(
             f"weave has no way through RLlib's own runner and learner, which are needed because of "
-            f"{'; '.join(self.slow)}. Leave that out, or use ppo."
+            f"{'; '.join(self.fallback_reasons)}. Leave that out, or use ppo."
         )
 
 

@@ -1,1 +1,1 @@
-"""How good a policy is, with confidence intervals."""
+"""Evaluation of policies, with confidence intervals."""

@@ -139,7 +139,7 @@ class Underway:
                 self._judge(reference) if reference in self._burials else self._read(reference)
         else:
             time.sleep(self._wait_s)
-        self._look_after_the_silent()
+        self._replace_silent_runners()
         found, self._found = self._found, []
         return found
 
@@ -247,7 +247,7 @@ class Underway:
     def _fail(self, plan: Plan, failure: Failure) -> None:
         self._found.append(failed_trajectory(plan.attempt, failure))
 
-    def _look_after_the_silent(self) -> None:
+    def _replace_silent_runners(self) -> None:
         """Kill runners that do not answer; if none comes back, raise an error."""
         now, limit_s = time.monotonic(), self._crew.timeout_s
         for desk in {desk.id: desk for desk, _ in self._messages.values()}.values():
