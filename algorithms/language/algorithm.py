@@ -48,25 +48,25 @@ from loomrl.telemetry.metric import Metric
 from loomrl.types import Group, Trajectory
 
 METRICS = "loomrl"
-"""Under this key a result has the metrics of `loomrl.telemetry.metric`."""
+"""Key of LoomRL's metrics (`loomrl.telemetry.metric`) in a result."""
 
 
 class Language(Placed):
-    """Trains a token policy with any of our language algorithms; which one is data."""
+    """Trains a token policy with any of the language algorithms, chosen by the settings."""
 
     config: LanguageConfig
     stopped: str | None = None
-    """Why the run is over, once it is."""
+    """The reason why the run has ended, once it has."""
     is_warm = False
-    """Whether the warm start is behind it."""
+    """True once the warm start is done."""
     listen: Callable[[int, Mapping[str, float]], None] = staticmethod(lambda done, metrics: None)
-    """Told every update's metrics before its checkpoint counts."""
+    """Called with every update's metrics before its checkpoint is committed."""
 
     _crew: Crew
     _ledger: Ledger
     _stopper: Stopper
     _acting: int
-    """The version that the runners have."""
+    """The version of the runners' weights."""
     _last_checkpoint_s: float = 0.0
 
     @classmethod
@@ -77,7 +77,7 @@ class Language(Placed):
     # -- one update -------------------------------------------------------------------------------------------------
 
     def training_step(self) -> None:
-        """One update of the policy, and all that belongs to it, to be read from top to bottom."""
+        """One update of the policy with everything that belongs to it, to be read from top to bottom."""
         self.warm_up()
         line, clock, pace = self.line, Phases(), Pace(self._crew.worked)
         actor = self._actor(self._acting)
@@ -165,23 +165,23 @@ class Language(Placed):
     # -- attempts ---------------------------------------------------------------------------------------------------
 
     def _actor(self, version: int, sampling: Sampling | None = None) -> LanguagePolicy:
-        """The present policy, as plans name it."""
+        """The current policy, as plans refer to it."""
         algorithm = self.config.algorithm
         return LanguagePolicy(
             path="", context=algorithm.model.context, sampling=sampling or algorithm.sampling, version=version
         )
 
     def _publish(self, version: int) -> None:
-        """Give all engines the learners' weights under this version, and have it proved."""
+        """Give all engines the learners' weights under this version, and verify them."""
         self._publisher.publish(version)
         self._acting = version
 
     def _weights(self) -> Weights:
-        """The learners' present ones."""
+        """The learners' current weights."""
         return self._first_of(lambda learner: learner.weights())  # type: ignore[no-any-return]
 
     def _first_of(self, call: Callable[[Any], Any]) -> Any:
-        """What all learners do together, and only the first has an answer to."""
+        """Call all learners together; returns the first one's result."""
         with unwrapped():
             results = list(self.learner_group.foreach_learner(call))
             for result in results:
@@ -215,7 +215,7 @@ class Language(Placed):
         self._publisher = Publisher(self._crew, self._first_of, Probing.of_run(config))
 
     def warm_up(self, report: Callable[[int, str], None] = lambda done, note: None) -> None:
-        """Imitate the demonstrations, once, before the first update; then store what reinforcement begins with."""
+        """Train on demonstrations once, before the first update; then store the first policy version."""
         line = self.line
         if self.is_warm:
             return
@@ -232,7 +232,7 @@ class Language(Placed):
 
     @property
     def line(self) -> Line:
-        """The run's line; opened when it is first needed, going on where the run of this id was."""
+        """The run's line, opened on first use; it resumes the run of this id."""
         if self._line is None:
             self._line = self._open_line()
         return self._line
@@ -268,7 +268,7 @@ class Language(Placed):
     # -- checkpoints ------------------------------------------------------------------------------------------------
 
     def _checkpoint(self) -> None:
-        """Stage what a restart needs and the policy's own files; then let the line commit it."""
+        """Stage the state needed to resume and the policy's files; then commit them through the line."""
         begun = time.perf_counter()
         with tempfile.TemporaryDirectory(prefix="loomrl-checkpoint-") as name:
             folder = Path(name)
@@ -298,7 +298,7 @@ class Language(Placed):
         self._stopper.load_state_dict(state["stopper"])
 
     def _state(self) -> dict[str, Any]:
-        """All but the line: weights, optimizer, schedule, counters."""
+        """The state without the line: weights, optimizer, schedule, counters."""
         return {
             "learner": self._first_of(lambda learner: learner.whole_state()),
             "schedule": self._schedule.state_dict(),
@@ -320,7 +320,7 @@ class Language(Placed):
         return {"state": self._state(), "line": self._progress() | self._ledger.state_dict()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken; in a run of its own, if the run of that name has gone further already."""
+        """Resume from `state`; under a new run id if the run of that name has already gone further."""
         if state["line"]["experiment"] != self._experiment.sha256:
             raise ConfigError(
                 f"the checkpoint is of experiment {state['line']['experiment'][:12]}, this is "
@@ -330,7 +330,7 @@ class Language(Placed):
         self._load_state(state["state"])
 
     def take_over(self, path: Any) -> None:
-        """Begin a run with what another experiment's checkpoint has learnt, and our settings; its version is parent."""
+        """Start a run from another experiment's checkpoint, with our settings; its version is the parent."""
         self._line, self._came_from = None, (state := peeked(path, self.STATE_FILE_NAME))["line"]
         with own_settings(self.learner_group):
             self._load_state({**state["state"], "schedule": self._schedule.state_dict()})
@@ -347,19 +347,19 @@ class Language(Placed):
         return self._ledger.kept
 
     def get_checkpointable_components(self) -> list[Any]:
-        """None apart: state of sharded learners can only be gathered by all of them together."""
+        """None: the state of sharded learners can only be gathered by all of them together."""
         return []
 
     # -- evaluation -------------------------------------------------------------------------------------------------
 
     def evaluate(self, parallel_train_future: Any = None) -> dict[str, Any]:
-        """RLlib's door: success on held-out tasks, sampled as in training."""
+        """RLlib's evaluation: success on held-out tasks, sampled as in training."""
         found = judge("sampled", self.trial("sampled", self._experiment.evaluation)).overall
         told = {"success": found.success.mean, "episode_return_mean": found.reward, "failures": found.failures}
         return {"env_runners": told}
 
     def trial(self, name: str, settings: EvaluationConfig, sampling: Sampling | None = None) -> list[Trajectory]:
-        """The present policy's attempts at the held-out tasks, in the order of the tasks."""
+        """The current policy's attempts at the held-out tasks, in the order of the tasks."""
         if self._acting != self.line.done:
             self._publish(self.line.done)
         actor = self._actor(self._acting, sampling)
@@ -367,7 +367,7 @@ class Language(Placed):
         return held_out.played(self._crew.play)
 
     def restore_env_runners(self, env_runner_group: Any) -> list[int]:
-        """Whoever gives runners something to play takes care of them."""
+        """Does nothing: the component that plays attempts replaces dead runners."""
         return []
 
     @classmethod
@@ -382,6 +382,6 @@ class Language(Placed):
         self.metrics.log_value(("env_runners", "episode_return_mean"), metrics[Metric.REWARD_TOTAL], window=1)
 
     def cleanup(self) -> None:
-        """Let go of learners, runners, hub and LoomDB."""
+        """Release learners, runners, hub and LoomDB."""
         super().cleanup()
         self._open.close()

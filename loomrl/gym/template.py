@@ -34,7 +34,7 @@ from loomrl.types import Task
 
 
 class Choice(Config):
-    """One of these, evenly."""
+    """One of these values, drawn uniformly."""
 
     choice: tuple[str | int | float, ...] = Field(min_length=1)
 
@@ -43,7 +43,7 @@ Range = tuple[int, int]
 
 
 class Noted(Mapping[str, Any]):
-    """A mapping that notes which of its keys were read."""
+    """A mapping that records which of its keys were read."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = values
@@ -88,7 +88,9 @@ class TaskTemplate(Config):
         return self
 
     def task(self, base: Task) -> Task:
-        """`base` – this template's environment and family, any level and seed – with its parameters filled in."""
+        """`base` – this template's environment and family, any level and seed – with the template's parameters filled
+        in.
+        """
         steps = [level for level in self.levels if level <= base.level] or [min(self.levels)]
         rng = random.Random(f"{self.name}/{base.level}/{base.seed}")
         drawn = {

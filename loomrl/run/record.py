@@ -1,4 +1,4 @@
-"""A run on record: started before it does anything, finished or failed whatever happens; and its folder."""
+"""Recorded runs: started in LoomDB before any work, finished or failed in any case; and their folders."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +15,7 @@ from loomrl.store.runs import Run, RunStatus, code_revision, finish_run, start_r
 
 
 def run_folder(records: Records, run: str) -> Path:
-    """The folder of a run's metrics and reports, made if it is not there."""
+    """The folder of a run's metrics and reports, created if missing."""
     folder = Path(records.folder) / run
     try:
         folder.mkdir(parents=True, exist_ok=True)
