@@ -336,7 +336,7 @@ class Language(Placed):
             self._load_state({**state["state"], "schedule": self._schedule.state_dict()})
 
     def keep(self) -> str:
-        """The id of the present version, of which there is a checkpoint from now on."""
+        """The id of the current version, which has a checkpoint from now on."""
         if self._ledger.parent != (version := f"{self.line.run}/{self.line.done}"):
             self._checkpoint()
         return version

@@ -73,7 +73,7 @@ class Stream:
         self._arrived: list[Trajectory] = []
         """Attempts since the last update."""
         self._released = 0
-        """Groups that nobody will train, when this update began."""
+        """Groups released untrained before this update began."""
         line.run_ahead(self)
 
     def attempt(

@@ -12,9 +12,9 @@ or, in short, by environment, with the parameters of one of its families, or lis
     LogicPuzzle: {templates: ["{a} is taller than {b}."], variables: [[Anna, Ben], [Ben, Cara]]}
     Dialogue: {scenarios: [{type: negotiation, context: "You sell bicycles in Porto."}]}
 
-A level's entries are inclusive ranges of whole numbers, or lists under `choice:`; the highest level not above the asked
-one counts. Text in `parameters` is filled with what was drawn. The environment reads the result as `task.parameters`.
-Nothing may be in vain: a variable that no text has, or a parameter that the environment does not read, is an error.
+A level's entries are inclusive ranges of whole numbers, or lists under `choice:`; the highest defined level up to the
+task's level applies. Text in `parameters` is filled with the drawn values. The environment reads the result as
+`task.parameters`. A variable that no text uses, or a parameter that the environment does not read, is an error.
 """
 
 import random

@@ -119,7 +119,7 @@ class _Trouble(Exception):
 
 
 async def _sample(tasks: Iterator[Task], play: Play, limit: float, batch: int, share: float) -> list[float]:
-    """Successes until it is clear on which side of the limit they are, or none of a share of a batch succeeds."""
+    """Successes until it is clear whether their mean is below the limit, or a share of a batch fails whole."""
     successes: list[float] = []
     while len(successes) < MOST * share:
         for task in islice(tasks, batch if successes else math.ceil(batch * share)):
