@@ -1,11 +1,14 @@
 """What training of any kind has to tell at its end."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from loomrl.telemetry.page import Sample
 from loomrl.telemetry.page_table import Comparison
+
+Listener = Callable[[int, Mapping[str, float]], None]
+"""Told of every update: its number, and its metrics."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

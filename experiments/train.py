@@ -19,6 +19,7 @@ from loomrl.experiments import train_control, train_language
 from loomrl.experiments.algorithms import open_algorithm, ray_running
 from loomrl.experiments.commands.output import table
 from loomrl.experiments.judge_control import returned
+from loomrl.experiments.outcome import Listener
 from loomrl.experiments.record import run_folder
 from loomrl.load import dump, parse_yaml
 from loomrl.store import LoomDB, open_store
@@ -61,7 +62,13 @@ class TrainResult:
         return asdict(self)
 
 
-def train(experiment: AnyExperiment, *, run: str | None = None, clock: Callable[[], float] = time.time) -> TrainResult:
+def train(
+    experiment: AnyExperiment,
+    *,
+    run: str | None = None,
+    clock: Callable[[], float] = time.time,
+    listener: Listener | None = None,
+) -> TrainResult:
     """Train until a reason to stop or the last update. A run that exists already goes on where it was."""
     run = run_id(run, experiment.name)
     refuse_lost(experiment)
@@ -73,7 +80,7 @@ def train(experiment: AnyExperiment, *, run: str | None = None, clock: Callable[
         gc.collect()
         gc.freeze()  # torch, transformers and Ray are a million objects that no later collection need look at
         try:
-            result = _train(algo, experiment, run, db, clock)
+            result = _train(algo, experiment, run, db, clock, listener)
         except BaseException as error:
             if any(known.id == run for known in list_runs(db, kind="train")):
                 finish_run(db, run, status=RunStatus.FAILED, finished_at=clock(), result={"error": repr(error)})
@@ -96,12 +103,14 @@ def resumed(experiment: AnyExperiment, run: str | None) -> tuple[AnyExperiment, 
     return parse_experiment(parse_yaml(recorded.resolved, origin=f"run {run}"), origin=f"run {run}"), run
 
 
-def _train(algo: Any, experiment: AnyExperiment, run: str, db: LoomDB, clock: Callable[[], float]) -> TrainResult:
+def _train(
+    algo: Any, experiment: AnyExperiment, run: str, db: LoomDB, clock: Callable[[], float], listener: Listener | None
+) -> TrainResult:
     begun, folder = clock(), run_folder(experiment.train, run)
     if isinstance(experiment, ControlExperiment):
         outcome = train_control.go(algo, experiment, run, db, clock)
     else:
-        outcome = train_language.go(algo, experiment, run, db)
+        outcome = train_language.go(algo, experiment, run, db, listener)
     history = read_metrics(metrics_file(experiment.train, run))
     page = RunReport(
         title=experiment.name,

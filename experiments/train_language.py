@@ -9,7 +9,7 @@ from typing import Any
 from loomrl.config import Experiment, Sampling
 from loomrl.errors import StoreError
 from loomrl.evaluation.report import judge
-from loomrl.experiments.outcome import Outcome
+from loomrl.experiments.outcome import Listener, Outcome
 from loomrl.files import write_whole
 from loomrl.store import LoomDB
 from loomrl.store.evaluations import Evaluation, record_evaluation
@@ -26,13 +26,13 @@ Judged = dict[str, dict[str, Any]]
 """Way of sampling → report, shown attempts and time, as JSON."""
 
 
-def go(algo: Any, experiment: Experiment, run: str, db: LoomDB) -> Outcome:
+def go(algo: Any, experiment: Experiment, run: str, db: LoomDB, listener: Listener | None = None) -> Outcome:
     """Train until a reason to stop or the last update."""
     folder = Path(experiment.train.folder) / run
     with progress("warm start", algo.config.algorithm.warm_start.steps) as report:
         algo.warm_up(report)
     before = _judged(algo, experiment, folder, db, number=0)
-    _updates(algo, experiment, run)
+    _updates(algo, experiment, run, listener)
     after = _judged(algo, experiment, folder, db, number=algo.line.done)
     return Outcome(
         updates=algo.line.done,
@@ -49,7 +49,7 @@ def go(algo: Any, experiment: Experiment, run: str, db: LoomDB) -> Outcome:
     )
 
 
-def _updates(algo: Any, experiment: Experiment, run: str) -> None:
+def _updates(algo: Any, experiment: Experiment, run: str, listener: Listener | None) -> None:
     """Update after update until there is a reason to stop; metrics are written before their checkpoint counts."""
     updates = experiment.train.updates
     if algo.line.done >= updates:
@@ -63,6 +63,8 @@ def _updates(algo: Any, experiment: Experiment, run: str) -> None:
         def listen(done: int, metrics: Mapping[str, float]) -> None:
             sink.write(done, metrics)
             report(done, _note(metrics))
+            if listener is not None:
+                listener(done, metrics)
 
         algo.listen = listen
         while algo.stopped is None:

@@ -9,6 +9,7 @@ from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.util.debug import log_once
 
+from loomrl.algorithms.comm import refuse
 from loomrl.algorithms.language.learner import LanguageLearner
 from loomrl.algorithms.language.module import LanguageModule
 from loomrl.algorithms.language.origin import origin_of
@@ -87,6 +88,7 @@ class LanguageConfig(AlgorithmConfig):  # type: ignore[misc]
         self.seed = experiment.seed
         self.num_env_runners = experiment.rollout.actors
         self.create_local_env_runner = not experiment.rollout.actors
+        refuse(learners.compression, learners=learners.count, gpus=learners.gpus)
         self.num_learners = learners.count
         self.num_gpus_per_learner = learners.gpus
         place(self, experiment.placement, runners="rollout.actors", learners="algorithm.learners.count")

@@ -272,8 +272,11 @@ def test_the_short_door_trains_agents_that_share_a_policy(tmp_path: Path) -> Non
         system.evaluate()
     result = system.train(total_timesteps=2048)
     assert 2048 <= int(result.policy.rpartition("/")[2]) < 4096
-    assert system.evaluate(episodes=1, policy="random").overall.episodes == 4
-    report = system.evaluate(episodes=3)
+    assert system.evaluate(n_episodes=1, policy="random").returns.overall.episodes == 4
+    report = system.evaluate(n_episodes=3)
+    assert report.team is not None
+    assert report.task_completion_rate == report.team.completion
+    report = report.returns
     assert report.overall.episodes == 3 * 4
     assert report.overall.steps == 16
     assert np.isfinite(report.overall.reward.mean or np.nan)

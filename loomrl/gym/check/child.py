@@ -16,6 +16,7 @@ from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.check import hostile, play, sandbox, shape
 from loomrl.gym.check.probe import Probe
 from loomrl.gym.check.report import Check
+from loomrl.gym.synchronous import asynchronous
 
 JOBS: Mapping[str, Callable[[Probe], Awaitable[Check]]] = {
     "contract": shape.check_contract,
@@ -81,8 +82,7 @@ def _find(entry_point: str) -> type[BaseEnvironment]:
     found: Any = importlib.import_module(module)
     for name in path.split("."):
         found = getattr(found, name)
-    kind: type[BaseEnvironment] = found
-    return kind
+    return asynchronous(found)
 
 
 if __name__ == "__main__":
