@@ -19,7 +19,7 @@ from loomrl.gym.mixture import known
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What came of it; `left_out` says which environments lack something here, and what."""
+    """The results; `left_out` lists environments with missing requirements."""
 
     reports: tuple[CheckReport, ...]
     left_out: Mapping[str, str]
@@ -27,7 +27,7 @@ class Checked:
 
     @property
     def passed(self) -> bool:
-        """Whether every environment that was checked keeps its promises."""
+        """True if every checked environment keeps its contract."""
         return all(report.passed for report in self.reports)
 
 

@@ -12,9 +12,9 @@ or, in short, by environment, with the parameters of one of its families, or lis
     LogicPuzzle: {templates: ["{a} is taller than {b}."], variables: [[Anna, Ben], [Ben, Cara]]}
     Dialogue: {scenarios: [{type: negotiation, context: "You sell bicycles in Porto."}]}
 
-A level's entries are inclusive ranges of whole numbers, or lists under `choice:`; the highest level not above the asked
-one counts. Text in `parameters` is filled with what was drawn. The environment reads the result as `task.parameters`.
-Nothing may be in vain: a variable that no text has, or a parameter that the environment does not read, is an error.
+A level's entries are inclusive ranges of whole numbers, or lists under `choice:`; the highest defined level up to the
+task's level applies. Text in `parameters` is filled with the drawn values. The environment reads the result as
+`task.parameters`. A variable that no text uses, or a parameter that the environment does not read, is an error.
 """
 
 import random
@@ -34,7 +34,7 @@ from loomrl.types import Task
 
 
 class Choice(Config):
-    """One of these, evenly."""
+    """One of these values, drawn uniformly."""
 
     choice: tuple[str | int | float, ...] = Field(min_length=1)
 
@@ -43,7 +43,7 @@ Range = tuple[int, int]
 
 
 class Noted(Mapping[str, Any]):
-    """A mapping that notes which of its keys were read."""
+    """A mapping that records which of its keys were read."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = values
@@ -88,7 +88,9 @@ class TaskTemplate(Config):
         return self
 
     def task(self, base: Task) -> Task:
-        """`base` – this template's environment and family, any level and seed – with its parameters filled in."""
+        """`base` – this template's environment and family, any level and seed – with the template's parameters filled
+        in.
+        """
         steps = [level for level in self.levels if level <= base.level] or [min(self.levels)]
         rng = random.Random(f"{self.name}/{base.level}/{base.seed}")
         drawn = {

@@ -138,7 +138,7 @@ def test_checkpoint_of_another_experiment_is_refused(tmp_path: Path) -> None:
 def test_best_and_last_checkpoint_are_kept_and_every_version_has_its_parent(tmp_path: Path) -> None:
     algo = build(tmp_path, **{"train.stop.window": 2})
     train(algo)
-    kept = {0, *algo.line.kept.values()}
+    kept = {0, *algo.kept.values()}
     algo.stop()
     names = open_artifacts(str(tmp_path / "artifacts")).list_names("runs/r")
     assert {int(name.rpartition("/")[2]) for name in names} == kept >= {6}
@@ -156,7 +156,7 @@ def test_the_best_is_the_best_of_the_checkpoints_also_where_updates_between_them
     monkeypatch.setattr(Line, "advance", told)
     algo = build(tmp_path, **{"train.stop.window": 1, "train.updates": 4})
     train(algo)
-    assert algo.line.kept == {"best": best, "last": 4}
+    assert algo.kept == {"best": best, "last": 4}
     algo.stop()
 
 

@@ -264,7 +264,7 @@ def test_what_the_fast_way_cannot_do_goes_rllibs_own_way() -> None:
     asked = config("Pendulum-v1", gamma=0.99).callbacks(on_episode_end=lambda **_: None)
     asked.changes.pop("replay")
     algo = asked.build_algo()
-    assert algo.config.slow == ("callback on_episode_end",)
+    assert algo.config.fallback_reasons == ("callback on_episode_end",)
     assert algo.train()["env_runners"]["num_env_steps_sampled_lifetime"] >= 200
     with pytest.raises(ConfigError, match=r"policy\(\) .* because of callback on_episode_end"):
         algo.policy()

@@ -96,7 +96,7 @@ def test_a_dashboard_that_does_not_answer_is_named(unused_tcp_port: int) -> None
 
 
 def test_a_server_that_is_no_dashboard_is_named(server: Callable[[str], str]) -> None:
-    with pytest.raises(ClusterError, match="is no dashboard of Ray"):
+    with pytest.raises(ClusterError, match="is not a Ray dashboard"):
         Jobs(server("hello"))
 
 
@@ -156,7 +156,7 @@ def test_a_cluster_of_another_ray_is_refused_before_ray_tries(gcs: Callable[...,
 
 
 def test_a_cluster_that_does_not_take_our_token_is_refused_with_the_remedy(gcs: Callable[..., Any]) -> None:
-    with pytest.raises(ClusterError, match=r"wants another token. Set RAY_AUTH_MODE=token"):
+    with pytest.raises(ClusterError, match=r"expects another token. Set RAY_AUTH_MODE=token"):
         refuse_silent(gcs(ray.__version__, refuses=True)[0])
 
 

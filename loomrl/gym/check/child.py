@@ -31,7 +31,7 @@ JOBS: Mapping[str, Callable[[Probe], Awaitable[Check]]] = {
 
 
 def main() -> None:
-    """Do the jobs of the request. What the environment prints goes to standard error."""
+    """Run the request's jobs. The environment's own output goes to standard error."""
     output = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     request = json.loads(sys.argv[1])
@@ -49,7 +49,9 @@ def main() -> None:
 
 
 async def _warm_up(probe: Probe) -> None:
-    """One beginning: what it imports and loads is not held against the first text. Its faults are the jobs' to tell."""
+    """Reset once, so that imports and loading are not timed with the first text. Errors are left for the jobs to
+    report.
+    """
     with suppress(Exception, SystemExit):
         environment = probe.open()
         try:
@@ -59,7 +61,7 @@ async def _warm_up(probe: Probe) -> None:
 
 
 async def _do(job: str, probe: Probe) -> Check:
-    """The job's check; what the environment raises outside an episode fails it."""
+    """The job's check; an exception outside an episode fails it."""
     try:
         return await _find_out(job, probe)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the author's code

@@ -1,10 +1,10 @@
-"""The sandbox of an environment that runs what the policy says, under attack."""
+"""The sandbox of an environment that runs the policy's programs, under attack."""
 
 from loomrl.gym.check.probe import Probe
 from loomrl.gym.check.report import Check
 
 AT_ONCE = 16
-"""Attacks between two signs of life."""
+"""Attacks between two progress reports."""
 
 
 async def check_sandbox(probe: Probe) -> Check:
