@@ -12,10 +12,10 @@ from loomrl.config import EvaluationConfig, Experiment
 from loomrl.evaluation.report import Report, Score, failures_in, judge
 from loomrl.experiments.commands.output import table
 from loomrl.experiments.policies import Judged, find_policy, meet, open_policy
-from loomrl.experiments.record import recorded
 from loomrl.gym.held_out import HeldOut
 from loomrl.gym.mixture import Cast, open_cast
 from loomrl.gym.pool import LoomRLGym
+from loomrl.run.record import recorded
 from loomrl.store import LoomDB, open_store
 from loomrl.store.evaluations import Evaluation, record_evaluation
 from loomrl.store.runs import run_id

@@ -20,8 +20,8 @@ from loomrl.evaluation.returns import ReturnReport, judge_returns
 from loomrl.experiments import judge_front
 from loomrl.experiments.commands.output import table
 from loomrl.experiments.policies import copied, find_version, is_control
-from loomrl.experiments.record import recorded
 from loomrl.named import named
+from loomrl.run.record import recorded
 from loomrl.store import LoomDB, open_store
 from loomrl.store.evaluations import Evaluation, record_evaluation
 from loomrl.store.runs import list_runs, run_id
@@ -50,7 +50,7 @@ def judged(policy: Acts, experiment: ControlExperiment, *, name: str) -> ReturnR
     """The policy's return in the environment of the last stage. Equal policies get equal reports."""
     if experiment.objectives:
         return judge_front.judged(policy, experiment, name=name, seed=_seed(experiment))
-    returns, steps = _played(policy, experiment)
+    returns, steps = played(policy, experiment)
     return judge_returns(name, returns, steps, confidence=experiment.evaluation.confidence)
 
 
@@ -62,11 +62,12 @@ def idle_return(experiment: ControlExperiment) -> float | None:
     with closing(open_environments(choice, agents_in(choice, choice.settings), choice.settings)) as one:
         if not Idle.can(one.single_action_space):
             return None
-    returns, _ = _played(Idle(), experiment)
+    returns, _ = played(Idle(), experiment)
     return float(np.mean(returns))
 
 
-def _played(policy: Acts, experiment: ControlExperiment) -> tuple[list[float], list[int]]:
+def played(policy: Acts, experiment: ControlExperiment) -> tuple[list[float], list[int]]:
+    """Returns and lengths of the evaluation's episodes."""
     settings, choice = experiment.evaluation, experiment.environment
     agents = agents_in(choice, choice.settings)
     count = min(settings.episodes, AT_ONCE) * agents
@@ -97,6 +98,12 @@ def evaluate_control(
             picture = Path(experiment.evaluation.picture or Path(experiment.train.folder, run, judge_front.PICTURE))
             drawn = judge_front.draw(reports, picture)
         return ReturnJudgement(run, label(experiment.environment), clock() - started, tuple(reports), drawn)
+
+
+def play_named(text: str, experiment: ControlExperiment, db: LoomDB) -> tuple[list[float], list[int]]:
+    """Returns and lengths of the episodes that this policy plays; what `--policy` takes."""
+    _, policy, _ = _found(text, experiment, db)
+    return played(policy, experiment)
 
 
 def _found(text: str, experiment: ControlExperiment, db: LoomDB) -> tuple[str, Acts, str | None]:

@@ -17,17 +17,16 @@ from ray.tune.schedulers import AsyncHyperBandScheduler, PopulationBasedTraining
 from ray.tune.search import BasicVariantGenerator
 
 from loomrl.algorithms.resources import bundles
-from loomrl.canonical import content_hash
 from loomrl.cluster.job import refuse_lost
 from loomrl.config.sweep import PBT, Asha, Choice, Dimension, Grid, LogUniform, Optuna, RandInt, Sweep
 from loomrl.errors import ConfigError, LoomError
 from loomrl.experiments.algorithms import open_algorithm, ray_running
-from loomrl.experiments.record import run_folder
 from loomrl.experiments.sweep_file import check, short
 from loomrl.experiments.sweep_trial import FAILED, RUN, SCORE, STEP, STOPPED, Trial, trial_prefix
-from loomrl.load import dump, parse_yaml
+from loomrl.load import parse_yaml
+from loomrl.run.record import begin_run, run_folder
 from loomrl.store import LoomDB, open_store
-from loomrl.store.runs import Run, RunStatus, code_revision, finish_run, list_runs, run_id, show_run, start_run
+from loomrl.store.runs import Run, RunStatus, finish_run, list_runs, run_id, show_run
 from loomrl.telemetry.parallel import draw_parallel
 
 QUIET = {
@@ -125,19 +124,7 @@ def resumed(asked: Sweep, run: str | None) -> tuple[Sweep, str]:
 
 
 def _start(asked: Sweep, id: str, db: LoomDB, clock: Clock) -> None:
-    start_run(
-        db,
-        Run(
-            id=id,
-            name=asked.name,
-            kind="sweep",
-            experiment=content_hash(asked.model_dump(mode="json")),
-            resolved=dump(asked),
-            code=code_revision(),
-            environments={},
-            started_at=clock(),
-        ),
-    )
+    begin_run(db, asked, {}, id=id, kind="sweep")
 
 
 # -- what Tune is asked for -------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Code by name: `pkg.module:attribute`, as entry points write it."""
 
 import importlib
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -37,3 +38,16 @@ def _module(name: str) -> ModuleType:
             return importlib.import_module(f"loomrl.{name}")
         except ModuleNotFoundError:
             raise error from None
+
+
+def lazily(package: str, doors: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a package whose public names are loaded when first used: name → module."""
+
+    def fetch(name: str) -> Any:
+        if name not in doors:
+            known = ", ".join(sorted(doors))
+            raise AttributeError(f"module {package!r} has no attribute {name!r}. Known: {known}.")
+        module, _, other = doors[name].partition(":")
+        return getattr(importlib.import_module(module), other or name)
+
+    return fetch, lambda: sorted(doors)

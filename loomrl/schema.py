@@ -121,7 +121,7 @@ def _explain(root: type[BaseModel], raw: Any, fault: ErrorDetails) -> str:
         return f"{where}.kind={tag!r}: unknown. Known: {expected}.{hint}"
     message = fault["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
     shown = re.sub(r"(://[^:/@\s]*:)[^@\s]*@", r"\1***@", repr(fault["input"])[:120])
-    return f"{where}={shown}: {message}."
+    return f"{where}={shown}: {message}{'' if message[-1:] in '.?' else '.'}"
 
 
 def _walk(root: type[BaseModel], raw: Any, loc: tuple[int | str, ...]) -> tuple[list[str], list[type[BaseModel]]]:

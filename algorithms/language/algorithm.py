@@ -15,7 +15,7 @@ from ray.rllib.core import DEFAULT_MODULE_ID
 from loomrl.algorithms.language.batch import Work
 from loomrl.algorithms.language.begin import ensure_origin, lessons, wants_reference
 from loomrl.algorithms.language.config import LanguageConfig
-from loomrl.algorithms.language.line import Line
+from loomrl.algorithms.language.line import Line, open_line
 from loomrl.algorithms.language.measure import measure, queue_wait, signal, staleness
 from loomrl.algorithms.language.pace import Pace
 from loomrl.algorithms.language.packing import Sample, plan_update
@@ -31,22 +31,19 @@ from loomrl.algorithms.origin import peeked
 from loomrl.algorithms.phase import Phases
 from loomrl.algorithms.resources import Placed, ensure_ray, ensure_room
 from loomrl.algorithms.schedule import open_schedule
-from loomrl.algorithms.stopping import Stopper
-from loomrl.artifacts import open_artifacts
-from loomrl.checkpoints import Checkpoints
 from loomrl.config import DPO, EvaluationConfig, LanguagePolicy, Sampling
 from loomrl.errors import ConfigError
 from loomrl.evaluation.report import judge
-from loomrl.gym.curriculum import open_curriculum
 from loomrl.gym.held_out import HeldOut
 from loomrl.gym.mixture import open_cast
-from loomrl.gym.quarantine import Quarantine, Quarantined
 from loomrl.hub import open_hub
 from loomrl.inference.weights.sealed import Weights
-from loomrl.load import dump
+from loomrl.run.ledger import Ledger
+from loomrl.run.record import begin_run
+from loomrl.run.stopping import Stopper
 from loomrl.store import LoomDB, beside, open_store
 from loomrl.store.policies import list_policies
-from loomrl.store.runs import Run, code_revision, run_id, start_run
+from loomrl.store.runs import run_id
 from loomrl.telemetry.metric import Metric
 from loomrl.types import Group, Trajectory
 
@@ -66,6 +63,8 @@ class Language(Placed):
     """Called with every update's metrics before its checkpoint is committed."""
 
     _crew: Crew
+    _ledger: Ledger
+    _stopper: Stopper
     _acting: int
     """The version of the runners' weights."""
     _last_checkpoint_s: float = 0.0
@@ -96,7 +95,8 @@ class Language(Placed):
             if (line.done + 1) % self._experiment.rollout.publish_every == 0:
                 self._publish(line.done + 1)
         metrics |= self._publisher.metrics() | self._publisher.alarm(metrics.get(Metric.POLICY_DRIFT))
-        stop = line.advance(groups, success=metrics[Metric.SUCCESS], kl=metrics.get(Metric.POLICY_KL, 0.0))
+        line.advance(groups)
+        stop = self._stopper.observe(metrics[Metric.SUCCESS], metrics.get(Metric.POLICY_KL, 0.0))
         if self._stream is not None:
             metrics |= pace.engines(pace.seconds()) | pace.overlap()
         metrics |= clock.seconds()
@@ -242,20 +242,9 @@ class Language(Placed):
         run = run_id(self.config.run, experiment.name)
         if self._came_from is not None and list_policies(self._db, run=run, limit=1):
             run = f"{run}-{uuid.uuid4().hex[:8]}"
-        start_run(
-            self._db,
-            Run(
-                id=run,
-                name=experiment.name,
-                kind="train",
-                experiment=experiment.sha256,
-                resolved=dump(experiment),
-                code=(code := code_revision()),
-                environments=self._cast.snapshots,
-                parent_policy=None if self._came_from is None else self._came_from["parent"],
-                started_at=time.time(),
-            ),
-        )
+        came_from = self._came_from
+        parent = None if came_from is None else came_from["parent"]
+        code = begin_run(self._db, experiment, self._cast.snapshots, id=run, kind="train", parent=parent)
         hub = self._open.enter_context(
             open_hub(
                 beside(experiment.store_url, run),
@@ -264,28 +253,16 @@ class Language(Placed):
                 environments=experiment.environments,
             )
         )
-        quarantine = Quarantine(experiment.rollout.quarantine)
-        line = Line(
-            experiment=experiment,
-            run=run,
-            db=self._db,
-            hub=hub,
-            checkpoints=Checkpoints(open_artifacts(experiment.artifact_url), run),
-            cast=self._cast,
-            curriculum=Quarantined(open_curriculum(self._cast.families, experiment.curriculum), quarantine),
-            quarantine=quarantine,
-            stopper=Stopper(experiment.train.stop),
-            clock=time.time,
-            code=code,
-        )
-        self._line = line
+        self._line = line = open_line(experiment, run, hub, self._cast)
+        self._ledger, self._stopper = line.ledger(self._db, code=code), Stopper(experiment.train.stop)
         if experiment.asynchronous:
             underway = Underway(self._crew, turn_timeout_s=experiment.rollout.turn_timeout_s)
             self._stream = Stream(line, underway)
-        if self._came_from is not None:
-            line.load_state_dict({**self._came_from, "cursor": 0})
+        if came_from is None:
+            self._resume()
         else:
-            self._resume(line)
+            self._load_progress({**came_from, "cursor": 0})
+            self._ledger.load_state_dict(came_from)
         return line
 
     # -- checkpoints ------------------------------------------------------------------------------------------------
@@ -297,14 +274,28 @@ class Language(Placed):
             folder = Path(name)
             torch.save(self._state(), folder / "state.pt")
             save_policy(self.config, self._weights(), self._first_of(lambda learner: learner.adapter()), folder)
-            self.line.commit(folder)
+            self._ledger.offer(self.line.done, self._stopper.mean)
+            self._ledger.commit(self.line.done, folder, self._progress())
         self._last_checkpoint_s = time.perf_counter() - begun
 
-    def _resume(self, line: Line) -> None:
+    def _resume(self) -> None:
         with tempfile.TemporaryDirectory(prefix="loomrl-checkpoint-") as name:
-            folder = line.resume(Path(name))
-            if folder is not None:
-                self._load_state(torch.load(folder / "state.pt", weights_only=True))
+            found = self._ledger.resume(Path(name))
+            if found is None:
+                return
+            folder, state = found
+            self._load_progress(state)
+            self._ledger.offer(state["done"], self._stopper.mean)
+            self._ledger.believe(state)
+            self._load_state(torch.load(folder / "state.pt", weights_only=True))
+
+    def _progress(self) -> dict[str, Any]:
+        """How far the run is, as JSON."""
+        return {**self.line.state_dict(), "stopper": self._stopper.state_dict()}
+
+    def _load_progress(self, state: Mapping[str, Any]) -> None:
+        self.line.load_state_dict(state)
+        self._stopper.load_state_dict(state["stopper"])
 
     def _state(self) -> dict[str, Any]:
         """The state without the line: weights, optimizer, schedule, counters."""
@@ -326,7 +317,7 @@ class Language(Placed):
 
     def get_state(self, *_: Any, **__: Any) -> dict[str, Any]:
         """The whole algorithm, for RLlib's own checkpoints."""
-        return {"state": self._state(), "line": self.line.state_dict()}
+        return {"state": self._state(), "line": self._progress() | self._ledger.state_dict()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Resume from `state`; under a new run id if the run of that name has already gone further."""
@@ -346,9 +337,14 @@ class Language(Placed):
 
     def keep(self) -> str:
         """The id of the current version, which has a checkpoint from now on."""
-        if self.line.parent != (version := f"{self.line.run}/{self.line.done}"):
+        if self._ledger.parent != (version := f"{self.line.run}/{self.line.done}"):
             self._checkpoint()
         return version
+
+    @property
+    def kept(self) -> Mapping[str, int]:
+        """Numbers of the `last` and the `best` version."""
+        return self._ledger.kept
 
     def get_checkpointable_components(self) -> list[Any]:
         """None: the state of sharded learners can only be gathered by all of them together."""

@@ -17,6 +17,7 @@ from ray.rllib.core import DEFAULT_MODULE_ID
 from torch import Tensor, nn
 
 from loomrl.algorithms.advantage import explained_variance
+from loomrl.algorithms.comm import compress
 from loomrl.algorithms.language import sharding
 from loomrl.algorithms.language.batch import Batch, Work, gathered, inputs, kl, with_columns
 from loomrl.algorithms.language.estimate import Column, Estimate, estimate, per_sample
@@ -311,6 +312,7 @@ class LanguageLearner(OwnSteps):
     def _make_modules_ddp_if_necessary(self) -> None:
         if not self._is_sharded:
             super()._make_modules_ddp_if_necessary()
+            compress(self.module[DEFAULT_MODULE_ID], self.config.algorithm.learners.compression)
 
     @property
     def _is_sharded(self) -> bool:

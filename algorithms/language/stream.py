@@ -74,7 +74,7 @@ class Stream:
         """Attempts since the last update."""
         self._released = 0
         """Groups released untrained before this update began."""
-        line.stream = self
+        line.run_ahead(self)
 
     def attempt(
         self, policy: LanguagePolicy, wait: Callable[[Callable[[], list[Trajectory]]], list[Trajectory]]
@@ -93,7 +93,7 @@ class Stream:
             self._cancel_late_attempts()
             self._released = _released(line.hub.stats())
             lease = self._wait(policy, wait)
-        line.leases[lease.id] = lease.expires_at
+        line.take(lease)
         trained = [self._flights.pop(group.id) for group in lease.groups if group.id in self._flights]
         self._players.drop([id for flight in trained for id in flight.missing])
         return line.in_order(lease.groups), self._observe()
@@ -175,7 +175,7 @@ class Stream:
         if not fresh:
             return False
         cursors = self._line.hub.append(fresh)
-        self._line.reached = max(self._line.reached, *cursors)
+        self._line.reach(cursors)
         self._arrived += fresh
         for trajectory in fresh:
             del self._flights[trajectory.group].missing[trajectory.id]
@@ -236,7 +236,7 @@ class Stream:
             if flight is not None and attempt.id in flight.missing:
                 del flight.missing[attempt.id]
                 self._arrived += [attempt] if cursor > self._line.cursor else []
-            self._line.reached = max(self._line.reached, cursor)
+            self._line.reach([cursor])
 
     def _again(self) -> Lease | None:
         """The lease of an update that was already made before a crash, if it was."""

@@ -25,23 +25,17 @@ import ray
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 from ray.rllib.utils.actor_manager import FaultTolerantActorManager
 
-from loomrl.algorithms.language.line import Line
+from loomrl.algorithms.language.line import Line, open_line
 from loomrl.algorithms.language.rollout.runners import Crew
-from loomrl.algorithms.stopping import Stopper
-from loomrl.artifacts import open_artifacts
-from loomrl.checkpoints import Checkpoints
 from loomrl.config import Experiment, LanguagePolicy
 from loomrl.experiments.algorithms import open_algorithm, ray_running
 from loomrl.experiments.shipped import TRAINED, resolve
-from loomrl.gym.curriculum import open_curriculum
 from loomrl.gym.host.local import Plan
 from loomrl.gym.mixture import open_cast
-from loomrl.gym.quarantine import Quarantine, Quarantined
 from loomrl.hub import Hub, Selection, open_hub
 from loomrl.inference.weights.sealed import Sealed
-from loomrl.load import dump
+from loomrl.run.record import begin_run
 from loomrl.store import beside, open_store
-from loomrl.store.runs import Run, start_run
 from loomrl.telemetry.metric import Metric
 from loomrl.types import Trajectory
 
@@ -175,12 +169,13 @@ def simulate(folder: Path, recording: Recording, hosts: Sequence[Any], *, count:
     with ExitStack() as stack:
         line, clock = stack.enter_context(_line(experiment)), Clock()
         line.hub = cast(Hub, Metered(line.hub, clock))
+        ledger = line.ledger(stack.enter_context(open_store(experiment.store_url)), code="bench")
         _publish(crew, replace(recording.sealed, version=0))
         for done in range(rounds + 1):
             clock.start()
             groups, _ = line.attempt(_policy(experiment, done), crew.play)
-            line.advance(groups, success=0.5, kl=0.0)
-            line.commit(_folder(folder / f"checkpoint-{done}"))
+            line.advance(groups)
+            ledger.commit(line.done, _folder(folder / f"checkpoint-{done}"), line.state_dict())
             clock.stop()
             with clock.spent("publish"):
                 _publish(crew, replace(recording.sealed, version=done + 1))
@@ -328,33 +323,14 @@ def _line(experiment: Experiment) -> Iterator[Line]:
     run = "scale"
     with open_store(experiment.store_url) as db:
         cast = open_cast(experiment, db)
-        about: dict[str, Any] = {
-            "name": experiment.name,
-            "kind": "train",
-            "experiment": experiment.sha256,
-            "code": "bench",
-        }
-        start_run(db, Run(id=run, resolved=dump(experiment), environments=cast.snapshots, started_at=0.0, **about))
-        quarantine = Quarantine(experiment.rollout.quarantine)
+        begin_run(db, experiment, cast.snapshots, id=run, kind="train")
         with open_hub(
             beside(experiment.store_url, run),
             experiment.hub,
             groups_per_update=experiment.rollout.groups_per_update,
             environments=experiment.environments,
         ) as hub:
-            yield Line(
-                experiment=experiment,
-                run=run,
-                db=db,
-                hub=hub,
-                checkpoints=Checkpoints(open_artifacts(experiment.artifact_url), run),
-                cast=cast,
-                curriculum=Quarantined(open_curriculum(cast.families, experiment.curriculum), quarantine),
-                quarantine=quarantine,
-                stopper=Stopper(experiment.train.stop),
-                clock=time.time,
-                code="bench",
-            )
+            yield open_line(experiment, run, hub, cast)
 
 
 def _policy(experiment: Experiment, version: int) -> LanguagePolicy:

@@ -148,12 +148,16 @@ class Learners(Config):
     gpus: Share = 0.0
     """GPUs of each learner."""
     sharding: Literal["replicate", "fsdp"] = "replicate"
-    """Every learner holds the whole model (replicate: DDP), or a shard of it (fsdp: FSDP2)."""
+    """Every learner holds the whole model (DDP), or a shard of it (FSDP2)."""
+    compression: Literal["none", "fp16", "bf16", "powersgd"] = "none"
+    """How gradients are made smaller on their way between learners that replicate; bf16 needs GPUs."""
 
     @model_validator(mode="after")
     def _shards_need_learners(self) -> Self:
         if self.sharding == "fsdp" and self.count < 2:
             raise ValueError(f"sharding=fsdp needs count of at least 2, got {self.count}")
+        if self.sharding == "fsdp" and self.compression != "none":
+            raise ValueError(f"compression={self.compression} has no effect with sharding=fsdp: leave it out")
         return self
 
 

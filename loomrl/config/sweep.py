@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from loomrl.canonical import content_hash
 from loomrl.config.basic import Positive, PositiveInt, Seed
 from loomrl.config.control_experiment import ControlExperiment
 from loomrl.config.experiment import Experiment
@@ -161,6 +162,11 @@ class Sweep(Config):
     """How often a failed trial is resumed before it counts as failed."""
     seed: Seed = 0
     """Seed of the search; the experiment has its own."""
+
+    @property
+    def sha256(self) -> str:
+        """Content hash, as runs are known by."""
+        return content_hash(self.model_dump(mode="json"))
 
     @model_validator(mode="after")
     def _check_space(self) -> Self:

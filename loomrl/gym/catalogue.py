@@ -16,6 +16,7 @@ from typing import Any
 from loomrl.errors import ConfigError, RegistryError, unknown
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.namespace import GROUP, expose
+from loomrl.gym.synchronous import asynchronous
 from loomrl.named import named
 
 _ENTRY_POINT = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
@@ -34,7 +35,7 @@ class EnvironmentType(StrEnum):
     MEMORY_BUFFER = "MemoryBuffer"
     META_REASONING = "MetaReasoning"
     MULTIMODAL = "Multimodal"
-    TOOL_CALL = "ToolCall"
+    TOOLCALL = "ToolCall"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +185,7 @@ def _load(registration: Registration) -> Found:
         raise RegistryError(f"{where}: the class lacks {missing}. Define what is missing.")
     version = registration.version or cls.version
     _order(version)
-    return Found(registration, cls, version)
+    return Found(registration, asynchronous(cls, registration.reward_threshold), version)
 
 
 @cache

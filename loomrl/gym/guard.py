@@ -46,8 +46,7 @@ class GuardedEnvironment:
 
     async def step(self, action: str) -> Step:
         """Act once. Anything but a correct Step in the right order is an EpisodeError."""
-        if not self._running:
-            raise EpisodeError("step() before reset(), or after the episode ended. Call reset() first.")
+        self.check_running()
         step = checked_step(await self.environment.step(action))
         self._steps += 1
         self._total += step.reward.total
@@ -62,6 +61,11 @@ class GuardedEnvironment:
                 if left is not None:
                     self._memories.keep(self._task, left)
         return step
+
+    def check_running(self) -> None:
+        """An EpisodeError unless an episode has begun and is not over."""
+        if not self._running:
+            raise EpisodeError("step() before reset(), or after the episode ended. Call reset() first.")
 
     def oracle(self) -> str:
         """The next action of a perfect solver in the current state."""

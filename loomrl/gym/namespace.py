@@ -2,8 +2,9 @@
 
 import ast
 import importlib.metadata
+import importlib.util
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from gymnasium.envs.registration import register, registry
@@ -63,16 +64,26 @@ def _versions(node: ast.ClassDef) -> Iterator[str]:
 
 
 def _source(module: str) -> Path | None:
-    """The file of a module, found without importing its packages."""
-    parts = module.split(".")
-    folders: Sequence[str] | None = None
-    spec = None
-    for depth in range(len(parts)):
-        found = (finder.find_spec(".".join(parts[: depth + 1]), folders) for finder in sys.meta_path)
-        spec = next(filter(None, found), None)
-        folders = spec.submodule_search_locations if spec else None
-        if folders is None:
-            break
-    if spec is None or spec.name != module or not spec.has_location or spec.origin is None:
+    """The file of a module; of its packages, none is imported."""
+    top, *rest = module.split(".")
+    spec = importlib.util.find_spec(top)
+    if spec is None:
         return None
-    return Path(spec.origin)
+    if not rest:
+        return Path(spec.origin) if spec.origin else None
+    places = [Path(folder) for folder in spec.submodule_search_locations or ()]
+    for depth, name in enumerate(rest, start=1):
+        inside = [place / name for place in places]
+        is_there = any(path.is_dir() or path.with_suffix(".py").is_file() for path in inside)
+        places = inside if is_there else _mapped(".".join((top, *rest[:depth])), places)
+    files = (path for place in places for path in (place.with_suffix(".py"), place / "__init__.py"))
+    return next((path for path in files if path.is_file()), None)
+
+
+def _mapped(package: str, places: list[Path]) -> list[Path]:
+    """The folders of a package that an editable installation maps to another place than its parent's."""
+    for finder in sys.meta_path:
+        spec = finder.find_spec(package, [str(place) for place in places])
+        if spec is not None and spec.submodule_search_locations:
+            return [Path(folder) for folder in spec.submodule_search_locations]
+    return []

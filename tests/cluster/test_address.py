@@ -72,7 +72,10 @@ def test_training_where_no_ray_answers_fails_within_seconds(tmp_path: Path, unus
 
 
 @pytest.mark.parametrize("scheme", ["", "ray://"])
-def test_what_does_not_speak_rays_language_is_no_cluster(server: Callable[[str], str], scheme: str) -> None:
+def test_what_does_not_speak_rays_language_is_no_cluster(
+    server: Callable[[str], str], scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("loomrl.cluster.address.ANSWER_S", 0.5)
     address = scheme + server("hello").removeprefix("http://")
     begun = time.monotonic()
     with pytest.raises(ClusterError, match="no Ray answers there"):

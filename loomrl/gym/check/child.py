@@ -16,6 +16,7 @@ from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.check import hostile, play, sandbox, shape
 from loomrl.gym.check.probe import Probe
 from loomrl.gym.check.report import Check
+from loomrl.gym.synchronous import asynchronous
 
 JOBS: Mapping[str, Callable[[Probe], Awaitable[Check]]] = {
     "contract": shape.check_contract,
@@ -38,7 +39,8 @@ def main() -> None:
     def tell(place: str) -> None:
         output.write(json.dumps({"at": place}) + "\n")
 
-    probe = Probe(_find(request["entry_point"]), request["settings"], tell, request["step_limit_s"])
+    kind = _find(request["entry_point"])
+    probe = Probe(kind, request["settings"], tell, request["step_limit_s"], request["share"])
     if any(job.startswith("hostile") for job in request["jobs"]):
         asyncio.run(_warm_up(probe))
     for job in request["jobs"]:
@@ -82,8 +84,7 @@ def _find(entry_point: str) -> type[BaseEnvironment]:
     found: Any = importlib.import_module(module)
     for name in path.split("."):
         found = getattr(found, name)
-    kind: type[BaseEnvironment] = found
-    return kind
+    return asynchronous(found)
 
 
 if __name__ == "__main__":

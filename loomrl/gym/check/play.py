@@ -52,7 +52,7 @@ async def check_oracle(probe: Probe) -> Check:
     """The oracle reaches success 1 by the task's own end, in every family, at every level."""
     faults = []
     episodes = 0
-    for task in probe.tasks(ALL_LEVELS, seeds=range(2)):
+    for task in probe.tasks(ALL_LEVELS, seeds=range(math.ceil(2 * probe.share))):
         trajectory = await probe.play(task, OraclePolicy)
         episodes += 1
         success = trajectory.reward.success
@@ -74,13 +74,14 @@ async def check_opponent(probe: Probe, name: str) -> Check:
     batch = enough(ceiling)
     if kind == "hack":
         batch = max(LEVELS, math.ceil(batch / len(probe.families)))
+    play = partial(probe.play, policy=policy)
     faults: list[str] = []
     successes: list[float] = []
     worst = 0.0
     for family in probe.families:
         limit = max(ceiling, probe.guess_floor.get(family, 0.0))
         try:
-            reached = await _sample(_all_tasks(probe, family), partial(probe.play, policy=policy), limit, batch)
+            reached = await _sample(_all_tasks(probe, family), play, limit, batch, probe.share)
         except _Trouble as fault:
             return Check(name, False, str(fault))
         mean = sum(reached) / len(reached)
@@ -117,17 +118,17 @@ class _Trouble(Exception):
     """An episode that failed unexpectedly."""
 
 
-async def _sample(tasks: Iterator[Task], play: Play, limit: float, batch: int) -> list[float]:
-    """Successes until it is clear whether their mean is below the limit, or a whole batch fails."""
+async def _sample(tasks: Iterator[Task], play: Play, limit: float, batch: int, share: float) -> list[float]:
+    """Successes until it is clear whether their mean is below the limit, or a share of a batch fails whole."""
     successes: list[float] = []
-    while len(successes) < MOST:
-        for task in islice(tasks, batch):
+    while len(successes) < MOST * share:
+        for task in islice(tasks, batch if successes else math.ceil(batch * share)):
             trajectory = await play(task)
             if trajectory.end is End.FAILED:
                 raise _Trouble(trouble(trajectory))
             successes.append(trajectory.reward.success)
         low, high = interval(successes)
-        if not any(successes) or high <= limit or low > limit:
+        if not any(successes) or (len(successes) >= batch and (high <= limit or low > limit)):
             break
     return successes
 

@@ -17,12 +17,16 @@ SOME_LEVELS = (1, 5, LEVELS)
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """The environment under test. `tell` reports the current case, so that the parent process can name a hang."""
+    """The environment under test. `tell` says where the check is, so that whoever waits can name a hang.
+
+    `share` is the part of the oracle's and the opponents' episodes, and of the attacks, that is tried.
+    """
 
     kind: type[BaseEnvironment]
     settings: Mapping[str, Any]
     tell: Callable[[str], None]
     step_limit_s: float
+    share: float
 
     def open(self) -> BaseEnvironment:
         """A fresh environment."""

@@ -30,21 +30,22 @@ _HANG_FACTOR = 8
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The data with which another process opens the environment."""
+    """What another process needs to open the environment, and how much it is played."""
 
     entry_point: str
     settings: Mapping[str, Any]
+    share: float
 
     @classmethod
-    def of(cls, environment: BaseEnvironment) -> Self:
-        """The subject for this environment."""
+    def of(cls, environment: BaseEnvironment, share: float = 1.0) -> Self:
+        """The subject that opens an environment like this one."""
         kind = type(environment)
         if kind.__module__ == "__main__" or "<" in kind.__qualname__:
             raise ConfigError(
                 f"{kind.__module__}.{kind.__qualname__}: other processes cannot import it. "
                 "Put the class at the top level of a module."
             )
-        return cls(f"{kind.__module__}:{kind.__qualname__}", environment.settings.model_dump(mode="json"))
+        return cls(f"{kind.__module__}:{kind.__qualname__}", environment.settings.model_dump(mode="json"), share)
 
 
 Watch = Callable[[Check], None]
@@ -56,17 +57,19 @@ def check_environment(
     *,
     only: Sequence[str] = CHECKS,
     step_limit_s: float = STEP_LIMIT_S,
+    share: float = 1.0,
     watch: Watch = lambda check: None,
 ) -> CheckReport:
     """Check an environment given by id or class. Raises only if it cannot be created.
 
-    `watch` is called with every check as it finishes.
+    `share` is the part of the oracle's and the opponents' episodes, and of the attacks, that is tried. `watch` is told
+    of every piece of the work as it is done.
     """
     for name in only:
         if name not in CHECKS:
             raise ConfigError("check " + unknown("name", name, CHECKS))
     environment = make(target, settings or {}) if isinstance(target, str) else target(settings)
-    subject = Subject.of(environment)
+    subject = Subject.of(environment, share)
     name = environment.name or type(environment).__name__
     return CheckReport(name, environment.version, tuple(_checks(subject, only, step_limit_s, watch)))
 
@@ -170,7 +173,7 @@ class _Probe:
         step_limit_s: float = STEP_LIMIT_S,
         hash_seed: int = 0,
     ) -> None:
-        self._jobs = jobs
+        self._jobs = tuple(jobs)
         self._silence_s = silence_s
         self._request = json.dumps(
             {
@@ -178,6 +181,7 @@ class _Probe:
                 "settings": dict(subject.settings),
                 "jobs": list(jobs),
                 "step_limit_s": step_limit_s,
+                "share": subject.share,
             }
         )
         self._environment = {

@@ -8,13 +8,13 @@ AT_ONCE = 16
 
 
 async def check_sandbox(probe: Probe) -> Check:
-    """The sandbox of this machine holds against every attack of the suite."""
+    """Every attack of the suite, or a share of them, is held by the sandbox that this machine has."""
     from loomrl.gym.sandbox import open_sandbox
     from loomrl.gym.sandbox.attack import Breach, survey
     from loomrl.gym.sandbox.proof import attacks_on
 
     sandbox = open_sandbox()
-    attacks = attacks_on(sandbox.boxes)
+    attacks = attacks_on(sandbox.boxes)[:: round(1 / probe.share)]
     found: list[Breach] = []
     for first in range(0, len(attacks), AT_ONCE):
         probe.tell(f"attack {first + 1} of {len(attacks)}")

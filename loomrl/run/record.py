@@ -1,11 +1,13 @@
 """Recorded runs: started in LoomDB before any work, finished or failed in any case; and their folders."""
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from loomrl.config import Records, Root
+from loomrl.config.sweep import Sweep
 from loomrl.errors import ConfigError
 from loomrl.load import dump
 from loomrl.store import LoomDB
@@ -22,6 +24,32 @@ def run_folder(records: Records, run: str) -> Path:
     return folder
 
 
+def begin_run(
+    db: LoomDB,
+    experiment: Root | Sweep,
+    environments: Mapping[str, str],
+    *,
+    id: str,
+    kind: str,
+    parent: str | None = None,
+) -> str:
+    """Put a run on record, or resume it; the revision of the code. `parent` is another run's version it begins with."""
+    code = code_revision()
+    run = Run(
+        id=id,
+        name=experiment.name,
+        kind=kind,
+        experiment=experiment.sha256,
+        resolved=dump(experiment),
+        code=code,
+        environments=environments,
+        parent_policy=parent,
+        started_at=time.time(),
+    )
+    start_run(db, run)
+    return code
+
+
 @contextmanager
 def recorded(
     db: LoomDB,
@@ -32,18 +60,8 @@ def recorded(
     kind: str,
     clock: Callable[[], float],
 ) -> Iterator[dict[str, Any]]:
-    """Record the context as a run; the yielded mapping becomes the run's result."""
-    run = Run(
-        id=id,
-        name=experiment.name,
-        kind=kind,
-        experiment=experiment.sha256,
-        resolved=dump(experiment),
-        code=code_revision(),
-        environments=environments,
-        started_at=clock(),
-    )
-    start_run(db, run)
+    """Record the block as a run; what it puts into the mapping is the run's result."""
+    begin_run(db, experiment, environments, id=id, kind=kind)
     result: dict[str, Any] = {}
     try:
         yield result
