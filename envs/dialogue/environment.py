@@ -40,7 +40,7 @@ SCENARIO = "scenario"
 
 
 class _Scenario(Config):
-    """What a template of that family gives."""
+    """The parameters in a template of that family."""
 
     type: Literal["qa", "negotiation", "debate", "support"]
     context: str = Field(min_length=1, max_length=4000)

@@ -172,7 +172,7 @@ class Quarantined:
         return {"curriculum": self._curriculum.state_dict(), "quarantine": self._quarantine.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken."""
+        """Resume from `state`."""
         self._curriculum.load_state_dict(state["curriculum"])
         self._quarantine.load_state_dict(state["quarantine"])
 
