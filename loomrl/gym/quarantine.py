@@ -90,7 +90,7 @@ class Quarantine:
             self._examples[family] = failure.message[:300]
 
     def _judge(self, environment: str) -> list[Case]:
-        """New cases: the environment if several of its families fail and none succeeds, else single families."""
+        """New cases: the environment if several of its families fail and none is healthy, else single families."""
         if environment in self._cases:
             return []
         families = self._recent[environment]
