@@ -202,7 +202,7 @@ class SACLearner(ArrayLearner):
         return state
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken."""
+        """Resume from `state`."""
         super().set_state(state)
         if OURS in state:
             self.ring.load_state_dict(state[OURS]["ring"])

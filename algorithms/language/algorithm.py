@@ -292,7 +292,7 @@ class Language(Placed):
             self._load_state(torch.load(folder / "state.pt", weights_only=True))
 
     def _progress(self) -> dict[str, Any]:
-        """How far the run is, as JSON."""
+        """The run's progress, as JSON."""
         return {**self.line.state_dict(), "stopper": self._stopper.state_dict()}
 
     def _load_progress(self, state: Mapping[str, Any]) -> None:
