@@ -30,13 +30,6 @@ KEYS = {
     "renew": "value",
     "recall": "text",
 }
-    "append": "cursors",
-    "open": "admitted",
-    "demand": "value",
-    "ready": "ready",
-    "renew": "value",
-    "recall": "text",
-}
 """The one key of an operation's answer."""
 
 
