@@ -1,8 +1,8 @@
 """LoomRL: reinforcement learning for agents on Ray. The names below are loaded when they are first used."""
 
-import importlib
 import os
-from typing import Any
+
+from loomrl.named import lazily
 
 __version__ = "0.1.0"
 
@@ -11,32 +11,31 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # with anything else a small model is many times slower (docs/benchmarks.md).
 
 _DOORS = {
-    "Experiment": "loomrl.config",
-    "LoomRLGym": "loomrl.gym.pool",
+    "AgenticRLSystem": "loomrl.experiments.notebook.agentic",
     "BaseEnvironment": "loomrl.gym.base",
+    "ControlExperiment": "loomrl.config",
     "CurriculumGenerator": "loomrl.gym.generator",
-    "register_environment": "loomrl.gym.registry",
-    "open_hub": "loomrl.hub",
+    "DialogueEnv": "loomrl.envs.manual",
+    "EnvironmentType": "loomrl.gym.catalogue",
+    "EvaluationPipeline": "loomrl.experiments.notebook.pipeline",
+    "Experiment": "loomrl.config",
+    "GymPPOIntegration": "loomrl.experiments.notebook.integrated",
+    "GymTrainingConfig": "loomrl.experiments.notebook.integrated",
+    "LogicPuzzleEnv": "loomrl.envs.manual",
+    "LoomRLGym": "loomrl.gym.pool",
+    "MemoryBufferEnv": "loomrl.envs.manual",
+    "MetaReasoningEnv": "loomrl.envs.manual",
+    "MultiAgentTaskEnvironment": "loomrl.envs.teamwork.parallel:TeamParallel",
+    "NexusWorker": "loomrl.experiments.notebook.nexus",
     "PPOConfig": "loomrl.experiments.notebook.integrated",
     "PPOTrainer": "loomrl.experiments.notebook.integrated",
-    "GymTrainingConfig": "loomrl.experiments.notebook.integrated",
-    "GymPPOIntegration": "loomrl.experiments.notebook.integrated",
+    "RewardComponent": "loomrl.gym.rewards",
+    "RolloutEngine": "loomrl.experiments.notebook.engine",
     "create_integrated_rl_system": "loomrl.experiments.notebook.integrated",
-    "ControlExperiment": "loomrl.config",
-    "AgenticRLSystem": "loomrl.experiments.notebook.agentic",
-    "EvaluationPipeline": "loomrl.experiments.notebook.pipeline",
+    "open_hub": "loomrl.hub",
+    "register_environment": "loomrl.gym.registry",
 }
 """Name → module. Named by string: importing one of them loads torch or Ray, importing `loomrl` does not."""
 
 __all__ = ["__version__", *_DOORS]
-
-
-def __getattr__(name: str) -> Any:
-    """The name's object, from the module that defines it."""
-    if name not in _DOORS:
-        raise AttributeError(f"module 'loomrl' has no attribute {name!r}. Known: {', '.join(_DOORS)}.")
-    return getattr(importlib.import_module(_DOORS[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazily("loomrl", _DOORS)

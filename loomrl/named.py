@@ -1,17 +1,18 @@
 """Code by name: `pkg.module:attribute`, as entry points write it."""
 
 import importlib
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
 from loomrl.errors import ConfigError
 
 _ONCE = ("algorithms", "cluster", "envs", "experiments")
-"""Packages of ours that older experiments and LoomDBs name without `loomrl.`."""
+"""Our packages that older experiments and LoomDBs name without `loomrl.`."""
 
 
 def named(entry_point: str, *, what: str) -> Any:
-    """The object behind an entry point; `what` is the setting that named it, for the error if it is not there."""
+    """The object behind an entry point; `what` is the setting that named it, for the error if it is missing."""
     module, _, path = entry_point.partition(":")
     try:
         found: Any = _module(module)
@@ -37,3 +38,16 @@ def _module(name: str) -> ModuleType:
             return importlib.import_module(f"loomrl.{name}")
         except ModuleNotFoundError:
             raise error from None
+
+
+def lazily(package: str, doors: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a package whose public names are loaded when first used: name → module."""
+
+    def fetch(name: str) -> Any:
+        if name not in doors:
+            known = ", ".join(sorted(doors))
+            raise AttributeError(f"module {package!r} has no attribute {name!r}. Known: {known}.")
+        module, _, other = doors[name].partition(":")
+        return getattr(importlib.import_module(module), other or name)
+
+    return fetch, lambda: sorted(doors)

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import gymnasium
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.util.debug import log_once
 
+from loomrl.algorithms.comm import refuse
 from loomrl.algorithms.language.learner import LanguageLearner
 from loomrl.algorithms.language.module import LanguageModule
 from loomrl.algorithms.language.origin import origin_of
@@ -23,6 +24,17 @@ from loomrl.inference.engine import Engine
 from loomrl.schema import Tree, merge, nest
 
 Algorithms = PPO | GRPO | RLOO | Reinforce | DPO
+
+
+RESOLVED = "_resolved_experiment"
+
+
+class _Resolved(NamedTuple):
+    """An experiment, and what it was resolved from."""
+
+    tree: Tree
+    changes: Mapping[str, Any]
+    experiment: Experiment
 
 
 class LanguageConfig(AlgorithmConfig):  # type: ignore[misc]
@@ -87,6 +99,7 @@ class LanguageConfig(AlgorithmConfig):  # type: ignore[misc]
         self.seed = experiment.seed
         self.num_env_runners = experiment.rollout.actors
         self.create_local_env_runner = not experiment.rollout.actors
+        refuse(learners.compression, learners=learners.count, gpus=learners.gpus)
         self.num_learners = learners.count
         self.num_gpus_per_learner = learners.gpus
         place(self, experiment.placement, runners="rollout.actors", learners="algorithm.learners.count")
@@ -100,8 +113,18 @@ class LanguageConfig(AlgorithmConfig):  # type: ignore[misc]
 
     @property
     def experiment(self) -> Experiment:
-        """The resolved experiment."""
-        return Experiment.parse(merge(self.tree, nest(self.changes)), origin="LanguageConfig")
+        """The resolved experiment; resolved again only where a setting has changed since."""
+        known: _Resolved | None = vars(self).get(RESOLVED)
+        if known is None or known.tree is not self.tree or known.changes != self.changes:
+            experiment = Experiment.parse(merge(self.tree, nest(self.changes)), origin="LanguageConfig")
+            self.__dict__[RESOLVED] = known = _Resolved(self.tree, dict(self.changes), experiment)
+        return known.experiment
+
+    def to_dict(self) -> dict[str, Any]:
+        """RLlib's settings and ours, without what follows from them."""
+        told: dict[str, Any] = super().to_dict()
+        told.pop(RESOLVED, None)
+        return told
 
     @property
     def algorithm(self) -> Algorithms:

@@ -7,15 +7,18 @@ remembering is what is tested. In the `persistent` families the notes of an earl
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any, ClassVar
+
+from pydantic import Field
 
 from loomrl.envs.memory.fact import VALUES
 from loomrl.envs.memory.family import FAMILIES
 from loomrl.envs.memory.note import MOST_SHOWN, Memory, Refused, memory_of, read
 from loomrl.envs.memory.persistent import PERSISTENT, persistent_story, snapshot_of
 from loomrl.envs.memory.story import Question, Story
-from loomrl.gym.base import BaseEnvironment, Step
+from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.generate import rng_of
 from loomrl.types import Message, Observation, Reward, Task
 
@@ -28,6 +31,13 @@ FULL = 3
 """From this level on all commands are explained."""
 
 
+class MemoryBufferSettings(EnvironmentSettings):
+    """Settings of MemoryBuffer."""
+
+    memory_size: int = Field(0, ge=0)
+    """Notes that there is room for in the families that begin with an empty memory, if the task needs no more."""
+
+
 class MemoryBufferEnvironment(BaseEnvironment):
     """The task is done when every question got the true answer and the notes said so too; one wrong answer ends it.
 
@@ -36,13 +46,15 @@ class MemoryBufferEnvironment(BaseEnvironment):
     """
 
     name = "MemoryBuffer"
-    version = "1.0.1"
+    version = "1.1.0"
     families = (*FAMILIES, *PERSISTENT)
+    settings_class = MemoryBufferSettings
     reward_parts = ("correctness",)
     reward_range = (0.0, 1.0)
     ceilings: ClassVar[Mapping[str, float]] = {"random": 0.05, "constant": 0.05, "hacking": 0.05}
     sources = ("loomrl.envs.memory", "loomrl.gym.generate")
 
+    settings: MemoryBufferSettings
     _task: Task
     _story: Story
     _memory: Memory
@@ -57,7 +69,11 @@ class MemoryBufferEnvironment(BaseEnvironment):
         """The first day."""
         self._task = task = task or self.sample_task(Random().getrandbits(31))
         rng = rng_of(task)
-        story = persistent_story(task, rng) if task.family in PERSISTENT else FAMILIES[task.family](task.level, rng)
+        if task.family in PERSISTENT:
+            story = persistent_story(task, rng)
+        else:
+            story = FAMILIES[task.family](task.level, rng)
+            story = replace(story, capacity=max(story.capacity, self.settings.memory_size))
         self._story = story
         self._memory = memory_of(story.notes, capacity=story.capacity, longest=story.longest)
         self._day = self._asked = 0

@@ -15,6 +15,8 @@ from loomrl.envs.meta.verification import verification
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.command import command_format, parse_command
 from loomrl.gym.generate import rng_of
+from loomrl.gym.judge.judge import Inquiry
+from loomrl.gym.judge.open import JUDGES, JudgeConfig, open_judge
 from loomrl.types import Message, Observation, Reward, Task
 
 FAMILIES: Mapping[str, Callable[[int, Random], Questions]] = {
@@ -26,6 +28,10 @@ FAMILIES: Mapping[str, Callable[[int, Random], Questions]] = {
 }
 CALIBRATION_WEIGHT = 0.2
 MOST_THOUGHTS = 4
+VERBS = ("THINK", "ANSWER")
+REASONING_WEIGHT = 0.2
+QUESTION = "How sound is the assistant's reasoning, from its thoughts to its answer?"
+CHOICES = ("poor", "fair", "good", "excellent")
 
 
 class MetaReasoningSettings(EnvironmentSettings):
@@ -33,6 +39,8 @@ class MetaReasoningSettings(EnvironmentSettings):
 
     max_steps: int = Field(12, ge=1)
     """Actions of an episode: thoughts, answers, and those that were no command."""
+    judge: JudgeConfig | None = None
+    """Who says how sound the reasoning of a solved episode is; None asks nobody."""
 
 
 class MetaReasoningEnvironment(BaseEnvironment):
@@ -40,18 +48,20 @@ class MetaReasoningEnvironment(BaseEnvironment):
 
     `correctness` is 1 where every question of the episode is answered rightly, and so is success. `calibration`, where
     a confidence was asked for, is -0.2 × Brier's loss: nothing is earned by it, and an honest probability loses least.
+    With a judge, `reasoning` is up to 0.2 for sound thoughts, in a solved episode only.
     """
 
     name = "MetaReasoning"
-    version = "1.0.1"
+    version = "1.1.0"
     families = tuple(FAMILIES)
     settings_class = MetaReasoningSettings
-    reward_range = (-CALIBRATION_WEIGHT, 1.0)
+    reward_range = (-CALIBRATION_WEIGHT, 1.0 + REASONING_WEIGHT)
     guess_floor: ClassVar[Mapping[str, float]] = {"calibration": 0.2, "underspecified": 0.2}
     """The share of tasks that the best guess without thought solves at the worst level; elsewhere at most 0.1."""
-    reward_parts = ("correctness", "calibration")
-    sources = ("loomrl.envs.meta", "loomrl.gym.command", "loomrl.gym.generate")
+    reward_parts = ("correctness", "calibration", "reasoning")
+    sources = ("loomrl.envs.meta", "loomrl.gym.command", "loomrl.gym.generate", *JUDGES)
 
+    settings: MetaReasoningSettings
     _questions: Questions
     _answered = _thoughts = 0
     _right = True
@@ -62,7 +72,8 @@ class MetaReasoningEnvironment(BaseEnvironment):
         self._questions = FAMILIES[task.family](task.level, rng_of(task))
         self._answered, self._thoughts, self._right = 0, 0, True
         more = "First of two questions. " if len(self._questions) > 1 else ""
-        return (Message("user", f"{more}{self._question.prompt}\n\n{self._commands()}"),)
+        self._said = [Message("user", f"{more}{self._question.prompt}\n\n{self._commands()}")]
+        return tuple(self._said)
 
     @property
     def _question(self) -> Question:
@@ -73,7 +84,13 @@ class MetaReasoningEnvironment(BaseEnvironment):
 
     async def step(self, action: str) -> Step:
         """Let it think, or mark an answer."""
-        command = parse_command(action, ("THINK", "ANSWER"))
+        self._said.append(Message("assistant", action))
+        step = await self._judged(self._stepped(action))
+        self._said += step.observation
+        return step
+
+    def _stepped(self, action: str) -> Step:
+        command = parse_command(action, VERBS)
         if command is None:
             return _say(f"No command was found. {self._commands()}")
         if command.verb == "THINK":
@@ -87,12 +104,23 @@ class MetaReasoningEnvironment(BaseEnvironment):
             return _say(f"That is not of the form ANSWER: {self._question.usage}")
         self._right = self._right and mark.right
         self._answered += 1
-        parts = {"correctness": 0.0, "calibration": -CALIBRATION_WEIGHT * mark.loss}
+        parts = dict.fromkeys(self.reward_parts, 0.0) | {"calibration": -CALIBRATION_WEIGHT * mark.loss}
         if self._answered < len(self._questions):
             return _say(f"Second question. {self._question.prompt}")
         parts["correctness"] = float(self._right)
         answers = [question.answer for question in self._questions]
         return Step((), Reward(sum(parts.values()), parts, parts["correctness"]), True, False, {"answers": answers})
+
+    async def _judged(self, step: Step) -> Step:
+        """The step, with the judge's word on the reasoning where it solves the episode."""
+        if self.settings.judge is None or not step.reward.success:
+            return step
+        inquiry = Inquiry(QUESTION, tuple(self._said), CHOICES)
+        opinion = await open_judge(self.settings.judge).ask(inquiry)
+        parts = {**step.reward.parts, "reasoning": REASONING_WEIGHT * inquiry.worth(opinion)}
+        told = {"judge": opinion.who, "verdict": opinion.choice, "reason": opinion.reason}
+        reward = Reward(sum(parts.values()), parts, step.reward.success)
+        return step._replace(reward=reward, info={**step.info, **told})
 
     def oracle(self) -> str:
         """The perfect answer to the present question."""

@@ -1,11 +1,9 @@
 """Teamwork: agents with skills share a line of tasks. Importing this makes `LoomTeam-v0` known to Gymnasium."""
 
-import importlib
-from typing import Any
-
 import gymnasium
 
 from loomrl.envs.teamwork.settings import ID
+from loomrl.named import lazily
 
 _DOORS = {
     "TeamEnvironment": "loomrl.envs.teamwork.environment",
@@ -31,9 +29,4 @@ gymnasium.register(
     vector_entry_point="loomrl.envs.teamwork.vector:TeamVector",
 )
 
-
-def __getattr__(name: str) -> Any:
-    """The name's object, from the module that defines it."""
-    if name not in _DOORS:
-        raise AttributeError(f"module 'loomrl.envs.teamwork' has no attribute {name!r}. Known: {', '.join(__all__)}.")
-    return getattr(importlib.import_module(_DOORS[name]), name)
+__getattr__, __dir__ = lazily("loomrl.envs.teamwork", _DOORS)

@@ -1,4 +1,4 @@
-"""The short door for a script or a notebook: PPO over a gym, in a dozen knobs. The same machinery as `loomrl train`.
+"""PPO over a gym in a dozen knobs, for a script or a notebook. The same machinery as `loomrl train`.
 
 trainer = PPOTrainer(PPOConfig(learning_rate=3e-4, batch_size=128))
 summary = await trainer.train(total_timesteps=5_000)
@@ -6,21 +6,24 @@ summary = await trainer.train(total_timesteps=5_000)
 
 import asyncio
 import logging
-import time
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
 from loomrl.config import PPO, EnvironmentConfig, Experiment, LanguageModel, Sampling, WarmStart
 from loomrl.config.basic import Level, NonNegative, Positive, PositiveInt, Seed
 from loomrl.errors import ConfigError
-from loomrl.experiments.algorithms import open_algorithm, ray_running
 from loomrl.experiments.shipped import TRAINED, resolve_language
+from loomrl.experiments.train import TrainResult, train
+from loomrl.experiments.training import Listener
+from loomrl.gym.catalogue import find
+from loomrl.gym.manual import ManualEnvironment
+from loomrl.gym.mixture import known
 from loomrl.schema import Config
 from loomrl.telemetry.metric import Metric
+from loomrl.telemetry.sink import metrics_file, read_metrics
 
 _log = logging.getLogger(__name__)
 
@@ -33,19 +36,43 @@ def _demo(name: str) -> Any:
 class GymTrainingConfig(Config):
     """Where the agent acts, and with which model. The defaults are those of the demo, which learns on a laptop."""
 
-    environments: tuple[str | EnvironmentConfig, ...] = Field(
+    enabled_env_types: tuple[str | EnvironmentConfig, ...] = Field(
         default_factory=lambda: resolve_language([TRAINED]).environments, min_length=1
     )
     """Names, or names with families, settings and weights: several make one policy for several tasks."""
+    environments_per_type: PositiveInt | None = None
+    """Attempts that are open at the same time, per type; None leaves it to `rollout.concurrency`."""
+    curriculum_learning: bool = False
+    """Whether levels rise with success; else every task is of `level`."""
+    target_success_rate: float = Field(0.8, gt=0, lt=1)
+    """Where `curriculum_learning` keeps each family: above it the level rises."""
     level: Level = 2
+    """Where the levels begin, or stay."""
     group_size: PositiveInt = 8
     model: LanguageModel = _demo("model")
     sampling: Sampling = _demo("sampling")
     warm_start: WarmStart = _demo("warm_start")
+    evaluation_episodes: PositiveInt = 100
+    """Held-out tasks on which the policy is judged before and after."""
     name: str = "integrated"
     seed: Seed = 0
     store_url: str = "sqlite:///loom.db"
     artifact_url: str = "artifacts"
+    folder: str = "runs"
+    """Of metrics and the page."""
+
+    @property
+    def environments(self) -> tuple[EnvironmentConfig, ...]:
+        """The types, each as an experiment has it."""
+        return tuple(EnvironmentConfig(id=str(e)) if isinstance(e, str) else e for e in self.enabled_env_types)
+
+    def curriculum(self) -> dict[str, Any]:
+        """The curriculum of an experiment."""
+        if self.curriculum_learning:
+            return {"kind": "adaptive", "start_level": self.level, "target": self.target_success_rate}
+        if "target_success_rate" in self.model_fields_set:
+            raise ConfigError("target_success_rate has no effect without curriculum_learning=True.")
+        return {"kind": "fixed", "level": self.level}
 
 
 class PPOConfig(Config):
@@ -58,8 +85,12 @@ class PPOConfig(Config):
     clip_epsilon: float = Field(0.2, gt=0, lt=1)
     value_loss_coef: NonNegative = 0.5
     entropy_coef: float = 0.0
+    total_episodes: PositiveInt | None = None
+    """Attempts in all, where `train` or `run_training_loop` is not told how long."""
     distributed: bool = False
     """Two learners, each with half of every batch, and two runners; else everything in this process."""
+    compression: Literal["none", "fp16", "bf16", "powersgd"] = "none"
+    """How gradients are made smaller between the two learners."""
     sync_frequency: PositiveInt = 1
     """Updates between two times that the runners get new weights."""
     log_interval: PositiveInt = 1
@@ -80,26 +111,48 @@ class PPOConfig(Config):
                 "clip": {"low": self.clip_epsilon, "high": self.clip_epsilon},
                 "value_coefficient": self.value_loss_coef,
                 "entropy_coefficient": self.entropy_coef,
-                "learners": {"count": 2 if self.distributed else 0},
+                "learners": {"count": 2 if self.distributed else 0, "compression": self.compression},
             }
         )
+        rollout: dict[str, Any] = {
+            "group_size": gym.group_size,
+            "groups_per_update": self.batch_size // gym.group_size,
+            "actors": 2 if self.distributed else 0,
+            "publish_every": self.sync_frequency,
+        }
+        if gym.environments_per_type is not None:
+            rollout["concurrency"] = gym.environments_per_type * len(gym.environments)
         return Experiment(
             name=gym.name,
             seed=gym.seed,
-            environments=tuple(EnvironmentConfig(id=e) if isinstance(e, str) else e for e in gym.environments),
-            curriculum={"kind": "fixed", "level": gym.level},
+            environments=gym.environments,
+            curriculum=gym.curriculum(),
             algorithm=algorithm,
-            rollout={
-                "group_size": gym.group_size,
-                "groups_per_update": self.batch_size // gym.group_size,
-                "actors": 2 if self.distributed else 0,
-                "publish_every": self.sync_frequency,
-            },
+            rollout=rollout,
             hub={"max_staleness": self.sync_frequency - 1},
-            train={"updates": updates, "checkpoint_every": self.sync_frequency},
+            train={"updates": updates, "checkpoint_every": self.sync_frequency, "folder": gym.folder},
+            evaluation={"episodes": gym.evaluation_episodes, "levels": [gym.level]},
             store_url=gym.store_url,
             artifact_url=gym.artifact_url,
         )
+
+    def updates(self, attempts: int | None, *, named: str) -> int:
+        """Updates that make at least so many attempts, or `total_episodes`."""
+        wanted = self.total_episodes if attempts is None else attempts
+        if wanted is None:
+            raise ConfigError(f"how long? Give {named}, or PPOConfig(total_episodes=…).")
+        return max(1, -(-wanted // self.batch_size))
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedPolicy:
+    """A policy version, and the LoomDB that knows it: what `RolloutEngine.load_policy` takes."""
+
+    id: str
+    store_url: str
+
+    def __str__(self) -> str:
+        return self.id
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,66 +160,114 @@ class TrainingSummary:
     """What a training loop did."""
 
     run: str
+    policy: TrainedPolicy
+    """The last version."""
+    best: TrainedPolicy
+    versions: tuple[str, ...]
+    """First, best and last: those that are kept."""
     iterations: int
     timesteps: int
     """Attempts."""
     seconds: float
-    history: list[dict[str, float]] = field(repr=False)
+    success_before: Mapping[str, float | None]
+    """On held-out tasks by type, sampled as in training; None where every attempt failed."""
+    success_after: Mapping[str, float | None]
+    page: str
+    """Curves and samples, as a file to open in a browser."""
+    history: list[dict[str, Any]] = field(repr=False)
     """Every update's metrics (`loomrl.telemetry.metric`)."""
 
     @property
     def success(self) -> float:
         """Of the last update."""
-        return self.history[-1][Metric.SUCCESS] if self.history else 0.0
+        return float(self.history[-1][Metric.SUCCESS]) if self.history else 0.0
 
 
 class GymPPOIntegration:
     """A gym and a PPO learner, wired through the trajectory hub."""
 
-    def __init__(self, gym: GymTrainingConfig, ppo: PPOConfig) -> None:
-        self.gym = gym
-        self.ppo = ppo
+    def __init__(self, gym_config: GymTrainingConfig, ppo_config: PPOConfig) -> None:
+        self.gym = gym_config
+        self.ppo = ppo_config
+        self.summary: TrainingSummary | None = None
+        """Of the latest training."""
 
-    async def run_training_loop(self, *, max_iterations: int) -> TrainingSummary:
+    async def run_training_loop(self, *, max_iterations: int | None = None) -> TrainingSummary:
         """Train for so many updates, in a thread of its own."""
-        return await asyncio.to_thread(self._run, max_iterations)
+        updates = max_iterations or self.ppo.updates(None, named="max_iterations")
+        return await asyncio.to_thread(self.run, updates)
 
-    def _run(self, updates: int) -> TrainingSummary:
+    def run(self, updates: int, *, listener: Listener | None = None) -> TrainingSummary:
+        """Train for so many updates; the caller waits. `listener` is told of each."""
         experiment = self.ppo.experiment(self.gym, updates=updates)
-        config, begun = open_algorithm(experiment), time.monotonic()
-        history: list[dict[str, float]] = []
 
         def listen(done: int, metrics: Mapping[str, float]) -> None:
-            history.append(dict(metrics))
             if done % self.ppo.log_interval == 0:
-                _log.info(
-                    "update %d: success %.3f, reward %.3f", done, metrics[Metric.SUCCESS], metrics[Metric.REWARD_TOTAL]
-                )
+                success, reward = metrics[Metric.SUCCESS], metrics[Metric.REWARD_TOTAL]
+                _log.info("update %d: success %.3f, reward %.3f", done, success, reward)
+            if listener is not None:
+                listener(done, metrics)
 
-        with ExitStack() as stack:
-            stack.enter_context(ray_running(1 + config.needed_cpus))
-            algo: Any = config.build_algo()
-            stack.callback(algo.stop)
-            algo.listen = listen
-            while algo.stopped is None:
-                algo.train()
-            run = algo.line.run
-        attempts = updates * self.ppo.batch_size
-        return TrainingSummary(run, updates, attempts, time.monotonic() - begun, history)
+        result = train(experiment, listener=listen)
+        self.summary = _summary(experiment, result)
+        return self.summary
+
+    def on(self, environments: Iterable[EnvironmentConfig]) -> "GymPPOIntegration":
+        """The same on other environments."""
+        changed = self.gym.model_copy(update={"enabled_env_types": tuple(environments)})
+        return GymPPOIntegration(changed, self.ppo)
 
 
 class PPOTrainer:
     """PPO by the number of attempts."""
 
     def __init__(self, config: PPOConfig, gym: GymTrainingConfig | None = None) -> None:
-        self._loop = GymPPOIntegration(gym or GymTrainingConfig(), config)
+        self.integration = GymPPOIntegration(gym or GymTrainingConfig(), config)
 
-    async def train(self, *, total_timesteps: int) -> TrainingSummary:
-        """Train for at least so many attempts."""
-        batch = self._loop.ppo.batch_size
-        return await self._loop.run_training_loop(max_iterations=max(1, -(-total_timesteps // batch)))
+    async def train(self, *, total_timesteps: int | None = None) -> TrainingSummary:
+        """Train for at least so many attempts, or `total_episodes`."""
+        updates = self.integration.ppo.updates(total_timesteps, named="total_timesteps")
+        return await self.integration.run_training_loop(max_iterations=updates)
+
+    @property
+    def policy(self) -> TrainedPolicy:
+        """The best version of the latest training."""
+        if self.integration.summary is None:
+            raise ConfigError("nothing was trained yet: await train() first.")
+        return self.integration.summary.best
 
 
-def create_integrated_rl_system(gym_config: GymTrainingConfig, ppo_config: PPOConfig) -> GymPPOIntegration:
-    """The two as one system, ready to train."""
+async def create_integrated_rl_system(gym_config: GymTrainingConfig, ppo_config: PPOConfig) -> GymPPOIntegration:
+    """The two as one system, ready to train. What does not fit together is said here."""
+    for environment in gym_config.environments:
+        find(known(environment.id))
+    ppo_config.experiment(gym_config, updates=1)
     return GymPPOIntegration(gym_config, ppo_config)
+
+
+def config_of(environment: ManualEnvironment) -> EnvironmentConfig:
+    """An environment that was created by hand, as an experiment has it."""
+    inside = environment.environment
+    return EnvironmentConfig(id=inside.name, settings=inside.settings.model_dump(mode="json"))
+
+
+def _summary(experiment: Experiment, result: TrainResult) -> TrainingSummary:
+    sampled = next(comparison for comparison in result.comparisons if comparison.name == "sampled")
+    first = f"{result.run}/0"
+    return TrainingSummary(
+        run=result.run,
+        policy=TrainedPolicy(result.policy, experiment.store_url),
+        best=TrainedPolicy(result.best, experiment.store_url),
+        versions=tuple(dict.fromkeys((first, result.best, result.policy))),
+        iterations=result.updates,
+        timesteps=result.updates * experiment.rollout.groups_per_update * experiment.rollout.group_size,
+        seconds=result.seconds,
+        success_before=_by_type(sampled.before),
+        success_after=_by_type(sampled.after),
+        page=result.page,
+        history=list(read_metrics(metrics_file(experiment.train, result.run))),
+    )
+
+
+def _by_type(report: Mapping[str, Any]) -> dict[str, float | None]:
+    return {name: score["success"]["mean"] for name, score in report["by_environment"].items()}

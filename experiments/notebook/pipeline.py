@@ -1,53 +1,60 @@
-"""The short door to judging a language policy again and again, and to the picture of how it got better."""
+"""A policy judged again and again, of language or of control, and the picture of how it got better."""
 
 import json
 import logging
 import time
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from loomrl.config import EnvironmentConfig, EvaluationConfig, RolloutConfig, ScriptedPolicy
+import gymnasium
+
+from loomrl.config import ControlExperiment, EnvironmentConfig, EvaluationConfig, RolloutConfig, ScriptedPolicy
+from loomrl.control.environment import label
+from loomrl.control.play import Scripted
 from loomrl.errors import ConfigError
 from loomrl.evaluation.report import Report, failures_in, judge, reasoning_words
+from loomrl.evaluation.returns import ReturnReport, judge_returns
+from loomrl.experiments.judge_control import RANDOM, play_named, played
+from loomrl.experiments.notebook.agentic import environment_choice
+from loomrl.experiments.notebook.curve import draw
 from loomrl.experiments.policies import find_policy, open_policy
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.catalogue import find
-from loomrl.gym.guard import GuardedEnvironment
 from loomrl.gym.held_out import HeldOut
 from loomrl.gym.host.loop import PrivateLoop
+from loomrl.gym.manual import ManualEnvironment
 from loomrl.gym.mixture import gather
 from loomrl.gym.policy import Policy
 from loomrl.gym.pool import LoomRLGym
+from loomrl.schema import merge
 from loomrl.store import open_store
 from loomrl.threshold import reaches
 from loomrl.types import End, Trajectory
 
 _log = logging.getLogger(__name__)
 
+Act = Callable[[Any], Any]
+"""Of control: from observations to actions, many at once."""
 RECORDS = "evaluations.jsonl"
-UNASKED = "oracle, as no policy was given"
-CURVES = ("reward", "completed", "success", "reasoning", "level_reached")
-"""What the picture shows of every evaluation, by its names in the records."""
-TITLES = ("Episode reward", "Completion rate", "Success rate", "Reasoning, words", "Level reached")
-TOPS = (None, 1.0, 1.0, None, 10.0)
-"""Where the vertical axes end, if not by the values."""
+UNASKED = "as no policy was given"
 REACHED = 0.5
 """The success that a level must have to count as reached."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeRecord:
-    """One attempt in figures."""
+    """One attempt in figures. What control environments do not have is None."""
 
     family: str
-    level: int
     reward: float
-    success: float
-    completed: bool
-    reasoning: int
+    steps: int
+    level: int | None = None
+    success: float | None = None
+    completed: bool | None = None
+    reasoning: int | None = None
     """Words said beside the answer."""
 
 
@@ -56,9 +63,9 @@ class PipelineResult:
     """One evaluation: its report, and every attempt that did not fail."""
 
     step: int
-    report: Report
+    report: Report | ReturnReport
     episodes: tuple[EpisodeRecord, ...]
-    level_reached: int
+    level_reached: int | None = None
     """The highest level that is solved in half of the attempts, with all below it; 0 where the lowest is not."""
 
     @property
@@ -68,23 +75,28 @@ class PipelineResult:
 
     def record(self) -> dict[str, Any]:
         """It as JSON values, as a line of the log has it."""
-        overall = self.report.overall
-        curves = {
+        report = self.report
+        return {
+            "step": self.step,
+            "policy": report.policy,
+            **(self._successes(report) if isinstance(report, Report) else self._returns(report)),
+            "report": report.as_dict(),
+            "episodes": [asdict(episode) for episode in self.episodes],
+        }
+
+    def _successes(self, report: Report) -> dict[str, Any]:
+        overall = report.overall
+        return {
             "reward": overall.reward,
             "completed": overall.completed,
             "success": overall.success.mean,
             "reasoning": overall.reasoning,
             "level_reached": self.level_reached,
-            "failed": self.report.failed,
+            "failed": report.failed,
         }
-        episodes = [asdict(episode) for episode in self.episodes]
-        return {
-            "step": self.step,
-            "policy": self.report.policy,
-            **curves,
-            "report": self.report.as_dict(),
-            "episodes": episodes,
-        }
+
+    def _returns(self, report: ReturnReport) -> dict[str, Any]:
+        return {"reward": report.overall.reward.mean, "steps": report.overall.steps}
 
 
 class EvaluationPipeline:
@@ -92,50 +104,46 @@ class EvaluationPipeline:
 
     `env` is an environment, or the name of one; attempts are made in fresh ones of its kind. The tasks are held out:
     no training draws them, and every evaluation has the same. A line for each is added to `log_dir`, where a later
-    pipeline goes on. Without a policy the oracle is judged, and the report is called so.
+    pipeline resumes. A Gymnasium environment, by class or by a name such as "CartPole-v1", is one of control: whole
+    episodes are played, and their returns judged. Without a policy the oracle is judged, in control one that acts at
+    random, and the report is called so.
     """
 
     def __init__(
         self,
-        env: str | BaseEnvironment | GuardedEnvironment,
+        env: str | type | BaseEnvironment | ManualEnvironment,
         log_dir: str | Path = "runs/evaluation",
         *,
         levels: Sequence[int] = tuple(range(1, 11)),
         concurrency: int = 64,
         store_url: str = "sqlite:///loom.db",
     ) -> None:
-        self._cast = gather([_config(env)], None, lambda id: (find(id).id, ""))
         self._log = Path(log_dir) / RECORDS
-        self._levels = tuple(levels)
-        self._rollout = RolloutConfig(concurrency=concurrency)
-        self._store_url = store_url
+        self._judging: _Text | _Control
+        if not isinstance(env, BaseEnvironment | ManualEnvironment) and is_control(env):
+            self._judging = _Control(env, store_url)
+        else:
+            if isinstance(env, type):
+                raise ConfigError(f"env={env.__qualname__}: give an environment of text by name, or as an object.")
+            self._judging = _Text(env, tuple(levels), RolloutConfig(concurrency=concurrency), store_url)
 
     def evaluate(
-        self, num_episodes: int = 100, *, policy: str | Policy | None = None, step: int | None = None
+        self, num_episodes: int = 100, *, policy: str | Policy | Act | None = None, step: int | None = None
     ) -> PipelineResult:
-        """Judge a policy, your own or what `loomrl evaluate --policy` takes. `step` is its place on the curve."""
-        name = type(policy).__name__ if policy is not None and not isinstance(policy, str) else policy or UNASKED
+        """Judge a policy, your own or what `loomrl evaluate --policy` takes. `step` is its place on the curve.
+
+        One of your own has `async def act(conversation)`; in control it is a function from observations to actions.
+        """
+        name = policy if isinstance(policy, str) else getattr(policy, "__name__", type(policy).__name__)
         if policy is None:
-            policy = "oracle"
-            _log.warning("EvaluationPipeline: no policy was given, so this judges the %s: set policy=.", UNASKED)
-        known = len(self.history())
-        settings = EvaluationConfig(episodes=num_episodes, levels=self._levels)
-        loop = PrivateLoop()
-        try:
-            attempts = loop.wait(self._play(settings, policy))
-        finally:
-            loop.close()
-        report = judge(name, attempts)
-        if report.failures:
-            said = "; ".join(failures_in(report.as_dict()))
-            _log.warning("%d of %d attempts failed, success is over the others: %s",
-                         report.overall.failures, len(attempts), said)  # fmt: skip
-        result = PipelineResult(
-            step=known if step is None else step,
-            report=report,
-            episodes=tuple(_episode(attempt) for attempt in attempts if attempt.end is not End.FAILED),
-            level_reached=_level_reached(report),
-        )
+            policy = self._judging.unasked
+            name = f"{policy}, {UNASKED}"
+            _log.warning(
+                "EvaluationPipeline: no policy was given, so this judges %s. Set policy=.",
+                "the oracle" if policy == "oracle" else "actions at random",
+            )
+        judged = self._judging.judged(name, num_episodes, policy)
+        result = replace(judged, step=len(self.history()) if step is None else step)
         self._log.parent.mkdir(parents=True, exist_ok=True)
         with self._log.open("a", encoding="utf-8") as log:
             log.write(json.dumps(result.record() | {"at": time.time()}) + "\n")
@@ -150,9 +158,42 @@ class EvaluationPipeline:
         history = sorted(self.history(), key=lambda record: record["step"])
         if not history:
             raise ConfigError(f"{self._log} has no evaluation yet: call evaluate() first.")
-        return _draw(history, Path(path), str(next(iter(self._cast.members))))
+        return draw(history, Path(path), self._judging.title)
 
-    async def _play(self, settings: EvaluationConfig, policy: str | Policy) -> list[Trajectory]:
+
+class _Text:
+    """Judges attempts at held-out tasks."""
+
+    unasked = "oracle"
+
+    def __init__(
+        self, env: str | BaseEnvironment | ManualEnvironment, levels: tuple[int, ...], rollout: RolloutConfig, url: str
+    ) -> None:
+        self._cast = gather([_config(env)], None, lambda id: (find(id).id, ""))
+        self._levels, self._rollout, self._store_url = levels, rollout, url
+        self.title = next(iter(self._cast.members))
+
+    def judged(self, name: str, episodes: int, policy: Any) -> PipelineResult:
+        """What came of so many attempts."""
+        settings = EvaluationConfig(episodes=episodes, levels=self._levels)
+        loop = PrivateLoop()
+        try:
+            attempts = loop.wait(self._play(settings, policy))
+        finally:
+            loop.close()
+        report = judge(name, attempts)
+        if report.failures:
+            said = "; ".join(failures_in(report.as_dict()))
+            _log.warning("%d of %d attempts failed, success is over the others: %s",
+                         report.overall.failures, len(attempts), said)  # fmt: skip
+        return PipelineResult(
+            step=0,
+            report=report,
+            episodes=tuple(_episode(attempt) for attempt in attempts if attempt.end is not End.FAILED),
+            level_reached=_level_reached(report),
+        )
+
+    async def _play(self, settings: EvaluationConfig, policy: Any) -> list[Trajectory]:
         if isinstance(policy, str):
             with open_store(self._store_url) as db:
                 choice, opened = find_policy(policy, db).choice, open_policy
@@ -166,10 +207,45 @@ class EvaluationPipeline:
         return held_out.trajectories
 
 
-def _config(env: str | BaseEnvironment | GuardedEnvironment) -> EnvironmentConfig:
+class _Control:
+    """Judges whole episodes by their returns."""
+
+    unasked = RANDOM
+
+    def __init__(self, env: str | type, store_url: str) -> None:
+        tree = {"name": "evaluation", "environment": environment_choice(env), "store_url": store_url}
+        self._experiment = ControlExperiment.parse(merge(ControlExperiment.defaults(), tree), origin="env")
+        self.title = label(self._experiment.environment)
+
+    def judged(self, name: str, episodes: int, policy: Any) -> PipelineResult:
+        """What came of so many episodes."""
+        experiment = self._experiment.override({"evaluation.episodes": episodes})
+        if isinstance(policy, str):
+            with open_store(experiment.store_url) as db:
+                returns, steps = play_named(policy, experiment, db)
+        else:
+            returns, steps = played(Scripted(policy), experiment)
+        return PipelineResult(
+            step=0,
+            report=judge_returns(name, returns, steps, confidence=experiment.evaluation.confidence),
+            episodes=tuple(
+                EpisodeRecord(family=self.title, reward=float(reward), steps=int(count))
+                for reward, count in zip(returns, steps, strict=True)
+            ),
+        )
+
+
+def is_control(env: str | type) -> bool:
+    """Whether it is a control environment: a class of Gymnasium's or PettingZoo's, or a name that Gymnasium knows."""
+    if isinstance(env, type):
+        return not issubclass(env, BaseEnvironment)
+    return isinstance(env, str) and env in gymnasium.registry and not env.startswith("loomrl/")
+
+
+def _config(env: str | BaseEnvironment | ManualEnvironment) -> EnvironmentConfig:
     if isinstance(env, str):
         return EnvironmentConfig(id=env)
-    environment = env.environment if isinstance(env, GuardedEnvironment) else env
+    environment = env.environment if isinstance(env, ManualEnvironment) else env
     id = environment.name or f"{type(environment).__module__}:{type(environment).__qualname__}"
     return EnvironmentConfig(id=id, settings=environment.settings.model_dump(mode="json"))
 
@@ -182,6 +258,7 @@ def _episode(attempt: Trajectory) -> EpisodeRecord:
         success=attempt.reward.success,
         completed=attempt.end is End.TERMINATED,
         reasoning=reasoning_words(attempt),
+        steps=len(attempt.turns),
     )
 
 
@@ -192,38 +269,3 @@ def _level_reached(report: Report) -> int:
             break
         reached = int(name.rpartition("/")[2])
     return reached
-
-
-def _draw(history: Sequence[Mapping[str, Any]], path: Path, title: str) -> Path:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ConfigError(
-            f"a picture needs matplotlib ({error}). Install it with: pip install 'loomrl[plot]'."
-        ) from None
-    figure = Figure(figsize=(12, 7), layout="constrained")
-    formats = figure.canvas.get_supported_filetypes()
-    if path.suffix.removeprefix(".") not in formats:
-        raise ConfigError(f"path={str(path)!r}: give it one of these endings: {', '.join(sorted(formats))}.")
-    failed = max(record.get("failed", 0.0) for record in history)
-    left_out = f"; of one, {failed:.0%} failed and are left out" if failed else ""
-    policies = ", ".join(dict.fromkeys(record["report"]["policy"] for record in history))
-    figure.suptitle(f"{title}: {len(history)} evaluations of {policies:.100}{left_out}")
-    *panels, last = figure.subplots(2, 3).flat
-    for panel, name, heading, top in zip(panels, CURVES, TITLES, TOPS, strict=True):
-        panel.plot([record["step"] for record in history], [record[name] for record in history], marker="o")
-        panel.set(title=heading, xlabel="step")
-        if top is not None:
-            panel.set_ylim(-0.05 * top, 1.05 * top)
-    _last_rewards(last, history[-1])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
-    return path
-
-
-def _last_rewards(panel: Any, record: Mapping[str, Any]) -> None:
-    """The rewards of the latest evaluation's attempts, by level."""
-    levels = sorted({episode["level"] for episode in record["episodes"]})
-    rewards = [[e["reward"] for e in record["episodes"] if e["level"] == level] for level in levels]
-    panel.boxplot(rewards, tick_labels=levels)
-    panel.set(title="Episode rewards, latest evaluation", xlabel="level")

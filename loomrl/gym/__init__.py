@@ -1,9 +1,9 @@
 """The environment SDK: tasks in, trajectories out. Importing it makes the environments known to Gymnasium."""
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from loomrl.gym.namespace import expose_announced
+from loomrl.named import lazily
 
 if TYPE_CHECKING:
     from loomrl.gym.base import BaseEnvironment as BaseEnvironment
@@ -55,15 +55,9 @@ _HOME = {
     "Reward": "loomrl.types",
     "Task": "loomrl.types",
 }
-"""Public name → the module it is fetched from when it is first asked for."""
+"""Public name → the module that defines it; imported on first use."""
 
 __all__ = sorted(_HOME)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'loomrl.gym' has no attribute {name!r}. It has: {', '.join(__all__)}.")
-    return getattr(importlib.import_module(_HOME[name]), name)
-
+__getattr__, __dir__ = lazily("loomrl.gym", _HOME)
 
 expose_announced()

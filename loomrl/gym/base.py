@@ -6,22 +6,47 @@ An author writes `reset`, `step` and `oracle`, declares the class attributes, an
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
-from loomrl.errors import ConfigError, unknown
+from loomrl.errors import ConfigError, did_you_mean, unknown
 from loomrl.schema import Config
 from loomrl.types import Observation, Reward, Task
 
 LEVELS = 10
-Difficulty = Literal["beginner", "intermediate", "advanced", "expert"]
-LEVELS_OF: Mapping[Difficulty, range] = {
+LEVELS_OF: Mapping[str, range] = {
     "beginner": range(1, 4),
     "intermediate": range(4, 7),
     "advanced": range(7, 9),
     "expert": range(9, 11),
 }
+
+
+def levels_of(difficulty: str | float) -> range:
+    """The levels of a word; of a level, a whole number from 1 to 10; of a number with a point, from 0.0 to 1.0."""
+    if isinstance(difficulty, str) and difficulty in LEVELS_OF:
+        return LEVELS_OF[difficulty]
+    level = 0
+    if isinstance(difficulty, int) and not isinstance(difficulty, bool):
+        level = difficulty
+    elif isinstance(difficulty, float) and 0 <= difficulty <= 1:
+        level = 1 + round(difficulty * (LEVELS - 1))
+    if not 1 <= level <= LEVELS:
+        hint = did_you_mean(difficulty, LEVELS_OF) if isinstance(difficulty, str) else ""
+        raise ValueError(
+            f"a word ({', '.join(LEVELS_OF)}), a level from 1 to {LEVELS}, or a number with a point from 0.0 to 1.0 is "
+            f"needed.{hint}"
+        )
+    return range(level, level + 1)
+
+
+def _checked(difficulty: Any) -> Any:
+    levels_of(difficulty)
+    return difficulty
+
+
+Difficulty = Annotated[str | int | float, BeforeValidator(_checked)]
 
 
 class EnvironmentSettings(Config):
@@ -87,7 +112,7 @@ class BaseEnvironment(ABC):
     def sample_task(self, seed: int) -> Task:
         """A task at the difficulty of the settings, any family."""
         rng = random.Random(seed)
-        return self.task(rng.choice(self.families), rng.choice(LEVELS_OF[self.settings.difficulty]), seed)
+        return self.task(rng.choice(self.families), rng.choice(levels_of(self.settings.difficulty)), seed)
 
     async def enter(self, task: Task) -> None:
         """Wait until an attempt at this task can begin, where not all can at once. Most wait for nothing.

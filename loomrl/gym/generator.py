@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from loomrl.config import AdaptiveCurriculum, Curriculum, EnvironmentConfig
-from loomrl.errors import ConfigError, unknown
-from loomrl.gym.base import LEVELS_OF
+from loomrl.errors import ConfigError
+from loomrl.gym.base import EnvironmentSettings, levels_of
 from loomrl.gym.catalogue import find
 from loomrl.gym.curriculum import Outcome, open_curriculum
 from loomrl.gym.mixture import gather
@@ -18,7 +18,8 @@ class CurriculumGenerator:
     """Draws tasks and learns from how attempts at them went: `generate()`, attempt it, `observe(task, success)`.
 
     `environments` are names, or names with families and weights; without them they are those of the templates, or Math.
-    A difficulty is a word or a level, where every family begins, by default "beginner"; levels then follow success.
+    Every family begins at `initial_difficulty`: a word, a level, or a number from 0.0 to 1.0, by default "beginner".
+    Levels then follow success.
     Give a `curriculum` instead for anything else.
     """
 
@@ -26,7 +27,7 @@ class CurriculumGenerator:
         self,
         environments: Sequence[str | EnvironmentConfig] = (),
         *,
-        initial_difficulty: str | int | None = None,
+        initial_difficulty: str | float | None = None,
         task_templates_path: str | None = None,
         curriculum: Curriculum | None = None,
         seed: int = 0,
@@ -39,7 +40,8 @@ class CurriculumGenerator:
             raise ConfigError(
                 f"initial_difficulty={initial_difficulty!r} has no effect beside a curriculum: set its levels."
             )
-        settings = curriculum or AdaptiveCurriculum(start_level=_level(initial_difficulty or "beginner"))
+        start = _level("beginner" if initial_difficulty is None else initial_difficulty)
+        settings = curriculum or AdaptiveCurriculum(start_level=start)
         self._curriculum = open_curriculum(self._cast.families, settings)
         self._rng = random.Random(seed)
 
@@ -68,11 +70,7 @@ class CurriculumGenerator:
         self._rng.setstate((version, tuple(internal), gauss))
 
 
-def _level(difficulty: str | int) -> int:
+def _level(difficulty: str | float) -> int:
     """The level that a difficulty begins with."""
-    if isinstance(difficulty, int):
-        return difficulty
-    for word, levels in LEVELS_OF.items():
-        if difficulty == word:
-            return levels.start
-    raise ConfigError("initial_difficulty " + unknown("word", difficulty, LEVELS_OF))
+    given = EnvironmentSettings.parse({"difficulty": difficulty}, origin="initial_difficulty")
+    return levels_of(given.difficulty).start

@@ -2,8 +2,9 @@
 
 import ast
 import importlib.metadata
+import importlib.util
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from gymnasium.envs.registration import register, registry
@@ -13,7 +14,7 @@ GROUP = "loomrl.environments"
 
 
 def expose(name: str, version: str) -> str:
-    """Let `gymnasium.make` and `make_vec` open this environment, and return its id. Nothing of it is imported yet."""
+    """Let `gymnasium.make` and `make_vec` open this environment, and return its id. Imports nothing of it."""
     id = f"loomrl/{name}-v{version.partition('.')[0]}"
     if id not in registry:
         register(
@@ -26,7 +27,9 @@ def expose(name: str, version: str) -> str:
 
 
 def expose_announced() -> None:
-    """Expose what installed packages announce. One whose version cannot be read is left to `expose`."""
+    """Expose the environments that installed packages announce. Those without a readable version are left to
+    `expose`.
+    """
     for entry in importlib.metadata.entry_points(group=GROUP):
         version = declared_version(entry.value)
         if version is not None:
@@ -36,7 +39,7 @@ def expose_announced() -> None:
 def declared_version(entry_point: str) -> str | None:
     """The `version = "…"` of a class, read from its source, also through `from … import …`.
 
-    To import it would be slow, and impossible for a module whose own import is what brought us here.
+    Importing it would take long, and would fail for a module whose own import led here.
     """
     module, _, name = entry_point.partition(":")
     path = _source(module)
@@ -62,15 +65,25 @@ def _versions(node: ast.ClassDef) -> Iterator[str]:
 
 def _source(module: str) -> Path | None:
     """The file of a module; of its packages, none is imported."""
-    parts = module.split(".")
-    folders: Sequence[str] | None = None
-    spec = None
-    for depth in range(len(parts)):
-        found = (finder.find_spec(".".join(parts[: depth + 1]), folders) for finder in sys.meta_path)
-        spec = next(filter(None, found), None)
-        folders = spec.submodule_search_locations if spec else None
-        if folders is None:
-            break
-    if spec is None or spec.name != module or not spec.has_location or spec.origin is None:
+    top, *rest = module.split(".")
+    spec = importlib.util.find_spec(top)
+    if spec is None:
         return None
-    return Path(spec.origin)
+    if not rest:
+        return Path(spec.origin) if spec.origin else None
+    places = [Path(folder) for folder in spec.submodule_search_locations or ()]
+    for depth, name in enumerate(rest, start=1):
+        inside = [place / name for place in places]
+        is_there = any(path.is_dir() or path.with_suffix(".py").is_file() for path in inside)
+        places = inside if is_there else _mapped(".".join((top, *rest[:depth])), places)
+    files = (path for place in places for path in (place.with_suffix(".py"), place / "__init__.py"))
+    return next((path for path in files if path.is_file()), None)
+
+
+def _mapped(package: str, places: list[Path]) -> list[Path]:
+    """The folders of a package that an editable installation maps to another place than its parent's."""
+    for finder in sys.meta_path:
+        spec = finder.find_spec(package, [str(place) for place in places])
+        if spec is not None and spec.submodule_search_locations:
+            return [Path(folder) for folder in spec.submodule_search_locations]
+    return []

@@ -9,10 +9,9 @@ from typing import Any, Self
 
 from loomrl.config import RolloutConfig
 from loomrl.gym.catalogue import EnvironmentType, make
-from loomrl.gym.guard import GuardedEnvironment
 from loomrl.gym.host.actor import ActorHost, refuse_crowd
 from loomrl.gym.host.local import Host, LocalHost, Make, Plan
-from loomrl.gym.memory import MemoryBank
+from loomrl.gym.manual import ManualEnvironment
 from loomrl.gym.policy import OpenPolicy, open_policy
 from loomrl.types import Group, Trajectory
 
@@ -31,12 +30,16 @@ class LoomRLGym:
         self._rollout = rollout or RolloutConfig()
         self._make = make
         self._open_policy = open_policy
+        self.environments: list[ManualEnvironment] = []
+        """Those that were created to be played by hand."""
 
     async def create_environment(
         self, kind: EnvironmentType | str, settings: Mapping[str, Any] | None = None
-    ) -> GuardedEnvironment:
-        """An environment to play by hand: `reset`, then `step` until terminated or truncated. It keeps its memories."""
-        return GuardedEnvironment(self._make(str(kind), settings or {}), memories=MemoryBank())
+    ) -> ManualEnvironment:
+        """An environment to play by hand: `reset`, then `step` until done. It keeps its memories."""
+        environment = ManualEnvironment(self._make(str(kind), settings or {}))
+        self.environments.append(environment)
+        return environment
 
     async def run(self, plans: Iterable[Plan]) -> AsyncGenerator[Trajectory, None]:
         """Every plan's trajectory, once, as it finishes. Plans are drawn only when there is room to play them."""

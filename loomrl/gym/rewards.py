@@ -18,16 +18,16 @@ NORMALIZATIONS: tuple[Normalization, ...] = ("none", "z-score", "min-max")
 
 @dataclass(frozen=True)
 class RewardComponent(Generic[X]):
-    """One named objective: `fn` scores an attempt, `weight` says how much the score counts."""
+    """One named objective: `compute_fn` scores an attempt, `weight` says how much the score counts."""
 
     name: str
     weight: float
-    fn: Callable[[X], float]
+    compute_fn: Callable[[X], float]
 
     def score(self, attempt: X) -> float:
         """The raw score; a component that raises or answers with no finite number is a ScorerError, never a 0."""
         try:
-            score = float(self.fn(attempt))
+            score = float(self.compute_fn(attempt))
         except Exception as error:  # the boundary to the author's code
             raise ScorerError(f"reward component {self.name!r} raised {type(error).__name__}: {error}") from error
         if not math.isfinite(score):

@@ -19,7 +19,9 @@ def gym(folder: Path, **changes: Any) -> Any:
     tiny = {"hidden_size": 32, "intermediate_size": 64, "layers": 1, "heads": 2, "vocabulary": 270}
     return loomrl.GymTrainingConfig.parse(
         {
-            "environments": [ASCII],
+            "enabled_env_types": [ASCII],
+            "evaluation_episodes": 8,
+            "folder": str(folder / "runs"),
             "model": {"build": tiny, "context": 128},
             "sampling": {"max_tokens": 6},
             "warm_start": {"steps": 0},
@@ -49,7 +51,7 @@ async def test_trainer_learns_for_at_least_so_many_timesteps(tmp_path: Path) -> 
 @quiet
 async def test_integrated_system_trains_on_two_learners_with_weights_that_arrive_late(tmp_path: Path) -> None:
     ppo = loomrl.PPOConfig(batch_size=32, distributed=True, sync_frequency=2, n_epochs=2)
-    system = loomrl.create_integrated_rl_system(gym(tmp_path), ppo)
+    system = await loomrl.create_integrated_rl_system(gym(tmp_path), ppo)
     summary = await system.run_training_loop(max_iterations=4)
     assert [line[Metric.STALENESS_MEAN] for line in summary.history] == [0, 1, 0, 1]
     assert max(summary.history[update][Metric.POLICY_DRIFT] for update in (0, 2)) <= 1e-4

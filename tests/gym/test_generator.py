@@ -71,7 +71,7 @@ def test_a_difficulty_beside_a_curriculum_would_have_no_effect_and_is_refused():
 
 
 def test_an_unknown_difficulty_is_named_with_the_choices():
-    with pytest.raises(ConfigError, match=r"initial_difficulty.*'expret'.*Did you mean 'expert'"):
+    with pytest.raises(ConfigError, match=r"(?s)initial_difficulty.*'expret'.*Did you mean 'expert'"):
         CurriculumGenerator(initial_difficulty="expret")
 
 

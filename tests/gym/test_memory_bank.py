@@ -120,9 +120,9 @@ async def days_by_hand(env, count, *, solved=True):
     for seed in range(count):
         (message,) = await env.reset(env.task("persistent.topic", 1, seed))
         days.append(int(message.content.partition("Day ")[2].partition(".")[0]))
-        step = None
-        while step is None or not (step.terminated or step.truncated):
-            step = await env.step(env.oracle() if solved else "ANSWER: nothing\nNEXT:")
+        done = False
+        while not done:
+            _, _, done, _ = await env.step(env.oracle() if solved else "ANSWER: nothing\nNEXT:")
     return days
 
 

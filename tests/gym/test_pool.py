@@ -42,14 +42,15 @@ def gym(**rollout):
     return LoomRLGym(RolloutConfig(**rollout), make=open_sample)
 
 
-async def test_an_environment_is_played_by_hand_as_in_the_five_tuple():
+async def test_an_environment_is_played_by_hand_in_four_values():
     env = await gym().create_environment("Guess", {"difficulty": "intermediate", "max_steps": 2})
     obs = await env.reset(env.task("below", 2, 1))
     assert "below 0, 1000 away" in obs[0].content
-    obs, reward, terminated, truncated, info = await env.step("5")
-    assert (float(reward), terminated, truncated) == (0.0, False, False)
-    obs, reward, terminated, truncated, info = await env.step("5")
-    assert (terminated, truncated, info) == (False, True, {"truncated_by": "max_steps=2"})
+    obs, reward, done, info = await env.step("5")
+    assert (reward, done, info["terminated"], info["truncated"]) == (0.0, False, False, False)
+    obs, reward, done, info = await env.step("5")
+    assert done
+    assert (info["terminated"], info["truncated"], info["truncated_by"]) == (False, True, "max_steps=2")
     await env.close()
 
 

@@ -1,0 +1,133 @@
+"""An environment played by hand, in a script or a notebook: four values a step, and memories that stay.
+
+env = await LoomRLGym().create_environment("Math", {"difficulty": "intermediate"})
+state = await env.reset()
+state, reward, done, info = await env.step("<answer>12</answer>")
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from random import Random, SystemRandom
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from loomrl.errors import EpisodeError, failure_from
+from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
+from loomrl.gym.guard import GuardedEnvironment
+from loomrl.gym.memory import MemoryBank
+from loomrl.types import Observation, Reward, Task
+
+
+class State(Observation):
+    """What the policy sees: messages. That of a `reset` knows its task, so that others can attempt it too."""
+
+    task: Task | None = None
+    settings: Mapping[str, Any] = MappingProxyType({})
+    """Of its environment."""
+
+    def __str__(self) -> str:
+        return "\n\n".join(message.text for message in self)
+
+
+class Tasks(Protocol):
+    """Whoever chooses what is attempted, such as a CurriculumGenerator."""
+
+    def generate(self) -> Task:
+        """The next task."""
+
+    def observe(self, task: Task, success: float) -> None:
+        """How the attempt went."""
+
+
+class ManualEnvironment:
+    """One environment, played one episode after the other. `done` is the end, whatever its cause; `info` says which.
+
+    `info` has `terminated`, `truncated`, `success` and `reward_parts`. An episode that fails is over with the reward
+    nan, and `info["failure"]` says why: it is no attempt, good or bad.
+    """
+
+    def __init__(self, environment: BaseEnvironment, *, tasks: Tasks | None = None, seed: int | None = None) -> None:
+        self._guarded = GuardedEnvironment(environment, memories=MemoryBank())
+        self._rng = SystemRandom() if seed is None else Random(seed)
+        self._tasks = tasks
+        self._task: Task | None = None
+
+    @property
+    def environment(self) -> BaseEnvironment:
+        """What is played."""
+        return self._guarded.environment
+
+    @property
+    def settings(self) -> EnvironmentSettings:
+        """Its settings."""
+        return self.environment.settings
+
+    def task(self, family: str, level: int, seed: int) -> Task:
+        """The task of these three."""
+        return self.environment.task(family, level, seed)
+
+    async def reset(self, task: Task | None = None) -> State:
+        """Begin an episode: of this task, or of the next one."""
+        if task is None:
+            drawn = self._tasks.generate() if self._tasks else None
+            task = drawn or self.environment.sample_task(self._rng.getrandbits(31))
+        self._task = task
+        state = State(await self._guarded.reset(task))
+        state.task, state.settings = task, self.settings.model_dump(mode="json")
+        return state
+
+    async def step(self, action: str) -> tuple[State, float, bool, dict[str, Any]]:
+        """Act once: the next state, the reward, whether the episode is over, and what else there is to say."""
+        if not isinstance(action, str):
+            raise TypeError(
+                f"action={action!r:.60} is {type(action).__name__}; {self.environment.name} takes a text, such as "
+                f"{self._example()!r:.80}."
+            )
+        self._guarded.check_running()
+        try:
+            step = await self._guarded.step(self.read(action))
+        except Exception as error:  # noqa: BLE001 - the boundary to the environment's author
+            failure = failure_from(error, boundary=EpisodeError.boundary)
+            await self._guarded.close()
+            return (
+                State(),
+                math.nan,
+                True,
+                _told(False, False, Reward()) | {"failure": asdict(failure), "success": None},
+            )
+        if (step.terminated or step.truncated) and self._tasks is not None and self._task is not None:
+            self._tasks.observe(self._task, step.reward.success)
+        return _four(step)
+
+    def read(self, action: str) -> str:
+        """The action as the environment reads it."""
+        return action
+
+    def oracle(self) -> str:
+        """The next action of a perfect solver, from the present state."""
+        return self._guarded.oracle()
+
+    async def close(self) -> None:
+        """Let go of whatever is open."""
+        await self._guarded.close()
+
+    def _example(self) -> str:
+        try:
+            return self.environment.random_action(Random(0))
+        except Exception:  # noqa: BLE001 - an example for a message, no more
+            return "some text"
+
+
+def _four(step: Step) -> tuple[State, float, bool, dict[str, Any]]:
+    told = dict(step.info) | _told(step.terminated, step.truncated, step.reward)
+    return State(step.observation), step.reward.total, step.terminated or step.truncated, told
+
+
+def _told(terminated: bool, truncated: bool, reward: Reward) -> dict[str, Any]:
+    return {
+        "terminated": terminated,
+        "truncated": truncated,
+        "success": reward.success,
+        "reward_parts": dict(reward.parts),
+    }

@@ -1,0 +1,47 @@
+"""What docs/notebook.md shows runs as written there, block after block, in a program of its own."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.test_docs import blocks
+
+CHECKS = """
+print("SAID", json.dumps({
+    "success": info["success"],
+    "types": sorted(results.success_after),
+    "made": [results.iterations, results.timesteps],
+    "policies": [rollout.extra["policy"] == trainer.policy.id for rollout in rollouts],
+    "completed": report.task_completion_rate,
+}))
+"""
+"""After the last block."""
+
+
+@pytest.mark.system
+def test_every_block_of_the_guide_runs_as_written(tmp_path: Path) -> None:
+    cells = [*blocks("notebook.md", "python"), f"import json\n{CHECKS}"]
+    (tmp_path / "cells.json").write_text(json.dumps(cells))
+    (tmp_path / "notebook.py").write_text(
+        "import ast, asyncio, json\n"
+        "async def main():\n"
+        "    for cell in json.load(open('cells.json')):\n"
+        "        code = compile(cell, 'cell', 'exec', ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)\n"
+        "        ran = eval(code, globals())\n"
+        "        if ran is not None:\n"
+        "            await ran\n"
+        "if __name__ == '__main__':\n"
+        "    asyncio.run(main())\n"
+    )
+    ran = subprocess.run([sys.executable, "notebook.py"], cwd=tmp_path, capture_output=True, text=True, timeout=290)
+    assert not ran.returncode, ran.stderr[-3000:]
+    said = json.loads(ran.stdout.rpartition("SAID ")[2])
+    assert said["success"] == 0
+    assert said["types"] == ["LogicPuzzle", "Math"]
+    assert said["made"] == [2, 32]
+    assert said["policies"] == [True] * 4
+    assert 0 < said["completed"] < 1
+    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
