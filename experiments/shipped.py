@@ -5,13 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from loomrl.config import AnyExperiment, ControlExperiment, Experiment, parse_experiment
-from loomrl.control.environment import label
 from loomrl.errors import ConfigError, unknown
-from loomrl.experiments.policies import experiment_of, find_version, is_control, is_model, is_served
 from loomrl.files import is_file
 from loomrl.load import load, parse_assignments
 from loomrl.schema import merge
-from loomrl.store import open_store
 
 HOME = Path(__file__).parent
 SWEEPS = HOME / "sweeps"
@@ -66,6 +63,8 @@ def judged_words(
 def _environments(experiment: AnyExperiment) -> list[str]:
     """What its environments are called."""
     if isinstance(experiment, ControlExperiment):
+        from loomrl.control.environment import label  # with Gymnasium; to show an experiment needs neither
+
         ids = [label(experiment.environment)]
     else:
         ids = [each.id for each in experiment.environments]
@@ -76,6 +75,9 @@ def _judged(words: Sequence[str], policies: Sequence[str]) -> tuple[AnyExperimen
     first = next((word for word in words if "=" not in word), None)
     if first is None or first in names() or is_file(first):
         return resolve(words), list(policies)
+    from loomrl.experiments.policies import experiment_of, find_version, is_control, is_model, is_served
+    from loomrl.store import open_store
+
     rest = [word for word in words if word != first]
     if is_model(first) or is_control(first) or is_served(first):
         return resolve(rest, default=CONTROL if is_control(first) else DEFAULT), [first, *policies]

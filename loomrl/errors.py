@@ -2,9 +2,10 @@
 
 import difflib
 from collections.abc import Iterable, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from loomrl.types import Failure
+if TYPE_CHECKING:
+    from loomrl.types import Failure
 
 MOST_CHOICES = 60
 """That a message lists."""
@@ -100,8 +101,10 @@ class CorruptPayload(HubError, ValueError):
     """Bytes that are not a trajectory of ours, or not all of one."""
 
 
-def failure_from(error: BaseException, *, boundary: str) -> Failure:
+def failure_from(error: BaseException, *, boundary: str) -> "Failure":
     """The record of an exception that reached a boundary; a LoomError keeps the boundary it names itself."""
+    from loomrl.types import Failure  # and NumPy with it, which whoever only needs the errors goes without
+
     where = error.boundary if isinstance(error, LoomError) else boundary
     return Failure(where, type(error).__name__, str(error)[:2000])
 
