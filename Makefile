@@ -59,8 +59,9 @@ lint: setup tree ## style and types
 check: lint ## lint, types, architecture, fast tests
 	$(BIN)/python -m pytest -q -m "not slow and not system"
 
+# Three for two cores: what waits for a server or a deadline leaves its core to another.
 test: setup ## all tests that take seconds
-	$(BIN)/python -m pytest -q -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder --durations=25
+	$(BIN)/python -m pytest -q -m "not slow" -n 3 --dist loadfile --no-loadscope-reorder --durations=25
 
 test-slow: setup ## the tests that take minutes
 	$(BIN)/python -m pytest -q -m slow

@@ -1,4 +1,4 @@
-"""How good was it? Advantages over arrays of steps, and how well values foretell returns. Pure.
+"""Advantages over arrays of steps, and how well values predict returns. Pure functions.
 
 Axes: `_T` steps, `_N` environments.
 """
@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 Floats = NDArray[np.floating[Any]]
 
 NO_SPREAD = 1e-8
-"""Differences below this, relative to the values, are what floating point left of equal rewards."""
+"""Relative differences below this are rounding errors of equal rewards."""
 
 
 def has_signal(rewards_G: Floats) -> bool:
-    """Whether the attempts earned differently, so that comparing them teaches something."""
+    """True if the attempts' rewards differ, so that a comparison has a learning signal."""
     rewards = np.asarray(rewards_G, np.float64)
     return bool(rewards.size) and bool(np.ptp(rewards) > NO_SPREAD * max(1.0, float(np.abs(rewards).max())))
 
@@ -29,9 +29,9 @@ def gae(
     gamma: float,
     lam: float,
 ) -> Floats:
-    """Advantages; `values` has one more step, and what stands after an episode's end is the value of its last state.
+    """Advantages; `values` has one more step, and after an episode's end it holds the value of the last state.
 
-    A truncated episode would have gone on, so that value counts; a terminated one would not.
+    A truncated episode would have continued, so that value counts; a terminated one would not.
     """
     ahead_TN = gamma * values_TN[1:] * ~terminated_TN
     delta_TN = rewards_TN + ahead_TN - values_TN[:-1]

@@ -1,4 +1,4 @@
-"""Gradients made smaller on their way between learners, by the hooks that torch's DDP has for it."""
+"""Compression of gradients between learners, by torch's DDP hooks."""
 
 from typing import Any
 
@@ -8,13 +8,13 @@ from torch.nn.parallel import DistributedDataParallel
 from loomrl.errors import ConfigError
 
 RANK = 4
-"""Of the matrices by which PowerSGD stands in for gradients."""
+"""Rank of PowerSGD's approximation of gradients."""
 EXACT_STEPS = 10
-"""Optimizer steps before PowerSGD begins: the first gradients are the worst to approximate."""
+"""Optimizer steps before PowerSGD starts: the first gradients are the hardest to approximate."""
 
 
 def refuse(compression: str, *, learners: int, gpus: float) -> None:
-    """A ConfigError where this compression has no effect, or no backend that can do it."""
+    """A ConfigError if this compression has no effect, or no backend supports it."""
     if compression == "none":
         return
     if learners < 2:
@@ -30,7 +30,7 @@ def refuse(compression: str, *, learners: int, gpus: float) -> None:
 
 
 def compress(module: Any, compression: str) -> None:
-    """From now on the gradients of a module that DDP wraps travel in this form; of another one they do not travel."""
+    """Compress the gradients of a module that DDP wraps; others exchange none."""
     if not isinstance(module, DistributedDataParallel):
         return
     match compression:

@@ -1,4 +1,4 @@
-"""What control algorithms share beside configuration and learner: one update as a training step."""
+"""The training step that control algorithms share; configuration and learner have modules of their own."""
 
 import math
 import time
@@ -38,7 +38,7 @@ from loomrl.errors import ConfigError, EpisodeError
 from loomrl.telemetry.metric import Metric
 
 Brought = tuple[list[Any], Any]
-"""What a runner brings home: rollouts, or an error that came up in them, and its counters."""
+"""A runner's result: rollouts or an error, and its counters."""
 
 
 class ControlStep(Placed):
@@ -48,31 +48,31 @@ class ControlStep(Placed):
     """The latest episodes."""
 
     place: dict[str, Any] | None = None
-    """Settings of the environments that runners have moved to; None where they are as configured."""
+    """Settings of the environments that runners have moved to; None for the configured ones."""
 
     def setup(self, config: AlgorithmConfig) -> None:
-        """RLlib's, and what an update needs to know of those before it."""
+        """Set up RLlib's part, and the state kept between updates."""
         ensure_ray()
         ensure_room(config)
-        if not config.slow:
+        if not config.fallback_reasons:
             config.look()
         super().setup(config)
         batch = self.config.steps_per_update
         self.window = Window()
         self.phases = Phases()
-        """Where the seconds go; whoever wants to know of a part of training puts new ones here."""
+        """Seconds by phase; a caller that measures part of the training replaces it."""
         self.updates = 0
-        """Done so far."""
+        """Updates so far."""
         self.planned = -(-(self.config.steps or batch) // batch)
-        """Of the whole run."""
+        """Updates of the whole run."""
         apart = self.config.num_env_runners or self.config.num_learners or self.config.num_gpus_per_learner
-        self.is_alone = not self.config.slow and not apart
+        self.is_alone = not self.config.fallback_reasons and not apart
         if self.is_alone:  # one process needs no copy of the weights
             self.env_runner.module = self.learner_group._learner.module[DEFAULT_MODULE_ID]
 
     def training_step(self) -> None:
         """One update."""
-        if self.config.slow:
+        if self.config.fallback_reasons:
             super().training_step()
             return
         with self.phases(Metric.TIME_ROLLOUT):
@@ -91,15 +91,15 @@ class ControlStep(Placed):
 
     @property
     def env_steps(self) -> int:
-        """Taken so far, by all runners."""
+        """Environment steps so far, of all runners."""
         return int(self.metrics.peek((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), default=0))
 
     def work(self, share: tuple[Rollout, ...]) -> Work:
-        """What one learner is to do."""
+        """The work of one learner."""
         return Work(share)
 
     def sampled(self, *, random: bool = False) -> list[Rollout]:
-        """A rollout of every runner that is alive; `random` ones ask no policy."""
+        """A rollout of every living runner; with `random`, without asking the policy."""
         with self.metrics.log_time((TIMERS, ENV_RUNNER_SAMPLING_TIMER)):
             found = self.asked(random)
             if not found and self._are_back():
@@ -110,7 +110,7 @@ class ControlStep(Placed):
                 raise failed
         if not rollouts:
             raise EpisodeError(
-                f"no env runner of {self.config.num_env_runners} brought anything home in "
+                f"no env runner of {self.config.num_env_runners} returned anything within "
                 f"sample_timeout_s={self.config.sample_timeout_s}. Their log says why; a slow environment needs a "
                 "longer timeout or a shorter rollout_fragment_length."
             )
@@ -118,7 +118,7 @@ class ControlStep(Placed):
         return rollouts
 
     def asked(self, random: bool) -> list[Brought]:
-        """What the runners that answer in time bring home."""
+        """The results of the runners that answer in time."""
         found: list[Brought] = self.env_runner_group.foreach_env_runner(
             self.errand(random),
             local_env_runner=self.config.num_env_runners == 0,
@@ -127,11 +127,11 @@ class ControlStep(Placed):
         return found
 
     def errand(self, random: bool) -> Callable[[Any], Brought]:
-        """What every runner is to do for an update."""
+        """The call that every runner executes for an update."""
         return partial(collected, random=random)
 
     def _are_back(self) -> bool:
-        """Whether all runners had died, and some could be replaced; slow ones have not died."""
+        """True if all runners had died and some could be replaced; slow runners have not died."""
         group, until = self.env_runner_group, time.monotonic() + self.config.sample_timeout_s
         while not group.num_healthy_remote_env_runners() and time.monotonic() < until:
             time.sleep(0.1)
@@ -140,14 +140,14 @@ class ControlStep(Placed):
         return False
 
     def brought(self, rollouts: Sequence[Rollout], counted: Sequence[Any]) -> None:
-        """Count what the runners brought, and tell of the latest episodes."""
+        """Count the runners' results, and log the latest episodes."""
         self.metrics.aggregate(list(counted), key=ENV_RUNNER_RESULTS)
         self.window.observe(rollouts)
         for name, value in self.window.told().items():
             self.metrics.log_value((ENV_RUNNER_RESULTS, name), value, window=1)
 
     def step(self) -> dict[str, Any]:
-        """RLlib's result; returns are NaN as long as no episode has ended, since Tune wants a metric every time."""
+        """RLlib's result; returns are NaN until an episode has ended, because Tune needs the metric every time."""
         result: dict[str, Any] = super().step()
         acted = result.setdefault(ENV_RUNNER_RESULTS, {})
         for name in (EPISODE_RETURN_MEAN, EPISODE_RETURN_MIN, EPISODE_RETURN_MAX, EPISODE_LEN_MEAN):
@@ -155,7 +155,7 @@ class ControlStep(Placed):
         return result
 
     def move_to(self, settings: dict[str, Any]) -> None:
-        """Go on in environments with these settings, with episodes that begin there."""
+        """Switch to environments with these settings; new episodes begin there."""
         self.place = settings
         self.env_runner_group.foreach_env_runner(
             lambda runner: runner.enter(settings), local_env_runner=self.config.num_env_runners == 0
@@ -163,7 +163,7 @@ class ControlStep(Placed):
         self.window = Window()
 
     def restore_env_runners(self, env_runner_group: EnvRunnerGroup) -> list[int]:
-        """RLlib's; a new runner goes where the others are."""
+        """RLlib's method; a new runner moves to the same environments as the others."""
         restored: list[int] = super().restore_env_runners(env_runner_group)
         if restored and self.place is not None and env_runner_group is self.env_runner_group:
             settings = self.place
@@ -173,7 +173,7 @@ class ControlStep(Placed):
         return restored
 
     def measured(self, result: Mapping[str, Any]) -> dict[str, float]:
-        """Our metrics in a result of `train`; what was not measured is left out."""
+        """Our metrics from a result of `train`; unmeasured ones are left out."""
         learnt, acted = result.get(LEARNER_RESULTS, {}).get(DEFAULT_MODULE_ID, {}), result.get(ENV_RUNNER_RESULTS, {})
         found = {str(name): learnt.get(name) for name in Metric}
         told = {str(Metric.RETURN): acted.get(EPISODE_RETURN_MEAN), Metric.EPISODE_STEPS: acted.get(EPISODE_LEN_MEAN)}
@@ -181,12 +181,12 @@ class ControlStep(Placed):
         return {name: float(value) for name, value in found.items() if value is not None}
 
     def policy(self) -> ControlPolicy:
-        """What was learnt so far, as a policy that acts without Ray; it does not change any more."""
+        """The current policy, frozen, for acting without Ray."""
         module = self.get_module()
         if not isinstance(module, ActorModule):
             if module is None:
                 raise ConfigError("policy() is of one policy, and this run teaches several: algo.get_module(its name).")
-            why = f" because of {'; '.join(self.config.slow)}" if self.config.slow else ""
+            why = f" because of {'; '.join(self.config.fallback_reasons)}" if self.config.fallback_reasons else ""
             raise ConfigError(
                 f"policy() knows the networks of `network`, and this run teaches a {type(module).__name__}{why}. Leave "
                 "out what brings another module, or take that one as it is: algo.get_module()."
@@ -198,49 +198,49 @@ class ControlStep(Placed):
         return ControlPolicy(net, module.observation_space, module.action_space, module.model_config["network"])
 
     def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """With the latest episodes."""
+        """RLlib's state, with the latest episodes."""
         state: dict[str, Any] = super().get_state(components, **kwargs)
         if components is None:
             state[OURS] = {"window": self.window.state_dict(), "updates": self.updates, "place": self.place}
-            if not self.config.slow:
+            if not self.config.fallback_reasons:
                 state[OURS]["origin"] = origin(self.config, self.get_module())
         return state
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken; an ArtifactError where that is another environment or network."""
+        """Resume from `state`; an ArtifactError if it belongs to another environment or network."""
         self._refuse_another(state)
         if OURS in state and state[OURS]["place"] is not None:
             self.move_to(state[OURS]["place"])
         super().set_state(state)
-        if not self.config.slow and self.config.num_env_runners:  # whose episodes are those of another run
+        if not self.config.fallback_reasons and self.config.num_env_runners:  # whose episodes are those of another run
             self.env_runner_group.foreach_env_runner(lambda runner: runner.begin_anew(), local_env_runner=False)
         if OURS in state:
             self.window.load_state_dict(state[OURS]["window"])
             self.updates = state[OURS]["updates"]
 
     def restore_from_path(self, path: Any, *args: Any, **kwargs: Any) -> None:
-        """As RLlib does, once it is known that what lies there is of this environment and network."""
+        """RLlib's restore, after checking that the checkpoint belongs to this environment and network."""
         if "component" not in kwargs:
             self._refuse_another(peeked(path, self.STATE_FILE_NAME))
         super().restore_from_path(path, *args, **kwargs)
 
     def take_over(self, path: Any) -> None:
-        """Go on from a checkpoint whose settings were others: its weights, moments and counters, and our settings."""
+        """Continue from a checkpoint with other settings: its weights, moments and counters, with our settings."""
         with own_settings(self.learner_group):
             self.restore_from_path(path)
 
     def _refuse_another(self, state: Mapping[str, Any]) -> None:
-        if not self.config.slow:
+        if not self.config.fallback_reasons:
             refuse_another(state, origin(self.config, self.get_module()))
 
 
 def collected(runner: ArrayRunner, *, random: bool) -> Brought:
-    """A fragment, and the counters since the last one."""
+    """A fragment, with the counters since the last one."""
     return runner.sample(random_actions=random), runner.get_metrics()
 
 
 def shares(rollouts: Sequence[Rollout], learners: int) -> list[tuple[Rollout, ...]]:
-    """The same number of environments for every learner."""
+    """Rollouts divided so that every learner gets the same number of environments."""
     if learners == 1:
         return [tuple(rollouts)]
     parts = [rollout.split(learners) for rollout in rollouts]

@@ -1,4 +1,4 @@
-"""The RLlib configuration that control algorithms share: our settings beside RLlib's, by either's names."""
+"""The RLlib configuration that control algorithms share: our settings and RLlib's, under either's names."""
 
 import logging
 from dataclasses import replace
@@ -25,17 +25,17 @@ from loomrl.schema import merge, nest
 _log = logging.getLogger(__name__)
 
 OUR_LAYERS = ("layer_norm", "orthogonal", "log_std")
-"""Settings of a network that RLlib's own modules do not know."""
+"""Network settings that RLlib's own modules lack."""
 STOCK_TRAINING = {
     *("learner_class", "learner_connector", "add_default_connectors_to_learner_pipeline", "learner_config_dict"),
 }
-"""Keywords of RLlib's `training` that are no settings of an algorithm."""
+"""Keywords of RLlib's `training` that are not settings of an algorithm."""
 AUTO = "auto"
-"""`gym_env_vectorize_mode` by which an environment's own vector form is used if it has one."""
+"""Value of `gym_env_vectorize_mode` for an environment's own vector form, if it has one."""
 
 
 class ControlConfig(AlgorithmConfig):  # type: ignore[misc]
-    """Mixed into RLlib's configuration of the same algorithm. What is learnt how is in `settings`; the rest is RLlib's.
+    """Mixed into RLlib's configuration of the same algorithm. `settings` define the algorithm; the rest is RLlib's.
 
     `training(learning_rate=1e-3)` changes settings by their names in an experiment. Tune can search any of them:
     `training(learning_rate=tune.grid_search([1e-4, 1e-3]))`.
@@ -49,36 +49,36 @@ class ControlConfig(AlgorithmConfig):  # type: ignore[misc]
     words: ClassVar[dict[str, Word]]
     """RLlib's names for settings of the algorithm."""
     unshaped: ClassVar[frozenset[str]] = frozenset()
-    """What of RLlib's model settings says nothing of this algorithm's networks."""
+    """RLlib's model settings that do not apply to this algorithm's networks."""
     settings: Any
     fast_learner: ClassVar[type]
     stock_learner: ClassVar[type]
     fast_runner: ClassVar[type[ArrayRunner]] = ArrayRunner
     stock_settings: ClassVar[frozenset[str]] = frozenset({"network", "gamma", "clip_norm"})
-    """Those that RLlib's own learner knows, too."""
+    """Settings that RLlib's own learner supports too."""
 
     def __init__(self, algo_class: type | None = None) -> None:
         super().__init__(algo_class)
         self.changes: dict[str, Any] = {}
         self.settings = self.settings_class()
         self.steps: int | None = None
-        """Of the whole run, over which schedules stretch."""
-        self.slow: tuple[str, ...] = ()
-        """Why RLlib's own runner and learner are used; empty where ours are."""
+        """Steps of the whole run, for schedules."""
+        self.fallback_reasons: tuple[str, ...] = ()
+        """The reasons for using RLlib's own runner and learner; empty if ours are used."""
         self.env_runner_cls = self.fast_runner
         self.gym_env_vectorize_mode = AUTO
         self.num_env_runners, self.placement = 0, Placement()
         self.num_envs_per_env_runner = 8
         self.rollout_fragment_length = 128
         self.told: dict[str, Any] = {}
-        """What RLlib was told of our settings when they were resolved; whatever differs was asked for since."""
+        """The RLlib settings derived from ours; any that differ were set by the user since."""
         self.adopted: frozenset[str] = frozenset()
-        """Settings that were asked for by RLlib's names."""
+        """Settings given under RLlib's names."""
         self.tell_rllib()
 
     @classmethod
     def of(cls, experiment: ControlExperiment, *, run: str | None = None) -> Self:
-        """The configuration of this experiment; `run` is for those that keep records of their own."""
+        """The configuration of this experiment; `run` is for algorithms that keep records of their own."""
         config, rollout, choice = cls(), experiment.rollout, experiment.environment
         stages = [settings for settings, _ in experiment.stages]
         refuse_other_spaces(choice, stages)
@@ -113,12 +113,12 @@ class ControlConfig(AlgorithmConfig):  # type: ignore[misc]
         return self
 
     def validate(self) -> None:
-        """Resolve the settings, choose the way, and tell RLlib what follows."""
+        """Resolve the settings, choose our or RLlib's learner, and derive RLlib's settings."""
         spec = self._rl_module_spec
         if isinstance(spec, RLModuleSpec) and spec.module_class is None and spec.model_config:
             self._model_config, self._rl_module_spec = spec.model_config, replace(spec, model_config=None)
         base = type(self)()
-        translation.refuse_nowhere(self, base)
+        translation.refuse_unsupported(self, base)
         model = translation.model_of(self)
         shape, foreign = translation.network({n: v for n, v in model.items() if n not in self.unshaped})
         self._adopt(self.translated(translation.asked(self, base, self.told, self.words)) | shape)
@@ -126,13 +126,15 @@ class ControlConfig(AlgorithmConfig):  # type: ignore[misc]
             merge(self.settings_class.defaults(), nest(self.changes)), origin=type(self).__name__
         )
         if not self.in_evaluation:  # whose way is that of training
-            self.slow = reasons(self, settings=translation.asked(self, base, {}, translation.STOCK_ONLY), model=foreign)
+            self.fallback_reasons = reasons(
+                self, settings=translation.asked(self, base, {}, translation.STOCK_ONLY), model=foreign
+            )
         if self.gym_env_vectorize_mode == AUTO:
-            alone = self.slow or registered(self.env)
+            alone = self.fallback_reasons or registered(self.env)
             self.gym_env_vectorize_mode = SYNC if alone else native_or_sync(self.env)
         self.tell_rllib()
-        if self.slow:
-            self._go_slowly()
+        if self.fallback_reasons:
+            self._use_rllib_learner()
         else:
             self._check_shares()
             self.env_runner_cls = self.fast_runner
@@ -141,11 +143,11 @@ class ControlConfig(AlgorithmConfig):  # type: ignore[misc]
         super().validate()
 
     def translated(self, theirs: dict[str, Any]) -> Changes:
-        """Our settings for what is asked for by RLlib's names."""
+        """Our settings for those given under RLlib's names."""
         return translation.translated(self.words, theirs)
 
     def _adopt(self, found: Changes) -> None:
-        """Take what was asked for by RLlib's names; a ConfigError where our names ask for something else."""
+        """Adopt settings given under RLlib's names; a ConfigError if they contradict ours."""
         for name, value in found.items():
             if name not in self.adopted and self.changes.get(name, value) != value:
                 raise ConfigError(
@@ -160,7 +162,7 @@ class ControlConfig(AlgorithmConfig):  # type: ignore[misc]
         probe(self.env, self.env_config)
 
     def tell_rllib(self) -> None:
-        """Our settings under RLlib's names."""
+        """Copy our settings to RLlib's names."""
         raise NotImplementedError
 
     def stock_spec(self) -> RLModuleSpec:
@@ -169,12 +171,12 @@ class ControlConfig(AlgorithmConfig):  # type: ignore[misc]
 
     @property
     def needed_cpus(self) -> int:
-        """Of remote learners and runners."""
+        """CPUs of remote learners and runners."""
         return needed_cpus(self)
 
     @property
     def steps_per_update(self) -> int:
-        """Of all runners."""
+        """Environment steps of all runners per update."""
         return int(max(1, self.num_env_runners) * self.num_envs_per_env_runner * self.rollout_fragment_length)
 
     def _check_shares(self) -> None:
@@ -185,50 +187,50 @@ class ControlConfig(AlgorithmConfig):  # type: ignore[misc]
                 f"num_learners={learners}: choose a multiple of {learners}."
             )
 
-    def _go_slowly(self) -> None:
+    def _use_rllib_learner(self) -> None:
         if self.env_runner_cls is self.fast_runner:
             self.env_runner_cls = None  # RLlib chooses one
         changed = {name.partition(".")[0] for name in self.changes}
         lost = sorted(changed - self.stock_settings | self.unknown_to_stock())
         if lost:
             raise ConfigError(
-                f"{', '.join(lost)}: RLlib's own runner and learner, which are used because of {'; '.join(self.slow)}, "
+                f"{', '.join(lost)}: RLlib's own runner and learner, used for {'; '.join(self.fallback_reasons)}, "
                 "do not know that. Leave it out, or leave out what keeps ours from being used."
             )
-        if log_once(f"slow {type(self).__name__} {self.slow}"):
+        if log_once(f"fallback {type(self).__name__} {self.fallback_reasons}"):
             _log.warning(
                 "%s uses RLlib's own runner and learner, which are several times slower, because of: %s.",
                 self.algo_class.__name__,
-                "; ".join(self.slow),
+                "; ".join(self.fallback_reasons),
             )
 
     def unknown_to_stock(self) -> set[str]:
-        """What RLlib's own modules and learner cannot do of settings that they know."""
+        """Settings whose values RLlib's own modules and learner do not support."""
         ours, usual = self.settings.network, type(self.settings)().network
         return {f"network.{name}" for name in OUR_LAYERS if getattr(ours, name) != getattr(usual, name)}
 
     def get_default_learner_class(self) -> type:
-        """Ours, where it can do the work."""
-        return self.stock_learner if self.slow else self.fast_learner
+        """Our learner if it supports the configuration, else RLlib's."""
+        return self.stock_learner if self.fallback_reasons else self.fast_learner
 
     def get_default_rl_module_spec(self) -> RLModuleSpec:
-        """Ours, where it can do the work."""
-        if self.slow:
+        """Our module if it supports the configuration, else RLlib's."""
+        if self.fallback_reasons:
             return self.stock_spec()
         return self.our_spec()
 
     def our_spec(self) -> RLModuleSpec:
-        """The module that our learner teaches."""
+        """The module that our learner trains."""
         network = {"network": self.settings.network, "normalize": self.settings.normalize_observations}
         return RLModuleSpec(module_class=ControlModule, model_config=network)
 
     def stock_model(self, shape: dict[str, Any]) -> dict[str, Any]:
-        """All that RLlib's own modules are told: of this shape, if nothing else was asked for."""
+        """The whole model configuration of RLlib's own modules: of this shape, unless the user set another."""
         return translation.USUAL | shape | translation.model_of(self)
 
 
 def _chosen(algorithm: ControlAlgorithm | CustomAlgorithm) -> dict[str, Any]:
-    """What differs from the defaults."""
+    """The settings that differ from the defaults."""
     if isinstance(algorithm, CustomAlgorithm):
         return algorithm.settings
     chosen, usual = algorithm.model_dump(mode="json", exclude={"kind"}), algorithm.defaults()

@@ -1,4 +1,4 @@
-"""Random network distillation: a step is worth more the less is known of where it led. Beside `ppo.py`, which adds it.
+"""Random network distillation: a reward for steps that lead to unfamiliar observations. Used by `ppo.py`.
 
 Axes: `_T` steps, `_N` environments, `_S` steps of the table, `_B` steps of a minibatch.
 """
@@ -18,22 +18,22 @@ from loomrl.control.space import Seen, seen
 from loomrl.telemetry.metric import Metric
 
 BOUND = 5.0
-"""Beyond it a normalised observation is no farther away."""
+"""Normalised observations are clipped at this value."""
 
 
 class Novelty(nn.Module):
-    """How wrong a learnt network is about what a random one says of an observation."""
+    """The error of a trained network in predicting a random one's output for an observation."""
 
     def __init__(self, view: Seen, settings: kinds.Curiosity) -> None:
         super().__init__()
         self.normalizer = Normalizer(view.shape[0], bound=BOUND) if view.kind == "numbers" else None
         self.scale = Normalizer(1)
-        """Of the errors."""
+        """Scale of the errors."""
         self.target = _says(view, settings).requires_grad_(False)
         self.learnt = _says(view, settings)
 
     def forward(self, seen_S: Tensor) -> Tensor:
-        """The mean squared error about each."""
+        """The mean squared error for each observation."""
         if self.normalizer is not None:
             seen_S = self.normalizer(seen_S)
         error_S: Tensor = (self.learnt(seen_S) - self.target(seen_S)).square().mean(-1)
@@ -41,7 +41,7 @@ class Novelty(nn.Module):
 
 
 class Curiosity:
-    """What a learner pays for novelty. It pays ever less for what it has seen before."""
+    """Rewards for novelty, which shrink for observations seen before."""
 
     def __init__(self, learner: ArrayLearner, settings: kinds.Curiosity) -> None:
         self._learner, self._settings = learner, settings
@@ -51,7 +51,7 @@ class Curiosity:
         self._optimizer = torch.optim.Adam(self._novelty.learnt.parameters(), lr=settings.learning_rate, fused=True)
 
     def paid(self, rollouts: Sequence[Rollout], rewards: Sequence[Tensor]) -> list[Tensor]:
-        """Rewards `[T, N]` with what is paid for where each step led."""
+        """Rewards `[T, N]` plus the novelty of the observation that each step led to."""
         if self._novelty.normalizer is not None:
             self._learner.gather(self._novelty.normalizer, self._led(rollouts))
         errors = []
@@ -67,7 +67,7 @@ class Curiosity:
         return [reward + worth * error for reward, error in zip(rewards, errors, strict=True)]
 
     def learn(self, rollouts: Sequence[Rollout], *, minibatch: int) -> None:
-        """Get to know where the steps led, once through."""
+        """Train the predictor for one pass over the observations that the steps led to."""
         for batch in self._learner.minibatches({"led": self._led(rollouts)}, minibatch):
             self._learner.step(self._novelty(batch["led"]).mean(), self._optimizer, clip_norm=None, is_wrapped=False)
 

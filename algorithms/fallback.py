@@ -1,4 +1,4 @@
-"""What only RLlib's own runner and learner can do."""
+"""Features that need RLlib's own runner and learner."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -15,9 +15,9 @@ EPISODE_CALLBACKS = ("on_episode_created", "on_episode_start", "on_episode_step"
 
 
 def reasons(config: Any, *, settings: Iterable[str], model: Iterable[str]) -> tuple[str, ...]:
-    """Everything in this configuration that our runner and learner cannot do, by name; empty where they can.
+    """The features of this configuration that our runner and learner do not support, by name; empty if there are none.
 
-    Beside what is seen from outside, `settings` of RLlib's and those of a `model` that only its own have.
+    Beside the visible ones, these are `settings` of RLlib and those of a `model` that only RLlib's own support.
     """
     found = [name.strip("_") for name in CONNECTORS if getattr(config, name, None) is not None]
     found += [f"{name.strip('_')}={getattr(config, name)!r}" for name in settings]

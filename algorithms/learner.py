@@ -1,4 +1,4 @@
-"""The Learner of control policies: rollouts in, one table of steps, optimizer steps over minibatches of it.
+"""The Learner of control policies: rollouts in, one table of steps, optimizer steps over its minibatches.
 
 Axes: `_T` steps, `_N` environments, `_S` steps of the table, `_B` steps of a minibatch, `_I` inputs of a distribution.
 """
@@ -26,14 +26,14 @@ from loomrl.errors import LearnerError
 from loomrl.telemetry.metric import Metric
 
 Table = dict[str, Tensor]
-"""Columns of equal length: `seen`, `actions`, and what an algorithm adds."""
+"""Columns of equal length: `seen`, `actions`, and those that an algorithm adds."""
 OURS = "loomrl"
-"""In a state: what RLlib does not keep by itself."""
+"""Key of our additions in RLlib's states."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one learner is to learn from, and how fast."""
+    """The work of one learner, with its learning rate."""
 
     rollouts: tuple[Rollout, ...]
     rate: float = 0.0
@@ -41,10 +41,10 @@ class Work:
 
 
 class ArrayLearner(OwnSteps):
-    """What the learners of control algorithms share. Fed `TrainingData(batches=[Work, …])`, one per learner."""
+    """The base of control algorithms' learners. Fed `TrainingData(batches=[Work, …])`, one per learner."""
 
     def build(self) -> None:
-        """Build, with what is part of the state beside the module: chance, and the scale of rewards."""
+        """Build, with the state beside the module: the random generator and the scale of rewards."""
         super().build()
         self._chance = torch.Generator().manual_seed(int(self.config.seed or 0))
         self._scale = Normalizer(1)
@@ -52,15 +52,15 @@ class ArrayLearner(OwnSteps):
         self.distribution: Any = (
             own.net.distribution if isinstance(own, ActorModule) else open_distribution(acts(own.action_space))
         )
-        """Over actions; of a module that is not ours, that of its action space."""
+        """The distribution of actions; for a foreign module, that of its action space."""
         self._sums: dict[str, list[Tensor]] = {}
 
     def update(self, *, training_data: Any = None, timesteps: Any = None, **_: Any) -> Any:
-        """One update; its metrics are means over its optimizer steps. A LearnerError leaves no half-made step."""
+        """One update; its metrics are means over its optimizer steps. After a LearnerError no step is half done."""
         return self.told(self.learn(share_of(training_data)))
 
     def told(self, trained: int) -> Any:
-        """The metrics of all that was learnt since the last time, which went through so many steps."""
+        """The metrics since the last call, for this many trained steps."""
         self._weights_seq_no += 1
         for name, values in self._sums.items():
             self.metrics.log_value((DEFAULT_MODULE_ID, name), float(torch.stack(values).mean()), window=1)
@@ -70,7 +70,7 @@ class ArrayLearner(OwnSteps):
         return self.metrics.reduce()
 
     def learn(self, work: Work) -> int:
-        """All that an algorithm does with its work; how many steps it has gone through."""
+        """The algorithm's learning from its work; returns the number of steps trained on."""
         raise NotImplementedError
 
     # -- what algorithms are made of --------------------------------------------------------------------------------
@@ -82,16 +82,16 @@ class ArrayLearner(OwnSteps):
 
     @property
     def ranks(self) -> int:
-        """Learners that share this update."""
+        """Number of learners in this update."""
         return dist.get_world_size() if dist.is_initialized() else 1
 
     @property
     def rank(self) -> int:
-        """Which of them this one is."""
+        """This learner's rank."""
         return dist.get_rank() if dist.is_initialized() else 0
 
     def forward(self, seen_B: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs of the distribution and values; with several learners through the wrapper of DDP, never around it."""
+        """Inputs of the distribution, and values; with several learners through DDP's wrapper."""
         module, batch = self.module[DEFAULT_MODULE_ID], {Columns.OBS: seen_B}
         if self.ranks == 1 and isinstance(module, ControlModule):
             return module.net(seen_B)  # type: ignore[no-any-return]
@@ -102,7 +102,7 @@ class ArrayLearner(OwnSteps):
         return out[Columns.ACTION_DIST_INPUTS], self.own.compute_values(batch, embeddings=embeddings)
 
     def minibatches(self, table: Table, size: int) -> Iterator[Table]:
-        """The table once through, in random order, in parts of about this many steps over all learners."""
+        """One random pass over the table, in parts of about `size` steps over all learners."""
         rows = len(next(iter(table.values())))
         parts = max(1, round(self._least(rows) * self.ranks / size))
         order_S = torch.randperm(rows, generator=self._chance).to(self._device)
@@ -113,7 +113,9 @@ class ArrayLearner(OwnSteps):
     def step(
         self, loss: Tensor, optimizer: torch.optim.Optimizer, *, clip_norm: float | None, is_wrapped: bool = True
     ) -> None:
-        """One optimizer step, unless its gradient is no number. What is not part of the module, no DDP wraps."""
+        """One optimizer step, unless its gradient is not finite. Parameters outside the module are not wrapped
+        by DDP.
+        """
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         for parameter in parameters:
             parameter.grad = None
@@ -133,20 +135,20 @@ class ArrayLearner(OwnSteps):
             self.log(Metric.GRADIENT_NORM, judged)
 
     def log(self, name: str, value: Tensor) -> None:
-        """A number of one optimizer step."""
+        """Log a number of one optimizer step."""
         self._sums.setdefault(name, []).append(value.detach())
 
     def whitened(self, values_S: Tensor) -> Tensor:
-        """To mean 0 and deviation 1, over all learners' steps."""
+        """The values normalised to mean 0 and standard deviation 1, over all learners' steps."""
         _, mean, variance = self._moments(values_S[:, None])
         return (values_S - mean.float()) / (variance.sqrt().float() + 1e-8)
 
     def mean(self, values: Sequence[Tensor]) -> float:
-        """Of a number of every step, over all learners."""
+        """The mean of a number per step, over all learners."""
         return float(self.reduced(torch.stack(list(values)).mean())) / self.ranks
 
     def _average(self, gradients: list[Tensor]) -> None:
-        """Over all learners, where no DDP does it."""
+        """Average gradients over all learners, for parameters outside DDP."""
         flat = torch.cat([gradient.flatten() for gradient in gradients])
         dist.all_reduce(flat)
         flat /= self.ranks
@@ -156,7 +158,7 @@ class ArrayLearner(OwnSteps):
     # -- statistics -------------------------------------------------------------------------------------------------
 
     def scaled(self, rollouts: Sequence[Rollout]) -> list[Tensor]:
-        """Rewards of each rollout, over the deviation of the discounted return where that is asked for."""
+        """Rewards of each rollout, divided by the standard deviation of the discounted return if configured."""
         rewards = [torch.from_numpy(rollout.rewards) for rollout in rollouts]
         if not self.config.settings.normalize_rewards:
             return rewards
@@ -166,13 +168,13 @@ class ArrayLearner(OwnSteps):
         return [(reward / deviation).clamp(-10, 10) for reward in rewards]
 
     def observe(self, seen_S: Tensor) -> None:
-        """Take new observations into the statistics by which the network normalises them."""
+        """Update the network's observation statistics."""
         normalizer = getattr(getattr(self.own, "net", None), "normalizer", None)
         if normalizer is not None:
             self.gather(normalizer, seen_S)
 
     def gather(self, normalizer: Normalizer, numbers_SF: Tensor) -> None:
-        """Take all learners' numbers into the statistics, which stay the same on all."""
+        """Update statistics with all learners' numbers; they stay equal on all."""
         count, mean_F, variance_F = self._moments(numbers_SF.to(normalizer.mean.device))
         normalizer.observe(count, mean_F.float(), variance_F.float())
 
@@ -189,7 +191,7 @@ class ArrayLearner(OwnSteps):
         return int(self.reduced(torch.tensor(count), op=dist.ReduceOp.MIN)) if self.ranks > 1 else count
 
     def reduced(self, numbers: Tensor, *, op: Any = dist.ReduceOp.SUM) -> Tensor:
-        """Of all learners, who meet where their modules are."""
+        """The reduction over all learners, on their modules' device."""
         if self.ranks == 1:
             return numbers
         met = numbers.to(self._device, copy=True)
@@ -199,7 +201,7 @@ class ArrayLearner(OwnSteps):
     # -- RLlib's hooks ----------------------------------------------------------------------------------------------
 
     def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """With chance and the scale of rewards."""
+        """RLlib's state, with the random generator and the scale of rewards."""
         state: dict[str, Any] = super().get_state(components, **kwargs)
         if components is None:
             state[OURS] = {"chance": self._chance.get_state(), "scale": deepcopy(self._scale.state_dict())}

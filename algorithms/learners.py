@@ -1,4 +1,4 @@
-"""What all our learners share: that they take their steps themselves, what they are given, what becomes of errors."""
+"""Shared by all our learners: own optimizer steps, the dealing of data, and the translation of errors."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ class OwnSteps(TorchLearner):  # type: ignore[misc]
     """A TorchLearner whose `update` takes its optimizer steps itself."""
 
     def compute_loss_for_module(self, **_: Any) -> Any:
-        """Losses belong to optimizer steps here; see `update`."""
+        """Unused: losses belong to the optimizer steps in `update`."""
         raise NotImplementedError(f"{type(self).__name__} learns in update().")
 
     @staticmethod
@@ -28,12 +28,12 @@ class OwnSteps(TorchLearner):  # type: ignore[misc]
 
 
 def training_data(shares: Sequence[Any]) -> TrainingData:
-    """One share per learner. RLlib deals `batches` out as they are; a `batch` it would cut up for a remote learner."""
+    """One share per learner. RLlib deals `batches` unchanged; it would cut up a `batch` for a remote learner."""
     return TrainingData(batches=list(shares))
 
 
 def share_of(given: TrainingData) -> Any:
-    """The share of one learner: dealt to it by RLlib, which hands its local learner the whole list, of one."""
+    """The share of one learner: dealt to it by RLlib, which gives its local learner the whole list, of one."""
     if given.batch is not None:
         return given.batch
     (share,) = given.batches
@@ -42,7 +42,7 @@ def share_of(given: TrainingData) -> Any:
 
 @contextmanager
 def unwrapped() -> Iterator[None]:
-    """An error of ours from a remote learner, as what it is; the death of one in a sentence."""
+    """Raise a remote learner's error as its own type, and its death as a LearnerError."""
     try:
         yield
     except RayTaskError as error:
@@ -57,14 +57,14 @@ def unwrapped() -> Iterator[None]:
 
 
 Settings = list[list[dict[str, Any]]]
-"""Of every optimizer, by group of its parameters: learning rate, betas, weight decay and the like."""
+"""Per optimizer and parameter group: learning rate, betas, weight decay and the like."""
 
 
 @contextmanager
 def own_settings(learner_group: Any) -> Iterator[None]:
-    """Whatever state is loaded in the block, optimizers keep the settings that they have now.
+    """A context in which loading a state keeps the optimizers' current settings.
 
-    Their state has the settings of whoever saved it, and torch would go on with those.
+    Their state includes the settings of the saved run, which torch would use from then on.
     """
     kept = next(iter(learner_group.foreach_learner(_settings))).get()
     yield

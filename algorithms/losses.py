@@ -1,4 +1,4 @@
-"""What to minimise: one loss per action, be it a token or a step. Pure functions of tensors.
+"""Losses per action, be it a token or a step. Pure functions of tensors.
 
 Axes: `_K` a flat list of actions.
 """
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from loomrl.config import Clip
 
 FARTHEST = 20.0
-"""Log-ratios beyond this teach nothing; it keeps their exponentials finite."""
+"""Log-ratios are clamped at this value, which keeps their exponentials finite."""
 
 
 def policy_loss(logp_K: Tensor, old_logp_K: Tensor, advantage_K: Tensor, *, clip: "Clip") -> tuple[Tensor, Tensor]:
-    """PPO's clipped surrogate, and which actions the clip keeps from teaching."""
+    """PPO's clipped surrogate, and the actions whose gradient the clip removes."""
     ratio_K = (logp_K - old_logp_K).clamp(-FARTHEST, FARTHEST).exp()
     free_K = -advantage_K * ratio_K
     bounded_K = -advantage_K * ratio_K.clamp(1 - clip.low, 1 + clip.high)
@@ -28,7 +28,7 @@ def policy_loss(logp_K: Tensor, old_logp_K: Tensor, advantage_K: Tensor, *, clip
 
 
 def value_loss(value_K: Tensor, old_value_K: Tensor, returns_K: Tensor, *, clip: float | None) -> Tensor:
-    """Half the squared error; a value that is farther than `clip` from the old one counts as if it were there."""
+    """Half the squared error; a value further than `clip` from the old one counts as if it were at that distance."""
     error_K = (value_K - returns_K).square()
     if clip is not None:
         near_K = old_value_K + (value_K - old_value_K).clamp(-clip, clip)

@@ -1,4 +1,4 @@
-"""The RLModule of control policies, and any other RLModule as our runner and learner see it."""
+"""The RLModules of control policies, and adapters to any other RLModule."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -17,16 +17,16 @@ from loomrl.control.weave import WeaveNet
 from loomrl.errors import ArtifactError
 
 MOST = 3
-"""Differences that a message names."""
+"""Maximum number of differences in a message."""
 
 
 class ActorModule(TorchRLModule):  # type: ignore[misc]
-    """An Actor, as RLlib has it."""
+    """An Actor as an RLModule."""
 
     net: Actor
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take these weights; an ArtifactError names those that are another network's."""
+        """Load these weights; an ArtifactError names those of another network."""
         own = self.state_dict()
         differing = [
             f"{name} is {_shape(state.get(name))} there and {_shape(own.get(name))} here"
@@ -45,7 +45,7 @@ class ActorModule(TorchRLModule):  # type: ignore[misc]
 
 
 class ControlModule(ActorModule, ValueFunctionAPI):  # type: ignore[misc]
-    """An ActorCritic, as RLlib has it."""
+    """An ActorCritic as an RLModule."""
 
     net: ActorCritic
 
@@ -63,12 +63,12 @@ class ControlModule(ActorModule, ValueFunctionAPI):  # type: ignore[misc]
         return {Columns.ACTION_DIST_INPUTS: inputs_BI, Columns.VF_PREDS: value_B}
 
     def compute_values(self, batch: Mapping[str, Any], embeddings: Any = None) -> Tensor:
-        """What is expected from each observation."""
+        """The value of each observation."""
         return self.net.value(self.net.features(batch[Columns.OBS]))
 
 
 class WeaveModule(ControlModule):
-    """A WeaveNet, as RLlib has it."""
+    """A WeaveNet as an RLModule."""
 
     net: WeaveNet
 
@@ -84,41 +84,43 @@ class WeaveModule(ControlModule):
 
 
 class Policy(Protocol):
-    """Decides by putting numbers into a distribution."""
+    """Computes the inputs of the action distribution."""
 
     distribution: Distribution
 
     def decide(self, seen_N: Tensor) -> Tensor:
-        """`[N, I]` for what the network sees."""
+        """`[N, I]` from the network's observations."""
 
 
 class Own:
-    """The short way through a module of ours."""
+    """A policy from our own module, called directly."""
 
     def __init__(self, module: ActorModule) -> None:
         self._net = module.net
         self.distribution = module.net.distribution
 
     def decide(self, seen_N: Tensor) -> Tensor:
-        """See Policy."""
+        """The distribution's inputs."""
         return self._net.decide(self._net.features(seen_N))
 
 
 class Foreign:
-    """Through the public methods of any RLModule whose distribution takes what RLlib's own take."""
+    """A policy from any RLModule, through its public methods, if its distribution takes the same inputs as RLlib's."""
 
     def __init__(self, module: Any) -> None:
         self._module = module
         self.distribution = open_distribution(acts(module.action_space))
 
     def decide(self, seen_N: Tensor) -> Tensor:
-        """See Policy."""
+        """The distribution's inputs."""
         out: Tensor = self._module.forward_exploration({Columns.OBS: seen_N})[Columns.ACTION_DIST_INPUTS]
         return out
 
 
 class Plain:
-    """Plain layers as NumPy arrays in the same memory: for few environments calling torch costs more than computing."""
+    """Plain layers as NumPy arrays in shared memory: for few environments torch's call overhead exceeds the
+    computation.
+    """
 
     def __init__(self, net: Actor) -> None:
         self.distribution = net.distribution
@@ -128,7 +130,7 @@ class Plain:
         self._log_std = None if net.log_std is None else net.log_std.detach().numpy()
 
     def decide(self, seen_N: Tensor) -> Tensor:
-        """See Policy."""
+        """The distribution's inputs."""
         numbers = (seen_N if self._normalizer is None else self._normalizer(seen_N)).numpy()
         for layer in self._layers:
             numbers = layer(numbers)
@@ -140,7 +142,7 @@ class Plain:
 
     @staticmethod
     def can(net: Actor) -> bool:
-        """Whether it is made of plain layers only, and not on a GPU."""
+        """True if the network has plain layers only and is not on a GPU."""
         return net.pixels is None and all(
             isinstance(layer, (nn.Linear, nn.Tanh, nn.ReLU)) and all(not p.is_cuda for p in layer.parameters())
             for part in (net.trunk, net.policy)
@@ -162,7 +164,7 @@ def _as_numpy(layer: nn.Module) -> Callable[[Any], Any]:
 
 
 def policy_of(module: Any) -> Policy:
-    """The module as whoever acts sees it."""
+    """The fastest policy for this module."""
     if not isinstance(module, ActorModule):
         return Foreign(module)
     return Plain(module.net) if Plain.can(module.net) else Own(module)

@@ -1,4 +1,4 @@
-"""From rollouts to steps that are remembered: n rewards as one, and what comes after them.
+"""From rollouts to n-step transitions: n rewards as one, and the observation after them.
 
 Axes: `_M` rows of steps, `_N` environments, `_S` steps.
 """
@@ -17,17 +17,19 @@ Rows = dict[str, NDArray[Any]]
 class NStep:
     """Steps with the discounted rewards of the next `n`; those at the end wait for the runner's next rollout.
 
-    What waits for a runner that began anew instead is dropped: nobody knows what would have come after it.
+    Waiting steps are dropped if their runner restarts its episodes: their continuation is unknown.
     """
 
     def __init__(self, n: int, gamma: float, *, share: tuple[int, int] = (0, 1)) -> None:
-        """`share`: the learner's rank, and how many there are; each has its part of every runner's environments."""
+        """`share`: the learner's rank and the number of learners; each has its part of every runner's environments."""
         self._n, self._gamma, self._share = n, gamma, share
         self._waiting: dict[int, tuple[str, Rows]] = {}
-        """By runner: its way, and the steps at its end."""
+        """By runner: its route, and the steps at its end."""
 
     def __call__(self, rollout: Rollout, rewards: NDArray[np.float32]) -> Rows:
-        """Columns of steps: `seen`, `actions`, `rewards`, `after`, and `ahead`, what the value after them counts."""
+        """Columns of steps: `seen`, `actions`, `rewards`, `after`, and `ahead`, the discount of the value after
+        them.
+        """
         rows: Rows = {
             "seen": rollout.seen[:-1],
             "after": rollout.seen[1:],
@@ -66,6 +68,6 @@ class NStep:
         return {"waiting": dict(self._waiting), "share": self._share}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken. In another share, what waits there is of other environments: it is dropped."""
+        """Resume from `state`. If the share differs, waiting steps belong to other environments and are dropped."""
         is_ours = tuple(state.get("share", (0, 1))) == self._share
         self._waiting = dict(state["waiting"]) if is_ours else {}

@@ -1,4 +1,4 @@
-"""What a checkpoint is of, so that none is taken for that of another environment or network."""
+"""The origin of a checkpoint, so that it is not loaded into another environment or network."""
 
 import pickle
 from collections.abc import Mapping
@@ -9,11 +9,11 @@ from loomrl.algorithms.learner import OURS
 from loomrl.errors import ArtifactError
 
 SHAPE = ("hidden", "activation", "shared", "layer_norm")
-"""Of a network's settings, those that decide what its weights mean. The others only say where they began."""
+"""The network settings that determine the meaning of its weights. The others only affect initial values."""
 
 
 def origin(config: Any, module: Any) -> dict[str, Any]:
-    """Everything that must be the same where a state is to go on, as JSON."""
+    """Everything that must be equal for a state to be resumed, as JSON."""
     network = config.settings.network.model_dump(mode="json", include=set(SHAPE))
     return {
         "environment": str(config.env),
@@ -26,7 +26,7 @@ def origin(config: Any, module: Any) -> dict[str, Any]:
 
 
 def refuse_another(state: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
-    """An ArtifactError that names how the origin of this state differs from ours."""
+    """An ArtifactError with the differences, if this state has another origin than ours."""
     theirs = state.get(OURS, {}).get("origin", {})
     differing = [
         f"{name} is {theirs[name]} there and {ours[name]} here"
@@ -41,6 +41,6 @@ def refuse_another(state: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
 
 
 def peeked(path: Any, name: str) -> dict[str, Any]:
-    """The state in a folder's file of this name, before anything is restored from it; empty where it is not local."""
+    """The state in a folder's file of this name, read before restoring; empty if it is not local."""
     file = Path(path) / f"{name}.pkl"
     return pickle.loads(file.read_bytes()) if file.is_file() else {}

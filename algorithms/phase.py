@@ -1,4 +1,4 @@
-"""Where the seconds of an update go."""
+"""Seconds of an update by phase."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -18,11 +18,11 @@ class Phases:
         self._begun = time.perf_counter()
         self._spent: dict[Metric, float] = dict.fromkeys(PHASES, 0.0)
         self._inner = 0.0
-        """Spent in phases inside the present one."""
+        """Seconds of nested phases."""
 
     @contextmanager
     def __call__(self, phase: Metric) -> Iterator[None]:
-        """Count the block's seconds as this phase's."""
+        """Count the context's seconds for this phase."""
         begun, outer, self._inner = time.perf_counter(), self._inner, 0.0
         yield
         seconds = time.perf_counter() - begun
@@ -30,7 +30,7 @@ class Phases:
         self._inner = outer + seconds
 
     def timed(self, phase: Metric, call: Callable[P, R]) -> Callable[P, R]:
-        """`call`, its seconds counted as this phase's."""
+        """`call`, with its seconds counted for this phase."""
 
         def counted(*args: P.args, **kwargs: P.kwargs) -> R:
             with self(phase):
@@ -43,6 +43,6 @@ class Phases:
         return self._spent[phase]
 
     def seconds(self) -> dict[str, float]:
-        """Per phase; what is in none of them is idle."""
+        """Seconds by phase; time outside all phases is idle."""
         idle = time.perf_counter() - self._begun - sum(self._spent.values())
         return {str(phase): seconds for phase, seconds in self._spent.items()} | {str(Metric.TIME_IDLE): idle}

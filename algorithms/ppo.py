@@ -1,4 +1,4 @@
-"""Proximal policy optimisation. Beside `sac.py` and `weave.py`: what differs between the files is what differs.
+"""Proximal policy optimisation. Compare with `sac.py` and `weave.py`: the files differ only where the algorithms do.
 
 Axes: `_T` steps, `_N` environments, `_S` steps of the table, `_B` steps of a minibatch.
 """
@@ -32,20 +32,20 @@ from loomrl.errors import ConfigError
 from loomrl.telemetry.metric import Metric
 
 FRAGMENT = 128
-"""Steps of an environment for an update, if nothing else is asked for."""
+"""Default steps per environment and update."""
 
 
 class PPOLearner(ArrayLearner):
-    """Learns policy and value function from steps that the present policy took."""
+    """Learns policy and value function from steps of the current policy."""
 
     def build(self) -> None:
-        """Build, with the curiosity that is asked for."""
+        """Build, with curiosity if configured."""
         super().build()
         asked = self.config.settings.curiosity
         self._curiosity = None if asked is None else Curiosity(self, asked)
 
     def learn(self, work: Work) -> int:
-        """`epochs` times through the table in minibatches, or until the policy has moved far enough."""
+        """`epochs` passes over the table in minibatches, or fewer once the policy has moved far enough."""
         settings, optimizer = self.config.settings, self.get_optimizer(DEFAULT_MODULE_ID)
         self._set_optimizer_lr(optimizer, work.rate)
         self.log(Metric.LEARNING_RATE, torch.tensor(work.rate))
@@ -73,7 +73,7 @@ class PPOLearner(ArrayLearner):
     def _whole_loss(
         self, distribution: Distribution, inputs: Tensor, value: Tensor, batch: Table, work: Work
     ) -> tuple[Tensor, Tensor]:
-        """Of policy, value and entropy together; and how far the policy has moved."""
+        """The loss of policy, value and entropy; and the policy's KL from before the update."""
         settings = self.config.settings
         logp_B = distribution.logp(inputs, batch["actions"])
         loss_B, clipped_B = policy_loss(logp_B, batch["logp"], batch["advantages"], clip=settings.clip)
@@ -88,7 +88,7 @@ class PPOLearner(ArrayLearner):
         return policy + settings.value_coefficient * value - work.entropy * entropy, kl
 
     def _table(self, work: Work) -> Table:
-        """Every step that had an action, with all that must be known of it before the policy moves."""
+        """Every step with an action, with all data that must be computed before the policy changes."""
         rollouts = work.rollouts
         rewards = self.scaled(rollouts)
         if self._curiosity is not None:
@@ -117,7 +117,7 @@ class PPOLearner(ArrayLearner):
         return self._acted(rollout, values_TN, torch.from_numpy(advantages_TN))
 
     def _acted(self, rollout: Rollout, values_TN: Tensor, advantages_TN: Tensor) -> Table:
-        """The steps of a rollout that had an action, and what is known of each."""
+        """The steps of a rollout that have an action, with their data."""
         valid = torch.from_numpy(rollout.valid)
         actions = torch.from_numpy(rollout.actions)[valid]
         values_S, advantages_S = values_TN[:-1][valid], advantages_TN[valid]
@@ -131,14 +131,14 @@ class PPOLearner(ArrayLearner):
         }
 
     def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """With curiosity."""
+        """The state, with curiosity."""
         state: dict[str, Any] = super().get_state(components, **kwargs)
         if OURS in state and self._curiosity is not None:
             state[OURS]["curiosity"] = self._curiosity.state_dict()
         return state
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken; curiosity that was not asked for then begins now."""
+        """Resume from `state`; curiosity that was not used there starts fresh."""
         super().set_state(state)
         if self._curiosity is not None and "curiosity" in state.get(OURS, {}):
             self._curiosity.load_state_dict(state[OURS]["curiosity"])
@@ -148,7 +148,7 @@ class PPOLearner(ArrayLearner):
         compress(self.module[DEFAULT_MODULE_ID], self.config.settings.compression)
 
     def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
-        """Adam over everything."""
+        """Adam over all parameters."""
         parameters = list(self.get_parameters(self._module[module_id]))
         optimizer = torch.optim.Adam(parameters, lr=self.config.settings.learning_rate, eps=1e-5, fused=True)
         self.register_optimizer(
@@ -179,7 +179,7 @@ class PPOConfig(ControlConfig, stock.PPOConfig):  # type: ignore[misc]
         self.train_batch_size_per_learner = self.minibatch_size = None  # which follow from what else is asked for
 
     def translated(self, theirs: dict[str, Any]) -> Changes:
-        """As all; sizes are of all learners here, and a batch is what runners collect for an update."""
+        """As in the base class; sizes count all learners here, and a batch is what runners collect per update."""
         batch = theirs.pop(BATCH, None)
         if batch is not None:
             self._collect(batch)
@@ -191,7 +191,7 @@ class PPOConfig(ControlConfig, stock.PPOConfig):  # type: ignore[misc]
         return changes
 
     def _collect(self, batch: int) -> None:
-        """Fragments that make up a batch of this many steps per learner."""
+        """Set the fragment length for a batch of this many steps per learner."""
         environments = max(1, self.num_env_runners) * self.num_envs_per_env_runner
         steps, over = divmod(batch * max(1, self.num_learners), environments)
         if over or not steps:
@@ -208,7 +208,7 @@ class PPOConfig(ControlConfig, stock.PPOConfig):  # type: ignore[misc]
         self.rollout_fragment_length = steps
 
     def tell_rllib(self) -> None:
-        """Our settings under RLlib's names, for what of RLlib looks at them and for its own learner."""
+        """Copy our settings to RLlib's names, for RLlib's own code and its learner."""
         settings = self.settings
         refuse(settings.compression, learners=self.num_learners, gpus=self.num_gpus_per_learner)
         self.lr, self.gamma, self.lambda_ = settings.learning_rate, settings.gamma, settings.gae_lambda
@@ -221,7 +221,7 @@ class PPOConfig(ControlConfig, stock.PPOConfig):  # type: ignore[misc]
         self.grad_clip, self.use_kl_loss, self.kl_coeff = settings.clip_norm, False, 0.0
 
     def unknown_to_stock(self) -> set[str]:
-        """With a clip of two sides."""
+        """Includes an asymmetric clip."""
         clip = self.settings.clip
         parts = {"clip.high": clip.high != clip.low, "clip.dual": clip.dual is not None}
         return super().unknown_to_stock() | {name for name, is_set in parts.items() if is_set}
@@ -237,7 +237,7 @@ class PPOConfig(ControlConfig, stock.PPOConfig):  # type: ignore[misc]
 
 
 class PPO(ControlStep, stock.PPO):  # type: ignore[misc]
-    """Rollouts, an update, new weights for the runners."""
+    """Proximal policy optimisation as an RLlib Algorithm."""
 
     @classmethod
     def get_default_config(cls) -> PPOConfig:
@@ -245,7 +245,7 @@ class PPO(ControlStep, stock.PPO):  # type: ignore[misc]
         return PPOConfig(cls)
 
     def setup(self, config: PPOConfig) -> None:
-        """With a learning rate that follows its schedule."""
+        """Set up, with a learning rate schedule."""
         super().setup(config)
         self._schedule = self._planned_schedule()
 
@@ -254,7 +254,7 @@ class PPO(ControlStep, stock.PPO):  # type: ignore[misc]
         return open_schedule(settings.learning_rate, settings.schedule, self.planned)
 
     def work(self, share: tuple[Rollout, ...]) -> Work:
-        """Learn from these steps, as fast and as curiously as the schedules say."""
+        """The learner's work, with learning rate and entropy from the schedules."""
         settings = self.config.settings
         done = min(1.0, self.updates / max(1, self.planned - 1))
         first, last = settings.entropy_coefficient, settings.entropy_floor
@@ -263,11 +263,11 @@ class PPO(ControlStep, stock.PPO):  # type: ignore[misc]
     def training_step(self) -> None:
         """One update."""
         super().training_step()
-        if not self.config.slow:
+        if not self.config.fallback_reasons:
             self._schedule.observe(self.metrics.peek((LEARNER_RESULTS, DEFAULT_MODULE_ID, Metric.POLICY_STEP_KL)))
 
     def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """With what the schedule has learnt."""
+        """The state, with the schedule's."""
         state: dict[str, Any] = super().get_state(components, **kwargs)
         if OURS in state:
             state[OURS]["schedule"] = self._schedule.state_dict()
@@ -280,6 +280,6 @@ class PPO(ControlStep, stock.PPO):  # type: ignore[misc]
             self._schedule.load_state_dict(state[OURS]["schedule"])
 
     def take_over(self, path: Any) -> None:
-        """As all do; a rate that had adapted begins with ours."""
+        """As in the base class; an adaptive learning rate starts from ours."""
         super().take_over(path)
         self._schedule = self._planned_schedule()

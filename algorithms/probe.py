@@ -1,4 +1,4 @@
-"""One look at an environment before anything is built on it."""
+"""A check of an environment before anything is built on it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +15,7 @@ from loomrl.errors import ConfigError, EpisodeError, LoomError
 
 
 def probe(env: Any, settings: dict[str, Any], *, wrap: Callable[[Any], Any] = lambda made: made) -> None:
-    """Make the environment, reset it, take a step. An error says what of it cannot be trained on, and what to do."""
+    """Make the environment, reset it, take a step. An error states the problem and the remedy."""
     try:
         one = wrap(made(env, settings))
     except LoomError:
@@ -38,12 +38,12 @@ def probe(env: Any, settings: dict[str, Any], *, wrap: Callable[[Any], Any] = la
 
 
 def registered(env: Any) -> bool:
-    """Whether RLlib knows how to make it."""
+    """True if it is registered with RLlib."""
     return isinstance(env, str) and bool(_global_registry.contains(ENV_CREATOR, env))
 
 
 def made(env: Any, settings: dict[str, Any]) -> Any:
-    """One environment, by whatever RLlib takes for one."""
+    """One environment, from anything that RLlib accepts."""
     if isinstance(env, str) and not registered(env):
         return gymnasium.make(env, **settings)
     create = _global_registry.get(ENV_CREATOR, env) if isinstance(env, str) else env

@@ -1,4 +1,4 @@
-"""What an off-policy algorithm remembers: a ring of steps in contiguous memory, drawn evenly or by priority.
+"""The replay memory of an off-policy algorithm: a ring of steps in contiguous memory, drawn uniformly or by priority.
 
 Axes: `_B` steps that are drawn, `_N` environments.
 """
@@ -20,14 +20,14 @@ from loomrl.errors import ArtifactError, ConfigError
 
 GIGABYTE = 2**30
 BYTES = 8
-"""Of a priority."""
+"""Bytes of a priority."""
 Columns = Mapping[str, tuple[tuple[int, ...], Any]]
 """Name → shape and dtype of one step's entry."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """Steps to learn from: their places, how much each counts, and their columns."""
+    """Steps to learn from: their places, importance weights and columns."""
 
     places_B: NDArray[np.int64]
     weights_B: NDArray[np.float32]
@@ -35,7 +35,7 @@ class Drawn:
 
 
 class Ring:
-    """The latest `capacity` steps. The oldest give way."""
+    """The latest `capacity` steps. New ones overwrite the oldest."""
 
     def __init__(self, columns: Columns, settings: Replay, *, seed: int) -> None:
         self.capacity = settings.capacity
@@ -44,7 +44,7 @@ class Ring:
         self._file = _room(size, tree, settings)
         self.columns = {name: self._column(shape, kind) for name, (shape, kind) in columns.items()}
         self.steps = 0
-        """All that were ever kept."""
+        """Total steps ever stored."""
         self._chance = np.random.default_rng(seed)
         self._tree = SumTree(self.capacity, settings.prioritized) if settings.prioritized is not None else None
 
@@ -61,7 +61,7 @@ class Ring:
         return np.frombuffer(mapped, kind, count=int(np.prod(whole))).reshape(whole)
 
     def append(self, steps: Mapping[str, NDArray[Any]]) -> None:
-        """Keep these steps, in order."""
+        """Store these steps, in order."""
         count = len(next(iter(steps.values())))
         places = (self.steps + np.arange(count)) % self.capacity
         for name, column in self.columns.items():
@@ -71,7 +71,7 @@ class Ring:
             self._tree.welcome(places)
 
     def draw(self, count: int) -> Drawn:
-        """So many steps; a step can be drawn twice."""
+        """`count` random steps; a step can be drawn twice."""
         if self._tree is None:
             places_B = self._chance.integers(len(self), size=count)
             weights_B = np.ones(count, np.float32)
@@ -80,12 +80,12 @@ class Ring:
         return Drawn(places_B, weights_B, {name: column[places_B] for name, column in self.columns.items()})
 
     def surprised(self, drawn: Drawn, errors_B: NDArray[np.floating[Any]]) -> None:
-        """Take note of how wrong the critics were about what was drawn."""
+        """Update priorities with the critics' errors on drawn steps."""
         if self._tree is not None:
             self._tree.update(drawn.places_B, errors_B)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything a restart needs; only what is filled."""
+        """The state needed to resume, with filled places only."""
         count = len(self)
         return {
             "steps": self.steps,
@@ -96,14 +96,14 @@ class Ring:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken, with a memory of the same settings."""
+        """Resume from `state`, which must have the same settings."""
         for name, theirs, ours in (
             ("capacity", state["capacity"], self.capacity),
             ("prioritized", state["tree"] is not None, self._tree is not None),
         ):
             if theirs != ours:
                 raise ArtifactError(
-                    f"replay.{name} is {theirs} in this checkpoint and {ours} here: set it as it was, or begin anew."
+                    f"replay.{name} is {theirs} in this checkpoint and {ours} here: set it so, or start a new run."
                 )
         self.steps = state["steps"]
         self._chance.bit_generator.state = state["chance"]
@@ -114,7 +114,7 @@ class Ring:
 
 
 class SumTree:
-    """Priorities as leaves of a tree of sums: drawing and updating take as many steps as the tree is high."""
+    """Priorities as leaves of a sum tree: drawing and updating take time proportional to its height."""
 
     def __init__(self, capacity: int, settings: Prioritized) -> None:
         self._settings = settings
@@ -124,11 +124,11 @@ class SumTree:
 
     @staticmethod
     def size(capacity: int) -> int:
-        """Bytes of the tree over so many steps."""
+        """Bytes of the tree for this capacity."""
         return int(BYTES * 2 << (capacity - 1).bit_length())
 
     def welcome(self, places: NDArray[np.int64]) -> None:
-        """What is new is as interesting as the most surprising so far."""
+        """New steps get the highest priority so far."""
         self._set(places, np.full(len(places), self._highest))
 
     def update(self, places_B: NDArray[np.int64], errors_B: NDArray[np.floating[Any]]) -> None:
@@ -138,7 +138,7 @@ class SumTree:
         self._set(places_B, priorities)
 
     def draw(self, chance_B: NDArray[np.float64], count: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Places by priority, from one number between 0 and 1 for each stratum, and what corrects for it."""
+        """Places by priority, from one number in 0..1 per stratum, and importance weights that correct for it."""
         total = self._sums[1]
         target_B = (np.arange(len(chance_B)) + chance_B) / len(chance_B) * total
         node_B = np.ones(len(chance_B), np.int64)
@@ -170,7 +170,7 @@ class SumTree:
 
 
 def _room(size: int, tree: int, settings: Replay) -> str | None:
-    """Where to keep so many bytes: None is memory, else a folder for files; a ConfigError where there is no room."""
+    """The storage for this many bytes: None is memory, else a folder; a ConfigError if neither has room."""
     in_memory = size <= settings.memory_gb * GIGABYTE
     needed, free = tree + size * in_memory, _free_memory()
     if needed > free:
@@ -196,7 +196,7 @@ def _room(size: int, tree: int, settings: Replay) -> str | None:
 
 
 def _free_memory() -> int:
-    """Bytes; what the system would give up for us counts, too. Where it does not say, all that there is."""
+    """Free bytes, including caches that the system would release; the total if the system does not report them."""
     file = Path("/proc/meminfo")
     if not file.is_file():
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

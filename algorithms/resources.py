@@ -1,4 +1,4 @@
-"""Whether Ray has what a configuration asks for: what it has not, it would wait for without a word."""
+"""Checks that Ray has the resources of a configuration: Ray would wait forever for resources that no node has."""
 
 import logging
 from collections import Counter
@@ -16,19 +16,19 @@ _log = logging.getLogger(__name__)
 
 Amounts = Mapping[str, float]
 Part = tuple[str, int, dict[str, float]]
-"""What asks, how many processes that is, and what each of them gets."""
+"""The requester, its number of processes, and the resources of each."""
 PROBE_S = 2.0
-"""How long an update waits for a runner that died, to see if it is back; its node may be gone for good."""
+"""Time for which an update waits for a dead runner to return; its node may be gone for good."""
 NODE_GROUP = "ray.io/node-group"
-"""Label of nodes that an autoscaler started, or KubeRay: there may be more of them than there are now."""
+"""Label of nodes started by an autoscaler or KubeRay, which may start more."""
 
 
 class Placed(Algorithm):  # type: ignore[misc]
-    """An Algorithm that Tune does not wait for where no cluster like this one can ever have it."""
+    """An Algorithm for which Tune does not wait if no cluster like this one can ever place it."""
 
     @classmethod
     def default_resource_request(cls, config: Any) -> Any:
-        """RLlib's, once it is possible."""
+        """RLlib's resource request, after checking that it is possible."""
         asked = cls.get_default_config().update_from_dict(config)
         asked.validate()
         if ray.is_initialized():
@@ -37,9 +37,9 @@ class Placed(Algorithm):  # type: ignore[misc]
 
 
 def place(config: Any, placement: Placement, *, runners: str, learners: str) -> None:
-    """Tell RLlib where runners and learners belong, and not to wait long for a node that is gone.
+    """Set RLlib's placement of runners and learners, and a short wait for lost nodes.
 
-    `runners` and `learners` are the paths of the settings that count them, by which errors name them.
+    `runners` and `learners` are the paths of the settings that count them, for error messages.
     """
     runner, learner = placement.runner, placement.learner
     config.placement, config.called = placement, {"num_env_runners": runners, "num_learners": learners}
@@ -54,14 +54,14 @@ def place(config: Any, placement: Placement, *, runners: str, learners: str) -> 
 
 
 def needed_cpus(config: Any) -> int:
-    """Of all remote processes of a validated configuration, rounded up."""
+    """CPUs of all remote processes of a validated configuration, rounded up."""
     return -int(-sum(count * each.get("CPU", 0) for _, count, each in parts_of(config)) // 1)
 
 
 def ensure_room(config: Any) -> None:
     """Return once there is room for every process of this configuration, which has its `placement`.
 
-    A ConfigError, at once, where the cluster can never have it; a ClusterError where it could, but has not in time.
+    A ConfigError, at once, if the cluster can never have it; a ClusterError if it could, but has no room in time.
     """
     if get_current_placement_group() is not None:  # of Tune, which has reserved it all
         return
@@ -72,7 +72,7 @@ def ensure_room(config: Any) -> None:
 
 
 def ensure_possible(config: Any) -> None:
-    """A ConfigError where the cluster can never have what this configuration, which is valid, asks for."""
+    """A ConfigError if the cluster can never have the resources of this validated configuration."""
     nodes = [node for node in ray.nodes() if node["Alive"]]
     if not any(NODE_GROUP in node["Labels"] for node in nodes):
         _refuse_impossible(_asking(config), [node["Resources"] for node in nodes])
@@ -106,7 +106,7 @@ def _refuse_impossible(parts: Sequence[Part], nodes: Sequence[Amounts]) -> None:
 
 
 def _wait(parts: Sequence[Part], wait_s: float) -> None:
-    """Reserve room for everybody, which tells an autoscaler what to start; then leave it to them."""
+    """Reserve room for all processes, which tells an autoscaler what to start; then release it for them."""
     asked = "; ".join(f"{what} with {_named(each)} each" for what, _, each in parts)
     _log.warning("waiting up to %.0f s until there is room for %s", wait_s, asked)
     asked_for = [{name: amount for name, amount in each.items() if amount} for _, count, each in parts
@@ -128,7 +128,7 @@ def _free() -> list[dict[str, float]]:
 
 
 def _fits(parts: Iterable[Part], nodes: Iterable[Amounts]) -> bool:
-    """Whether everybody finds a node, the greediest first."""
+    """True if every process fits on a node, the largest first."""
     left = [Counter(dict(node)) for node in nodes]
     each = [one for _, count, amounts in parts for one in [amounts] * count]
     for amounts in sorted(each, key=lambda one: (-len(one), -sum(one.values()))):
@@ -144,12 +144,12 @@ def _has(node: Amounts, amounts: Amounts) -> bool:
 
 
 def _room(node: Amounts, amounts: Amounts) -> int:
-    """How many processes of these amounts an empty node takes."""
+    """How many processes of these amounts fit on an empty node."""
     return int(min((node.get(name, 0) + 1e-9) // amount for name, amount in amounts.items() if amount))
 
 
 def bundles(config: Any) -> list[dict[str, float]]:
-    """What a trial of this configuration needs, process by process; the first is that of the algorithm itself."""
+    """The resources of a trial with this configuration, process by process; the first is the algorithm's own."""
     config.validate()
     here: dict[str, float] = {"CPU": 1}
     if not config.num_learners and config.num_gpus_per_learner:
@@ -158,7 +158,7 @@ def bundles(config: Any) -> list[dict[str, float]]:
 
 
 def parts_of(config: Any) -> list[Part]:
-    """The processes of an RLlib configuration that has been validated; of this one, what is not there by itself."""
+    """The processes of a validated RLlib configuration; of the driver's, only what it needs beyond the default."""
     parts = _apart(config)
     if not config.num_learners and config.num_gpus_per_learner:
         here = f"{_called(config, 'num_learners')}=0 (one in this process)"
@@ -167,7 +167,7 @@ def parts_of(config: Any) -> list[Part]:
 
 
 def _apart(config: Any) -> list[Part]:
-    """The remote processes, those that are counted 0 as well."""
+    """The remote processes, including those counted 0."""
     cpus = config.num_cpus_per_learner
     if cpus == "auto":
         cpus = 0 if config.num_gpus_per_learner else 1
@@ -183,7 +183,7 @@ def _apart(config: Any) -> list[Part]:
 
 
 def _called(config: Any, name: str) -> str:
-    """A setting of RLlib by the name under which whoever asked knows it."""
+    """The name by which the user knows a setting of RLlib."""
     return str(getattr(config, "called", {}).get(name, name))
 
 
@@ -202,6 +202,6 @@ def _more(name: str, amount: float) -> str:
 
 
 def ensure_ray() -> None:
-    """Return with a Ray: the one that is there, or one that is started as RLlib starts it."""
+    """Connect to the running Ray, or start one as RLlib does."""
     if not ray.is_initialized():
         ray.init()

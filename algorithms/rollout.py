@@ -1,4 +1,4 @@
-"""What a runner brings home: arrays of steps, and the episodes that ended in them.
+"""A runner's result: arrays of steps, and the episodes that ended in them.
 
 Axes: `_T` steps, `_N` environments.
 """
@@ -13,29 +13,29 @@ from numpy.typing import NDArray
 from ray.rllib.utils.metrics import EPISODE_LEN_MEAN, EPISODE_RETURN_MAX, EPISODE_RETURN_MEAN, EPISODE_RETURN_MIN
 
 WINDOW = 100
-"""Episodes over which a return is told, as the field does."""
+"""Episodes over which a mean return is reported, as usual in the field."""
 
 
 class Episode(NamedTuple):
-    """One that ended by itself or at its limit; what a reset cut short is none."""
+    """An episode that terminated or was truncated; one cut short by a reset does not count."""
 
     reward: float
     steps: int
     parts: tuple[float, ...] = ()
-    """Its return by objective, where there are several; `reward` is then weighed by the episode's preference."""
+    """Its return by objective, if there are several; `reward` is then weighted by the episode's preference."""
     preference: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """`T` steps of `N` environments. A step that only began a new episode is not `valid`: it has no action."""
+    """`T` steps of `N` environments. A step that only reset an environment is not `valid`: it has no action."""
 
     seen: NDArray[Any]
-    """`[T + 1, N, …]`: what the network saw before every step, and after the last one."""
+    """`[T + 1, N, …]`: the network's input before every step, and after the last one."""
     actions: NDArray[Any]
-    """`[T, N]` or `[T, N, D]`, as the policy drew them: before bounds, and counted from 0."""
+    """`[T, N]` or `[T, N, D]`, as sampled: before clipping to bounds, and counted from 0."""
     inputs: NDArray[np.float32]
-    """`[T, N, I]`: the numbers that the policy gave their distribution."""
+    """`[T, N, I]`: the inputs of the action distribution."""
     rewards: NDArray[np.float32]
     """`[T, N]`, or `[T, N, H]` of several objectives."""
     terminated: NDArray[np.bool_]
@@ -43,10 +43,10 @@ class Rollout:
     """Terminated or truncated. The observation after such a step is the episode's last one."""
     valid: NDArray[np.bool_]
     discounted: NDArray[np.float32] | None
-    """Discounted return of every environment at every step, where rewards are normalised by its deviation."""
+    """Discounted return of every environment at every step, if rewards are normalised by its standard deviation."""
     episodes: tuple[Episode, ...]
     route: tuple[int, str] = (0, "")
-    """The runner, and its way since it last began anew: rollouts of one way follow each other step by step."""
+    """The runner, and the id of its uninterrupted sequence: rollouts of one route follow each other step by step."""
 
     def env_steps(self) -> int:
         """Steps that an environment took."""
@@ -55,7 +55,7 @@ class Rollout:
     agent_steps = env_steps
 
     def split(self, parts: int) -> list["Rollout"]:
-        """The same steps of disjoint environments; the first part tells the episodes."""
+        """The same steps split by environments; the first part has the episodes."""
 
         def cut(array: NDArray[Any] | None) -> list[Any]:
             return [None] * parts if array is None else np.split(array, parts, axis=1)
@@ -72,19 +72,19 @@ class Rollout:
 
 
 class Window:
-    """The latest episodes, in the order in which they ended, whoever played them."""
+    """The latest episodes of all runners, in the order in which they ended."""
 
     def __init__(self) -> None:
         self.latest: deque[Episode] = deque(maxlen=WINDOW)
-        """The last one ended last."""
+        """Oldest first."""
 
     def observe(self, rollouts: Iterable[Rollout]) -> None:
-        """Take in what ended."""
+        """Add the episodes that ended."""
         for rollout in rollouts:
             self.latest.extend(rollout.episodes)
 
     def mean_of(self, episodes: int) -> float | None:
-        """Mean reward of the latest `episodes`; None until there were as many."""
+        """Mean reward of the latest `episodes`; None until there are that many."""
         if len(self.latest) < episodes:
             return None
         return float(np.mean([episode.reward for episode in list(self.latest)[-episodes:]]))
@@ -97,7 +97,7 @@ class Window:
         return float(np.mean([each.reward for each in latest])), float(np.mean([each.steps for each in latest]))
 
     def told(self) -> dict[str, float]:
-        """Return and length of the latest episodes by RLlib's names; nothing before the first one ended."""
+        """Return and length of the latest episodes by RLlib's names; empty before the first one ended."""
         means = self.means()
         if means is None:
             return {}

@@ -1,6 +1,6 @@
-"""An EnvRunner that keeps no episode objects: it fills arrays, step by step, for all its environments at once.
+"""An EnvRunner without episode objects: it fills arrays, step by step, for all its environments at once.
 
-Axes: `_T` steps, `_N` environments, `_I` numbers that a distribution takes.
+Axes: `_T` steps, `_N` environments, `_I` inputs of a distribution.
 """
 
 import logging
@@ -29,13 +29,13 @@ from loomrl.errors import ConfigError, EpisodeError
 _log = logging.getLogger(__name__)
 
 ROUTE = "route"
-"""In a state: where the environments are, in the middle of their episodes."""
+"""Key in a state for the environments in the middle of their episodes."""
 
 
 class ArrayRunner(SingleAgentEnvRunner):  # type: ignore[misc]
     """Steps many environments at once; `sample` returns one `Rollout`.
 
-    Everything that is RLlib's stays RLlib's: how environments and modules are made, counters, state of the weights.
+    Creating environments and modules, counters and weights stay RLlib's.
     """
 
     env: Any
@@ -44,7 +44,7 @@ class ArrayRunner(SingleAgentEnvRunner):  # type: ignore[misc]
     objectives: tuple[int, ...] = ()
     """Shape of a reward."""
     pays: tuple[str, ...] = ()
-    """Their names."""
+    """Names of the objectives."""
 
     def __init__(self, *, config: Any, **kwargs: Any) -> None:
         super().__init__(config=config, **kwargs)
@@ -63,7 +63,7 @@ class ArrayRunner(SingleAgentEnvRunner):  # type: ignore[misc]
         self._forget()
 
     def _forget(self) -> None:
-        """No episode is under way."""
+        """Discard running episodes."""
         self._way = uuid4().hex
         self._now: NDArray[Any] | None = None
         self._over_N = np.zeros(self.num_envs, bool)
@@ -86,13 +86,13 @@ class ArrayRunner(SingleAgentEnvRunner):  # type: ignore[misc]
             )
 
     def enter(self, settings: dict[str, Any]) -> None:
-        """Go on in environments with these settings; episodes under way are given up."""
+        """Switch to environments with these settings; running episodes are discarded."""
         self.config = self.config.copy(copy_frozen=False).environment(env_config=settings)
         self.make_env()
         self._forget()
 
     def begin_anew(self) -> None:
-        """Give up the episodes under way."""
+        """Discard the running episodes."""
         self._forget()
 
     def _begin(self) -> None:
@@ -120,10 +120,10 @@ class ArrayRunner(SingleAgentEnvRunner):  # type: ignore[misc]
         random_actions: bool = False,
         force_reset: bool = False,
     ) -> list[Rollout | EpisodeError]:
-        """One rollout of a fragment's steps, or rollouts until so many episodes have ended.
+        """One rollout of a fragment's steps, or rollouts until `num_episodes` have ended.
 
-        Of a remote runner an error comes back as a result: RLlib takes an exception for a death and restarts the
-        runner without a word.
+        A remote runner returns errors as results: RLlib takes an exception for a death and silently restarts the
+        runner.
         """
         try:
             return self._rollouts(num_timesteps, num_episodes, explore, random_actions, force_reset)
@@ -165,7 +165,7 @@ class ArrayRunner(SingleAgentEnvRunner):  # type: ignore[misc]
         return rollouts
 
     def _collect(self, steps: int, *, explore: bool, random: bool = False) -> Rollout:
-        """The hot loop: nothing in it that can wait until after it."""
+        """The hot loop: everything that can wait is done after it."""
         env, count, translate = self.env, self.num_envs, self._translate
         assert self._now is not None
         policy, now = self._policy(), self._now
@@ -198,7 +198,7 @@ class ArrayRunner(SingleAgentEnvRunner):  # type: ignore[misc]
         return self._told(seen_T, np.stack(drawn), inputs_T.numpy(), rewards, terminated, truncated)
 
     def _policy(self) -> Policy:
-        """The module as whoever acts sees it; it follows the weights, and is made anew for another module."""
+        """The module's policy; it follows the weights, and is rebuilt for another module."""
         if self._acting is None or self._acting[0] is not self.module:
             self._acting = self.module, policy_of(self.module)
         return self._acting[1]
@@ -212,7 +212,7 @@ class ArrayRunner(SingleAgentEnvRunner):  # type: ignore[misc]
         terminated: NDArray[np.bool_],
         truncated: NDArray[np.bool_],
     ) -> Rollout:
-        """The rollout, and what of its episodes goes on after it."""
+        """The rollout, and the state of episodes that continue after it."""
         ended = terminated | truncated
         valid = ~np.concatenate([self._over_N[None], ended[:-1]])
         self._over_N = ended[-1].copy()
@@ -268,7 +268,7 @@ class ArrayRunner(SingleAgentEnvRunner):  # type: ignore[misc]
         )
 
     def _until(self, episodes: int, *, explore: bool) -> list[Rollout]:
-        """Rollouts until every environment has ended its share of `episodes`; what it played beyond it is not told."""
+        """Rollouts until every environment has ended its share of `episodes`; later episodes are left out."""
         share_N = np.full(self.num_envs, episodes // self.num_envs) + (
             np.arange(self.num_envs) < episodes % self.num_envs
         )
@@ -285,7 +285,7 @@ class ArrayRunner(SingleAgentEnvRunner):  # type: ignore[misc]
         return rollouts
 
     def get_metrics(self) -> Any:
-        """Counters since the last call; returns of episodes come with the rollouts."""
+        """Counters since the last call; returns come with the rollouts."""
         self._increase_sampled_metrics(*self._counted.tolist())
         self._counted = np.zeros(2, np.int64)
         return self.metrics.reduce()
@@ -293,7 +293,7 @@ class ArrayRunner(SingleAgentEnvRunner):  # type: ignore[misc]
     # -- state ------------------------------------------------------------------------------------------------------
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """With the environments in the middle of their episodes, where they can be pickled."""
+        """RLlib's state, with the environments in the middle of their episodes if they can be pickled."""
         state: dict[str, Any] = super().get_state(components, not_components=not_components, **kwargs)
         if components is None and self.env is not None:
             state[ROUTE] = {
@@ -323,7 +323,7 @@ class ArrayRunner(SingleAgentEnvRunner):  # type: ignore[misc]
 
 
 def _random(kind: Acts, count: int, chance: np.random.Generator) -> NDArray[Any]:
-    """Actions drawn evenly; real ones within bounds, or from a standard normal where there are none."""
+    """Uniformly random actions; real ones within bounds, or standard normal if unbounded."""
     if kind.kind == "discrete":
         return chance.integers(kind.sizes[0], size=count)
     if kind.kind == "multi_discrete":
@@ -337,7 +337,7 @@ def _random(kind: Acts, count: int, chance: np.random.Generator) -> NDArray[Any]
 
 
 def _pickled(env: Any, name: Any) -> bytes | None:
-    """The environments as they are; None, and a word in the log, where they cannot be pickled."""
+    """The pickled environments; None, with a warning, if they cannot be pickled."""
     if isinstance(env, SyncVectorEnv):
         env = copy(env)
         env._actions, env.env_fns = None, ()  # an iterator that every step uses up, and what it was made by

@@ -1,4 +1,4 @@
-"""Soft actor–critic. Beside `ppo.py`: what differs between the files is what differs.
+"""Soft actor–critic. Compare with `ppo.py`: the files differ only where the algorithms do.
 
 Axes: `_T` steps, `_N` environments, `_S` steps, `_B` steps that are drawn, `_A` choices, `_2` the two critics.
 """
@@ -38,11 +38,11 @@ Batch = Mapping[str, Tensor]
 ACTOR, CRITICS, TEMPERATURE = "actor", "critics", "temperature"
 """The three optimizers."""
 AT_ONCE = 20
-"""Updates that are told of together where everything is in one process."""
+"""Updates per report if everything is in one process."""
 
 
 class SACModule(ActorModule):
-    """An actor within bounds, two critics and their slow followers, and how much chance is worth."""
+    """A bounded actor, two critics with target networks, and the entropy temperature."""
 
     def setup(self) -> None:
         """Build from `model_config`: `network`, `normalize`, `temperature`."""
@@ -65,10 +65,10 @@ class SACModule(ActorModule):
 
 
 class SACLearner(ArrayLearner):
-    """Learns from what it remembers: of every step that comes in, and as often as `updates_per_step` says."""
+    """Learns from its replay memory, `updates_per_step` times for every new step."""
 
     def build(self) -> None:
-        """Build, with an empty memory."""
+        """Build, with an empty replay memory."""
         super().build()
         settings, kind = self.config.settings, acts(self.own.action_space)
         self._is_box = kind.kind == "box"
@@ -84,7 +84,7 @@ class SACLearner(ArrayLearner):
         self._target_entropy = most if settings.target_entropy is None else settings.target_entropy
 
     def learn(self, work: Work) -> int:
-        """Remember, then make the updates that are due."""
+        """Store the steps, then make the updates that are due."""
         settings = self.config.settings
         for rollout, rewards in zip(work.rollouts, self.scaled(work.rollouts), strict=True):
             self.observe(torch.from_numpy(rollout.seen[:-1][rollout.valid]))
@@ -100,7 +100,7 @@ class SACLearner(ArrayLearner):
         return due * int(settings.batch)
 
     def _improve(self) -> None:
-        """One step of the critics, the actor and the temperature; the targets follow."""
+        """One step of the critics, the actor and the temperature, then of the target networks."""
         settings, own = self.config.settings, self.own
         drawn = self.ring.draw(settings.batch)
         batch = {name: torch.from_numpy(column).to(self._device) for name, column in drawn.columns.items()}
@@ -140,7 +140,7 @@ class SACLearner(ArrayLearner):
         return error_2B.detach()
 
     def _actor_step(self, features_B: Tensor, temperature: Tensor) -> Tensor:
-        """The log-probability of what the actor does now."""
+        """A step of the actor; returns the log-probability of its actions."""
         own, distribution = self.own, self.distribution
         inputs = own.net.decide(features_B)
         self._teach_critics(False)
@@ -173,7 +173,7 @@ class SACLearner(ArrayLearner):
     # -- RLlib's hooks ----------------------------------------------------------------------------------------------
 
     def _make_modules_ddp_if_necessary(self) -> None:
-        """Every loss is one of a part of the module; gradients are averaged part by part (`step`), not by DDP."""
+        """Every loss trains one part of the module; gradients are averaged part by part (`step`), not by DDP."""
         if self.ranks > 1:
             for tensor in self.own.state_dict().values():
                 dist.broadcast(tensor, 0)
@@ -195,7 +195,7 @@ class SACLearner(ArrayLearner):
             )
 
     def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """With the memory."""
+        """The state, with the replay memory."""
         state: dict[str, Any] = super().get_state(components, **kwargs)
         if OURS in state:
             state[OURS] |= {"ring": self.ring.state_dict(), "steps": self._steps.state_dict(), "owed": self._owed}
@@ -238,7 +238,7 @@ class SACConfig(ControlConfig, stock.SACConfig):  # type: ignore[misc]
         self.min_time_s_per_iteration = 0.0  # or the clock would decide how much an iteration learns
 
     def tell_rllib(self) -> None:
-        """Our settings under RLlib's names, for what of RLlib looks at them and for its own learner."""
+        """Copy our settings to RLlib's names, for RLlib's own code and its learner."""
         settings = self.settings
         self.actor_lr, self.critic_lr = settings.actor_rate, settings.critic_rate
         self.alpha_lr = settings.temperature_rate
@@ -247,18 +247,18 @@ class SACConfig(ControlConfig, stock.SACConfig):  # type: ignore[misc]
         self.target_entropy = "auto" if settings.target_entropy is None else settings.target_entropy
         self.replay_buffer_config = self._memory()
         self.initial_alpha, self.twin_q = settings.initial_temperature, True
-        self.n_step = settings.n_step if self.slow else 1  # which RLlib's runner would sum up
+        self.n_step = settings.n_step if self.fallback_reasons else 1  # which RLlib's runner would sum up
         self.num_steps_sampled_before_learning_starts = settings.warmup
         if self.max_requests_in_flight_per_env_runner < 2:  # or weights behind a fragment would keep out the next ones
             self.max_requests_in_flight_per_env_runner = 2
 
-    def _go_slowly(self) -> None:
+    def _use_rllib_learner(self) -> None:
         if translation.model_of(self).get("use_lstm"):
             raise ConfigError(
                 "use_lstm=True: neither our SAC nor RLlib's has networks with memory. Use ppo, or show what was before "
                 "(gymnasium.wrappers.FrameStackObservation)."
             )
-        super()._go_slowly()
+        super()._use_rllib_learner()
 
     def _memory(self) -> dict[str, Any]:
         replay, team = self.settings.replay, "MultiAgent" if self.is_multi_agent else ""
@@ -272,7 +272,7 @@ class SACConfig(ControlConfig, stock.SACConfig):  # type: ignore[misc]
         if not network.hidden:
             raise ConfigError(
                 f"network.hidden=[] needs our own runner and learner, and RLlib's are used because of "
-                f"{'; '.join(self.slow)}. Set network.hidden, or leave out what keeps ours from being used."
+                f"{'; '.join(self.fallback_reasons)}. Set network.hidden, or leave out what keeps ours from being used."
             )
         first, *rest = network.hidden  # an encoder, then heads
         shape = {"fcnet_hiddens": [first], "head_fcnet_hiddens": rest}
@@ -280,7 +280,7 @@ class SACConfig(ControlConfig, stock.SACConfig):  # type: ignore[misc]
         return RLModuleSpec(module_class=DefaultSACTorchRLModule, model_config=self.stock_model(shape))
 
     def our_spec(self) -> RLModuleSpec:
-        """The module that our learner teaches."""
+        """The module that our learner trains."""
         settings = self.settings
         made = {"network": settings.network, "normalize": settings.normalize_observations}
         made |= {"temperature": settings.initial_temperature}
@@ -288,7 +288,7 @@ class SACConfig(ControlConfig, stock.SACConfig):  # type: ignore[misc]
 
 
 class SAC(ControlStep, stock.SAC):  # type: ignore[misc]
-    """Steps, updates from memory, new weights for the runners."""
+    """Soft actor–critic as an RLlib Algorithm."""
 
     @classmethod
     def get_default_config(cls) -> SACConfig:
@@ -296,20 +296,22 @@ class SAC(ControlStep, stock.SAC):  # type: ignore[misc]
         return SACConfig(cls)
 
     def setup(self, config: SACConfig) -> None:
-        """With nothing under way; an error of a remote learner's memory is what it is."""
+        """Set up, with no requests in flight; an error of a remote learner's replay memory keeps its type."""
         self._turns = 0
-        """How often it began anew: restored, or in another stage."""
+        """Counts restarts: restored, or moved to another stage."""
         with unwrapped():
             super().setup(config)
 
     def sampled(self, *, random: bool = False) -> list[Rollout]:
-        """At random until there is enough to learn from. Remote runners then collect on while the learner learns."""
+        """Random until there is enough to learn from. Remote runners then continue to sample while the learner
+        works.
+        """
         rollouts = super().sampled(random=random or self._is_blind)
         self._ask(random=random or self._is_blind)
         return rollouts
 
     def asked(self, random: bool) -> list[Brought]:
-        """What the runners were asked for during the last update; whoever is late brings it to the next one."""
+        """The runners' results requested during the last update; a late one is part of the next."""
         if not self.config.num_env_runners:
             return super().asked(random)
         self._ask(random=random)
@@ -320,14 +322,14 @@ class SAC(ControlStep, stock.SAC):  # type: ignore[misc]
         return [told for _, told in self.env_runner_group.fetch_ready_async_reqs(tags=tags, timeout_seconds=timeout_s)]
 
     def _ask(self, *, random: bool) -> None:
-        """Another fragment of every remote runner that has none to collect. New weights reach it between two."""
+        """Request another fragment from every idle remote runner. New weights reach it between two fragments."""
         group = self.env_runner_group
         for runner, tag in self._errands().items():
             if not group.num_in_flight_async_reqs(tag):
                 group.foreach_env_runner_async(partial(collected, random=random), tag, remote_worker_ids=[runner])
 
     def _errands(self) -> dict[int, str]:
-        """By which name every living remote runner is asked; one that died has nothing under way."""
+        """Living remote runners with the names of their requests; a dead one has none in flight."""
         return {runner: f"collect-{self._turns}-{runner}" for runner in self.env_runner_group.healthy_env_runner_ids()}
 
     @property
@@ -335,7 +337,7 @@ class SAC(ControlStep, stock.SAC):  # type: ignore[misc]
         return self.env_steps < int(self.config.settings.warmup)
 
     def training_step(self) -> None:
-        """One update; where everything is in one process, so many that telling of them costs little."""
+        """One update; in a single process several, so that reports cost little."""
         if not self.is_alone:
             super().training_step()
             return
@@ -354,17 +356,17 @@ class SAC(ControlStep, stock.SAC):  # type: ignore[misc]
         self.updates += AT_ONCE
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken; what runners are collecting belongs to another run and is not learnt from."""
+        """Resume from `state`; rollouts in flight belong to another run and are dropped."""
         super().set_state(state)
         self._turn()
 
     def move_to(self, settings: dict[str, Any]) -> None:
-        """Go on in other environments; what runners are collecting in the old ones is not learnt from."""
+        """Switch to other environments; rollouts in flight from the old ones are dropped."""
         super().move_to(settings)
         self._turn()
 
     def _turn(self) -> None:
-        """Throw away what is under way; what is too late for that has a name by which nobody asks any more."""
+        """Discard requests in flight; late ones have a name that is no longer used."""
         tags = list(self._errands().values())
         if tags:
             self.env_runner_group.fetch_ready_async_reqs(tags=tags, timeout_seconds=self.config.sample_timeout_s)

@@ -1,4 +1,4 @@
-"""The learning rate of every update: planned ahead, or following how far updates move the policy."""
+"""The learning rate of every update: planned ahead, or adapted to the policy's KL per update."""
 
 import math
 from collections.abc import Mapping
@@ -8,27 +8,27 @@ from loomrl.config import AdaptiveRate, ConstantRate, CosineRate, LinearRate
 from loomrl.config import Schedule as Plan
 
 HYSTERESIS = 1.5
-"""Between target / 1.5 and target * 1.5 the adaptive rate stays what it is."""
+"""Between target / 1.5 and target * 1.5 the adaptive rate is unchanged."""
 
 
 class Schedule(Protocol):
-    """Says how fast to learn."""
+    """A learning rate schedule."""
 
     def rate(self, update: int) -> float:
         """The learning rate of update number `update`, counted from 0."""
 
     def observe(self, kl: float) -> None:
-        """Take note of how far an update moved the policy, measured after its last step."""
+        """Observe an update's KL, measured after its last step."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What was learnt from observations, as JSON."""
+        """The state from observations, as JSON."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where `state` was taken."""
 
 
 class Planned:
-    """Warms up, then stays or falls to a floor that it reaches with the last of `updates`. It observes nothing."""
+    """Warms up, then stays or falls to a floor, reached with the last of `updates`. It ignores observations."""
 
     def __init__(self, peak: float, schedule: ConstantRate | LinearRate | CosineRate, updates: int) -> None:
         self._peak = peak
@@ -53,7 +53,7 @@ class Planned:
                 return floor + (1 - floor) * (1 + math.cos(math.pi * progress)) / 2
 
     def observe(self, kl: float) -> None:
-        """Nothing: the plan stands."""
+        """Ignored."""
 
     def state_dict(self) -> dict[str, Any]:
         """Empty: the plan is in the settings."""
@@ -64,14 +64,14 @@ class Planned:
 
 
 class Adaptive:
-    """Shrinks when an update moved the policy too far, grows when it hardly moved it."""
+    """Shrinks after an update with a large KL, grows after one with a small KL."""
 
     def __init__(self, start: float, schedule: AdaptiveRate) -> None:
         self._schedule = schedule
         self._rate = self._bounded(start)
 
     def rate(self, update: int) -> float:
-        """The present learning rate."""
+        """The current learning rate."""
         return self._rate
 
     def observe(self, kl: float) -> None:
@@ -82,11 +82,11 @@ class Adaptive:
             self._rate = self._bounded(self._rate * self._schedule.factor)
 
     def state_dict(self) -> dict[str, Any]:
-        """The present rate."""
+        """The current rate."""
         return {"rate": self._rate}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on with that rate."""
+        """Resume with that rate."""
         self._rate = float(state["rate"])
 
     def _bounded(self, rate: float) -> float:
@@ -94,7 +94,7 @@ class Adaptive:
 
 
 def open_schedule(rate: float, schedule: Plan, updates: int) -> Schedule:
-    """A learning rate of `rate` at its highest, or to begin with, that goes as `schedule` says over `updates`."""
+    """A schedule with the peak or initial learning rate `rate`, over `updates`."""
     if isinstance(schedule, AdaptiveRate):
         return Adaptive(rate, schedule)
     return Planned(rate, schedule, updates)

@@ -1,6 +1,6 @@
-"""RLlib's names for settings: which of ours each of them is, and what is said where it is none.
+"""Translation of RLlib's names for settings into ours, with a message for those without a counterpart.
 
-An attribute of an RLlib configuration that differs from what it was in the beginning has been asked for, whether by
+An attribute of an RLlib configuration that differs from its initial value was set by the user, whether by
 `training(lr=…)`, by `config.lr = …` or by a dictionary of Tune.
 """
 
@@ -15,24 +15,26 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from loomrl.errors import ConfigError
 
 Changes = dict[str, Any]
-"""Of our settings, by dotted names."""
+"""Our settings to change, by dotted names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A setting of RLlib's: `ours` of the same meaning, or None where a value has none; then `instead` is said."""
+    """A setting of RLlib: `ours` of the same meaning, or None for a value without one; then `instead` is the
+    message.
+    """
 
     ours: Callable[[Any], Changes | None]
     instead: str
 
 
 def named(name: str, instead: str = "a number is needed, which schedules of ours then change") -> Word:
-    """The same under another name; RLlib's lists are schedules, which ours are not."""
+    """The same setting under another name; RLlib's lists are schedules, which ours are not."""
     return Word(lambda value: None if isinstance(value, list | tuple) else {name: value}, f"{name}: {instead}")
 
 
 def only(*allowed: Any, instead: str) -> Word:
-    """One that ours do not have, and these of its values say so."""
+    """A setting without counterpart, allowed only with these values."""
     return Word(lambda value: {} if value in allowed else None, instead)
 
 
@@ -48,7 +50,7 @@ def _replay(value: Mapping[str, Any]) -> Changes | None:
 REPLAY = {"type", "capacity", "alpha", "beta"}
 BATCH = "_train_batch_size_per_learner"
 ALIASES = {"optimization_config": "optimization", "train_batch_size_per_learner": BATCH}
-"""Keywords of RLlib's `training` whose attributes are called otherwise."""
+"""Keywords of RLlib's `training` whose attributes have other names."""
 SCHEDULE = "schedule={kind: linear}, cosine or adaptive, which lets learning_rate fall over `steps`"
 NETWORK = "network.hidden, network.activation, or rl_module(model_config=…)"
 COMMON = {
@@ -107,7 +109,7 @@ SAC = COMMON | {
     "_deterministic_loss": only(False, instead="RLlib's SAC"),
     "_use_beta_distribution": only(False, instead="RLlib's SAC"),
 }
-NOWHERE = {
+UNSUPPORTED = {
     "enable_rl_module_and_learner": "the new API stack; the old one is not supported: leave api_stack(…) out",
     "enable_env_runner_and_connector_v2": "the new API stack; the old one is not supported: leave api_stack(…) out",
     "input_": "RLlib's own algorithms (BC, MARWIL, CQL) for offline data; ours play in an environment",
@@ -116,7 +118,7 @@ NOWHERE = {
     "num_gpus": "learners(num_gpus_per_learner=…)",
     "remote_worker_envs": "gym_env_vectorize_mode='async'",
 }
-"""What neither way can do, and what to use."""
+"""Settings that neither ours nor RLlib's learner supports, with alternatives."""
 STOCK_ONLY = (
     *("clip_actions", "normalize_actions", "clip_rewards", "action_mask_key", "compress_observations", "output"),
     *("episode_lookback_horizon", "episodes_to_numpy", "log_gradients", "algorithm_config_overrides_per_module"),
@@ -124,19 +126,19 @@ STOCK_ONLY = (
     *("_torch_grad_scaler_class", "_torch_lr_scheduler_classes"),
     *(f"add_default_connectors_to_{where}_pipeline" for where in ("env_to_module", "module_to_env", "learner")),
 )
-"""What RLlib's own runner and learner can do, and ours cannot."""
+"""Features of RLlib's own runner and learner that ours lack."""
 MODEL: dict[str, Callable[[Any], Changes]] = {
     "fcnet_hiddens": lambda value: {"network.hidden": tuple(value)},
     "fcnet_activation": lambda value: {"network.activation": {"swish": "silu"}.get(value, value)},
     "fcnet_use_layernorm": lambda value: {"network.layer_norm": value},
     "vf_share_layers": lambda value: {"network.shared": value},
 }
-"""Of RLlib's DefaultModelConfig, what our networks have as well."""
+"""Settings of RLlib's DefaultModelConfig that our networks share."""
 USUAL = asdict(DefaultModelConfig())
 
 
 def asked(config: Any, base: Any, told: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """What differs both from an untouched configuration and from what we told RLlib ourselves."""
+    """The settings that differ both from an untouched configuration and from those that we set ourselves."""
     found = {name: getattr(config, name) for name in names if hasattr(base, name)}
     return {
         name: value
@@ -146,7 +148,7 @@ def asked(config: Any, base: Any, told: Mapping[str, Any], names: Iterable[str])
 
 
 def translated(words: Mapping[str, Word], theirs: Mapping[str, Any]) -> Changes:
-    """Our settings of the same meaning; a ConfigError names ours beside every one that has none."""
+    """Our settings of the same meaning; a ConfigError names an alternative for every one without counterpart."""
     changes, refused = Changes(), []
     for name, value in theirs.items():
         ours = words[name].ours(value)
@@ -160,16 +162,16 @@ def translated(words: Mapping[str, Word], theirs: Mapping[str, Any]) -> Changes:
     return changes
 
 
-def refuse_nowhere(config: Any, base: Any) -> None:
-    """A ConfigError where something is asked for that neither we nor RLlib's own runner and learner can do."""
-    found = asked(config, base, {}, NOWHERE)
+def refuse_unsupported(config: Any, base: Any) -> None:
+    """A ConfigError for settings that neither we nor RLlib's own runner and learner support."""
+    found = asked(config, base, {}, UNSUPPORTED)
     if found:
-        said = "; ".join(f"{name.rstrip('_')}={value!r}: use {NOWHERE[name]}" for name, value in found.items())
+        said = "; ".join(f"{name.rstrip('_')}={value!r}: use {UNSUPPORTED[name]}" for name, value in found.items())
         raise ConfigError(f"{config.algo_class.__name__} cannot do this: {said}.")
 
 
 def model_of(config: Any) -> dict[str, Any]:
-    """What `rl_module(model_config=…)` says of our network or RLlib's; nothing where the module is the user's own."""
+    """The settings in `rl_module(model_config=…)`; empty if the module is the user's own."""
     spec = config._rl_module_spec
     if spec is not None and (not isinstance(spec, RLModuleSpec) or spec.module_class is not None):
         return {}
@@ -178,9 +180,9 @@ def model_of(config: Any) -> dict[str, Any]:
 
 
 def network(model: Mapping[str, Any]) -> tuple[Changes, list[str]]:
-    """Settings of our network that a model is asked to have, and what only RLlib's own modules can have.
+    """Our network's settings for a model configuration, and the settings that only RLlib's own modules support.
 
-    Memory is told elsewhere (`slow.py`); that the deviation of actions is free, it always is in ours.
+    Recurrence is handled elsewhere (`fallback.py`); a free standard deviation of actions is always on in ours.
     """
     known = {field.name for field in fields(DefaultModelConfig)}
     changes, rest = Changes(), []
@@ -195,5 +197,5 @@ def network(model: Mapping[str, Any]) -> tuple[Changes, list[str]]:
 
 
 def _has(name: str, value: Any) -> bool:
-    """Whether our networks have that activation."""
+    """True if our networks have that activation."""
     return name != "fcnet_activation" or value in ("tanh", "relu", "silu", "swish", "gelu")

@@ -1,4 +1,4 @@
-"""Addresses of Ray clusters: who answers there, and what to do where nobody does, or somebody else."""
+"""Addresses of Ray clusters: who answers there, and the remedy if nobody or another Ray does."""
 
 import os
 import platform
@@ -12,7 +12,7 @@ from loomrl.errors import ClusterError
 SAME = "Install LoomRL with the cluster's Python and Ray, or start the cluster from its image (docs/cluster.md)."
 DASHBOARD = "http://127.0.0.1:8265"
 ANSWER_S = 5.0
-"""How long a cluster may take to answer."""
+"""Time limit for a cluster's answer."""
 TOKEN_REMEDY = (
     "Set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to the cluster's token (or put it into ~/.ray/auth_token, or name its "
     "file in RAY_AUTH_TOKEN_PATH); on the head node `ray get-auth-token` prints it."
@@ -20,7 +20,7 @@ TOKEN_REMEDY = (
 
 
 def dashboard_url(address: str | None) -> str:
-    """Where jobs are submitted: this address, that of the environment, or that of this machine."""
+    """The dashboard for jobs: this address, the environment's, or this machine's."""
     names = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")
     given = address or next((os.environ[name] for name in names if os.environ.get(name)), DASHBOARD)
     if not _is_http(given):
@@ -40,9 +40,9 @@ def _is_http(address: str) -> bool:
 
 
 def refuse_silent(address: str) -> None:
-    """A ClusterError, within seconds, where at HOST:PORT or ray://HOST:PORT no Ray answers, or one that we cannot join.
+    """A ClusterError, within seconds, if no Ray answers at HOST:PORT or ray://HOST:PORT, or one that we cannot join.
 
-    Ray itself would try for minutes. What Ray has to look for first (`auto`, a name of its own) is left to it.
+    Ray itself would try for minutes. Addresses that Ray must look up first (`auto`, its own names) are left to it.
     """
     import grpc
 
@@ -63,7 +63,7 @@ def refuse_silent(address: str) -> None:
 
 
 def _refuse_another(channel: Any, address: str) -> None:
-    """Ask the cluster's GCS with our token which Ray it is of; whatever else it says, Ray will say itself."""
+    """Ask the cluster's GCS, with our token, for its Ray version; other errors are left to Ray."""
     import grpc
     from ray._private.authentication.http_token_authentication import get_auth_headers_if_auth_enabled
     from ray.core.generated.gcs_service_pb2 import CheckAliveRequest
@@ -76,7 +76,7 @@ def _refuse_another(channel: Any, address: str) -> None:
         )
     except grpc.RpcError as error:
         if error.code() is grpc.StatusCode.UNAUTHENTICATED:
-            raise ClusterError(f"{address}: the cluster wants another token. {TOKEN_REMEDY}") from None
+            raise ClusterError(f"{address}: the cluster expects another token. {TOKEN_REMEDY}") from None
         return
     if reply.ray_version != _ray():
         raise ClusterError(f"{address}: the cluster runs Ray {reply.ray_version}, LoomRL here Ray {_ray()}. {SAME}")
@@ -84,13 +84,13 @@ def _refuse_another(channel: Any, address: str) -> None:
 
 @contextmanager
 def translated(address: str) -> Iterator[None]:
-    """What Ray raises when it joins a cluster, as a ClusterError that says what to do."""
+    """Translate Ray's errors on joining a cluster into ClusterErrors with a remedy."""
     from ray.exceptions import AuthenticationError
 
     try:
         yield
     except AuthenticationError as error:
-        raise ClusterError(f"{address}: the cluster wants another token: {_first(error)} {TOKEN_REMEDY}") from None
+        raise ClusterError(f"{address}: the cluster expects another token: {_first(error)} {TOKEN_REMEDY}") from None
     except (ConnectionError, RuntimeError, ValueError) as error:
         said = " ".join(str(error).split())
         if "ersion mismatch" in said:

@@ -1,4 +1,4 @@
-"""What a job takes along: LoomRL's own packages, the files of the folder it is submitted from, and its experiment."""
+"""The files of a job: LoomRL's own packages, the files of the folder it is submitted from, and its experiment."""
 
 import importlib.metadata
 import importlib.util
@@ -16,20 +16,20 @@ from loomrl.errors import ClusterError
 from loomrl.load import dump
 
 PACKAGES = ("loomrl", "loomrl.algorithms", "loomrl.cluster", "loomrl.envs", "loomrl.experiments")
-"""In a checkout each has a folder of its own; in a wheel, and in a parcel, they lie in each other."""
+"""In a checkout each has a folder of its own; in a wheel, and in a job's files, they are nested."""
 EXPERIMENT = "experiment.yaml"
-"""The resolved experiment, at the top."""
+"""The resolved experiment, at the top level."""
 LEFT_OUT = (
     *(".git", ".gitignore", ".venv*", "venv", "__pycache__", "*.py[cod]", "*.egg-info", "node_modules", ".*_cache"),
     *("runs", "artifacts", "wandb", "loom*.db*", ".hypothesis", ".DS_Store"),
 )
-"""Never taken along, whether git ignores them or not."""
+"""Always excluded, whether git ignores them or not."""
 LIMIT_MB = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A folder, and what is in it."""
+    """A folder and its contents."""
 
     folder: Path
     files: int
@@ -37,12 +37,12 @@ class Bundle:
 
     @property
     def size(self) -> str:
-        """For people."""
+        """Its size in words."""
         return f"{self.files} files, {self.bytes / 1e6:.1f} MB"
 
 
 def bundle(experiment: Root, into: Path, *, here: Path | None = None) -> Bundle:
-    """Gather it all in the empty folder `into`; a ClusterError where that is more than a job can take along."""
+    """Gather all files in the empty folder `into`; a ClusterError if they are too large for a job."""
     packed(into)
     here = (here or Path.cwd()).resolve()
     for name in _files(here):
@@ -61,7 +61,7 @@ def bundle(experiment: Root, into: Path, *, here: Path | None = None) -> Bundle:
 
 
 def packed(into: Path) -> None:
-    """LoomRL's packages, and what an installed LoomRL would announce."""
+    """Copy LoomRL's packages, and the entry points that an installed LoomRL would announce."""
     for package in PACKAGES:
         target = into.joinpath(*package.split("."))
         if not target.exists():
@@ -83,7 +83,7 @@ def _home(package: str) -> Path:
 
 
 def _files(folder: Path) -> Iterator[str]:
-    """Relative names of what belongs to a folder: what git does not ignore; without git, all but what is left out."""
+    """Relative names of a folder's files: those that git does not ignore; without git, all but the excluded ones."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=folder,

@@ -1,4 +1,4 @@
-"""Cluster files, checked without a cluster: of Ray's launcher by Ray's own schema, of KubeRay by closed models."""
+"""Checks of cluster files without a cluster: Ray's launcher files by Ray's own schema, KubeRay's by closed models."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ PROVIDER = "provider"
 
 
 def check_file(file: Path) -> list[str]:
-    """What is in the file, one line each; a ConfigError lists every mistake."""
+    """A summary of the file, one line per document; a ConfigError lists every mistake."""
     found = [_check(document, f"{file}") for document in documents(file)]
     if not found:
         raise ConfigError(f"{file}: is empty.")
@@ -34,7 +34,7 @@ def documents(file: Path) -> list[Any]:
 
 
 def kinds(file: Path) -> dict[str, dict[str, float]]:
-    """Kind of node → what a node of it has, by Ray's names."""
+    """Kind of node → its resources, by Ray's names."""
     found: dict[str, dict[str, float]] = {}
     for document in documents(file):
         if "available_node_types" in document:
@@ -80,7 +80,7 @@ def _check_launcher(raw: dict[str, Any], origin: str) -> str:
 
 
 def _schema_faults(raw: Mapping[str, Any], schema: dict[str, Any]) -> Iterator[str]:
-    """Ray leaves `provider` open; what its own schema knows of it is all there is."""
+    """Ray's schema leaves `provider` open; keys it does not list are refused here."""
     import jsonschema
 
     schema["properties"][PROVIDER]["additionalProperties"] = False
@@ -102,7 +102,7 @@ def _node_types(raw: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _node_faults(raw: Mapping[str, Any]) -> Iterator[str]:
-    """What the schema cannot say: the head is one of the types, and AWS knows every key of a node."""
+    """Mistakes beyond the schema: the head must be one of the types, and AWS must know every key of a node."""
     types, head = _node_types(raw), raw.get("head_node_type")
     if types and head not in types:
         yield unknown("head_node_type", head, types)
@@ -114,7 +114,7 @@ def _node_faults(raw: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _aws_faults(place: str, node: Mapping[str, Any]) -> Iterator[str]:
-    """By the parameters of EC2's RunInstances; how many, the launcher decides."""
+    """Checked against the parameters of EC2's RunInstances; the launcher sets the counts."""
     shape = _run_instances()
     from botocore.validate import ParamValidator
 
@@ -139,7 +139,7 @@ def _run_instances() -> Any:
 
 
 def _kuberay_faults(spec: ClusterSpec) -> Iterator[str]:
-    """What key by key cannot say."""
+    """Mistakes that no single key shows."""
     for group in spec.workerGroupSpecs:
         if not group.minReplicas <= group.replicas <= group.maxReplicas:
             yield (
@@ -162,7 +162,7 @@ def _pods(spec: ClusterSpec) -> dict[str, Pods]:
 
 
 def _resources(pods: Pods) -> dict[str, float]:
-    """By Ray's names: what the first container may use, and what Ray is told beside."""
+    """By Ray's names: the first container's limits, and the resources given to Ray beside them."""
     limits = pods.template["spec"]["containers"][0].get("resources", {}).get("limits", {})
     told, params = {}, pods.rayStartParams
     if "resources" in params:

@@ -1,4 +1,4 @@
-"""Experiments as Ray jobs: submit, follow, stop, and fetch what came out."""
+"""Experiments as Ray jobs: submit, follow, stop, and fetch the result."""
 
 import asyncio
 import json
@@ -22,22 +22,22 @@ from loomrl.errors import ClusterError, unknown
 
 Say = Callable[[str], None]
 YOUNG_S = 60.0
-"""How long a head that answers may take until it takes jobs."""
+"""Time for a new head node that answers to accept jobs."""
 COPIES = "working_dir_files"
-"""The folder of Ray's in which a job's `working_dir` is unpacked."""
+"""Ray's folder for the unpacked `working_dir` of jobs."""
 FAILED = 1
-"""Exit status of a job that ended without one of its own."""
+"""Exit status of a job that ended without one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A job as the cluster knows it."""
+    """A job, as the cluster reports it."""
 
     id: str
     run: str | None
-    """None where somebody else submitted it."""
+    """None if it was not submitted by LoomRL."""
     experiment: str | None
-    """sha256 of what it trains."""
+    """sha256 of its experiment."""
     status: str
     exit_code: int | None = None
     message: str | None = None
@@ -46,12 +46,12 @@ class Job:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended, one way or another."""
+        """True if it has ended, in whatever way."""
         return self.status in ("SUCCEEDED", "FAILED", "STOPPED")
 
     @property
     def exit_status(self) -> int:
-        """What a command that waited for it should end with."""
+        """The exit status for a command that waited for it."""
         return 0 if self.status == "SUCCEEDED" else self.exit_code or FAILED
 
     def as_dict(self) -> dict[str, Any]:
@@ -60,7 +60,7 @@ class Job:
 
 
 class Jobs:
-    """The jobs of the cluster at a dashboard's address. A ClusterError, within seconds, where there is none."""
+    """The jobs of the cluster at a dashboard's address. A ClusterError, within seconds, if there is none."""
 
     def __init__(self, address: str | None = None) -> None:
         self.url = dashboard_url(address)
@@ -83,7 +83,7 @@ class Jobs:
 
     @property
     def is_here(self) -> bool:
-        """Whether all nodes are this machine. A forwarded port looks like this machine, and is not."""
+        """True if all nodes are this machine. A forwarded port looks like this machine, but is not."""
         deadline = time.monotonic() + YOUNG_S
         while not (names := self._node_names()) or None in names:
             if time.monotonic() > deadline:
@@ -92,13 +92,13 @@ class Jobs:
         return names == {socket.gethostname()}
 
     def _node_names(self) -> set[str | None]:
-        """The nodes' host names; a head that is young answers before it knows them."""
+        """The nodes' host names; a new head node answers before it knows them."""
         with self._translated():
             nodes = self._client._do_request("GET", "/nodes?view=summary", timeout=30).json()["data"]["summary"]
         return {node["raylet"].get("nodeManagerHostname") for node in nodes}
 
     def submit(self, experiment: Root, run: str, *, say: Say = lambda text: None) -> Job:
-        """Train this experiment, exactly, as run `run`; one that exists already goes on."""
+        """Train exactly this experiment as run `run`; an existing run is resumed."""
         driver = experiment.placement.driver
         taken = {job.id for job in self.list()}
         id = next(name for name in _names(run) if name not in taken)
@@ -128,7 +128,7 @@ class Jobs:
             return _job(self._client.get_job_info(id))
 
     def follow(self, id: str, write: Say) -> Job:
-        """Hand on its log as it grows, until it ends; a connection that breaks is taken up again."""
+        """Write its log as it grows, until it ends; reconnects if the connection breaks."""
         written = 0
         while not (job := self.show(id)).is_over:
             written = asyncio.run(self._tail(id, write, written))
@@ -136,20 +136,20 @@ class Jobs:
         return job
 
     def logs(self, id: str) -> str:
-        """Everything that it has said so far."""
+        """Its whole log so far."""
         self._refuse_unknown(id)
         with self._translated():
             return str(self._client.get_job_logs(id))
 
     def stop(self, id: str) -> Job:
-        """Ask it to end. Its run can be gone on with."""
+        """Ask it to end. Its run can be resumed."""
         self._refuse_unknown(id)
         with self._translated():
             self._client.stop_job(id)
         return self.show(id)
 
     def result(self, id: str) -> dict[str, Any]:
-        """What training had to tell at its end: the last line of its log."""
+        """The result of its training: the last line of its log."""
         job = self.show(id)
         for line in reversed(self.logs(id).splitlines()):
             found = _object(line)
@@ -160,7 +160,7 @@ class Jobs:
         raise ClusterError(f"job {id!r} {state} ({job.status}{why}). `loomrl jobs logs {id}` shows what it says.")
 
     def _submit(self, **request: Any) -> None:
-        """A head that is young answers before it can take jobs."""
+        """Retry while a new head node is not ready for jobs."""
         deadline = time.monotonic() + YOUNG_S
         while True:
             try:
@@ -173,7 +173,7 @@ class Jobs:
                 return
 
     async def _tail(self, id: str, write: Say, written: int) -> int:
-        """The log from `written` on; how much of it there is when the connection ends."""
+        """Write the log from `written` on; returns its length at the end of the connection."""
         seen = 0
         async for part in self._client.tail_job_logs(id):
             new = part[max(0, written - seen) :]
@@ -202,9 +202,9 @@ class Jobs:
 
 
 def settled(experiment: Root, jobs: Jobs) -> Root:
-    """The experiment with every path where the job will find it again: absolute.
+    """The experiment with absolute paths that the job will find.
 
-    On a cluster of other machines, a relative path would end in a folder that is deleted with the job.
+    On a cluster of other machines, a relative path would be in a folder that is deleted with the job.
     """
     relative = {path: value for path, value in _local_paths(experiment).items() if not Path(value).is_absolute()}
     if not relative:
@@ -223,7 +223,7 @@ def settled(experiment: Root, jobs: Jobs) -> Root:
 
 
 def refuse_lost(experiment: Root) -> None:
-    """A ClusterError where a run would be kept in the copy of a folder that Ray made for a job, and later deletes."""
+    """A ClusterError if a run would be stored in Ray's temporary copy of a job's folder."""
     here = Path.cwd()
     relative = {path: value for path, value in _local_paths(experiment).items() if not Path(value).is_absolute()}
     if relative and COPIES in here.parts:
@@ -236,7 +236,7 @@ def refuse_lost(experiment: Root) -> None:
 
 
 def shared_paths(experiment: Root) -> Mapping[str, str]:
-    """Settings that are absolute paths, which mean the same only where nodes share a file system."""
+    """Settings with absolute paths, which agree between nodes only on a shared file system."""
     return {path: value for path, value in _local_paths(experiment).items() if Path(value).is_absolute()}
 
 
@@ -258,11 +258,11 @@ def _refuse_silent(url: str) -> None:
             "forward the port: `ray dashboard CLUSTER.yaml`, or `kubectl port-forward`."
         ) from None
     if answer.status_code not in (200, 401, 403) or (answer.is_success and '"ray_version"' not in answer.text):
-        raise ClusterError(f"{url}: what answers there (HTTP {answer.status_code}) is no dashboard of Ray.")
+        raise ClusterError(f"{url}: the server there (HTTP {answer.status_code}) is not a Ray dashboard.")
 
 
 def _names(run: str) -> Iterator[str]:
-    """Ids for the job of a run: its own, and where there was a job already, numbered ones."""
+    """Ids for the job of a run: its own, then numbered ones if there was a job already."""
     yield run
     number = 2
     while True:

@@ -16,7 +16,7 @@ Meta = Annotated[Free, AfterValidator(lambda raw: matches("V1ObjectMeta", raw))]
 
 
 class Auth(Config):
-    """How callers show that they may."""
+    """Authentication of callers."""
 
     mode: Literal["disabled", "token"] = "token"
     secretName: str | None = None
@@ -24,7 +24,7 @@ class Auth(Config):
 
 
 class Autoscaler(Config):
-    """Of the sidecar that starts and ends workers."""
+    """The sidecar that starts and ends workers."""
 
     version: Literal["v1", "v2"] | None = None
     upscalingMode: Literal["Default", "Aggressive", "Conservative"] = "Default"
@@ -49,7 +49,7 @@ class Autoscaler(Config):
 
 
 class FaultTolerance(Config):
-    """Where the head keeps what it must not lose."""
+    """Storage of the head's state."""
 
     backend: Literal["redis", "rocksdb"] = "redis"
     redisAddress: str | None = None
@@ -60,7 +60,7 @@ class FaultTolerance(Config):
 
 
 class Pods(Config):
-    """What head and workers share."""
+    """The common part of head and workers."""
 
     rayStartParams: dict[str, str] = Field(default_factory=dict)
     template: Template
@@ -78,7 +78,7 @@ class Head(Pods):
 
 
 class Workers(Pods):
-    """A kind of worker."""
+    """One group of workers."""
 
     groupName: str
     replicas: Count = 0
@@ -111,7 +111,7 @@ class ClusterSpec(Config):
 
 
 class JobSpec(Config):
-    """A job, and the cluster that it brings or chooses."""
+    """A job, with the cluster that it creates or selects."""
 
     entrypoint: str
     rayClusterSpec: ClusterSpec | None = None
@@ -136,7 +136,7 @@ class JobSpec(Config):
 
 
 class ServiceSpec(Config):
-    """Ray Serve applications, and the cluster that they run on."""
+    """Ray Serve applications, with the cluster that they run on."""
 
     serveConfigV2: str
     rayClusterConfig: ClusterSpec
@@ -151,7 +151,7 @@ class ServiceSpec(Config):
 
 
 class Resource(Config):
-    """What every object of Kubernetes begins with."""
+    """The common part of Kubernetes objects."""
 
     apiVersion: Literal["ray.io/v1"]
     metadata: Meta
@@ -186,7 +186,7 @@ KINDS: dict[str, type[RayCluster | RayJob | RayService]] = {
 
 
 def cluster_of(resource: RayCluster | RayJob | RayService) -> ClusterSpec | None:
-    """The cluster in it; None for a job that chooses one."""
+    """Its cluster; None for a job that selects an existing one."""
     match resource:
         case RayCluster():
             return resource.spec

@@ -1,4 +1,4 @@
-"""Objects of Kubernetes, compared with the models of its own Python client, key by key."""
+"""Validation of Kubernetes objects against the models of its own Python client, key by key."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,11 +15,11 @@ _PLAIN: dict[str, tuple[type, ...]] = {
 }
 _INSIDE = re.compile(r"(?i)(?:list\[|dict[\[(]str, ?)(.*)[\])]$")
 _OPEN = ("object", "datetime", "date")
-"""Types of which the models say no more."""
+"""Types that the models leave open."""
 
 
 def matches(model: str, raw: Mapping[str, Any]) -> Any:
-    """`raw`, if it is an object of this model; a ValueError names every key that is unknown, with the nearest."""
+    """`raw`, if it is an object of this model; a ValueError names every unknown key, with the nearest known one."""
     faults = list(_faults(model, raw, ""))
     if faults:
         raise ValueError("; ".join(faults))
@@ -27,7 +27,7 @@ def matches(model: str, raw: Mapping[str, Any]) -> Any:
 
 
 def no_such_key(place: str, name: str, known: Iterable[str]) -> str:
-    """What is said of a key, by its last name, that is none of those that are known there."""
+    """The message for an unknown key."""
     known = sorted(known)
     return f"{place}: no such key. Known: {', '.join(known)}.{did_you_mean(name, known)}"
 

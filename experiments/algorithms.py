@@ -1,4 +1,4 @@
-"""The one place where an experiment's algorithm is opened, and Ray with it."""
+"""Opens an experiment's algorithm, and Ray with it."""
 
 import os
 import threading
@@ -16,7 +16,7 @@ from loomrl.process import exit_on_sigterm, none_outlives_us
 
 PLENTY = 10**6
 JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
-"""Ray sets it for the process of a job, whose runtime environment is that of its actors."""
+"""Ray sets it for the process of a job, whose runtime environment its actors share."""
 RAYLET_DIED = (
     "loomrl: Ray's raylet, which runs the work on this machine, has died (killed? out of memory?): this command ends.\n"
     "loomrl: a training goes on from its last checkpoint with `loomrl train EXPERIMENT --resume`."
@@ -36,7 +36,7 @@ def open_algorithm(experiment: AnyExperiment, *, run: str | None = None) -> Any:
 
 
 def _own(experiment: AnyExperiment, entry_point: str) -> Any:
-    """The configuration class that somebody wrote for themselves."""
+    """A user's own configuration class."""
     from loomrl.algorithms.control_config import ControlConfig
     from loomrl.algorithms.language.config import LanguageConfig
 
@@ -44,7 +44,7 @@ def _own(experiment: AnyExperiment, entry_point: str) -> Any:
     found = named(entry_point, what="algorithm.entry_point")
     if not (isinstance(found, type) and issubclass(found, wanted)):
         raise ConfigError(
-            f"algorithm.entry_point={entry_point!r}: {getattr(found, '__name__', found)!r} is no subclass of "
+            f"algorithm.entry_point={entry_point!r}: {getattr(found, '__name__', found)!r} is not a subclass of "
             f"{wanted.__module__}.{wanted.__name__}. Name your configuration class; it names your learner in "
             "get_default_learner_class (docs/custom.md)."
         )
@@ -67,10 +67,10 @@ def _control(experiment: ControlExperiment, run: str | None) -> Any:
 
 @contextmanager
 def ray_running(cpus: int, resources: Iterable[str] = ()) -> Iterator[None]:
-    """A Ray to work in: the one that is there (a job, a cluster in RAY_ADDRESS), else one of our own for the block.
+    """A running Ray: the existing one (a job, a cluster in RAY_ADDRESS), else our own for this context.
 
-    One of our own has as much as anybody wants of `resources`: every kind of node is this machine. Of CPUs it has no
-    more than `PER_CORE` a core: who needs more finds no room, and says so.
+    Our own has all the custom `resources`, so that this machine is every kind of node. It has at most `PER_CORE` CPUs
+    per core: a run that needs more gets an error.
     """
     import ray
 
@@ -95,7 +95,7 @@ def ray_running(cpus: int, resources: Iterable[str] = ()) -> Iterator[None]:
 
 
 def _join(address: str, stack: ExitStack) -> None:
-    """Become part of a cluster. Its nodes get our packages with us, unless a job has brought them already."""
+    """Join a cluster. Its nodes get our packages with us, unless a job has brought them already."""
     import ray
 
     from loomrl.cluster.address import refuse_silent, translated

@@ -19,7 +19,7 @@ from loomrl.gym.mixture import known
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What came of it; `left_out` says which environments lack something here, and what."""
+    """The results; `left_out` lists environments with missing requirements."""
 
     reports: tuple[CheckReport, ...]
     left_out: Mapping[str, str]
@@ -27,14 +27,22 @@ class Checked:
 
     @property
     def passed(self) -> bool:
-        """Whether every environment that was checked keeps its promises."""
+        """True if every checked environment keeps its contract."""
         return all(report.passed for report in self.reports)
 
 
 def check_all(
-    ids: Sequence[str], settings: Mapping[str, Any] | None = None, *, jobs: int = 1, may_lack: bool = False
+    ids: Sequence[str],
+    settings: Mapping[str, Any] | None = None,
+    *,
+    jobs: int = 1,
+    may_lack: bool = False,
+    share: float = 1.0,
 ) -> Checked:
-    """Check these environments; one that cannot be opened is an error, or left out where it `may_lack` something."""
+    """Check these environments; one that cannot be opened is an error, or left out where it `may_lack` something.
+
+    `share` is how much is played.
+    """
     most = PER_CORE * (os.cpu_count() or 1)
     if jobs > most:
         raise ConfigError(f"--jobs={jobs}: this machine has cores for {most}, {PER_CORE} to each. Ask for fewer.")
@@ -51,12 +59,12 @@ def check_all(
         else:
             opened.append(name)
     with ThreadPoolExecutor(jobs) as pool:
-        reports = tuple(pool.map(partial(_check, settings=settings), opened))
+        reports = tuple(pool.map(partial(_check, settings=settings, share=share), opened))
     return Checked(reports, left_out, time.monotonic() - began)
 
 
-def _check(name: str, *, settings: Mapping[str, Any] | None) -> CheckReport:
+def _check(name: str, *, settings: Mapping[str, Any] | None, share: float) -> CheckReport:
     def tell(check: Check) -> None:
         print(f"{name} {check.name}: {'ok' if check.passed else 'not kept'}", file=sys.stderr, flush=True)
 
-    return check_environment(name, settings, watch=tell)
+    return check_environment(name, settings, share=share, watch=tell)

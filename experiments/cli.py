@@ -43,7 +43,7 @@ Words = Annotated[
 
 
 def main() -> None:
-    """Run a command. An error of ours is one message on stderr and exit status 2; ours to explain, not a traceback."""
+    """Run a command. A LoomRL error is one message on stderr and exit status 2, without a traceback."""
     exit_on_sigterm()
     if str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))  # users' modules, behind everything installed
@@ -79,16 +79,17 @@ def evaluate(
         list[str] | None,
         typer.Option(help="oracle, random, constant, RUN, RUN/NUMBER, a folder, pkg.module:callable, URL#MODEL."),
     ] = None,
-    env: Annotated[str | None, typer.Option(help="Judge on this environment instead of the experiment's.")] = None,
+    env: Annotated[str | None, typer.Option(help="Evaluate on this environment instead of the experiment's.")] = None,
     episodes: Annotated[int | None, typer.Option(min=1, help="How many held-out tasks.")] = None,
     temperature: Annotated[float, typer.Option(min=0, help="Of language policies; 0 is greedy.")] = 0.0,
     as_json: AsJson = False,
 ) -> None:
-    """Judge policies on held-out tasks: success with confidence intervals, per family and level.
+    """Evaluate policies on held-out tasks: success with confidence intervals, per family and level.
 
-    Attempts that fail (no sandbox, no engine, a bug) are told beside the figure, which is over the others; the exit
+    Failed attempts (no sandbox, no engine, a bug) are reported beside the figure, which is over the others; the exit
     status is 1 then, unless evaluation.may_fail=SHARE allows for them.
-    The first word may also be a RUN or a model's folder: then that is what is judged, on the run's own environments.
+
+    The first word may also be a RUN or a model's folder: then that is evaluated, on the run's own environments.
     """
     from loomrl.config import ControlExperiment
     from loomrl.experiments.shipped import judged_words
@@ -116,13 +117,15 @@ def evaluate(
 @app.command()
 def train(
     words: Words = None,
-    run: Annotated[str | None, typer.Option(help="Id of the run; one that exists already is resumed.")] = None,
+    run: Annotated[str | None, typer.Option(help="Id of the run; an existing run is resumed.")] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with --run, or with the latest run, by its own experiment.")
+        bool, typer.Option("--resume", help="Resume --run, or the latest run, with its own experiment.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train: curriculum → rollouts → hub → lease → learn → publish → checkpoint and ack, until there is enough."""
+    """Train: curriculum → rollouts → hub → lease → learn → publish → checkpoint and ack, until a stopping rule
+    applies.
+    """
     from loomrl.experiments.shipped import TRAINED, resolve
     from loomrl.experiments.train import render, resumed, train
 
@@ -147,12 +150,12 @@ def hub(
         str | None, typer.Option(envvar="LOOMRL_HUB_TOKEN", help="Bearer token that callers need.")
     ] = None,
     allow_host: Annotated[
-        list[str] | None, typer.Option(help="Another name that clients ask for it by, as behind a proxy; repeatable.")
+        list[str] | None, typer.Option(help="Another host name of the server, as behind a proxy; repeatable.")
     ] = None,
 ) -> None:
     """Serve the trajectory hub over HTTP until interrupted: the Atropos routes under /, our own under /v2.
 
-    A server that is killed is started again, and its clients wait meanwhile; SIGTERM ends it.
+    A killed server is restarted, and its clients wait meanwhile; SIGTERM ends it.
     """
     from loomrl.http.keeper import come_back_when_killed
     from loomrl.http.listen import open_door
@@ -178,7 +181,7 @@ def hub(
 
 @app.command()
 def doctor(as_json: AsJson = False) -> None:
-    """Report versions, cores, GPUs, and which optional parts are here or how to get them."""
+    """Report versions, cores, GPUs, and optional parts with how to install them."""
     from loomrl.experiments.doctor import examine
 
     found = examine()

@@ -1,4 +1,4 @@
-"""What this machine has: versions, cores, memory, GPUs, optional parts and how to get them."""
+"""The state of this machine: versions, cores, memory, GPUs, optional parts and how to install them."""
 
 import os
 import platform
@@ -37,12 +37,12 @@ PROGRAMS = {
 """Name → program, purpose, remedy."""
 SANDBOX = "a sandbox for code that a policy writes (the Code environment); one is enough"
 OFF_THE_PATH = ("/usr/games", "/usr/lib/postgresql/*/bin")
-"""Where Debian keeps games, and PostgreSQL's server programs."""
+"""Debian's folders of games and of PostgreSQL's server programs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Something LoomRL can use. `found` is a version or a path, None where it is missing."""
+    """Something LoomRL can use. `found` is a version or a path, None if it is missing."""
 
     name: str
     purpose: str
@@ -51,7 +51,7 @@ class Part:
 
 
 def examine() -> dict[str, Any]:
-    """Everything the doctor looks at, as plain data. Imports no optional part; only the sandbox is tried out."""
+    """All findings of the doctor as plain data. Imports no optional part; only the sandbox is tried out."""
     required = [Part(name, "required", _version(name), "pip install loomrl") for name in REQUIRED]
     optional = [Part(name, purpose, _version(name), remedy) for name, (purpose, remedy) in OPTIONAL.items()]
     programs = [Part(name, purpose, _program(file), remedy) for name, (file, purpose, remedy) in PROGRAMS.items()]
@@ -87,7 +87,7 @@ def _sandboxes() -> list[Part]:
 
 
 def _sandbox(kind: str) -> Part:
-    """A program that is there may still not hold: it proves it now, or says why it cannot."""
+    """An installed program may still not hold: it proves it now, or reports why it cannot."""
     program = KINDS[kind]
     found, remedy = _program(program), f"apt-get install {kind if program == 'bwrap' else program}"
     if found is not None:

@@ -1,4 +1,4 @@
-"""`loomrl evaluate`: the same held-out tasks for every policy, a report for each, all of it on record."""
+"""`loomrl evaluate`: the same held-out tasks for every policy, with recorded reports."""
 
 import asyncio
 import time
@@ -12,10 +12,10 @@ from loomrl.config import EvaluationConfig, Experiment
 from loomrl.evaluation.report import Report, Score, failures_in, judge
 from loomrl.experiments.commands.output import table
 from loomrl.experiments.policies import Judged, find_policy, meet, open_policy
-from loomrl.experiments.record import recorded
 from loomrl.gym.held_out import HeldOut
 from loomrl.gym.mixture import Cast, open_cast
 from loomrl.gym.pool import LoomRLGym
+from loomrl.run.record import recorded
 from loomrl.store import LoomDB, open_store
 from loomrl.store.evaluations import Evaluation, record_evaluation
 from loomrl.store.runs import run_id
@@ -25,7 +25,7 @@ from loomrl.types import Trajectory
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What came out of one evaluation of one or more policies."""
+    """The result of an evaluation of one or more policies."""
 
     run: str
     seconds: float
@@ -39,7 +39,7 @@ def evaluate_policies(
     temperature: float = 0.0,
     clock: Callable[[], float] = time.time,
 ) -> Judgement:
-    """Judge each policy, or the experiment's own if none is named, and record run and reports in LoomDB."""
+    """Evaluate each policy, or the experiment's own if none is named, and record run and reports in LoomDB."""
     with open_store(experiment.store_url) as db:
         cast = open_cast(experiment, db)
         judged = [find_policy(text, db, temperature=temperature) for text in policies]
@@ -83,7 +83,7 @@ def _record(db: LoomDB, run: str, judged: Sequence[Judged], reports: Sequence[Re
 
 
 def as_result(judgement: Judgement) -> dict[str, Any]:
-    """The judgement as one JSON object."""
+    """The result as one JSON object."""
     return {
         "run": judgement.run,
         "seconds": round(judgement.seconds, 3),
@@ -92,7 +92,7 @@ def as_result(judgement: Judgement) -> dict[str, Any]:
 
 
 def render(judgement: Judgement, console: Console) -> None:
-    """Success per family and level, a column for each policy; failures, if there were any."""
+    """Success per family and level, a column per policy; failures, if there were any."""
     reports = judgement.reports
     columns = ("", *(f"{report.policy}>" for report in reports))
     rows: list[tuple[str, ...]] = [("all", *(_cell(report.overall) for report in reports)), ("",)]
@@ -110,7 +110,7 @@ def render(judgement: Judgement, console: Console) -> None:
 
 
 def too_many_failed(judgement: Judgement, most: float) -> str | None:
-    """Why success is not to be relied on: more than this share of some policy's attempts failed; None if not."""
+    """A message if more than this share of a policy's attempts failed; None otherwise."""
     said = [
         f"{report.overall.failures} of {report.overall.failures + report.overall.success.count} attempts by "
         f"{report.policy} failed, and its success is over the others"

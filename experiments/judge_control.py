@@ -1,4 +1,4 @@
-"""Judging control policies: in an environment of their own, as the experiment's, played greedily to the end."""
+"""Evaluation of control policies: greedy episodes in separate environments, with the experiment's settings."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,34 +20,34 @@ from loomrl.evaluation.returns import ReturnReport, judge_returns
 from loomrl.experiments import judge_front
 from loomrl.experiments.commands.output import table
 from loomrl.experiments.policies import copied, find_version, is_control
-from loomrl.experiments.record import recorded
 from loomrl.named import named
+from loomrl.run.record import recorded
 from loomrl.store import LoomDB, open_store
 from loomrl.store.evaluations import Evaluation, record_evaluation
 from loomrl.store.runs import list_runs, run_id
 
 AT_ONCE = 16
-"""Environments that are played side by side."""
+"""Environments played side by side."""
 HELD_OUT = 0x10035
-"""Mixed into the seed, so that no environment begins as one of training did."""
+"""Mixed into the seed, so that no environment starts as one in training did."""
 RANDOM = "random"
 FORMS = ["pkg.module:callable", "RUN", "RUN/NUMBER", "a policy's folder"]
 
 
 @dataclass(frozen=True, slots=True)
 class ReturnJudgement:
-    """What came out of one evaluation of one or more policies."""
+    """The result of an evaluation of one or more policies."""
 
     run: str
     environment: str
     seconds: float
     reports: tuple[ReturnReport, ...]
     picture: str | None = None
-    """The file with the fronts, where there are several objectives."""
+    """The file with the fronts, if there are several objectives."""
 
 
 def judged(policy: Acts, experiment: ControlExperiment, *, name: str) -> ReturnReport:
-    """What the policy earns in the environment that the curriculum ends with. Equal policies get equal reports."""
+    """The policy's return in the environment of the last stage. Equal policies get equal reports."""
     if experiment.objectives:
         return judge_front.judged(policy, experiment, name=name, seed=_seed(experiment))
     returns, steps = played(policy, experiment)
@@ -55,7 +55,7 @@ def judged(policy: Acts, experiment: ControlExperiment, *, name: str) -> ReturnR
 
 
 def idle_return(experiment: ControlExperiment) -> float | None:
-    """What doing nothing earns in the same episodes; None where no action is that, or several objectives pay."""
+    """The return of doing nothing in the same episodes; None if no action means that, or with several objectives."""
     choice = experiment.environment
     if experiment.objectives:
         return None
@@ -82,7 +82,7 @@ def _seed(experiment: ControlExperiment) -> int:
 def evaluate_control(
     experiment: ControlExperiment, policies: Sequence[str] = (), *, clock: Callable[[], float] = time.time
 ) -> ReturnJudgement:
-    """Judge each policy, or one that acts at random if none is named, record run and reports in LoomDB, draw fronts."""
+    """Evaluate each policy, or a random one if none is named, record run and reports in LoomDB, draw fronts."""
     with open_store(experiment.store_url) as db:
         found = [_found(text, experiment, db) for text in policies or [RANDOM]]
         run, started = run_id(None, experiment.name), clock()
@@ -107,7 +107,7 @@ def play_named(text: str, experiment: ControlExperiment, db: LoomDB) -> tuple[li
 
 
 def _found(text: str, experiment: ControlExperiment, db: LoomDB) -> tuple[str, Acts, str | None]:
-    """Name, policy, and version if it has one. Code is called with the environment's settings."""
+    """Name, policy, and version if it has one. User code is called with the environment's settings."""
     if text == RANDOM:
         return text, RandomPolicy(), None
     if ":" in text:
@@ -137,7 +137,7 @@ def _scripted(text: str, settings: Mapping[str, Any]) -> Scripted:
 
 
 def as_result(judgement: ReturnJudgement) -> dict[str, Any]:
-    """The judgement as one JSON object."""
+    """The result as one JSON object."""
     told = {
         "run": judgement.run,
         "seconds": round(judgement.seconds, 3),
@@ -147,7 +147,7 @@ def as_result(judgement: ReturnJudgement) -> dict[str, Any]:
 
 
 def render(judgement: ReturnJudgement, console: Console) -> None:
-    """Return and length of episodes, a row for each policy."""
+    """Return and length of episodes, a row per policy."""
     rows = [
         (report.policy, returned(report.as_dict()["overall"]), *_spread(report.as_dict()["overall"]))
         for report in judgement.reports
@@ -165,7 +165,7 @@ def render(judgement: ReturnJudgement, console: Console) -> None:
 
 
 def returned(score: Mapping[str, Any]) -> str:
-    """Mean return with its interval; one episode has none."""
+    """Mean return with its interval; a single episode has none."""
     reward = score["reward"]
     if reward["low"] is None:
         return f"{reward['mean']:.2f}"

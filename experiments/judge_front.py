@@ -1,4 +1,4 @@
-"""Judging a policy of several objectives: once more for every preference, and then the front of all of them."""
+"""Evaluation of a policy of several objectives: for every preference, and the front of all of them."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -22,7 +22,7 @@ from loomrl.files import write_whole
 from loomrl.telemetry.scatter import draw_fronts
 
 MOST = 101
-"""Preferences, where it is not said how many."""
+"""Default number of preferences."""
 PICTURE = "front.svg"
 
 
@@ -51,7 +51,7 @@ def _opened(experiment: ControlExperiment, weights: tuple[float, ...]) -> Prefer
 
 
 def _preferences(algorithm: Weave, most: int | None) -> NDArray[np.float32]:
-    """Evenly over all of them; where one was fixed, that one."""
+    """Preferences spread evenly over all of them; or only the fixed one."""
     always = algorithm.preference.always
     if always is not None:
         return np.array([always], np.float32)
@@ -59,7 +59,7 @@ def _preferences(algorithm: Weave, most: int | None) -> NDArray[np.float32]:
 
 
 def draw(reports: Sequence[ReturnReport], file: Path) -> str | None:
-    """Save a picture of the fronts among the reports; where it is, or None where there is nothing to draw."""
+    """Save a picture of the fronts among the reports; returns its path, or None if there is nothing to draw."""
     fronts = [report for report in reports if isinstance(report, FrontReport) and len(report.objectives) > 1]
     if not fronts:
         return None
@@ -68,7 +68,7 @@ def draw(reports: Sequence[ReturnReport], file: Path) -> str | None:
 
 
 def render(report: FrontReport, console: Console) -> None:
-    """Preference by preference what it brings, and what all of them are worth together."""
+    """The result of each preference, and the quality of the front."""
     columns = ("preference", "", *(f"{objective}>" for objective in report.objectives), "on the front")
     console.print(table(f"Front of {report.policy}", columns, _rows(report)))
     said = [f"{len(report.front)} points", f"expected utility {report.expected_utility:.4g}"]
@@ -79,7 +79,7 @@ def render(report: FrontReport, console: Console) -> None:
 
 
 def _rows(report: FrontReport) -> Iterator[tuple[str, ...]]:
-    """A row for every preference; for neighbours that bring the same, one row from the first to the last."""
+    """A row per preference; neighbours with equal results share one row."""
     for returns, run in groupby(report.by_preference, key=lambda steered: steered.returns):
         first, *rest = run
         last = f"to {_weights(rest[-1])}, {1 + len(rest)} of them" if rest else ""

@@ -1,29 +1,26 @@
-"""What training of any kind has to tell at its end."""
+"""The result of a training of any kind."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from loomrl.telemetry.page import Sample
 from loomrl.telemetry.page_table import Comparison
 
-Listener = Callable[[int, Mapping[str, float]], None]
-"""Told of every update: its number, and its metrics."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How training went. `last` and `best` are numbers of policy versions."""
+    """The result of a training. `last` and `best` are numbers of policy versions."""
 
     updates: int
     last: int
     best: int
     stopped: str
-    """Why it is over."""
+    """The reason for its end."""
     unit: Literal["updates", "steps"]
-    """What the history counts."""
+    """Unit of the history."""
     before: Mapping[str, float | None]
-    """Success or return before the first update, by way of acting."""
+    """Success or return before the first update, by kind of evaluation."""
     after: Mapping[str, float | None]
     comparisons: Sequence[Comparison]
     samples: Sequence[Sample] = ()

@@ -1,4 +1,4 @@
-"""Policies by what a person types: a scripted one, code of their own, a model's folder, or what a run made."""
+"""Policies by name: a scripted one, user code, a model's folder, or a run's version."""
 
 import json
 import shutil
@@ -35,12 +35,12 @@ from loomrl.types import PolicyVersion
 SCRIPTED: tuple[str, ...] = get_args(ScriptedPolicy.model_fields["kind"].annotation)
 FORMS = ["pkg.module:callable", "RUN", "RUN/NUMBER", "a model's folder", "http://server/v1#MODEL"]
 CONTEXT, ANSWER = 1024, 256
-"""What an episode, and an action in it, may have of tokens with a model that no run of ours has made."""
+"""Default token limits of an episode, and of an action in it, for models that no run of LoomRL made."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A policy under its printed name; `version` is its id in LoomDB, if it has one."""
+    """A policy with its printed name; `version` is its id in LoomDB, if it has one."""
 
     name: str
     choice: PolicyChoice
@@ -64,7 +64,7 @@ def find_policy(text: str, db: LoomDB, *, temperature: float = 0.0) -> Judged:
 
 
 def open_policy(choice: PolicyChoice) -> PolicyFactory:
-    """The factory that `choice` names; torch is loaded for those with weights only."""
+    """The factory that `choice` names; torch is imported only for policies with weights."""
     if isinstance(choice, LanguagePolicy):
         from loomrl.inference import policy as inference
 
@@ -77,7 +77,7 @@ def open_policy(choice: PolicyChoice) -> PolicyFactory:
 
 
 def meet(choice: PolicyChoice) -> None:
-    """An error at once where a policy is behind a server that is not there."""
+    """Raise an error at once if the policy's server does not answer."""
     if isinstance(choice, OpenAIPolicy):
         from loomrl.inference.remote import policy as server_policy
 
@@ -85,34 +85,34 @@ def meet(choice: PolicyChoice) -> None:
 
 
 def is_served(text: str) -> bool:
-    """Whether this is the address of a server."""
+    """True if this is the address of a server."""
     return text.startswith(("http://", "https://"))
 
 
 def is_model(text: str) -> bool:
-    """Whether this is a folder with a model in it."""
+    """True if this is a model's folder."""
     return is_file(f"{text}/config.json")
 
 
 def is_control(text: str) -> bool:
-    """Whether this is a folder with an exported control policy in it."""
+    """True if this is the folder of an exported control policy."""
     return is_file(f"{text}/policy.json")
 
 
 def latest_of(run: str, db: LoomDB) -> PolicyVersion | None:
-    """The last version that a run made, or None where there is no such run."""
+    """The last version of a run, or None if there is no such run."""
     made = list_policies(db, run=run, limit=1)
     return made[0] if made else None
 
 
 def experiment_of(version: PolicyVersion, db: LoomDB) -> AnyExperiment:
-    """What the version was made with."""
+    """The experiment that made the version."""
     origin = f"run {version.run}"
     return parse_experiment(parse_yaml(show_run(db, version.run).resolved, origin=origin), origin=origin)
 
 
 def _loose(folder: Path, temperature: float) -> LanguagePolicy:
-    """A model of which only the folder is known."""
+    """A model known only by its folder."""
     try:
         config = json.loads((folder / "config.json").read_text())
         longest = config.get("text_config", config).get("max_position_embeddings", CONTEXT)  # one that sees has parts
@@ -136,7 +136,7 @@ def _served(text: str, temperature: float) -> OpenAIPolicy:
 
 
 def copied(version: PolicyVersion, db: LoomDB) -> Path:
-    """The version's checkpoint, copied from its artifact and checked."""
+    """The version's checkpoint, copied from its artifact and verified."""
     places = list(_places(version, db))
     for artifacts, name in places:
         if artifacts.exists(name):
@@ -150,7 +150,7 @@ def copied(version: PolicyVersion, db: LoomDB) -> Path:
 
 
 def _places(version: PolicyVersion, db: LoomDB) -> Iterator[tuple[Artifacts, str]]:
-    """Where the checkpoint may be: by its own URL, below `artifact_url`, and there beside the database."""
+    """Possible locations of the checkpoint: its own URL, below `artifact_url`, and there beside the database."""
     root = experiment_of(version, db).artifact_url
     roots = [root]
     if db.is_sqlite and "://" not in root:
@@ -163,12 +163,12 @@ def _places(version: PolicyVersion, db: LoomDB) -> Iterator[tuple[Artifacts, str
 
 
 def find_version(text: str, db: LoomDB) -> PolicyVersion | None:
-    """The last version of `RUN`, or `RUN/NUMBER`; None where there is no such run."""
+    """The last version of `RUN`, or `RUN/NUMBER`; None if there is no such run."""
     return latest_of(text, db) or (show_policy(db, text) if "/" in text else None)
 
 
 def exported(text: str, db: LoomDB, folder: Path, *, onnx: bool = False) -> str:
-    """Copy the policy of this version into a folder of its own; the version's id."""
+    """Copy this version's policy into a folder of its own; returns the version's id."""
     version = find_version(text, db)
     if version is None:
         raise ConfigError("policy " + unknown("name", text, ["RUN", "RUN/NUMBER", *(run.id for run in list_runs(db))]))

@@ -1,4 +1,4 @@
-"""Experiment files by path, or by the name under which they ship with LoomRL."""
+"""Experiment files by path, or by their shipped name."""
 
 import re
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ CONTROL = "control/cartpole"
 
 
 def names() -> list[str]:
-    """The experiments that ship with LoomRL."""
+    """The names of the shipped experiments."""
     files = [file for file in HOME.rglob("*.yaml") if SWEEPS not in file.parents]
     return sorted(str(file.relative_to(HOME).with_suffix("")) for file in files)
 
@@ -33,7 +33,7 @@ def resolve(words: Sequence[str], *, default: str = DEFAULT) -> AnyExperiment:
 
 
 def resolve_language(words: Sequence[str], *, default: str = DEFAULT) -> Experiment:
-    """As `resolve`, where only an experiment of a language policy will do."""
+    """As `resolve`, but only for experiments of language policies."""
     experiment = resolve(words, default=default)
     if isinstance(experiment, ControlExperiment):
         raise ConfigError(f"experiment {experiment.name!r} is one of control; this takes one of a language policy.")
@@ -43,9 +43,10 @@ def resolve_language(words: Sequence[str], *, default: str = DEFAULT) -> Experim
 def judged_words(
     words: Sequence[str], policies: Sequence[str], *, env: str | None = None
 ) -> tuple[AnyExperiment, list[str]]:
-    """What to judge and on what; a first word that is a run, a model's folder or on a server is a policy.
+    """The experiment and the policies to evaluate; a first word that is a run, a model's folder or on a server is a
+    policy.
 
-    Environments that are not the file's, or the run's, give the experiment their own name, unless it is given one.
+    Environments other than the file's or the run's give the experiment their own name, unless it is given one.
     """
     experiment, judged = _judged(words, policies)
     if env is not None:
@@ -61,7 +62,7 @@ def judged_words(
 
 
 def _environments(experiment: AnyExperiment) -> list[str]:
-    """What its environments are called."""
+    """The names of its environments."""
     if isinstance(experiment, ControlExperiment):
         from loomrl.control.environment import label  # with Gymnasium; to show an experiment needs neither
 

@@ -1,4 +1,4 @@
-"""`loomrl sweep`: many runs of one experiment with Ray Tune, from the beginning or from where they were."""
+"""`loomrl sweep`: many runs of one experiment with Ray Tune, new or resumed."""
 
 import os
 import re
@@ -17,17 +17,16 @@ from ray.tune.schedulers import AsyncHyperBandScheduler, PopulationBasedTraining
 from ray.tune.search import BasicVariantGenerator
 
 from loomrl.algorithms.resources import bundles
-from loomrl.canonical import content_hash
 from loomrl.cluster.job import refuse_lost
 from loomrl.config.sweep import PBT, Asha, Choice, Dimension, Grid, LogUniform, Optuna, RandInt, Sweep
 from loomrl.errors import ConfigError, LoomError
 from loomrl.experiments.algorithms import open_algorithm, ray_running
-from loomrl.experiments.record import run_folder
 from loomrl.experiments.sweep_file import check, short
 from loomrl.experiments.sweep_trial import FAILED, RUN, SCORE, STEP, STOPPED, Trial, trial_prefix
-from loomrl.load import dump, parse_yaml
+from loomrl.load import parse_yaml
+from loomrl.run.record import begin_run, run_folder
 from loomrl.store import LoomDB, open_store
-from loomrl.store.runs import Run, RunStatus, code_revision, finish_run, list_runs, run_id, show_run, start_run
+from loomrl.store.runs import Run, RunStatus, finish_run, list_runs, run_id, show_run
 from loomrl.telemetry.parallel import draw_parallel
 
 QUIET = {
@@ -42,10 +41,10 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A trial, and what became of it."""
+    """A trial and its result."""
 
     run: str
-    """The last one: with pbt a trial may go on in another run, from another trial's weights."""
+    """The last one: with pbt a trial may continue in another run, from another trial's weights."""
     changes: dict[str, Any]
     """Its point of the space; with pbt the last one."""
     score: float | None
@@ -53,16 +52,16 @@ class Tried:
     done: int
     """Updates or steps."""
     stopped: str
-    """Why it is over, or what went wrong."""
+    """The reason for its end, or its error."""
     runs: tuple[str, ...]
-    """All of them, in order."""
+    """All its runs, in order."""
     failed: int = 0
-    """Attempts of its last run that failed: the score is over the others."""
+    """Failed attempts of its last run: the score is over the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class SweepResult:
-    """How a sweep went; `trials` has the best first."""
+    """The result of a sweep; `trials` has the best first."""
 
     sweep: str
     metric: str
@@ -78,7 +77,7 @@ class SweepResult:
 
 
 def sweep(asked: Sweep, *, run: str | None = None, clock: Clock = time.time) -> SweepResult:
-    """Try until there are as many trials as asked for. A sweep that exists already goes on where it was."""
+    """Run trials until there are as many as configured. An existing sweep is resumed."""
     id, begun = run_id(run, asked.name), clock()
     check(asked)
     refuse_lost(asked.experiment)
@@ -111,7 +110,7 @@ def sweep(asked: Sweep, *, run: str | None = None, clock: Clock = time.time) -> 
 
 
 def resumed(asked: Sweep, run: str | None) -> tuple[Sweep, str]:
-    """The sweep to go on with as it was begun: the latest of this name, where none is given."""
+    """The sweep to resume with its original settings: the latest of this name, if none is given."""
     with open_store(asked.experiment.store_url) as db:
         if run is None:
             latest = [known.id for known in list_runs(db, kind="sweep") if known.name == asked.name]
@@ -125,26 +124,14 @@ def resumed(asked: Sweep, run: str | None) -> tuple[Sweep, str]:
 
 
 def _start(asked: Sweep, id: str, db: LoomDB, clock: Clock) -> None:
-    start_run(
-        db,
-        Run(
-            id=id,
-            name=asked.name,
-            kind="sweep",
-            experiment=content_hash(asked.model_dump(mode="json")),
-            resolved=dump(asked),
-            code=code_revision(),
-            environments={},
-            started_at=clock(),
-        ),
-    )
+    begin_run(db, asked, {}, id=id, kind="sweep")
 
 
 # -- what Tune is asked for -------------------------------------------------------------------------------------------
 
 
 def _tuner(asked: Sweep, id: str, folder: Path) -> tune.Tuner:
-    """A new one, or the one that was there before."""
+    """A new tuner, or the restored one."""
     trial = tune.with_parameters(Trial, sweep=asked.model_dump(mode="json"), id=id)
     trial = tune.with_resources(trial, lambda point: tune.PlacementGroupFactory(_bundles(asked, point)))
     before = folder / "tune"
@@ -219,7 +206,7 @@ def _mutation(dimension: Dimension) -> Any:
 
 
 def _within(space: Mapping[str, Dimension], point: dict[str, Any]) -> dict[str, Any]:
-    """The point, with every number inside its bounds: PBT multiplies and does not look at them."""
+    """The point with every number clipped to its bounds, which PBT's multiplication ignores."""
     bounded = {
         path: min(max(point[path], dimension.low), dimension.high)
         for path, dimension in space.items()
@@ -230,18 +217,18 @@ def _within(space: Mapping[str, Dimension], point: dict[str, Any]) -> dict[str, 
 
 @dataclass
 class Told(tune.Callback):  # type: ignore[misc]
-    """Says on stderr what became of a trial, and in LoomDB how its run ended. Tune stores it with the sweep."""
+    """Reports a trial's end on stderr, and records its run's in LoomDB. Tune stores it with the sweep."""
 
     asked: Sweep
     id: str
     ended: int = 0
 
     def on_trial_complete(self, iteration: int, trials: Sequence[Any], trial: Any, **info: Any) -> None:
-        """It reached its end, or its scheduler stopped it."""
+        """Report a trial that reached its end or was stopped by its scheduler."""
         self._tell(trial)
 
     def on_trial_error(self, iteration: int, trials: Sequence[Any], trial: Any, **info: Any) -> None:
-        """It failed for good."""
+        """Report a trial that failed for good."""
         self._tell(trial)
 
     def _tell(self, trial: Any) -> None:
@@ -258,7 +245,7 @@ class Told(tune.Callback):  # type: ignore[misc]
 
 
 def _settled(asked: Sweep, id: str, trials: Sequence[Any], db: LoomDB, clock: Clock) -> tuple[Tried, ...]:
-    """All trials, best first; every run of the sweep has ended, those too of which Tune knows nothing after a kill."""
+    """All trials, best first; ends every run of the sweep, including those that Tune lost in a kill."""
     tried = [_settle(asked, id, trial, db, clock) for trial in trials]
     known = {run for each in tried for run in each.runs}
     for run in _runs_of(db, re.escape(id) + r"-[0-9a-z]+-[0-9a-f]{6}"):
@@ -271,7 +258,7 @@ def _settled(asked: Sweep, id: str, trials: Sequence[Any], db: LoomDB, clock: Cl
 
 
 def _settle(asked: Sweep, id: str, trial: Any, db: LoomDB, clock: Clock) -> Tried:
-    """What is known of a trial; its runs are on record as ended."""
+    """The result of a trial; ends its runs in LoomDB."""
     result = trial.last_result or {}
     runs = sorted(_runs_of(db, re.escape(trial_prefix(id, trial.trial_id)) + "[0-9a-f]{6}"), key=lambda r: r.started_at)
     last, failed = result.get(RUN) or (runs[-1].id if runs else "–"), trial.status == "ERROR"
@@ -309,17 +296,17 @@ def _cause(trial: Any) -> str:
 
 def _error_of(trial: Any) -> BaseException:
     error = trial.get_pickled_error()
-    cause: BaseException = getattr(error, "cause", None) or error or RuntimeError("it failed without a word")
+    cause: BaseException = getattr(error, "cause", None) or error or RuntimeError("it failed without a message")
     return cause
 
 
 def _refuse_failure(result: SweepResult, trials: Sequence[Any]) -> None:
-    """Where no trial has a score, the first one's error is the sweep's."""
+    """If no trial has a score, raise the first one's error."""
     if any(each.score is not None for each in result.trials):
         return
     errors = [_error_of(trial) for trial in trials if trial.status == "ERROR"]
     if not errors:
-        raise ConfigError(f"sweep {result.sweep} was interrupted before any trial had a score. Go on with --resume.")
+        raise ConfigError(f"sweep {result.sweep} was interrupted before any trial had a score. Continue with --resume.")
     kind = type(errors[0]) if isinstance(errors[0], LoomError) else ConfigError
     raise kind(f"sweep {result.sweep}: all {len(errors)} trials failed, the first with: {errors[0]}") from errors[0]
 
@@ -340,7 +327,7 @@ def _bundles(asked: Sweep, point: Mapping[str, Any]) -> list[dict[str, float]]:
 
 
 def _greediest(asked: Sweep) -> dict[str, float]:
-    """What the trial that needs most needs."""
+    """The resources of the largest trial."""
     points: list[dict[str, Any]] = [{}]
     points += [{path: value} for path, dimension in asked.space.items() for value in dimension.edges]
     needs = [_total(_bundles(asked, point)) for point in points]
@@ -356,7 +343,7 @@ def _needed(asked: Sweep) -> int:
 
 
 def _refuse_impossible(asked: Sweep) -> None:
-    """A ConfigError where so many trials at a time do not fit into Ray: the last of them would wait without a word."""
+    """A ConfigError if so many concurrent trials do not fit into Ray: the last ones would wait forever."""
     there, at_once = ray.cluster_resources(), asked.concurrency or 1
     for name, each in _greediest(asked).items():
         room = there.get(name, 0)
@@ -371,7 +358,7 @@ def _refuse_impossible(asked: Sweep) -> None:
 
 @contextmanager
 def _environ(settings: Mapping[str, str]) -> Iterator[None]:
-    """These variables, unless they are set; afterwards as before."""
+    """Set these variables unless they are set; restored afterwards."""
     added = {name: value for name, value in settings.items() if name not in os.environ}
     os.environ.update(added)
     try:

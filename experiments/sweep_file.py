@@ -1,4 +1,4 @@
-"""A sweep from its file: the experiment filled in, every path of the space tried out before anything starts."""
+"""A sweep from its file: resolves the experiment, and tries every path of the space before anything starts."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -16,17 +16,17 @@ from loomrl.schema import Tree, merge, nest
 from loomrl.telemetry.metric import Metric
 
 DRAWS = 64
-"""Points of the space at which an experiment is built before anything starts."""
+"""Random points of the space at which an experiment is built before anything starts."""
 
 ONLY = {
     "language": ("success", "level", "groups", "supervised", "failures"),
     "control": ("return", "front", "curriculum", "node"),
 }
-"""First words of metrics that experiments of one kind tell."""
+"""Prefixes of metrics that only one kind of experiment logs."""
 
 
 def names() -> list[str]:
-    """The sweeps that ship with LoomRL."""
+    """The names of the shipped sweeps."""
     return sorted(file.stem for file in SWEEPS.glob("*.yaml"))
 
 
@@ -57,7 +57,7 @@ def _file(name: str) -> Path:
 
 
 def _experiment(given: Any, *, origin: str) -> Tree:
-    """A name, a file, or settings – upon the experiment that `base` names, if it does – as a whole experiment."""
+    """A whole experiment from a name, a file, or settings, which may override those of `base`."""
     if isinstance(given, str):
         given = {"base": given}
     if not isinstance(given, Mapping):
@@ -69,7 +69,7 @@ def _experiment(given: Any, *, origin: str) -> Tree:
 
 
 def _lay_upon(space: dict[str, Any], path: str, value: Any) -> None:
-    """`path` is that of a dimension, or of a part of one that is there."""
+    """Set a dimension of the space, or a part of one."""
     known = next((name for name in space if path.startswith(f"{name}.")), None)
     if known is None:
         space[path] = value
@@ -78,7 +78,7 @@ def _lay_upon(space: dict[str, Any], path: str, value: Any) -> None:
 
 
 def check(sweep: Sweep) -> None:
-    """A ConfigError unless the metric is known, and an experiment can be built at every point that is tried."""
+    """A ConfigError unless the metric is known, and an experiment can be built at every tried point."""
     metric = sweep.judged_by
     if not any(metric == name or metric.startswith(f"{name}/") for name in Metric):
         raise ConfigError(unknown("metric", metric, [name.value for name in Metric]))
@@ -104,7 +104,7 @@ def _built(sweep: Sweep, point: Mapping[str, Any]) -> AnyExperiment:
 
 
 def _build(sweep: Sweep, point: Mapping[str, Any]) -> None:
-    """All that can be known of the trial without Ray; of control, that its environment can be made."""
+    """Check a trial as far as possible without Ray; for control, its environment is made."""
     experiment = _built(sweep, point)
     config = open_algorithm(experiment)
     config.validate()

@@ -8,6 +8,7 @@ import json
 import time
 from collections import deque
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,16 @@ import torch
 from ray import tune
 
 from loomrl.canonical import content_hash
-from loomrl.config import AnyExperiment, ControlExperiment, Experiment
+from loomrl.config import AnyExperiment
 from loomrl.config.sweep import Sweep
 from loomrl.errors import ConfigError, did_you_mean
-from loomrl.experiments.algorithms import open_algorithm
-from loomrl.experiments.train_control import open_course
+from loomrl.experiments.training import Training, metrics_kept, open_training
 from loomrl.schema import Tree
 from loomrl.store import LoomDB, open_store
 from loomrl.store.policies import list_policies
 from loomrl.store.runs import RunStatus, find_run, finish_run
 from loomrl.telemetry.metric import Metric
-from loomrl.telemetry.sink import Sink, metrics_file, open_sinks, read_metrics
+from loomrl.telemetry.sink import metrics_file, read_metrics
 
 SCORE, STEP, RUN, STOPPED, FAILED = "score", "step", "run", "stopped", "failed"
 """What a trial reports to Tune: how good it is, how far, in which run, why it is over, how many attempts failed."""
@@ -77,7 +77,7 @@ class Trial(tune.Trainable):  # type: ignore[misc]
             self._going = Going(self._experiment, taken[RUN], self._sweep)
             return
         run = self._run_from(taken["version"])
-        self._going = Going(self._experiment, run, self._sweep, taken=taken | {"folder": folder})
+        self._going = Going(self._experiment, run, self._sweep, taken=taken | {"folder": f"{folder}/{ALGORITHM}"})
 
     def cleanup(self) -> None:
         """Let go of everything; whoever ended the trial says what became of its run."""
@@ -102,13 +102,19 @@ class Going:
     ) -> None:
         self.experiment, self.run, self._sweep = experiment, run, sweep
         self._db = open_store(experiment.store_url)
-        self._course: Language | Control | None = None
+        self._training: Training | None = None
+        self._open = ExitStack()
         self.ended = _why_ended(self._db, run)
         """Why there is nothing left to do."""
         if self.ended is None:
             fresh = taken is not None and not list_policies(self._db, run=run, limit=1)
-            self._course = _open_course(experiment, run, self._db, taken if fresh else None)
-            self.ended = self._course.ended
+            training = open_training(experiment, run, self._db, clock=time.time, taken=taken if fresh else None)
+            self._training = training
+            self._open.callback(training.close)
+            training.begin()
+            self._write = self._open.enter_context(metrics_kept(training, experiment, run))
+            training.listen = self._listen
+            self.ended = training.stopped
         history = [line for line in read_metrics(metrics_file(experiment.train, run)) if line["step"] <= self.done]
         self._latest = deque((line[self._metric] for line in history if self._metric in line), sweep.window)
         self._seen = {name for line in history for name in line}
@@ -122,8 +128,8 @@ class Going:
     @property
     def done(self) -> float:
         """Updates or steps."""
-        if self._course is not None:
-            return self._course.done
+        if self._training is not None:
+            return self._training.done
         return max((line["step"] for line in read_metrics(metrics_file(self.experiment.train, self.run))), default=0)
 
     @property
@@ -133,17 +139,20 @@ class Going:
 
     def update(self) -> None:
         """One more line of metrics."""
-        assert self._course is not None
-        metrics = self._course.update()
-        self._seen |= {str(name) for name in metrics}
-        self.failed += metrics.get(Metric.FAILURES, 0.0)
-        if self._metric in metrics:
-            self._latest.append(metrics[self._metric])
-        self.ended = self._course.ended
+        assert self._training is not None
+        self._training.update()
+        self.ended = self._training.stopped
         if self.ended is not None:
             result = {"sweep": self._sweep.name, "stopped": self.ended, "updates": self.done, "score": self.score}
             status = RunStatus.FINISHED if self.score is not None else RunStatus.FAILED
             finish_run(self._db, self.run, status=status, finished_at=time.time(), result=result)
+
+    def _listen(self, done: int, metrics: Mapping[str, float]) -> None:
+        self._write(done, metrics)
+        self._seen |= {str(name) for name in metrics}
+        self.failed += metrics.get(Metric.FAILURES, 0.0)
+        if self._metric in metrics:
+            self._latest.append(metrics[self._metric])
 
     def result(self) -> dict[str, Any]:
         """What Tune is told; a ConfigError where the run has ended without ever telling the metric."""
@@ -157,124 +166,15 @@ class Going:
 
     def save(self, folder: Path) -> dict[str, Any]:
         """The algorithm's checkpoint, of a version that is on record."""
-        assert self._course is not None
-        version = self._course.keep()
-        self._course.algo.save_to_path(str(folder / ALGORITHM))
-        return {"version": version, RUN: self.run, **self._course.state()}
+        assert self._training is not None
+        version = self._training.keep()
+        self._training.algo.save_to_path(str(folder / ALGORITHM))
+        return {"version": version, RUN: self.run, **self._training.state()}
 
     def close(self) -> None:
         """Let go of learners, runners and stores."""
-        if self._course is not None:
-            self._course.close()
+        self._open.close()
         self._db.close()
-
-
-class Language:
-    """A run of a language policy, update by update."""
-
-    def __init__(self, experiment: Experiment, run: str, taken: Mapping[str, Any] | None) -> None:
-        self.algo = open_algorithm(experiment, run=run).build_algo()
-        if taken is not None:
-            self.algo.take_over(f"{taken['folder']}/{ALGORITHM}")
-            self.algo.keep()
-        self.algo.warm_up()
-        self._sink = _sink(experiment, run, self.algo.line.done)
-        self._metrics: Mapping[str, float] = {}
-        self.algo.listen = self._listen
-        self._limit = experiment.train.updates
-
-    def _listen(self, done: int, metrics: Mapping[str, float]) -> None:
-        self._sink.write(done, metrics)
-        self._metrics = metrics
-
-    def update(self) -> Mapping[str, float]:
-        """The metrics of another update."""
-        self.algo.train()
-        return self._metrics
-
-    @property
-    def done(self) -> int:
-        """Updates."""
-        return int(self.algo.line.done)
-
-    @property
-    def ended(self) -> str | None:
-        """Why it is over."""
-        if self.algo.stopped is None and self.done >= self._limit:
-            return f"all {self.done} updates done"
-        stopped: str | None = self.algo.stopped
-        return stopped
-
-    def keep(self) -> str:
-        """The present version's id."""
-        version: str = self.algo.keep()
-        return version
-
-    def state(self) -> dict[str, Any]:
-        """Nothing that the algorithm does not know."""
-        return {}
-
-    def close(self) -> None:
-        """Let go of the algorithm."""
-        self._sink.close()
-        self.algo.stop()
-
-
-class Control:
-    """A run of a control policy, update by update."""
-
-    def __init__(self, experiment: ControlExperiment, run: str, db: LoomDB, taken: Mapping[str, Any] | None) -> None:
-        self.algo = open_algorithm(experiment, run=run).build_algo()
-        parent = None if taken is None else taken["version"]
-        self._course = open_course(self.algo, experiment, run, db, time.time, parent=parent)
-        if taken is not None:
-            self.algo.take_over(f"{taken['folder']}/{ALGORITHM}")
-            self._course.done, self._course.stage = self.algo.env_steps, taken["stage"]
-        self._course.begin()
-        self._sink = _sink(experiment, run, self._course.done)
-
-    def update(self) -> Mapping[str, float]:
-        """The metrics of another update."""
-        metrics = self._course.update()
-        self._sink.write(self._course.done, metrics)
-        self._course.keep()
-        return metrics
-
-    @property
-    def done(self) -> int:
-        """Steps."""
-        return self._course.done
-
-    @property
-    def ended(self) -> str | None:
-        """Why it is over."""
-        return self._course.stopped
-
-    def keep(self) -> str:
-        """The present version's id."""
-        self._course.keep(now=True)
-        return f"{self._course.run}/{self._course.done}"
-
-    def state(self) -> dict[str, Any]:
-        """What the algorithm does not know."""
-        return {"stage": self._course.stage}
-
-    def close(self) -> None:
-        """Let go of the algorithm."""
-        self._sink.close()
-        self.algo.stop()
-
-
-def _open_course(
-    experiment: AnyExperiment, run: str, db: LoomDB, taken: Mapping[str, Any] | None
-) -> Language | Control:
-    if isinstance(experiment, ControlExperiment):
-        return Control(experiment, run, db, taken)
-    return Language(experiment, run, taken)
-
-
-def _sink(experiment: AnyExperiment, run: str, done: int) -> Sink:
-    return open_sinks(experiment.train, run=run, experiment=experiment.model_dump(mode="json"), step=done)
 
 
 def _why_ended(db: LoomDB, run: str) -> str | None:

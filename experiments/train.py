@@ -5,6 +5,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -12,21 +13,22 @@ from rich.console import Console
 
 from loomrl.artifacts import open_artifacts
 from loomrl.cluster.job import refuse_lost
-from loomrl.config import AnyExperiment, ControlExperiment, parse_experiment
+from loomrl.config import AnyExperiment, parse_experiment
 from loomrl.errors import ConfigError
 from loomrl.evaluation.report import failures_in
-from loomrl.experiments import train_control, train_language
 from loomrl.experiments.algorithms import open_algorithm, ray_running
 from loomrl.experiments.commands.output import table
 from loomrl.experiments.judge_control import returned
-from loomrl.experiments.outcome import Listener
-from loomrl.experiments.record import run_folder
+from loomrl.experiments.outcome import Outcome
+from loomrl.experiments.training import Listener, Training, metrics_kept, open_training
 from loomrl.load import dump, parse_yaml
-from loomrl.store import LoomDB, open_store
+from loomrl.run.record import run_folder
+from loomrl.store import open_store
 from loomrl.store.runs import RunStatus, finish_run, list_runs, run_id, show_run
 from loomrl.telemetry.diagnosis import Finding, diagnose
 from loomrl.telemetry.page import RunReport, render_page
 from loomrl.telemetry.page_table import Comparison
+from loomrl.telemetry.progress import progress
 from loomrl.telemetry.sink import metrics_file, read_metrics
 
 
@@ -76,17 +78,17 @@ def train(
     run_folder(experiment.train, run)
     open_artifacts(experiment.artifact_url)
     with ray_running(1 + config.needed_cpus, experiment.placement.names), open_store(experiment.store_url) as db:
-        algo = config.build_algo()
-        gc.collect()
-        gc.freeze()  # torch, transformers and Ray are a million objects that no later collection need look at
         try:
-            result = _train(algo, experiment, run, db, clock, listener)
+            with closing(open_training(experiment, run, db, clock=clock)) as training:
+                begun = clock()
+                gc.collect()
+                gc.freeze()  # torch, transformers and Ray are a million objects that no later collection need look at
+                outcome = _trained(training, experiment, run, listener)
+                result = _told(outcome, experiment, run, begun=begun, seconds=clock() - begun)
         except BaseException as error:
             if any(known.id == run for known in list_runs(db, kind="train")):
                 finish_run(db, run, status=RunStatus.FAILED, finished_at=clock(), result={"error": repr(error)})
             raise
-        finally:
-            algo.stop()
         finish_run(db, run, status=RunStatus.FINISHED, finished_at=clock(), result=result.as_dict())
         return result
 
@@ -103,14 +105,32 @@ def resumed(experiment: AnyExperiment, run: str | None) -> tuple[AnyExperiment, 
     return parse_experiment(parse_yaml(recorded.resolved, origin=f"run {run}"), origin=f"run {run}"), run
 
 
-def _train(
-    algo: Any, experiment: AnyExperiment, run: str, db: LoomDB, clock: Callable[[], float], listener: Listener | None
-) -> TrainResult:
-    begun, folder = clock(), run_folder(experiment.train, run)
-    if isinstance(experiment, ControlExperiment):
-        outcome = train_control.go(algo, experiment, run, db, clock)
-    else:
-        outcome = train_language.go(algo, experiment, run, db, listener)
+def _trained(training: Training, experiment: AnyExperiment, run: str, listener: Listener | None) -> Outcome:
+    """Train until a reason to stop; metrics are written before their checkpoint counts."""
+    training.begin()
+    training.judge()
+    if training.stopped is None:
+        with (
+            metrics_kept(training, experiment, run) as write,
+            progress(f"train {run}", training.limit) as report,
+        ):
+
+            def listen(done: int, metrics: Mapping[str, float]) -> None:
+                write(done, metrics)
+                report(min(done, training.limit), training.note(metrics))
+                if listener is not None:
+                    listener(done, metrics)
+
+            training.listen = listen
+            while training.stopped is None:
+                training.update()
+        training.judge()
+    return training.outcome()
+
+
+def _told(outcome: Outcome, experiment: AnyExperiment, run: str, *, begun: float, seconds: float) -> TrainResult:
+    """The result, and the page about it."""
+    folder = run_folder(experiment.train, run)
     history = read_metrics(metrics_file(experiment.train, run))
     page = RunReport(
         title=experiment.name,
@@ -118,7 +138,7 @@ def _train(
         experiment=experiment.sha256,
         machine=_machine(),
         date=time.strftime("%Y-%m-%d %H:%M", time.localtime(begun)),
-        duration_s=clock() - begun,
+        duration_s=seconds,
         status=outcome.stopped,
         history=history,
         unit=outcome.unit,
@@ -133,7 +153,7 @@ def _train(
         policy=f"{run}/{outcome.last}",
         best=f"{run}/{outcome.best}",
         stopped=outcome.stopped,
-        seconds=round(clock() - begun, 1),
+        seconds=round(seconds, 1),
         before=outcome.before,
         after=outcome.after,
         page=str(folder / "report.html"),

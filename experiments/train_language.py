@@ -9,15 +9,16 @@ from typing import Any
 from loomrl.config import Experiment, Sampling
 from loomrl.errors import StoreError
 from loomrl.evaluation.report import judge
-from loomrl.experiments.outcome import Listener, Outcome
+from loomrl.experiments.outcome import Outcome
+from loomrl.experiments.training import Listener
 from loomrl.files import write_whole
+from loomrl.run.record import run_folder
 from loomrl.store import LoomDB
 from loomrl.store.evaluations import Evaluation, record_evaluation
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.page import Answer, Sample
 from loomrl.telemetry.page_table import Comparison
 from loomrl.telemetry.progress import progress
-from loomrl.telemetry.sink import open_sinks
 from loomrl.types import End, Trajectory
 
 SHOWN = 8
@@ -26,57 +27,88 @@ Judged = dict[str, dict[str, Any]]
 """Way of sampling → report, shown attempts and time, as JSON."""
 
 
-def go(algo: Any, experiment: Experiment, run: str, db: LoomDB, listener: Listener | None = None) -> Outcome:
-    """Train until a reason to stop or the last update."""
-    folder = Path(experiment.train.folder) / run
-    with progress("warm start", algo.config.algorithm.warm_start.steps) as report:
-        algo.warm_up(report)
-    before = _judged(algo, experiment, folder, db, number=0)
-    _updates(algo, experiment, run, listener)
-    after = _judged(algo, experiment, folder, db, number=algo.line.done)
-    return Outcome(
-        updates=algo.line.done,
-        last=algo.line.done,
-        best=algo.line.kept["best"],
-        stopped=algo.stopped or "nothing left to do",
-        unit="updates",
-        before={name: judged["report"]["overall"]["success"]["mean"] for name, judged in before.items()},
-        after={name: judged["report"]["overall"]["success"]["mean"] for name, judged in after.items()},
-        comparisons=tuple(
-            Comparison(name=name, before=before[name]["report"], after=after[name]["report"]) for name in after
-        ),
-        samples=_samples(before, after),
-    )
+class LanguageTraining:
+    """A run of a language policy, update by update."""
 
+    def __init__(
+        self, algo: Any, experiment: Experiment, db: LoomDB, *, taken: Mapping[str, Any] | None = None
+    ) -> None:
+        self.algo, self.limit = algo, experiment.train.updates
+        self.listen: Listener = lambda done, metrics: None
+        self._experiment, self._db = experiment, db
+        self._before: Judged = {}
+        self._after: Judged = {}
+        algo.listen = lambda done, metrics: self.listen(done, metrics)
+        if taken is not None:
+            algo.take_over(taken["folder"])
+            algo.keep()
 
-def _updates(algo: Any, experiment: Experiment, run: str, listener: Listener | None) -> None:
-    """Update after update until there is a reason to stop; metrics are written before their checkpoint counts."""
-    updates = experiment.train.updates
-    if algo.line.done >= updates:
-        return
-    resolved = experiment.model_dump(mode="json")
-    with (
-        open_sinks(experiment.train, run=run, experiment=resolved, step=algo.line.done) as sink,
-        progress(f"train {run}", updates) as report,
-    ):
+    @property
+    def done(self) -> int:
+        """Updates."""
+        return int(self.algo.line.done)
 
-        def listen(done: int, metrics: Mapping[str, float]) -> None:
-            sink.write(done, metrics)
-            report(done, _note(metrics))
-            if listener is not None:
-                listener(done, metrics)
+    @property
+    def stopped(self) -> str | None:
+        """Why the run is over, once it is."""
+        if self.algo.stopped is None and self.done >= self.limit:
+            return f"all {self.done} updates done"
+        stopped: str | None = self.algo.stopped
+        return stopped
 
-        algo.listen = listen
-        while algo.stopped is None:
-            algo.train()
+    def begin(self) -> None:
+        """Resume; or warm up, and keep what reinforcement begins with."""
+        with progress("warm start", self.algo.config.algorithm.warm_start.steps) as report:
+            self.algo.warm_up(report)
 
+    def update(self) -> None:
+        """One update; the algorithm keeps what is due."""
+        self.algo.train()
 
-def _note(metrics: Mapping[str, float]) -> str:
-    shown = [f"success {metrics[Metric.SUCCESS]:.2f}", f"reward {metrics[Metric.REWARD_TOTAL]:.2f}"]
-    if Metric.POLICY_ENTROPY in metrics:
-        shown.append(f"entropy {metrics[Metric.POLICY_ENTROPY]:.2f}")
-    shown.append(f"{metrics[Metric.ENGINE_TOKENS_PER_S]:,.0f} tokens/s")
-    return "  ".join(shown)
+    def keep(self) -> str:
+        """The present version's id, of which there is a checkpoint from now on."""
+        version: str = self.algo.keep()
+        return version
+
+    def state(self) -> dict[str, Any]:
+        """The algorithm knows everything."""
+        return {}
+
+    def judge(self) -> None:
+        """Judge version 0, and at the end the last one."""
+        folder = run_folder(self._experiment.train, self.algo.line.run)
+        self._before = _judged(self.algo, self._experiment, folder, self._db, number=0)
+        if self.stopped is not None:
+            self._after = _judged(self.algo, self._experiment, folder, self._db, number=self.done)
+
+    def outcome(self) -> Outcome:
+        """How it went."""
+        before, after = self._before, self._after
+        return Outcome(
+            updates=self.done,
+            last=self.done,
+            best=self.algo.kept["best"],
+            stopped=str(self.stopped),
+            unit="updates",
+            before={name: judged["report"]["overall"]["success"]["mean"] for name, judged in before.items()},
+            after={name: judged["report"]["overall"]["success"]["mean"] for name, judged in after.items()},
+            comparisons=tuple(
+                Comparison(name=name, before=before[name]["report"], after=after[name]["report"]) for name in after
+            ),
+            samples=_samples(before, after),
+        )
+
+    def note(self, metrics: Mapping[str, float]) -> str:
+        """Success, reward, entropy, speed."""
+        shown = [f"success {metrics[Metric.SUCCESS]:.2f}", f"reward {metrics[Metric.REWARD_TOTAL]:.2f}"]
+        if Metric.POLICY_ENTROPY in metrics:
+            shown.append(f"entropy {metrics[Metric.POLICY_ENTROPY]:.2f}")
+        shown.append(f"{metrics[Metric.ENGINE_TOKENS_PER_S]:,.0f} tokens/s")
+        return "  ".join(shown)
+
+    def close(self) -> None:
+        """Let go of the algorithm."""
+        self.algo.stop()
 
 
 def _judged(algo: Any, experiment: Experiment, folder: Path, db: LoomDB, *, number: int) -> Judged:

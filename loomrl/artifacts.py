@@ -1,9 +1,9 @@
-"""Bytes and folders by URL: a directory or S3. An artifact is there whole and checked, or it is not there.
+"""Bytes and folders by URL: a directory or S3. An artifact is either complete and verified, or absent.
 
 Below the root, artifact `NAME` is `NAME/.files-ATTEMPT/…` and, written last, the marker `NAME/.complete.json` with the
-size and SHA-256 of every file. Without a marker nothing is believed; with one, every byte read is checked against it.
-An artifact never changes: its name can be put again with equal content only. (On S3 that is looked up first and not
-enforced by the server: of two writers who race for one name, the later one's artifact holds, whole.)
+size and SHA-256 of every file. Without a marker an artifact does not exist; with one, every byte read is checked
+against it. An artifact never changes: its name can be put again with equal content only. (On S3 that is looked up first
+and not enforced by the server: of two writers who race for one name, the later one's artifact holds, whole.)
 """
 
 import errno
@@ -39,7 +39,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@=+-]*(/[A-Za-z0-9_][A-Za-z0-9_.@=+
 
 @dataclass(frozen=True)
 class Content:
-    """What a file must be."""
+    """Size and checksum of a file."""
 
     size: int
     sha256: str
@@ -47,14 +47,14 @@ class Content:
 
 @dataclass(frozen=True)
 class Marker:
-    """What a complete artifact consists of; its files are in the folder of this attempt to put it."""
+    """The files of a complete artifact, and the id of the attempt whose folder holds them."""
 
     kind: Kind
     attempt: str
     files: dict[str, Content]
 
     def location(self, name: str, file: str) -> str:
-        """Where one of the files is, below the root."""
+        """The path of a file below the root."""
         return f"{name}/{FILES}{self.attempt}/{file}"
 
 
@@ -64,7 +64,7 @@ _MARKER = TypeAdapter(Marker)
 def open_artifacts(url: str, *, make: bool = True) -> "Artifacts":
     """The artifacts in a directory (a path or `file:///DIR`) or in `s3://BUCKET/PREFIX?endpoint_override=HOST:PORT`.
 
-    A directory that is not there is made, or else is one without artifacts.
+    A missing directory is created, or with `make=False` counts as empty.
     """
     try:
         parts = urlsplit(url)
@@ -79,7 +79,7 @@ def open_artifacts(url: str, *, make: bool = True) -> "Artifacts":
 
 
 def locate(url: str) -> tuple["Artifacts", str]:
-    """From the URL that `put` returned: where the artifact is, and its name there. Makes no folder."""
+    """The store and the name for a URL that `put` returned. Creates no folder."""
     parts = urlsplit(url)
     parent, _, name = parts.path.rstrip("/").rpartition("/")
     return open_artifacts(parts._replace(path=parent or "/").geturl(), make=False), name
@@ -92,7 +92,7 @@ class Artifacts:
         self.url = url
         self._filesystem = filesystem
         self._folder = folder
-        """The root, where it is a directory: there we fsync, and the marker cannot be overwritten."""
+        """The root, if it is a directory: there files are fsynced, and the marker cannot be overwritten."""
 
     def put(self, name: str, data: bytes) -> str:
         """Store bytes durably and return their URL."""
@@ -106,14 +106,14 @@ class Artifacts:
         return self._put(name, "folder", files)
 
     def get(self, name: str) -> bytes:
-        """The bytes that were put under this name."""
+        """The bytes of this artifact."""
         marker = self._complete_marker(name, kind="bytes")
         buffer = BytesIO()
         self._fetch(name, marker, ONLY_FILE, buffer)
         return buffer.getvalue()
 
     def get_folder(self, name: str, into: Path) -> Path:
-        """Copy the folder that was put under this name to `into`, a new path: whole or not at all."""
+        """Copy the folder of this artifact to `into`, a new path: whole or not at all."""
         marker = self._complete_marker(name, kind="folder")
         if into.exists():
             raise ArtifactError(f"artifact {name!r}: {into} exists already. Give a path that is free.")
@@ -130,7 +130,7 @@ class Artifacts:
             shutil.rmtree(staged, ignore_errors=True)
 
     def exists(self, name: str) -> bool:
-        """Whether a complete artifact has this name."""
+        """True if a complete artifact has this name."""
         return self._marker(name) is not None
 
     def list_names(self, under: str = "") -> list[str]:
@@ -141,7 +141,7 @@ class Artifacts:
             return sorted(self._walk(under))
 
     def delete(self, name: str) -> None:
-        """Remove an artifact, half-written or complete. Killed half-way, it leaves nothing that is believed."""
+        """Remove an artifact, half-written or complete. If killed half-way, the artifact counts as absent."""
         _check_name(name)
         with self._translated(name):
             ours = [entry for entry in self._entries(name) if entry.base_name.startswith((MARKER, FILES))]
@@ -168,7 +168,7 @@ class Artifacts:
         return _url_of(self.url, name)
 
     def _write(self, name: str, kind: Kind, files: Mapping[str, bytes | Path]) -> tuple[dict[str, Content], Marker]:
-        """What was written, and the marker that holds now: another writer's, if one was faster."""
+        """The written files, and the marker that now holds: another writer's, if one was faster."""
         ours = Marker(kind, secrets.token_hex(8), {})
         try:
             for file, source in files.items():
@@ -196,7 +196,7 @@ class Artifacts:
         return content
 
     def _complete(self, name: str, marker: Marker) -> None:
-        """Write the marker, unless there is one. From here on the artifact is believed."""
+        """Write the marker, unless there is one. From here on the artifact is complete."""
         text = canonical_json(asdict(marker))
         if self._folder is None:
             self._store(f"{name}/{MARKER}", text)
@@ -268,13 +268,13 @@ class Artifacts:
 
     @contextmanager
     def _translated(self, name: str) -> Iterator[None]:
-        """Faults of disk and network, named once."""
+        """Translate errors of disk and network."""
         try:
             yield
         except OSError as error:
             full = "Free disk space." if error.errno in (errno.ENOSPC, errno.EDQUOT) else "Is the place reachable?"
             raise ArtifactError(
-                f"artifact {name!r} in {self.url}: {error}. {full} Nothing half-written is believed."
+                f"artifact {name!r} in {self.url}: {error}. {full} Half-written artifacts do not count."
             ) from error
 
 
@@ -330,7 +330,7 @@ def _opened(source: bytes | Path) -> IO[bytes]:
 
 
 def _copy(source: Any, sink: Any) -> Content:
-    """Copy one stream to another and say what went through."""
+    """Copy one stream to another; returns size and checksum."""
     digest, size = hashlib.sha256(), 0
     while chunk := source.read(CHUNK):
         digest.update(chunk)

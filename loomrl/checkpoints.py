@@ -1,4 +1,4 @@
-"""The checkpoints of one run, by number. One counts once all of it is stored."""
+"""The checkpoints of one run, by number. A checkpoint counts once it is stored completely."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -20,36 +20,36 @@ class Checkpoints:
         self.artifacts.put_folder(self._name(number), folder)
 
     def get(self, number: int, into: Path) -> Path:
-        """A copy of it in this folder."""
+        """Copy it into this folder."""
         return self.artifacts.get_folder(self._name(number), into)
 
     def delete(self, number: int) -> None:
-        """Let it go."""
+        """Delete it."""
         self.artifacts.delete(self._name(number))
 
     def prune(self, keep: Collection[int]) -> None:
-        """Let all others go. The first one stays as well, as what all are compared with."""
+        """Delete all others. The first one is kept too, as the baseline of comparisons."""
         for number in self.numbers():
             if number != 0 and number not in keep:
                 self.delete(number)
 
     def numbers(self) -> list[int]:
-        """Of those that are stored, in order."""
+        """The stored numbers, in order."""
         names = self.artifacts.list_names(f"runs/{self.run}")
         return sorted(int(last) for name in names if (last := name.rpartition("/")[2]).isdecimal())
 
     def refuse_lost(self, newest: int) -> None:
-        """An ArtifactError where version `newest` is on record and neither it nor a later one is stored."""
+        """An ArtifactError if version `newest` is recorded but neither it nor a later one is stored."""
         stored = self.numbers()
         if newest > max(stored, default=-1):
-            there = f"the latest that is whole is {stored[-1]}" if stored else "there is none"
+            there = f"the latest complete one is {stored[-1]}" if stored else "there is none"
             raise ArtifactError(
                 f"run {self.run!r} is on record up to version {newest}, but its checkpoint {self._name(newest)!r} is "
                 f"not in {self.artifacts.url}, or lacks its {MARKER}: {there}. Put it back, or train under a new --run."
             )
 
     def url(self, number: int) -> str:
-        """Where it is below `artifact_url`, so that a folder that was moved is found again."""
+        """Its path below `artifact_url`, so that a moved folder is still found."""
         return self._name(number)
 
     def _name(self, number: int) -> str:

@@ -1,4 +1,6 @@
-"""One error type per boundary. What crosses one is translated there, once, into one of these – or into a `Failure`."""
+"""One error type per boundary. An error that crosses a boundary is translated once, into one of these or a
+`Failure`.
+"""
 
 import difflib
 from collections.abc import Iterable, Sequence
@@ -8,7 +10,7 @@ if TYPE_CHECKING:
     from loomrl.types import Failure
 
 MOST_CHOICES = 60
-"""That a message lists."""
+"""Maximum number of choices in a message."""
 
 
 class LoomError(Exception):
@@ -48,25 +50,25 @@ class EpisodeError(LoomError):
 
 
 class PolicyError(LoomError):
-    """Whatever acts in an episode raised, hung, or answered with something that is no action."""
+    """A policy that raised, hung, or answered with something that is not an action."""
 
     boundary = "policy"
 
 
 class ScorerError(LoomError):
-    """A scorer that could not give an answer in time. Never a score of 0."""
+    """A scorer that gave no answer in time. Never a score of 0."""
 
     boundary = "scorer"
 
 
 class SandboxError(LoomError):
-    """A sandbox that cannot be set up, or broke under a program. Never what the program itself did."""
+    """A sandbox that cannot be set up, or broke under a program. Never an error of the program itself."""
 
     boundary = "sandbox"
 
 
 class LearnerError(LoomError):
-    """A learner that ran out of memory, or whose loss is no number. No step was half made."""
+    """A learner that ran out of memory, or whose loss is not finite. No step was half done."""
 
     boundary = "learner"
 
@@ -78,7 +80,7 @@ class ClusterError(LoomError):
 
 
 class ServeError(LoomError):
-    """A server that cannot listen where it should, or must not."""
+    """A server that cannot listen on its address, or must not."""
 
     boundary = "serve"
 
@@ -90,44 +92,44 @@ class HubError(LoomError):
 
 
 class Conflict(HubError):
-    """A trajectory id that is stored already, with other content."""
+    """A trajectory id that is already stored with other content."""
 
 
 class LeaseLost(HubError):
-    """The lease expired and its groups went back: what was learnt from them must be discarded."""
+    """The lease expired and its groups were returned: updates from them must be discarded."""
 
 
 class CorruptPayload(HubError, ValueError):
-    """Bytes that are not a trajectory of ours, or not all of one."""
+    """Bytes that are not a complete LoomRL trajectory."""
 
 
 def failure_from(error: BaseException, *, boundary: str) -> "Failure":
-    """The record of an exception that reached a boundary; a LoomError keeps the boundary it names itself."""
-    from loomrl.types import Failure  # and NumPy with it, which whoever only needs the errors goes without
+    """The record of an exception at a boundary; a LoomError keeps its own boundary."""
+    from loomrl.types import Failure  # which loads NumPy: the errors alone do not need it
 
     where = error.boundary if isinstance(error, LoomError) else boundary
     return Failure(where, type(error).__name__, str(error)[:2000])
 
 
 def nearest(name: str, choices: Iterable[str]) -> str | None:
-    """The choice a typist most likely meant, or None."""
+    """The most similar choice, or None."""
     matches = difflib.get_close_matches(name, list(choices), n=1, cutoff=0.5)
     return matches[0] if matches else None
 
 
 def did_you_mean(name: str, choices: Iterable[str]) -> str:
-    """A sentence with the nearest choice, to be put behind another one; nothing where none is near."""
+    """A sentence with the nearest choice, to append to another one; empty if none is similar."""
     guess = nearest(name, choices)
     return f" Did you mean {guess!r}?" if guess else ""
 
 
 def unknown(what: str, name: object, choices: Iterable[str]) -> str:
-    """The message for a name that is none of the choices: value, choices, nearest choice."""
+    """The message for an unknown name: value, choices, nearest choice."""
     known = sorted(choices)
     return f"{what}={name!r:.100} is unknown. {there_are(known)}{did_you_mean(str(name)[:100], known)}"
 
 
 def there_are(choices: Sequence[str]) -> str:
-    """A sentence with the choices, of many the first."""
+    """A sentence with the choices, shortened if there are many."""
     more = f" and {len(choices) - MOST_CHOICES} more" if len(choices) > MOST_CHOICES else ""
     return f"Known: {', '.join(choices[:MOST_CHOICES]) or 'none'}{more}."

@@ -1,10 +1,10 @@
-"""Files on this machine that are there whole or not at all."""
+"""Atomic file writes, and path checks."""
 
 from pathlib import Path
 
 
 def is_file(text: str) -> bool:
-    """Whether this is the path of a file; text that can be no path at all is none."""
+    """True if this is the path of a file; False for text that cannot be a path."""
     try:
         return Path(text).is_file()
     except (OSError, ValueError):  # too long, or with a NUL
@@ -12,7 +12,7 @@ def is_file(text: str) -> bool:
 
 
 def write_whole(file: Path, content: bytes) -> None:
-    """Write it in place of what is there; killed in the middle it leaves what was there."""
+    """Replace a file atomically; if killed in the middle, the old content remains."""
     draft = file.with_name(f".{file.name}.draft")
     file.parent.mkdir(parents=True, exist_ok=True)
     draft.write_bytes(content)

@@ -12,7 +12,7 @@ from loomrl.errors import ConfigError
 from loomrl.schema import Config, Tree, merge, nest
 
 MOST_VALUES = 100_000
-"""Of one text. Aliases repeat what they name, so that a few lines can stand for more than any memory holds."""
+"""Maximum values of one text. Aliases repeat their target, so a few lines could exhaust the memory."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -38,7 +38,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def _count(node: yaml.Node, known: dict[yaml.Node, int]) -> int:
-    """Values in a node, those behind aliases each time; an error where there is no end to them, or too many."""
+    """Values in a node, counting aliases each time; an error if they are endless or too many."""
     if isinstance(node, yaml.ScalarNode):
         return 1
     if node not in known:
@@ -106,5 +106,5 @@ def parse_assignments(assignments: Iterable[str]) -> Tree:
 
 
 def dump(settings: Config) -> str:
-    """A resolved experiment, or another tree, as YAML; loading it again gives an equal one."""
+    """A resolved experiment, or another tree, as YAML; loading it gives an equal one."""
     return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False, allow_unicode=True)

@@ -8,11 +8,11 @@ from typing import Any
 from loomrl.errors import ConfigError
 
 _ONCE = ("algorithms", "cluster", "envs", "experiments")
-"""Packages of ours that older experiments and LoomDBs name without `loomrl.`."""
+"""Our packages that older experiments and LoomDBs name without `loomrl.`."""
 
 
 def named(entry_point: str, *, what: str) -> Any:
-    """The object behind an entry point; `what` is the setting that named it, for the error if it is not there."""
+    """The object behind an entry point; `what` is the setting that named it, for the error if it is missing."""
     module, _, path = entry_point.partition(":")
     try:
         found: Any = _module(module)

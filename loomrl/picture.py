@@ -1,4 +1,4 @@
-"""Pictures as PNG files in bytes: what can be known of them without opening them."""
+"""PNG files as bytes: checks and facts without decoding them."""
 
 import base64
 import binascii
@@ -15,14 +15,14 @@ LARGEST = 4 << 20
 MOST = 16
 """Pictures in one message."""
 MOST_PIXELS = 1 << 24
-"""Of one picture: what a small file unfolds to is bounded, too."""
+"""Pixels of one picture: bounds the decompressed size of a small file."""
 URL = "data:image/png;base64,"
 
 _SIZE, _LONG = struct.Struct(">II"), struct.Struct(">I")
 
 
 def fault(picture: object) -> str:
-    """What is wrong with a picture that is to travel in a message; empty where nothing is."""
+    """The reason why a picture cannot be sent in a message; empty if it can."""
     if not isinstance(picture, bytes):
         return f"{type(picture).__name__} {picture!r:.40} is no bytes"
     if len(picture) > LARGEST:
@@ -54,12 +54,12 @@ def _chunk(name: bytes, data: bytes) -> bytes:
 
 
 def digest(picture: bytes) -> str:
-    """SHA-256 of the file, in hexadecimal: equal pictures have equal ones in every process."""
+    """SHA-256 of the file, in hexadecimal, equal in every process."""
     return hashlib.sha256(picture).hexdigest()
 
 
 def label(picture: bytes) -> str:
-    """What stands for a picture where there is room for text only."""
+    """A text that replaces a picture."""
     if fault(picture):
         return f"[no picture: {fault(picture)}]"
     width, height = size_of(picture)
@@ -67,7 +67,7 @@ def label(picture: bytes) -> str:
 
 
 def to_url(picture: bytes) -> str:
-    """The picture as a data URL, as servers of OpenAI's dialect take it."""
+    """The picture as a data URL, for servers of OpenAI's dialect."""
     return URL + base64.b64encode(picture).decode()
 
 

@@ -1,6 +1,6 @@
-"""How processes of ours end: so that what they hold is closed, and never after whoever started them.
+"""Orderly ends of processes: resources are released, and children do not outlive their parent.
 
-As a program, it watches over the process that started it and over others: see `none_outlives_us`.
+As a program, it watches the process that started it and others: see `none_outlives_us`.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from types import FrameType
 PR_SET_PDEATHSIG = 1
 LOOK_S = 0.5
 ENDING_S = 20.0
-"""For a process to end in order, once what it needs is gone."""
+"""Time for a process to end in order, once a process it needs is dead."""
 ON_LINUX = sys.platform.startswith("linux")
 
 
@@ -28,7 +28,7 @@ def exit_on_sigterm() -> None:
 
 
 def die_with_parent(parent: int, *, by: signal.Signals = signal.SIGTERM) -> None:
-    """Be sent this signal as soon as the process `parent`, whose child we are, is gone. On Linux; elsewhere nothing."""
+    """Have the kernel send us this signal as soon as our parent, the process `parent`, ends. On Linux only."""
     if not ON_LINUX:
         return
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, by)
@@ -38,10 +38,10 @@ def die_with_parent(parent: int, *, by: signal.Signals = signal.SIGTERM) -> None
 
 @contextlib.contextmanager
 def none_outlives_us(*, vital: str = "\0", obituary: str = "") -> Iterator[None]:
-    """The processes that descend from this one now are killed when it dies without leaving the block. On Linux.
+    """The current descendants of this process are killed if it dies without leaving the context. On Linux only.
 
-    Without the one whose program's path ends in `vital` it cannot go on: when that one dies, the obituary is printed
-    and this process is sent SIGTERM, and SIGKILL where that does not end it.
+    The process whose program's path ends in `vital` is required: if it dies, the obituary is printed and this process
+    gets SIGTERM, then SIGKILL.
     """
     pids = list(_descendants()) if ON_LINUX else []
     if not pids:
@@ -58,7 +58,7 @@ def none_outlives_us(*, vital: str = "\0", obituary: str = "") -> Iterator[None]
 
 
 def _descendants() -> Iterator[int]:
-    """Children of ours, theirs, and so on."""
+    """Children of this process, theirs, and so on."""
     parents: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # it ended while we looked
@@ -76,7 +76,7 @@ def _program(pid: int) -> str:
 
 
 def _watch(obituary: str, parent: int, vital: int, pids: Sequence[int]) -> None:
-    """Kill the processes once the parent has ended, and end the parent once the vital one of them has."""
+    """Kill the processes once the parent has ended, and end the parent once the vital one has."""
     handles = {}
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):

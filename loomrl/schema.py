@@ -1,4 +1,4 @@
-"""What every tree of settings obeys: frozen, closed to unknown keys, merged by path, and explained when wrong."""
+"""The base of all settings: frozen, closed to unknown keys, merged by path, with explained errors."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -43,7 +43,7 @@ class Config(BaseModel):
 
     @classmethod
     def defaults(cls) -> Tree:
-        """Every setting that has a default, as plain data: what files and assignments are laid upon."""
+        """Every setting that has a default, as plain data: the base for files and assignments."""
         given = cls.model_construct().model_dump(mode="json", warnings=False)
         return {name: given[name] for name, spec in cls.model_fields.items() if not spec.is_required()}
 
@@ -96,7 +96,7 @@ def _switches_kind(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
 
 
 def _roots(faults: list[ErrorDetails]) -> list[ErrorDetails]:
-    """Without the echoes: a tuple whose entry is faulty is reported a second time as too short."""
+    """Without duplicates: a tuple with an invalid entry is also reported as too short."""
     locs = [fault["loc"] for fault in faults]
     return [
         fault
@@ -106,7 +106,7 @@ def _roots(faults: list[ErrorDetails]) -> list[ErrorDetails]:
 
 
 def _explain(root: type[BaseModel], raw: Any, fault: ErrorDetails) -> str:
-    """One line for one fault: dotted path, value, what was expected, the nearest known key."""
+    """One line for one error: dotted path, value, expectation, the nearest known key."""
     path, models = _walk(root, raw, fault["loc"])
     known = sorted({name for model in models for name in model.model_fields})
     where = ".".join(path) or "(top level)"
@@ -125,7 +125,7 @@ def _explain(root: type[BaseModel], raw: Any, fault: ErrorDetails) -> str:
 
 
 def _walk(root: type[BaseModel], raw: Any, loc: tuple[int | str, ...]) -> tuple[list[str], list[type[BaseModel]]]:
-    """The dotted path of a fault, without union tags, and the classes of the branch that holds it."""
+    """The dotted path of an error, without union tags, and the classes of its branch."""
     path: list[str] = []
     models: list[type[BaseModel]] = [root]
     for depth, key in enumerate(loc):

@@ -1,4 +1,4 @@
-"""Sums of floats against thresholds: rounding decides nothing. The one comparison of this kind that there is.
+"""Sums of floats compared with thresholds, tolerant of rounding. The only such comparison in LoomRL.
 
 0.7 + 0.2 + 0.1 is 0.9999999999999999, and ten times 0.1 is not 1 either; both reach 1.
 """
@@ -7,22 +7,22 @@ from dataclasses import dataclass
 from typing import Any
 
 DOUBLE = 1e-12
-"""Share of its size by which rounding may have lowered a sum: thousands of times what a sum of floats loses."""
+"""Relative rounding tolerance of a sum: thousands of times the error of a sum of floats."""
 SINGLE = 2.0**-23
-"""The same where what was added up had been float32."""
+"""The tolerance for sums of float32 values."""
 
 
 def reaches(value: float, needed: float, *, added: float = 0.0, rounding: float = DOUBLE) -> bool:
-    """Whether `value` is at least `needed`, rounding aside.
+    """True if `value` is at least `needed`, within rounding.
 
-    `added` is the sum of the magnitudes that were added up. It matters where they cancel: -0.1 - 0.2 + 0.3 reaches 0.
+    `added` is the sum of the magnitudes that were added up. It matters if they cancel: -0.1 - 0.2 + 0.3 reaches 0.
     """
     return bool(value >= needed - rounding * max(abs(needed), added))
 
 
 def as_written(number: Any) -> float:
-    """The float that a float32 stands for: its 0.1 is 0.1, not 0.10000000149."""
-    import numpy as np  # whoever only reads an experiment goes without
+    """The float that a float32 was written as: its 0.1 is 0.1, not 0.10000000149."""
+    import numpy as np  # not at the top: reading an experiment does not need it
 
     is_short = isinstance(number, np.floating) and not isinstance(number, float)
     return float(str(number)) if is_short else float(number)
@@ -30,7 +30,7 @@ def as_written(number: Any) -> float:
 
 @dataclass(slots=True)
 class Tally:
-    """A sum to be compared. However many values it has, its own rounding stays that of one addition (Neumaier)."""
+    """A sum for comparison, with the rounding error of one addition for any number of values (Neumaier)."""
 
     added: float = 0.0
     _sum: float = 0.0
@@ -50,5 +50,5 @@ class Tally:
         return self._sum + self._lost
 
     def reaches(self, needed: float) -> bool:
-        """Whether the sum is at least `needed`, rounding aside."""
+        """True if the sum is at least `needed`, within rounding."""
         return reaches(self.total, needed, added=self.added)

@@ -15,11 +15,11 @@ from loomrl.canonical import content_hash
 from loomrl.picture import label
 
 NO_VERSION = -1
-"""The policy version of whatever no policy sampled: a prompt token, a scripted action."""
+"""The policy version of tokens and actions that no policy version sampled: a prompt token, a scripted action."""
 
 
 class End(StrEnum):
-    """How an attempt ended. Only a FAILED one carries a `Failure`; it is masked out of learning and counted."""
+    """The end of an attempt. Only a FAILED one carries a `Failure`; it is masked out of learning and counted."""
 
     TERMINATED = "terminated"
     TRUNCATED = "truncated"
@@ -27,7 +27,7 @@ class End(StrEnum):
 
 
 class Source(StrEnum):
-    """Where a trajectory comes from."""
+    """The source of a trajectory."""
 
     ROLLOUT = "rollout"
     EVALUATION = "evaluation"
@@ -36,7 +36,7 @@ class Source(StrEnum):
 
 
 class Stage(StrEnum):
-    """How far a policy version has come on its way to users."""
+    """A policy version's stage on its way to users."""
 
     CANDIDATE = "candidate"
     CANARY = "canary"
@@ -54,7 +54,7 @@ class Message(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The content for those who see text only: a line stands for each picture."""
+        """The content as text only: a line replaces each picture."""
         return "\n".join([*map(label, self.images), self.content])
 
 
@@ -63,7 +63,7 @@ Observation = tuple[Message, ...]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What to attempt. Built from picklable data alone, so that the same task can be attempted anywhere."""
+    """A task to attempt. Built from picklable data only, so that the same task can be attempted anywhere."""
 
     environment: str
     version: str
@@ -81,7 +81,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What went wrong at which boundary, as data. Never a reward."""
+    """An error at a boundary, as data. Never a reward."""
 
     boundary: str
     kind: str
@@ -92,7 +92,7 @@ class Failure:
 class Reward:
     """A total, its named parts (weighted, so that they sum to the unclipped total), and success in 0..1.
 
-    Success is what was asked for and nothing else; curricula and evaluations read it, never the shaped total.
+    Success means only that the task was solved; curricula and evaluations use it, never the shaped total.
     """
 
     total: float = 0.0
@@ -105,7 +105,7 @@ class Reward:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tokens:
-    """Token ids as sampled, and for each: is it the policy's, its log-probability, the version that sampled it.
+    """Token ids as sampled, with a mask of the policy's tokens, log-probabilities, and sampling versions.
 
     Where `mask_T` is false (prompt, environment text) the log-probability is 0 and the version is `NO_VERSION`.
     """
@@ -147,10 +147,10 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What the policy newly saw, what it did, and what that earned.
+    """The policy's new observation, its action, and the reward.
 
     For a language policy `tokens` are the ids of this turn exactly as sampled (new prompt tokens, then the action's);
-    the turns' tokens, joined, are the whole sequence. They are never made from text again.
+    the turns' tokens, joined, are the whole sequence. They are never re-tokenised from text.
     """
 
     observation: Observation
@@ -180,7 +180,8 @@ class Trajectory:
     started_at: float = 0.0
     finished_at: float = 0.0
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """What an outside protocol carries and wants back unchanged, and the `memory` that the attempt leaves to others.
+    """Data of an outside protocol, returned unchanged, and the `memory` left for later attempts. JSON values and NumPy
+    arrays.
 
     JSON values and NumPy arrays.
     """
@@ -193,7 +194,7 @@ class Trajectory:
 
     @property
     def tokens(self) -> Tokens | None:
-        """All turns' tokens joined, or None where no policy of tokens acted."""
+        """All turns' tokens joined, or None if no token policy acted."""
         spans = [turn.tokens for turn in self.turns if turn.tokens is not None]
         if len(spans) < 2:
             return spans[0] if spans else None
@@ -202,9 +203,9 @@ class Trajectory:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Attempts at one task under the same conditions, so that relative advantages have a home.
+    """Attempts at one task under the same conditions, for relative advantages.
 
-    `cause` says why it was handed out incomplete; it is empty for a complete group.
+    `cause` states why it was handed out incomplete; it is empty for a complete group.
     """
 
     id: str
@@ -219,7 +220,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyVersion:
-    """A policy that can be loaded, and what it was made from."""
+    """A policy that can be loaded, with its origin."""
 
     id: str
     number: int
@@ -230,7 +231,7 @@ class PolicyVersion:
     """SHA-256 of the resolved experiment."""
     parent: str | None = None
     data: Mapping[str, Any] = field(default_factory=dict)
-    """What it was trained on: hub leases or cursors."""
+    """Its training data: hub leases or cursors."""
     code: str = ""
     """Revision of the code that made it."""
     stage: Stage = Stage.CANDIDATE
@@ -239,7 +240,7 @@ class PolicyVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feedback:
-    """A later judgement on a trajectory: who, what, when."""
+    """A later judgement of a trajectory: author, content, time."""
 
     id: str
     trajectory: str

@@ -2,23 +2,30 @@
 
 import atexit
 import getpass
+import inspect
 import os
 import pwd
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import psycopg
 import pytest
 from hypothesis import HealthCheck, settings
 
 from loomrl.store import LoomDB, open_store
+from tests.needs import need, postgres_binaries
+
+pytest_plugins = ["tests.costs"]
 
 PASSWORD = "only-on-loopback"
+COMES_NEXT = pytest.StashKey[pytest.Function | None]()
 
 # Ray joins a cluster that it finds in this folder: tests that run beside each other must not find each other's.
 # (Sockets lie in it, whose paths must be short.)
@@ -43,15 +50,36 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
+    """Files that use the shared Ray come first, and in them the tests that do: a process of tests starts it once."""
+    without = {item: "ray_cluster" not in item.fixturenames for item in items}
+    files = {item.path: number for number, item in enumerate(reversed(items))}
+    users = {item.path for item in items if not without[item]}
+    items.sort(key=lambda item: (item.path not in users, -files[item.path], without[item]))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Function | None) -> None:
+    """Fixtures that end may ask who comes next."""
+    item.session.stash[COMES_NEXT] = nextitem
+
+
 @pytest.fixture(scope="module")
-def ray_cluster() -> Iterator[None]:
-    """A small Ray of our own."""
+def ray_cluster(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A small Ray of our own. Where the next file begins with it and all of it is free, it is handed on."""
     import ray
 
     os.environ.setdefault("RAY_AUTH_MODE", "disabled")
-    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    if not ray.is_initialized():
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # workers know the tests' modules
+            ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        _hurry_rllib()
     yield
-    ray.shutdown()
+    nextitem = request.session.stash[COMES_NEXT]
+    if nextitem is None or "ray_cluster" not in nextitem.fixturenames or not _is_free():
+        ray.shutdown()
 
 
 @pytest.fixture
@@ -64,16 +92,19 @@ def control_environments() -> None:
 
 @pytest.fixture(scope="session")
 def postgres_server(unused_tcp_port_factory: Callable[[], int]) -> Iterator[str]:
-    """The base URL of a PostgreSQL server of our own, durable as by default; append a database name."""
-    binaries = _postgres_binaries()
-    if binaries is None:
-        missing = "PostgreSQL server binaries (initdb, postgres): apt-get install postgresql"
-        pytest.fail(f"CI must have {missing}") if os.environ.get("CI") else pytest.skip(f"needs {missing}")
+    """The base URL of a PostgreSQL server of our own; append a database name.
+
+    Processes die in tests, the machine does not: nothing waits for the disk.
+    """
+    need("PostgreSQL")
+    binaries = postgres_binaries()
+    assert binaries is not None
     folder = Path(tempfile.mkdtemp(prefix="loom-pg-"))
     account = _account(folder)
     port = unused_tcp_port_factory()
     _initialise(binaries, folder, account)
-    command = [binaries / "postgres", "-D", folder / "data", "-k", folder, "-h", "127.0.0.1", "-p", str(port)]
+    where = ["-D", folder / "data", "-k", folder, "-h", "127.0.0.1", "-p", str(port)]
+    command = [binaries / "postgres", *where, "-c", "fsync=off"]
     with (folder / "log").open("wb") as log:
         server = subprocess.Popen(command, user=account, cwd=folder, stderr=log)
     try:
@@ -120,12 +151,30 @@ def store(store_url: str) -> Iterator[LoomDB]:
     db.close()
 
 
-def _postgres_binaries() -> Path | None:
-    on_path = shutil.which("initdb")
-    if on_path:
-        return Path(on_path).resolve().parent
-    installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda p: int(p.parts[-3]))
-    return installed[-1].parent if installed else None
+def _hurry_rllib() -> None:
+    """Without two waits of RLlib's and Tune's that prove nothing.
+
+    A connector asks for the source lines of the whole stack, which is deep here (0.4 s to build an algorithm), and an
+    algorithm that stops waits until a thread has slept (0.6 s).
+    """
+    from ray.rllib.connectors import connector_v2
+    from ray.tune.utils.util import UtilMonitor
+
+    def stack() -> list[SimpleNamespace]:
+        return [SimpleNamespace(frame=sys._getframe(1)), SimpleNamespace(frame=sys._getframe(2))]
+
+    connector_v2.inspect = SimpleNamespace(stack=stack, getargvalues=inspect.getargvalues)
+    UtilMonitor.join = lambda monitor, timeout=None: None
+
+
+def _is_free() -> bool:
+    """Whether all of Ray's cores are there soon: actors that were killed take a moment to end."""
+    import ray
+
+    deadline = time.monotonic() + 2
+    while not (free := ray.available_resources().get("CPU") == 4) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return free
 
 
 def _account(folder: Path) -> str:
@@ -157,7 +206,7 @@ def _wait_until_ready(server: subprocess.Popen[bytes], port: int, log: Path) -> 
         try:
             psycopg.connect(f"postgresql://loom:{PASSWORD}@127.0.0.1:{port}/postgres").close()
         except psycopg.OperationalError:
-            time.sleep(0.1)
+            time.sleep(0.01)
         else:
             return
     pytest.fail(f"PostgreSQL did not start:\n{log.read_text()}")

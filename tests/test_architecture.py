@@ -34,6 +34,7 @@ LAYERS = [
     "store",
     "artifacts",
     "checkpoints",
+    "run",
     "bus",
     "gym",
     "curriculum",

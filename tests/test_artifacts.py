@@ -314,7 +314,7 @@ def test_a_write_that_fails_half_way_gives_its_space_back(tmp_path: Path) -> Non
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
     try:
-        with pytest.raises(ArtifactError, match="Nothing half-written is believed"):
+        with pytest.raises(ArtifactError, match="Half-written artifacts do not count"):
             artifacts.put("x", b"x" * (2 << 20))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

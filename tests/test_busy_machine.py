@@ -9,11 +9,16 @@ import pytest
 ENTRANCES = (
     "loomrl",
     "loomrl.inference.torch.engine",
-    "loomrl.algorithms.learner",
-    "loomrl.algorithms.language.rollout.runner",
-    "loomrl.experiments.bench.contender",
+    *(
+        pytest.param(module, marks=pytest.mark.slow)
+        for module in (
+            "loomrl.algorithms.learner",
+            "loomrl.algorithms.language.rollout.runner",
+            "loomrl.experiments.bench.contender",
+        )
+    ),
 )
-"""What the launcher, Ray's workers, RLlib's users and benchmarks import first."""
+"""What the launcher, Ray's workers, RLlib's users and benchmarks import first; all of it imports `loomrl` before."""
 LEFT_OUT = {"OMP_WAIT_POLICY", "LD_PRELOAD"}
 """vLLM, in another test of this process, loads OpenMP before Python; whoever inherits that inherits ours as well."""
 

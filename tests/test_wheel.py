@@ -59,7 +59,7 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-@pytest.mark.parametrize("path", ["", "."], ids=["", "on-the-path"])
+@pytest.mark.parametrize("path", [pytest.param("", marks=pytest.mark.slow), "."], ids=["", "on-the-path"])
 def test_packages_of_somebody_that_are_called_like_ours(
     installed: Path, tmp_path: Path, words: tuple[str, ...], path: str
 ) -> None:

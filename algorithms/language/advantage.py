@@ -1,4 +1,4 @@
-"""How good was it? Advantages of attempts and of tokens, as pure functions of numpy arrays.
+"""Advantages of attempts and of tokens, as pure functions of numpy arrays.
 
 Axes: `_G` attempts of one group, `_T` tokens of one sample, `_NT` samples padded to the longest, `_N` samples.
 """
@@ -17,7 +17,7 @@ Mask = NDArray[np.bool_]
 
 
 def group_relative(rewards_G: Array, *, scale: bool) -> Floats:
-    """GRPO: reward minus the group's mean, with `scale` over its deviation; zeros where all earned the same."""
+    """GRPO: reward minus the group's mean, with `scale` over its standard deviation; zeros if all rewards are equal."""
     rewards = np.asarray(rewards_G, np.float64)
     if not has_signal(rewards):
         return np.zeros_like(rewards)
@@ -26,7 +26,7 @@ def group_relative(rewards_G: Array, *, scale: bool) -> Floats:
 
 
 def leave_one_out(rewards_G: Array) -> Floats:
-    """RLOO: reward minus the mean of the siblings; an only child has advantage 0."""
+    """RLOO: reward minus the mean of the group's other attempts; a single attempt has advantage 0."""
     rewards = np.asarray(rewards_G, np.float64)
     if len(rewards) < 2 or not has_signal(rewards):
         return np.zeros_like(rewards)
@@ -37,7 +37,7 @@ def leave_one_out(rewards_G: Array) -> Floats:
 def gae(
     rewards_T: Array, values_T: Array, mask_T: Mask, *, gamma: float, lam: float, bootstrap: float = 0.0
 ) -> tuple[Floats, Floats]:
-    """Advantages and returns of one sample; `gae_batch` says how."""
+    """Advantages and returns of one sample, as in `gae_batch`."""
     advantages, returns = gae_batch([rewards_T], [values_T], [mask_T], gamma=gamma, lam=lam, bootstrap_N=[bootstrap])
     return advantages[0], returns[0]
 
@@ -53,8 +53,8 @@ def gae_batch(
 ) -> tuple[list[Floats], list[Floats]]:
     """Generalised advantage estimation over action tokens, and the returns that values should predict.
 
-    Environment tokens (mask false) take no time: after a turn's last action token comes the next turn's first. They get
-    zeros. `bootstrap_N` is what a truncated sample is worth beyond its last token, 0 where it terminated.
+    Environment tokens (mask false) take no time: a turn's last action token is followed by the next turn's first. They
+    get zeros. `bootstrap_N` is the value of a truncated sample after its last token, 0 for a terminated one.
     """
     if np.concatenate(rewards)[~np.concatenate(masks)].any():
         raise ValueError("rewards: one is on an environment token. Put it on the last action token before that.")
@@ -72,12 +72,12 @@ def gae_batch(
 
 
 def discounted_returns(rewards_T: Array, mask_T: Mask, *, gamma: float) -> Floats:
-    """What each action token earned from there on, discounted once per action token."""
+    """The return from each action token on, discounted once per action token."""
     return gae(rewards_T, np.zeros(len(rewards_T)), mask_T, gamma=gamma, lam=1.0)[1]
 
 
 def whiten(values: Array, mask: Mask) -> Floats:
-    """`values` to mean 0 and deviation 1 over the mask; zeros outside it, and everywhere where they do not differ."""
+    """`values` normalised to mean 0 and standard deviation 1 over the mask; zeros outside it, and if all are equal."""
     out = np.zeros(values.shape)
     if has_signal(values[mask]):
         inside = np.asarray(values[mask], np.float64)
@@ -88,7 +88,7 @@ def whiten(values: Array, mask: Mask) -> Floats:
 def preference_pairs(rewards_G: Array, *, limit: int) -> list[tuple[int, int]]:
     """(better, worse): the best attempt with the worst, the second best with the second worst, and so on.
 
-    Nobody is in two pairs; of equal attempts the earlier counts as the better.
+    An attempt is in one pair at most; of equal attempts the earlier counts as the better.
     """
     order = np.argsort(-np.asarray(rewards_G, np.float64), kind="stable").tolist()
     pairs = zip(order[: len(order) // 2], reversed(order), strict=False)

@@ -15,7 +15,7 @@ from ray.rllib.core import DEFAULT_MODULE_ID
 from loomrl.algorithms.language.batch import Work
 from loomrl.algorithms.language.begin import ensure_origin, lessons, wants_reference
 from loomrl.algorithms.language.config import LanguageConfig
-from loomrl.algorithms.language.line import Line
+from loomrl.algorithms.language.line import Line, open_line
 from loomrl.algorithms.language.measure import measure, queue_wait, signal, staleness
 from loomrl.algorithms.language.pace import Pace
 from loomrl.algorithms.language.packing import Sample, plan_update
@@ -31,43 +31,42 @@ from loomrl.algorithms.origin import peeked
 from loomrl.algorithms.phase import Phases
 from loomrl.algorithms.resources import Placed, ensure_ray, ensure_room
 from loomrl.algorithms.schedule import open_schedule
-from loomrl.algorithms.stopping import Stopper
-from loomrl.artifacts import open_artifacts
-from loomrl.checkpoints import Checkpoints
 from loomrl.config import DPO, EvaluationConfig, LanguagePolicy, Sampling
 from loomrl.errors import ConfigError
 from loomrl.evaluation.report import judge
-from loomrl.gym.curriculum import open_curriculum
 from loomrl.gym.held_out import HeldOut
 from loomrl.gym.mixture import open_cast
-from loomrl.gym.quarantine import Quarantine, Quarantined
 from loomrl.hub import open_hub
 from loomrl.inference.weights.sealed import Weights
-from loomrl.load import dump
+from loomrl.run.ledger import Ledger
+from loomrl.run.record import begin_run
+from loomrl.run.stopping import Stopper
 from loomrl.store import LoomDB, beside, open_store
 from loomrl.store.policies import list_policies
-from loomrl.store.runs import Run, code_revision, run_id, start_run
+from loomrl.store.runs import run_id
 from loomrl.telemetry.metric import Metric
 from loomrl.types import Group, Trajectory
 
 METRICS = "loomrl"
-"""Under this key a result has the metrics of `loomrl.telemetry.metric`."""
+"""Key of LoomRL's metrics (`loomrl.telemetry.metric`) in a result."""
 
 
 class Language(Placed):
-    """Trains a token policy with any of our language algorithms; which one is data."""
+    """Trains a token policy with any of the language algorithms, chosen by the settings."""
 
     config: LanguageConfig
     stopped: str | None = None
-    """Why the run is over, once it is."""
+    """The reason why the run has ended, once it has."""
     is_warm = False
-    """Whether the warm start is behind it."""
+    """True once the warm start is done."""
     listen: Callable[[int, Mapping[str, float]], None] = staticmethod(lambda done, metrics: None)
-    """Told every update's metrics before its checkpoint counts."""
+    """Called with every update's metrics before its checkpoint is committed."""
 
     _crew: Crew
+    _ledger: Ledger
+    _stopper: Stopper
     _acting: int
-    """The version that the runners have."""
+    """The version of the runners' weights."""
     _last_checkpoint_s: float = 0.0
 
     @classmethod
@@ -78,7 +77,7 @@ class Language(Placed):
     # -- one update -------------------------------------------------------------------------------------------------
 
     def training_step(self) -> None:
-        """One update of the policy, and all that belongs to it, to be read from top to bottom."""
+        """One update of the policy with everything that belongs to it, to be read from top to bottom."""
         self.warm_up()
         line, clock, pace = self.line, Phases(), Pace(self._crew.worked)
         actor = self._actor(self._acting)
@@ -96,7 +95,8 @@ class Language(Placed):
             if (line.done + 1) % self._experiment.rollout.publish_every == 0:
                 self._publish(line.done + 1)
         metrics |= self._publisher.metrics() | self._publisher.alarm(metrics.get(Metric.POLICY_DRIFT))
-        stop = line.advance(groups, success=metrics[Metric.SUCCESS], kl=metrics.get(Metric.POLICY_KL, 0.0))
+        line.advance(groups)
+        stop = self._stopper.observe(metrics[Metric.SUCCESS], metrics.get(Metric.POLICY_KL, 0.0))
         if self._stream is not None:
             metrics |= pace.engines(pace.seconds()) | pace.overlap()
         metrics |= clock.seconds()
@@ -165,23 +165,23 @@ class Language(Placed):
     # -- attempts ---------------------------------------------------------------------------------------------------
 
     def _actor(self, version: int, sampling: Sampling | None = None) -> LanguagePolicy:
-        """The present policy, as plans name it."""
+        """The current policy, as plans refer to it."""
         algorithm = self.config.algorithm
         return LanguagePolicy(
             path="", context=algorithm.model.context, sampling=sampling or algorithm.sampling, version=version
         )
 
     def _publish(self, version: int) -> None:
-        """Give all engines the learners' weights under this version, and have it proved."""
+        """Give all engines the learners' weights under this version, and verify them."""
         self._publisher.publish(version)
         self._acting = version
 
     def _weights(self) -> Weights:
-        """The learners' present ones."""
+        """The learners' current weights."""
         return self._first_of(lambda learner: learner.weights())  # type: ignore[no-any-return]
 
     def _first_of(self, call: Callable[[Any], Any]) -> Any:
-        """What all learners do together, and only the first has an answer to."""
+        """Call all learners together; returns the first one's result."""
         with unwrapped():
             results = list(self.learner_group.foreach_learner(call))
             for result in results:
@@ -215,7 +215,7 @@ class Language(Placed):
         self._publisher = Publisher(self._crew, self._first_of, Probing.of_run(config))
 
     def warm_up(self, report: Callable[[int, str], None] = lambda done, note: None) -> None:
-        """Imitate the demonstrations, once, before the first update; then store what reinforcement begins with."""
+        """Train on demonstrations once, before the first update; then store the first policy version."""
         line = self.line
         if self.is_warm:
             return
@@ -232,7 +232,7 @@ class Language(Placed):
 
     @property
     def line(self) -> Line:
-        """The run's line; opened when it is first needed, going on where the run of this id was."""
+        """The run's line, opened on first use; it resumes the run of this id."""
         if self._line is None:
             self._line = self._open_line()
         return self._line
@@ -242,20 +242,9 @@ class Language(Placed):
         run = run_id(self.config.run, experiment.name)
         if self._came_from is not None and list_policies(self._db, run=run, limit=1):
             run = f"{run}-{uuid.uuid4().hex[:8]}"
-        start_run(
-            self._db,
-            Run(
-                id=run,
-                name=experiment.name,
-                kind="train",
-                experiment=experiment.sha256,
-                resolved=dump(experiment),
-                code=(code := code_revision()),
-                environments=self._cast.snapshots,
-                parent_policy=None if self._came_from is None else self._came_from["parent"],
-                started_at=time.time(),
-            ),
-        )
+        came_from = self._came_from
+        parent = None if came_from is None else came_from["parent"]
+        code = begin_run(self._db, experiment, self._cast.snapshots, id=run, kind="train", parent=parent)
         hub = self._open.enter_context(
             open_hub(
                 beside(experiment.store_url, run),
@@ -264,50 +253,52 @@ class Language(Placed):
                 environments=experiment.environments,
             )
         )
-        quarantine = Quarantine(experiment.rollout.quarantine)
-        line = Line(
-            experiment=experiment,
-            run=run,
-            db=self._db,
-            hub=hub,
-            checkpoints=Checkpoints(open_artifacts(experiment.artifact_url), run),
-            cast=self._cast,
-            curriculum=Quarantined(open_curriculum(self._cast.families, experiment.curriculum), quarantine),
-            quarantine=quarantine,
-            stopper=Stopper(experiment.train.stop),
-            clock=time.time,
-            code=code,
-        )
-        self._line = line
+        self._line = line = open_line(experiment, run, hub, self._cast)
+        self._ledger, self._stopper = line.ledger(self._db, code=code), Stopper(experiment.train.stop)
         if experiment.asynchronous:
             underway = Underway(self._crew, turn_timeout_s=experiment.rollout.turn_timeout_s)
             self._stream = Stream(line, underway)
-        if self._came_from is not None:
-            line.load_state_dict({**self._came_from, "cursor": 0})
+        if came_from is None:
+            self._resume()
         else:
-            self._resume(line)
+            self._load_progress({**came_from, "cursor": 0})
+            self._ledger.load_state_dict(came_from)
         return line
 
     # -- checkpoints ------------------------------------------------------------------------------------------------
 
     def _checkpoint(self) -> None:
-        """Stage what a restart needs and the policy's own files; then let the line commit it."""
+        """Stage the state needed to resume and the policy's files; then commit them through the line."""
         begun = time.perf_counter()
         with tempfile.TemporaryDirectory(prefix="loomrl-checkpoint-") as name:
             folder = Path(name)
             torch.save(self._state(), folder / "state.pt")
             save_policy(self.config, self._weights(), self._first_of(lambda learner: learner.adapter()), folder)
-            self.line.commit(folder)
+            self._ledger.offer(self.line.done, self._stopper.mean)
+            self._ledger.commit(self.line.done, folder, self._progress())
         self._last_checkpoint_s = time.perf_counter() - begun
 
-    def _resume(self, line: Line) -> None:
+    def _resume(self) -> None:
         with tempfile.TemporaryDirectory(prefix="loomrl-checkpoint-") as name:
-            folder = line.resume(Path(name))
-            if folder is not None:
-                self._load_state(torch.load(folder / "state.pt", weights_only=True))
+            found = self._ledger.resume(Path(name))
+            if found is None:
+                return
+            folder, state = found
+            self._load_progress(state)
+            self._ledger.offer(state["done"], self._stopper.mean)
+            self._ledger.believe(state)
+            self._load_state(torch.load(folder / "state.pt", weights_only=True))
+
+    def _progress(self) -> dict[str, Any]:
+        """How far the run is, as JSON."""
+        return {**self.line.state_dict(), "stopper": self._stopper.state_dict()}
+
+    def _load_progress(self, state: Mapping[str, Any]) -> None:
+        self.line.load_state_dict(state)
+        self._stopper.load_state_dict(state["stopper"])
 
     def _state(self) -> dict[str, Any]:
-        """All but the line: weights, optimizer, schedule, counters."""
+        """The state without the line: weights, optimizer, schedule, counters."""
         return {
             "learner": self._first_of(lambda learner: learner.whole_state()),
             "schedule": self._schedule.state_dict(),
@@ -326,10 +317,10 @@ class Language(Placed):
 
     def get_state(self, *_: Any, **__: Any) -> dict[str, Any]:
         """The whole algorithm, for RLlib's own checkpoints."""
-        return {"state": self._state(), "line": self.line.state_dict()}
+        return {"state": self._state(), "line": self._progress() | self._ledger.state_dict()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken; in a run of its own, if the run of that name has gone further already."""
+        """Resume from `state`; under a new run id if the run of that name has already gone further."""
         if state["line"]["experiment"] != self._experiment.sha256:
             raise ConfigError(
                 f"the checkpoint is of experiment {state['line']['experiment'][:12]}, this is "
@@ -339,31 +330,36 @@ class Language(Placed):
         self._load_state(state["state"])
 
     def take_over(self, path: Any) -> None:
-        """Begin a run with what another experiment's checkpoint has learnt, and our settings; its version is parent."""
+        """Start a run from another experiment's checkpoint, with our settings; its version is the parent."""
         self._line, self._came_from = None, (state := peeked(path, self.STATE_FILE_NAME))["line"]
         with own_settings(self.learner_group):
             self._load_state({**state["state"], "schedule": self._schedule.state_dict()})
 
     def keep(self) -> str:
-        """The id of the present version, of which there is a checkpoint from now on."""
-        if self.line.parent != (version := f"{self.line.run}/{self.line.done}"):
+        """The id of the current version, which has a checkpoint from now on."""
+        if self._ledger.parent != (version := f"{self.line.run}/{self.line.done}"):
             self._checkpoint()
         return version
 
+    @property
+    def kept(self) -> Mapping[str, int]:
+        """Numbers of the `last` and the `best` version."""
+        return self._ledger.kept
+
     def get_checkpointable_components(self) -> list[Any]:
-        """None apart: state of sharded learners can only be gathered by all of them together."""
+        """None: the state of sharded learners can only be gathered by all of them together."""
         return []
 
     # -- evaluation -------------------------------------------------------------------------------------------------
 
     def evaluate(self, parallel_train_future: Any = None) -> dict[str, Any]:
-        """RLlib's door: success on held-out tasks, sampled as in training."""
+        """RLlib's evaluation: success on held-out tasks, sampled as in training."""
         found = judge("sampled", self.trial("sampled", self._experiment.evaluation)).overall
         told = {"success": found.success.mean, "episode_return_mean": found.reward, "failures": found.failures}
         return {"env_runners": told}
 
     def trial(self, name: str, settings: EvaluationConfig, sampling: Sampling | None = None) -> list[Trajectory]:
-        """The present policy's attempts at the held-out tasks, in the order of the tasks."""
+        """The current policy's attempts at the held-out tasks, in the order of the tasks."""
         if self._acting != self.line.done:
             self._publish(self.line.done)
         actor = self._actor(self._acting, sampling)
@@ -371,7 +367,7 @@ class Language(Placed):
         return held_out.played(self._crew.play)
 
     def restore_env_runners(self, env_runner_group: Any) -> list[int]:
-        """Whoever gives runners something to play takes care of them."""
+        """Does nothing: the component that plays attempts replaces dead runners."""
         return []
 
     @classmethod
@@ -386,6 +382,6 @@ class Language(Placed):
         self.metrics.log_value(("env_runners", "episode_return_mean"), metrics[Metric.REWARD_TOTAL], window=1)
 
     def cleanup(self) -> None:
-        """Let go of learners, runners, hub and LoomDB."""
+        """Release learners, runners, hub and LoomDB."""
         super().cleanup()
         self._open.close()

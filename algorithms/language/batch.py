@@ -31,14 +31,14 @@ class Work:
     rate: float
     """Learning rate."""
     groups: tuple[str, ...] = ()
-    """Of each sample. Preferences have none: there every better sample is followed by the worse one."""
+    """Group of each sample. Preferences have none: there every better sample is followed by the worse one."""
     epochs: int = 1
-    """How often the steps go through the samples."""
+    """Passes over the samples."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A micro-batch as tensors, and which samples it holds."""
+    """A micro-batch as tensors, with the indices of its samples."""
 
     packed: Packed
     order: tuple[int, ...]
@@ -50,25 +50,25 @@ class Batch:
 
     @property
     def count(self) -> int:
-        """How many samples there are; the empty micro-batch has one without targets."""
+        """The number of samples; the empty micro-batch has one without targets."""
         return max(1, len(self.order))
 
     def weights(self, step: Step, average: Literal["token", "sequence"]) -> Tensor:
-        """What each action token weighs in the step's loss; over a whole step the weights add up to one."""
+        """The weight of each action token in the step's loss; over a whole step the weights sum to one."""
         sample_K = self.packed.sample_K
         targets_N = torch.bincount(sample_K, minlength=self.count).cpu().numpy()
         weight_N = token_weights(targets_N, average=average, tokens=step.targets, samples=step.samples)
         return torch.from_numpy(weight_N).to(sample_K.device)[sample_K]
 
     def pairs(self) -> tuple[list[int], list[int]]:
-        """Where the better samples are, and where the worse one of each is."""
+        """The positions of the better samples, and those of their worse counterparts."""
         at = {index: position for position, index in enumerate(self.order)}
         better = [index for index in self.order if index % 2 == 0]
         return [at[index] for index in better], [at[index + 1] for index in better]
 
 
 def inputs(packed: Packed) -> dict[str, Any]:
-    """What `LanguageModule` takes."""
+    """The input of `LanguageModule`."""
     return {
         "ids_BT": packed.ids_BT,
         "positions_BT": packed.positions_BT,
@@ -98,7 +98,7 @@ def kl(logp: NDArray[np.floating], reference: NDArray[np.floating], estimator: A
 
 
 def gathered(found: dict[int, Any]) -> dict[int, Any]:
-    """What all learners found, on each of them."""
+    """The results of all learners, on each of them."""
     if not dist.is_initialized():
         return found
     everyone: list[Any] = [None] * dist.get_world_size()

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import gymnasium
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
@@ -24,6 +24,17 @@ from loomrl.inference.engine import Engine
 from loomrl.schema import Tree, merge, nest
 
 Algorithms = PPO | GRPO | RLOO | Reinforce | DPO
+
+
+RESOLVED = "_resolved_experiment"
+
+
+class _Resolved(NamedTuple):
+    """An experiment, and what it was resolved from."""
+
+    tree: Tree
+    changes: Mapping[str, Any]
+    experiment: Experiment
 
 
 class LanguageConfig(AlgorithmConfig):  # type: ignore[misc]
@@ -102,8 +113,18 @@ class LanguageConfig(AlgorithmConfig):  # type: ignore[misc]
 
     @property
     def experiment(self) -> Experiment:
-        """The resolved experiment."""
-        return Experiment.parse(merge(self.tree, nest(self.changes)), origin="LanguageConfig")
+        """The resolved experiment; resolved again only where a setting has changed since."""
+        known: _Resolved | None = vars(self).get(RESOLVED)
+        if known is None or known.tree is not self.tree or known.changes != self.changes:
+            experiment = Experiment.parse(merge(self.tree, nest(self.changes)), origin="LanguageConfig")
+            self.__dict__[RESOLVED] = known = _Resolved(self.tree, dict(self.changes), experiment)
+        return known.experiment
+
+    def to_dict(self) -> dict[str, Any]:
+        """RLlib's settings and ours, without what follows from them."""
+        told: dict[str, Any] = super().to_dict()
+        told.pop(RESOLVED, None)
+        return told
 
     @property
     def algorithm(self) -> Algorithms:

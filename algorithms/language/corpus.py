@@ -1,8 +1,7 @@
-"""Demonstrations to begin with: what the environments' oracles say, openly imperfect, as tokens to imitate.
+"""Demonstrations for the warm start: the oracles' episodes, made imperfect on purpose, as tokens to imitate.
 
-Answers come in several formats, of which an environment may accept one, and some are wrong, as are some of the actions
-that are no answers between tags. That is on purpose: a policy that has seen one way only has nothing left for
-reinforcement to choose from.
+Answers come in several formats, of which an environment may accept one, and some are wrong, as are some of the other
+actions. A policy that has seen only one way would leave reinforcement learning nothing to choose from.
 """
 
 import asyncio
@@ -24,7 +23,7 @@ from loomrl.inference.vision import Vision
 from loomrl.types import Message, Task
 
 CHUNK = 256
-"""Demonstrations made at a time; the tokenizer is quick with many texts and slow with one."""
+"""Demonstrations per batch; tokenizers are efficient only on many texts at once."""
 
 Conversation = tuple[Message, ...]
 Draw = tuple[BaseEnvironment, Task]
@@ -32,7 +31,7 @@ Draw = tuple[BaseEnvironment, Task]
 
 @dataclass(frozen=True, slots=True)
 class Demonstration:
-    """An episode to imitate: the messages, their token ids, and which of these are the assistant's to say."""
+    """An episode to imitate: the messages, their token ids, and a mask of the assistant's tokens."""
 
     messages: Conversation
     ids: list[int]
@@ -40,7 +39,7 @@ class Demonstration:
 
     @property
     def pictures(self) -> tuple[bytes, ...]:
-        """Those that the image tokens stand for, in order."""
+        """The pictures behind the image tokens, in order."""
         return tuple(pictures_of(self.messages))
 
 
@@ -52,14 +51,14 @@ def demonstrations(
     seed: int,
     vision: Vision | None = None,
 ) -> Iterator[Demonstration]:
-    """One demonstration for each draw, in order and without end where the draws have none. Equal seeds, equal texts."""
+    """One demonstration per draw, in order, endless if the draws are. Equal seeds give equal texts."""
     told = conversations(draws, settings, seed=seed)
     while chunk := list(islice(told, CHUNK)):
         yield from _encode_all(chunk, tokenizer, vision)
 
 
 def conversations(draws: Iterable[Draw], settings: WarmStart, *, seed: int) -> Iterator[Conversation]:
-    """The same, before anything is a token."""
+    """The demonstrations before tokenisation."""
     flaws = Flaws(settings, random.Random(seed))
     source = iter(draws)
     while chunk := list(islice(source, CHUNK)):
@@ -71,7 +70,7 @@ def conversations(draws: Iterable[Draw], settings: WarmStart, *, seed: int) -> I
 
 
 async def _play_all(draws: Sequence[Draw], flaws: "Flaws") -> list[Conversation]:
-    """What is open belongs to this event loop, which ends with the chunk: so it is closed."""
+    """The environments' resources belong to this event loop, which ends with the chunk, so they are closed."""
     try:
         return [await play(environment, task, slip=flaws.slip) for environment, task in draws]
     finally:
@@ -80,11 +79,11 @@ async def _play_all(draws: Sequence[Draw], flaws: "Flaws") -> list[Conversation]
 
 
 Slip = Callable[[BaseEnvironment], str | None]
-"""An action to take instead of the oracle's, or None."""
+"""An action to take in place of the oracle's, or None."""
 
 
 async def play(environment: BaseEnvironment, task: Task, *, slip: Slip = lambda environment: None) -> Conversation:
-    """What is said when the oracle does the task, up to its first answer between tags, its first slip, or the end."""
+    """The oracle's conversation up to its first answer between tags, its first wrong action, or the end."""
     said: Conversation = tuple(await environment.reset(task))
     while True:
         action = environment.oracle()
@@ -100,7 +99,7 @@ async def play(environment: BaseEnvironment, task: Task, *, slip: Slip = lambda 
 
 
 class Flaws:
-    """Makes perfect episodes imperfect: answers in other formats, and some of them wrong."""
+    """Makes perfect episodes imperfect: answers in other formats, some of them wrong."""
 
     def __init__(self, settings: WarmStart, rng: random.Random) -> None:
         self._settings = settings
@@ -109,11 +108,11 @@ class Flaws:
         """The latest answer of each family."""
 
     def slip(self, environment: BaseEnvironment) -> str | None:
-        """For the share that is wrong, an action without skill."""
+        """A random action, with the probability of a wrong one."""
         return environment.random_action(self._rng) if self._rng.random() < self._settings.wrong else None
 
     def put_into(self, said: Conversation, *, family: str) -> Conversation:
-        """The episode with another last action; one that gives no answer between tags stays as it is."""
+        """The episode with another last action; an action without an answer between tags stays as it is."""
         submission = parse_submission(said[-1].content)
         if submission is None:
             return said
@@ -126,7 +125,7 @@ class Flaws:
         return (*said[:-1], Message("assistant", text))
 
     def _spoilt(self, work: str, answer: str, other: str) -> tuple[str, str]:
-        """Another digit in the answer, and in the work where that ends with it; without digits, another answer."""
+        """Another digit in the answer, and in the work if it ends with the answer; without digits, another answer."""
         digits = [match.start() for match in re.finditer("[0-9]", answer)]
         if not digits:
             return work, other
@@ -157,7 +156,7 @@ def _encode_all(
 
 
 def _spans(said: Conversation, tokenizer: PreTrainedTokenizerBase, *, seeing: bool) -> list[str]:
-    """Prompt, answer, prompt, answer, …: what the assistant says, with its end, alternates with all the rest."""
+    """Prompt, answer, prompt, answer, …: the assistant's texts, each with its end token, alternate with the rest."""
     spans: list[str] = []
     text = ""
     for index, message in enumerate(said):

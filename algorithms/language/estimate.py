@@ -1,6 +1,6 @@
-"""From rewards to advantages: which estimator an algorithm uses, for samples whose groups are whole.
+"""From rewards to advantages: each algorithm's estimator, for samples of whole groups.
 
-Axes: `_T` tokens of one sample (numbers stand on its action tokens, zeros elsewhere), `_N` samples, `_G` one group.
+Axes: `_T` tokens of one sample (values on its action tokens, zeros elsewhere), `_N` samples, `_G` one group.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ PolicyGradientAlgorithm = PPO | GRPO | RLOO | Reinforce
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Per token: how much better than expected, and for a value head what to expect."""
+    """Per token: the advantage, and the target of a value head."""
 
     advantages: list[Floats]
     returns: list[Floats] | None = None
@@ -35,9 +35,9 @@ def estimate(
     groups: Sequence[str],
     values: Column | None = None,
 ) -> Estimate:
-    """The advantages of samples, normalised over all of them where the algorithm says so.
+    """The advantages of samples, normalised over all of them if the algorithm says so.
 
-    An episode that a limit of attempts or the context cut short counts as over: that limit is part of the task.
+    An episode cut short by the attempt limit or the context counts as terminated: those limits are part of the task.
     """
     made = _estimate(algorithm, rewards, masks, groups, values)
     if not algorithm.normalize_advantages or not made.advantages:
@@ -48,7 +48,9 @@ def estimate(
 
 
 def per_sample(made: Estimate, masks: Masks, learner: object) -> Estimate:
-    """The same, or a LearnerError where a learner's `advantages` made something else than an advantage per token."""
+    """The estimate unchanged, or a LearnerError if a learner's `advantages` returned anything but one number
+    per token.
+    """
     lengths = [len(mask_T) for mask_T in masks]
     if isinstance(made, Estimate) and [len(one_T) for one_T in made.advantages] == lengths:
         return made
@@ -79,7 +81,7 @@ def _estimate(
 
 
 def _relative(rewards: Column, masks: Masks, groups: Sequence[str], compare: Callable[[Floats], Floats]) -> Estimate:
-    """Every action token of a sample gets the sample's standing among its siblings."""
+    """Every action token of a sample gets the sample's advantage within its group."""
     totals_N = np.array([r_T.sum(dtype=np.float64) for r_T in rewards])
     names_N = np.array(groups)
     standing_N = np.zeros(len(totals_N))

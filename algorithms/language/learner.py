@@ -1,4 +1,5 @@
-"""The Learner of token policies: scores, advantages, losses, steps. What to do comes as data; mathematics is imported.
+"""The Learner of token policies: scores, advantages, losses, steps. The work comes as data; the mathematics is
+imported.
 
 Axes: `_N` samples, `_A` action tokens of one sample, `_K` action tokens of one micro-batch.
 """
@@ -44,13 +45,13 @@ class LanguageLearner(OwnSteps):
     """
 
     def build(self) -> None:
-        """Build, and shard the model where that is asked for."""
+        """Build, and shard the model if configured."""
         super().build()
         self._reference: LanguageModule | None = None
         self._sums: dict[str, list[float]] = {}
 
     def update(self, *, training_data: Any = None, timesteps: Any = None, **_: Any) -> Any:
-        """One update; its metrics are means over its action tokens. A LearnerError leaves no half-made step behind."""
+        """One update; its metrics are means over its action tokens. After a LearnerError no step is half done."""
         work: Work = share_of(training_data)
         self._weights_seq_no += 1
         self._sums = {}
@@ -102,7 +103,7 @@ class LanguageLearner(OwnSteps):
             self._watch_step(work, samples)
 
     def _watch_step(self, work: Work, samples: Sequence[Sample]) -> None:
-        """How far the one step moved the policy: with one step, nothing before it can tell."""
+        """The KL of the update's only step, measured after it: with a single step nothing earlier can show it."""
         after = self._score(work, self._forward, first=1)["logp_K"]
         gaps = [
             kl(sample.columns[OLD][sample.mask_T], after_T[sample.mask_T], "k3")
@@ -113,7 +114,7 @@ class LanguageLearner(OwnSteps):
         self._log(Metric.POLICY_STEP_KL, torch.from_numpy(np.concatenate(gaps)))
 
     def policy_loss(self, scores: Scores, columns: Mapping[str, Tensor], old_K: Tensor) -> Tensor:
-        """Per token: surrogate, trusted as far as engine and learner agree, with entropy and leash."""
+        """Per token: the surrogate, weighted by the agreement of engine and learner, with entropy and KL terms."""
         algorithm, logp_K, entropy_K = self.config.algorithm, scores["logp_K"], scores["entropy_K"]
         loss_K: Tensor
         loss_K, clipped_K = self.surrogate(logp_K, old_K, columns[ADVANTAGE])
@@ -133,7 +134,7 @@ class LanguageLearner(OwnSteps):
         return loss_K
 
     def surrogate(self, logp_K: Tensor, old_K: Tensor, advantage_K: Tensor) -> tuple[Tensor, Tensor]:
-        """Per token: what to minimise, and whether a clip keeps the token from teaching."""
+        """Per token: the loss, and whether the clip removes its gradient."""
         return policy_loss(logp_K, old_K, advantage_K, clip=self.config.algorithm.clip)
 
     def _prefer(self, work: Work) -> None:
@@ -166,11 +167,11 @@ class LanguageLearner(OwnSteps):
     def advantages(
         self, rewards: Column, masks: Sequence[NDArray[np.bool_]], *, groups: Sequence[str], values: Column | None
     ) -> Estimate:
-        """Per token of every sample, from rewards per token; siblings have the same group."""
+        """Per token of every sample, from rewards per token; members of a group have the same name in `groups`."""
         return estimate(self.config.algorithm, rewards, masks, groups=groups, values=values)
 
     def _basis(self, work: Work) -> list[Sample]:
-        """The samples with all that must be known of their tokens before the first step moves the policy."""
+        """The samples with everything that must be computed before the first step changes the policy."""
         algorithm = self.config.algorithm
         in_reward = algorithm.kl.coefficient > 0 and algorithm.kl.place == "reward"
         watched = algorithm.optimizer.schedule.kind == "adaptive"
@@ -196,7 +197,7 @@ class LanguageLearner(OwnSteps):
         return with_columns(work.samples, columns)
 
     def _reference_column(self, work: Work, old: Column) -> dict[str, Column]:
-        """Log-probabilities under the policy of the beginning; where no loss needs them, of some samples, to watch."""
+        """Log-probabilities under the reference policy; if no loss needs them, of a few samples for monitoring."""
         needed = self.config.algorithm.kl.coefficient > 0
         reference = self._score(work, self._under_reference, first=None if needed else 1)["logp_K"]
         gaps = [
@@ -210,7 +211,7 @@ class LanguageLearner(OwnSteps):
     def _score(
         self, work: Work, forward: Callable[[Packed], Scores], *, first: int | None = None
     ) -> dict[str, list[NDArray[np.float32]]]:
-        """What the model says of every sample now, shared by all learners; of the `first` micro-batches, if given."""
+        """The model's scores of every sample, gathered on all learners; of the `first` micro-batches, if given."""
         steps = work.steps[: len(work.steps) // work.epochs]
         found: dict[int, dict[str, NDArray[np.float32]]] = {}
         with torch.no_grad():
@@ -253,7 +254,7 @@ class LanguageLearner(OwnSteps):
             self._log(Metric.GRADIENT_CLIPPED, (norm > self.config.algorithm.optimizer.clip_norm).float())
 
     def _forward(self, packed: Packed) -> Scores:
-        """Through the wrapper of DDP or FSDP, never around it."""
+        """Forward through the wrapper of DDP or FSDP."""
         scores: Scores = self.module[DEFAULT_MODULE_ID](inputs(packed))
         return scores
 
@@ -268,7 +269,7 @@ class LanguageLearner(OwnSteps):
             without_adapters(self._own.lm, enabled=True)
 
     def _accumulating(self, more: bool) -> Any:
-        """Gradients are exchanged between learners with the last micro-batch of a step only."""
+        """Exchange gradients between learners only with the last micro-batch of a step."""
         if self.config.num_learners < 2:
             return nullcontext()
         return sharding.accumulating(self.module[DEFAULT_MODULE_ID], more)
@@ -289,7 +290,7 @@ class LanguageLearner(OwnSteps):
         return module
 
     def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
-        """AdamW over what is trainable."""
+        """AdamW over the trainable parameters."""
         settings = self.config.algorithm.optimizer
         parameters = [p for p in self._own.parameters() if p.requires_grad]
         optimizer = torch.optim.AdamW(
@@ -300,7 +301,7 @@ class LanguageLearner(OwnSteps):
         )
 
     def _make_module(self) -> Any:
-        """Shard before there is an optimizer: sharding replaces the parameters."""
+        """Shard before the optimizer is created: sharding replaces the parameters."""
         made = super()._make_module()
         if self._is_sharded:
             if made[DEFAULT_MODULE_ID].vision is not None:
@@ -319,7 +320,7 @@ class LanguageLearner(OwnSteps):
         return sharded
 
     def begin(self, *, reference: bool) -> None:
-        """From here on it is reinforcement: a fresh optimizer, and today's policy as the reference if one is wanted."""
+        """Start reinforcement learning: a fresh optimizer, and the current policy as the reference policy if needed."""
         self.get_optimizer(DEFAULT_MODULE_ID).state.clear()
         self._reference = self._frozen() if reference else None
 
@@ -329,13 +330,13 @@ class LanguageLearner(OwnSteps):
         return sharding.copy_of(self._own)
 
     def weights(self) -> Weights | None:
-        """The policy under the names of its model, on the CPU; None from all learners but the first."""
+        """The policy under its model's parameter names, on the CPU; None on all learners but the first."""
         merged = self._own.merged()
         whole = {name: sharding.full(tensor).detach().cpu().clone() for name, tensor in merged.items()}
         return whole if self._is_first else None
 
     def adapter(self) -> Adapter | None:
-        """The low-rank additions, where there are any; None from all learners but the first."""
+        """The low-rank additions, if any; None on all learners but the first."""
         if self.config.algorithm.model.lora is None:
             return None
         own = Adapter.of(self._own.lm)
@@ -343,12 +344,12 @@ class LanguageLearner(OwnSteps):
         return replace(own, tensors=whole) if self._is_first else None
 
     def sealed(self, version: int) -> Sealed | None:
-        """The policy as engines take it, under seal from here on; None from all learners but the first."""
+        """The policy for engines, sealed; None on all learners but the first."""
         weights = self.weights()
         return None if weights is None else seal(weights, version)
 
     def recomputed(self, samples: Sequence[Sample]) -> list[NDArray[np.float32]]:
-        """Log-probabilities of each sample's action tokens with the weights of now: on every learner the same."""
+        """Log-probabilities of each sample's action tokens with the current weights, equal on every learner."""
         batch = Batch.of(samples, tuple((index,) for index in range(len(samples))), self._device)
         with torch.no_grad():
             logp_K = self._forward(batch.packed)["logp_K"].float().cpu().numpy()
@@ -356,7 +357,7 @@ class LanguageLearner(OwnSteps):
         return [logp_K[sample_K == index] for index in range(len(samples))]
 
     def whole_state(self) -> dict[str, Any] | None:
-        """Everything a restart needs; None from all learners but the first."""
+        """The state needed to resume; None on all learners but the first."""
         state = {
             "module": sharding.whole(self._own.state_dict()),
             "optimizer": sharding.whole(self.get_optimizer(DEFAULT_MODULE_ID).state_dict()),
@@ -368,7 +369,7 @@ class LanguageLearner(OwnSteps):
         return state if self._is_first else None
 
     def load_whole_state(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken, on any number of learners."""
+        """Resume from `state`, on any number of learners."""
         sharding.load_module(self._own, state["module"])
         sharding.load_optimizer(self.get_optimizer(DEFAULT_MODULE_ID), state["optimizer"])
         self._reference = None
@@ -384,7 +385,7 @@ class LanguageLearner(OwnSteps):
 
 @contextmanager
 def _translated(tokens: int) -> Iterator[None]:
-    """Running out of memory, said once and with the remedy."""
+    """Translate an out-of-memory error into one with a remedy."""
     try:
         yield
     except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:

@@ -1,40 +1,36 @@
-"""The line of one run: curriculum → attempts → hub → lease → checkpoint → ack, with nothing lost or trained twice.
+"""The line of one run: curriculum → attempts → hub → lease → ack, with nothing lost or trained twice.
 
-The hub's ack is the commit point. Checkpoint n is staged with the leases it was trained on; it counts once the hub has
-the acks. After a crash the acks are repeated: either they hold, or a lease was lost and training goes on from the
-checkpoint before. Attempts that the hub has already are not made again.
+The hub's ack is the commit point: a checkpoint is staged with the leases it was trained on, and counts once the hub has
+the acks (`loomrl.run.ledger`). Attempts that the hub has already are not made again.
 """
 
-import json
 import logging
 import random
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
-from pathlib import Path
 from typing import Any, Protocol
 
-from loomrl.algorithms.stopping import Stopper
+from loomrl.artifacts import open_artifacts
 from loomrl.checkpoints import Checkpoints
 from loomrl.config import Experiment, LanguagePolicy
 from loomrl.errors import HubError, LeaseLost
-from loomrl.gym.curriculum import Curriculum, Draw, Outcome
+from loomrl.gym.curriculum import Curriculum, Draw, Outcome, open_curriculum
 from loomrl.gym.episode import Attempt
 from loomrl.gym.host.local import Plan
 from loomrl.gym.memory import MemoryBank
 from loomrl.gym.mixture import Cast
-from loomrl.gym.quarantine import Quarantine
+from loomrl.gym.quarantine import Quarantine, Quarantined
 from loomrl.hub import GroupPlan, Hub, Lease, Selection
+from loomrl.run.ledger import Ledger
 from loomrl.store import LoomDB
-from loomrl.store.policies import list_policies, record_policy
-from loomrl.types import Failure, Group, PolicyVersion, Trajectory
+from loomrl.types import Failure, Group, Trajectory
 
 _log = logging.getLogger(__name__)
 
 TRIES = 3
 """How often an update is attempted, each time with other tasks, when every group of it fails."""
-STATE = "line.json"
-"""The line's own file in a checkpoint."""
 
 
 class Ahead(Protocol):
@@ -53,28 +49,17 @@ class Line:
 
     experiment: Experiment
     run: str
-    db: LoomDB
     hub: Hub
-    checkpoints: Checkpoints
     cast: Cast
     curriculum: Curriculum
     quarantine: Quarantine
     """Part of the curriculum, which leaves out whoever is in it."""
-    stopper: Stopper
     clock: Callable[[], float]
-    code: str
-    """Revision of the code that trains now."""
     done: int = 0
     cursor: int = 0
     """Behind the attempts of all updates that are done. Those of later ones, if there are any, come after it."""
     leases: dict[str, float] = field(default_factory=dict)
     """What was trained on since the last checkpoint, in order, and until when it is ours."""
-    kept: dict[str, int] = field(default_factory=dict)
-    """Checkpoints that stay: `last` and `best`."""
-    kept_mean: float | None = None
-    """Mean success by which `best` is the best; None while no window was full."""
-    parent: str | None = None
-    """The version recorded last."""
     reached: int = 0
     """Behind the attempts of the present update, too."""
     memories: MemoryBank = field(default_factory=MemoryBank)
@@ -98,26 +83,25 @@ class Line:
             attempts = {t.id: t for _, t in stored if t.id in plans}
             played = sorted(play([plan for id, plan in plans.items() if id not in attempts]), key=_by_plan)
             cursors = [*(c for c, t in stored if t.id in plans), *(self.hub.append(played) if played else ())]
-            self.reached = max([self.reached, *cursors])
+            self.reach(cursors)
             everything = [*attempts.values(), *played]
             failures += [attempt.failure for attempt in everything if attempt.failure is not None]
             for case in self.quarantine.observe(everything):
                 _log.warning("quarantined: %s", case)
             lease = self._lease(dict.fromkeys(plan.attempt.group for plan in plans.values()))
             if lease.groups:
-                self.leases[lease.id] = lease.expires_at
+                self.take(lease)
                 return self.in_order(lease.groups), failures
         raise HubError(f"update {self.done}: no group can be trained. Released so far: {self.causes()}.")
 
-    def advance(self, groups: Sequence[Group], *, success: float, kl: float) -> str | None:
-        """Update `done + 1` was made from these groups; why to stop now, or None."""
+    def advance(self, groups: Sequence[Group]) -> None:
+        """Update `done + 1` was made from these groups."""
         usable = [attempt for group in groups for attempt in group.usable]
         self.curriculum.observe(Outcome(self.cast.family_of(t.task), t.task.level, t.reward.success) for t in usable)
         for group in groups:
             self.memories.commit(group)
         self.done += 1
         self.cursor = self.reached
-        return self.stopper.observe(success, kl)
 
     def hold(self) -> None:
         """Renew every lease of which less than half its term is left."""
@@ -182,69 +166,40 @@ class Line:
             for sibling in range(size)
         ]
 
-    # -- checkpoints ------------------------------------------------------------------------------------------------
+    # -- what others know of it -------------------------------------------------------------------------------------
 
-    def commit(self, folder: Path) -> None:
-        """Stage the checkpoint in `folder`, ack everything it was trained on, then believe it and let older ones go."""
-        state = self.state_dict() | {"leases": [*self.leases], "created_at": self.clock(), "code": self.code}
-        (folder / STATE).write_text(json.dumps(state))
-        self.checkpoints.put(self.done, folder)
+    def settle(self, state: Mapping[str, Any]) -> None:
+        """Ack everything that a checkpoint was trained on; LeaseLost where somebody else has got it."""
         self.hold()
-        self._ack(state)
-        self._believe(state)
-
-    def resume(self, into: Path) -> Path | None:
-        """A copy of the newest checkpoint that counts, with the line set to where it was taken; None without any."""
-        recorded = list_policies(self.db, run=self.run, limit=1)
-        newest = recorded[0].number if recorded else -1
-        self.checkpoints.refuse_lost(newest)
-        for number in reversed(self.checkpoints.numbers()):
-            folder = self.checkpoints.get(number, into / str(number))
-            state = json.loads((folder / STATE).read_text())
-            if number > newest and not self._claim(state):
-                self.checkpoints.delete(number)
-                continue
-            self.load_state_dict(state)
-            self._believe(state)
-            return folder
-        return None
-
-    def _claim(self, state: Mapping[str, Any]) -> bool:
-        """Whether everything that a staged checkpoint was trained on is, or becomes, acked."""
-        try:
-            self._ack(state)
-        except LeaseLost:
-            return False
-        return True
-
-    def _ack(self, state: Mapping[str, Any]) -> None:
         for lease_id in state["leases"]:
             self.hub.ack(lease_id, version=state["done"])
+        self.leases = {}
 
-    def _believe(self, state: Mapping[str, Any]) -> None:
-        number = state["done"]
-        version = PolicyVersion(
-            id=f"{self.run}/{number}",
-            number=number,
-            url=self.checkpoints.url(number),
+    def ledger(self, db: LoomDB, *, code: str) -> Ledger:
+        """The run's versions, each of which counts once the hub has the acks of what it was trained on."""
+        return Ledger(
+            experiment=self.experiment,
             run=self.run,
-            algorithm=self.experiment.algorithm.kind,
-            experiment=self.experiment.sha256,
-            parent=state["parent"],
-            data={"leases": state["leases"], "cursor": state["cursor"]},
-            code=state["code"],
-            created_at=state["created_at"],
+            db=db,
+            checkpoints=Checkpoints(open_artifacts(self.experiment.artifact_url), self.run),
+            clock=self.clock,
+            code=code,
+            file="line.json",
+            data=lambda state: {"leases": state["leases"], "cursor": state["cursor"]},
+            settle=self.settle,
         )
-        record_policy(self.db, version)
-        self.parent, self.leases = version.id, {}
-        self._prune(number, mean=state.get("stopper_mean"))
 
-    def _prune(self, last: int, *, mean: float | None) -> None:
-        """Keep the last checkpoint and the best: the newest, until there is a mean to compare."""
-        self.kept["last"] = last
-        if self.kept_mean is None or (mean is not None and mean > self.kept_mean):
-            self.kept["best"], self.kept_mean = last, mean
-        self.checkpoints.prune(self.kept.values())
+    def take(self, lease: Lease) -> None:
+        """Hold this lease until it is acked."""
+        self.leases[lease.id] = lease.expires_at
+
+    def reach(self, cursors: Iterable[int]) -> None:
+        """Attempts of the present update are at these cursors."""
+        self.reached = max([self.reached, *cursors])
+
+    def run_ahead(self, stream: Ahead) -> None:
+        """From now on groups begin before their turn."""
+        self.stream = stream
 
     @staticmethod
     def in_order(groups: Iterable[Group]) -> list[Group]:
@@ -259,27 +214,19 @@ class Line:
     def state_dict(self) -> dict[str, Any]:
         """Where the line is, as JSON."""
         return {
-            "run": self.run,
-            "experiment": self.experiment.sha256,
             "done": self.done,
             "cursor": self.cursor,
-            "parent": self.parent,
-            "kept": dict(self.kept),
-            "kept_mean": self.kept_mean,
-            "stopper_mean": self.stopper.mean,
+            "leases": [*self.leases],
             "curriculum": self.curriculum.state_dict(),
-            "stopper": self.stopper.state_dict(),
             "memories": self.memories.state_dict(),
             "stream": self.stream and self.stream.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken."""
-        self.done, self.cursor, self.parent = state["done"], state["cursor"], state["parent"]
+        """Go on where `state` was taken; what it was trained on is settled."""
+        self.done, self.cursor = state["done"], state["cursor"]
         self.reached = self.cursor
-        self.kept, self.kept_mean = dict(state["kept"]), state.get("kept_mean")
         self.curriculum.load_state_dict(state["curriculum"])
-        self.stopper.load_state_dict(state["stopper"])
         self.memories.load_state_dict(state.get("memories", {}))
         if self.stream is not None:
             self.stream.load_state_dict(state["stream"])
@@ -287,3 +234,17 @@ class Line:
 
 def _by_plan(attempt: Trajectory) -> tuple[int, str]:
     return len(attempt.id), attempt.id
+
+
+def open_line(experiment: Experiment, run: str, hub: Hub, cast: Cast) -> Line:
+    """The line of a run at its beginning."""
+    quarantine = Quarantine(experiment.rollout.quarantine)
+    return Line(
+        experiment=experiment,
+        run=run,
+        hub=hub,
+        cast=cast,
+        curriculum=Quarantined(open_curriculum(cast.families, experiment.curriculum), quarantine),
+        quarantine=quarantine,
+        clock=time.time,
+    )

@@ -1,4 +1,4 @@
-"""Log-probabilities and entropies of sampled tokens, without ever holding the logits of all tokens at once.
+"""Log-probabilities and entropies of sampled tokens, without holding the logits of all tokens at once.
 
 Axes: `_K` a flat list of tokens, `_H` hidden size, `_V` vocabulary.
 """
@@ -19,9 +19,9 @@ Head = Callable[[Tensor], Tensor]
 def chosen_logprobs(
     hidden_KH: Tensor, head: Head, target_K: Tensor, *, temperature: float = 1.0, chunk: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Of each token: its log-probability and the entropy of its whole distribution, both float32 and with gradient.
+    """Each token's log-probability and the entropy of its distribution, both float32 and differentiable.
 
-    Beyond one chunk of tokens, the backward pass computes the logits of each chunk again instead of keeping them. None
+    Beyond one chunk of tokens, the backward pass recomputes the logits of each chunk in place of keeping them. None
     makes chunks of `LOGITS_AT_ONCE`.
     """
     if chunk is None:

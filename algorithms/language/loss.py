@@ -1,4 +1,4 @@
-"""What only token policies minimise, and how losses of tokens are averaged. Pure functions of tensors.
+"""Losses of token policies only, and how token losses are averaged. Pure functions of tensors.
 
 Axes: `_K` a flat list of tokens, `_N` samples, `_P` pairs.
 
@@ -18,7 +18,7 @@ from loomrl.errors import LearnerError
 
 
 def importance_weight(old_logp_K: Tensor, engine_logp_K: Tensor, *, cap: float) -> Tensor:
-    """How much likelier the learner's policy made a token than the engine that drew it, at most `cap`; no gradient."""
+    """The ratio of the learner's to the sampling engine's probability of a token, at most `cap`; no gradient."""
     return (old_logp_K - engine_logp_K).detach().clamp(max=FARTHEST).exp().clamp(max=cap)
 
 
@@ -31,19 +31,19 @@ def dpo_loss(
     beta: float,
     label_smoothing: float,
 ) -> tuple[Tensor, Tensor]:
-    """DPO from the log-probabilities of whole answers, and by how much the chosen one is preferred (no gradient)."""
+    """DPO from the log-probabilities of whole answers, and the margin of the chosen one (no gradient)."""
     margin_P = beta * ((chosen_P - chosen_reference_P) - (rejected_P - rejected_reference_P))
     loss_P = -(1 - label_smoothing) * logsigmoid(margin_P) - label_smoothing * logsigmoid(-margin_P)
     return loss_P, margin_P.detach()
 
 
 def sum_by_sample(per_token_K: Tensor, sample_K: Tensor, *, samples: int) -> Tensor:
-    """The sum of each sample's tokens (`_N`); `sample_K` says whose token it is."""
+    """The sum over each sample's tokens (`_N`); `sample_K` is the sample of each token."""
     return per_token_K.new_zeros(samples).index_add(0, sample_K, per_token_K)
 
 
 def per_token(loss_K: Tensor, logp_K: Tensor, learner: object) -> Tensor:
-    """The same, or a LearnerError where a learner's `policy_loss` made something else than a loss per token."""
+    """The loss unchanged, or a LearnerError if a learner's `policy_loss` returned anything but one number per token."""
     if loss_K.shape == logp_K.shape:
         return loss_K
     raise LearnerError(
@@ -55,10 +55,10 @@ def per_token(loss_K: Tensor, logp_K: Tensor, learner: object) -> Tensor:
 def token_weights(
     targets_N: NDArray[np.int64], *, average: Literal["token", "sequence"], tokens: int, samples: int
 ) -> NDArray[np.float32]:
-    """What every token of each sample weighs, so that a step's weights sum to one.
+    """The weight of every token of each sample, such that a step's weights sum to one.
 
-    `targets_N` counts each sample's tokens that are learnt; `tokens` and `samples` are the totals of the whole step,
-    over micro-batches and learners, of those and of the samples that have any.
+    `targets_N` counts each sample's trained tokens; `tokens` and `samples` are the totals of the whole step, over
+    micro-batches and learners, of those tokens and of the samples that have any.
     """
     if average == "token":
         return np.full(len(targets_N), 1 / max(tokens, 1), np.float32)

@@ -1,4 +1,4 @@
-"""What an update's attempts say about the policy, as metrics."""
+"""Metrics of an update's attempts."""
 
 import math
 from collections import Counter
@@ -14,7 +14,7 @@ from loomrl.types import Failure, Group, Task, Trajectory
 def measure(
     groups: Sequence[Group], failures: Sequence[Failure], *, family_of: Callable[[Task], str]
 ) -> dict[str, float]:
-    """Means over the attempts that are learnt from, of which there are some; failures are counted by boundary."""
+    """Means over the usable attempts, of which there is at least one; failures are counted by boundary."""
     usable = [attempt for group in groups for attempt in group.usable]
     rewards = [attempt.reward.total for attempt in usable]
     mean = _mean(rewards)
@@ -40,7 +40,7 @@ def measure(
 
 
 def staleness(groups: Iterable[Group], version: int) -> dict[str, float]:
-    """How old the tokens are that policy `version` learns from, in versions."""
+    """Age in versions of the tokens from which policy `version` learns."""
     tokens = [t.tokens for group in groups for t in group.usable if t.tokens is not None]
     ages = np.concatenate([np.zeros(0, np.int32), *(version - each.versions_T[each.mask_T] for each in tokens)])
     if not ages.size:
@@ -54,7 +54,7 @@ def queue_wait(groups: Sequence[Group], now: float) -> float:
 
 
 def signal(group: Group) -> bool:
-    """Whether the group's attempts earned differently."""
+    """True if the group's attempts have different rewards."""
     return has_signal(np.array([attempt.reward.total for attempt in group.usable]))
 
 

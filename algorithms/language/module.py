@@ -1,4 +1,4 @@
-"""The RLModule of a token policy: a causal language model, and a value head where the algorithm has one."""
+"""The RLModule of a token policy: a causal language model, and a value head if the algorithm needs one."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -26,14 +26,14 @@ from loomrl.inference.vision import open_vision
 class LanguageModule(TorchRLModule):  # type: ignore[misc]
     """Scores given tokens: log-probability, entropy and value at each chosen position, in one forward pass.
 
-    It is in evaluation mode, as the model is that an engine samples with: no dropout, and batch norm as it was learnt.
-    Only while demonstrations are imitated it is not (`imitating`).
+    It is in evaluation mode, like the engine's model: no dropout, and batch norm with fixed statistics. Only the
+    training on demonstrations differs (`imitating`).
     """
 
     lm: PreTrainedModel
 
     def setup(self) -> None:
-        """Load the first weights and attach what the settings ask for."""
+        """Load the first weights and attach the configured additions."""
         settings: LanguageModel = self.model_config["model"]
         self.lm = open_model(self.model_config["origin"], dtype=settings.dtype)
         self.vision = open_vision(self.model_config["origin"])
@@ -50,7 +50,7 @@ class LanguageModule(TorchRLModule):  # type: ignore[misc]
         self.eval()
 
     def forward_train(self, batch: Mapping[str, Any], **_: Any) -> Scores:
-        """In the mode that the module is in; RLlib's own turns dropout on with every pass."""
+        """Keeps the module's mode; RLlib's own turns dropout on with every pass."""
         return self._forward_train(batch)
 
     def _forward(self, batch: Mapping[str, Any], **_: Any) -> Scores:
@@ -62,20 +62,20 @@ class LanguageModule(TorchRLModule):  # type: ignore[misc]
         return self._forward(batch)
 
     def get_state(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """The weights as NumPy arrays, where these are there and NumPy knows their type (else see `whole_state`)."""
+        """The weights as NumPy arrays if they are local and NumPy supports their type (else use `whole_state`)."""
         if any(isinstance(p, DTensor) or p.dtype is torch.bfloat16 for p in self.parameters()):
             return {}
         return super().get_state(*args, **kwargs)  # type: ignore[no-any-return]
 
     def merged(self) -> dict[str, Tensor]:
-        """The language model's weights as an engine takes them: low-rank additions added, names as in the origin."""
+        """The language model's weights for an engine: low-rank additions merged, names as in the original model."""
         if self.model_config["model"].lora is None:
             return dict(self.lm.state_dict())
         return merged(self.lm)
 
 
 def _refuse_altered_logits(lm: PreTrainedModel, origin: Path) -> None:
-    """We take logits from the hidden state with the output embedding; a model that does more would be misread."""
+    """Refuse models that change their logits after the output embedding, from which ours are computed."""
     probe = torch.arange(4)[None] % lm.config.get_text_config().vocab_size
     with torch.no_grad():
         theirs = lm(input_ids=probe, use_cache=False).logits
@@ -88,7 +88,7 @@ def _refuse_altered_logits(lm: PreTrainedModel, origin: Path) -> None:
 
 
 def _compute_layers_twice(lm: PreTrainedModel) -> None:
-    """Keep no activations inside layers: the backward pass computes them again.
+    """Keep no activations inside layers: the backward pass recomputes them.
 
     Hugging Face's own switch works in training mode only.
     """
@@ -101,7 +101,7 @@ def _compute_layers_twice(lm: PreTrainedModel) -> None:
 
 @contextmanager
 def imitating(module: nn.Module) -> Iterator[None]:
-    """With dropout, which keeps demonstrations from being learnt by heart."""
+    """Enable dropout in this context, which reduces memorisation of demonstrations."""
     module.train()
     try:
         yield

@@ -1,4 +1,4 @@
-"""Where the first weights come from: a Hugging Face folder, or a model that was built and stored as an artifact."""
+"""The source of the first weights: a Hugging Face folder, or a model that was built and stored as an artifact."""
 
 import hashlib
 import tempfile

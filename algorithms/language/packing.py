@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 Row = tuple[int, ...]
 """Indices of the samples in one row, in order."""
 MicroBatch = tuple[Row, ...]
-"""Rows of one forward pass. Empty where a learner only keeps the others company."""
+"""Rows of one forward pass. Empty if a learner only takes part in collective operations."""
 
 
 ROW_LENGTHS = (1.0, 1.5, 2.0)
-"""In longest samples."""
+"""Candidate row lengths, as multiples of the longest sample."""
 LONGER = 0.1
-"""Share of a row's work that attention adds per longest sample: measured on a small model of short samples."""
+"""Share of a row's work that attention adds per longest sample: measured on a small model with short samples."""
 
 
 class Size(NamedTuple):
-    """Of a sample: all its tokens, and those of them that are learnt (mask true, the first token never)."""
+    """A sample's tokens, and its trained tokens (mask true, never the first token)."""
 
     tokens: int
     targets: int
@@ -39,7 +39,7 @@ class Size(NamedTuple):
 class Step:
     """One optimizer step as one learner sees it. `targets` and `samples` count over all learners.
 
-    `samples` are those that have targets. All learners have equally many micro-batches in the same step.
+    `samples` are those with targets. All learners have the same number of micro-batches in a step.
     """
 
     micro_batches: tuple[MicroBatch, ...]
@@ -49,17 +49,17 @@ class Step:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sample:
-    """What an update learns from one sequence: ids, which of them the policy chose, and float columns for each."""
+    """One sequence to learn from: ids, a mask of the policy's tokens, and float columns per token."""
 
     ids_T: NDArray[np.int32]
     mask_T: NDArray[np.bool_]
     columns: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
     pictures: tuple[bytes, ...] = ()
-    """What the image tokens stand for that the policy did not choose, in order."""
+    """The pictures behind the image tokens that the policy did not choose, in order."""
 
     @property
     def size(self) -> Size:
-        """How long it is and how much is learnt from it."""
+        """Its length and its number of trained tokens."""
         return Size(len(self.ids_T), int(self.mask_T[1:].sum()))
 
 
@@ -81,12 +81,12 @@ class Packed:
     sample_K: Tensor
     columns: Mapping[str, Tensor]
     shown_BT: Tensor
-    """Tokens that stand for a picture if they are image tokens: in samples with pictures, what was not chosen."""
+    """Tokens that are replaced by a picture if they are image tokens: the unchosen ones of samples with pictures."""
     pictures: tuple[bytes, ...] = ()
-    """Of all samples, in the order of the rows."""
+    """Pictures of all samples, in the order of the rows."""
 
     def to(self, device: torch.device) -> "Packed":
-        """The same on another device."""
+        """A copy on another device."""
         kept = ("columns", "pictures")
         tensors = {f.name: getattr(self, f.name).to(device) for f in fields(self) if f.name not in kept}
         columns = {name: column.to(device) for name, column in self.columns.items()}
@@ -94,7 +94,7 @@ class Packed:
 
 
 def pack(lengths: Sequence[int], *, row: int) -> list[list[int]]:
-    """Rows of at most `row` tokens (a longer sample has one alone): longest sample first, each into the fullest row."""
+    """Rows of at most `row` tokens (a longer sample gets its own): longest sample first, each into the fullest row."""
     rows: list[list[int]] = []
     free: list[tuple[int, int]] = []
     for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
@@ -117,8 +117,8 @@ def plan_update(
 ) -> tuple[tuple[Step, ...], ...]:
     """The steps of each learner: `plan[learner][step]`, `epochs * minibatches` of them. Deterministic in `rng`.
 
-    Every sample is learnt once per epoch, by one learner. `units` are samples that stay together, in one row, such as
-    the pairs of a preference; None lets each go alone. Fewer units than minibatches make fewer steps.
+    Every sample is used once per epoch, by one learner. `units` are samples that stay together in one row, such as the
+    pairs of a preference; None makes each sample a unit. Fewer units than minibatches make fewer steps.
     """
     alone = units if units is not None else [[index] for index in range(len(sizes))]
     steps = [
@@ -139,7 +139,7 @@ def _step(units: Sequence[Sequence[int]], sizes: Sequence[Size], budget: int, le
 
 
 def _shares(units: Sequence[Sequence[int]], lengths: Sequence[int], learners: int) -> list[list[Sequence[int]]]:
-    """Units dealt to learners, longest first, each to whoever has the fewest tokens."""
+    """Units assigned to learners, longest first, each to the learner with the fewest tokens."""
     load = [0] * learners
     shares: list[list[Sequence[int]]] = [[] for _ in range(learners)]
     for weight, unit in sorted(((sum(lengths[i] for i in unit), unit) for unit in units), key=lambda pair: -pair[0]):
@@ -150,7 +150,7 @@ def _shares(units: Sequence[Sequence[int]], lengths: Sequence[int], learners: in
 
 
 def _micro_batches(units: Sequence[Sequence[int]], lengths: Sequence[int], budget: int) -> list[MicroBatch]:
-    """Rows of whichever length, of a few multiples of the longest unit's, makes the least work."""
+    """Rows of the candidate length that gives the least work."""
     totals = [sum(lengths[index] for index in unit) for unit in units]
     longest = max(totals, default=1)
     attempts = [(times, _filled(totals, int(min(budget, times * longest)), budget)) for times in ROW_LENGTHS]
@@ -159,7 +159,7 @@ def _micro_batches(units: Sequence[Sequence[int]], lengths: Sequence[int], budge
 
 
 def _filled(totals: Sequence[int], row: int, budget: int) -> list[list[list[int]]]:
-    """Rows of units, fullest first, in as few micro-batches as keep to `budget`."""
+    """Rows of units, fullest first, in as few micro-batches as `budget` allows."""
     filled: list[list[list[int]]] = []
     width = 0
     for members in sorted(pack(totals, row=row), key=lambda members: -sum(totals[at] for at in members)):
@@ -210,9 +210,10 @@ def rows(samples: Sequence[Sample], micro_batch: MicroBatch) -> Packed:
 
 
 def attention_mask(segment_BT: Tensor) -> Tensor | None:
-    """Who sees whom, `[B, 1, T, T]`: earlier tokens of the same sample. None, plainly causal, where no row is shared.
+    """The attention mask `[B, 1, T, T]`: earlier tokens of the same sample. None, for plain causal attention, if no row
+    is shared.
 
-    Boolean, as `attn_implementation="sdpa"` takes it; "eager" would add it to the scores and mask nothing.
+    Boolean, as `attn_implementation="sdpa"` needs it; "eager" would add it to the scores and mask nothing.
     """
     if bool((segment_BT == 1).all()):
         return None

@@ -1,7 +1,7 @@
-"""Publication: new weights go to all engines, and nobody acts with them before every engine has proved to have them.
+"""Publication: new weights go to all engines, and are used only after every engine has proved that it has them.
 
-Sealed where they are learnt, verified where they arrive, read back where an engine can; then each engine answers a few
-prompts, and the learner says of exactly the ids that were sampled how probable they are.
+Weights are sealed in the learner, verified on arrival, and read back if the engine supports it; then each engine
+answers a few prompts, and the learner computes the log-probabilities of exactly the sampled ids.
 """
 
 import logging
@@ -25,21 +25,23 @@ from loomrl.picture import drawn
 from loomrl.telemetry.metric import Metric
 
 PROMPT_TOKENS = 257
-"""Of the longest probe, if the context has room: vLLM caches blocks of 16 tokens on GPUs and up to 128 on CPUs."""
+"""Length of the longest probe if the context has room: vLLM caches blocks of 16 tokens on GPUs and up to 128 on
+CPUs.
+"""
 ANSWER_TOKENS = 8
 TOLERANCE = {"float32": 2e-3, "bfloat16": 0.4, "float16": 0.06}
-"""How far engine and learner may be apart by the model's dtype: twice what was measured of the worst healthy ones."""
+"""Tolerated difference of engine and learner by the model's dtype: twice the worst measured on healthy engines."""
 STIRRED = 0.05
-"""Share of the tolerance by which the learner's answers have moved when an engine's must have moved, too."""
+"""Share of the tolerance by which the learner's answers must have moved before an unmoved engine is an error."""
 REMEDY = {
     "torch": "compare with algorithm.model.dtype=float32, where engine and learner differ least",
     "vllm": "compare with engine.kind=torch, which runs the learner's own model",
     "openai": "compare the model and the dtype that the server was started with, or try engine.kind=torch",
 }
-"""What to look at when an engine cannot prove what it has, by its kind."""
+"""Checks to make if an engine cannot prove its weights, by its kind."""
 
 Known = dict[tuple[int, bytes], NDArray[np.float32]]
-"""What the learner says of sampled ids, by probe and ids."""
+"""The learner's log-probabilities of sampled ids, by probe and ids."""
 
 _log = logging.getLogger(__name__)
 
@@ -48,20 +50,20 @@ class Fleet(Protocol):
     """All engines of a run."""
 
     def load(self, sealed: Sealed) -> None:
-        """Every engine has these weights, verified; completions that finish from here on are held."""
+        """Give every engine these weights, verified; completions that finish afterwards are held."""
 
     def probe(self, requests: Sequence[Request]) -> list[list[Completion]]:
-        """What each engine answers, held or not."""
+        """The answers of each engine, held or not."""
 
     def admit(self, version: int) -> None:
-        """What was held may go, and all that follows."""
+        """Release held completions, and all later ones."""
 
     def reject(self, cause: str) -> None:
-        """What was held fails, and engines refuse work until other weights arrive."""
+        """Fail held completions; engines refuse work until other weights arrive."""
 
 
 class Probing(NamedTuple):
-    """How engines are examined."""
+    """The probes for engines."""
 
     checks: Checks
     tolerance: float
@@ -78,10 +80,10 @@ class Probing(NamedTuple):
         temperature: float = 1.0,
         vision: Vision | None = None,
     ) -> "Probing":
-        """Prompts of fixed ids, the same in every update: what a cache keeps of them shows when it is stale.
+        """Prompts of fixed ids, equal in every update, so that stale cache entries show.
 
-        The first is as long as it may be, the others are spread from there down to a single token, so that positions
-        from the beginning on are sampled at. A model that sees is shown a picture in the first of them.
+        The first is as long as possible, the others are shorter in equal steps down to a single token, so that sampling
+        covers positions from the start on. A model with vision sees a picture in the first of them.
         """
         room = min(ANSWER_TOKENS, context - 1)
         longest = max(1, min(PROMPT_TOKENS, context - room))
@@ -98,7 +100,7 @@ class Probing(NamedTuple):
 
     @staticmethod
     def of_run(config: Any) -> "Probing":
-        """As a run's `LanguageConfig` has it."""
+        """The probes of a run's `LanguageConfig`."""
         algorithm, engine = config.algorithm, config.experiment.engine
         probing = Probing.of(
             engine.checks,
@@ -112,14 +114,14 @@ class Probing(NamedTuple):
 
     @property
     def brief(self) -> list[Request]:
-        """The same prompts, read for a single token: a cache that works has them afterwards."""
+        """The same prompts for a single token: a working cache holds them afterwards."""
         return [replace(one, sampling=one.sampling.model_copy(update={"max_tokens": 1})) for one in self.requests]
 
 
 class Publisher:
-    """Publishes the learners' weights to a fleet, once more where an engine fails, and never silently.
+    """Publishes the learners' weights to a fleet; retries once if an engine fails, and never fails silently.
 
-    `learners` has all learners make a call, and answers with what the first of them does.
+    `learners` calls all learners and returns the first one's result.
     """
 
     def __init__(self, fleet: Fleet, learners: Callable[[Callable[[Any], Any]], Any], probing: Probing) -> None:
@@ -134,7 +136,7 @@ class Publisher:
         self._repeated = 0
 
     def publish(self, version: int) -> None:
-        """Every engine has the learners' present weights under this version and has proved it, or a PolicyError."""
+        """Give every engine the learners' weights under this version, proved; else a PolicyError."""
         self._seconds, self._distance = {}, None
         sealed: Sealed = self._timed("seal", lambda: self._learners(lambda learner: learner.sealed(version)))
         try:
@@ -158,7 +160,7 @@ class Publisher:
         self._cached = bool(self.probing.requests)
 
     def metrics(self) -> dict[str, float]:
-        """Of the latest publication, once."""
+        """Metrics of the latest publication, returned once."""
         if not self._seconds:
             return {}
         found = {Metric.TIME_PUBLISH.of(part): seconds for part, seconds in self._seconds.items()}
@@ -168,7 +170,7 @@ class Publisher:
         return found | {str(Metric.PUBLISH_REPEATED): float(self._repeated)}
 
     def alarm(self, drift: float | None) -> dict[str, float]:
-        """Whether engine and learner are too far apart over what was sampled for an update; said once in the log."""
+        """A metric of whether engine and learner disagree too much about an update's tokens; logged once."""
         if drift is None:
             return {}
         raised = not drift <= self.probing.checks.drift
@@ -188,7 +190,7 @@ class Publisher:
             self._timed("probe", lambda: self._prove(sealed.version))
 
     def _prove(self, version: int) -> None:
-        """A PolicyError says which engine is furthest off, and how far."""
+        """A PolicyError names the engine that is furthest off, and its distance."""
         answers = self._fleet.probe(self.probing.requests)
         if not answers:
             raise PolicyError("No engine answered its probes: none is alive.")
@@ -213,7 +215,7 @@ class Publisher:
         self._before = known, answers
 
     def _refuse_undecided(self, answers: Sequence[Sequence[Completion]], known: Known) -> None:
-        """A learner that says something else when it is asked again is not what engines can be measured by."""
+        """A learner whose repeated answers differ cannot be the standard for engines."""
         again = self._recomputed(answers)
         apart = max(float(np.abs(again[key] - known[key]).max()) for key in known)
         if apart > self.probing.tolerance:
@@ -224,7 +226,7 @@ class Publisher:
             )
 
     def _refuse_unmoved(self, answers: Sequence[Sequence[Completion]], known: Known) -> None:
-        """An engine that answers bit by bit as before, though the learner does not, has not taken a small step."""
+        """An engine with bit-identical answers, while the learner's have moved, has missed a small step."""
         known_before, before = self._before
         for engine, (given, last) in enumerate(zip(answers, before, strict=False)):
             if all(map(_same, given, last)):
@@ -237,7 +239,7 @@ class Publisher:
                     )
 
     def _recomputed(self, answers: Sequence[Sequence[Completion]]) -> Known:
-        """What the learner says, by probe and sampled ids; engines that agree cost it no more than one."""
+        """The learner's log-probabilities, by probe and sampled ids; equal answers of engines are computed once."""
         samples = {
             (probe, completion.ids_T.tobytes()): Sample(
                 np.concatenate([request.prompt_T, completion.ids_T]),
@@ -263,7 +265,7 @@ class Publisher:
 
 
 def _with_picture(request: Request, vision: Vision) -> Request:
-    """The request with noise to look at before all else, where the prompt has room for it."""
+    """The request with a noise picture first, if the prompt has room for it."""
     picture = drawn(np.random.default_rng(0).integers(0, 256, (64, 64, 3)).astype(np.uint8))
     shown_T = vision.seen(picture).ids_T
     if len(shown_T) >= len(request.prompt_T):

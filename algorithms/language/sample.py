@@ -1,4 +1,4 @@
-"""What a learner sees of an attempt: token ids as sampled, which of them are actions, and what these earned.
+"""Samples: an attempt's token ids as sampled, the mask of its actions, and their rewards.
 
 Axis: `_T` tokens of one sample.
 """
@@ -15,15 +15,15 @@ from loomrl.types import Group, Trajectory
 ENGINE = "engine"
 """Column: log-probabilities as the engine reported them."""
 REWARD = "reward"
-"""Column: what was earned, on the action token with which it was: the last of its turn."""
+"""Column: rewards, on the last action token of the turn that earned them."""
 
 
 AGE = "age"
-"""Column: how many versions before the one that learns a token was sampled."""
+"""Column: a token's age, in versions before the one that learns from it."""
 
 
 def sample_of(attempt: Trajectory, *, clip: tuple[float, float] | None = None, version: int = 0) -> Sample | None:
-    """The attempt as a sample for policy `version`; None where no token policy acted.
+    """The attempt as a sample for policy `version`; None if no token policy acted.
 
     `clip` bounds the total, on the last action.
     """
@@ -66,7 +66,7 @@ def samples_of(
 def preferences(
     groups: Sequence[Group], samples: Sequence[Sample], names: Sequence[str], *, pairs: int
 ) -> tuple[list[Sample], list[tuple[int, ...]]]:
-    """Every better sample followed by the worse one, and the pairs as units; so many of each group at most."""
+    """Every better sample followed by the worse one, and the pairs as units; at most `pairs` of each group."""
     chosen: list[Sample] = []
     for group in groups:
         members = [sample for sample, name in zip(samples, names, strict=True) if name == group.id]

@@ -1,4 +1,4 @@
-"""The policy as files: a Hugging Face folder that needs nothing else, and with LoRA an adapter beside it."""
+"""The policy as files: a self-contained Hugging Face folder, and with LoRA an adapter beside it."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from loomrl.inference.weights.sealed import Weights
 
 
 def save_policy(config: LanguageConfig, weights: Weights, adapter: Adapter | None, folder: Path) -> None:
-    """`model/`, with low-rank additions merged; `adapter/`, which peft adds to the model that the run began with."""
+    """`model/`, with low-rank additions merged; `adapter/`, for peft to add to the run's original model."""
     origin, settings = config.origin, config.algorithm.model
     model = open_model(origin, dtype=settings.dtype)
     model.load_state_dict(weights)

@@ -1,4 +1,4 @@
-"""What a language model says of given tokens, in one forward pass. Tensors only: no Ray, no RLlib.
+"""A language model's scores of given tokens, in one forward pass. Tensors only: no Ray, no RLlib.
 
 Axes: `_BT` rows of packed tokens, `_K` chosen positions (one per action token), `_H` hidden size.
 """
@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from loomrl.algorithms.language.logprob import chosen_logprobs
 
 Scores = dict[str, Tensor]
-"""`logp_K`, `entropy_K`, and `value_K` where there is a value head."""
+"""`logp_K`, `entropy_K`, and `value_K` if there is a value head."""
 
 
 def score(
@@ -22,9 +22,9 @@ def score(
     temperature: float = 1.0,
     value: nn.Module | None = None,
 ) -> Scores:
-    """Log-probability, entropy and value at each chosen position; `batch` is what `inputs` makes of a packed one.
+    """Log-probability, entropy and value at each chosen position; `batch` is made by `inputs` from a packed one.
 
-    Where it has `embeds_BTH`, these are read instead of the ids.
+    If it has `embeds_BTH`, they replace the ids.
     """
     embeds_BTH = batch.get("embeds_BTH")
     hidden_BTH = lm.base_model(

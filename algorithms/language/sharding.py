@@ -1,4 +1,4 @@
-"""One model on several learners: whole on each (DDP) or a shard on each (FSDP2), and state that fits either.
+"""One model on several learners: replicated (DDP) or sharded (FSDP2), with state that fits either.
 
 Everything here that gathers a shard is collective: all learners must call it.
 """
@@ -29,7 +29,7 @@ def shard(module: "LanguageModule") -> None:
 
 
 def accumulating(module: Any, more: bool) -> Any:
-    """Whether gradients stay here for now because `more` of them will be added."""
+    """A context in which gradients are not exchanged if `more` will be accumulated."""
     if isinstance(module, FSDPModule):
         module.set_requires_gradient_sync(not more)
         return nullcontext()
@@ -37,12 +37,12 @@ def accumulating(module: Any, more: bool) -> Any:
 
 
 def full(tensor: Tensor) -> Tensor:
-    """The whole of a tensor of which there may be only a shard here."""
+    """The whole tensor, gathered if only a shard is here."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def whole(state: Any) -> Any:
-    """A state with every tensor whole, on the CPU and its own."""
+    """A copy of a state with every tensor whole and on the CPU."""
     if isinstance(state, Tensor):
         return full(state).detach().cpu().clone()
     if isinstance(state, Mapping):
@@ -78,7 +78,7 @@ def load_module(module: nn.Module, state: Mapping[str, Tensor]) -> None:
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
-    """Give the optimizer a whole state; its parameters are in the order in which they were saved."""
+    """Give the optimizer a whole state; its parameters are in the saved order."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     per_parameter = {
         index: {

@@ -1,7 +1,7 @@
-"""A line whose attempts never stop: groups are trained as they complete, none later than was promised.
+"""A line with continuous attempts: groups are trained as they complete, never staler than `max_staleness`.
 
-What starts and what is trained is noted in the hub before it happens. So after a crash the updates since the checkpoint
-are made again from the groups that they were made from. Of all else, what the hub does not have is played again.
+The groups that start and those that are trained are noted in the hub in advance. So after a crash the updates since the
+checkpoint are repeated from the same groups. Other attempts that the hub lacks are played again.
 """
 
 import json
@@ -24,21 +24,21 @@ from loomrl.types import Failure, Group, Trajectory
 _log = logging.getLogger(__name__)
 
 LOOK_S = 0.5
-"""Between two looks at what time alone changes in the hub."""
+"""Interval between polls for changes in the hub that depend on time alone."""
 _LATE = Failure("staleness", "Late", "too old to learn from before it had finished: raise hub.max_staleness")
 
 
 class Players(Protocol):
-    """Whoever plays attempts while something else goes on."""
+    """Plays attempts in the background."""
 
     def start(self, plans: Sequence[Plan]) -> None:
-        """Have them played."""
+        """Play these plans."""
 
     def drop(self, ids: Collection[str]) -> None:
-        """Give these attempts up."""
+        """Cancel these attempts."""
 
     def finished(self) -> list[Trajectory]:
-        """What has finished since it was asked last; may wait a moment."""
+        """The results since the last call; may wait a moment."""
 
 
 @dataclass(slots=True)
@@ -47,18 +47,18 @@ class _Flight:
 
     draw: Draw
     version: int
-    """That acted when it began."""
+    """The policy version with which it began."""
     missing: dict[str, Plan]
-    """What the hub does not have of it, by attempt."""
+    """Its attempts that the hub lacks."""
     since: int
-    """Before the first of its attempts in the hub."""
+    """A hub cursor before the first of its attempts."""
 
 
 class Stream:
     """The groups of a line, numbered in the order in which they begin: `next` is the number of the next one.
 
-    Where n is `max_staleness`, at most n + 1 updates' worth of groups are under way or being trained. As the older ones
-    go first, whoever is no slower than all others is trained in time. What is not is given up, and counted.
+    With `max_staleness` n, at most n + 1 updates' worth of groups are in flight or being trained. The older ones go
+    first, so a group as fast as the others is trained in time. A later one is cancelled and counted.
     """
 
     def __init__(self, line: Line, players: Players) -> None:
@@ -67,19 +67,19 @@ class Stream:
         self._next = 0
         self._flights: dict[str, _Flight] = {}
         self._restored: Mapping[str, Sequence[Any]] | None = {}
-        """Flights of the checkpoint; None once it is known what the hub has of them."""
+        """Groups in flight from the checkpoint; None once the hub's part of them is known."""
         self._playing = False
-        """Whether what is missing is being played. It is not while updates are made again."""
+        """True while missing attempts are being played, which they are not while updates are repeated."""
         self._arrived: list[Trajectory] = []
-        """Since the last update."""
+        """Attempts since the last update."""
         self._released = 0
-        """Groups that nobody will train, when this update began."""
-        line.stream = self
+        """Groups released untrained before this update began."""
+        line.run_ahead(self)
 
     def attempt(
         self, policy: LanguagePolicy, wait: Callable[[Callable[[], list[Trajectory]]], list[Trajectory]]
     ) -> tuple[list[Group], list[Failure]]:
-        """The next update's groups, leased, and what failed since the last one; `wait` is where time is lost."""
+        """The next update's groups, leased, and the failures since the last one; `wait` is called for every wait."""
         line = self._line
         line.hold()
         if self._restored is not None:
@@ -90,10 +90,10 @@ class Stream:
             if not self._playing:
                 self._playing = True
                 self._start([name for name, flight in self._flights.items() if flight.missing], policy)
-            self._give_up_the_late()
+            self._cancel_late_attempts()
             self._released = _released(line.hub.stats())
             lease = self._wait(policy, wait)
-        line.leases[lease.id] = lease.expires_at
+        line.take(lease)
         trained = [self._flights.pop(group.id) for group in lease.groups if group.id in self._flights]
         self._players.drop([id for flight in trained for id in flight.missing])
         return line.in_order(lease.groups), self._observe()
@@ -106,7 +106,7 @@ class Stream:
     def _wait(
         self, policy: LanguagePolicy, wait: Callable[[Callable[[], list[Trajectory]]], list[Trajectory]]
     ) -> Lease:
-        """The lease of the present update, as soon as there are groups for it."""
+        """The lease of the current update, once there are groups for it."""
         count, hopeless, look_at = self._line.experiment.rollout.groups_per_update, False, 0.0
         while True:
             looking = time.monotonic() >= look_at
@@ -128,7 +128,7 @@ class Stream:
     # -- what begins ------------------------------------------------------------------------------------------------
 
     def _admit(self, policy: LanguagePolicy, stats: HubStats, *, hopeless: bool) -> None:
-        """Begin as many groups as can be trained in time, and are wanted."""
+        """Begin as many groups as are wanted and can be trained in time."""
         experiment, done = self._line.experiment, self._line.done
         begun = sum(one.open + one.ready for one in stats.environments.values())
         if hopeless and not begun:
@@ -147,7 +147,7 @@ class Stream:
         return self._line.draw(rng)
 
     def _begin(self, draw: Draw, policy: LanguagePolicy) -> str:
-        """Make the next one a flight."""
+        """Add the next group to those in flight."""
         self._next += 1
         return self._fly(self._next - 1, draw, policy, since=self._line.cursor)
 
@@ -158,7 +158,7 @@ class Stream:
         return name
 
     def _start(self, names: Sequence[str], policy: LanguagePolicy) -> None:
-        """Have what is missing of these flights played."""
+        """Play the missing attempts of these groups."""
         size = self._line.experiment.rollout.group_size
         flights = {name: self._flights[name] for name in names}
         plans = [GroupPlan(n, f.draw.family.environment, size, policy.version) for n, f in flights.items()]
@@ -170,19 +170,19 @@ class Stream:
     # -- what comes back --------------------------------------------------------------------------------------------
 
     def _take_in(self, finished: Sequence[Trajectory]) -> bool:
-        """Store what is missing; whether a failure was there, which may have decided a group."""
+        """Store missing attempts; True if one failed, which may have decided a group."""
         fresh = [t for t in finished if t.group in self._flights and t.id in self._flights[t.group].missing]
         if not fresh:
             return False
         cursors = self._line.hub.append(fresh)
-        self._line.reached = max(self._line.reached, *cursors)
+        self._line.reach(cursors)
         self._arrived += fresh
         for trajectory in fresh:
             del self._flights[trajectory.group].missing[trajectory.id]
         return any(trajectory.failure for trajectory in fresh)
 
-    def _give_up_the_late(self) -> None:
-        """End attempts that cannot be learnt from any more: their tokens began to be too old."""
+    def _cancel_late_attempts(self) -> None:
+        """Cancel attempts that can no longer be trained: their first tokens are too old."""
         floor = self._line.done - self._line.experiment.hub.max_staleness
         late = [plan for f in self._flights.values() if f.version < floor for plan in f.missing.values()]
         self._players.drop([plan.attempt.id for plan in late])
@@ -192,7 +192,7 @@ class Stream:
             del self._flights[name]
 
     def _observe(self) -> list[Failure]:
-        """Let the quarantine see what arrived since the last update; the failures among it."""
+        """Show the quarantine the attempts since the last update; returns their failures."""
         arrived, self._arrived = self._arrived, []
         for case in self._line.quarantine.observe(arrived):
             _log.warning("quarantined: %s", case)
@@ -201,7 +201,7 @@ class Stream:
     # -- what is trained --------------------------------------------------------------------------------------------
 
     def _lease(self, count: int, *, hopeless: bool) -> Lease:
-        """An update's worth of groups, noted, or none; where there will not be so many, what there is."""
+        """A lease of an update's groups, noted, or an empty one; of fewer groups if there cannot be more."""
         hub, least = self._line.hub, 1 if hopeless else count
         lease = self._ask(lambda id: hub.lease(count, **self._terms(id), at_least=least))
         if lease.groups:
@@ -209,7 +209,7 @@ class Stream:
         return lease
 
     def _ask(self, lease: Callable[[str], Lease]) -> Lease:
-        """A lease under the update's name; one that was lost is replaced."""
+        """A lease under the update's name; a lost one is replaced."""
         for tries in range(10**6):
             try:
                 return lease(f"{self._line.run}/{self._line.done}/{tries}")
@@ -223,7 +223,7 @@ class Stream:
     # -- after a crash ----------------------------------------------------------------------------------------------
 
     def _recover(self, policy: LanguagePolicy, restored: Mapping[str, Sequence[Any]]) -> None:
-        """Find what began after the checkpoint, too, and what the hub has of all that."""
+        """Find the groups begun after the checkpoint too, and the hub's part of all of them."""
         hub = self._line.hub
         for number, (*note, since) in restored.items():
             self._fly(int(number), self._drawn(note), policy, since=min(since, self._line.cursor))
@@ -236,10 +236,10 @@ class Stream:
             if flight is not None and attempt.id in flight.missing:
                 del flight.missing[attempt.id]
                 self._arrived += [attempt] if cursor > self._line.cursor else []
-            self._line.reached = max(self._line.reached, cursor)
+            self._line.reach([cursor])
 
     def _again(self) -> Lease | None:
-        """The lease of an update that was made before, if this one was."""
+        """The lease of an update that was already made before a crash, if it was."""
         noted = self._line.hub.recall(self._update_note())
         if noted is None:
             return None
@@ -258,7 +258,7 @@ class Stream:
         return Draw(family, level, seed, memory)
 
     def state_dict(self) -> dict[str, Any]:
-        """What has begun and is not trained, as JSON."""
+        """The groups in flight, as JSON."""
         flights = {name.rpartition("/")[2]: [*_note(f.draw), f.since] for name, f in self._flights.items()}
         return {"next": self._next, "flights": {**(self._restored or {}), **flights}}
 

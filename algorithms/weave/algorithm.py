@@ -48,9 +48,9 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class WeaveWork(Work):
-    """With what distances on the front are measured by: the best of every objective, and how far it reaches.
+    """PPO's work with the scale for distances to the front: the best and the width of every objective.
 
-    Multipliers are of objectives that are held above thresholds.
+    Multipliers are for objectives held above thresholds.
     """
 
     best_G: Array = field(default_factory=lambda: np.zeros(0))
@@ -59,7 +59,7 @@ class WeaveWork(Work):
 
 
 class WeaveLearner(PPOLearner):
-    """Learns experts, gate and critics from steps that the present policy took."""
+    """Learns experts, gate and critics from steps of the current policy."""
 
     def build(self) -> None:
         """Build, with a scale for every objective."""
@@ -79,7 +79,7 @@ class WeaveLearner(PPOLearner):
         return loss + self._experts.lost(inputs, batch["actions"], work.entropy), kl
 
     def _value_loss(self, values_BMC: Tensor, batch: Table) -> Tensor:
-        """Of every critic over its share of the steps."""
+        """The loss of every critic over its share of the steps."""
         old, returns = (batch[name].view(len(values_BMC), 1, -1) for name in ("values", "returns"))
         loss_BMC = value_loss(values_BMC, old, returns, clip=self.config.settings.value_clip)
         if "share" in batch:
@@ -87,7 +87,7 @@ class WeaveLearner(PPOLearner):
         return loss_BMC.mean()
 
     def _table(self, work: Work) -> Table:
-        """Every step that had an action, with all that must be known of it before the policy moves."""
+        """Every step with an action, with all data that must be computed before the policy changes."""
         settings, rollouts = self.config.settings, work.rollouts
         rewards = self.scaled(rollouts)
         if self._curiosity is not None and not settings.pays_novelty:
@@ -113,7 +113,7 @@ class WeaveLearner(PPOLearner):
         return {name: column.to(self._device) for name, column in table.items()}
 
     def _judged(self, rollout: Rollout) -> Judged:
-        """What every critic thinks of all that was seen, step by step and environment by environment."""
+        """Every critic's judgement of all observations, by step and environment."""
         net = self.own.net
         with torch.no_grad():
             shown = torch.from_numpy(rollout.seen).flatten(0, 1).to(self._device)
@@ -128,7 +128,7 @@ class WeaveLearner(PPOLearner):
         return rows
 
     def _advantages(self, rollout: Rollout, rewards: Tensor, values: Tensor) -> Tensor:
-        """Of every column by itself; utility is of whole episodes, and not discounted once more."""
+        """Advantages of every column; utility covers whole episodes and is not discounted again."""
         settings, columns = self.config.settings, []
         for c, (paid, expected) in enumerate(zip(self._columns(rewards), self._columns(values), strict=True)):
             gamma = 1.0 if earns(settings) and c == len(settings.tree.leaves) else settings.gamma
@@ -144,13 +144,13 @@ class WeaveLearner(PPOLearner):
         return torch.stack(columns, -1) if self._is_vector else columns[0]
 
     def _columns(self, numbers: Tensor) -> Sequence[Tensor]:
-        """`[…, C]` by column; those of a reward that is a number have one."""
+        """`[…, C]` by column; a scalar reward has one."""
         return numbers.unbind(-1) if self._is_vector else (numbers,)
 
     # -- objectives -------------------------------------------------------------------------------------------------
 
     def scaled(self, rollouts: Sequence[Rollout]) -> list[Tensor]:
-        """As of one reward; every objective over a deviation of its own."""
+        """Scaled rewards; with objectives, each is divided by its own standard deviation."""
         if not self.config.settings.objectives:
             return super().scaled(rollouts)
         rewards = [torch.from_numpy(rollout.rewards) for rollout in rollouts]
@@ -161,7 +161,7 @@ class WeaveLearner(PPOLearner):
         return [(reward / (self._scale.variance.sqrt() + 1e-8)).clamp(-10, 10) for reward in rewards]
 
     def _with_utility(self, rollout: Rollout, rewards_TNH: Tensor, work: Any) -> Tensor:
-        """One more column: what a step adds to the utility of the episode's return."""
+        """Rewards with one more column: the change of the episode's utility at each step."""
         count, scalarisation = len(self.config.settings.objectives), self.config.settings.scalarisation
         utility_TN = gained(
             earned_in(rollout.seen, count),
@@ -174,9 +174,9 @@ class WeaveLearner(PPOLearner):
         return torch.cat([rewards_TNH, torch.from_numpy(utility_TN)[..., None]], -1)
 
     def _taught(self, table: Table, work: Any) -> Tensor:
-        """Â = (Σ βₕ Âₕ + Σ λₕ Âₕ) / (1 + Σ λₕ), each normalised by itself; the first sum may be the utility's.
+        """Â = (Σ βₕ Âₕ + Σ λₕ Âₕ) / (1 + Σ λₕ), each normalised separately; the first sum may be the utility's.
 
-        Beside it what novelty teaches whoever acted.
+        Novelty is added for the experts that it trains.
         """
         settings, advantages = self.config.settings, table["advantages"]
         if not self._is_vector:
@@ -198,7 +198,7 @@ class WeaveLearner(PPOLearner):
         return (asked_S + each_SH @ (held_G @ tree_GH)) / (1 + held_G.sum()) + novelty
 
     def _normal(self, advantages_S: Tensor) -> Tensor:
-        """Normalised, if that is asked for; what is the same everywhere teaches nothing."""
+        """Normalised if configured; a constant column has no signal and becomes zero."""
         if not self.config.settings.normalize_advantages:
             return advantages_S
         if self._is_vector and not self.reduced(torch.tensor(has_signal(advantages_S.numpy()), dtype=torch.float)):
@@ -210,7 +210,7 @@ class WeaveLearner(PPOLearner):
     def _with_novelty(
         self, rollouts: Sequence[Rollout], rewards: Sequence[Tensor], judged: Sequence[Judged]
     ) -> list[Tensor]:
-        """One more column: what is paid for where each step led, by curiosity and by the critics' disagreement."""
+        """Rewards with one more column for novelty: curiosity, and the critics' disagreement."""
         paid = [torch.zeros(rollout.valid.shape) for rollout in rollouts]
         if self._curiosity is not None:
             paid = self._curiosity.paid(rollouts, paid)
@@ -220,7 +220,7 @@ class WeaveLearner(PPOLearner):
         return [torch.cat([reward, one[..., None]], -1) for reward, one in zip(wide, paid, strict=True)]
 
     def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """With the scale of disagreement."""
+        """The state, with the scale of disagreement."""
         state: dict[str, Any] = super().get_state(components, **kwargs)
         if OURS in state and self._wonder is not None:
             state[OURS]["wonder"] = self._wonder.state_dict()
@@ -243,13 +243,13 @@ class WeaveConfig(PPOConfig):
         super().__init__(algo_class or Weave)
 
     def look(self) -> None:
-        """Refuse an environment that cannot be trained on, or pays another vector than was named."""
+        """Refuse an environment that cannot be trained on, or whose rewards do not match the named objectives."""
         steering = Steering.of(self.settings)
         wrap = partial(Preferred, steering=steering) if self.settings.objectives else (lambda made: made)
         probe(self.env, self.env_config, wrap=wrap)
 
     def our_spec(self) -> RLModuleSpec:
-        """With so many threads."""
+        """The module, with this many experts and critics."""
         settings, spec = self.settings, super().our_spec()
         spec.module_class = WeaveModule
         count = len(settings.tree.leaves)
@@ -265,15 +265,15 @@ class WeaveConfig(PPOConfig):
         )
         return spec
 
-    def _go_slowly(self) -> None:
+    def _use_rllib_learner(self) -> None:
         raise ConfigError(
             f"weave has no way through RLlib's own runner and learner, which are needed because of "
-            f"{'; '.join(self.slow)}. Leave that out, or use ppo."
+            f"{'; '.join(self.fallback_reasons)}. Leave that out, or use ppo."
         )
 
 
 class Weave(PPO):
-    """Rollouts, an update, new weights for the runners; and the front that was found so far."""
+    """WEAVE as an RLlib Algorithm; keeps the front found so far."""
 
     @classmethod
     def get_default_config(cls) -> WeaveConfig:
@@ -289,7 +289,7 @@ class Weave(PPO):
         self._nodes: dict[str, float] = {}
 
     def errand(self, random: bool) -> Callable[[Any], Brought]:
-        """With the regions that the nodes have now, so that those of lost ones are the others'."""
+        """Sampling with the current regions of preferences; those of lost nodes go to the others."""
         if not self.config.settings.objectives:
             return super().errand(random)
         alive = sorted(self.env_runner_group.healthy_env_runner_ids()) if self.config.num_env_runners else [0]
@@ -297,7 +297,7 @@ class Weave(PPO):
         return partial(steered, random=random, sources=sources)
 
     def brought(self, rollouts: Sequence[Rollout], counted: Sequence[Any]) -> None:
-        """As PPO does; episodes may widen the front, and move preferences and multipliers."""
+        """As in PPO; episodes may also extend the front, and move preferences and multipliers."""
         super().brought(rollouts, counted)
         settings = self.config.settings
         self._nodes = nodes(rollouts, settings) if self.config.num_env_runners else {}
@@ -311,13 +311,13 @@ class Weave(PPO):
         self.moving.observe(returns_PG, best_G=best_G, width_G=width_G)
 
     def work(self, share: tuple[Rollout, ...]) -> Work:
-        """As PPO's, with what distances on the front are measured by."""
+        """PPO's work, with the scale for distances to the front."""
         work = super().work(share)
         best_G, width_G = self.front.span(len(self.config.settings.objectives))
         return WeaveWork(work.rollouts, work.rate, work.entropy, best_G, width_G, self.moving.multipliers_G)
 
     def measured(self, result: Mapping[str, Any]) -> dict[str, float]:
-        """With the use of every expert, what every objective earns and counts, and what every node does."""
+        """Includes the use of every expert, returns and weights of every objective, and figures of every node."""
         found = super().measured(result)
         learnt = result.get(LEARNER_RESULTS, {}).get(DEFAULT_MODULE_ID, {})
         found |= {name: float(learnt[name]) for name in learnt if name.startswith(Metric.GATE_USE.of(""))}
@@ -328,7 +328,7 @@ class Weave(PPO):
         return found | self.moving.measured() | self._nodes
 
     def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """With the front, and what moves."""
+        """The state, with the front and the moving preferences."""
         state: dict[str, Any] = super().get_state(components, **kwargs)
         if OURS in state:
             state[OURS]["front"] = self.front.state_dict()
@@ -336,7 +336,7 @@ class Weave(PPO):
         return state
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken; what moved by other settings begins anew."""
+        """Resume from `state`; preferences that moved by other settings start fresh."""
         super().set_state(state)
         if OURS in state:
             self.front.load_state_dict(state[OURS]["front"])

@@ -1,4 +1,4 @@
-"""Several critics beside each other, in `weave.py`: whom to trust where, and what their disagreement is worth.
+"""Several critics side by side: where to trust which, and the reward for their disagreement.
 
 Axes: `_T` steps, `_N` environments, `_S` steps of the table, `_M` critics, `_C` columns of value, `_F` features.
 """
@@ -20,7 +20,7 @@ from loomrl.telemetry.metric import Metric
 def learn_trust(
     learner: ArrayLearner, rollouts: Sequence[Rollout], judged: Sequence[Judged], returns: Tensor, *, memory: float
 ) -> None:
-    """Remember how wrong every critic was on steps that none had learnt from, and where it was worse than usual."""
+    """Learn every critic's error on steps that none was trained on, and where it is larger than usual."""
     net = learner.own.net
     if net.doubt is None:
         return
@@ -38,15 +38,15 @@ def learn_trust(
 
 
 class Wonder:
-    """What a learner pays for disagreement among its critics about where a step led."""
+    """A reward for disagreement among the critics about the observation that a step led to."""
 
     def __init__(self, learner: ArrayLearner, worth: float, *, columns: int) -> None:
         self._learner, self._worth, self._columns = learner, worth, columns
         self._scale = Normalizer(1)
-        """Of the disagreement."""
+        """Scale of the disagreement."""
 
     def paid(self, rollouts: Sequence[Rollout], judged: Sequence[Judged]) -> list[Tensor]:
-        """For every step `[T, N]`, in deviations of what is paid."""
+        """The reward of every step `[T, N]`, in standard deviations."""
         apart = [
             one.values_BMC[..., : self._columns].std(1).mean(-1).unflatten(0, rollout.seen.shape[:2])[1:]
             * torch.from_numpy(rollout.valid)
@@ -67,6 +67,6 @@ class Wonder:
 
 
 def _acted(rollout: Rollout, numbers: Tensor) -> Tensor:
-    """Of all that was seen, that which an action followed."""
+    """The rows of observations that were followed by an action."""
     acted_S: Tensor = numbers.unflatten(0, rollout.seen.shape[:2])[:-1][torch.from_numpy(rollout.valid)]
     return acted_S

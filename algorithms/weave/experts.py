@@ -1,4 +1,4 @@
-"""Several experts beside each other, in `weave.py`: none is given up, they may differ, each explores in its own way.
+"""Several experts side by side: none is abandoned, they may differ, each explores in its own way.
 
 Axes: `_B` steps of a minibatch, `_S` of the table, `_K` experts.
 """
@@ -16,7 +16,7 @@ from loomrl.telemetry.metric import Metric
 
 
 class Experts:
-    """What a learner does about its experts; nothing, where there is no mixture."""
+    """The learner's terms for its experts; nothing without a mixture."""
 
     def __init__(self, learner: ArrayLearner, settings: Weave) -> None:
         self._learner, self._settings = learner, settings
@@ -25,9 +25,10 @@ class Experts:
         self._curious_K = torch.tensor([way.curiosity for way in settings.exploration] or [1.0] * settings.experts)
 
     def lost(self, inputs: Tensor, actions: Tensor, entropy: float) -> Tensor:
-        """What is lost by giving experts up, by their likeness, and by the certainty of those that are to explore more.
+        """Losses for abandoned experts, for similar experts, and for low entropy of those that should explore more.
 
-        The less an expert acts, the less its advantage moves its weight; what keeps it from nothing does not fade so.
+        The less an expert acts, the weaker the gradient of its weight; the loss for abandoned experts does not fade
+        this way.
         """
         mixture, settings = self._mixture, self._settings
         if mixture is None:
@@ -45,7 +46,7 @@ class Experts:
         return loss
 
     def tell(self, rollouts: Sequence[Rollout]) -> None:
-        """Who acted in these steps, and how much their actions say of it."""
+        """Log each expert's use in these steps, and how much an action tells about its expert."""
         if self._mixture is None:
             return
         inputs, actions = (
@@ -59,7 +60,7 @@ class Experts:
         self._learner.log(Metric.GATE_DIVERSITY, told_S.mean())
 
     def curious(self, inputs: Tensor, actions: Tensor) -> Tensor:
-        """How much novelty teaches the experts that may have taken each action, by how likely it was they."""
+        """The weight of novelty for each action, by the experts that may have taken it and their probabilities."""
         settings = self._settings
         weight = settings.wonder + (settings.curiosity.coefficient if settings.curiosity is not None else 0.0)
         if self._mixture is None:

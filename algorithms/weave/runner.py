@@ -1,4 +1,4 @@
-"""The runner of WEAVE: every episode has a preference, from this node's region or from wherever it is steered to.
+"""The runner of WEAVE: every episode has a preference, from this node's region or as steered.
 
 Axes: `_T` steps, `_N` environments, `_H` objectives that the environment pays.
 """
@@ -21,10 +21,10 @@ from loomrl.telemetry.metric import Metric
 
 
 class WeaveRunner(ArrayRunner):
-    """Gives every episode a preference from this runner's region, where there are several objectives."""
+    """Gives every episode a preference from this runner's region, if there are several objectives."""
 
     def make_env(self) -> None:
-        """As ArrayRunner does; with objectives one after the other, with vectors for rewards."""
+        """As in ArrayRunner; with objectives, environments with vector rewards."""
         settings, config = self.config.settings, self.config
         if not settings.objectives:
             super().make_env()
@@ -42,11 +42,11 @@ class WeaveRunner(ArrayRunner):
         self._needs_initial_reset = True
 
     def steer(self, source: Source) -> None:
-        """Draw the preferences of episodes that begin from now on from there."""
+        """Draw the preferences of new episodes from this source."""
         self.env.steer(source)
 
     def _told(self, seen_T: NDArray[Any], *columns: Any) -> Rollout:
-        """With every episode's return weighed by its preference."""
+        """The rollout with every episode's return weighted by its preference."""
         rollout = super()._told(seen_T, *columns)
         settings = self.config.settings
         if not settings.objectives:
@@ -63,7 +63,7 @@ class WeaveRunner(ArrayRunner):
     def _episodes(
         self, rewards: NDArray[np.float32], ended: NDArray[np.bool_], valid: NDArray[np.bool_]
     ) -> list[Episode]:
-        """With discounted returns, which is what fronts, references and thresholds are of."""
+        """Episodes with discounted returns, on which fronts, references and thresholds are defined."""
         if self.objectives and self.config.settings.gamma != 1:
             rewards = rewards * self._shares(ended, valid)[..., None]
         return super()._episodes(rewards, ended, valid)
@@ -85,7 +85,7 @@ def steered(runner: WeaveRunner, *, random: bool, sources: Mapping[int, Source])
 
 
 def nodes(rollouts: Sequence[Rollout], settings: Weave) -> dict[str, float]:
-    """What every node did: its steps, the mean return of its episodes, and the mean first weight of its steps."""
+    """Figures of every node: steps, mean return of its episodes, and mean first weight of its steps."""
     found, count = {}, len(settings.objectives)
     for rollout in rollouts:
         node = str(rollout.route[0])
@@ -99,7 +99,7 @@ def nodes(rollouts: Sequence[Rollout], settings: Weave) -> dict[str, float]:
 
 
 def earns(settings: Weave) -> bool:
-    """Whether the utility is of returns up to now, and a column of its own."""
+    """True if the utility is of returns up to now, with a column of its own."""
     return isinstance(settings.scalarisation, Chebyshev)
 
 

@@ -1,4 +1,5 @@
-"""What of a preference moves while it is learnt: weights that follow who lags, and multipliers of who must not.
+"""Preferences that move during training: weights that adapt to the objective furthest behind, and multipliers of
+constraints.
 
 Axes: `_P` episodes, `_G` objectives that a preference weighs.
 """
@@ -22,23 +23,23 @@ _log = logging.getLogger(__name__)
 Floats = NDArray[np.float64]
 
 BEHIND = 1e-9
-"""Less than this, in widths of the front, is nothing."""
+"""Distances below this, in widths of the front, count as zero."""
 
 
 class Moving(Protocol):
-    """What moves with the returns of episodes."""
+    """A preference that moves with the returns of episodes."""
 
     multipliers_G: Floats
-    """By which every objective counts beside its preference."""
+    """Weight of every objective in addition to its preference."""
 
     def observe(self, returns_PG: ArrayLike, *, best_G: Floats, width_G: Floats) -> None:
-        """Take in episodes that ended, beside the best of every objective and how far the front reaches."""
+        """Observe ended episodes, with the best value and the width of the front for every objective."""
 
     def source(self, part: int, parts: int) -> Source:
-        """Where the preferences of one of so many nodes come from now."""
+        """The current source of preferences for node `part` of `parts`."""
 
     def measured(self) -> dict[str, float]:
-        """Where it is."""
+        """Its metrics."""
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a restart needs, as JSON."""
@@ -48,40 +49,40 @@ class Moving(Protocol):
 
 
 class Still:
-    """Nothing moves."""
+    """A fixed preference."""
 
     def __init__(self, settings: Weave) -> None:
         self.settings, self.tree = settings, settings.tree
         self.multipliers_G: Floats = np.zeros(len(self.tree.names))
 
     def observe(self, returns_PG: ArrayLike, *, best_G: Floats, width_G: Floats) -> None:
-        """See Moving."""
+        """Ignored."""
 
     def source(self, part: int, parts: int) -> Source:
-        """See Moving."""
+        """The configured source."""
         return begun(self.settings, part=part, parts=parts)
 
     def measured(self) -> dict[str, float]:
-        """See Moving."""
+        """Empty."""
         return {}
 
     def state_dict(self) -> dict[str, Any]:
-        """See Moving."""
+        """Empty."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """See Moving."""
+        """Nothing to restore."""
 
 
 class Episodes:
-    """Returns that nothing has moved by yet, until there are enough of them."""
+    """Returns collected until there are enough of them to move by."""
 
     def __init__(self, enough: int) -> None:
         self.enough = enough
         self.waiting: list[list[float]] = []
 
     def mean(self, returns_PG: ArrayLike) -> Floats | None:
-        """Of all that wait, these among them, if they are enough; then none waits any more."""
+        """The mean of all collected returns, once there are enough; the collection then starts again."""
         self.waiting += np.asarray(returns_PG, np.float64).tolist()
         if len(self.waiting) < self.enough:
             return None
@@ -100,7 +101,7 @@ class Lagging(Still):
         self._episodes = Episodes(asked.episodes)
 
     def observe(self, returns_PG: ArrayLike, *, best_G: Floats, width_G: Floats) -> None:
-        """See Moving."""
+        """Shift the weights to the objectives furthest behind."""
         mean_G = self._episodes.mean(returns_PG)
         if mean_G is None:
             return
@@ -110,28 +111,28 @@ class Lagging(Still):
             self.weights_G = momentum * self.weights_G + (1 - momentum) * behind_G / behind_G.sum()
 
     def source(self, part: int, parts: int) -> Source:
-        """See Moving."""
+        """Preferences around the current weights."""
         region = Simplex(len(self.weights_G), part, parts)
         return Leaning(tuple(self.weights_G.tolist()), self.asked.share, region)
 
     def measured(self) -> dict[str, float]:
-        """See Moving."""
+        """The weights by objective."""
         return by(Metric.PREFERENCE, self.tree.names, self.weights_G)
 
     def state_dict(self) -> dict[str, Any]:
-        """See Moving."""
+        """The weights, and the collected returns."""
         return {"weights": self.weights_G.tolist(), "waiting": self._episodes.waiting}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """See Moving."""
+        """Resume from `state`."""
         self.weights_G = np.asarray(state["weights"], np.float64)
         self._episodes.waiting = [*state["waiting"]]
 
 
 class Constraints(Still):
-    """λ ≥ 0: dual ascent on what is missing to thresholds, in widths of the front and at most one at a time.
+    """λ ≥ 0: dual ascent on the shortfalls from thresholds, in widths of the front and at most one at a time.
 
-    What is missing now is added to what was missing so far. Nothing grows beyond the ceiling.
+    Shortfalls accumulate, up to the ceiling.
     """
 
     def __init__(self, settings: Weave, asked: ConstrainedPreference) -> None:
@@ -141,13 +142,13 @@ class Constraints(Still):
         self.least_G: Floats = np.array([asked.least.get(name, -np.inf) for name in names])
         self._grown_G: Floats = np.zeros(len(names))
         self._best_G: Floats | None = None
-        """Greatest mean of so many episodes up to now."""
+        """Greatest mean so far."""
         self._episodes = Episodes(asked.episodes)
         self._named: set[int] = set()
-        """Whose threshold was said to be out of reach."""
+        """Objectives whose threshold was reported to be out of reach."""
 
     def observe(self, returns_PG: ArrayLike, *, best_G: Floats, width_G: Floats) -> None:
-        """See Moving."""
+        """Move the multipliers by the current shortfalls."""
         mean_G = self._episodes.mean(returns_PG)
         if mean_G is None:
             return
@@ -167,24 +168,24 @@ class Constraints(Still):
             )
 
     def measured(self) -> dict[str, float]:
-        """See Moving."""
+        """The multipliers of constrained objectives."""
         return by(Metric.CONSTRAINT, np.array(self.tree.names)[self.held], self.multipliers_G[self.held])
 
     def state_dict(self) -> dict[str, Any]:
-        """See Moving."""
+        """Multipliers, best mean, and the collected returns."""
         best = None if self._best_G is None else self._best_G.tolist()
         grown, multipliers = self._grown_G.tolist(), self.multipliers_G.tolist()
         return {"grown": grown, "multipliers": multipliers, "best": best, "waiting": self._episodes.waiting}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """See Moving."""
+        """Resume from `state`."""
         self._grown_G, self.multipliers_G = (np.asarray(state[name], np.float64) for name in ("grown", "multipliers"))
         self._best_G = None if state["best"] is None else np.asarray(state["best"], np.float64)
         self._episodes.waiting = [*state["waiting"]]
 
 
 def open_moving(settings: Weave) -> Moving:
-    """What moves by these settings."""
+    """The moving preference for these settings."""
     asked = settings.preference
     if isinstance(asked, AdaptivePreference):
         return Lagging(settings, asked)
@@ -199,7 +200,7 @@ def by(metric: Metric, names: Iterable[str], values: Floats) -> dict[str, float]
 
 
 def warn_of_constants(names: Sequence[str], returns_PH: ArrayLike, *, enough: int) -> None:
-    """Say once of every objective that was the same in so many episodes that nothing can be learnt of it."""
+    """Warn once per objective that was constant over this many episodes: nothing can be learnt from it."""
     for name, column in zip(names, np.asarray(returns_PH).T, strict=False):
         if len(column) == enough and not has_signal(column) and log_once(f"constant objective {name}"):
             _log.warning(

@@ -1,4 +1,4 @@
-"""What returns of several objectives are worth to whom: Chebyshev's utility, and what a step adds to it. Pure.
+"""The utility of returns with several objectives: Chebyshev's, and its change per step. Pure functions.
 
 Axes: `_T` steps, `_N` environments, `_H` objectives.
 """
@@ -12,7 +12,7 @@ Floats = NDArray[np.floating[Any]]
 
 
 def chebyshev(returns_H: Floats, preference_H: Floats, *, best_H: Floats, width_H: Floats, slope: float) -> Floats:
-    """Minus the greatest weighted distance from the best known returns, and a little of the sum of all of them.
+    """Minus the greatest weighted distance from the best known returns, and a small share of their sum.
 
     Distances are in widths of the front. Leading axes may be any.
     """
@@ -24,9 +24,9 @@ def chebyshev(returns_H: Floats, preference_H: Floats, *, best_H: Floats, width_
 def gained(
     earned_TNH: Floats, preference_TNH: Floats, *, best_H: Floats, width_H: Floats, slope: float
 ) -> NDArray[np.float32]:
-    """What every step adds to the utility of the returns up to then, `[T, N]`; `earned` has one step more.
+    """Each step's change in the utility of the returns so far, `[T, N]`; `earned` has one step more.
 
-    Over an episode it sums to the utility of its return, but for the constant that it begins with.
+    Over an episode it sums to the utility of its return, up to the initial constant.
     """
     before, after = (
         chebyshev(earned, preference_TNH, best_H=best_H, width_H=width_H, slope=slope)

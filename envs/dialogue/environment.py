@@ -2,6 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
+from typing import ClassVar, Literal
+
+from pydantic import Field
 
 from loomrl.envs.dialogue.debate import Debate
 from loomrl.envs.dialogue.interview import Interview
@@ -13,6 +16,7 @@ from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.generate import rng_of
 from loomrl.gym.judge.judge import Inquiry
 from loomrl.gym.judge.open import JUDGES, JudgeConfig, open_judge
+from loomrl.schema import Config
 from loomrl.types import Message, Observation, Reward, Task
 
 SCENES: Mapping[str, Callable[[int, Random], Scene]] = {
@@ -31,6 +35,18 @@ QUESTION = "How coherent and considerate is the assistant over the whole convers
 CHOICES = ("poor", "fair", "good", "excellent")
 
 
+SCENARIO = "scenario"
+"""The family of task templates: a scene of one of the others' kind, in a situation of the user's."""
+
+
+class _Scenario(Config):
+    """What a template of that family gives."""
+
+    type: Literal["qa", "negotiation", "debate", "support"]
+    context: str = Field(min_length=1, max_length=4000)
+    template: str = ""
+
+
 class DialogueSettings(EnvironmentSettings):
     """Settings of Dialogue."""
 
@@ -46,8 +62,9 @@ class DialogueEnvironment(BaseEnvironment):
     """
 
     name = "Dialogue"
-    version = "1.0.1"
+    version = "1.1.0"
     families = tuple(SCENES)
+    template_families: ClassVar[Mapping[str, Sequence[str]]] = {SCENARIO: ("type", "context")}
     settings_class = DialogueSettings
     reward_range = (0.0, 1.0 + sum(WEIGHTS.values()))
     reward_parts = ("correctness", *WEIGHTS)
@@ -67,12 +84,16 @@ class DialogueEnvironment(BaseEnvironment):
         """The situation, what may be done in it, and how the partner feels."""
         task = task or self.sample_task(Random().getrandbits(31))
         rng = rng_of(task)
-        self._scene = SCENES[task.family](task.level, rng)
+        family, context = task.family, ""
+        if family == SCENARIO:
+            given = _Scenario.parse(dict(task.parameters), origin="parameters of a task template of Dialogue")
+            family, context = str(given.type), f"{given.context}\n"
+        self._scene = SCENES[family](task.level, rng)
         self._manners = Manners(task.level, rng)
         self._kept: list[Kept] = []
         tone = self._manners.tone(0)
         opening = f'\nThe partner: "{tone}"' if tone else ""
-        self._said = [Message("user", f"{self._scene.prompt}{self._manners.prompt}{opening}")]
+        self._said = [Message("user", f"{context}{self._scene.prompt}{self._manners.prompt}{opening}")]
         return tuple(self._said)
 
     async def step(self, action: str) -> Step:

@@ -14,6 +14,9 @@ from loomrl.envs.logic.ordering import ordering
 from loomrl.envs.logic.outside import FAMILY as OUTSIDE
 from loomrl.envs.logic.outside import PARAMETERS, outside_puzzle
 from loomrl.envs.logic.puzzle import Puzzle, WordPuzzle
+from loomrl.envs.logic.statements import FAMILY as STATEMENTS
+from loomrl.envs.logic.statements import PARAMETERS as STATEMENT_PARAMETERS
+from loomrl.envs.logic.statements import statements
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.gym.command import command_format, parse_command
 from loomrl.gym.generate import rng_of
@@ -48,9 +51,12 @@ class LogicPuzzleEnvironment(BaseEnvironment):
     """
 
     name = "LogicPuzzle"
-    version = "1.0.2"
+    version = "1.1.0"
     families = tuple(FAMILIES)
-    template_families: ClassVar[Mapping[str, Sequence[str]]] = {OUTSIDE: PARAMETERS}
+    template_families: ClassVar[Mapping[str, Sequence[str]]] = {
+        OUTSIDE: PARAMETERS,
+        STATEMENTS: STATEMENT_PARAMETERS,
+    }
     settings_class = LogicPuzzleSettings
     reward_range = (-PRICE * MOST_QUERIES, 1.0)
     guess_floor: ClassVar[Mapping[str, float]] = {"ordering": 0.13}
@@ -65,10 +71,12 @@ class LogicPuzzleEnvironment(BaseEnvironment):
         """The puzzle, the price of a fact, and the commands."""
         task = task or self.sample_task(Random().getrandbits(31))
         self._bought = ()
+        queries = 1 if task.level < 4 else MOST_QUERIES
         if task.family == OUTSIDE:
             self._puzzle = outside_puzzle(task, MOST_QUERIES)
+        elif task.family == STATEMENTS:
+            self._puzzle = statements(task, queries)
         else:
-            queries = 1 if task.level < 4 else MOST_QUERIES
             self._puzzle = FAMILIES[task.family](task.level, rng_of(task), queries)
         return (Message("user", f"{self._puzzle.story}\n\n{self._commands()}"),)
 

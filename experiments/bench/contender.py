@@ -1,7 +1,7 @@
-"""One contender of `loomrl bench control` at one piece of work, in a process of its own. A script.
+"""One contender of `loomrl bench control` at one task, in a process of its own. A script.
 
-`WHO WORK` → `{"cpu_s": …, "wall_s": …, "steps": …, "peak_mb": …}` on the last line. CPU is that of this process and all
-that it started. What comes before the measured part (imports, Ray, the first updates) is not counted.
+`WHO WORK` → `{"cpu_s": …, "wall_s": …, "steps": …, "peak_mb": …}` on the last line. CPU is that of this process and its
+descendants. Preparations (imports, Ray, the first updates) are not counted.
 """
 
 import json
@@ -24,11 +24,11 @@ WARMUP = 200
 """Steps of SAC before its first update."""
 
 Advance = Callable[[int], int]
-"""Take at least so many more steps; how many were taken."""
+"""Take at least this many more steps; returns the number taken."""
 
 
 def ours_ppo(environments: int) -> Advance:
-    """The fast way."""
+    """LoomRL's PPO with its own learner."""
     from loomrl.algorithms.ppo import PPOConfig
 
     config = PPOConfig().environment("CartPole-v1").training(learning_rate=RATE, minibatch=BATCH, epochs=EPOCHS)
@@ -36,7 +36,7 @@ def ours_ppo(environments: int) -> Advance:
 
 
 def rllib_ppo(environments: int) -> Advance:
-    """RLlib as it comes."""
+    """RLlib's PPO with its defaults."""
     from ray.rllib.algorithms.ppo import PPOConfig
     from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 
@@ -73,7 +73,7 @@ def sb3_ppo(environments: int) -> Advance:
 
 
 def ours_sac(environments: int) -> Advance:
-    """The fast way."""
+    """LoomRL's SAC with its own learner."""
     from loomrl.algorithms.sac import SACConfig
 
     rates = {"actor_rate": RATE, "critic_rate": RATE, "temperature_rate": RATE}
@@ -82,7 +82,7 @@ def ours_sac(environments: int) -> Advance:
 
 
 def rllib_sac(environments: int) -> Advance:
-    """RLlib as it comes."""
+    """RLlib's SAC with its defaults."""
     from ray.rllib.algorithms.sac import SACConfig
 
     config = (
@@ -113,12 +113,12 @@ def sb3_sac(environments: int) -> Advance:
 
 
 def alone_slow(environments: int) -> Advance:
-    """Ours, where a step takes a millisecond, in this process."""
+    """LoomRL in this process, with steps of a millisecond."""
     return _slow(environments, runners=0)
 
 
 def two_slow(environments: int) -> Advance:
-    """Ours, where a step takes a millisecond, in two runners."""
+    """LoomRL with two runners, with steps of a millisecond."""
     return _slow(environments, runners=2)
 
 
@@ -129,7 +129,7 @@ class Slow(Wrapper[Any, Any, Any, Any]):
         super().__init__(gymnasium.make("CartPole-v1"))
 
     def step(self, action: Any) -> Any:
-        """A step, and the rest of the millisecond."""
+        """A step that lasts a millisecond."""
         until = time.perf_counter() + 0.001
         told = super().step(action)
         while time.perf_counter() < until:
@@ -180,7 +180,7 @@ def _sb3(model: Any) -> Advance:
 
 
 def cpu_s() -> float:
-    """Of this process and all its descendants."""
+    """CPU seconds of this process and all its descendants."""
     seconds, parents = {}, {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -201,7 +201,7 @@ def _peak_mb() -> float:
 
 
 def main() -> None:
-    """See above."""
+    """Run one contender; see the module's docstring."""
     import torch
 
     torch.set_num_threads(1)

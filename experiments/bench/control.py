@@ -1,4 +1,4 @@
-"""Control algorithms at equal work: ours, RLlib as it comes, and Stable-Baselines3 where it is installed.
+"""Control algorithms at equal work: LoomRL's, RLlib's with its defaults, and Stable-Baselines3 if it is installed.
 
 Every contender runs in a process of its own, one after the other, round after round, with one torch thread.
 """
@@ -21,7 +21,7 @@ from loomrl.telemetry.progress import progress
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """One comparison: the contender of ours, that of others, and the work."""
+    """One comparison: LoomRL's contender, another library's, and the task."""
 
     key: str
     work: str
@@ -40,13 +40,13 @@ MATCHES = (
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much of it."""
+    """The amount of work."""
 
     rounds: int
     steps: dict[str, int]
-    """Measured ones, by work."""
+    """Measured steps, by task."""
     seeds: tuple[int, ...] = ()
-    """With which the shipped experiments are run until they are solved."""
+    """Seeds for running the shipped experiments until they are solved."""
 
 
 FULL = Size(rounds=3, steps={"ppo": 40_960, "sac": 600, "slow": 8192}, seeds=(1, 2, 3))
@@ -82,7 +82,7 @@ def measure(size: Size) -> dict[str, Any]:
 
 
 def _runners(size: Size) -> dict[str, Any]:
-    """Steps per second by the clock, of two runners over none, where a step takes a millisecond."""
+    """Steps per second of wall time with two runners over none, with steps of a millisecond."""
     if "slow" not in size.steps:
         return {}
     ratios = []
@@ -96,7 +96,7 @@ def _runners(size: Size) -> dict[str, Any]:
 
 
 def _solve(seeds: Sequence[int]) -> dict[str, Any]:
-    """Seconds of training until CartPole is solved, and what a pendulum returns after 10,000 steps, seed by seed."""
+    """Seconds of training until CartPole is solved, and a pendulum's return after 10,000 steps, by seed."""
     if not seeds:
         return {}
     theirs = ["sb3_cartpole"] if importlib.util.find_spec("stable_baselines3") else []
@@ -127,7 +127,7 @@ def _contend(who: str, work: str, environments: int, size: Size) -> dict[str, fl
 
 
 def script(module: str, *words: str) -> dict[str, Any]:
-    """What it says on its last line."""
+    """The JSON object on a script's last line."""
     one_thread = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     command = [sys.executable, "-m", module, *words]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | one_thread, check=False)

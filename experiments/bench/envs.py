@@ -1,4 +1,4 @@
-"""How fast environments are, each by itself, and how many episodes of all of them two actors hold and play at once."""
+"""Speed of environments, each by itself, and episodes of all of them that two actors hold and play at once."""
 
 import asyncio
 import gc
@@ -28,12 +28,12 @@ from loomrl.gym.sandbox.process import facts
 from loomrl.types import End, Message, Task
 
 PROCESSES = {"Code": "code runs in a sandbox", "Game/chess": "Stockfish is a process"}
-"""Environments and families that are not in the mixed pool, because others compute for them."""
+"""Environments and families left out of the mixed pool, because other processes compute for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is measured."""
+    """The amount of work."""
 
     tasks: int = 100
     rounds: int = 3
@@ -56,7 +56,7 @@ def measure(size: Size = FULL, only: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def _alone(name: str, size: Size) -> dict[str, Any]:
-    """One environment in this thread: seconds of CPU for making tasks, and for answering actions without skill."""
+    """One environment in this thread: CPU seconds for making tasks, and for answering random actions."""
     try:
         environment = make(name)
         asyncio.run(environment.reset(environment.task(environment.families[0], 1, 0)))
@@ -104,7 +104,7 @@ def _tasks(name: str, count: int, round: int = 0) -> Iterator[Task]:
 
 
 def _crowd(pool: Sequence[str], size: Size) -> dict[str, Any]:
-    """All episodes begin, wait until the last one has, and are then played without any policy's delay."""
+    """All episodes begin, wait for the last one, and are then played without any policy delay."""
     each = -(-size.episodes // len(pool))
     tasks = itertools.chain.from_iterable(zip(*(_tasks(name, each) for name in pool), strict=True))
     plans = [
@@ -144,13 +144,13 @@ async def _play(plans: list[Plan], size: Size, folder: Path) -> dict[str, Any]:
 
 
 def _reports(folder: Path) -> list[dict[str, Any]]:
-    """What the processes that hosted episodes left behind."""
+    """The reports left by the processes that hosted episodes."""
     return [json.loads(file.read_text()) for file in folder.glob("*.json")]
 
 
 @dataclass(slots=True)
 class _House:
-    """The episodes of one process: how many have begun, and the event that lets them all go on."""
+    """The episodes of one process: how many have begun, and the event that starts them all."""
 
     begun: int
     full: asyncio.Event
@@ -161,7 +161,7 @@ _houses: dict[Path, _House] = {}
 
 
 def at_once(choice: PolicyChoice, *, crowd: int, folder: Path) -> PolicyFactory:
-    """Opens policies that wait until `crowd` episodes are open in their process, and then act at random at once."""
+    """Opens policies that wait until `crowd` episodes are open in their process, and then act at random."""
     house = _houses.setdefault(folder, _House(0, asyncio.Event()))
     return lambda environment, rng: _AtOnce(environment, rng, partial(_begin, house, crowd, folder))
 
@@ -194,5 +194,5 @@ class _AtOnce:
 
 
 def _peak_rss(pid: int) -> int:
-    """The most memory that a process of this machine has had, in bytes."""
+    """The peak memory of a process of this machine, in bytes."""
     return int(facts(pid)["VmHWM"].split()[0]) * 1024

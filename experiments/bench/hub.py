@@ -1,4 +1,4 @@
-"""How fast the hub takes trajectories in, against a JSON server of Atropos' shape; what a lease costs as it grows."""
+"""Ingestion rate of the hub, against a JSON server like Atropos', and the cost of a lease as the hub grows."""
 
 import gzip
 import json
@@ -37,7 +37,7 @@ TASK = Task("Math", "1.0.0", "algebra", 1, 0)
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is measured."""
+    """The amount of work."""
 
     rounds: int = 5
     groups: int = 80
@@ -75,7 +75,7 @@ def measure(size: Size = FULL) -> dict[str, Any]:
 
 
 def _ingest_rates(size: Size, local: Hub, remote: Hub, atropos: httpx.Client) -> dict[str, float]:
-    """Tokens per second of the ways in, taking turns so that the machine's moods hit them alike."""
+    """Tokens per second of each way in, interleaved so that the machine's variations affect them alike."""
     rng = np.random.default_rng(0)
     rates: dict[str, list[float]] = {"local": [], "http": [], "json": [], "gzip": []}
     for number in range(1, size.rounds + 1):
@@ -90,7 +90,7 @@ def _ingest_rates(size: Size, local: Hub, remote: Hub, atropos: httpx.Client) ->
 
 
 def _rate(send: Callable[[Any], Any], items: Sequence[Any]) -> float:
-    """Tokens per second when as many producers as there are send at once."""
+    """Tokens per second with all producers sending at once."""
     with ThreadPoolExecutor(PRODUCERS) as producers:
         start = time.perf_counter()
         list(producers.map(send, items))
@@ -98,7 +98,7 @@ def _rate(send: Callable[[Any], Any], items: Sequence[Any]) -> float:
 
 
 def _post_json(atropos: httpx.Client, data: dict[str, Any], *, pack: bool) -> None:
-    """Packed, as an Atropos environment sends it; unpacked, which is faster where there is no network in between."""
+    """Compressed as an Atropos environment sends it, or uncompressed, which is faster without a network in between."""
     body, headers = json.dumps(data).encode(), {"content-type": "application/json"}
     if pack:
         body, headers = gzip.compress(body), headers | {"content-encoding": "gzip"}
@@ -106,7 +106,7 @@ def _post_json(atropos: httpx.Client, data: dict[str, Any], *, pack: bool) -> No
 
 
 def _lease_costs(size: Size) -> dict[int, float]:
-    """Seconds for a lease of four groups of four and its ack, by how many trajectories are stored."""
+    """Seconds for a lease of four groups of four and its ack, by the number of stored trajectories."""
     costs, stored, rng = {}, 0, np.random.default_rng(1)
     with tempfile.TemporaryDirectory(prefix="loom-bench-") as folder, _open(Path(folder) / "growing.db") as hub:
         for target in size.stored:
@@ -131,7 +131,7 @@ def _open(file: Path) -> Hub:
 
 
 def _group(rng: np.random.Generator, size: int, length: int) -> Group:
-    """Attempts as a language policy makes them: prompt, then sampled tokens with their log-probabilities."""
+    """Attempts as of a language policy: prompt, then sampled tokens with their log-probabilities."""
     id = rng.bytes(16).hex()
     sampled = np.arange(length) >= min(PROMPT, length // 2)
 
@@ -177,7 +177,7 @@ def _serve_hub(port: int, file: str) -> None:
 
 
 def _serve_json(port: int) -> None:
-    """Atropos' way in: FastAPI, a pydantic model of lists, a queue in memory."""
+    """Atropos' ingestion: FastAPI, a pydantic model of lists, a queue in memory."""
     import uvicorn
     from fastapi import FastAPI
     from pydantic import BaseModel
@@ -205,7 +205,7 @@ def _serve_json(port: int) -> None:
 
 @contextmanager
 def _served(serve: Callable[..., None], *arguments: str) -> Iterator[str]:
-    """The address of a server in a process of its own, for as long as the block lasts."""
+    """The address of a server in a process of its own, within this context."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

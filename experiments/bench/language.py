@@ -1,4 +1,4 @@
-"""How fast language policies sample and learn: the engine, the learner, and the phases of whole updates.
+"""Speed of sampling and learning of language policies: the engine, the learner, and the phases of whole updates.
 
 The engine and the learner are measured without Ray, so that the same file runs on a machine that has none.
 """
@@ -70,7 +70,7 @@ def _vllm(model: PreTrainedModel, size: Size) -> float | None:
 
 
 def _updates(size: Size) -> dict[str, Any]:
-    """Seconds per phase of an update of the demo, and the share in which neither engine nor learner works."""
+    """Seconds per phase of an update of the demo, and the share of time in which neither engine nor learner works."""
     from loomrl.experiments.algorithms import open_algorithm, ray_running
     from loomrl.experiments.shipped import TRAINED, resolve
 

@@ -1,6 +1,6 @@
-"""How fast a random model samples and learns. Needs torch and transformers alone: no Ray, no settings of ours.
+"""Speed of sampling and learning of a random model. Needs only torch and transformers: no Ray, no pydantic settings.
 
-Settings are plain attributes here (`SimpleNamespace`): our own classes for them would need pydantic.
+Settings are plain attributes here (`SimpleNamespace`), because LoomRL's own classes need pydantic.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from loomrl.inference.torch.engine import TorchEngine
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is measured, on which model."""
+    """The amount of work, and the model's size."""
 
     hidden: int = 192
     layers: int = 6
@@ -77,11 +77,11 @@ PEAK_TFLOPS = {
     "NVIDIA L4": 121.0,
     "NVIDIA L40S": 362.0,
 }
-"""Dense bfloat16, as the vendor states it, by how a device's name begins."""
+"""Dense bfloat16 peak as stated by the vendor, by the prefix of a device's name."""
 
 
 def build_model(size: Size) -> PreTrainedModel:
-    """A Llama of that size with random weights, the same ones every time."""
+    """A Llama of that size with random but fixed weights."""
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=size.vocabulary,
@@ -98,7 +98,7 @@ def build_model(size: Size) -> PreTrainedModel:
 
 
 def engine_rate(engine: TorchEngine, size: Size, concurrent: int) -> float:
-    """Sampled tokens per second through `generate`, with so many requests open at once."""
+    """Sampled tokens per second through `generate`, with this many requests open at once."""
     rng = np.random.default_rng(0)
     sampling: Any = SimpleNamespace(temperature=1.0, top_p=1.0, max_tokens=size.answer)
     prompts = rng.integers(10, size.vocabulary, (size.requests, size.prompt), np.int32)
@@ -119,7 +119,7 @@ def engine_rate(engine: TorchEngine, size: Size, concurrent: int) -> float:
 
 
 class Lesson:
-    """One optimizer step's worth of random attempts, and how to learn from them."""
+    """Random attempts for one optimizer step, with the ways to learn from them."""
 
     def __init__(self, size: Size) -> None:
         rng = np.random.default_rng(1)
@@ -129,10 +129,10 @@ class Lesson:
         ((step,),) = plan_update([s.size for s in self._samples], optimizer=settings, learners=1, rng=rng)
         self._step: Step = step
         self.tokens = sum(len(s.ids_T) for s in self._samples)
-        """Padding not counted."""
+        """Without padding."""
 
     def gradients(self, forward: Callable[[dict[str, Tensor | None]], Scores], device: Any) -> float:
-        """Add up the gradients of the step; the mean log-probability of what it learns."""
+        """Accumulate the gradients of the step; returns the mean log-probability of its targets."""
         total = 0.0
         for micro_batch in self._step.micro_batches:
             batch = Batch.of(self._samples, micro_batch, device)
@@ -144,7 +144,7 @@ class Lesson:
         return total / self._step.targets
 
     def flops(self, model: nn.Module) -> float:
-        """What the arithmetic of the step comes to: products alone, nothing counted that is computed twice."""
+        """Floating-point operations of the step: matrix products only, without recomputation."""
         size = self._size
         lookup = size.vocabulary * size.hidden
         body = sum(p.numel() for p in model.parameters()) - lookup
@@ -153,7 +153,7 @@ class Lesson:
 
 
 def learner_rate(model: PreTrainedModel, size: Size) -> dict[str, Any]:
-    """Tokens per second of whole optimizer steps; on a GPU also the share of its peak and the most memory held."""
+    """Tokens per second of whole optimizer steps; on a GPU also the share of its peak, and the peak memory."""
     lesson = Lesson(size)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
     model.train()
@@ -181,14 +181,14 @@ def learner_rate(model: PreTrainedModel, size: Size) -> dict[str, Any]:
 
 
 def peak_tflops() -> float | None:
-    """What the vendor states for this GPU; None for one that is not in the table."""
+    """The vendor's peak for this GPU; None if it is not in the table."""
     name = torch.cuda.get_device_name()
     known = [prefix for prefix in PEAK_TFLOPS if name.startswith(prefix)]
     return PEAK_TFLOPS[max(known, key=len)] if known else None
 
 
 def timed(call: Callable[[], Any], device: str) -> float:
-    """Seconds until the device is through with the call."""
+    """Seconds until the device has finished the call."""
     settle(device)
     begun = time.perf_counter()
     call()
@@ -197,13 +197,13 @@ def timed(call: Callable[[], Any], device: str) -> float:
 
 
 def settle(device: str) -> None:
-    """Wait for what the device has been told to do."""
+    """Wait for the device's pending work."""
     if device == "cuda":
         torch.cuda.synchronize()
 
 
 def machine(device: str) -> dict[str, Any]:
-    """What the figures were measured on."""
+    """The machine on which the figures were measured."""
     return {
         "cores": os.cpu_count(),
         "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",

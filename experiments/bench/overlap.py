@@ -1,8 +1,8 @@
-"""How much sooner rollouts that overlap with learning come to the same success as rollouts that take turns with it.
+"""Time to equal success with rollouts that overlap with learning, against rollouts that alternate with it.
 
-Every contender goes on from the same warm-started model, in a process of its own, until its success over `window`
-updates is `target`; the clock runs from its first update to that one. Those that take turns do so once with one torch
-thread, which is what each process has that overlaps, and once with as many as torch takes by itself.
+Every contender starts from the same warm-started model, in a process of its own, and runs until its success over
+`window` updates is `target`; the time is from its first update to that one. Alternating contenders run once with one
+torch thread, like each process of an overlapping one, and once with torch's default number.
 """
 
 import json
@@ -24,7 +24,7 @@ MODEL = "language/math_tiny_grpo"
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is measured."""
+    """The amount of work."""
 
     warm_steps: int = 1300
     target: float = 0.85
@@ -42,9 +42,9 @@ CONTENDERS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, str]]] = {
     "sync_default_threads": ({}, {}),
     "async": ({"hub.max_staleness": 1, "rollout.actors": 1}, ONE_THREAD),
 }
-"""What each changes of the experiment, and of the environment of its process."""
+"""Each contender's changes of the experiment, and of its process's environment."""
 BALANCED = {"algorithm.optimizer.minibatches": 1, "rollout.concurrency": 16}
-"""For all of them: with so few episodes open at a time, engine and learner take about as long."""
+"""For all contenders: with so few open episodes, engine and learner take about as long."""
 
 
 def measure(size: Size = FULL) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def _figures(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
 def _process(
     what: str, folder: Path, changes: Mapping[str, Any], size: Size, variables: Mapping[str, str]
 ) -> dict[str, Any]:
-    """What a process of its own says."""
+    """The result of a separate process."""
     inherited = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     given = json.dumps({"folder": str(folder), "changes": dict(changes), "size": asdict(size)})
     command = [sys.executable, "-m", "loomrl.experiments.bench.overlap", what, given]
@@ -115,7 +115,7 @@ def _algorithm(folder: Path, name: str, size: Size, changes: Mapping[str, Any]) 
 
 
 def _warm(folder: Path, size: Size) -> dict[str, Any]:
-    """The model that all begin with, stored once."""
+    """Store the warm-started model."""
     from loomrl.artifacts import open_artifacts
 
     algo = _algorithm(folder, "warm", size, {"algorithm.warm_start.steps": size.warm_steps})
@@ -127,7 +127,7 @@ def _warm(folder: Path, size: Size) -> dict[str, Any]:
 
 
 def _run(folder: Path, size: Size, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Train until the target, and what it took."""
+    """Train until the target; returns time and updates."""
     import torch
 
     begin = {"algorithm.model.path": str(folder / "model"), "algorithm.model.build": None}
@@ -168,7 +168,7 @@ def _say(text: str) -> None:
 
 
 def main() -> None:
-    """One part, in this process: `warm` or `run`, and what to change."""
+    """One part, in this process: `warm` or `run`, with the changes."""
     from loomrl.experiments.algorithms import ray_running
 
     what, given = sys.argv[1], json.loads(sys.argv[2])

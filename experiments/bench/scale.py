@@ -1,11 +1,10 @@
-"""What a controller costs with 1 to 512 rollout actors: its own code and its hub for real, actors and learner replayed.
+"""Cost of a controller with 1 to 512 rollout actors: its own code and its hub are real, actors and learner replayed.
 
-Real, and measured: drawing tasks, plans, dealing them out through RLlib's actor manager and Ray to other processes,
-receiving trajectories, the hub on SQLite (open, append, lease, ack), the curriculum, checkpoints on record, sending
-weights to every actor. Replayed: what happens in an actor and in the learner, of which a short real run records how
-long it takes and what comes out of it. Hundreds of actors are hosted by a few processes, which answer at once with
-recorded trajectories; the seconds that they would have taken are counted, not waited for. What is not in it: a network,
-and whatever hundreds of processes do to each other.
+Real, and measured: drawing tasks, planning, sending plans through RLlib's actor manager and Ray to other processes,
+receiving trajectories, the hub on SQLite (open, append, lease, ack), the curriculum, recorded checkpoints, sending
+weights to every actor. Replayed: the work of actors and learner, whose times and results a short real run records.
+Hundreds of actors share a few processes, which answer at once with recorded trajectories; the recorded seconds are
+counted, not waited for. Not included: a network, and contention between hundreds of processes.
 """
 
 import json
@@ -26,23 +25,17 @@ import ray
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 from ray.rllib.utils.actor_manager import FaultTolerantActorManager
 
-from loomrl.algorithms.language.line import Line
+from loomrl.algorithms.language.line import Line, open_line
 from loomrl.algorithms.language.rollout.runners import Crew
-from loomrl.algorithms.stopping import Stopper
-from loomrl.artifacts import open_artifacts
-from loomrl.checkpoints import Checkpoints
 from loomrl.config import Experiment, LanguagePolicy
 from loomrl.experiments.algorithms import open_algorithm, ray_running
 from loomrl.experiments.shipped import TRAINED, resolve
-from loomrl.gym.curriculum import open_curriculum
 from loomrl.gym.host.local import Plan
 from loomrl.gym.mixture import open_cast
-from loomrl.gym.quarantine import Quarantine, Quarantined
 from loomrl.hub import Hub, Selection, open_hub
 from loomrl.inference.weights.sealed import Sealed
-from loomrl.load import dump
+from loomrl.run.record import begin_run
 from loomrl.store import beside, open_store
-from loomrl.store.runs import Run, start_run
 from loomrl.telemetry.metric import Metric
 from loomrl.types import Trajectory
 
@@ -54,7 +47,7 @@ TARGET = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is measured."""
+    """The amount of work."""
 
     actors: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
     warm_steps: int = 300
@@ -68,12 +61,12 @@ QUICK = Size(actors=(1, 4), warm_steps=10, updates=2, rounds=1)
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A real run: what one actor's share took and gave, and what learning took."""
+    """A real run: time and results of one actor's share, and the learning time."""
 
     shares_s: tuple[float, ...]
     """Seconds in which one actor played one group, update by update."""
     learn_s: float
-    """Of the learner, per attempt."""
+    """Learner seconds per attempt."""
     trajectories: tuple[Trajectory, ...]
     sealed: Sealed
 
@@ -110,7 +103,7 @@ def _figures(recording: Recording, rows: Sequence[dict[str, Any]]) -> dict[str, 
 
 
 def _first_bottleneck(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The part beside the rollout that is the first to take longer than it, and from how many actors on."""
+    """The first part besides the rollout that takes longer than it, and the number of actors at which it does."""
     parts = ("learn_s", "controller_s", "hub_s", "publish_s")
     for row in rows:
         slow = [part for part in parts if row[part] > row["rollout_s"]]
@@ -123,7 +116,7 @@ def _first_bottleneck(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def record(folder: Path, size: Size) -> Recording:
-    """The demo on one core, an update of which is what one actor does in a large one: a group."""
+    """The demo on one core, whose update is one actor's share of a large one: a group."""
     experiment = _experiment(folder / "real").override(
         {
             "algorithm.warm_start.steps": size.warm_steps,
@@ -162,11 +155,10 @@ def _experiment(folder: Path) -> Experiment:
 
 
 def simulate(folder: Path, recording: Recording, hosts: Sequence[Any], *, count: int, rounds: int) -> dict[str, Any]:
-    """An iteration with so many actors, a group for each: medians of rounds, after one that warms up.
+    """An iteration with `count` actors, a group for each: medians of rounds, after one that warms up.
 
-    It is synchronous: rollouts, then the hub, one learner as it was recorded, and weights for all. `balanced` has as
-    many learners as actors; `rollout_s_for_target` is how long its rollouts must take for the controller to be within
-    the target.
+    It is synchronous: rollouts, then the hub, the recorded learner, and weights for all. `balanced` has as many
+    learners as actors; `rollout_s_for_target` is the rollout time at which the controller meets the target.
     """
     experiment = _experiment(folder).override(
         {"rollout.actors": count, "rollout.groups_per_update": count, "train.checkpoint_every": 1}
@@ -177,12 +169,13 @@ def simulate(folder: Path, recording: Recording, hosts: Sequence[Any], *, count:
     with ExitStack() as stack:
         line, clock = stack.enter_context(_line(experiment)), Clock()
         line.hub = cast(Hub, Metered(line.hub, clock))
+        ledger = line.ledger(stack.enter_context(open_store(experiment.store_url)), code="bench")
         _publish(crew, replace(recording.sealed, version=0))
         for done in range(rounds + 1):
             clock.start()
             groups, _ = line.attempt(_policy(experiment, done), crew.play)
-            line.advance(groups, success=0.5, kl=0.0)
-            line.commit(_folder(folder / f"checkpoint-{done}"))
+            line.advance(groups)
+            ledger.commit(line.done, _folder(folder / f"checkpoint-{done}"), line.state_dict())
             clock.stop()
             with clock.spent("publish"):
                 _publish(crew, replace(recording.sealed, version=done + 1))
@@ -192,7 +185,7 @@ def simulate(folder: Path, recording: Recording, hosts: Sequence[Any], *, count:
 
 
 def _publish(crew: Crew, sealed: Sealed) -> None:
-    """Weights for all, a probe of all that asks nothing, and leave to act."""
+    """Weights for all, an empty probe, and admission."""
     crew.load(sealed)
     crew.probe(())
     crew.admit(sealed.version)
@@ -221,7 +214,7 @@ def _row(count: int, attempts: int, recording: Recording, found: Sequence[dict[s
 
 
 class Host:
-    """A process that stands for many actors: it answers at once with what was recorded, under the ids of the plans."""
+    """A process that stands for many actors: it answers at once with recorded trajectories, under the plans' ids."""
 
     def __init__(self, recorded: Sequence[Trajectory]) -> None:
         self._recorded = recorded
@@ -229,22 +222,22 @@ class Host:
         self.worker_index = 0
 
     def apply(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """As RLlib's runners do."""
+        """Call a function with this host, as RLlib's runners do."""
         return func(self, *args, **kwargs)
 
     def ping(self) -> str:
-        """It is alive."""
+        """Report as alive."""
         return "pong"
 
     def load(self, sealed: Sealed) -> None:
-        """Weights arrive, and are not used."""
+        """Receive weights, and ignore them."""
 
     def probe(self, requests: Sequence[Any]) -> list[Any]:
-        """No answer to no question."""
+        """An empty answer."""
         return []
 
     def admit(self, version: int) -> None:
-        """They count from now on."""
+        """Record the version."""
         self.admitted = version
 
     def sample(self, *, plans: Sequence[Plan]) -> list[Trajectory]:
@@ -269,29 +262,29 @@ class Actors(EnvRunnerGroup):  # type: ignore[misc]
         self._num_env_runners_dropped_lifetime = 0
 
     def probe_unhealthy_env_runners(self, timeout_seconds: float | None = None) -> list[int]:
-        """As RLlib does, whose configuration is not there."""
+        """As in RLlib, without its configuration."""
         return list(self._worker_manager.probe_unhealthy_actors(timeout_seconds=timeout_seconds or 30.0))
 
 
 @dataclass(slots=True)
 class Clock:
-    """CPU seconds of this process, all threads of it: of the controller, and those of other parts within it."""
+    """CPU seconds of this process in all threads: of the controller, and of other parts within it."""
 
     _begun: float = 0.0
     _whole: float = 0.0
     _parts: dict[str, float] = field(default_factory=dict)
 
     def start(self) -> None:
-        """The controller begins."""
+        """Start timing the controller."""
         self._parts, self._begun = {"hub": 0.0, "publish": 0.0}, time.process_time()
 
     def stop(self) -> None:
-        """The controller is done."""
+        """Stop timing the controller."""
         self._whole = time.process_time() - self._begun
 
     @contextmanager
     def spent(self, part: str) -> Iterator[None]:
-        """Whatever the block takes belongs to this part."""
+        """Count the context's seconds for this part."""
         begun = time.process_time()
         try:
             yield
@@ -299,18 +292,18 @@ class Clock:
             self._parts[part] += time.process_time() - begun
 
     def taken(self) -> dict[str, float]:
-        """By part; what is not the hub's is the controller's."""
+        """Seconds by part; the controller's exclude the hub's."""
         return {"controller": self._whole - self._parts["hub"], **self._parts}
 
 
 class Metered:
-    """A hub whose calls are clocked."""
+    """A hub whose calls are timed."""
 
     def __init__(self, hub: Hub, clock: Clock) -> None:
         self._hub, self._clock = hub, clock
 
     def replay(self, **asked: Any) -> list[tuple[int, Trajectory]]:
-        """Read to the end within the clock."""
+        """The trajectories, read to the end within the timing."""
         with self._clock.spent("hub"):
             return list(self._hub.replay(**asked))
 
@@ -326,37 +319,18 @@ class Metered:
 
 @contextmanager
 def _line(experiment: Experiment) -> Iterator[Line]:
-    """A run's line as an algorithm opens it."""
+    """A run's line, opened as by an algorithm."""
     run = "scale"
     with open_store(experiment.store_url) as db:
         cast = open_cast(experiment, db)
-        about: dict[str, Any] = {
-            "name": experiment.name,
-            "kind": "train",
-            "experiment": experiment.sha256,
-            "code": "bench",
-        }
-        start_run(db, Run(id=run, resolved=dump(experiment), environments=cast.snapshots, started_at=0.0, **about))
-        quarantine = Quarantine(experiment.rollout.quarantine)
+        begin_run(db, experiment, cast.snapshots, id=run, kind="train")
         with open_hub(
             beside(experiment.store_url, run),
             experiment.hub,
             groups_per_update=experiment.rollout.groups_per_update,
             environments=experiment.environments,
         ) as hub:
-            yield Line(
-                experiment=experiment,
-                run=run,
-                db=db,
-                hub=hub,
-                checkpoints=Checkpoints(open_artifacts(experiment.artifact_url), run),
-                cast=cast,
-                curriculum=Quarantined(open_curriculum(cast.families, experiment.curriculum), quarantine),
-                quarantine=quarantine,
-                stopper=Stopper(experiment.train.stop),
-                clock=time.time,
-                code="bench",
-            )
+            yield open_line(experiment, run, hub, cast)
 
 
 def _policy(experiment: Experiment, version: int) -> LanguagePolicy:

@@ -1,7 +1,7 @@
-"""Control until it is solved, by shipped experiments: one run in a process of its own. A script.
+"""Shipped control experiments until they are solved: one run in a process of its own. A script.
 
-`WHO_TASK SEED` → `{"steps": …, "seconds": …, "cpu_s": …, "return": …}` on the last line. Time is that of training:
-what comes before it (imports, Ray, the first weights) is not counted.
+`WHO_TASK SEED` → `{"steps": …, "seconds": …, "cpu_s": …, "return": …}` on the last line. Time is that of training;
+preparations (imports, Ray, the first weights) are not counted.
 """
 
 import json
@@ -16,7 +16,7 @@ from loomrl.experiments.bench.contender import cpu_s
 SOLVED = 475.0
 """Mean return of the latest 100 training episodes of CartPole."""
 EPISODES = 100
-"""By which a pendulum is judged, greedily: 10,000 steps of training are 50 episodes only."""
+"""Greedy episodes for evaluating a pendulum, because 10,000 steps of training are only 50 episodes."""
 
 
 def ours_cartpole(seed: int) -> dict[str, float]:
@@ -27,7 +27,7 @@ def ours_cartpole(seed: int) -> dict[str, float]:
 
 
 def sb3_cartpole(seed: int) -> dict[str, float]:
-    """Stable-Baselines3 with the settings that its zoo tuned for CartPole."""
+    """Stable-Baselines3 with its zoo's settings for CartPole."""
     from stable_baselines3 import PPO
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.env_util import make_vec_env
@@ -62,7 +62,7 @@ def sb3_cartpole(seed: int) -> dict[str, float]:
 
 
 def ours_pendulum(seed: int) -> dict[str, float]:
-    """`experiments/control/pendulum.yaml`: what 10,000 steps are good for."""
+    """`experiments/control/pendulum.yaml` for 10,000 steps."""
     from loomrl.experiments.judge_control import judged
 
     algo, experiment = _ours("control/pendulum", seed)
@@ -83,7 +83,7 @@ def _ours(name: str, seed: int) -> tuple[Any, Any]:
 
 
 def _train(algo: Any, steps: int, *, target: float = math.inf) -> None:
-    """Until the target is reached, or one more iteration would be more steps than these."""
+    """Train until the target is reached, or the next iteration would exceed `steps`."""
     taken = 0
     while algo.env_steps + taken <= steps and (algo.window.mean_of(100) or -math.inf) < target:
         before = algo.env_steps
@@ -101,7 +101,7 @@ TASKS = {"ours_cartpole": ours_cartpole, "sb3_cartpole": sb3_cartpole, "ours_pen
 
 
 def main() -> None:
-    """See above."""
+    """Run one task; see the module's docstring."""
     import torch
 
     torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""How weights get from the learner to the engines: what checks cost, how small deltas are, how soon a token follows.
+"""Transfer of weights from learner to engines: the cost of checks, the size of deltas, the time to a first token.
 
 A real run of the demo provides the versions: after its warm start it is updated at several learning rates, with master
 weights in float32, and its versions are measured as they would be published in bfloat16.
@@ -26,24 +26,24 @@ from loomrl.inference.weights.sealed import Weights, seal, stage, unstage
 from loomrl.telemetry.metric import PHASES, Metric
 
 SMALL_RATES = (1e-6, 3e-6, 1e-5)
-"""Those that fine-tuning takes; `nexus_bytes_ratio` is over all their versions."""
+"""Typical rates of fine-tuning; `nexus_bytes_ratio` is over all their versions."""
 LARGE_RATES = (1e-4, 3e-4)
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is measured."""
+    """The amount of work."""
 
     warm_steps: int = 1300
     loads: int = 9
     versions: int = 12
-    """At each learning rate."""
+    """Versions at each learning rate."""
     rates: tuple[float, ...] = (*SMALL_RATES, *LARGE_RATES)
 
 
 FULL = Size()
 QUICK = Size(warm_steps=600, versions=2, rates=(1e-6,), loads=3)
-"""After ten steps nothing is rewarded yet, and then no version differs from the one before it."""
+"""After only ten steps nothing is rewarded yet, and no version would differ from the one before it."""
 
 Metrics = Mapping[str, float]
 
@@ -92,7 +92,7 @@ def _versions(algo: Any, rate: float, count: int, history: list[Metrics]) -> lis
 
 
 def _overhead(history: Sequence[Metrics], weights: Weights) -> dict[str, Any]:
-    """What checksums (where sealed, where they arrive, where they are read back) and probes take of an iteration."""
+    """Share of an iteration for checksums (sealing, arrival, reading back) and probes."""
     sealed = seal(weights, 0)
     checksums_s = 3 * statistics.median(_seconds(sealed.verify) for _ in range(9))
     settled = history[1:]
@@ -115,7 +115,7 @@ def _overhead(history: Sequence[Metrics], weights: Weights) -> dict[str, Any]:
 
 
 def _nexus(sequences: Mapping[float, Sequence[Weights]], folder: Path) -> dict[str, Any]:
-    """Bytes and seconds of deltas against those of full weights, in bfloat16; and in float32, as they are learnt."""
+    """Bytes and seconds of deltas against full weights, in bfloat16, and in float32 as in the learner."""
     _say("deltas")
     found = {rate: _travel(versions, torch.bfloat16, folder) for rate, versions in sequences.items()}
     small = [one for rate, each in found.items() if rate in SMALL_RATES for one in each]
@@ -136,16 +136,16 @@ def _nexus(sequences: Mapping[float, Sequence[Weights]], folder: Path) -> dict[s
 
 @dataclass(frozen=True, slots=True)
 class Trip:
-    """One version's way to a receiver that has the one before it; nothing is spent on a connection."""
+    """One version's transfer to a receiver with the previous one, without a network."""
 
     ratio: float
-    """Bytes of the delta by those of the full weights."""
+    """Bytes of the delta divided by those of the full weights."""
     changed: float
-    """Share of the numbers that are not what they were."""
+    """Share of changed numbers."""
     delta_s: float
-    """Made, taken chunk by chunk, applied, verified."""
+    """Encoded, received in chunks, applied, verified."""
     full_s: float
-    """The same weights written, read, and verified."""
+    """Full weights written, read, and verified."""
 
 
 def _travel(versions: Sequence[Weights], dtype: torch.dtype, folder: Path) -> list[Trip]:

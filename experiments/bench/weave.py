@@ -1,6 +1,6 @@
-"""WEAVE's fronts, by the experiments that ship with it; beside PGMORL, where it is installed, and beside PPO.
+"""WEAVE's fronts on the shipped experiments, compared with PGMORL if it is installed, and with PPO.
 
-Every run has a process of its own, with one torch thread; CPU time is that of training, without judgement.
+Every run has a process of its own, with one torch thread; CPU time is that of training, without evaluation.
 """
 
 import importlib.util
@@ -23,20 +23,20 @@ from loomrl.telemetry.progress import progress
 RUN, PEER = "loomrl.experiments.bench.weave_run", "loomrl.experiments.bench.weave_peer"
 
 SHORT = 30_000
-"""Steps after which GPI-LS is looked at; its cost for five times as many is the measure."""
+"""Steps after which GPI-LS is evaluated; five times as many would cost too much."""
 
 Told = dict[str, Any]
-"""What a run says of itself."""
+"""A run's result."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A shipped experiment, and by what its front is judged in the end."""
+    """A shipped experiment, and the final evaluation of its front."""
 
     preferences: int
     episodes: int
     chebyshev: bool = False
-    """Whether it is shipped with this, and not with weighted sums."""
+    """True if it is shipped with Chebyshev's utility instead of weighted sums."""
 
 
 FRONTS = {
@@ -49,23 +49,23 @@ FRONTS = {
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much of it."""
+    """The amount of work."""
 
     seeds: tuple[int, ...] = (1, 2, 3)
     rounds: int = 7
-    """Of `ppo_cost`."""
+    """Rounds of `ppo_cost`."""
     steps: int = 16_384
-    """Of each round."""
+    """Steps of each round."""
     solvers: tuple[int, ...] = tuple(range(1, 12))
-    """Seeds with which CartPole is solved: how soon differs much."""
+    """Seeds for solving CartPole: the number of steps varies widely."""
     solve: int = 150_000
     """Steps within which CartPole must be solved."""
     words: tuple[str, ...] = ()
-    """Laid upon every shipped experiment."""
+    """Overrides for every shipped experiment."""
     judged: Mapping[str, int] = field(default_factory=dict)
     """`episodes` and `preferences`, instead of a task's own."""
     at_once: int = 2
-    """Processes."""
+    """Concurrent processes."""
     peers: bool = True
     ablated: tuple[str, ...] = ("dst_concave", "resource_gathering", "mo_hopper", "minecart")
 
@@ -111,7 +111,7 @@ def _dst_concave(size: Size) -> dict[str, Any]:
 
 
 def _mo_hopper(size: Size) -> dict[str, Any]:
-    """With PGMORL's at as many steps, where morl-baselines is installed."""
+    """With PGMORL's results for as many steps, if morl-baselines is installed."""
     figures = _front("mo_hopper", size)
     peers = _peers("pgmorl", figures["mo_hopper_steps"], size)
     if not peers:
@@ -125,7 +125,7 @@ def _mo_hopper(size: Size) -> dict[str, Any]:
 
 
 def _minecart(size: Size) -> dict[str, Any]:
-    """With what GPI-LS does in `SHORT` steps, where morl-baselines is installed."""
+    """With GPI-LS's results for `SHORT` steps, if morl-baselines is installed."""
     figures = _front("minecart", size)
     peers = _peers("gpi_ls", SHORT, size)
     if not peers:
@@ -135,7 +135,7 @@ def _minecart(size: Size) -> dict[str, Any]:
 
 
 def _ppo_cost(size: Size) -> dict[str, Any]:
-    """CPU time of a step of CartPole over PPO's, and how many steps either needs to solve it; null if too many."""
+    """CPU time per step of CartPole over PPO's, and the steps that each needs to solve it; null if too many."""
     told = script(RUN, "cost", str(size.rounds), str(size.steps))
     figures = _middle("ppo_cost_ratio", told["ratios"])
     figures["ppo_cost_ratio_steps"] = told["steps"]
@@ -151,7 +151,7 @@ def _ppo_cost(size: Size) -> dict[str, Any]:
 
 
 def _ablations(size: Size) -> dict[str, Any]:
-    """Hypervolume, by environment and by what is left out."""
+    """Hypervolume, by environment and ablated part."""
     asked = {
         f"{name}, {what}, {seed}": (name, seed, words)
         for name in size.ablated
@@ -167,7 +167,7 @@ def _ablations(size: Size) -> dict[str, Any]:
 
 
 def _variants(name: str) -> Mapping[str, tuple[str, ...]]:
-    """What is laid upon an experiment; it is shipped with one region, so more of them are what is added."""
+    """Overrides for each variant; experiments ship with one region, so more regions are a variant."""
     other = "linear" if FRONTS[name].chebyshev else "chebyshev"
     experiment = resolve([f"control/{name}"])
     assert isinstance(experiment, ControlExperiment)
@@ -179,7 +179,7 @@ def _variants(name: str) -> Mapping[str, tuple[str, ...]]:
 
 
 def _trained(asked: Mapping[str, tuple[str, int, tuple[str, ...]]], size: Size, label: str) -> dict[str, Told]:
-    """Shipped experiments, each with a seed and with what is laid upon it, by the names they are asked for by."""
+    """Shipped experiments by name, each with a seed and overrides."""
 
     def run(name: str, seed: int, words: tuple[str, ...]) -> Told:
         task = FRONTS[name]
@@ -191,7 +191,7 @@ def _trained(asked: Mapping[str, tuple[str, int, tuple[str, ...]]], size: Size, 
 
 
 def _peers(peer: str, steps: int, size: Size) -> list[Told]:
-    """A peer with every seed; none where morl-baselines cannot be imported."""
+    """A peer with every seed; empty if morl-baselines cannot be imported."""
     if not size.peers or importlib.util.find_spec("morl_baselines") is None:
         return []
     asked = {str(seed): (peer, seed) for seed in size.seeds}
@@ -200,7 +200,7 @@ def _peers(peer: str, steps: int, size: Size) -> list[Told]:
 
 
 def _told(asked: Mapping[str, Sequence[Any]], run: Callable[..., Told], size: Size, label: str) -> dict[str, Told]:
-    """What every run says, a few of them at a time."""
+    """The results of runs, a few at a time."""
     with ThreadPoolExecutor(size.at_once) as pool, progress(label, len(asked)) as report:
         begun = {name: pool.submit(run, *words) for name, words in asked.items()}
         told = {}
@@ -252,7 +252,7 @@ PARTS: dict[str, Callable[[Size], dict[str, Any]]] = {
 
 
 def measure(size: Size, only: str | None = None) -> dict[str, Any]:
-    """The figures of everything but the ablations, or of the one part that is asked for."""
+    """All figures except the ablations, or only one part's."""
     if only is not None and only not in PARTS:
         raise ConfigError("--only " + unknown("part", only, PARTS))
     figures: dict[str, Any] = {}

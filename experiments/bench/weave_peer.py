@@ -1,8 +1,8 @@
-"""A peer of WEAVE from morl-baselines: trained and judged once, in a process of its own. A script.
+"""A peer of WEAVE from morl-baselines: trained and evaluated once, in a process of its own. A script.
 
 `PEER SEED STEPS` → `{"hv": …, "steps": …, "cpu_s": …}` on the last line: the hypervolume of mean discounted returns,
-greedily, in fresh episodes of the bare environment; steps and CPU seconds of training, with the evaluations that the
-peer itself chooses by, which are not among its steps.
+greedily, in fresh episodes of the bare environment; steps and CPU seconds of training, including the peer's own
+evaluations, which are not among its steps.
 """
 
 import json
@@ -27,33 +27,33 @@ from loomrl.evaluation.front import hypervolume
 from loomrl.experiments.bench.contender import cpu_s
 
 EPISODES = 20
-"""By which each policy on a peer's front is judged."""
+"""Episodes for evaluating each policy on a peer's front."""
 PREFERENCES = 100
-"""At most so many, by which a policy that is steered is judged."""
+"""Maximum number of preferences for evaluating a steerable policy."""
 FRESH = 1_000_003
-"""Seeds of episodes that judge begin here, where no training began."""
+"""First seed of evaluation episodes, beyond all training seeds."""
 
 NOTHING = 1e-6
-"""A discount after which an episode is counted no further."""
+"""Discount below which an episode's rewards are ignored."""
 
 Act = Callable[[NDArray[Any]], NDArray[Any]]
-"""Actions for observations, one for each episode."""
+"""Actions for observations, one per episode."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """An environment, and how its returns are counted."""
+    """An environment, with the definition of its returns."""
 
     environment: str
     gamma: float
     reference: tuple[float, ...]
 
     def opened(self) -> gymnasium.Env[Any, Any]:
-        """As mo-gymnasium registers it, without Gymnasium's checker, which takes a vector for a fault."""
+        """As mo-gymnasium registers it, without Gymnasium's checker, which rejects vector rewards."""
         return gymnasium.make(f"mo_gymnasium:{self.environment}", disable_env_checker=True)
 
     def mean_return(self, act: Act) -> NDArray[np.float64]:
-        """Discounted, over the same fresh episodes for everyone, side by side."""
+        """Mean discounted return, over the same fresh episodes for every policy, side by side."""
         playing = {FRESH + episode: self.opened() for episode in range(EPISODES)}
         shown = {seed: env.reset(seed=seed)[0] for seed, env in playing.items()}
         earned, share = np.zeros(len(self.reference)), 1.0
@@ -70,7 +70,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """What a peer came to."""
+    """A trained peer."""
 
     steps: int
     cpu_s: float
@@ -82,7 +82,7 @@ MINECART = Task("minecart-v0", 0.98, (-1.0, -1.0, -200.0))
 
 
 def pgmorl(seed: int, steps: int) -> Trained:
-    """Six policies, as morl-baselines has them; of all rounds four fifths warm up, as in its example (80 of 100)."""
+    """Six policies, as in morl-baselines; four fifths of all rounds are warm-up, as in its example (80 of 100)."""
     from morl_baselines.multi_policy.pgmorl.pgmorl import PGMORL
     from morl_baselines.single_policy.ser.mo_ppo import make_env
 
@@ -118,7 +118,7 @@ def pgmorl(seed: int, steps: int) -> Trained:
 def gpi_ls(seed: int, steps: int) -> Trained:
     """With the settings of its example for minecart, and one update after each step.
 
-    Replay is prioritised, which is its default: the other way ends with an error in 1.3.0.
+    Replay is prioritised, which is its default: without it 1.3.0 fails with an error.
     """
     from morl_baselines.multi_policy.gpi_pd.gpi_pd import GPILS
 
@@ -148,7 +148,7 @@ def gpi_ls(seed: int, steps: int) -> Trained:
 
 
 def _steered(algorithm: Any, objectives: int) -> Iterator[Act]:
-    """Of all policies that it supports the best action by one preference, as its `eval` has it for one observation."""
+    """The best action of all its policies for one preference, as in its `eval` for one observation."""
     network, support_MH = algorithm.q_nets[0].eval(), torch.stack(algorithm.weight_support)
     for preference in lattice(objectives, PREFERENCES):
         yield partial(_best, network, support_MH, torch.as_tensor(preference))
@@ -163,7 +163,7 @@ def _best(network: Any, support_MH: Tensor, preference_H: Tensor, seen_E: NDArra
 
 
 def _greedy(networks: Any, seen: Act) -> Act:
-    """The mean action, within its bounds; as in training, of observations that are normalised."""
+    """The mean action, clipped to its bounds, for normalised observations as in training."""
 
     @torch.no_grad()
     def act(observation: NDArray[Any]) -> NDArray[Any]:
@@ -174,7 +174,7 @@ def _greedy(networks: Any, seen: Act) -> Act:
 
 
 def _normalizer(env: Any) -> Act:
-    """What the environment came to know of observations, and learns no further."""
+    """The environment's observation normalisation, frozen."""
     while not isinstance(env, NormalizeObservation):
         env = env.env
     known, epsilon = env.obs_rms, env.epsilon

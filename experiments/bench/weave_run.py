@@ -1,8 +1,8 @@
-"""One run of `loomrl bench weave`, in a process of its own. A script, which tells of it in JSON on its last line.
+"""One run of `loomrl bench weave`, in a process of its own. A script with a JSON result on its last line.
 
-`front NAME SEED PLAN`    the shipped experiment: hypervolume of its best version, and what it cost to train
-`solve KIND SEED STEPS`   CartPole by `ppo` or `weave` until it is solved
-`cost ROUNDS STEPS`       CPU time per step of `weave` over that of `ppo`, in turns
+front NAME SEED PLAN    the shipped experiment: hypervolume of its best version, and its training cost
+solve KIND SEED STEPS   CartPole by `ppo` or `weave` until it is solved
+cost ROUNDS STEPS       CPU time per step of `weave` over that of `ppo`, alternating
 """
 
 import json
@@ -16,11 +16,11 @@ from loomrl.experiments.bench.solve import SOLVED
 
 ENVIRONMENTS = 8
 UNSEEN = 1_000_003
-"""Seed of the last judgement: none by which the best version was chosen."""
+"""Seed of the final evaluation, not used for choosing the best version."""
 
 
 def front(name: str, seed: str, plan: str) -> dict[str, Any]:
-    """`control/NAME` to its end. Of the versions that it evaluates the best is judged anew, as `plan` says."""
+    """`control/NAME` to its end. The best of its evaluated versions is evaluated again as `plan` says."""
     from loomrl.experiments.algorithms import open_algorithm
     from loomrl.experiments.judge_control import judged
 
@@ -51,7 +51,7 @@ def front(name: str, seed: str, plan: str) -> dict[str, Any]:
 
 
 def solve(kind: str, seed: str, steps: str) -> dict[str, Any]:
-    """`control/cartpole`, by this algorithm; `steps` is null where these were not enough."""
+    """`control/cartpole` with this algorithm; `steps` is null if they were not enough."""
     from loomrl.experiments.algorithms import open_algorithm
 
     shipped = _experiment("control/cartpole", seed, [])
@@ -65,7 +65,7 @@ def solve(kind: str, seed: str, steps: str) -> dict[str, Any]:
 
 
 def cost(rounds: str, steps: str) -> dict[str, Any]:
-    """Both take the same steps of CartPole, round after round, with the same settings but for the threads."""
+    """Both take the same steps of CartPole, round after round, with equal settings except for the threads."""
     from loomrl.algorithms.ppo import PPOConfig
     from loomrl.algorithms.weave.algorithm import WeaveConfig
 
@@ -81,7 +81,7 @@ def _cartpole(config: Any) -> Any:
 
 
 def _spent(algo: Any, steps: int) -> float:
-    """CPU seconds per step, over at least so many more."""
+    """CPU seconds per step, over at least `steps` more."""
     first, begun = algo.env_steps, cpu_s()
     while algo.env_steps < first + steps:
         algo.train()
@@ -99,7 +99,7 @@ TASKS: dict[str, Callable[..., dict[str, Any]]] = {"front": front, "solve": solv
 
 
 def main() -> None:
-    """See above."""
+    """Run one part; see the module's docstring."""
     import ray
     import torch
 

@@ -16,7 +16,9 @@ def hub(
     quick: Annotated[bool, typer.Option("--quick", help="A hundredth of the work: a smoke test, no figure.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Tokens ingested per second, durably: in process, over HTTP, and by a JSON server; cost of a lease as it grows."""
+    """Tokens ingested per second, durably: in process, over HTTP, and by a JSON server; cost of a lease as the hub
+    grows.
+    """
     from loomrl.experiments.bench.hub import FULL, QUICK, measure
 
     figures = measure(QUICK if quick else FULL)
@@ -29,7 +31,7 @@ def language(
     gpu: Annotated[bool, typer.Option("--gpu", help="A model of half a billion parameters on a GPU.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Tokens per second of engine (against vLLM, where it is installed) and learner; where an update's time goes."""
+    """Tokens per second of engine (against vLLM, if installed) and learner; the phases of an update."""
     from loomrl.experiments.bench.language import FULL, QUICK, measure
     from loomrl.experiments.bench.model import HALF_BILLION
 
@@ -64,7 +66,9 @@ def asynchronous(
     quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Seconds until the same success, where rollouts overlap with learning and where they take turns with it."""
+    """Seconds until equal success, with rollouts that overlap with learning and with rollouts that alternate
+    with it.
+    """
     from loomrl.experiments.bench.overlap import FULL, QUICK, measure
 
     figures = measure(QUICK if quick else FULL)
@@ -76,7 +80,7 @@ def control(
     quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """PPO and SAC against RLlib's own and, where it is installed, Stable-Baselines3: steps per second of CPU time."""
+    """PPO and SAC against RLlib's own and, if installed, Stable-Baselines3: steps per second of CPU time."""
     from loomrl.experiments.bench.control import FULL, QUICK, measure
 
     figures = measure(QUICK if quick else FULL)
@@ -89,7 +93,7 @@ def weave(
     quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """WEAVE's fronts by what ships with it, against PGMORL where it is installed, and its cost against PPO's."""
+    """WEAVE's fronts on the shipped experiments, against PGMORL if installed, and its cost against PPO's."""
     from loomrl.experiments.bench.weave import FULL, QUICK, measure
 
     figures = measure(QUICK if quick else FULL, only)
@@ -101,7 +105,7 @@ def sync(
     quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """How weights reach the engines: what checking them costs, how small deltas are, how soon a token follows."""
+    """Transfer of weights to engines: the cost of checks, the size of deltas, the time to a first token."""
     from loomrl.experiments.bench.sync import FULL, QUICK, measure
 
     figures = measure(QUICK if quick else FULL)
@@ -131,7 +135,7 @@ def scale(
 def _tell(
     figures: Mapping[str, Any], *, as_json: bool, shown: Callable[[Any], Any] = str, left_out: str | None = None
 ) -> None:
-    """Figures, one in a line for people; those whose names end in `left_out` are for programs alone."""
+    """Print figures, one per line for people; names that end in `left_out` are only in the JSON."""
     rows = [(name, shown(figures[name])) for name in figures if left_out is None or not name.endswith(left_out)]
     emit(figures, as_json=as_json, show=lambda console: console.print(table("", ("figure", "value>"), rows)))
 

@@ -20,7 +20,7 @@ Address = Annotated[
     typer.Option(help="The cluster's dashboard, http://HEAD:8265; without it RAY_ADDRESS, or this machine's."),
 ]
 RESULT = '{"run": '
-"""How the line begins by which training ends."""
+"""Prefix of the last line of a training's log."""
 Id = Annotated[str, typer.Argument(help="Of the job; the same as its run's.")]
 
 
@@ -30,7 +30,7 @@ def submit(
         typer.Argument(metavar="EXPERIMENT [PATH=VALUE]...", help="Experiment files or names, then overrides."),
     ],
     address: Address = None,
-    run: Annotated[str | None, typer.Option(help="Id of the run; one that exists already is resumed.")] = None,
+    run: Annotated[str | None, typer.Option(help="Id of the run; an existing run is resumed.")] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow the log until the job ends.")] = True,
     as_json: AsJson = False,
 ) -> None:
@@ -79,7 +79,7 @@ def list_jobs(address: Address = None, as_json: AsJson = False) -> None:
 
 @jobs.command()
 def status(id: Id, address: Address = None, as_json: AsJson = False) -> None:
-    """Say how a job is doing; the exit status is that of the job, once it is over."""
+    """Show a job's status; the exit status is the job's, once it has ended."""
     from loomrl.cluster.job import Jobs
 
     job = Jobs(address).show(id)
@@ -92,9 +92,9 @@ def status(id: Id, address: Address = None, as_json: AsJson = False) -> None:
 def logs(
     id: Id,
     address: Address = None,
-    follow: Annotated[bool, typer.Option("--follow/--no-follow", help="Go on until the job ends.")] = True,
+    follow: Annotated[bool, typer.Option("--follow/--no-follow", help="Follow until the job ends.")] = True,
 ) -> None:
-    """Print what a job says, and go on until it ends."""
+    """Print a job's log, and follow it until the job ends."""
     from loomrl.cluster.job import Jobs
 
     cluster = Jobs(address)
@@ -106,7 +106,7 @@ def logs(
 
 @jobs.command()
 def stop(id: Id, address: Address = None, as_json: AsJson = False) -> None:
-    """Stop a job. Submitting its experiment again with the same --run goes on from its last checkpoint."""
+    """Stop a job. Submitting its experiment again with the same --run resumes it from its last checkpoint."""
     from loomrl.cluster.job import Jobs
 
     job = Jobs(address).stop(id)
@@ -115,7 +115,7 @@ def stop(id: Id, address: Address = None, as_json: AsJson = False) -> None:
 
 @jobs.command()
 def result(id: Id, address: Address = None) -> None:
-    """Print what training had to tell at its end, as one JSON object."""
+    """Print the result of the training as one JSON object."""
     from loomrl.cluster.job import Jobs
 
     emit(Jobs(address).result(id), as_json=True, show=lambda console: None)
@@ -126,7 +126,7 @@ def check(
     files: Annotated[list[Path], typer.Argument(help="Cluster files: of Ray's launcher, or of KubeRay.")],
     as_json: AsJson = False,
 ) -> None:
-    """Find every mistake in cluster files that can be found without a cluster: typos by name, with the nearest key."""
+    """Find mistakes in cluster files without a cluster: unknown keys are listed with the nearest known one."""
     from loomrl.cluster.check import check_file
 
     found = {str(file): check_file(file) for file in files}
@@ -135,7 +135,7 @@ def check(
 
 
 def _follow(cluster: "Jobs", id: str, *, to_stderr: bool) -> None:
-    """Its log, until it ends, without the line that is for programs. Interrupted, the job goes on."""
+    """Print its log until it ends, without the line for programs. If interrupted, the job continues."""
     stream, rest = sys.stderr if to_stderr else sys.stdout, ""
 
     def write(text: str) -> None:

@@ -1,4 +1,4 @@
-"""`loomrl envs`: what environments there are, what they are made of, and whether they keep their promises."""
+"""`loomrl envs`: list, show and check environments."""
 
 from dataclasses import asdict
 from typing import Annotated
@@ -16,7 +16,7 @@ Id = Annotated[str, typer.Argument(metavar="ID", help="Name, Name@version, or pk
 
 @app.command("list")
 def list_all(store: StoreUrl = "sqlite:///loom.db", as_json: AsJson = False) -> None:
-    """List the environments that are installed, and the versions that LoomDB has on record."""
+    """List the installed environments, and the versions recorded in LoomDB."""
     from loomrl.gym.registry import Registry
     from loomrl.store import open_store
 
@@ -30,7 +30,7 @@ def list_all(store: StoreUrl = "sqlite:///loom.db", as_json: AsJson = False) -> 
 
 
 def _installed() -> dict[str, str]:
-    """Every environment that a package announces: how many families it has, or why it cannot be opened."""
+    """Every environment that a package announces: its number of families, or the reason why it cannot be opened."""
     from loomrl.errors import RegistryError
     from loomrl.gym.catalogue import find, names
 
@@ -53,7 +53,7 @@ def show(
     seed: Annotated[int, typer.Option(min=0, max=2**62)] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Show what an environment is: families, rewards, ceilings, settings, snapshot, and how the oracle does a task."""
+    """Show an environment: families, rewards, ceilings, settings, snapshot, and the oracle's episode."""
     from loomrl.gym.catalogue import find, make
     from loomrl.gym.mixture import known, transcript
     from loomrl.gym.registry import snapshot_of
@@ -90,13 +90,13 @@ def show(
 def check(
     id: Annotated[str | None, typer.Argument(metavar="ID", help="Name, Name@version, or pkg.module:Class.")] = None,
     assignments: Annotated[
-        list[str] | None, typer.Argument(metavar="[PATH=VALUE]...", help="Settings that it is to be used with.")
+        list[str] | None, typer.Argument(metavar="[PATH=VALUE]...", help="Settings of the environment.")
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every environment that is installed.")] = False,
     jobs: Annotated[int, typer.Option(min=1, help="Environments at a time.")] = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Check what an environment promises: determinism, oracle, ceilings, hostile input. Exit 1 if it is not kept."""
+    """Check an environment's contract: determinism, oracle, ceilings, hostile input. Exit 1 if it is broken."""
     from loomrl.errors import ConfigError
     from loomrl.experiments.check_envs import check_all
     from loomrl.gym.catalogue import names
@@ -122,7 +122,7 @@ def check(
 
 @app.command()
 def verify(id: Id, store: StoreUrl = "sqlite:///loom.db", as_json: AsJson = False) -> None:
-    """Compare a recorded version with what is importable now. Exit 1 if it has changed."""
+    """Compare a recorded version with the importable one. Exit 1 if it has changed."""
     from loomrl.gym.mixture import known
     from loomrl.gym.registry import Registry
     from loomrl.store import open_store
@@ -141,7 +141,7 @@ def verify(id: Id, store: StoreUrl = "sqlite:///loom.db", as_json: AsJson = Fals
 
 @app.command()
 def diff(old: Id, new: Id, store: StoreUrl = "sqlite:///loom.db", as_json: AsJson = False) -> None:
-    """Show what changed from one recorded version to another: sources, settings, dependencies."""
+    """Show the differences between two recorded versions: sources, settings, dependencies."""
     from loomrl.gym.registry import Registry
     from loomrl.store import open_store
 

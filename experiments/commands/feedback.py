@@ -1,4 +1,4 @@
-"""`loomrl feedback`: what waits for a person's judgement, and the answer to it."""
+"""`loomrl feedback`: questions for people's judgement, and their answers."""
 
 import getpass
 import time
@@ -16,7 +16,7 @@ app = typer.Typer(help="Judge conversations that wait for a person.", no_args_is
 
 @app.command("list")
 def list_waiting(store: StoreUrl = "sqlite:///loom.db", limit: Limit = 20, as_json: AsJson = False) -> None:
-    """Show what waits for an answer, oldest first."""
+    """List the questions that wait for an answer, oldest first."""
     from loomrl.store import open_store
     from loomrl.store.judgements import waiting
 
@@ -38,14 +38,14 @@ def list_waiting(store: StoreUrl = "sqlite:///loom.db", limit: Limit = 20, as_js
 
 @app.command()
 def answer(
-    id: Annotated[str, typer.Argument(help="What is answered, as `loomrl feedback list` names it.")],
+    id: Annotated[str, typer.Argument(help="Id of the question, from `loomrl feedback list`.")],
     choice: Annotated[str, typer.Argument(help="One of its choices.")],
     who: Annotated[str, typer.Option(help="Whose judgement it is.")] = "",
     comment: Annotated[str, typer.Option(help="Why.")] = "",
     store: StoreUrl = "sqlite:///loom.db",
     as_json: AsJson = False,
 ) -> None:
-    """Answer, once and for good."""
+    """Answer a question; the answer is final."""
     from loomrl.store import judgements, open_store
 
     with open_store(store) as db:

@@ -1,4 +1,4 @@
-"""What a command says: a result for people or, with `--json`, one JSON object on the last line of stdout."""
+"""Output of commands: a result for people or, with `--json`, one JSON object on the last line of stdout."""
 
 import json
 import sys
@@ -11,14 +11,14 @@ from rich.markup import escape
 from rich.table import Table
 
 WIDTH = 160
-"""Columns of output that is not read on a terminal."""
+"""Columns of output that does not go to a terminal."""
 _FLUSH_RIGHT: dict[str, Any] = {"justify": "right", "no_wrap": True}
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on the last line of stdout.")]
 
 
 def emit(result: Mapping[str, Any], *, as_json: bool, show: Callable[[Console], None]) -> None:
-    """Print the result once, in the form that was asked for."""
+    """Print the result once, in the requested form."""
     if as_json:
         print(json.dumps(result, ensure_ascii=False, allow_nan=False, default=str), flush=True)
     else:

@@ -1,4 +1,4 @@
-"""`loomrl runs` and `loomrl lineage`: who made what from what."""
+"""`loomrl runs`, `loomrl lineage` and `loomrl export`: recorded runs and policy versions."""
 
 from dataclasses import asdict
 from datetime import datetime
@@ -47,7 +47,7 @@ def lineage(
     store: StoreUrl = "sqlite:///loom.db",
     as_json: AsJson = False,
 ) -> None:
-    """Show what a policy version was made from, back to the first, and what became of it."""
+    """Show a policy version's origins, back to the first, and its descendants."""
     from loomrl.store import open_store
     from loomrl.store.lineage import lineage as trace
 
@@ -70,7 +70,7 @@ def lineage(
 
 def export(
     policy: Annotated[str, typer.Argument(help="RUN (its last version) or RUN/NUMBER.")],
-    folder: Annotated[Path, typer.Argument(help="Where to; one that is there already must be empty.")],
+    folder: Annotated[Path, typer.Argument(help="Target folder; must be empty if it exists.")],
     onnx: Annotated[bool, typer.Option("--onnx", help="Of control: also policy.onnx, its greedy path.")] = False,
     store: StoreUrl = "sqlite:///loom.db",
     as_json: AsJson = False,

@@ -18,13 +18,13 @@ Words = Annotated[
 
 def sweep(
     words: Words = None,
-    run: Annotated[str | None, typer.Option(help="Id of the sweep; one that exists already is resumed.")] = None,
+    run: Annotated[str | None, typer.Option(help="Id of the sweep; an existing sweep is resumed.")] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with --run, or with the latest of this name, as it was begun.")
+        bool, typer.Option("--resume", help="Resume --run, or the latest of this name, with its original settings.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Search for settings: many trials of one experiment, of which bad ones are stopped or taken over by good ones."""
+    """Search for settings: many trials of one experiment; bad ones are stopped, or continue from good ones' weights."""
     from loomrl.experiments.sweep import resumed
     from loomrl.experiments.sweep import sweep as begin
     from loomrl.experiments.sweep_file import resolve_sweep
@@ -37,7 +37,7 @@ def sweep(
 
 
 def render(result: "SweepResult", console: Console) -> None:
-    """The trials, best first; what went wrong with whom; and where to go on."""
+    """The trials, best first; the errors; and how to continue."""
     from loomrl.experiments.sweep_file import short
 
     paths = list(result.trials[0].changes)

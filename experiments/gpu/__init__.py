@@ -1,1 +1,1 @@
-"""What a GPU does with our own code: `make gpu-check`."""
+"""LoomRL's own code on a GPU: `make gpu-check`."""

@@ -1,7 +1,7 @@
-"""`make gpu-check`: what a GPU does with our own code. Needs this checkout, torch and transformers; no Ray, no vLLM.
+"""`make gpu-check`: LoomRL's own code on a GPU. Needs this checkout, torch and transformers; no Ray, no vLLM.
 
 Every part runs in a process of its own: one that raises, hangs or crashes is reported as failed, and the others run.
-This file loads nothing heavy: the children import it again.
+This file imports nothing heavy, because the children import it again.
 """
 
 import argparse
@@ -27,13 +27,13 @@ PARTS = {
     "fsdp": "loomrl.experiments.gpu.distributed:fsdp",
     "publication": "loomrl.experiments.gpu.publication:publication",
 }
-"""What is measured → where; `docs/benchmarks.md` says what each of them is."""
+"""Part → its function; `docs/benchmarks.md` explains each of them."""
 MACHINE = "loomrl.experiments.gpu.compute:describe"
 LIMIT_S, GOODBYE_S = 150.0, 10.0
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Print what was found as one JSON object; 0 where all of it worked, 1 where a part failed, 2 where none could."""
+    """Print the results as one JSON object; 0 if all parts passed, 1 if one failed, 2 if none could run."""
     asked = _arguments(words)
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
@@ -68,9 +68,10 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def run_part(entry_point: str, size: dict[str, bool], limit_s: float, *, start: str | None = None) -> dict[str, Any]:
-    """What a part found, with `ok` and `seconds`; or its `error`.
+    """A part's results, with `ok` and `seconds`; or its `error`.
 
-    Without a GPU its process is forked, so that torch is imported once. CUDA survives no fork: there it is a new one.
+    Without a GPU its process is forked, so that torch is imported once. CUDA does not survive a fork: there it is
+    spawned.
     """
     if size["cpu"] and start is None:
         import_module("loomrl.experiments.gpu.compute")
@@ -103,7 +104,7 @@ def _answer(ours: Connection, process: Any, limit_s: float) -> dict[str, Any]:
 
 
 def _work(theirs: Connection, entry_point: str, size: dict[str, bool]) -> None:
-    """In the child: the part, and its figures or its error."""
+    """In the child: run the part and send its figures or its error."""
     module, _, name = entry_point.partition(":")
     try:
         found = getattr(import_module(module), name)(**size)
@@ -123,7 +124,7 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _told(name: str, found: dict[str, Any]) -> dict[str, Any]:
-    """The same, told on stderr at once: what is known already outlives a run that is cut short."""
+    """The results unchanged, printed on stderr at once, so that an interrupted run still shows them."""
     print(f"gpu-check: {name}: {json.dumps(found)}", file=sys.stderr, flush=True)
     return found
 

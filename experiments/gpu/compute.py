@@ -1,4 +1,4 @@
-"""Parts of `make gpu-check` that compute: learner step, engine, loss in chunks.
+"""Computing parts of `make gpu-check`: learner step, engine, loss in chunks.
 
 Axes: K tokens, H hidden size, V vocabulary.
 """
@@ -51,13 +51,13 @@ TINY = Size(
 
 
 def sized(*, cpu: bool, tiny: bool) -> Size:
-    """What a part works on; a CPU gets float32."""
+    """The size of a part's model; float32 on a CPU."""
     size = TINY if tiny else HALF_BILLION
     return replace(size, device="cpu", dtype="float32") if cpu else size
 
 
 def describe(*, cpu: bool, tiny: bool) -> dict[str, Any]:
-    """The machine and the versions; `gpu` is None where there is none, or none is to be used."""
+    """The machine and the versions; `gpu` is None if there is none or it is not used."""
     seen = torch.cuda.is_available()
     return {
         **machine("cuda" if seen else "cpu"),
@@ -72,7 +72,7 @@ def describe(*, cpu: bool, tiny: bool) -> dict[str, Any]:
 
 
 def learner(*, cpu: bool, tiny: bool) -> dict[str, Any]:
-    """Whole optimizer steps on packed attempts, and what the machine gets out of one large product."""
+    """Whole optimizer steps on packed attempts, and the machine's rate at one large matrix product."""
     size = sized(cpu=cpu, tiny=tiny)
     found = learner_rate(build_model(size), size)
     measured = _product_tflops(size, 512 if cpu else 8192)
@@ -87,7 +87,7 @@ def _product_tflops(size: Size, width: int) -> float:
 
 
 def engine(*, cpu: bool, tiny: bool) -> dict[str, Any]:
-    """Sampled tokens per second of the torch engine, and how far its log-probabilities are from a plain pass."""
+    """Sampled tokens per second of the torch engine, and its difference in log-probabilities from a plain pass."""
     size = sized(cpu=cpu, tiny=tiny)
     model = build_model(size).eval()
     opened = TorchEngine(model, slots=4 * size.concurrent, context=size.prompt + size.answer)
@@ -127,7 +127,7 @@ async def _drift(opened: TorchEngine, model: PreTrainedModel, size: Size) -> dic
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One way to compute the same loss: seconds, memory, and what came out."""
+    """One way to compute the same loss: seconds, memory, and results."""
 
     chunk: int
     seconds: float
@@ -181,7 +181,7 @@ def _trial(size: Size, tokens: int, chunk: int) -> Trial:
 
 
 def _memory(device: str) -> float:
-    """MiB in use; the high-water mark begins anew."""
+    """MiB in use; resets the peak."""
     if device == "cuda":
         settle(device)
         torch.cuda.reset_peak_memory_stats()
@@ -191,7 +191,7 @@ def _memory(device: str) -> float:
 
 
 def _peak(device: str) -> float:
-    """The most MiB in use since `_memory` was asked."""
+    """Peak MiB since the last call of `_memory`."""
     return torch.cuda.max_memory_allocated() / 2**20 if device == "cuda" else _status("VmHWM")
 
 

@@ -1,4 +1,4 @@
-"""Parts of `make gpu-check` that need a process group, of this process alone: NCCL on a GPU, gloo on a CPU."""
+"""Parts of `make gpu-check` that need a process group of one: NCCL on a GPU, gloo on a CPU."""
 
 import statistics
 import tempfile
@@ -21,7 +21,7 @@ from loomrl.experiments.gpu.compute import sized
 
 @contextmanager
 def group_of_one(device: str) -> Iterator[None]:
-    """A process group that meets in a file: no port, no address."""
+    """A process group with a file store: no port, no address."""
     with tempfile.TemporaryDirectory(prefix="loom-gpu-") as folder:
         dist.init_process_group(
             "nccl" if device == "cuda" else "gloo",
@@ -37,7 +37,7 @@ def group_of_one(device: str) -> Iterator[None]:
 
 
 def process_group(*, cpu: bool, tiny: bool) -> dict[str, Any]:
-    """What a reduction and a broadcast of a model's weights cost in a group of one: calls, for nothing travels."""
+    """Cost of a reduction and a broadcast of a model's weights in a group of one: calls only, without transfer."""
     size = sized(cpu=cpu, tiny=tiny)
     with group_of_one(size.device):
         x = torch.randn((1 << 16) if tiny else (1 << 28), device=size.device, dtype=getattr(torch, size.dtype))
@@ -65,7 +65,7 @@ def _broadcast(weights: list[Tensor]) -> None:
 
 
 class Sharded(nn.Module):
-    """What `shard` takes: a module with a language model in it, scoring in its own forward pass."""
+    """A module with a language model in it, scoring in its own forward pass, as `shard` needs it."""
 
     def __init__(self, lm: PreTrainedModel) -> None:
         super().__init__()

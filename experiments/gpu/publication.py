@@ -1,6 +1,6 @@
 """A part of `make gpu-check`: new weights in memory that another process reads, on a GPU by CUDA's own handles.
 
-The reader imports this file and torch alone.
+The reader imports only this file and torch.
 """
 
 import statistics
@@ -13,12 +13,12 @@ import torch.multiprocessing
 from torch import Tensor
 
 AT_ONCE = 1 << 24
-"""Numbers whose checksum is computed in one piece."""
+"""Numbers per piece of a checksum."""
 PATIENCE_S = 60.0
 
 
 def publication(*, cpu: bool, tiny: bool) -> dict[str, Any]:
-    """Seconds from new weights until another process has a copy of its own, each one verified by its checksum."""
+    """Seconds from new weights until another process has its own copy, each one verified by its checksum."""
     from loomrl.experiments.bench.model import build_model, settle
     from loomrl.experiments.gpu.compute import sized
 
@@ -53,7 +53,7 @@ def publication(*, cpu: bool, tiny: bool) -> dict[str, Any]:
 
 
 def read(theirs: Connection) -> None:
-    """In the other process: copy whatever is published, and answer with the copy's checksum."""
+    """In the other process: copy everything published, and answer with the copy's checksum."""
     flat: Tensor = theirs.recv()
     own = torch.empty_like(flat)
     while theirs.recv() is not None:
@@ -62,7 +62,7 @@ def read(theirs: Connection) -> None:
 
 
 def checksum(flat: Tensor) -> int:
-    """Of bits and where they stand: a changed number changes it, and so do two that changed places."""
+    """A checksum of bits and their positions: it changes with any number, and if two numbers change places."""
     bits = flat.view(torch.int16 if flat.element_size() == 2 else torch.int32)
     total = 0
     for begin in range(0, len(bits), AT_ONCE):
@@ -73,7 +73,7 @@ def checksum(flat: Tensor) -> int:
 
 
 def _publish(weights: list[Tensor], flat: Tensor, ours: Connection, settle: Any) -> int:
-    """Copy the weights to where the reader looks; its checksum of what it then has."""
+    """Copy the weights to the shared memory; returns the reader's checksum of its copy."""
     begin = 0
     for weight in weights:
         flat[begin : begin + weight.numel()].copy_(weight.view(-1))
@@ -104,7 +104,7 @@ def _changed(weights: list[Tensor], flat: Tensor, ours: Connection, settle: Any)
 
 
 def _must_notice(weights: list[Tensor], flat: Tensor, ours: Connection, settle: Any) -> None:
-    """One number that is wrong in the shared memory must show in the reader's checksum."""
+    """A single wrong number in the shared memory must change the reader's checksum."""
     expected = checksum(flat)
     middle = len(flat) // 2
     flat[middle] = flat[middle] + 1

@@ -15,9 +15,9 @@ from pydantic import Field
 from loomrl.config import PPO, EnvironmentConfig, Experiment, LanguageModel, Sampling, WarmStart
 from loomrl.config.basic import Level, NonNegative, Positive, PositiveInt, Seed
 from loomrl.errors import ConfigError
-from loomrl.experiments.outcome import Listener
 from loomrl.experiments.shipped import TRAINED, resolve_language
 from loomrl.experiments.train import TrainResult, train
+from loomrl.experiments.training import Listener
 from loomrl.gym.catalogue import find
 from loomrl.gym.manual import ManualEnvironment
 from loomrl.gym.mixture import known

@@ -1,4 +1,4 @@
-"""All settings of a run. `Experiment` and `ControlExperiment` are the trees; the rest are their branches."""
+"""All settings of a run. `Experiment` and `ControlExperiment` are the roots of the two trees."""
 
 from loomrl.config.control import SAC, ControlPPO, Network
 from loomrl.config.control_experiment import (
@@ -66,14 +66,14 @@ KINDS: dict[str, type[Experiment] | type[ControlExperiment]] = {"language": Expe
 
 
 def experiment_class(kind: str) -> type[Experiment] | type[ControlExperiment]:
-    """The tree of that kind; a ConfigError names those that there are."""
+    """The experiment class for this kind; a ConfigError lists the known kinds."""
     if str(kind) not in KINDS:  # YAML may have a list there
         raise ConfigError(unknown("kind", str(kind), list(KINDS)))
     return KINDS[kind]
 
 
 def parse_experiment(raw: Tree, *, origin: str) -> AnyExperiment:
-    """The experiment in plain data; without a `kind` it is one of a language policy."""
+    """The experiment from plain data; without a `kind` it is one of a language policy."""
     return experiment_class(raw.get("kind", "language")).parse(raw, origin=origin)
 
 

@@ -1,4 +1,4 @@
-"""The kinds of number and text that settings are made of."""
+"""Types of numbers and text in settings."""
 
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -13,9 +13,9 @@ PositiveInt = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]
 EntryPoint = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$")]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
-"""As many as NumPy, torch and environments all take, with room for those that are counted up from it."""
+"""The range that NumPy, torch and environments all accept, with room for seeds counted up from it."""
 Episodes = Annotated[int, Field(ge=1, le=1_000_000)]
-"""Of an evaluation: held-out tasks of two seeds are apart up to a million."""
+"""Episodes of an evaluation: the held-out tasks of two seeds are disjoint up to a million."""
 Level = Annotated[int, Field(ge=1, le=10)]
 
 
@@ -44,9 +44,9 @@ def _of_a_server(url: str) -> str:
         parts = urlsplit(_without_password(url))
         parts.port  # noqa: B018 - asked for, it is checked
     except ValueError as error:
-        raise ValueError(f"{url!r} is no server's address: {error}") from None
+        raise ValueError(f"{url!r} is not a server's address: {error}") from None
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise ValueError(f"{url!r} is no server's address: write one such as http://127.0.0.1:8000/v1")
+        raise ValueError(f"{url!r} is not a server's address: write one such as http://127.0.0.1:8000/v1")
     return url
 
 

@@ -1,4 +1,4 @@
-"""How a control policy is made and taught: network, PPO, SAC. Parameters as data."""
+"""Settings of control policies and their algorithms: network, PPO, SAC."""
 
 from typing import Literal, Self
 
@@ -15,12 +15,12 @@ class Network(Config):
     hidden: tuple[PositiveInt, ...] = (64, 64)
     activation: Literal["tanh", "relu", "silu", "gelu"] = "tanh"
     shared: bool = False
-    """Policy and value function on one trunk, instead of a tower each."""
+    """One trunk for policy and value function, instead of separate towers."""
     layer_norm: bool = False
     orthogonal: bool = True
-    """Orthogonal first weights, with a small last layer of the policy."""
+    """Orthogonal initial weights, with a small last layer of the policy."""
     log_std: float = 0.0
-    """Of real-valued actions in the beginning; learnt, and the same in every state."""
+    """Initial log standard deviation of real-valued actions; it is learnt, and equal in every state."""
 
     @model_validator(mode="after")
     def _trunk_has_layers(self) -> Self:
@@ -30,27 +30,27 @@ class Network(Config):
 
 
 class ControlAlgorithm(Config):
-    """What every algorithm over control policies has."""
+    """Settings that all control algorithms share."""
 
     network: Network = Network()
     gamma: Share = 0.99
     normalize_observations: bool = False
     normalize_rewards: bool = False
-    """By the deviation of the discounted return."""
+    """Divide rewards by the standard deviation of the discounted return."""
     clip_norm: Positive | None = 0.5
-    """Gradients longer than this are shortened to it."""
+    """Longer gradients are clipped to this norm."""
 
 
 class Curiosity(Config):
-    """Pays for novelty: by how wrong a network is that learns what a fixed random one says of where a step led."""
+    """A reward for novelty: the error of a network trained to predict a fixed random network's output."""
 
     coefficient: Positive = 1.0
-    """Of novelty, in its deviations, beside the reward."""
+    """Weight of novelty, in its standard deviations, relative to the reward."""
     hidden: tuple[PositiveInt, ...] = (64, 64)
     features: PositiveInt = 32
-    """Numbers that the random network says of an observation."""
+    """Output size of the random network."""
     learning_rate: Positive = 3e-4
-    """How soon what was seen is known: the higher it is, the sooner curiosity ends."""
+    """Learning rate of the predictor: the higher it is, the sooner novelty fades."""
 
 
 class ControlPPO(ControlAlgorithm):
@@ -64,38 +64,38 @@ class ControlPPO(ControlAlgorithm):
     value_clip: Positive | None = None
     value_coefficient: NonNegative = 0.5
     compression: Literal["none", "fp16", "bf16", "powersgd"] = "none"
-    """How gradients are made smaller on their way between learners; bf16 needs GPUs."""
+    """Compression of gradients between learners; bf16 needs GPUs."""
     entropy_coefficient: float = 0.0
     entropy_floor: float | None = None
-    """Where the coefficient ends, in a straight line; None keeps it."""
+    """Final entropy coefficient of a linear schedule; None keeps it constant."""
     epochs: PositiveInt = 4
     minibatch: PositiveInt = 256
     """Steps per optimizer step, over all learners."""
     normalize_advantages: bool = True
     target_kl: Positive | None = None
-    """Stop going through a batch once the policy has moved this far from the one that collected it."""
+    """Stop the passes over a batch once the policy has moved this far (KL) from the one that collected it."""
     curiosity: Curiosity | None = None
-    """Beside the environment's reward, one for novelty."""
+    """A reward for novelty, added to the environment's."""
 
 
 class Prioritized(Config):
-    """Replay what surprised most: sampled by error to the power of `alpha`, corrected by weights to that of `beta`."""
+    """Prioritised replay: sampled by error to the power of `alpha`, with importance weights to the power of `beta`."""
 
     alpha: Share = 0.6
     beta: Share = 0.4
 
 
 class Replay(Config):
-    """What SAC remembers."""
+    """The replay memory of SAC."""
 
     capacity: PositiveInt = 1_000_000
     memory_gb: Positive = 4.0
-    """Beyond it the steps are kept in a file that is mapped into memory."""
+    """Larger memories are kept in a memory-mapped file."""
     prioritized: Prioritized | None = None
 
 
 class SAC(ControlAlgorithm):
-    """Soft actor–critic with twin critics, off the policy, from a replay buffer."""
+    """Soft actor–critic with twin critics: off-policy, with a replay memory."""
 
     kind: Literal["sac"] = "sac"
     network: Network = Network(hidden=(256, 256), activation="relu", orthogonal=False)
@@ -105,9 +105,9 @@ class SAC(ControlAlgorithm):
     temperature_rate: Positive = 3e-4
     initial_temperature: Positive = 1.0
     target_entropy: float | None = None
-    """None: minus the number of actions, or 0.7 of the greatest possible one for choices."""
+    """None: minus the number of action dimensions, or 0.7 of the maximum entropy for discrete actions."""
     tau: float = Field(0.005, gt=0, le=1)
-    """How far the targets follow with every update."""
+    """Update rate of the target networks."""
     batch: PositiveInt = 256
     warmup: int = Field(100, ge=0)
     """Steps of random actions before the first update."""
@@ -121,7 +121,7 @@ class SAC(ControlAlgorithm):
             raise ValueError("network.shared=true: actor and critics of sac have a tower each, set shared=false")
         if self.network.log_std:
             raise ValueError(
-                f"network.log_std={self.network.log_std} has no effect: the deviation of sac's actions follows the "
-                "state, leave it out (initial_temperature says how much chance is worth in the beginning)"
+                f"network.log_std={self.network.log_std} has no effect: sac's standard deviation depends on the "
+                "state, leave it out (initial_temperature sets the initial randomness)"
             )
         return self

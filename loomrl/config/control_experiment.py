@@ -1,4 +1,4 @@
-"""The Experiment of control policies: one whole run as frozen data, beside that of language policies."""
+"""The Experiment of control policies: one whole run as frozen data."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
@@ -14,14 +14,14 @@ from loomrl.schema import Config, merge
 
 
 class GymnasiumEnvironment(Config):
-    """One that Gymnasium knows. `package.module:Name-v0` imports the module first, which makes it known."""
+    """A Gymnasium environment by id. `package.module:Name-v0` imports the module first, which registers it."""
 
     kind: Literal["gymnasium"] = "gymnasium"
     id: str = "CartPole-v1"
     settings: dict[str, Any] = Field(default_factory=dict)
-    """Keywords of the environment."""
+    """Keyword arguments of the environment."""
     vectorization: Literal["auto", "sync", "async"] = "auto"
-    """Its own vector form if it has one, else one after the other; or each in a process of its own (async)."""
+    """`auto`: its own vector form if it has one, else sync; `sync`: one after the other; `async`: a process each."""
 
 
 class CustomEnvironment(Config):
@@ -30,106 +30,109 @@ class CustomEnvironment(Config):
     kind: Literal["custom"] = "custom"
     entry_point: EntryPoint
     settings: dict[str, Any] = Field(default_factory=dict)
-    """Keywords of the environment."""
+    """Keyword arguments of the environment."""
     vectorization: Literal["sync", "async"] = "sync"
-    """One after the other, or each in a process of its own. Agents that share a policy are always sync."""
+    """One after the other (sync), or a process each (async). Agents that share a policy are always sync."""
 
 
 ControlEnvironment = Annotated[GymnasiumEnvironment | CustomEnvironment, Field(discriminator="kind")]
 
 
 class ReturnGate(Config):
-    """Opens when the mean return of the latest `episodes` of a stage is at least this."""
+    """Passed once the mean return of the latest `episodes` of a stage is at least this."""
 
     reward: float
     episodes: int = Field(100, ge=1, le=100)
 
 
 class SettingsStage(Config):
-    """A part of the way: settings that are laid upon the environment's, and the gate to the next part."""
+    """A stage of the curriculum: settings that override the environment's, and the threshold for the next stage."""
 
     settings: dict[str, Any]
     gate: ReturnGate
 
 
 class SettingsStages(Config):
-    """One stage after the other; then the environment as it is."""
+    """One stage after the other; then the environment with its own settings."""
 
     kind: Literal["stages"] = "stages"
     stages: tuple[SettingsStage, ...] = Field(min_length=1)
 
 
 class SettingsRamp(Config):
-    """Numbers among the environment's settings go from here to what they are there, in equal steps."""
+    """Numeric settings that move from initial values to the environment's own, in equal steps."""
 
     kind: Literal["ramp"] = "ramp"
     begin: dict[str, float] = Field(min_length=1)
-    """Values that the settings begin with."""
+    """Initial values of the settings."""
     steps: PositiveInt = 5
     gate: ReturnGate
-    """Between any two steps."""
+    """Threshold between any two steps."""
 
 
 ControlCurriculum = Annotated[SettingsStages | SettingsRamp, Field(discriminator="kind")]
 
 
 class ControlRollout(Config):
-    """How steps are made."""
+    """Collection of steps."""
 
     runners: int = Field(0, ge=0)
     """Ray actors that host environments; 0 keeps them in this process."""
     environments: PositiveInt | None = None
-    """Per runner; None takes the algorithm's habit: 8 for ppo, 1 for sac."""
+    """Per runner; None takes the algorithm's default: 8 for ppo, 1 for sac."""
     steps: PositiveInt | None = None
-    """Of each environment per update; None takes the algorithm's habit: 128 for ppo, 1 for sac."""
+    """Per environment and update; None takes the algorithm's default: 128 for ppo, 1 for sac."""
 
 
 class ControlLearners(Config):
-    """Where gradients are computed."""
+    """The learners."""
 
     count: int = Field(0, ge=0)
     """Remote learners (Ray actors); 0 learns in this process."""
     gpus: float = Field(0.0, ge=0, le=1)
-    """Of each learner."""
+    """GPUs of each learner."""
     threads: PositiveInt = 1
-    """Of torch and NumPy in this process: small networks are slower on several, and sums have other last bits."""
+    """Threads of torch and NumPy in this process: small networks are slower on several, and sums round differently."""
 
 
 class ReturnPatience(Config):
-    """When to stop before the last step. Everything is judged on the mean return of the latest 100 episodes."""
+    """Early stopping rules, by the mean return of the latest 100 episodes."""
 
     target: float | None = None
-    """Return at which the work is done."""
+    """Stop once the return reaches this."""
     plateau: PositiveInt | None = None
-    """Steps without a new best after which nothing more is expected."""
+    """Stop after this many steps without a new best."""
     decline: Positive | None = None
-    """How far the return may fall below its best."""
+    """Stop once the return has fallen this far below its best."""
 
 
 class ControlTrain(Records):
-    """How long to train, what to keep, what to tell."""
+    """Length of the training, checkpoints and logs."""
 
     steps: PositiveInt = 100_000
-    """Of all environments together."""
+    """Total steps of all environments."""
     stop: ReturnPatience = ReturnPatience()
     checkpoint_every: PositiveInt = 10_000
     """Steps between checkpoints. The best and the last one are kept."""
     tell_every: PositiveInt = 1_000
-    """Steps between two lines of metrics, or an update, whichever is longer."""
+    """Steps between two lines of metrics; at least one update."""
 
 
 class ControlEvaluation(Config):
-    """What a policy is judged on: greedily, in an environment of its own, as it is without a curriculum."""
+    """Evaluation of a policy: greedy, in separate environments, without the curriculum."""
 
     every: PositiveInt | None = 10_000
-    """Steps between two evaluations in training, of which the best policy comes; None judges the first and the last."""
+    """Steps between evaluations during training, which select the best policy; None evaluates only the first and the
+    last.
+    """
     episodes: Episodes = 20
-    """With several objectives, of every preference."""
+    """Episodes; with several objectives, per preference."""
     preferences: PositiveInt | None = None
-    """At most so many, evenly spread, by which a policy of several objectives is judged; None takes 101."""
+    """Maximum number of evenly spread preferences for evaluating a policy of several objectives; None takes 101."""
     picture: Annotated[str, Field(pattern=r"\.svg$")] | None = None
-    """Where `loomrl evaluate` draws the front of two or more objectives, FILE.svg; None is `front.svg` in the run's
-    folder."""
+    """SVG file for the front of two or more objectives in `loomrl evaluate`; None is `front.svg` in the run's
+    folder.
+    """
     seed: Seed = 0
     confidence: float = Field(0.95, gt=0, lt=1)
 
@@ -150,7 +153,7 @@ class ControlExperiment(Root):
     evaluation: ControlEvaluation = ControlEvaluation()
 
     @model_validator(mode="after")
-    def _whoever_has_a_place_is_there(self) -> Self:
+    def _check_placed_actors_exist(self) -> Self:
         placement = self.placement
         refuse_empty("placement.runner", placement.runner, "rollout.runners", self.rollout.runners)
         refuse_empty("placement.learner", placement.learner, "learners.count", self.learners.count)
@@ -159,7 +162,7 @@ class ControlExperiment(Root):
         return self
 
     @model_validator(mode="after")
-    def _a_ramp_leads_somewhere(self) -> Self:
+    def _check_ramp_targets(self) -> Self:
         if isinstance(self.curriculum, SettingsRamp):
             for name in self.curriculum.begin:
                 if not isinstance(self.environment.settings.get(name), int | float):
@@ -167,7 +170,7 @@ class ControlExperiment(Root):
         return self
 
     @model_validator(mode="after")
-    def _a_front_has_objectives(self) -> Self:
+    def _check_front_settings(self) -> Self:
         if self.evaluation.preferences is not None and not self.objectives:
             raise ValueError(
                 "evaluation.preferences has no effect without objectives: a scalar reward has no front. Name "
@@ -185,12 +188,12 @@ class ControlExperiment(Root):
 
     @property
     def objectives(self) -> tuple[str, ...]:
-        """Names of what the policy is to be good at, where that is more than one number."""
+        """Names of the objectives, if there are several."""
         return self.algorithm.tree.names if isinstance(self.algorithm, Weave) else ()
 
     @property
     def stages(self) -> tuple[tuple[dict[str, Any], ReturnGate | None], ...]:
-        """The environment's settings stage by stage, each with the gate to the next; the last stage has none."""
+        """The environment's settings stage by stage, each with the threshold for the next; the last stage has none."""
         final = self.environment.settings
         if self.curriculum is None:
             return ((final, None),)

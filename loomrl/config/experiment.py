@@ -1,4 +1,4 @@
-"""The Experiment of language policies: one whole run as frozen data. Python, command line, Tune and job end in it."""
+"""The Experiment of language policies: one whole run as frozen data, for Python, command line, Tune and jobs alike."""
 
 from typing import Annotated, Any, Literal, Self
 
@@ -24,13 +24,13 @@ from loomrl.threshold import reaches
 
 
 class EnvironmentConfig(Config):
-    """One environment of the run, and how much of the data comes from it."""
+    """One environment of the run, with its share of the tasks."""
 
     id: str
     version: str | None = None
     """None takes the newest registered one; the resolved version is recorded with the run."""
     families: tuple[str, ...] = ()
-    """Which task families to draw from; empty means all."""
+    """Task families to draw from; empty means all."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """The environment's own settings."""
     weight: float = Field(1.0, gt=0)
@@ -50,9 +50,9 @@ class _RisingCurriculum(Config):
     first_level: Level = 1
     last_level: Level = 10
     start_level: Level | None = None
-    """Where to begin; None is `first_level`."""
+    """Initial level; None is `first_level`."""
     replay: Share = 0.1
-    """Share of tasks from levels below the present one."""
+    """Share of tasks from lower levels."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -64,43 +64,43 @@ class _RisingCurriculum(Config):
 
     @property
     def begin(self) -> int:
-        """The level to begin with."""
+        """The initial level."""
         return self.first_level if self.start_level is None else self.start_level
 
 
 class AdaptiveCurriculum(_RisingCurriculum):
-    """Inside a family the level follows success; between families what can be learnt now comes first."""
+    """Within a family the level follows success; between families, the most learnable come first."""
 
     kind: Literal["adaptive"] = "adaptive"
     target: float = Field(0.5, gt=0, lt=1)
-    """The success that a level should have; above it the level rises."""
+    """Target success; above it the level rises."""
     eta: float = Field(0.5, gt=0)
-    """Levels moved per update at most."""
+    """Maximum change of the level per update."""
     alpha: float = Field(2.0, gt=0)
-    """How steeply the level answers to success off target."""
+    """Sensitivity of the level to success off target."""
     floor: float = Field(0.05, gt=0, le=1)
-    """Learnability that every family has at least, so that none is forgotten."""
+    """Minimum learnability of a family, so that none is forgotten."""
     memory: float = Field(0.9, ge=0, lt=1)
-    """How much of what is known of a family outlasts an update in which it was not tried."""
+    """Share of a family's estimate that persists through an update without its tasks."""
 
 
 class Gate(Config):
-    """Opens when the last `attempts` attempts of a stage had at least this success."""
+    """Passed once the last `attempts` attempts of a stage had at least this success."""
 
     success: float = Field(0.8, gt=0, le=1)
     attempts: PositiveInt = 64
 
 
 class ProgressiveCurriculum(_RisingCurriculum):
-    """In every family one level after the other: the next one comes when the gate opens, and none is taken back."""
+    """Every family goes up one level at a time, once it passes the threshold; levels never fall."""
 
     kind: Literal["progressive"] = "progressive"
     gate: Gate = Gate(attempts=32)
-    """What a family's latest attempts at its level must have reached."""
+    """Required success of a family's latest attempts at its level."""
 
 
 class CurriculumStage(Config):
-    """A named part of the way: its families ("Math/algebra.*"), its levels, and the gate to the next."""
+    """A named stage: its families ("Math/algebra.*"), its levels, and the threshold for the next stage."""
 
     name: str
     families: tuple[str, ...] = Field(("*",), min_length=1)
@@ -111,7 +111,7 @@ class CurriculumStage(Config):
 
 
 class StagedCurriculum(Config):
-    """One stage after the other; the last one stays."""
+    """One stage after the other; the last one remains."""
 
     kind: Literal["staged"] = "staged"
     stages: tuple[CurriculumStage, ...] = Field(min_length=1)
@@ -123,7 +123,7 @@ Curriculum = Annotated[
 
 
 class ScriptedPolicy(Config):
-    """A policy that needs no weights: the environment's oracle, or one of the checker's opponents."""
+    """A policy without weights: the environment's oracle, or one of the checker's unskilled policies."""
 
     kind: Literal["oracle", "random", "constant"] = "oracle"
 
@@ -143,18 +143,18 @@ Algorithm = Annotated[PPO | GRPO | RLOO | Reinforce | DPO | CustomAlgorithm, Fie
 
 
 class QuarantineConfig(Config):
-    """When task families whose environment keeps failing are left alone. Failures of the policy do not count."""
+    """Quarantine of task families whose environment keeps failing. Failures of the policy do not count."""
 
     window: PositiveInt = 32
-    """The latest attempts of a family, which are looked at."""
+    """Number of a family's latest attempts that are considered."""
     share: float = Field(0.5, gt=0, le=1)
-    """How much of a window must have failed."""
+    """Share of failed attempts in a window that leads to quarantine."""
     probation: PositiveInt = 20
-    """Updates until it is tried again; twice as many after each relapse."""
+    """Updates until it is retried; doubled after each relapse."""
 
 
 class RolloutConfig(Config):
-    """How attempts are made."""
+    """Collection of attempts."""
 
     actors: int = Field(0, ge=0)
     """Ray actors that host episodes; 0 keeps them in this process."""
@@ -163,19 +163,19 @@ class RolloutConfig(Config):
     group_size: PositiveInt = 8
     groups_per_update: PositiveInt = 8
     publish_every: PositiveInt = 1
-    """Updates between two times that whoever acts gets new weights."""
+    """Updates between publications of new weights to the engines."""
     turn_timeout_s: Seconds = 60.0
     episode_timeout_s: Seconds = 600.0
     quarantine: QuarantineConfig = QuarantineConfig()
 
 
 class HubConfig(Config):
-    """The promises of the trajectory queue."""
+    """Guarantees of the trajectory queue."""
 
     max_staleness: int = Field(0, ge=0)
-    """A group is trained at most this many policy versions after its oldest token was sampled.
+    """Maximum age, in policy versions, of a group's oldest token when it is trained.
 
-    Below `rollout.publish_every`, attempts and learning take turns; from there on they overlap.
+    Below `rollout.publish_every`, rollouts and learning alternate; from there on they overlap.
     """
     quorum: float = Field(0.5, gt=0, le=1)
     """Share of a group's attempts that must be usable when it completes or times out; FAILED ones are not."""
@@ -185,21 +185,21 @@ class HubConfig(Config):
 
 
 class Patience(Config):
-    """When to stop before the last update. Everything is judged on the mean success of the last `window` updates."""
+    """Early stopping rules, by the mean success of the last `window` updates."""
 
     window: PositiveInt = 10
     target: float | None = Field(None, gt=0, le=1)
-    """Success at which the work is done."""
+    """Stop once success reaches this."""
     plateau: PositiveInt | None = None
-    """Updates without a new best after which nothing more is expected."""
+    """Stop after this many updates without a new best."""
     decline: float | None = Field(None, gt=0, le=1)
-    """How far success may fall below its best."""
+    """Stop once success has fallen this far below its best."""
     kl: Positive | None = None
-    """KL to the policy of the beginning beyond which the policy has collapsed."""
+    """Stop once the KL from the reference policy exceeds this (collapse)."""
 
 
 class TrainConfig(Records):
-    """How long to train, what to keep, what to tell."""
+    """Length of the training, checkpoints and logs."""
 
     updates: PositiveInt = 20
     stop: Patience = Patience()
@@ -208,14 +208,14 @@ class TrainConfig(Records):
 
 
 class EvaluationConfig(Config):
-    """What a policy is judged on. Held-out tasks: their seeds are never drawn in training."""
+    """Evaluation of a policy on held-out tasks, whose seeds are never drawn in training."""
 
     episodes: Episodes = 200
     levels: tuple[Level, ...] = Field((1, 5, 10), min_length=1)
     seed: Seed = 0
     confidence: float = Field(0.95, gt=0, lt=1)
     may_fail: Share = 0.0
-    """Share of a policy's attempts; where more of them fail, `loomrl evaluate` ends with status 1."""
+    """Share of a policy's attempts that may fail; beyond it `loomrl evaluate` exits with status 1."""
 
 
 class Experiment(Root):
@@ -227,7 +227,7 @@ class Experiment(Root):
     templates: PathText | None = None
     """A YAML file of task templates, added to the environments' own families."""
     policy: PolicyChoice = ScriptedPolicy()
-    """Who acts in `loomrl evaluate`; training acts with what it learns."""
+    """The policy in `loomrl evaluate`; training uses the one being trained."""
     algorithm: Algorithm = PPO()
     engine: EngineChoice = TorchEngineConfig()
     rollout: RolloutConfig = RolloutConfig()
@@ -244,11 +244,11 @@ class Experiment(Root):
 
     @property
     def asynchronous(self) -> bool:
-        """Whether rollouts go on while the policy is trained."""
+        """True if rollouts and learning overlap."""
         return self.hub.max_staleness >= self.rollout.publish_every
 
     @model_validator(mode="after")
-    def _overlap_is_possible(self) -> Self:
+    def _check_overlap(self) -> Self:
         if not self.asynchronous:
             return self
         promise = f"hub.max_staleness={self.hub.max_staleness} lets rollouts and learning overlap"
@@ -265,7 +265,7 @@ class Experiment(Root):
         return self
 
     @model_validator(mode="after")
-    def _whoever_has_a_place_is_there(self) -> Self:
+    def _check_placed_actors_exist(self) -> Self:
         refuse_empty("placement.runner", self.placement.runner, "rollout.actors", self.rollout.actors)
         if self.placement.engine != Place() and not isinstance(self.engine, VllmEngineConfig):
             raise ValueError(
@@ -278,7 +278,7 @@ class Experiment(Root):
         return self
 
     @model_validator(mode="after")
-    def _old_weights_are_welcome(self) -> Self:
+    def _check_publication_interval(self) -> Self:
         every = self.rollout.publish_every
         if self.hub.max_staleness < every - 1:
             raise ValueError(
@@ -288,6 +288,6 @@ class Experiment(Root):
         if self.train.checkpoint_every % every:
             raise ValueError(
                 f"train.checkpoint_every={self.train.checkpoint_every} is no multiple of "
-                f"rollout.publish_every={every}: a resumed run would act with other weights than one that never stopped"
+                f"rollout.publish_every={every}: a resumed run would act with other weights than an uninterrupted one"
             )
         return self

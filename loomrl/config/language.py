@@ -1,4 +1,4 @@
-"""How a language policy is made and taught: model, engine sampling, warm start, algorithm. Parameters as data."""
+"""Settings of language policies and their algorithms: model, sampling, warm start, optimizer."""
 
 from typing import Literal, Self
 
@@ -10,13 +10,13 @@ from loomrl.schema import Config
 
 
 class Eyes(Config):
-    """Vision for a model that is built: square pictures, cut into patches, of which several become one token."""
+    """Vision for a built model: square pictures, cut into patches, several of which become one token."""
 
     image_size: PositiveInt = 64
     """Pixels; every picture is scaled to it."""
     patch_size: PositiveInt = 8
     shuffle: PositiveInt = 2
-    """So many patches by so many become one token."""
+    """A square of this many patches per side becomes one token."""
     hidden_size: PositiveInt = 64
     intermediate_size: PositiveInt = 192
     layers: PositiveInt = 2
@@ -35,21 +35,21 @@ class Eyes(Config):
 
     @property
     def tokens(self) -> int:
-        """Image tokens of a picture."""
+        """Image tokens per picture."""
         return int((self.image_size // self.patch_size // self.shuffle) ** 2)
 
 
 class Architecture(Config):
-    """A Llama built from configuration, for where nothing can be downloaded."""
+    """A Llama built from configuration, for use without downloads."""
 
     hidden_size: PositiveInt = 128
     intermediate_size: PositiveInt = 384
     layers: PositiveInt = 4
     heads: PositiveInt = 4
     vocabulary: int = Field(320, ge=260)
-    """Entries of its own tokenizer, learnt from the tasks: bytes, special tokens, and what occurs together."""
+    """Entries of its own tokenizer, fitted to the tasks: bytes, special tokens, and frequent sequences."""
     vision: Eyes | None = None
-    """With it the model is an Idefics3, which sees pictures."""
+    """Makes the model an Idefics3 with vision."""
 
     @model_validator(mode="after")
     def _divides(self) -> Self:
@@ -64,19 +64,19 @@ class Lora(Config):
     rank: PositiveInt = 16
     alpha: PositiveInt = 32
     dropout: Share = 0.0
-    """While demonstrations are imitated; what samples, and is reinforced, has none."""
+    """Dropout during the warm start; sampling and reinforcement learning have none."""
     targets: tuple[str, ...] = ()
     """Names of the layers; empty means all linear ones."""
 
 
 class LanguageModel(Config):
-    """The weights to begin with: a Hugging Face folder, or, without a `path`, a small model that is built."""
+    """The initial weights: a Hugging Face folder, or, without a `path`, a small built model."""
 
     path: str | None = None
     build: Architecture | None = None
-    """None builds the default one where there is no `path`."""
+    """None builds the default one if there is no `path`."""
     context: PositiveInt = 256
-    """Tokens of a whole episode at most; one that outgrows them fails as a context overflow."""
+    """Maximum tokens of an episode; a longer one fails with a context overflow."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     gradient_checkpointing: bool = False
     lora: Lora | None = None
@@ -89,62 +89,64 @@ class LanguageModel(Config):
 
 
 class Sampling(Config):
-    """How a token is drawn from the model's distribution."""
+    """Sampling from the model's distribution."""
 
     temperature: NonNegative = 1.0
     """0 takes the likeliest token."""
     top_p: float = Field(1.0, gt=0, le=1)
-    """Draw from the likeliest tokens that hold this share. Log-probabilities stay those of the whole distribution."""
+    """Sample from the likeliest tokens with this total probability. Log-probabilities stay those of the whole
+    distribution.
+    """
     max_tokens: PositiveInt = 64
-    """Of one action."""
+    """Maximum tokens of one action."""
 
 
 class WarmStart(Config):
-    """Supervised steps on demonstrations of the environments' oracles, openly imperfect, before reinforcement."""
+    """Supervised steps on imperfect demonstrations of the environments' oracles, before reinforcement learning."""
 
     steps: int = Field(0, ge=0)
     batch_size: PositiveInt = 128
     learning_rate: Positive = 1e-3
     formats: tuple[str, ...] = ("{work}\n<answer>{answer}</answer>",)
-    """Ways in which demonstrations end, in equal shares; `{work}` and `{answer}` are the oracle's."""
+    """Formats of a demonstration's end, in equal shares; `{work}` and `{answer}` are the oracle's."""
     wrong: Share = 0.0
-    """Share of answers that are wrong, and of other actions that are taken without skill and end the demonstration."""
+    """Share of wrong answers, and of random other actions, which end the demonstration."""
 
 
 class KL(Config):
-    """A leash to the policy with which reinforcement began."""
+    """A penalty for the KL from the reference policy, with which reinforcement learning began."""
 
     coefficient: NonNegative = 0.0
     estimator: Literal["k1", "k2", "k3"] = "k3"
     place: Literal["loss", "reward"] = "loss"
     watch: bool = True
-    """Measure it on some samples also where nothing else needs it. The learners keep a copy of the first policy."""
+    """Measure it on a few samples even if no loss needs it. The learners keep a copy of the reference policy."""
 
 
 class Optimizer(Config):
-    """AdamW, its learning rate, and how a batch becomes steps."""
+    """AdamW, its learning rate, and the division of a batch into steps."""
 
     learning_rate: Positive = 1e-4
     schedule: Schedule = ConstantRate()
     weight_decay: NonNegative = 0.0
     betas: tuple[Fraction, Fraction] = (0.9, 0.95)
     clip_norm: Positive = 1.0
-    """Gradients longer than this are shortened to it."""
+    """Longer gradients are clipped to this norm."""
     epochs: PositiveInt = 1
-    """How often an update goes through its samples."""
+    """Passes over an update's samples."""
     minibatches: PositiveInt = 1
     """Optimizer steps per epoch."""
     micro_batch_tokens: PositiveInt = 16_384
-    """Tokens in one forward pass at most, padding included; gradients are accumulated over the passes of a step."""
+    """Maximum tokens of a forward pass, padding included; a step accumulates the gradients of its passes."""
 
 
 class Learners(Config):
-    """Where gradients are computed."""
+    """The learners."""
 
     count: int = Field(0, ge=0)
     """Remote learners (Ray actors); 0 learns in this process."""
     gpus: Share = 0.0
-    """Of each learner."""
+    """GPUs of each learner."""
     sharding: Literal["replicate", "fsdp"] = "replicate"
     """Every learner holds the whole model (DDP), or a shard of it (FSDP2)."""
     compression: Literal["none", "fp16", "bf16", "powersgd"] = "none"
@@ -160,7 +162,7 @@ class Learners(Config):
 
 
 class LanguageAlgorithm(Config):
-    """What every algorithm over token policies has."""
+    """Settings that all language algorithms share."""
 
     model: LanguageModel = LanguageModel()
     sampling: Sampling = Sampling()
@@ -168,7 +170,7 @@ class LanguageAlgorithm(Config):
     optimizer: Optimizer = Optimizer()
     learners: Learners = Learners()
     reward_clip: tuple[float, float] | None = None
-    """Bounds of what one attempt can earn as far as learning is concerned; what is stored stays unclipped."""
+    """Bounds of an attempt's reward for learning; the stored reward stays unclipped."""
 
     @model_validator(mode="after")
     def _bounds_in_order(self) -> Self:
@@ -188,19 +190,19 @@ class LanguageAlgorithm(Config):
 
 
 class PolicyGradient(LanguageAlgorithm):
-    """What the algorithms that follow a policy gradient share."""
+    """Settings that the policy gradient algorithms share."""
 
     clip: Clip = Clip()
     kl: KL = KL()
     entropy_coefficient: float = 0.0
     average: Literal["token", "sequence"] = "token"
-    """What weighs the same in the loss: every token of a step, or every attempt."""
+    """Equal weights in the loss: per token of a step, or per attempt."""
     importance_cap: Positive | None = 2.0
-    """Truncated importance sampling: the most that a token counts for which learner and engine disagree. None: off."""
+    """Truncated importance sampling: the maximum weight of a token on which learner and engine disagree. None: off."""
     dynamic_sampling: bool = False
-    """Drop groups in which all attempts earned the same; they are counted."""
+    """Drop groups in which all attempts have the same reward; they are counted."""
     normalize_advantages: bool = False
-    """Over the whole batch, to mean 0 and deviation 1."""
+    """Over the whole batch, to mean 0 and standard deviation 1."""
 
 
 class PPO(PolicyGradient):
@@ -212,25 +214,25 @@ class PPO(PolicyGradient):
     gae_lambda: Share = 0.95
     value_coefficient: NonNegative = 0.5
     value_clip: Positive | None = 0.2
-    """How far a value may leave the one it was collected with before it stops teaching; None: anywhere."""
+    """Clip range of a value around the old one; None: unlimited."""
 
 
 class GRPO(PolicyGradient):
-    """Advantage = reward minus the group's mean, over its deviation (`scale`)."""
+    """Advantage = reward minus the group's mean, over its standard deviation (`scale`)."""
 
     kind: Literal["grpo"] = "grpo"
     scale: bool = True
-    """False leaves the deviation out (Dr. GRPO)."""
+    """False omits the standard deviation (Dr. GRPO)."""
 
 
 class RLOO(PolicyGradient):
-    """Advantage = reward minus the mean of the siblings."""
+    """Advantage = reward minus the mean of the group's other attempts."""
 
     kind: Literal["rloo"] = "rloo"
 
 
 class Reinforce(PolicyGradient):
-    """REINFORCE++: reward with the KL in it, normalised over the whole batch."""
+    """REINFORCE++: reward including the KL, normalised over the whole batch."""
 
     kind: Literal["reinforce"] = "reinforce"
     normalize_advantages: bool = True
@@ -243,7 +245,7 @@ class DPO(LanguageAlgorithm):
     kind: Literal["dpo"] = "dpo"
     beta: Positive = 0.1
     pairs: PositiveInt = 4
-    """Of one group at most."""
+    """Maximum pairs per group."""
     label_smoothing: float = Field(0.0, ge=0, lt=0.5)
 
 
@@ -255,17 +257,17 @@ class LanguagePolicy(Config):
     context: PositiveInt = 256
     sampling: Sampling = Sampling(temperature=0.0)
     version: int = -1
-    """What its tokens say they come from."""
+    """The version recorded with its tokens."""
 
 
 class OpenAIPolicy(Config):
-    """A model behind a server that speaks OpenAI's chat completions. It can be judged, not trained."""
+    """A model behind a server that speaks OpenAI's chat completions. It can be evaluated, not trained."""
 
     kind: Literal["openai"] = "openai"
     url: ServerUrl
     """Such as http://127.0.0.1:8000/v1."""
     model: str
-    """By its name there."""
+    """The model's name on that server."""
     key_variable: str = "OPENAI_API_KEY"
     """The environment variable that holds the key, if one is needed."""
     sampling: Sampling = Sampling(temperature=0.0, max_tokens=256)

@@ -1,4 +1,4 @@
-"""Objectives as a tree of weights: what a preference weighs, and what of it the environment pays."""
+"""Objectives as a tree of weights: named groups for preferences, and the leaves that the environment pays."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 INNER = {"weight", "parts"}
-"""What a group within a group has."""
+"""Keys of a nested group."""
 
 
 @dataclass(frozen=True, slots=True)
 class Objectives:
-    """A preference weighs `names`; the environment pays `leaves`, which share the weight of their name.
+    """A preference weights `names`; the environment pays `leaves`, which share the weight of their name.
 
     Axes: `_G` names, `_H` leaves.
     """
@@ -19,11 +19,13 @@ class Objectives:
     names: tuple[str, ...]
     leaves: tuple[str, ...]
     shares_GH: tuple[tuple[float, ...], ...]
-    """Of a name's weight that a leaf has; those of one name sum to 1."""
+    """Each leaf's share of its name's weight; the shares of one name sum to 1."""
 
     @classmethod
     def of(cls, given: Sequence[Any]) -> "Objectives":
-        """As `listed` gives them: names that are paid themselves, and `{name: parts}`. A ValueError names a fault."""
+        """From the form of `listed`: names that are paid directly, and `{name: parts}`. A ValueError names a
+        mistake.
+        """
         rows = [_row(entry) for entry in given]
         leaves = tuple(leaf for _, pairs in rows for leaf, _ in pairs)
         every = [*leaves, *(name for name, pairs in rows if pairs != [(name, 1.0)])]
@@ -35,12 +37,12 @@ class Objectives:
 
     @property
     def is_flat(self) -> bool:
-        """Whether the environment pays just what a preference weighs."""
+        """True if the environment pays exactly the names that a preference weights."""
         return self.names == self.leaves
 
 
 def listed(given: Any) -> Any:
-    """Mappings as lists of one-key mappings, so that what is stored keeps their order, which is that of a vector."""
+    """Mappings as lists of one-key mappings, so that storage keeps their order, which is that of the reward vector."""
     if isinstance(given, Mapping):
         return [{name: _below(node)} for name, node in given.items()]
     if isinstance(given, Sequence) and not isinstance(given, str):
@@ -67,7 +69,7 @@ def _row(entry: Any) -> tuple[str, list[tuple[str, float]]]:
 
 
 def _leaves(path: str, parts: list[Any]) -> Iterator[tuple[str, float]]:
-    """Each with the product of weights from here down."""
+    """Each leaf with the product of the weights above it."""
     pairs = [_pair(part) for part in parts]
     weights = [_weight(f"{path}.{name}", node) for name, node in pairs]
     if not math.isclose(sum(weights), 1.0, abs_tol=1e-6):

@@ -1,4 +1,4 @@
-"""How fast to learn, and how far at once: what language and control algorithms share. Parameters as data."""
+"""Learning rates and clipping, shared by language and control algorithms."""
 
 from typing import Annotated, Literal
 
@@ -22,7 +22,7 @@ class LinearRate(Config):
     kind: Literal["linear"] = "linear"
     warmup: int = Field(0, ge=0)
     floor: Share = 0.0
-    """Share of the learning rate that is left at the end."""
+    """Share of the learning rate at the end."""
 
 
 class CosineRate(Config):
@@ -34,7 +34,7 @@ class CosineRate(Config):
 
 
 class AdaptiveRate(Config):
-    """Shrinks when an update moved the policy too far, grows when it hardly moved it (measured by KL)."""
+    """Shrinks after an update with a large KL, grows after one with a small KL."""
 
     kind: Literal["adaptive"] = "adaptive"
     target_kl: Positive = 0.01
@@ -47,9 +47,9 @@ Schedule = Annotated[ConstantRate | LinearRate | CosineRate | AdaptiveRate, Fiel
 
 
 class Clip(Config):
-    """How far a ratio of probabilities may leave 1 before it stops teaching: `1 - low … 1 + high`."""
+    """The range of probability ratios, `1 - low … 1 + high`, outside which the gradient is zero."""
 
     low: Fraction = 0.2
     high: Positive = 0.2
     dual: float | None = Field(None, gt=1)
-    """Bounds the loss of a bad sample whose ratio has run away (dual clip); None leaves it unbounded."""
+    """Bounds the loss of samples with negative advantage and a large ratio (dual clip); None leaves it unbounded."""

@@ -1,4 +1,4 @@
-"""Which process runs on which kind of node, said once: by resources that only nodes of that kind have."""
+"""Placement of a run's processes on kinds of nodes, by custom resources that only those nodes have."""
 
 from typing import Annotated, Any
 
@@ -8,7 +8,7 @@ from loomrl.config.basic import NonNegative, Positive, Seconds
 from loomrl.schema import Config
 
 PER_CORE = 2
-"""Processes of a run for a core at most, where nobody says how much of it each takes: they seldom work all at once."""
+"""Maximum processes of a run per core if their CPUs are not set: they seldom all work at once."""
 _RAYS_OWN = {"CPU": "cpus", "GPU": "gpus", "memory": None, "object_store_memory": None}
 
 
@@ -24,51 +24,51 @@ def _custom(resources: dict[str, float]) -> dict[str, float]:
 
 
 class Place(Config):
-    """What each process takes of its node. `resources` are names that the cluster's nodes have: `{rollout: 1}`."""
+    """Resources of each process on its node. `resources` are names that the cluster's nodes have: `{rollout: 1}`."""
 
     cpus: NonNegative | None = None
-    """None is one; none for a learner that has a GPU."""
+    """None is 1, or 0 for a learner with a GPU."""
     resources: Annotated[dict[str, Positive], AfterValidator(_custom)] = Field(default_factory=dict)
 
     def options(self) -> dict[str, Any]:
-        """As Ray's `.options(…)` of an actor takes them."""
+        """Arguments for `.options(…)` of a Ray actor."""
         cpus = {} if self.cpus is None else {"num_cpus": self.cpus}
         return cpus | ({"resources": dict(self.resources)} if self.resources else {})
 
 
 class GpuPlace(Place):
-    """A place that may have GPUs; those of learners and engines are in settings of their own."""
+    """A place that may have GPUs; those of learners and engines have their own settings."""
 
     gpus: NonNegative = 0.0
 
     def options(self) -> dict[str, Any]:
-        """As Ray's `.options(…)` of an actor takes them."""
+        """Arguments for `.options(…)` of a Ray actor."""
         return super().options() | ({"num_gpus": self.gpus} if self.gpus else {})
 
 
 class Placement(Config):
-    """The kinds of node of a run. Empty places go wherever there is room; where LoomRL starts Ray itself, all fit."""
+    """The kinds of node of a run. Empty places use any node with room; a Ray that LoomRL starts itself fits all."""
 
     driver: Place = Place()
-    """Who leads the run, once it is submitted as a job; an empty place is the head node."""
+    """The driver, if the run is submitted as a job; an empty place is the head node."""
     runner: GpuPlace = GpuPlace()
-    """Each remote runner: of attempts, or of environments."""
+    """Each remote runner."""
     learner: Place = Place()
     """Each remote learner."""
     engine: Place = Place()
-    """Each engine that is an actor of its own."""
+    """Each engine in an actor of its own."""
     wait_s: Seconds = 900.0
-    """How long nodes that an autoscaler starts, or that others are using, may take to be there."""
+    """Time limit for nodes to become available, from an autoscaler or from other users."""
 
     @property
     def names(self) -> frozenset[str]:
-        """Of all custom resources."""
+        """Names of all custom resources."""
         return frozenset(name for place in (self.driver, self.runner, self.learner, self.engine)
                          for name in place.resources)  # fmt: skip
 
 
 def refuse_empty(name: str, place: Place, count_name: str, count: int) -> None:
-    """A ValueError where nobody would be in this place: no process is counted."""
+    """A ValueError for a place with settings but without processes."""
     if count == 0 and place != type(place)():
         raise ValueError(
             f"{name} has no effect with {count_name}=0, where it is no process of its own: raise it, or drop the place"

@@ -1,4 +1,4 @@
-"""What experiments of every kind have."""
+"""Settings shared by experiments of every kind."""
 
 from typing import Any, Literal
 
@@ -26,7 +26,7 @@ class Root(Config):
 
 
 class CustomAlgorithm(Config):
-    """`entry_point` names a configuration class of your own: its `of(experiment, run=…)` gives what to train with."""
+    """`entry_point` names your configuration class: its `of(experiment, run=…)` returns the RLlib configuration."""
 
     kind: Literal["custom"] = "custom"
     entry_point: EntryPoint
@@ -41,8 +41,8 @@ class WandB(Config):
 
 
 class Records(Config):
-    """Where a run tells how it goes."""
+    """Logs of a run."""
 
     folder: PathText = "runs"
-    """Where metrics and reports of runs go, in a folder named like the run."""
+    """Folder for metrics and reports, in a subfolder per run."""
     wandb: WandB | None = None

@@ -1,10 +1,11 @@
-"""A Sweep: the same experiment many times, each with other settings, and which of them go on. Parameters as data."""
+"""A Sweep: many trials of one experiment with different settings, and the rules for continuing them."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from loomrl.canonical import content_hash
 from loomrl.config.basic import Positive, PositiveInt, Seed
 from loomrl.config.control_experiment import ControlExperiment
 from loomrl.config.experiment import Experiment
@@ -12,13 +13,13 @@ from loomrl.schema import Config
 
 
 class _Among(Config):
-    """One of these values; any that the setting can have."""
+    """One of these values; any that the setting accepts."""
 
     values: tuple[Any, ...] = Field(min_length=1)
 
     @property
     def edges(self) -> tuple[Any, ...]:
-        """Where a setting is most likely to be out of bounds."""
+        """The values most likely to be out of bounds."""
         return self.values
 
 
@@ -29,7 +30,7 @@ class Choice(_Among):
 
 
 class Grid(_Among):
-    """Every one of these values, in trials of its own; `samples` counts the rounds through the whole grid."""
+    """Every one of these values, in separate trials; `samples` counts the rounds through the whole grid."""
 
     kind: Literal["grid"] = "grid"
 
@@ -40,7 +41,7 @@ class _Between(Config):
 
     @property
     def edges(self) -> tuple[Any, ...]:
-        """Where a setting is most likely to be out of bounds."""
+        """The values most likely to be out of bounds."""
         return (self.low, self.high)
 
     @model_validator(mode="after")
@@ -51,7 +52,7 @@ class _Between(Config):
 
 
 class Uniform(_Between):
-    """A number between two, all alike."""
+    """A number in a range, uniformly."""
 
     kind: Literal["uniform"] = "uniform"
     low: float
@@ -59,7 +60,7 @@ class Uniform(_Between):
 
 
 class LogUniform(_Between):
-    """A number between two, all orders of magnitude alike."""
+    """A number in a range, uniformly by logarithm."""
 
     kind: Literal["loguniform"] = "loguniform"
     low: Positive
@@ -78,41 +79,41 @@ Dimension = Annotated[Choice | Grid | Uniform | LogUniform | RandInt, Field(disc
 
 
 class Asha(Config):
-    """Asynchronous successive halving: at every rung only the best of those that have come so far go on."""
+    """Asynchronous successive halving: at every rung only the best trials so far continue."""
 
     kind: Literal["asha"] = "asha"
     grace: PositiveInt | None = None
-    """What every trial gets before it is judged, in updates or steps. None: an eighth of the budget."""
+    """Updates or steps before a trial is first judged. None: an eighth of the budget."""
     factor: float = Field(3.0, gt=1)
-    """One in so many passes a rung; each rung is so many times higher than the one before."""
+    """One in this many passes a rung; each rung is this many times higher than the one before."""
 
 
 class PBT(Config):
-    """Population-based training: now and then bad trials go on from good ones' weights, with other settings."""
+    """Population-based training: at intervals bad trials continue from good ones' weights, with other settings."""
 
     kind: Literal["pbt"] = "pbt"
     interval: PositiveInt | None = None
     """Updates or steps between two comparisons. None: an eighth of the budget."""
     quantile: float = Field(0.25, gt=0, le=0.5)
-    """Share of the trials that are replaced, by as many of the best."""
+    """Share of the trials that are replaced by the same number of the best."""
     resample: float = Field(0.25, ge=0, le=1)
-    """How probably a setting is drawn anew instead of moved by a factor of 1.2 or 0.8."""
+    """Probability of drawing a setting again instead of multiplying it by 1.2 or 0.8."""
 
 
 class RandomSearch(Config):
-    """Every trial is drawn by itself."""
+    """Trials are drawn independently."""
 
     kind: Literal["random"] = "random"
 
 
 class Optuna(Config):
-    """Trials are drawn by what is known of earlier ones (tree-structured Parzen estimators; `loomrl[sweep]`)."""
+    """Trials are drawn by the results of earlier ones (tree-structured Parzen estimators; `loomrl[sweep]`)."""
 
     kind: Literal["optuna"] = "optuna"
 
 
 OF_THE_SWEEP = ("kind", "name", "store_url", "artifact_url", "train.folder", "train.updates", "train.steps")
-"""Settings that all trials have in common; the last two are the sweep's `budget`."""
+"""Settings shared by all trials; the last two are the sweep's `budget`."""
 BEGINNING = (
     "seed",
     "environment.kind",
@@ -131,39 +132,44 @@ BEGINNING = (
     "algorithm.replay",
     "algorithm.n_step",
 )
-"""Settings that say how a policy begins: weights that are taken over have begun already."""
+"""Settings of a policy's start, which have no effect on inherited weights."""
 
 
 class Sweep(Config):
-    """A search for settings: what is tried, how it is judged, who goes on."""
+    """A search for settings: the space, the metric, the scheduler."""
 
     kind: Literal["sweep"] = "sweep"
     name: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$", max_length=80)
     experiment: Annotated[Experiment | ControlExperiment, Field(discriminator="kind")]
-    """What every trial begins as; in a file also the name of a shipped experiment, or a file."""
+    """The experiment that trials start from; in a file also the name of a shipped experiment, or a file."""
     space: dict[str, Dimension] = Field(min_length=1)
-    """Path of a setting of the experiment → the values that it may have."""
+    """Path of a setting of the experiment → its possible values."""
     metric: str | None = None
-    """By which trials are judged; None takes `success`, of control `return/training`."""
+    """The metric that judges trials; None takes `success`, or `return/training` for control."""
     mode: Literal["max", "min"] = "max"
     window: PositiveInt = 5
-    """A trial is judged by the mean of its metric over so many of its latest lines."""
+    """A trial is judged by the mean of its metric over this many latest lines."""
     samples: PositiveInt = 8
     """Trials; with a grid, rounds through it."""
     concurrency: PositiveInt | None = None
-    """Trials at a time; None: as many as Ray has room for."""
+    """Concurrent trials; None: as many as Ray has room for."""
     budget: PositiveInt | None = None
-    """Updates of a language trial, environment steps of a control one, at most. None leaves it to the experiment."""
+    """Maximum updates of a language trial, or environment steps of a control one. None leaves it to the experiment."""
     scheduler: Annotated[Asha | PBT, Field(discriminator="kind")] | None = None
-    """Who goes on; null lets every trial end by itself."""
+    """The rule for stopping trials; null runs every trial to its end."""
     search: Annotated[RandomSearch | Optuna, Field(discriminator="kind")] = RandomSearch()
     retries: int = Field(1, ge=0)
-    """How often a trial that failed goes on where it was, before it counts as failed."""
+    """How often a failed trial is resumed before it counts as failed."""
     seed: Seed = 0
-    """Of what is drawn; the experiment has its own."""
+    """Seed of the search; the experiment has its own."""
+
+    @property
+    def sha256(self) -> str:
+        """Content hash, as runs are known by."""
+        return content_hash(self.model_dump(mode="json"))
 
     @model_validator(mode="after")
-    def _searches_what_is_free(self) -> Self:
+    def _check_space(self) -> Self:
         for path in self.space:
             held = next((name for name in OF_THE_SWEEP if _is_in(path, name)), None)
             if held is not None:
@@ -171,7 +177,7 @@ class Sweep(Config):
         return self
 
     @model_validator(mode="after")
-    def _parts_go_together(self) -> Self:
+    def _check_search_and_scheduler(self) -> Self:
         grids = [path for path, dimension in self.space.items() if isinstance(dimension, Grid)]
         if grids and isinstance(self.search, Optuna):
             raise ValueError(f"space.{grids[0]}: optuna draws, it walks through no grid. Make it a choice")
@@ -204,7 +210,7 @@ class Sweep(Config):
 
     @property
     def unit(self) -> Literal["updates", "steps"]:
-        """Of the budget."""
+        """Unit of the budget."""
         return "steps" if isinstance(self.experiment, ControlExperiment) else "updates"
 
     @property
@@ -214,24 +220,24 @@ class Sweep(Config):
 
     @property
     def limit(self) -> int:
-        """Updates or steps of a trial at most."""
+        """Maximum updates or steps of a trial."""
         train = self.experiment.train
         return self.budget or int(getattr(train, self.unit))
 
     @property
     def first_rung(self) -> int:
-        """When ASHA judges for the first time."""
+        """The first point at which ASHA judges."""
         grace = self.scheduler.grace if isinstance(self.scheduler, Asha) else None
         return grace or max(1, self.limit // 8)
 
     @property
     def interval(self) -> int:
-        """Between two comparisons of PBT."""
+        """Interval between two comparisons of PBT."""
         interval = self.scheduler.interval if isinstance(self.scheduler, PBT) else None
         return interval or max(1, self.limit // 8)
 
     def at(self, point: Mapping[str, Any]) -> Experiment | ControlExperiment:
-        """The experiment of a trial; a ConfigError where one cannot be like that."""
+        """The experiment of a trial; a ConfigError if its settings are invalid."""
         budget = {} if self.budget is None else {f"train.{self.unit}": self.budget}
         kinds_first = sorted(point, key=lambda path: not path.endswith("kind"))  # a new kind replaces its whole branch
         return self.experiment.override({**budget, **{path: point[path] for path in kinds_first}})

@@ -1,4 +1,4 @@
-"""How WEAVE is made and taught: experts behind a gate, several critics and objectives. Parameters as data."""
+"""Settings of WEAVE: experts behind a gate, several critics and objectives."""
 
 import math
 from typing import Annotated, Any, Literal, Self
@@ -12,16 +12,16 @@ from loomrl.schema import Config
 
 
 class _Drawn(Config):
-    """Where the preferences of episodes come from."""
+    """The source of episodes' preferences."""
 
     @property
     def always(self) -> tuple[float, ...] | None:
-        """The one that every episode has; None where they differ."""
+        """The preference of every episode; None if they differ."""
         return None
 
 
 class SampledPreference(_Drawn):
-    """Drawn anew for every episode, evenly over all weights that sum to 1; every runner has a region of its own."""
+    """Drawn for every episode, uniformly over all weights that sum to 1; every runner has its own region."""
 
     kind: Literal["sampled"] = "sampled"
 
@@ -44,48 +44,48 @@ class FixedPreference(_Drawn):
 
     @property
     def always(self) -> tuple[float, ...]:
-        """Those."""
+        """The fixed weights."""
         return self.weights
 
 
 class AdaptivePreference(_Drawn):
-    """Moves towards objectives that lag: those whose mean return is furthest behind the best known of the front.
+    """Adapts to the objectives whose mean return is furthest behind the best known of the front.
 
     A share of the episodes has it; the others are drawn as `sampled` ones, so that the policy stays steerable.
     """
 
     kind: Literal["adaptive"] = "adaptive"
     momentum: Fraction = 0.9
-    """Of the preference, from one move to the next."""
+    """Momentum of the preference between moves."""
     share: Share = 0.5
-    """Of episodes that have the present preference."""
+    """Share of episodes with the current preference."""
     episodes: PositiveInt = 32
-    """That end between two moves, and say how far behind every objective is."""
+    """Ended episodes between two moves, over which the distance of every objective is measured."""
 
 
 class ConstrainedPreference(_Drawn):
-    """Holds objectives above thresholds: safe, then good.
+    """Holds objectives above thresholds, with priority over the others.
 
-    What is below its threshold counts more, by a multiplier that grows until it is not; the rest is `weights`, or is
-    drawn as `sampled` ones.
+    An objective below its threshold gets a multiplier that grows until the threshold is met; the rest is `weights`, or
+    is drawn as `sampled` ones.
     """
 
     kind: Literal["constrained"] = "constrained"
     least: dict[str, float] = Field(min_length=1)
-    """Mean discounted return, by objective, below which it is not to be."""
+    """Minimum of the mean discounted return, by objective."""
     weights: Weights | None = None
     rate: Positive = 0.1
-    """By which a multiplier grows where the mean is a width of the front below its threshold."""
+    """Growth of a multiplier while the mean is one width of the front below its threshold."""
     damping: NonNegative = 1.0
-    """Of what is missing now, which is added to the multiplier; without any it swings around where it belongs."""
+    """Weight of the current shortfall in the multiplier; without it the multiplier oscillates."""
     ceiling: Positive = 20.0
-    """Of a multiplier. Whoever is there is told that the threshold is out of reach."""
+    """Maximum of a multiplier. Reaching it logs that the threshold is out of reach."""
     episodes: PositiveInt = 32
-    """That end between two moves, and say what the mean is."""
+    """Ended episodes between two moves, over which the mean is taken."""
 
     @property
     def always(self) -> tuple[float, ...] | None:
-        """Those."""
+        """The fixed weights, if any."""
         return self.weights
 
 
@@ -95,7 +95,7 @@ Preference = Annotated[
 
 
 class Linear(Config):
-    """The weighted sum of objectives. It reaches the convex part of a front, and nothing between."""
+    """The weighted sum of objectives. It reaches only the convex part of a front."""
 
     kind: Literal["linear"] = "linear"
 
@@ -103,28 +103,28 @@ class Linear(Config):
 class Chebyshev(Config):
     """The weighted distance of the worst objective from the best known; it reaches every part of a front.
 
-    Distances are in units of the front that was found so far. Returns up to now are part of what is seen.
+    Distances are in units of the front found so far. Returns up to now become part of the observation.
     """
 
     kind: Literal["chebyshev"] = "chebyshev"
     slope: Positive = 0.05
-    """Share of the weighted sum that is added, so that no objective is given away for nothing."""
+    """Share of the weighted sum that is added, so that every objective counts a little."""
 
 
 Scalarisation = Annotated[Linear | Chebyshev, Field(discriminator="kind")]
 
 
 class Exploration(Config):
-    """How an expert explores, beside the others."""
+    """An expert's exploration, relative to the others."""
 
     temperature: Positive = 1.0
-    """Logits are divided by it, deviations multiplied."""
+    """Logits are divided by it, standard deviations multiplied."""
     epsilon: Fraction = 0.0
-    """How often it chooses evenly, whatever it thinks best; not for real-valued actions."""
+    """Probability of a uniformly random action; not for real-valued actions."""
     entropy: NonNegative = 1.0
-    """Of its entropy, times `entropy_coefficient`, is paid for."""
+    """Weight of its entropy, times `entropy_coefficient`."""
     curiosity: NonNegative = 1.0
-    """How much novelty teaches it, beside the others."""
+    """Weight of novelty in its training."""
 
 
 def _sound(given: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -133,47 +133,49 @@ def _sound(given: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 class Weave(ControlPPO):
-    """PPO of several threads: experts for the policy, critics for the value, objectives for the reward."""
+    """PPO with experts for the policy, critics for the value, and objectives for the reward."""
 
     kind: Literal["weave"] = "weave"  # type: ignore[assignment]
     experts: PositiveInt = 4
     critics: PositiveInt = 4
     exploration: tuple[Exploration, ...] = ()
-    """How each expert explores; without any, all do alike."""
+    """Exploration of each expert; empty means the same for all."""
     squashed: bool = False
-    """Whether real-valued actions stay within their bounds by a hyperbolic tangent, with deviations that follow the
-    state; else they are cut at them."""
+    """True keeps real-valued actions within their bounds by a hyperbolic tangent, with state-dependent standard
+    deviations; else they are clipped.
+    """
     objectives: Annotated[tuple[Any, ...], BeforeValidator(listed), AfterValidator(_sound)] = ()
-    """Their names: as many as the environment's vector of rewards has, or names of `info["parts"]`; without any, the
-    reward is a number. Or a tree, `{task: {completion: 0.8, creativity: 0.2}, safety: {collisions: 1}}`: a preference
-    weighs what is at its top, the environment pays its leaves."""
+    """Their names: as many as the environment's reward vector has entries, or names of `info["parts"]`; empty means a
+    scalar reward. Or a tree, `{task: {completion: 0.8, creativity: 0.2}, safety: {collisions: 1}}`: a preference
+    weights the top level, the environment pays the leaves.
+    """
     preference: Preference = SampledPreference()
     scalarisation: Scalarisation = Linear()
     reference: tuple[float, ...] | None = None
-    """Returns, one for each objective, that count as nothing: the hypervolume of a front begins there."""
+    """Returns, one per objective, from which the hypervolume of a front is measured."""
     least_use: Fraction = 0.8
-    """Of an even share: an expert that acts less often is brought back, so that none is given up."""
+    """Minimum use of an expert, as a share of an equal split; one below it is encouraged."""
     balance: NonNegative = 1.0
-    """How much is lost for every e-fold by which an expert is below that."""
+    """Loss per e-fold by which an expert is below that."""
     diversity: NonNegative = 0.0
-    """How much the policy gains, per nat, by which an action tells which expert took it."""
+    """Reward per nat of information that an action gives about its expert."""
     pessimism: NonNegative = 0.0
-    """Deviations among critics by which the estimate of value is lowered."""
+    """Standard deviations among critics by which the value estimate is lowered."""
     wonder: NonNegative = 0.0
-    """How much disagreement among critics about where a step led is worth, in its deviations, beside the reward."""
+    """Reward for the critics' disagreement about the observation a step led to, in its standard deviations."""
     critic_share: float = Field(0.8, gt=0, le=1)
-    """Of steps that each of several critics learns from, so that they differ where little is known."""
+    """Share of steps that each of several critics is trained on, so that they differ where data is scarce."""
     trust_memory: Fraction = 0.9
-    """Of the critics' errors from one update to the next; trust is the inverse of them."""
+    """Decay of the critics' error estimates between updates; trust is their inverse."""
 
     @property
     def pays_novelty(self) -> bool:
-        """Whether novelty has a value of its own, so that it can teach one expert more than another."""
+        """True if novelty has a value function of its own, so that experts can weight it differently."""
         apart = bool(self.objectives) or any(way.curiosity != 1 for way in self.exploration)
         return self.wonder > 0 or (self.curiosity is not None and apart)
 
     @model_validator(mode="after")
-    def _threads_fit_together(self) -> Self:
+    def _check_threads(self) -> Self:
         if self.exploration and len(self.exploration) != self.experts:
             raise ValueError(f"exploration: {len(self.exploration)} are given, one for each of {self.experts} experts")
         for name in ("pessimism", "wonder"):
@@ -194,11 +196,11 @@ class Weave(ControlPPO):
 
     @property
     def tree(self) -> Objectives:
-        """The objectives: what a preference weighs, and what of it the environment pays."""
+        """The objectives as a tree."""
         return Objectives.of(self.objectives)
 
     def _scalar(self) -> Self:
-        """What has no effect without objectives."""
+        """Refuse settings that have no effect without objectives."""
         asked = (
             ("preference", self.preference, SampledPreference()),
             ("scalarisation", self.scalarisation, Linear()),

@@ -1,4 +1,4 @@
-"""Distributions over actions as functions of what a network puts out. Chance comes from outside, as noise.
+"""Distributions over actions as functions of a network's output. Randomness comes from outside, as noise.
 
 Axes: `_B` decisions, `_D` numbers in one action, `_I` numbers that the network puts out, `_W` numbers of noise.
 """
@@ -17,12 +17,12 @@ NEARLY = 1 - 1e-6
 
 
 class Distribution(Protocol):
-    """What a policy says with the numbers it puts out. Actions are `[B]` for one choice, else `[B, D]`."""
+    """A distribution over actions, given by a network's output. Actions are `[B]` for one choice, else `[B, D]`."""
 
     inputs: int
     """Numbers per decision."""
     squashed: bool
-    """Whether real-valued actions are between -1 and 1, to be stretched to the bounds of the action space."""
+    """True if real-valued actions are between -1 and 1, to be scaled to the bounds of the action space."""
 
     def logp(self, inputs_BI: Tensor, actions: Tensor) -> Tensor:
         """Log-probability (density) of given actions, `[B]`."""
@@ -34,10 +34,10 @@ class Distribution(Protocol):
         """KL divergence from the distribution of `inputs` to that of `other`, `[B]`."""
 
     def noise(self, *shape: int, generator: torch.Generator | None = None) -> Tensor:
-        """What `sample` needs for so many decisions, `[*shape, W]`; a rollout draws all of its noise at once."""
+        """The noise for `sample`, `[*shape, W]`; a rollout draws all of its noise at once."""
 
     def sample(self, inputs_BI: Tensor, noise_BW: Tensor) -> Tensor:
-        """Drawn actions."""
+        """Sampled actions."""
 
     def mode(self, inputs_BI: Tensor) -> Tensor:
         """The likeliest actions."""
@@ -52,16 +52,16 @@ class Categorical:
         self.inputs = n
 
     def logp(self, inputs_BI: Tensor, actions: Tensor) -> Tensor:
-        """See Distribution."""
+        """Log-probability."""
         return inputs_BI.log_softmax(-1).gather(-1, actions[:, None])[:, 0]
 
     def entropy(self, inputs_BI: Tensor) -> Tensor:
-        """See Distribution."""
+        """Entropy."""
         logp_BI = inputs_BI.log_softmax(-1)
         return -(logp_BI.exp() * logp_BI).sum(-1)
 
     def kl(self, inputs_BI: Tensor, other_BI: Tensor) -> Tensor:
-        """See Distribution."""
+        """KL divergence."""
         logp_BI = inputs_BI.log_softmax(-1)
         return (logp_BI.exp() * (logp_BI - other_BI.log_softmax(-1))).sum(-1)
 
@@ -70,16 +70,16 @@ class Categorical:
         return torch.empty(*shape, self.inputs).exponential_(generator=generator).log_().neg_()
 
     def sample(self, inputs_BI: Tensor, noise_BW: Tensor) -> Tensor:
-        """See Distribution."""
+        """The sampled choice."""
         return (inputs_BI + noise_BW).argmax(-1)
 
     def mode(self, inputs_BI: Tensor) -> Tensor:
-        """See Distribution."""
+        """The likeliest choice."""
         return inputs_BI.argmax(-1)
 
 
 class MultiCategorical:
-    """Several choices at once, independent of each other."""
+    """Several independent choices."""
 
     squashed = False
 
@@ -92,15 +92,15 @@ class MultiCategorical:
         return list(zip(self._parts, inputs_BI.split(self._sizes, -1), strict=True))
 
     def logp(self, inputs_BI: Tensor, actions: Tensor) -> Tensor:
-        """See Distribution."""
+        """Sum of the log-probabilities."""
         return torch.stack([part.logp(x, actions[:, d]) for d, (part, x) in enumerate(self._each(inputs_BI))]).sum(0)
 
     def entropy(self, inputs_BI: Tensor) -> Tensor:
-        """See Distribution."""
+        """Sum of the entropies."""
         return torch.stack([part.entropy(x) for part, x in self._each(inputs_BI)]).sum(0)
 
     def kl(self, inputs_BI: Tensor, other_BI: Tensor) -> Tensor:
-        """See Distribution."""
+        """Sum of the KL divergences."""
         pairs = zip(self._each(inputs_BI), other_BI.split(self._sizes, -1), strict=True)
         return torch.stack([part.kl(x, y) for (part, x), y in pairs]).sum(0)
 
@@ -109,16 +109,16 @@ class MultiCategorical:
         return Categorical(self.inputs).noise(*shape, generator=generator)
 
     def sample(self, inputs_BI: Tensor, noise_BW: Tensor) -> Tensor:
-        """See Distribution."""
+        """The sampled choices."""
         return self.mode(inputs_BI + noise_BW)
 
     def mode(self, inputs_BI: Tensor) -> Tensor:
-        """See Distribution."""
+        """The likeliest choices."""
         return torch.stack([part.mode(x) for part, x in self._each(inputs_BI)], -1)
 
 
 class Bernoulli:
-    """Bits, independent of each other; the network puts out the logit of each one."""
+    """Independent bits; the network puts out the logit of each one."""
 
     squashed = False
 
@@ -126,15 +126,15 @@ class Bernoulli:
         self.inputs = n
 
     def logp(self, inputs_BI: Tensor, actions: Tensor) -> Tensor:
-        """See Distribution."""
+        """Sum of the log-probabilities."""
         return -binary_cross_entropy_with_logits(inputs_BI, actions.to(inputs_BI.dtype), reduction="none").sum(-1)
 
     def entropy(self, inputs_BI: Tensor) -> Tensor:
-        """See Distribution."""
+        """Sum of the entropies."""
         return (softplus(inputs_BI) - inputs_BI * inputs_BI.sigmoid()).sum(-1)
 
     def kl(self, inputs_BI: Tensor, other_BI: Tensor) -> Tensor:
-        """See Distribution."""
+        """Sum of the KL divergences."""
         gap_BI = softplus(other_BI) - softplus(inputs_BI)
         return (gap_BI + inputs_BI.sigmoid() * (inputs_BI - other_BI)).sum(-1)
 
@@ -143,16 +143,16 @@ class Bernoulli:
         return torch.rand(*shape, self.inputs, generator=generator).logit_(eps=1e-7)
 
     def sample(self, inputs_BI: Tensor, noise_BW: Tensor) -> Tensor:
-        """See Distribution."""
+        """The sampled bits."""
         return self.mode(inputs_BI + noise_BW)
 
     def mode(self, inputs_BI: Tensor) -> Tensor:
-        """See Distribution."""
+        """The likeliest bits."""
         return (inputs_BI > 0).long()
 
 
 class Gaussian:
-    """Real numbers, independent of each other; the network puts out means, then logarithms of deviations."""
+    """Independent real numbers; the network puts out means, then logarithms of standard deviations."""
 
     squashed = False
 
@@ -160,17 +160,17 @@ class Gaussian:
         self.inputs = 2 * n
 
     def logp(self, inputs_BI: Tensor, actions: Tensor) -> Tensor:
-        """See Distribution."""
+        """Log-density."""
         mean_BD, log_std_BD = inputs_BI.chunk(2, -1)
         z_BD = (actions - mean_BD) * (-log_std_BD).exp()
         return -(0.5 * z_BD.square() + log_std_BD + HALF_LOG_TAU).sum(-1)
 
     def entropy(self, inputs_BI: Tensor) -> Tensor:
-        """See Distribution."""
+        """Differential entropy."""
         return (inputs_BI.chunk(2, -1)[1] + (0.5 + HALF_LOG_TAU)).sum(-1)
 
     def kl(self, inputs_BI: Tensor, other_BI: Tensor) -> Tensor:
-        """See Distribution."""
+        """KL divergence."""
         mean_BD, log_std_BD = inputs_BI.chunk(2, -1)
         other_mean_BD, other_log_std_BD = other_BI.chunk(2, -1)
         spread_BD = (2 * log_std_BD).exp() + (mean_BD - other_mean_BD).square()
@@ -181,12 +181,12 @@ class Gaussian:
         return torch.randn(*shape, self.inputs // 2, generator=generator)
 
     def sample(self, inputs_BI: Tensor, noise_BW: Tensor) -> Tensor:
-        """See Distribution."""
+        """The sampled numbers."""
         mean_BD, log_std_BD = inputs_BI.chunk(2, -1)
         return torch.addcmul(mean_BD, log_std_BD.exp(), noise_BW)
 
     def mode(self, inputs_BI: Tensor) -> Tensor:
-        """See Distribution."""
+        """The means."""
         return inputs_BI.chunk(2, -1)[0]
 
 
@@ -206,18 +206,18 @@ class SquashedGaussian:
         return free_BD.tanh(), logp_BD.sum(-1)
 
     def logp(self, inputs_BI: Tensor, actions: Tensor) -> Tensor:
-        """See Distribution."""
+        """Log-density."""
         mean_BD, log_std_BD = self._parts(inputs_BI)
         free_BD = actions.clamp(-NEARLY, NEARLY).atanh()
         z_BD = (free_BD - mean_BD) * (-log_std_BD).exp()
         return (-0.5 * z_BD.square() - log_std_BD - HALF_LOG_TAU - _log_slope(free_BD)).sum(-1)
 
     def entropy(self, inputs_BI: Tensor) -> Tensor:
-        """An upper bound: that of the Gaussian. The squashed one has no closed form."""
+        """An upper bound: the Gaussian's entropy. The squashed one has no closed form."""
         return (self._parts(inputs_BI)[1] + (0.5 + HALF_LOG_TAU)).sum(-1)
 
     def kl(self, inputs_BI: Tensor, other_BI: Tensor) -> Tensor:
-        """See Distribution; squashing both alike changes nothing."""
+        """KL divergence, which squashing does not change."""
         one, other = (torch.cat(self._parts(x), -1) for x in (inputs_BI, other_BI))
         return Gaussian(self.inputs // 2).kl(one, other)
 
@@ -226,12 +226,12 @@ class SquashedGaussian:
         return torch.randn(*shape, self.inputs // 2, generator=generator)
 
     def sample(self, inputs_BI: Tensor, noise_BW: Tensor) -> Tensor:
-        """See Distribution."""
+        """The sampled numbers."""
         mean_BD, log_std_BD = self._parts(inputs_BI)
         return torch.addcmul(mean_BD, log_std_BD.exp(), noise_BW).tanh()
 
     def mode(self, inputs_BI: Tensor) -> Tensor:
-        """The action of the mean, which is where greedy policies of this kind are judged."""
+        """The tangent of the mean, on which greedy policies of this kind are evaluated."""
         return inputs_BI.chunk(2, -1)[0].tanh()
 
     @staticmethod
@@ -241,7 +241,7 @@ class SquashedGaussian:
 
 
 def _log_slope(free_BD: Tensor) -> Tensor:
-    """Logarithm of the slope of tanh, exact where tanh is nearly flat."""
+    """Logarithm of the slope of tanh, exact even where tanh is nearly flat."""
     return 2 * (math.log(2) - free_BD - softplus(-2 * free_BD))
 
 

@@ -1,4 +1,4 @@
-"""The environments of a control experiment: one to look at, or many to act in."""
+"""The environments of a control experiment, single or vectorised."""
 
 import importlib
 import inspect
@@ -19,22 +19,22 @@ from loomrl.errors import ConfigError, LoomError
 from loomrl.named import named
 
 NATIVE, SYNC = (str(mode.value) for mode in (gymnasium.VectorizeMode.VECTOR_ENTRY_POINT, gymnasium.VectorizeMode.SYNC))
-"""Gymnasium's names of an environment's own vector form, and of one after the other."""
+"""Gymnasium's names for an environment's own vector form, and for one after the other."""
 
 
 def label(choice: ControlEnvironment) -> str:
-    """What to call the environment."""
+    """The environment's name."""
     return choice.id if isinstance(choice, GymnasiumEnvironment) else choice.entry_point
 
 
 def open_environment(choice: ControlEnvironment, settings: Mapping[str, Any]) -> Any:
-    """A single one: Gymnasium's, or PettingZoo's. A ConfigError says what it does not like."""
+    """A single Gymnasium or PettingZoo environment. A ConfigError explains why it cannot be made."""
     with _explained(choice, settings):
         return _maker(choice, settings)()
 
 
 def open_environments(choice: ControlEnvironment, count: int, settings: Mapping[str, Any]) -> VectorEnv[Any, Any, Any]:
-    """`count` places to act in: so many environments, or agents that share a policy."""
+    """`count` places: that many environments, or agents that share a policy."""
     with _explained(choice, settings):
         make = _maker(choice, settings)
         if isinstance(choice, GymnasiumEnvironment):
@@ -55,7 +55,7 @@ def agents_in(choice: ControlEnvironment, settings: Mapping[str, Any]) -> int:
 
 
 def refuse_other_spaces(choice: ControlEnvironment, stages: Sequence[Mapping[str, Any]]) -> None:
-    """A ConfigError where the settings of a stage change what is seen or done: one network must serve all stages."""
+    """A ConfigError if the settings of a stage change the spaces: one network must serve all stages."""
     first, *others = ([str(space) for space in _spaces(choice, settings)] for settings in stages)
     for number, spaces in enumerate(others, 2):
         if spaces != first:
@@ -84,7 +84,7 @@ def snapshot(choice: ControlEnvironment) -> dict[str, str]:
 
 
 def native_or_sync(env: Any) -> str:
-    """How to run many of them: by the environment's own vector form, if Gymnasium knows of one."""
+    """The vectorisation mode: the environment's own vector form if Gymnasium knows one, else sync."""
     if not isinstance(env, str):
         return SYNC
     module, _, id = env.rpartition(":")
@@ -99,7 +99,7 @@ def native_or_sync(env: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Creator:
-    """What RLlib calls with settings: alone for one environment, with `num_envs` among them for many."""
+    """The environment factory for RLlib: one environment, or with `num_envs` in its settings a vector."""
 
     choice: ControlEnvironment
 
@@ -120,7 +120,7 @@ def _maker(choice: ControlEnvironment, settings: Mapping[str, Any]) -> Callable[
 
 @contextmanager
 def _explained(choice: ControlEnvironment, settings: Mapping[str, Any]) -> Iterator[None]:
-    """Whatever an environment raises while it is made, with its name and settings."""
+    """Translate errors in making an environment, with its name and settings."""
     try:
         yield
     except LoomError:

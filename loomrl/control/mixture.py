@@ -1,4 +1,4 @@
-"""Several experts as one distribution: a gate says how much each counts. π(a|s) = Σ wₖ(s) πₖ(a|s), by log-sum-exp.
+"""Several experts as one distribution: a gate weights them. π(a|s) = Σ wₖ(s) πₖ(a|s), by log-sum-exp.
 
 Axes: `_B` decisions, `_K` experts, `_I` numbers that a distribution takes, `_W` numbers of noise.
 """
@@ -14,22 +14,22 @@ from loomrl.errors import ConfigError
 
 
 class Ways(NamedTuple):
-    """How experts explore, one number for each; none where all do as the base does."""
+    """Exploration per expert; empty if all explore as the base does."""
 
     temperatures: tuple[float, ...] = ()
-    """By which logits are divided and deviations multiplied."""
+    """Divide logits and multiply standard deviations."""
     epsilons: tuple[float, ...] = ()
-    """How often an expert chooses evenly, whatever it thinks best."""
+    """Probability of a uniformly random choice by the expert."""
 
 
 NO_WAYS = Ways()
 
 
 class Mixture:
-    """Over the actions of `base`. The network puts out logits of the gate, then what the experts take.
+    """A mixture over the actions of `base`. The network puts out the gate's logits, then the experts' inputs.
 
-    What a network says in parts (means, then deviations) comes part by part, in each part expert by expert: a network
-    is asked for a wider layer, and for nothing else. With one expert every number is that of `base`, to the last bit.
+    Outputs with parts (means, then standard deviations) come part by part, and within each part expert by expert: a
+    network only needs a wider layer. With one expert every number equals that of `base`, to the last bit.
     """
 
     def __init__(self, base: Distribution, experts: int, ways: Ways = NO_WAYS) -> None:
@@ -45,7 +45,7 @@ class Mixture:
         return inputs_BI[:, : self.experts].log_softmax(-1)
 
     def each(self, inputs_BI: Tensor) -> Tensor:
-        """What each expert's distribution takes, `[B, K, I]`."""
+        """The inputs of each expert's distribution, `[B, K, I]`."""
         said = inputs_BI[:, self.experts :]
         heat_K1 = said.new_tensor(self.ways.temperatures)[:, None] if self.ways.temperatures else None
         if not self._is_real:
@@ -55,7 +55,7 @@ class Mixture:
         return torch.cat([mean_BKD, log_std_BKD if heat_K1 is None else log_std_BKD + heat_K1.log()], -1)
 
     def joint(self, inputs_BI: Tensor, actions: Tensor) -> Tensor:
-        """log wₖ πₖ(a): that this action is taken, and by this expert, `[B, K]`; exact."""
+        """log wₖ πₖ(a): the joint log-probability of action and expert, `[B, K]`; exact."""
         if isinstance(self.base, Categorical):
             return self._choices(inputs_BI).gather(-1, actions[:, None, None].expand(-1, self.experts, 1))[:, :, 0]
         each_BKI, repeated = self.each(inputs_BI), actions.repeat_interleave(self.experts, 0)
@@ -66,28 +66,28 @@ class Mixture:
         return self.gate(inputs_BI) + logp_BK
 
     def folded(self, inputs_BI: Tensor) -> tuple[Distribution, Tensor]:
-        """The same distribution for whoever asks more than once: of one choice `base`, and what it takes for it."""
+        """The same distribution for repeated use: for one choice, `base` with its inputs."""
         if isinstance(self.base, Categorical):
             return self.base, self._choices(inputs_BI).logsumexp(1)
         return self, inputs_BI
 
     def logp(self, inputs_BI: Tensor, actions: Tensor) -> Tensor:
-        """See Distribution; exact."""
+        """Log-probability; exact."""
         return self.joint(inputs_BI, actions).logsumexp(-1)
 
     def entropies(self, inputs_BI: Tensor) -> Tensor:
-        """Of every expert, `[B, K]`; what it strays is not counted."""
+        """Entropy of every expert, `[B, K]`, without its random choices."""
         return self.base.entropy(self.each(inputs_BI).flatten(0, 1)).view(-1, self.experts)
 
     def entropy(self, inputs_BI: Tensor) -> Tensor:
-        """Of one choice exact; else a lower bound, the weighted mean of the experts' (exact where they agree)."""
+        """Exact for one choice; else a lower bound, the weighted mean of the experts' (exact if they agree)."""
         if isinstance(self.base, Categorical):
             logp_BI = self._choices(inputs_BI).logsumexp(1)
             return -(logp_BI.exp() * logp_BI).sum(-1)
         return (self.gate(inputs_BI).exp() * self.entropies(inputs_BI)).sum(-1)
 
     def kl(self, inputs_BI: Tensor, other_BI: Tensor) -> Tensor:
-        """Of one choice exact; else an upper bound: the gates' divergence and the weighted mean of the experts'."""
+        """Exact for one choice; else an upper bound: the gates' divergence and the weighted mean of the experts'."""
         if isinstance(self.base, Categorical):
             logp_BI, other_logp_BI = (self._choices(x).logsumexp(1) for x in (inputs_BI, other_BI))
             return (logp_BI.exp() * (logp_BI - other_logp_BI)).sum(-1)
@@ -97,14 +97,14 @@ class Mixture:
         return (gate_BK.exp() * apart_BK).sum(-1)
 
     def noise(self, *shape: int, generator: torch.Generator | None = None) -> Tensor:
-        """Gumbel noise for the gate, an even number where experts stray, then that of the expert that is chosen."""
+        """Gumbel noise for the gate, a uniform number if experts choose at random, then the chosen expert's noise."""
         noises = [Categorical(self.experts).noise(*shape, generator=generator)]
         if self.ways.epsilons:
             noises.append(torch.rand(*shape, 1, generator=generator))
         return torch.cat([*noises, self.base.noise(*shape, generator=generator)], -1)
 
     def sample(self, inputs_BI: Tensor, noise_BW: Tensor) -> Tensor:
-        """An expert by its weight, then an action of its own."""
+        """An expert by its weight, then one of its actions."""
         chosen_B = (inputs_BI[:, : self.experts] + noise_BW[:, : self.experts]).argmax(-1)
         taken_BI, first = self.each(inputs_BI)[torch.arange(len(chosen_B)), chosen_B], self.experts
         if self.ways.epsilons:
@@ -113,7 +113,7 @@ class Mixture:
         return self.base.sample(taken_BI, noise_BW[:, first:])
 
     def mode(self, inputs_BI: Tensor) -> Tensor:
-        """Of one choice the likeliest; else the likeliest of the experts' own modes."""
+        """For one choice the likeliest; else the likeliest of the experts' own modes."""
         each_BKI = self.each(inputs_BI)
         if self.experts == 1:
             return self.base.mode(each_BKI[:, 0])
@@ -124,29 +124,29 @@ class Mixture:
         return _chosen(torch.stack(modes, 1), best_B)
 
     def _choices(self, inputs_BI: Tensor) -> Tensor:
-        """Of one choice: log-probability that it is taken, and by this expert, `[B, K, I]`."""
+        """For one choice: the joint log-probability of choice and expert, `[B, K, I]`."""
         logp_BKI = self.each(inputs_BI).log_softmax(-1)
         if self.ways.epsilons:
             logp_BKI = self._strayed(logp_BKI, logp_BKI.new_tensor(-math.log(self.base.inputs)))
         return self.gate(inputs_BI)[:, :, None] + logp_BKI
 
     def _strayed(self, logp_BK: Tensor, even: Tensor) -> Tensor:
-        """With how often each expert chooses evenly instead; experts are the second axis."""
+        """Mixed with each expert's uniform random choices; experts are the second axis."""
         epsilon_K = logp_BK.new_tensor(self.ways.epsilons).view(-1, *[1] * (logp_BK.dim() - 2))
         return torch.logaddexp((-epsilon_K).log1p() + logp_BK, epsilon_K.log() + even)
 
 
 def information(joint_BK: Tensor, gate_BK: Tensor) -> Tensor:
-    """Nats by which an action tells who took it, from the action alone: Σ rₖ log(rₖ / wₖ), with rₖ = p(k | s, a)."""
+    """Nats of information that an action gives about its expert: Σ rₖ log(rₖ / wₖ), with rₖ = p(k | s, a)."""
     responsible_BK = joint_BK.log_softmax(-1)
     return (responsible_BK.exp() * (responsible_BK - gate_BK)).sum(-1)
 
 
 def _chosen(each_BKX: Tensor, which_B: Tensor) -> Tensor:
-    """`[B, X]`: of every row the one that is asked for."""
+    """`[B, X]`: the selected entry of every row."""
     return each_BKX.gather(1, which_B[:, None, None].expand(-1, 1, each_BKX.shape[2]))[:, 0]
 
 
 def open_mixture(base: Distribution, experts: int, ways: Ways = NO_WAYS) -> Distribution:
-    """`base` itself where there is one expert that explores as it does: it needs no gate."""
+    """`base` itself for a single expert without exploration of its own: it needs no gate."""
     return base if experts == 1 and ways == NO_WAYS else Mixture(base, experts, ways)

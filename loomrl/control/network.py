@@ -1,4 +1,4 @@
-"""Networks of control policies: towers, a torso for pixels, normalisation with its statistics. Plain torch.
+"""Networks of control policies: towers, convolutions for pixels, observation normalisation. Plain torch.
 
 Axes: `_B` observations, `_F` features, `_I` numbers that a distribution takes.
 """
@@ -22,11 +22,11 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "gelu": nn.GELU,
 }
 SMALL = 0.01
-"""Gain of the policy's last layer: the first policy is nearly indifferent."""
+"""Gain of the policy's last layer: the initial policy is nearly uniform."""
 
 
 class Normalizer(nn.Module):
-    """Observations to mean 0 and deviation 1, by statistics that are part of the state; without any, as they are."""
+    """Normalises observations to mean 0 and standard deviation 1, by statistics in its state; unchanged before any."""
 
     count: Tensor
     mean: Tensor
@@ -40,12 +40,12 @@ class Normalizer(nn.Module):
         self.register_buffer("variance", torch.ones(size))
 
     def forward(self, numbers_BF: Tensor) -> Tensor:
-        """Normalised, and within the bound."""
+        """Normalised and clipped."""
         return ((numbers_BF - self.mean) * (self.variance + 1e-8).rsqrt()).clamp(-self.bound, self.bound)
 
     @torch.no_grad()
     def observe(self, count: float, mean: Tensor, variance: Tensor) -> None:
-        """Take in the statistics of new observations."""
+        """Update the statistics with those of new observations."""
         if not count:
             return
         total = float(self.count) + count
@@ -58,9 +58,9 @@ class Normalizer(nn.Module):
 
 
 class Actor(nn.Module):
-    """A policy: what it sees becomes features, features become what a distribution takes.
+    """A policy network: observations become features, features the inputs of a distribution.
 
-    A `squashed` one lets its deviation follow the state and stays within bounds; else it is the same everywhere.
+    If `squashed`, the standard deviation depends on the state and actions stay within bounds; else it is constant.
     """
 
     def __init__(self, seen: Seen, acts: Acts, network: Network, *, normalize: bool, squashed: bool = False) -> None:
@@ -71,7 +71,7 @@ class Actor(nn.Module):
         self.normalizer = Normalizer(seen.shape[0]) if normalize and seen.kind == "numbers" else None
         self.pixels = Pixels(seen.shape) if seen.kind == "pixels" else None
         self.size = self.pixels.size if self.pixels is not None else seen.shape[0]
-        """Of what the towers get."""
+        """Input size of the towers."""
         self.trunk = nn.Sequential(*_layers(self.size, network)) if network.shared else None
         self.policy = self._head(numbers, network, gain=SMALL)
         self.log_std = nn.Parameter(torch.full((numbers,), network.log_std)) if free else None
@@ -82,7 +82,7 @@ class Actor(nn.Module):
         return tower(self.size, numbers, network, gain=gain)
 
     def features(self, seen_B: Tensor) -> Tensor:
-        """What all heads begin with."""
+        """The common input of all heads."""
         if self.pixels is not None:
             seen_B = self.pixels(seen_B)
         elif self.normalizer is not None:
@@ -90,7 +90,7 @@ class Actor(nn.Module):
         return seen_B if self.trunk is None else self.trunk(seen_B)
 
     def decide(self, features_BF: Tensor) -> Tensor:
-        """What the distribution takes, `[B, I]`."""
+        """The distribution's inputs, `[B, I]`."""
         numbers_BI: Tensor = self.policy(features_BF)
         if self.log_std is None:
             return numbers_BI
@@ -105,7 +105,7 @@ class ActorCritic(Actor):
         self.critic = self._head(1, network, gain=1.0)
 
     def value(self, features_BF: Tensor) -> Tensor:
-        """What is expected from here, `[B]`."""
+        """The values, `[B]`."""
         return self.critic(features_BF).squeeze(-1)  # type: ignore[no-any-return]
 
     def forward(self, seen_B: Tensor) -> tuple[Tensor, Tensor]:
@@ -115,7 +115,7 @@ class ActorCritic(Actor):
 
 
 class Twins(nn.Module):
-    """Two critics of equal shape that share no weight, computed as one: `[B, F]` → `[2, B, out]`."""
+    """Two critics of equal shape without shared weights, computed together: `[B, F]` → `[2, B, out]`."""
 
     def __init__(self, size: int, out: int, network: Network) -> None:
         super().__init__()
@@ -129,13 +129,13 @@ class Twins(nn.Module):
         normal = network.hidden if network.layer_norm else ()
         self.gains = nn.ParameterList(torch.ones(2, 1, width) for width in normal)
         self.shifts = nn.ParameterList(torch.zeros(2, 1, width) for width in normal)
-        """Of layer normalisation, which each of the two learns for itself."""
+        """Shifts of layer normalisation, learnt separately by the two."""
         self.activation = ACTIVATIONS[network.activation]()
         self._layers = list(zip(self.weights, self.biases, strict=True))
-        """The same once more: walking through a ParameterList takes as long as multiplying."""
+        """A plain list of the same: iterating over a ParameterList takes as long as multiplying."""
 
     def forward(self, inputs_BF: Tensor) -> Tensor:
-        """What each of the two says."""
+        """The output of each critic."""
         x_2BF = inputs_BF.expand(2, *inputs_BF.shape)
         *hidden, last = self._layers
         for index, (weight, bias) in enumerate(hidden):
@@ -149,7 +149,7 @@ class Twins(nn.Module):
 
 
 class Pixels(nn.Module):
-    """Bytes `[B, height, width, channels]` → features, by three convolutions whose reach fits the picture."""
+    """Bytes `[B, height, width, channels]` → features, by three convolutions sized for the picture."""
 
     def __init__(self, shape: tuple[int, ...], *, width: int = 256) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Whole episodes of a control policy, as it is judged: greedily, without RLlib."""
+"""Whole episodes of a control policy for evaluation: greedy, without RLlib."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -16,39 +16,39 @@ class Acts(Protocol):
     """Decides for all environments at once."""
 
     def begin(self, environments: VectorEnv[Any, Any, Any], *, seed: int) -> None:
-        """Make ready for these; a ConfigError where their spaces are others."""
+        """Prepare for these environments; a ConfigError if their spaces differ."""
 
     def act_batch(self, observations: Any) -> Any:
-        """Actions, as the environments take them."""
+        """Actions in the environments' form."""
 
 
 class RandomPolicy:
-    """Every action alike: what any other policy is measured by."""
+    """Uniformly random actions: the baseline of every policy."""
 
     def begin(self, environments: VectorEnv[Any, Any, Any], *, seed: int) -> None:
-        """See Acts."""
+        """Seed the action space."""
         self._space = environments.action_space
         self._space.seed(seed)
 
     def act_batch(self, observations: Any) -> Any:
-        """See Acts."""
+        """Random actions."""
         return self._space.sample()
 
 
 class Idle:
-    """Real-valued actions of zero: what nothing costs and earns."""
+    """Real-valued actions of zero: the baseline of doing nothing."""
 
     def begin(self, environments: VectorEnv[Any, Any, Any], *, seed: int) -> None:
-        """See Acts."""
+        """Store actions of zero."""
         self._zeros = np.zeros(environments.action_space.shape or (), environments.action_space.dtype)
 
     def act_batch(self, observations: Any) -> Any:
-        """See Acts."""
+        """Actions of zero."""
         return self._zeros
 
     @staticmethod
     def can(space: spaces.Space[Any]) -> bool:
-        """Whether zero is among the actions, and in the middle of them."""
+        """True if zero is at the centre of the action space."""
         return isinstance(space, spaces.Box) and bool(np.allclose(space.low, -space.high))
 
 
@@ -59,13 +59,15 @@ class Scripted:
         self.act_batch = call
 
     def begin(self, environments: VectorEnv[Any, Any, Any], *, seed: int) -> None:
-        """See Acts."""
+        """Does nothing."""
 
 
 def play(
     policy: Acts, environments: VectorEnv[Any, Any, Any], episodes: int, *, seed: int
 ) -> tuple[list[float], list[int]]:
-    """Returns and lengths of so many episodes; every environment plays its share, so that short ones count no more."""
+    """Returns and lengths of `episodes` episodes; every environment plays its share, so that short ones count
+    no more.
+    """
     policy.begin(environments, seed=seed)
     count = environments.num_envs
     left_N = np.full(count, episodes // count) + (np.arange(count) < episodes % count)
@@ -98,7 +100,7 @@ def play_each(
     gamma: float,
     pays: Sequence[str] = (),
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Discounted returns `[N, episodes, H]` and lengths `[N, episodes]`, where rewards are vectors of what `pays`."""
+    """Discounted returns `[N, episodes, H]` and lengths `[N, episodes]`, with vector rewards named by `pays`."""
     policy.begin(environments, seed=seed)
     count = environments.num_envs
     returns: list[list[NDArray[np.float64]]] = [[] for _ in range(count)]

@@ -1,9 +1,9 @@
 """Exported control policies: a folder of tensors and JSON that acts without RLlib.
 
-`policy.safetensors` has every number of network and normaliser, `policy.json` all else. The JSON is written last and
-has the checksum of the tensors: a folder without it, or with other tensors, is not believed.
+`policy.safetensors` has the numbers of network and normaliser, `policy.json` everything else. The JSON is written last
+and has the checksum of the tensors: a folder without it, or with other tensors, is refused.
 
-Axes: `_N` observations, `_B` what the network gets of them, `_I` numbers that a distribution takes.
+Axes: `_N` observations, `_B` the network's inputs, `_I` inputs of a distribution.
 """
 
 import hashlib
@@ -42,10 +42,10 @@ Space = spaces.Space[Any]
 
 
 class Sizes(Config):
-    """Follow from the spaces; they are for readers that know no Gymnasium."""
+    """Sizes that follow from the spaces, for readers without Gymnasium."""
 
     seen: tuple[int, ...]
-    """Of one observation as the network gets it: numbers, or height, width and channels of a picture."""
+    """Shape of one observation for the network: numbers, or height, width and channels of a picture."""
     inputs: int
     """Numbers that the distribution over actions takes."""
     actions: int
@@ -53,26 +53,26 @@ class Sizes(Config):
 
 
 class Manifest(Config):
-    """What `policy.json` says."""
+    """The content of `policy.json`."""
 
     format: int = FORMAT
     network: Network
     normalize: bool
     squashed: bool = False
-    """Whether it decides between -1 and 1, stretched to the bounds; such a policy has no value function."""
+    """True if actions are between -1 and 1, scaled to the bounds; such a policy has no value function."""
     threads: Threads | None = None
-    """Of a policy of weave: how many experts and critics."""
+    """For weave: the numbers of experts and critics."""
     observation_space: dict[str, Any]
     action_space: dict[str, Any]
     sizes: Sizes
     sha256: str
-    """Of the file of tensors."""
+    """Checksum of the file of tensors."""
 
 
 class ControlPolicy:
-    """Acts with a network: observations as an environment gives them, actions as it takes them.
+    """Acts with a network: takes and returns values in the environment's form.
 
-    The network is used as it is, and not copied: while it learns on, the policy changes with it.
+    The network is not copied: while it is trained, the policy changes with it.
     """
 
     def __init__(self, net: Actor, observation_space: Space, action_space: Space, network: Network) -> None:
@@ -93,7 +93,7 @@ class ControlPolicy:
         self._translate = translator(acts(action_space), squashed=net.distribution.squashed)
 
     def begin(self, environments: VectorEnv[Any, Any, Any], *, seed: int) -> None:
-        """Make ready for these environments: a ConfigError where their spaces are not those of the policy."""
+        """Prepare for these environments: a ConfigError if their spaces differ from the policy's."""
         for what, ours, theirs in (
             ("sees", self.observation_space, environments.single_observation_space),
             ("decides", self.action_space, environments.single_action_space),
@@ -114,11 +114,11 @@ class ControlPolicy:
         explore: bool = False,
         generator: torch.Generator | None = None,
     ) -> Any:
-        """The action for one observation: the likeliest, or to `explore` a drawn one.
+        """The action for one observation: the likeliest, or with `explore` a sampled one.
 
-        A policy of several objectives acts by a preference: weights that sum to 1. One that looks at returns up to
-        now is told them by objective; without `earned` the episode begins. A generator makes what is drawn repeatable.
-        An observation that is not of its space is a ConfigError.
+        A policy of several objectives needs a preference: weights that sum to 1. One that uses returns up to now gets
+        them by objective; without `earned` the episode is at its start. A generator makes sampling repeatable. An
+        observation outside the space is a ConfigError.
         """
         if preference is not None:
             observation = steered(self.observation_space, observation, preference, earned)
@@ -128,11 +128,11 @@ class ControlPolicy:
         return action if isinstance(self.action_space, spaces.Discrete) else np.asarray(action)
 
     def act_batch(self, observations: Any, *, explore: bool = False, generator: torch.Generator | None = None) -> Array:
-        """Actions for observations as a vector environment gives them, as it takes them."""
+        """Actions for a vector environment's observations, in its form."""
         return self._taken(self._seen(observations, one=False), explore, generator)
 
     def value(self, observation: Any) -> float:
-        """The discounted return that is expected from here on; a ConfigError where that is not one number."""
+        """The expected discounted return; a ConfigError if that is not one number."""
         if not isinstance(self._net, ActorCritic):
             raise ConfigError("this policy has no value function: its algorithm (sac) judges actions, not states.")
         if is_steered(self.observation_space):
@@ -161,9 +161,9 @@ class ControlPolicy:
     # -- files ------------------------------------------------------------------------------------------------------
 
     def save(self, folder: Path) -> None:
-        """Write the policy in place of one that is there; an ArtifactError where the folder cannot be written.
+        """Write the policy, replacing an older one; an ArtifactError if the folder cannot be written.
 
-        Killed in the middle it leaves the policy that was there, or a folder that `load` refuses.
+        If killed in the middle, it leaves the older policy, or a folder that `load` refuses.
         """
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self._net.state_dict().items()}
         packed = safetensors.torch.save(tensors)
@@ -172,7 +172,7 @@ class ControlPolicy:
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """The policy that was saved in this folder, on the CPU; an ArtifactError where none was, or not all of it."""
+        """The policy saved in this folder, on the CPU; an ArtifactError if it is missing or incomplete."""
         manifest = _read_manifest(folder)
         try:
             observed, acted = space_from_json(manifest.observation_space), space_from_json(manifest.action_space)
@@ -197,8 +197,8 @@ class ControlPolicy:
     def to_onnx(self, file: Path) -> None:
         """Write the greedy path as ONNX: `seen`, flattened observations `[B, …]`, to `inputs` and `actions`.
 
-        `inputs` are those of the distribution, `actions` its mode as drawn: neither cut to bounds nor counted from
-        the first choice. Both, and the spaces, are in the file's metadata under `loomrl`, as in `policy.json`.
+        `inputs` are those of the distribution, `actions` its mode: neither clipped to bounds nor shifted to the first
+        choice. Both, and the spaces, are in the file's metadata under `loomrl`, as in `policy.json`.
         """
         try:
             import onnx
@@ -240,7 +240,7 @@ class ControlPolicy:
 
 
 class _Greedy(nn.Module):
-    """From what a network sees to what it would do."""
+    """The greedy path of a network, for export."""
 
     def __init__(self, net: Actor) -> None:
         super().__init__()
@@ -261,7 +261,7 @@ def _blueprint(
     squashed: bool,
     threads: Threads | None,
 ) -> Actor:
-    """The network with shapes and no numbers; nothing is drawn for it."""
+    """The network's shapes without numbers; no random numbers are drawn."""
     view, kind = seen(observation_space), acts(action_space)
     with torch.device("meta"):
         if squashed:
@@ -280,7 +280,7 @@ def _sizes(net: Actor, observation_space: Space, action_space: Space) -> Sizes:
 
 
 def _difference(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> str | None:
-    """The first tensor in which they differ by more than its numbers."""
+    """The first tensor that differs in more than its values."""
     for name in sorted(expected.keys() | found.keys()):
         if name not in found:
             return f"tensor {name!r} is missing"

@@ -1,6 +1,6 @@
-"""Several objectives and a preference among them: part of what an environment shows, drawn anew for every episode.
+"""Several objectives with a preference among them, which is part of the observation and drawn for every episode.
 
-Axes: `_G` objectives that a preference weighs, `_H` those that the environment pays, which are the same but in a tree.
+Axes: `_G` objectives that a preference weights, `_H` those that the environment pays, equal unless they form a tree.
 """
 
 import warnings
@@ -25,14 +25,14 @@ from loomrl.errors import ConfigError, EpisodeError
 Floats = NDArray[np.float32]
 
 EARNED, PREFERENCE, SEEN = "earned", "preference", "seen"
-"""Parts of what is shown, in the order in which they are flattened."""
+"""Parts of the observation, in the order in which they are flattened."""
 SALT = 0x3EA7E
-"""Mixed into an environment's seed, so that preferences are no copy of its own chance."""
+"""Mixed into an environment's seed, so that preferences are independent of its own randomness."""
 NEARLY = 1e-4
 
 
 def checked(preference: ArrayLike, count: int) -> Floats:
-    """Weights of so many objectives, as an array; a ConfigError where they are none."""
+    """Weights of `count` objectives as an array; a ConfigError if they are invalid."""
     try:
         given = np.asarray(preference, np.float64)
     except (TypeError, ValueError):
@@ -49,7 +49,7 @@ def checked(preference: ArrayLike, count: int) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Simplex:
-    """Evenly over all preferences, or over one of `parts` regions of equal size, cut along the first objective."""
+    """Uniform over all preferences, or over one of `parts` regions of equal size, cut along the first objective."""
 
     count: int
     part: int = 0
@@ -72,60 +72,60 @@ class Always:
     weights: tuple[float, ...]
 
     def draw(self, chance: np.random.Generator) -> Floats:
-        """It."""
+        """That preference."""
         return np.array(self.weights, np.float32)
 
 
 @dataclass(frozen=True, slots=True)
 class Leaning:
-    """A share of the episodes has one preference; the others are of a region."""
+    """A share of the episodes has one preference; the others are drawn from a region."""
 
     towards: tuple[float, ...]
     share: float
     region: Simplex
 
     def draw(self, chance: np.random.Generator) -> Floats:
-        """That one, or another."""
+        """That preference, or one from the region."""
         return np.array(self.towards, np.float32) if chance.random() < self.share else self.region.draw(chance)
 
 
 Source = Simplex | Always | Leaning
-"""Where the preferences of episodes come from."""
+"""A source of episodes' preferences."""
 
 
 def grouped(returns_H: ArrayLike, objectives: Objectives) -> NDArray[np.float64]:
-    """What was paid, as a preference weighs it; leading axes may be any."""
+    """Rewards grouped as a preference weights them; leading axes may be any."""
     found: NDArray[np.float64] = np.asarray(returns_H, np.float64) @ np.array(objectives.shares_GH).T
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class Steering:
-    """What of the settings concerns the environments."""
+    """The settings of preferences that concern environments."""
 
     objectives: Objectives
     gamma: float
     earns: bool
-    """Whether returns up to now are shown."""
+    """True if returns up to now are part of the observation."""
     source: Source
 
     @classmethod
     def of(cls, settings: Weave, *, source: Source | None = None) -> "Steering":
-        """As the settings say, with preferences from `source` or, without one, from everywhere or the one they fix."""
+        """From the settings, with preferences from `source`, or else from all preferences or the fixed one."""
         tree, earns = settings.tree, isinstance(settings.scalarisation, Chebyshev)
         return cls(tree, settings.gamma, earns, source or begun(settings))
 
 
 def begun(settings: Weave, *, part: int = 0, parts: int = 1) -> Source:
-    """Where preferences come from as long as nothing was learnt: one of so many regions, or the one that is fixed."""
+    """The initial source of preferences: one of `parts` regions, or the fixed one."""
     fixed = settings.preference.always
     return Always(fixed) if fixed is not None else Simplex(len(settings.objectives), part, parts)
 
 
 class Preferred(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Shows the preference of the episode beside the observation, and pays a vector: one number for each objective.
+    """Adds the episode's preference to the observation, and pays a vector: one number per objective.
 
-    The vector is the environment's own reward, or is made of the parts that it names in `info["parts"]`.
+    The vector is the environment's own reward, or is made of its parts in `info["parts"]`.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], steering: Steering) -> None:
@@ -148,11 +148,11 @@ class Preferred(gymnasium.Wrapper[Any, Any, Any, Any]):
         self.observation_space = spaces.Dict(parts)
 
     def steer(self, source: Source) -> None:
-        """Draw from there what episodes begin with from now on."""
+        """Draw new episodes' preferences from this source."""
         self.steering = replace(self.steering, source=source)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode with a preference of its own."""
+        """Begin an episode with a new preference."""
         if seed is not None:
             self._chance = np.random.default_rng([seed, SALT])
         self._preference = self.steering.source.draw(self._chance)
@@ -162,7 +162,7 @@ class Preferred(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self._shown(observation), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """One step, and what it brought for each objective."""
+        """One step, with the reward of each objective."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         vector = np.asarray(reward, np.float64) if self._is_vector else self._parts(info)
         self._earned += self._share * (vector if self._shares_GH is None else self._shares_GH @ vector)
@@ -185,7 +185,7 @@ class Preferred(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class VectorRewards(SyncVectorEnv):
-    """Environments one after the other, whose rewards are vectors."""
+    """Environments one after the other, with vector rewards."""
 
     def __init__(self, makers: Sequence[Callable[[], Preferred]]) -> None:
         with warnings.catch_warnings():  # of bounds of 64 bits, one for each environment
@@ -195,20 +195,20 @@ class VectorRewards(SyncVectorEnv):
         self._rewards: Any = np.zeros((self.num_envs, len(first.steering.objectives.leaves)))
 
     def steer(self, source: Source) -> None:
-        """Draw from there what episodes of all of them begin with from now on."""
+        """Draw the preferences of all new episodes from this source."""
         for env in self.envs:
             env.steer(source)  # type: ignore[attr-defined]
 
 
 def unfinite(objectives: Sequence[str], rewards: ArrayLike) -> str:
-    """Which of these, in the last axis, are no finite numbers somewhere: ` (objective safety)`, or nothing."""
+    """The objectives with non-finite numbers in the last axis: ` (objective safety)`, or an empty text."""
     columns = np.asarray(rewards, np.float64).reshape(-1, max(1, len(objectives))).T
     found = [name for name, column in zip(objectives, columns, strict=False) if not np.isfinite(column).all()]
     return f" (objective {', '.join(found)})" if found else ""
 
 
 def lattice(count: int, most: int) -> NDArray[np.float32]:
-    """Preferences among `count` objectives, evenly spread: the corners, and at most so many in all, `[P, H]`."""
+    """Preferences among `count` objectives, evenly spread: the corners included, at most `most` in all, `[P, H]`."""
     cuts = 1
     while comb(cuts + count, count - 1) <= most and count > 1:
         cuts += 1
@@ -217,7 +217,7 @@ def lattice(count: int, most: int) -> NDArray[np.float32]:
 
 
 def steered(space: spaces.Space[Any], observation: Any, preference: ArrayLike, earned: ArrayLike | None) -> Any:
-    """The observation with a preference beside it, and returns up to now; a ConfigError where there is no place."""
+    """The observation with a preference and returns up to now; a ConfigError if the space has no place for them."""
     if not isinstance(space, spaces.Dict) or not is_steered(space):
         raise ConfigError(f"preference={preference!r:.80}: this policy has one objective, leave the preference out.")
     count = int(np.prod(space[PREFERENCE].shape or ()))
@@ -230,22 +230,22 @@ def steered(space: spaces.Space[Any], observation: Any, preference: ArrayLike, e
 
 
 def preference_in(shown: Any, count: int, *, earns: bool) -> Any:
-    """The preference in what a network sees."""
+    """The preference in a network's input."""
     return shown[..., count : 2 * count] if earns else shown[..., :count]
 
 
 def earned_in(shown: Any, count: int) -> Any:
-    """Returns up to now in what a network sees."""
+    """The returns up to now in a network's input."""
     return shown[..., :count]
 
 
 def is_steered(space: spaces.Space[Any]) -> bool:
-    """Whether observations of this space have a preference in them."""
+    """True if observations of this space include a preference."""
     return isinstance(space, spaces.Dict) and {PREFERENCE, SEEN} <= space.spaces.keys() <= {EARNED, PREFERENCE, SEEN}
 
 
 def _has_vector(env: gymnasium.Env[Any, Any], objectives: Sequence[str]) -> bool:
-    """Whether the environment's own reward is the vector; a ConfigError where it has another length."""
+    """True if the environment's own reward is the vector; a ConfigError if it has another length."""
     space = getattr(env.unwrapped, "reward_space", None)
     if space is None:
         return False
@@ -258,7 +258,7 @@ def _has_vector(env: gymnasium.Env[Any, Any], objectives: Sequence[str]) -> bool
 
 
 def _unchecked(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
-    """Without Gymnasium's checker, which takes a vector for a fault."""
+    """The environment without Gymnasium's checker, which rejects vector rewards."""
     outer = env
     while isinstance(outer, gymnasium.Wrapper):
         while isinstance(outer.env, PassiveEnvChecker):

@@ -1,4 +1,4 @@
-"""Many agents, one policy: every agent of every world is a place in one vector environment (parameter sharing).
+"""Many agents, one policy (parameter sharing): every agent of every world is a place in one vector environment.
 
 Axes: `_W` worlds, `_A` agents of a world, `_P` places: all agents of the first world, then all of the second.
 """
@@ -17,26 +17,26 @@ from loomrl.errors import ConfigError, EpisodeError
 
 Space = spaces.Space[Any]
 Told = Mapping[str, Any]
-"""Something for every agent, by its name."""
+"""A value for every agent, by name."""
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 NEEDED = ("possible_agents", "observation_space", "action_space", "reset", "step", "close")
-"""What makes a PettingZoo `ParallelEnv`, before its first episode."""
+"""The attributes of a PettingZoo `ParallelEnv` before its first episode."""
 TRY = "such as lambda: TeamParallel(agents=4)"
 
 
 class World(Protocol):
-    """What is used of a PettingZoo `ParallelEnv`; the package itself is not needed."""
+    """The used part of a PettingZoo `ParallelEnv`; the package itself is not needed."""
 
     possible_agents: Sequence[str]
     agents: Sequence[str]
 
     def observation_space(self, agent: str) -> Space:
-        """What this agent sees."""
+        """This agent's observation space."""
 
     def action_space(self, agent: str) -> Space:
-        """What this agent can do."""
+        """This agent's action space."""
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Told, Told]:
         """Begin an episode: observations and infos."""
@@ -45,15 +45,15 @@ class World(Protocol):
         """Observations, rewards, terminated, truncated, infos."""
 
     def close(self) -> None:
-        """Free what it holds."""
+        """Release its resources."""
 
 
 class SharedVector(VectorEnv[Any, Any, Any]):
     """`num_envs` places of agents in `num_envs / agents` worlds; place `w * agents + a` is agent a of world w.
 
     The step after a world's end ignores its actions and begins the next episode, with reward 0. World w of a seed is
-    `create()` reset with `seed + w`. All agents of a world are there from its beginning to its end, and end together:
-    an agent that leaves alone is an EpisodeError, because a vector environment cannot say of a place that it is empty.
+    `create()` reset with `seed + w`. All agents of a world must be there from beginning to end: an agent that leaves
+    alone is an EpisodeError, because a vector environment cannot mark a place as empty.
     """
 
     metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP, "render_modes": []}  # noqa: RUF012 - Gymnasium's declaration
@@ -77,12 +77,14 @@ class SharedVector(VectorEnv[Any, Any, Any]):
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin all episodes; from one seed, world w gets `seed + w`, and without one its chance goes on."""
+        """Begin all episodes; from one seed, world w gets `seed + w`; without one, each world's randomness
+        continues.
+        """
         begun = [self._begin(w, seed=one, options=options) for w, one in enumerate(self._seeds(seed))]
         return self._batch([seen for seen, _ in begun]), self._infos([infos for _, infos in begun])
 
     def step(self, actions: Any) -> tuple[Any, Floats, Bools, Bools, dict[str, Any]]:
-        """Act in every world; begin anew in those that are over."""
+        """Act in every world; restart those that are over."""
         rewards_P, terminated_P, truncated_P = np.zeros(self.num_envs), *np.zeros((2, self.num_envs), np.bool_)
         seen, infos, count = [], [], len(self.agents)
         chosen = list(iterate(self.action_space, actions))
@@ -154,7 +156,7 @@ class SharedVector(VectorEnv[Any, Any, Any]):
         return [told[name] for name in self.agents]
 
     def _refuse_strangers(self) -> None:
-        """All worlds are alike, and no two are the same one."""
+        """Refuse worlds that differ, or that are the same object."""
         if len({id(world) for world in self.worlds}) < len(self.worlds):
             raise ConfigError(f"create() gave the same world more than once: make a new one at every call ({TRY}).")
         mine = self.agents, self.single_observation_space, self.single_action_space
@@ -174,7 +176,9 @@ class SharedVector(VectorEnv[Any, Any, Any]):
         return concatenate(space, flat, create_empty_array(space, n=self.num_envs))
 
     def _infos(self, infos: Sequence[Told]) -> dict[str, Any]:
-        """What worlds say beside the reward, as Gymnasium's vector environments do: arrays, and who has a number."""
+        """Merge the worlds' infos as Gymnasium's vector environments do: arrays, with masks of the places that have a
+        value.
+        """
         merged: dict[str, Any] = {}
         for w, told in enumerate(infos):
             for a, name in enumerate(self.agents):
@@ -190,7 +194,7 @@ class SharedVector(VectorEnv[Any, Any, Any]):
 
 
 def _looked(world: Any) -> tuple[tuple[str, ...], Space, Space]:
-    """Names, and the spaces that all of them have."""
+    """The agents' names, and their common spaces."""
     missing = [name for name in NEEDED if not hasattr(world, name)]
     if missing or hasattr(world, "agent_iter"):
         how = f"it has no {', '.join(missing)}" if missing else "its agents take turns"
@@ -214,7 +218,7 @@ def _looked(world: Any) -> tuple[tuple[str, ...], Space, Space]:
 
 
 def _count(places: int, agents: int) -> int:
-    """Worlds that have so many places."""
+    """The number of worlds for this many places."""
     if places < agents or places % agents:
         raise ConfigError(
             f"num_envs={places} counts places of agents, and a world has {agents} of them: choose a multiple of "

@@ -15,27 +15,27 @@ from loomrl.errors import ConfigError
 
 Array = NDArray[Any]
 Flatten = Callable[[Any], Array]
-"""A batch of observations, as a vector environment gives them, → `[N, size]` numbers or `[N, …]` pixels."""
+"""Function from a vector environment's observations to `[N, size]` numbers or `[N, …]` pixels."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a network gets of an observation."""
+    """The form of an observation as a network's input."""
 
     kind: Literal["numbers", "pixels"]
     shape: tuple[int, ...]
-    """Of one: `(size,)`, or `(height, width, channels)` of bytes."""
+    """Shape of one observation: `(size,)`, or `(height, width, channels)` of bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Acts:
-    """What a network decides: one of `sizes` choices each, bits, or real numbers within bounds."""
+    """The form of a network's decision: choices of given sizes, bits, or real numbers within bounds."""
 
     kind: Literal["discrete", "multi_discrete", "multi_binary", "box"]
     sizes: tuple[int, ...] = ()
-    """Choices per decision; of `multi_binary` as many ones as there are bits."""
+    """Choices per decision; for `multi_binary` a one per bit."""
     shape: tuple[int, ...] = ()
-    """Of one action as the environment takes it."""
+    """Shape of an action in the environment."""
     starts: tuple[int, ...] = ()
     """The first choice of each decision."""
     low: tuple[float, ...] = ()
@@ -52,21 +52,21 @@ class Acts:
 
 
 def seen(space: spaces.Space[Any]) -> Seen:
-    """How observations of this space reach a network."""
+    """The form in which observations of this space reach a network."""
     if isinstance(space, spaces.Box) and len(space.shape) == 3 and space.dtype == np.uint8:
         return Seen("pixels", space.shape)
     return Seen("numbers", (_size(space, "the observation space"),))
 
 
 def flatten(space: spaces.Space[Any]) -> Flatten:
-    """The function that turns batches of observations of this space into what the network gets."""
+    """The function from batches of observations to the network's input."""
     if seen(space).kind == "pixels":
         return np.asarray
     return _numbers(space)
 
 
 def acts(space: spaces.Space[Any]) -> Acts:
-    """What kind of decision this action space asks for; a ConfigError where none of ours."""
+    """The form of decisions in this action space; a ConfigError if it is not supported."""
     match space:
         case spaces.Discrete():
             return Acts("discrete", (int(space.n),), (), (int(space.start),))
@@ -85,9 +85,9 @@ def acts(space: spaces.Space[Any]) -> Acts:
 
 
 def as_batch(space: spaces.Space[Any], given: Any, *, one: bool, place: str = "the observation") -> Any:
-    """Observations in the form of a vector environment, as arrays; if `one`, of an environment alone.
+    """Observations as a vector environment's arrays; with `one`, from a single environment.
 
-    A ConfigError names the part that is not of this space. Real numbers may be beyond their bounds, as in training.
+    A ConfigError names the part outside the space. Real numbers may exceed their bounds, as in training.
     """
     match space:
         case spaces.Dict():
@@ -132,7 +132,7 @@ def _fault(space: spaces.Space[Any], values_N: Array) -> str | None:
 
 
 def _choices_from(space: spaces.Space[Any]) -> tuple[Any, Any]:
-    """The first choice, and how many there are; no number where any one may come."""
+    """The first choice, and their number; None if unlimited."""
     match space:
         case spaces.Discrete():
             return int(space.start), int(space.n)
@@ -144,9 +144,9 @@ def _choices_from(space: spaces.Space[Any]) -> tuple[Any, Any]:
 
 
 def translator(kind: Acts, *, squashed: bool = False) -> Callable[[Array], Array]:
-    """From actions as a policy draws them to actions as the environment takes them.
+    """From a policy's sampled actions to the environment's.
 
-    Those of a `squashed` policy are stretched from -1 … 1 to the bounds, others are cut at them.
+    Those of a `squashed` policy are scaled from -1 … 1 to the bounds, others are clipped.
     """
     shape, starts = (-1, *kind.shape), np.array(kind.starts)
     if kind.kind == "discrete":

@@ -47,13 +47,13 @@ def space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
 
 
 def space_from_json(value: Any) -> spaces.Space[Any]:
-    """The space that `space_to_json` wrote; a ConfigError where this is none."""
+    """The space that `space_to_json` wrote; a ConfigError if this is not one."""
     try:
         return _space(value)
     except (KeyError, TypeError, ValueError, OverflowError, AssertionError) as error:  # Gymnasium's checks assert
         if isinstance(error, ConfigError):
             raise
-        raise ConfigError(f"{value!r:.120} is no space: {type(error).__name__}: {error}. Write it again.") from error
+        raise ConfigError(f"{value!r:.120} is not a space: {type(error).__name__}: {error}. Write it again.") from error
 
 
 def _space(value: Any) -> spaces.Space[Any]:
@@ -84,14 +84,14 @@ def _box(value: Any) -> spaces.Box:
 
 
 def _bounds(values: Array, bounded: Array, infinite: Infinite) -> Any:
-    """One where all are the same, as in a picture; else all of them in a row."""
+    """One value if all are equal, as in a picture; else the flattened list."""
     both = zip(values.ravel().tolist(), bounded.ravel().tolist(), strict=True)
     row = [value if is_bounded else infinite for value, is_bounded in both]
     return row[0] if row and row.count(row[0]) == len(row) else row
 
 
 def _edge(given: Any, shape: tuple[int, ...], dtype: "np.dtype[Any]", infinite: Infinite) -> tuple[Array, Array]:
-    """Bounds, and which of them there are."""
+    """Bounds, and a mask of the finite ones."""
     row = given if isinstance(given, list) else [given] * int(np.prod(shape))
     limit: Any = float(infinite)
     if dtype.kind in "iu":

@@ -1,7 +1,7 @@
-"""The network of WEAVE: experts behind a gate, and an ensemble of critics that count as much as they are right.
+"""The network of WEAVE: experts behind a gate, and an ensemble of critics weighted by their accuracy.
 
 Axes: `_B` observations, `_F` features, `_M` critics, `_C` columns of value: objectives, then the utility if it is
-learnt, then novelty if it is paid for.
+learnt, then novelty if it is rewarded.
 """
 
 from collections.abc import Callable
@@ -19,44 +19,44 @@ from loomrl.control.space import Acts, Seen
 from loomrl.schema import Config
 
 NO_ERROR = 1e-8
-"""Squared errors below this earn no more trust."""
+"""Squared errors below this add no trust."""
 MOST_DOUBT = 5.0
-"""A critic's doubt about an observation differs by at most so many e-folds from what it is on average."""
+"""Maximum distance, in e-folds, of a critic's doubt about an observation from its mean doubt."""
 MOST_SURPRISE = 25.0
-"""No squared error counts as more than so many times what was expected."""
+"""Squared errors are clipped at this multiple of the expected one."""
 FITS = 4
-"""Steps by which doubts follow errors, once an update."""
+"""Steps per update that fit doubts to errors."""
 
 
 class Threads(Config):
-    """How many of each there are."""
+    """The numbers of experts and critics, and their settings."""
 
     experts: PositiveInt = 1
     critics: PositiveInt = 1
     columns: PositiveInt = 1
     is_vector: bool = False
-    """Whether values keep their columns; else there is one, and a value is a number."""
+    """True if values keep their columns; else there is one, and a value is a number."""
     temperatures: tuple[float, ...] = ()
     epsilons: tuple[float, ...] = ()
-    """How each expert explores, where not all do alike; see Ways."""
+    """Exploration per expert, if they differ; see `Ways`."""
     squashed: bool = False
-    """Whether real-valued actions stay within their bounds by a tangent, with deviations that follow the state."""
+    """True if real-valued actions stay within bounds by a tangent, with state-dependent standard deviations."""
     pessimism: NonNegative = Field(0.0)
-    """Deviations among critics by which the estimate is lowered."""
+    """Standard deviations among critics by which the estimate is lowered."""
 
 
 class Judged(NamedTuple):
-    """What every critic expects, and how much it is to be trusted here."""
+    """Every critic's values, with its doubt about them."""
 
     values_BMC: Tensor
     body_BF: Tensor
-    """What the critics' last layer takes."""
+    """The input of the critics' last layer."""
     doubt_BMC: Tensor
-    """log σ²: of the error that is to be expected of each."""
+    """log σ²: logarithm of each critic's expected squared error."""
 
 
 class WeaveNet(ActorCritic):
-    """An ActorCritic with wider last layers; with one of each it is one, to the last bit."""
+    """An ActorCritic with wider last layers; with one expert and critic they are equal, to the last bit."""
 
     errors_MC: Tensor
 
@@ -78,23 +78,23 @@ class WeaveNet(ActorCritic):
             self.critic = self._head(every, network, gain=1.0)
         self.register_buffer("errors_MC", torch.ones(threads.critics, threads.columns))
         self.doubt: nn.Linear | None = None
-        """From the critics' body to how much worse than on average each is here. Fitted apart, see `fit`."""
+        """From the critics' body to each one's doubt relative to its mean. Trained separately, see `fit_doubt`."""
         if threads.critics > 1:
             self.doubt = nn.Linear(last_of(self.critic).in_features, every).requires_grad_(False)
             nn.init.zeros_(self.doubt.weight)
             nn.init.zeros_(self.doubt.bias)
 
     def values(self, features_BF: Tensor) -> Tensor:
-        """Vⱼ: what every critic expects, `[B, M, C]`."""
+        """Vⱼ: every critic's value, `[B, M, C]`."""
         return self._by_critic(self.critic(features_BF))
 
     def judged(self, features_BF: Tensor) -> Judged:
-        """With how much each critic is to be trusted."""
+        """The values with each critic's doubt."""
         body_BF = self.critic[:-1](features_BF) if isinstance(self.critic, nn.Sequential) else features_BF
         return Judged(self._by_critic(last_of(self.critic)(body_BF)), body_BF, self.doubts(body_BF))
 
     def doubts(self, body_BF: Tensor) -> Tensor:
-        """log σ²ⱼ(s): of recent errors on average, and what this observation makes of it, `[B, M, C]`."""
+        """log σ²ⱼ(s): from the mean of recent errors and the observation, `[B, M, C]`."""
         usual_MC = self.errors_MC.clamp(min=NO_ERROR).log()
         if self.doubt is None:
             return usual_MC.expand(len(body_BF), -1, -1)
@@ -105,7 +105,7 @@ class WeaveNet(ActorCritic):
         return numbers_BMC
 
     def woven(self, judged: Judged) -> Tensor:
-        """V = Σ αⱼVⱼ / Z with αⱼ = 1 / σ²ⱼ(s), less what disagreement costs; `[B, C]`, or `[B]` of numbers."""
+        """V = Σ αⱼVⱼ / Z with αⱼ = 1 / σ²ⱼ(s), lowered for disagreement; `[B, C]`, or `[B]` for numbers."""
         trust_BMC = (-judged.doubt_BMC).softmax(1)
         values_BC = (judged.values_BMC * trust_BMC).sum(1)
         if self.threads.pessimism and self.threads.critics > 1:
@@ -113,17 +113,17 @@ class WeaveNet(ActorCritic):
         return values_BC if self.threads.is_vector else values_BC[:, 0]
 
     def value(self, features_BF: Tensor) -> Tensor:
-        """What all critics together expect."""
+        """The critics' joint value."""
         return self.woven(self.judged(features_BF))
 
     def forward(self, seen_B: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs of the distribution, and what every critic expects."""
+        """Inputs of the distribution, and every critic's values."""
         features_BF = self.features(seen_B)
         return self.decide(features_BF), self.values(features_BF)
 
 
 def last_of(head: nn.Module) -> nn.Linear:
-    """The layer that says the numbers."""
+    """The last linear layer."""
     last = head[-1] if isinstance(head, nn.Sequential) else head
     assert isinstance(last, nn.Linear)
     return last
@@ -131,10 +131,10 @@ def last_of(head: nn.Module) -> nn.Linear:
 
 @torch.no_grad()
 def fit_doubt(net: WeaveNet, body_SF: Tensor, wrong_SMC: Tensor, *, reduced: Callable[[Tensor], Tensor]) -> None:
-    """Some steps towards doubts under which these squared errors are likeliest: down ½(e²/σ² + log σ²).
+    """Some gradient steps of the doubts towards the likelihood of these squared errors: minimise ½(e²/σ² + log σ²).
 
-    Errors beyond any doubt count as if they were just that large, so that one of them cannot undo what many say.
-    `reduced` sums over all learners.
+    Errors are clipped relative to the doubt, so that one outlier cannot undo many others. `reduced` sums over all
+    learners.
     """
     doubt = net.doubt
     if doubt is None:

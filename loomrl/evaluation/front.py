@@ -1,4 +1,4 @@
-"""Fronts: returns of several objectives, of which none is better than another in everything, and how good they are.
+"""Fronts: sets of mutually undominated returns of several objectives, with quality measures.
 
 Axes: `_P` points, `_H` objectives. Everything is maximised.
 """
@@ -15,7 +15,7 @@ Floats = NDArray[np.float64]
 
 
 def undominated(points_PH: ArrayLike) -> Floats:
-    """Those that no other is at least as good as in everything and better in something; each once, in order."""
+    """The points that no other dominates; each once, sorted."""
     points = np.unique(np.asarray(points_PH, np.float64), axis=0)
     as_good_PP = (points[None] >= points[:, None]).all(-1)
     best: Floats = points[as_good_PP.sum(1) == 1]
@@ -36,7 +36,7 @@ def hypervolume(points_PH: ArrayLike, reference_H: Sequence[float]) -> float:
 
 
 def expected_utility(points_PH: ArrayLike, preferences: ArrayLike) -> float:
-    """Mean over preferences of the greatest weighted sum that any point has."""
+    """Mean over preferences of the greatest weighted sum of any point."""
     weighed = np.asarray(preferences, np.float64) @ np.asarray(points_PH, np.float64).T
     return float(weighed.max(1).mean())
 
@@ -50,7 +50,7 @@ def sparsity(points_PH: ArrayLike) -> float:
 
 
 class Archive:
-    """The front of everything that was ever seen above a reference, and how wide it is."""
+    """The front of all points seen above a reference, and its width."""
 
     def __init__(self, reference: Sequence[float] | None, *, most: int = 512) -> None:
         self.reference = None if reference is None else np.asarray(reference, np.float64)
@@ -58,7 +58,7 @@ class Archive:
         self.points: Floats | None = None
 
     def observe(self, returns_PH: ArrayLike) -> None:
-        """Take in new points; of too many the latest in order go."""
+        """Add new points; of too many the last in order are dropped."""
         new = np.asarray(returns_PH, np.float64)
         if self.reference is not None and len(new):
             new = new[(new > self.reference).all(1)]
@@ -68,7 +68,7 @@ class Archive:
         self.points = undominated(every)[-self.most :]
 
     def span(self, count: int) -> tuple[Floats, Floats]:
-        """The best of each objective, and the distance from there to its worst on the front; 1 where there is none."""
+        """The best of each objective, and its distance from the worst on the front; 0 and 1 without points."""
         if self.points is None:
             return np.zeros(count), np.ones(count)
         best, width = self.points.max(0), np.ptp(self.points, axis=0)

@@ -1,4 +1,4 @@
-"""What a policy of several objectives was judged to be: its return by preference, and the front of all of them."""
+"""Reports on policies of several objectives: returns by preference, and their front."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,18 +15,18 @@ from loomrl.evaluation.statistics import Interval, mean_interval
 
 @dataclass(frozen=True, slots=True)
 class Steered:
-    """What came of one preference."""
+    """The result of one preference."""
 
     preference: tuple[float, ...]
     returns: tuple[Interval, ...]
     """By objective."""
     is_on_front: bool
-    """Whether no other preference's mean returns are at least as good in everything and better in something."""
+    """True if no other preference's mean returns dominate it."""
 
 
 @dataclass(frozen=True, slots=True)
 class FrontReport(ReturnReport):
-    """The judgement of a policy by many preferences. `overall` is of returns weighed by their preferences."""
+    """The evaluation of a policy with many preferences. `overall` is of returns weighted by their preferences."""
 
     objectives: tuple[str, ...]
     by_preference: tuple[Steered, ...]
@@ -34,13 +34,13 @@ class FrontReport(ReturnReport):
     """Mean returns that no other preference's dominate."""
     reference: tuple[float, ...] | None
     hypervolume: float | None
-    """From the reference; None where there is none."""
+    """Measured from the reference; None without one."""
     expected_utility: float
     """Mean over preferences of the best weighted sum on the front."""
     sparsity: float
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON values; bounds that say nothing are null."""
+        """Plain JSON values; infinite bounds are null."""
         data = ReturnReport.as_dict(self)
         for steered in data["by_preference"]:
             for interval in steered["returns"]:
@@ -61,7 +61,7 @@ class Played:
 def judge_front(
     policy: str, played: Played, *, objectives: Sequence[str], reference: Sequence[float] | None, confidence: float
 ) -> FrontReport:
-    """The report over what was played; an EpisodeError where a return is no number."""
+    """The report over these episodes; an EpisodeError if a return is not finite."""
     _check_finite(played, objectives)
     weighed_PE = (played.returns_PEH * played.preferences_PH[:, None]).sum(-1)
     whole = judge_returns(policy, weighed_PE.ravel().tolist(), played.steps_PE.ravel().tolist(), confidence=confidence)

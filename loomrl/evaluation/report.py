@@ -1,4 +1,4 @@
-"""What a policy was judged to be: success with confidence, per environment, family and level."""
+"""Reports on language policies: success with confidence, per environment, family and level."""
 
 import math
 from collections import Counter
@@ -20,15 +20,15 @@ class Score:
     parts: Mapping[str, float]
     turns: float | None
     completed: float | None
-    """Share of attempts that came to the task's own end, solved or not."""
+    """Share of attempts that terminated, solved or not."""
     reasoning: float | None
-    """Mean words that were said beside the answer."""
+    """Mean number of words outside the answer."""
     failures: int
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The whole judgement of one policy."""
+    """The complete evaluation of one policy."""
 
     policy: str
     confidence: float
@@ -37,9 +37,9 @@ class Report:
     by_family: Mapping[str, Score]
     by_level: Mapping[str, Score]
     failures: Mapping[str, int]
-    """Kind of failure → how often."""
+    """Kind of failure → count."""
     causes: Mapping[str, str]
-    """Kind of failure → what one of them said, with the remedy where there is one."""
+    """Kind of failure → an example message, with the remedy if there is one."""
 
     @property
     def failed(self) -> float:
@@ -75,7 +75,7 @@ def judge(policy: str, trajectories: Iterable[Trajectory], *, confidence: float 
 
 
 def failures_in(report: Mapping[str, Any]) -> list[str]:
-    """How often what went wrong, and what it said, in a report as plain data."""
+    """Failures with counts and messages, from a report as plain data."""
     causes = report.get("causes", {})  # earlier reports had none
     return [f"{count} × {kind}" + (f": {causes[kind]}" if causes.get(kind) else "")
             for kind, count in sorted(report.get("failures", {}).items())]  # fmt: skip
@@ -94,7 +94,7 @@ def _said(attempts: Iterable[Trajectory]) -> dict[str, list[str]]:
 
 
 def score(attempts: Iterable[Trajectory], *, confidence: float) -> Score:
-    """Means over the attempts that did not fail; the order of the attempts makes no difference to any digit."""
+    """Means over the attempts that did not fail; independent of the attempts' order to the last digit."""
     every = list(attempts)
     valid = [attempt for attempt in every if attempt.end is not End.FAILED]
     names = sorted({name for attempt in valid for name in attempt.reward.parts})
@@ -110,7 +110,7 @@ def score(attempts: Iterable[Trajectory], *, confidence: float) -> Score:
 
 
 def reasoning_words(attempt: Trajectory) -> int:
-    """Words of an attempt that are not its answer."""
+    """Words of an attempt outside its answer."""
     submissions = ((turn.action, parse_submission(turn.action)) for turn in attempt.turns)
     return sum(len((text if found is None else found.reasoning).split()) for text, found in submissions)
 

@@ -1,4 +1,4 @@
-"""What a control policy was judged to be: its return with confidence, over whole episodes."""
+"""Reports on control policies: return with confidence, over whole episodes."""
 
 import math
 from collections.abc import Sequence
@@ -10,29 +10,29 @@ from loomrl.evaluation.statistics import Interval, deviation, mean_interval
 
 @dataclass(frozen=True, slots=True)
 class ReturnScore:
-    """The return over some episodes. What too few episodes cannot tell is None."""
+    """The return over some episodes. Values that need more episodes are None."""
 
     reward: Interval
     """Sum of an episode's rewards."""
     deviation: float | None
-    """From episode to episode."""
+    """Standard deviation between episodes."""
     least: float | None
     greatest: float | None
     steps: float | None
-    """Of an episode, on average."""
+    """Mean length of an episode."""
     episodes: int
 
 
 @dataclass(frozen=True, slots=True)
 class ReturnReport:
-    """The whole judgement of one control policy."""
+    """The complete evaluation of one control policy."""
 
     policy: str
     confidence: float
     overall: ReturnScore
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON values; bounds that say nothing are null."""
+        """Plain JSON values; infinite bounds are null."""
         data = asdict(self)
         interval = data["overall"]["reward"]
         interval |= {name: interval[name] if math.isfinite(interval[name]) else None for name in ("low", "high")}
@@ -42,7 +42,7 @@ class ReturnReport:
 def judge_returns(
     policy: str, rewards: Sequence[float], steps: Sequence[int], *, confidence: float = 0.95
 ) -> ReturnReport:
-    """The report over finished episodes: every one's sum of rewards and number of steps, in the same order."""
+    """The report over finished episodes: each one's sum of rewards and number of steps, in the same order."""
     if len(rewards) != len(steps):
         raise ValueError(f"{len(rewards)} returns and {len(steps)} lengths: give both for every episode.")
     returns = [float(reward) for reward in rewards]

@@ -1,4 +1,4 @@
-"""Confidence in means: of outcomes in 0..1, and of values without bounds."""
+"""Confidence intervals of means: of outcomes in 0..1, and of unbounded values."""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from statistics import NormalDist
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean with its confidence bounds. Without observations the mean is None and the bounds say nothing."""
+    """A mean with its confidence bounds. Without observations the mean is None and the bounds carry no information."""
 
     mean: float | None
     low: float
@@ -19,8 +19,8 @@ class Interval:
 def wilson(outcomes_sum: float, count: int, *, confidence: float = 0.95) -> Interval:
     """Wilson score interval for the mean of `count` outcomes in 0..1.
 
-    Exact in spirit for successes and failures; for outcomes in between (half a point for a draw) it is wider than
-    needed, since nothing in 0..1 spreads more than a coin of the same mean.
+    Meant for successes and failures; for outcomes in between (half a point for a draw) it is conservative, since
+    nothing in 0..1 has a larger variance than a coin of the same mean.
     """
     if not 0 <= outcomes_sum <= count:
         raise ValueError(f"outcomes_sum={outcomes_sum} must lie between 0 and count={count}.")
@@ -34,9 +34,9 @@ def wilson(outcomes_sum: float, count: int, *, confidence: float = 0.95) -> Inte
 
 
 def mean_interval(values: Sequence[float], *, confidence: float = 0.95) -> Interval:
-    """Student's interval for the mean that `values` are drawn around.
+    """Student's interval for the mean of the distribution of `values`.
 
-    One value is a mean, and tells nothing of how far from the truth it is: its bounds are infinite.
+    A single value gives a mean with infinite bounds.
     """
     if not all(map(math.isfinite, values)):
         raise ValueError(f"values={list(values)} must be finite.")
@@ -51,7 +51,7 @@ def mean_interval(values: Sequence[float], *, confidence: float = 0.95) -> Inter
 
 
 def deviation(values: Sequence[float]) -> float | None:
-    """Standard deviation of what `values` are drawn from; None for fewer than two."""
+    """Sample standard deviation of `values`; None for fewer than two."""
     count = len(values)
     if count < 2:
         return None

@@ -55,7 +55,7 @@ _HOME = {
     "Reward": "loomrl.types",
     "Task": "loomrl.types",
 }
-"""Public name → the module it is fetched from when it is first asked for."""
+"""Public name → the module that defines it; imported on first use."""
 
 __all__ = sorted(_HOME)
 __getattr__, __dir__ = lazily("loomrl.gym", _HOME)

@@ -1,4 +1,4 @@
-"""Where a language policy put its answer: strict, linear in the text, and hard to play with."""
+"""Parsing of a policy's answer: strict, linear in the text, hard to exploit."""
 
 from typing import NamedTuple
 
@@ -8,17 +8,17 @@ REMINDER = f"No answer was found. {ANSWER_FORMAT}"
 
 
 class Submission(NamedTuple):
-    """A text taken apart."""
+    """A parsed answer."""
 
     reasoning: str
-    """All that stands before the answer's tag."""
+    """The text before the answer's tag."""
     answer: str
     tidy: bool
     """One pair of tags, some reasoning before it and nothing after it."""
 
 
 def parse_submission(text: str) -> Submission | None:
-    """What stands between the last `<answer>` and the next `</answer>`; None where that pair is not complete.
+    """The text between the last `<answer>` and the next `</answer>`; None if that pair is incomplete.
 
     Tags are matched exactly: attributes, capitals and lookalike brackets make no tag. A last tag that is never closed
     withdraws what was answered before it.

@@ -1,7 +1,7 @@
-"""Environments by id: what was registered in this process, and what installed packages announce.
+"""Environments by id: those registered in this process and those that installed packages announce.
 
 A package announces its environments under the entry-point group `loomrl.environments`: `Name = "package.module:Class"`.
-Nothing is imported before it is asked for.
+Nothing is imported before it is used.
 """
 
 import importlib.metadata
@@ -24,7 +24,7 @@ _VERSION = re.compile(r"\d+(\.\d+)*")
 
 
 class EnvironmentType(StrEnum):
-    """The environments that come with LoomRL, by id."""
+    """The environments shipped with LoomRL, by id."""
 
     CODE = "Code"
     DIALOGUE = "Dialogue"
@@ -40,15 +40,15 @@ class EnvironmentType(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """Where an environment is, and what its registration adds to the class. Picklable."""
+    """An environment's location, and settings that its registration adds to the class. Picklable."""
 
     name: str
     entry_point: str
     version: str | None = None
-    """None: the version that the class declares."""
+    """None: the version declared by the class."""
     max_episode_steps: int | None = None
     reward_threshold: float | None = None
-    """Mean reward from which on it counts as solved."""
+    """Mean reward at which it counts as solved."""
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -60,14 +60,14 @@ class Registration:
             _order(self.version)
 
     def all_settings(self) -> dict[str, Any]:
-        """What the class is given unless its user says otherwise."""
+        """The settings that the class gets unless its user overrides them."""
         limit = {} if self.max_episode_steps is None else {"max_steps": self.max_episode_steps}
         return limit | dict(self.settings)
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An environment that is importable: its class, and the version it goes by."""
+    """An importable environment: its class and version."""
 
     registration: Registration
     cls: type[BaseEnvironment]
@@ -80,7 +80,7 @@ class Found:
 
 
 _registered: dict[str, dict[str, Registration]] = {}
-"""By name and version. The one thing here that a process remembers: a script registers, and then names ids only."""
+"""By name and version. The only process-wide state here: a script registers once, then uses ids."""
 
 
 def register_environment(
@@ -109,7 +109,7 @@ def register_environment(
 
 
 def register(registration: Registration) -> None:
-    """Make known here what was registered in another process."""
+    """Register an environment that was registered in another process."""
     name, version = registration.name, registration.version
     if version is None:
         raise RegistryError(f"name={name!r}: a registration needs a version, such as '1.0.0'.")
@@ -127,23 +127,25 @@ def register(registration: Registration) -> None:
 
 
 def registrations() -> list[Registration]:
-    """What was registered in this process, for another process to `register`."""
+    """The environments registered in this process, for another process to `register`."""
     return [registration for versions in _registered.values() for registration in versions.values()]
 
 
 def announced(ids: Iterable[str]) -> list[Registration]:
-    """Those of these environments that installed packages announce, for a machine that lacks the packages."""
+    """Registrations for those of these environments that installed packages announce, for machines without the
+    packages.
+    """
     shared = sorted({id.partition("@")[0] for id in ids} & _announced().keys())
     return [Registration(name=name, entry_point=_announced()[name], version=find(name).version) for name in shared]
 
 
 def names() -> list[str]:
-    """Every environment there is, registered here or announced by an installed package."""
+    """All known environments, registered here or announced by an installed package."""
     return sorted(_registered.keys() | _announced().keys())
 
 
 def find(id: str) -> Found:
-    """The environment of an id: `Math`, the newest there is, or `Math@1.0.0`, exactly that one."""
+    """The environment of an id: `Math` is the newest version, `Math@1.0.0` exactly that one."""
     name, _, version = id.partition("@")
     versions = _registered.get(name, {})
     if name in _announced():
@@ -159,7 +161,7 @@ def find(id: str) -> Found:
 
 
 def make(id: str, settings: Mapping[str, Any] | None = None) -> BaseEnvironment:
-    """A new environment. `settings` go before those of its registration, and those before its own defaults."""
+    """A new environment. `settings` override those of its registration, which override the class's defaults."""
     found = find(str(id))
     environment = found.cls(found.registration.all_settings() | dict(settings or {}))
     vars(environment).update(name=found.registration.name, version=found.version)

@@ -4,21 +4,21 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 LONGEST = 16_000
-"""Characters of an argument; what is longer is no command."""
+"""Characters of an argument; a longer text is not a command."""
 
 
 class Command(NamedTuple):
-    """A text taken apart."""
+    """A parsed command."""
 
     reasoning: str
-    """All that stands before the command's line."""
+    """The text before the command's line."""
     verb: str
     argument: str
-    """All that follows the colon, to the end of the text, without spaces around it."""
+    """The text from the colon to the end, stripped."""
 
 
 def parse_command(text: str, verbs: Sequence[str]) -> Command | None:
-    """The last command in `text`, or None where there is none of these verbs. Linear in the text.
+    """The last command in `text`, or None if it has none of these verbs. Linear in the text.
 
     A command begins its line and is matched exactly, `VERB:`. The last one counts: reasoning may mention others.
     """
@@ -30,12 +30,12 @@ def parse_command(text: str, verbs: Sequence[str]) -> Command | None:
 
 
 def command_format(usages: Sequence[str]) -> str:
-    """How to act, for a prompt: one line for each usage, such as `QUERY: name, thing`."""
+    """How to act, for a prompt: one line per usage, such as `QUERY: name, thing`."""
     return "\n".join(["Reply with one command on a line of its own:", *usages])
 
 
 def _last(text: str, verb: str) -> int:
-    """Where the last line that begins with this verb begins; -1 where none does."""
+    """Index of the last line that begins with this verb; -1 if there is none."""
     found = text.rfind(f"\n{verb}:")
     if found >= 0:
         return found + 1

@@ -1,4 +1,4 @@
-"""Which task comes next. Driven by success alone, never by shaped reward; pure but for its `state_dict`.
+"""The choice of the next task. Driven by success alone, never by shaped reward; its only state is its `state_dict`.
 
 Inside a family the level moves by eta * tanh(alpha * (success - target)), in the manner of AdaRFT, with some replay
 of lower levels. Between families, tasks go where something can be learnt: p(1 - p), with p corrected for guessing, a
@@ -51,12 +51,12 @@ class Draw:
     level: int
     seed: int
     memory: Mapping[str, Any] | None = field(default=None, hash=False)
-    """What its attempts begin with, where an earlier group has left a memory."""
+    """The memory that its attempts begin with, if an earlier group left one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one attempt went."""
+    """The result of one attempt."""
 
     family: str
     level: int
@@ -67,19 +67,19 @@ class Curriculum(Protocol):
     """A sampler that learns from outcomes."""
 
     def draw(self, rng: random.Random, *, without: Container[str] = ()) -> Draw:
-        """The next task, of a family whose key is not among `without`; at least one must be left."""
+        """The next task, of a family whose key is not in `without`; at least one must be left."""
 
     def observe(self, outcomes: Iterable[Outcome]) -> None:
-        """Take in the outcomes of one update."""
+        """Learn from the outcomes of one update."""
 
     def progress(self) -> dict[str, float]:
-        """Level per family key, of all families that can be drawn at present."""
+        """Level per family key, for all families that can currently be drawn."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything a restart needs, as JSON."""
+        """The state needed to resume, as JSON."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken."""
+        """Resume from `state`."""
 
 
 class Fixed:
@@ -96,7 +96,7 @@ class Fixed:
         return Draw(family, self.level, rng.choice(TRAINING_SEEDS))
 
     def observe(self, outcomes: Iterable[Outcome]) -> None:
-        """Nothing moves."""
+        """Nothing changes."""
 
     def progress(self) -> dict[str, float]:
         """The one level."""
@@ -112,7 +112,7 @@ class Fixed:
 
 @dataclass
 class _Standing:
-    """What is known of a family: its level, and its estimated success there."""
+    """The curriculum's estimate for a family: its level, and the success there."""
 
     level: float
     success: float = 0.5
@@ -137,7 +137,7 @@ class Adaptive:
         return Draw(family, drawn, rng.choice(TRAINING_SEEDS))
 
     def learnability(self, key: str) -> float:
-        """p(1 - p) scaled to 0..1, with p freed of guessing, and never below the floor."""
+        """p(1 - p) scaled to 0..1, with p corrected for guessing, and never below the floor."""
         guess = self._guess[key]
         skill = min(1.0, max(0.0, (self._standing[key].success - guess) / (1 - guess)))
         return max(self.settings.floor, 4 * skill * (1 - skill))
@@ -161,7 +161,7 @@ class Adaptive:
         standing.level = min(max(standing.level + step, settings.first_level), settings.last_level)
 
     def _fade(self, key: str) -> None:
-        """Draw what was known of an untried family back to where everything can be learnt: half skill."""
+        """Move the estimate of an undrawn family back towards the most learnable value, half skill."""
         unknown = self._guess[key] + (1 - self._guess[key]) / 2
         standing = self._standing[key]
         standing.success = unknown + self.settings.memory * (standing.success - unknown)
@@ -175,13 +175,13 @@ class Adaptive:
         return {key: [standing.level, standing.success] for key, standing in self._standing.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """A state of other families is refused."""
+        """Resume from `state`; a state of other families is refused."""
         _same_families(state, self._standing)
         self._standing = {key: _Standing(level, success) for key, (level, success) in state.items()}
 
 
 class Progressive:
-    """Every family goes up one level at a time, when its latest attempts at its level pass the gate."""
+    """Every family goes up one level at a time, once its latest attempts there pass the threshold."""
 
     def __init__(self, families: Sequence[Family], settings: ProgressiveCurriculum) -> None:
         self.families = _some(families)
@@ -215,14 +215,14 @@ class Progressive:
         return {key: [level, list(self._latest[key])] for key, level in self._level.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """A state of other families is refused."""
+        """Resume from `state`; a state of other families is refused."""
         _same_families(state, self._level)
         for key, (level, latest) in state.items():
             self._level[key], self._latest[key] = level, _latest(self.settings.gate, latest)
 
 
 class Staged:
-    """Named stages; the gate of each opens on the success of its latest attempts."""
+    """Named stages; each ends once the success of its latest attempts passes its threshold."""
 
     def __init__(self, families: Sequence[Family], settings: StagedCurriculum) -> None:
         self.settings = settings
@@ -243,7 +243,7 @@ class Staged:
         return self._inner[self._index].draw(rng, without=without)
 
     def observe(self, outcomes: Iterable[Outcome]) -> None:
-        """Teach the present stage, then pass its gate if it opened."""
+        """Update the present stage, and enter the next one if this one is passed."""
         keys = set(self.progress())
         mine = [outcome for outcome in outcomes if outcome.family in keys]
         self._inner[self._index].observe(mine)
@@ -260,12 +260,12 @@ class Staged:
         return self._inner[self._index].progress()
 
     def state_dict(self) -> dict[str, Any]:
-        """Stage, the attempts its gate looks at, and every stage's own state."""
+        """Stage, its latest attempts, and every stage's own state."""
         inner = [curriculum.state_dict() for curriculum in self._inner]
         return {"stage": self.stage, "latest": list(self._latest), "inner": inner}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """A state whose stage is not one of ours is refused."""
+        """Resume from `state`; a state with an unknown stage is refused."""
         names = [stage.name for stage in self.settings.stages]
         if state["stage"] not in names or len(state["inner"]) != len(names):
             raise ConfigError(f"curriculum state at stage {state['stage']!r} does not fit the stages {names}.")
@@ -289,13 +289,13 @@ def open_curriculum(
 
 
 def _replayed(level: int, settings: ProgressiveCurriculum | AdaptiveCurriculum, rng: random.Random) -> int:
-    """For the replayed share a level below this one, else 0."""
+    """With the replay probability a lower level, else 0."""
     below = level > settings.first_level and rng.random() < settings.replay
     return rng.randrange(settings.first_level, level) if below else 0
 
 
 def _latest(gate: Gate, known: Iterable[float] = ()) -> deque[float]:
-    """Room for as many successes as the gate looks at."""
+    """A queue for as many successes as the threshold needs."""
     return deque(known, maxlen=gate.attempts)
 
 

@@ -1,8 +1,8 @@
-"""One attempt at a task, from reset to trajectory. Whatever goes wrong in it becomes data, never an exception.
+"""One attempt at a task, from reset to trajectory. Every error in it becomes data, never an exception.
 
-asyncio can interrupt only what awaits. An environment that never returns to the event loop is interrupted by the alarm
-on the main thread, and elsewhere, as in the pool's actors, by a watchdog that kills the process. Time that others lost
-by a hang is not held against an episode. The policy is not interrupted: its work may be that of others, too.
+asyncio can interrupt only code that awaits. An environment that never returns to the event loop is interrupted by the
+alarm on the main thread, and elsewhere, as in the pool's actors, by a watchdog that kills the process. Time lost to
+another episode's hang does not count. The policy is never interrupted: it may serve other episodes at the same time.
 """
 
 import asyncio
@@ -26,24 +26,24 @@ _log = logging.getLogger(__name__)
 
 Clock = Callable[[], float]
 Call = Coroutine[Any, Any, T] | Generator[Any, Any, T]
-"""What can be awaited, and begun by hand."""
+"""An awaitable whose first step can be taken by hand."""
 
 GRACE_S = 1.0
-"""How long an interrupted episode may take to clean up before it is abandoned."""
+"""Clean-up time of an interrupted episode before it is abandoned."""
 LONGEST_WAIT_S = 86_400.0
-"""For a turn to begin. Environments in which attempts wait have a shorter limit of their own."""
+"""Time limit for a turn to begin. Environments in which attempts wait have a shorter limit of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """An attempt to be made: the task, and the labels its trajectory will carry."""
+    """An attempt to make: the task, and the labels its trajectory will carry."""
 
     id: str
     task: Task
     group: str
     group_size: int = 1
     version: int = NO_VERSION
-    """The policy version that acts, for policies whose tokens do not say so themselves."""
+    """The version of the acting policy, for policies whose tokens do not record it."""
     source: Source = Source.ROLLOUT
     run: str = ""
     snapshot: str = ""
@@ -52,7 +52,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long one call of environment or policy, and a whole episode, may take."""
+    """Time limits for one call of environment or policy, and for a whole episode."""
 
     turn_timeout_s: float = 60.0
     episode_timeout_s: float = 600.0
@@ -68,12 +68,12 @@ class _Broken(Exception):
 
 @dataclass(slots=True)
 class _Record:
-    """What has happened so far; it outlives an episode that must be abandoned."""
+    """The episode so far; it outlives an episode that must be abandoned."""
 
     turns: list[Turn] = field(default_factory=list)
     waiting_for: type[LoomError] = EpisodeError
     memory: Mapping[str, Any] | None = None
-    """What the attempt leaves to later ones."""
+    """The memory that the attempt leaves for later ones."""
 
 
 async def run_episode(
@@ -104,7 +104,9 @@ async def run_episode(
 
 
 async def _enter(environment: BaseEnvironment, task: Task, turn_timeout_s: float) -> Failure | None:
-    """Wait until the attempt can begin; why it cannot, if so. Only code that keeps the event loop is interrupted."""
+    """Wait until the attempt can begin; returns the failure if it cannot. Only code that blocks the event loop is
+    interrupted.
+    """
     entered = False
     try:
         entering = interruptible(environment.enter(task), turn_timeout_s)
@@ -119,7 +121,7 @@ async def _enter(environment: BaseEnvironment, task: Task, turn_timeout_s: float
 
 
 async def _wait(playing: asyncio.Task[End | Failure], timeout_s: float) -> bool:
-    """Whether the deadline passed first; the task is cancelled then, and given some time to clean up."""
+    """True if the deadline passed first; the task is then cancelled, with some time to clean up."""
     try:
         async with Deadline(timeout_s):
             await asyncio.wait({playing})
@@ -138,7 +140,7 @@ def hang(where: str, turn_timeout_s: float) -> Failure:
 
 
 def failed_trajectory(attempt: Attempt, failure: Failure, *, clock: Clock = time.time) -> Trajectory:
-    """The trajectory of an attempt that never got to its first turn, or whose turns were lost."""
+    """The trajectory of an attempt that never reached its first turn, or whose turns were lost."""
     now = clock()
     return _trajectory(attempt, (), failure, now, now)
 
@@ -181,9 +183,9 @@ async def _act(policy: Policy, conversation: tuple[Message, ...]) -> Action:
 
 
 async def _cross(boundary: type[LoomError], what: str, call: Call[T], timeout_s: float) -> T:
-    """The boundary: whatever `call` raises, and its delay, becomes the failure that ends the episode.
+    """The boundary: any exception or delay of `call` becomes the failure that ends the episode.
 
-    Most calls wait for nothing: they are done before they would need a timer.
+    Most calls wait for nothing and finish before they would need a timer.
     """
     timer = None
     try:
@@ -209,7 +211,7 @@ async def _cross(boundary: type[LoomError], what: str, call: Call[T], timeout_s:
 
 @types.coroutine
 def _resumed(call: Call[T], awaited: Any) -> Generator[Any, Any, T]:
-    """The result of a call that has begun and waits for `awaited`."""
+    """The result of a call that has started and waits for `awaited`."""
     while True:
         try:
             resume, value = call.send, (yield awaited)
@@ -223,7 +225,7 @@ def _resumed(call: Call[T], awaited: Any) -> Generator[Any, Any, T]:
 
 
 async def close_environment(environment: BaseEnvironment, timeout_s: float) -> None:
-    """Close; trouble here cannot spoil an episode that is over, so it is only logged."""
+    """Close the environment; an error here cannot affect the finished episode, so it is only logged."""
     try:
         async with Deadline(timeout_s):
             await interruptible(GuardedEnvironment(environment).close(), timeout_s)
@@ -257,7 +259,7 @@ def _trajectory(
 
 
 def _sum(turns: tuple[Turn, ...]) -> Reward:
-    """Totals and parts added up; success is the last turn's word."""
+    """Totals and parts added up; success is that of the last turn."""
     parts: dict[str, float] = {}
     for turn in turns:
         for name, value in turn.reward.parts.items():

@@ -30,7 +30,7 @@ TextStep = tuple[str, float, bool, bool, dict[str, Any]]
 
 
 class TextSpace(Text):
-    """Text that Gymnasium's shared memory must not carry: there it would arrive as "000…"."""
+    """Text that must not go through Gymnasium's shared memory, where it would arrive as "000…"."""
 
 
 @create_shared_memory.register(TextSpace)
@@ -42,17 +42,19 @@ def _refuse_shared_memory(space: TextSpace, n: int = 1, ctx: Any = None) -> None
 
 
 def observation_space() -> TextSpace:
-    """What the environments say."""
+    """The space of observations."""
     return TextSpace(OBSERVATION_LENGTH, min_length=0, charset=CHARSET)
 
 
 def action_space() -> TextSpace:
-    """What can be answered. An environment gets any text, also what lies outside."""
+    """The space of actions. An environment accepts any text, including text outside it."""
     return TextSpace(ACTION_LENGTH, min_length=0, charset=CHARSET)
 
 
 class TextEpisodes:
-    """One environment's episodes in Gymnasium's terms: seeds in, text out. With a seed it also forgets all memories."""
+    """One environment's episodes in Gymnasium's terms: seeds in, text out. A reset with a seed also clears all
+    memories.
+    """
 
     def __init__(self, environment: BaseEnvironment) -> None:
         self._memories = MemoryBank()
@@ -78,7 +80,7 @@ class TextEpisodes:
         return as_text(step.observation), step.reward.total, step.terminated, step.truncated, info
 
     async def close(self) -> None:
-        """Let go of whatever the environment has open."""
+        """Release the environment's resources."""
         await self._guarded.close()
 
     def _task(self, seed: int, options: Mapping[str, Any]) -> Task:
@@ -132,7 +134,7 @@ class TextEnvironment(gymnasium.Env[str, str]):
 
 
 def as_text(observation: Observation) -> str:
-    """The contents as one text of the observation space: characters it lacks are escaped, too much is cut."""
+    """The messages as one text of the observation space: unknown characters are escaped, long text is cut."""
     text = "\n\n".join(message.text for message in observation)
     if not _KNOWN.issuperset(text):
         text = "".join(char if char in _KNOWN else f"\\u{{{ord(char):x}}}" for char in text)

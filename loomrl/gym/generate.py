@@ -1,4 +1,4 @@
-"""What generators of tasks share: the same randomness in every process, sizes that grow with the level, lists."""
+"""Shared by task generators: randomness equal in every process, sizes that grow with the level, lists as text."""
 
 from collections.abc import Sequence
 from random import Random

@@ -1,4 +1,4 @@
-"""An environment held to its contract. What breaks it is named, together with what to write instead."""
+"""An environment held to its contract. Errors name the violation and the fix."""
 
 import json
 import math
@@ -13,15 +13,15 @@ from loomrl.gym.memory import MemoryBank, remembers
 from loomrl.types import Message, Observation, Reward, Task
 
 TOLERANCE = 1e-6
-"""How far sums of floats may be off."""
+"""Tolerance for sums of floats."""
 MOST_MEMORY = 64 * 1024
-"""Bytes that an attempt may leave to later ones: every task and trajectory of its family carries them."""
+"""Bytes of memory that an attempt may leave: every later task and trajectory of its family carries them."""
 
 
 class GuardedEnvironment:
     """Checks every answer of `environment` and truncates the episode after `settings.max_steps` actions.
 
-    With `memories`, an episode begins with what the last successful one of its family left there.
+    With `memories`, an episode begins with the memory left by the last successful one of its family.
     """
 
     def __init__(self, environment: BaseEnvironment, *, memories: MemoryBank | None = None) -> None:
@@ -33,7 +33,7 @@ class GuardedEnvironment:
         self._running = False
 
     def task(self, family: str, level: int, seed: int) -> Task:
-        """The task of these three."""
+        """The task with this family, level and seed."""
         return self.environment.task(family, level, seed)
 
     async def reset(self, task: Task | None = None) -> Observation:
@@ -68,16 +68,16 @@ class GuardedEnvironment:
             raise EpisodeError("step() before reset(), or after the episode ended. Call reset() first.")
 
     def oracle(self) -> str:
-        """The next action of a perfect solver, from the present state."""
+        """The next action of a perfect solver in the current state."""
         return self.environment.oracle()
 
     async def memory(self) -> dict[str, Any] | None:
-        """What the attempt leaves to later ones, if anything; a copy, of JSON alone."""
+        """A JSON copy of the memory that the attempt leaves, if any."""
         memory = self.environment.memory()
         return None if memory is None else checked_memory(memory)
 
     async def close(self) -> None:
-        """Let go of whatever the environment has open."""
+        """Release the environment's resources."""
         self._running = False
         await self.environment.close()
 
@@ -107,7 +107,7 @@ def checked_observation(observation: object, *, origin: str) -> Observation:
 
 
 def checked_memory(memory: object) -> dict[str, Any]:
-    """`memory` as JSON gives it back, if it is an object that can be stored."""
+    """`memory` after a JSON round trip, if it is an object that can be stored."""
     remedy = "Return a mapping of plain JSON values, or None."
     if not isinstance(memory, Mapping):
         raise EpisodeError(f"memory() returned {_show(memory)}. {remedy}")
@@ -115,7 +115,7 @@ def checked_memory(memory: object) -> dict[str, Any]:
         text = json.dumps(dict(memory), allow_nan=False, ensure_ascii=False)
         size = len(text.encode())
     except (TypeError, ValueError, RecursionError) as error:
-        raise EpisodeError(f"memory() returned what is no JSON: {error}. {remedy}") from error
+        raise EpisodeError(f"memory() returned something that is not JSON: {error}. {remedy}") from error
     if size > MOST_MEMORY:
         raise EpisodeError(f"memory() returned {size} bytes, more than {MOST_MEMORY}. Bound what is remembered.")
     plain: dict[str, Any] = json.loads(text)
@@ -169,7 +169,7 @@ def checked_reward(reward: object) -> Reward:
 
 
 def is_storable(text: str) -> bool:
-    """Whether UTF-8 can hold `text`, that is, whether it has no lone surrogates."""
+    """True if UTF-8 can encode `text`, which excludes lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""Tasks that no training draws, and the attempts at them by which policies are compared."""
+"""Held-out tasks, which training never draws, and the attempts at them that compare policies."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,11 +13,11 @@ from loomrl.gym.mixture import Cast
 from loomrl.types import End, Group, Source, Trajectory
 
 SEEDS_APART = 1_000_003
-"""So that two evaluation seeds share no task unless one has a million episodes."""
+"""Distance between evaluation seeds: two share a task only if one has a million episodes."""
 
 
 def held_out(cast: Cast, settings: EvaluationConfig) -> list[Draw]:
-    """Tasks that no training draws, evenly over families and levels, also where there are fewer tasks than of both."""
+    """Held-out tasks, spread evenly over families and levels, even if there are fewer tasks than combinations."""
     families, levels = cast.families, settings.levels
     first = HELD_OUT_SEEDS.start + settings.seed * SEEDS_APART % len(HELD_OUT_SEEDS)
     round_trip = math.lcm(len(families), len(levels))
@@ -28,18 +28,18 @@ def held_out(cast: Cast, settings: EvaluationConfig) -> list[Draw]:
 
 
 class HeldOut:
-    """One attempt at each of these tasks by the policy called `name`, wave after wave: play all of one, then go on.
+    """One attempt at each of these tasks by the policy called `name`, in waves: finish one wave before the next.
 
-    Where environments remember, an attempt begins with what the last successful one before it in its family left: a
-    wave has at most one attempt of such a family, and they follow each other in the order of the tasks, however many
-    are played at once. Nothing is remembered but from attempts of this object. All else is in the first wave.
+    In environments with memory, an attempt begins with the memory left by the last successful attempt of its family. A
+    wave has at most one attempt of such a family, in the order of the tasks, however many run at once. Only attempts of
+    this object leave memories. All other attempts are in the first wave.
     """
 
     def __init__(self, cast: Cast, settings: EvaluationConfig, *, run: str, name: str, policy: PolicyChoice) -> None:
         self.plans = _plans(cast, settings, run=run, name=name, policy=policy)
         remembering = {name for name, member in cast.members.items() if remembers(member.environment)}
         self._rows: dict[str, list[Plan]] = {}
-        """Family → its attempts to come, of families that may remember."""
+        """Family → its remaining attempts, for families with memory."""
         self._free: list[Plan] = []
         for plan in self.plans:
             task = plan.attempt.task
@@ -49,11 +49,11 @@ class HeldOut:
         self._played: dict[str, Trajectory] = {}
 
     def __len__(self) -> int:
-        """How many attempts there are in all."""
+        """The number of attempts in all."""
         return len(self.plans)
 
     def waves(self) -> Iterator[list[Plan]]:
-        """What can be played next. Every trajectory of a wave is to be given to `take` before the next is drawn."""
+        """The next attempts. Give every trajectory of a wave to `take` before drawing the next wave."""
         while self._free or self._rows:
             wave, self._free = self._free, []
             for row in self._rows.values():
@@ -62,7 +62,7 @@ class HeldOut:
             yield wave
 
     def take(self, trajectory: Trajectory) -> None:
-        """Take in one attempt of the present wave."""
+        """Record one attempt of the current wave."""
         self._played[trajectory.id] = trajectory
         family = family_key(trajectory.task)
         if family not in self._rows:
@@ -80,12 +80,12 @@ class HeldOut:
 
     @property
     def done(self) -> int:
-        """How many attempts were taken in."""
+        """The number of attempts recorded."""
         return len(self._played)
 
     @property
     def trajectories(self) -> list[Trajectory]:
-        """What was taken in, in the order of the tasks."""
+        """The recorded trajectories, in the order of the tasks."""
         return [self._played[plan.attempt.id] for plan in self.plans if plan.attempt.id in self._played]
 
     def _remembering(self, plan: Plan) -> Plan:
@@ -94,7 +94,7 @@ class HeldOut:
 
 
 def _plans(cast: Cast, settings: EvaluationConfig, *, run: str, name: str, policy: PolicyChoice) -> list[Plan]:
-    """The same for every run."""
+    """The plans, equal for every run."""
     plans = []
     for index, draw in enumerate(held_out(cast, settings)):
         member = cast.member(draw)

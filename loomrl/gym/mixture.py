@@ -1,4 +1,4 @@
-"""The environments of an experiment, opened and recorded: which families they have, and which tasks these give."""
+"""The environments of an experiment: opened, recorded, with their families and tasks."""
 
 import asyncio
 import random
@@ -38,7 +38,7 @@ class Member:
 
     @property
     def families(self) -> list[Family]:
-        """The chosen families, and one for each task template."""
+        """The chosen families and the task templates."""
         guess = self.environment.guess_floor
         names = [name for name in self.environment.families if self._chosen(name)]
         if not names:
@@ -75,7 +75,7 @@ class Cast:
         return {f"{name}@{member.environment.version}": member.snapshot for name, member in self.members.items()}
 
     def member(self, draw: Draw) -> Member:
-        """Whose task was drawn."""
+        """The environment of a drawn task."""
         return self.members[draw.family.environment]
 
     def family_of(self, task: Task) -> str:
@@ -84,11 +84,11 @@ class Cast:
 
 
 Record = Callable[[str], tuple[str, str]]
-"""Environment id → the id with its version, and the snapshot that it is on record with."""
+"""Environment id → the id with its version, and its recorded snapshot."""
 
 
 def open_cast(experiment: Experiment, db: LoomDB) -> Cast:
-    """Open every environment of the experiment, and record the versions used in LoomDB."""
+    """Open every environment of the experiment, and record the versions in LoomDB."""
     registry = Registry(db)
 
     def record(id: str) -> tuple[str, str]:
@@ -105,7 +105,7 @@ def gather(environments: Sequence[EnvironmentConfig], templates: str | None, rec
     for config in environments:
         member = _member(config, given, record)
         if member.name in members:
-            raise ConfigError(f"environments: {member.name!r} is there twice. Give it one entry and a larger weight.")
+            raise ConfigError(f"environments: {member.name!r} is listed twice. Give it one entry and a larger weight.")
         members[member.name] = member
     strangers = {template.environment for template in given} - members.keys()
     if strangers:
@@ -125,7 +125,7 @@ def _member(config: EnvironmentConfig, templates: Sequence[TaskTemplate], record
 
 
 def _try_out(member: Member, template: TaskTemplate) -> None:
-    """Begin one task of every level that the template describes: a mistake in it is said before anything starts."""
+    """Reset one task at every level of the template, so that errors surface before training starts."""
     ignored, loop = set(template.parameters), PrivateLoop()
     try:
         for level in template.levels:
@@ -146,7 +146,7 @@ def _try_out(member: Member, template: TaskTemplate) -> None:
 
 
 async def _unread(environment: BaseEnvironment, task: Task) -> set[str]:
-    """Which of the task's parameters nobody looks at, be it in an episode of the oracle's from beginning to end."""
+    """The task's parameters that nothing reads, even in a whole episode of the oracle."""
     noted = Noted(task.parameters)
     try:
         await environment.reset(replace(task, parameters=noted))
@@ -162,7 +162,7 @@ async def _unread(environment: BaseEnvironment, task: Task) -> set[str]:
 
 
 def _perfect(environment: BaseEnvironment) -> str:
-    """The oracle's action; nothing where there is no oracle."""
+    """The oracle's action; empty if there is no oracle."""
     try:
         return environment.oracle()
     except NotImplementedError:
@@ -170,7 +170,7 @@ def _perfect(environment: BaseEnvironment) -> str:
 
 
 def known(id: str) -> str:
-    """The environment's id; one that is given as `pkg.module:Class` is registered under its own name first."""
+    """The environment's id; one given as `pkg.module:Class` is registered under its own name first."""
     if ":" not in id:
         return id
     entry_point, _, _ = id.partition("@")
@@ -183,7 +183,7 @@ def known(id: str) -> str:
 
 
 def transcript(environment: BaseEnvironment, task: Task) -> list[tuple[str, str]]:
-    """How the environment's oracle does a task: who said what, and the reward of each turn."""
+    """The oracle's episode: speakers and texts, with the reward of each turn."""
     attempt = Attempt(id="sample", task=task, group="sample", source=Source.DEMONSTRATION)
     played = asyncio.run(run_episode(environment, OraclePolicy(environment, random.Random(0)), attempt))
     said: list[tuple[str, str]] = []

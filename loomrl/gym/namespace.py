@@ -14,7 +14,7 @@ GROUP = "loomrl.environments"
 
 
 def expose(name: str, version: str) -> str:
-    """Let `gymnasium.make` and `make_vec` open this environment, and return its id. Nothing of it is imported yet."""
+    """Let `gymnasium.make` and `make_vec` open this environment, and return its id. Imports nothing of it."""
     id = f"loomrl/{name}-v{version.partition('.')[0]}"
     if id not in registry:
         register(
@@ -27,7 +27,9 @@ def expose(name: str, version: str) -> str:
 
 
 def expose_announced() -> None:
-    """Expose what installed packages announce. One whose version cannot be read is left to `expose`."""
+    """Expose the environments that installed packages announce. Those without a readable version are left to
+    `expose`.
+    """
     for entry in importlib.metadata.entry_points(group=GROUP):
         version = declared_version(entry.value)
         if version is not None:
@@ -37,7 +39,7 @@ def expose_announced() -> None:
 def declared_version(entry_point: str) -> str | None:
     """The `version = "…"` of a class, read from its source, also through `from … import …`.
 
-    To import it would be slow, and impossible for a module whose own import is what brought us here.
+    Importing it would take long, and would fail for a module whose own import led here.
     """
     module, _, name = entry_point.partition(":")
     path = _source(module)

@@ -1,4 +1,4 @@
-"""Who acts in an episode. A policy serves one episode; its factory gets the environment and a source of randomness."""
+"""Policies that act in episodes. A policy serves one episode; its factory gets the environment and a random source."""
 
 import inspect
 import random
@@ -15,22 +15,24 @@ from loomrl.types import Message, Tokens
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What a policy does. A policy of tokens adds this turn's ids exactly as sampled, new prompt tokens first."""
+    """A policy's action. Policies that sample tokens add the ids of this turn exactly as sampled, new prompt tokens
+    first.
+    """
 
     text: str
     tokens: Tokens | None = None
 
 
 class Policy(Protocol):
-    """Whatever answers a conversation."""
+    """Answers a conversation."""
 
     async def act(self, conversation: tuple[Message, ...]) -> Action:
-        """The next action, given everything said so far: observations and own actions, in order."""
+        """The next action, given the whole conversation: observations and own actions, in order."""
 
 
 PolicyFactory = Callable[[BaseEnvironment, random.Random], Policy]
 OpenPolicy = Callable[[PolicyChoice], PolicyFactory]
-"""Opens whatever an experiment can choose, such as `open_policy`; what is opened serves many episodes."""
+"""Opens any policy that an experiment can choose, such as `open_policy`; the result serves many episodes."""
 
 
 class OraclePolicy:
@@ -57,28 +59,28 @@ class RandomPolicy:
 
 
 class ConstantPolicy:
-    """Says the same well-formed thing in every turn of every episode."""
+    """Gives the same well-formed answer in every turn of every episode."""
 
     def __init__(self, environment: BaseEnvironment, rng: random.Random) -> None:
         self._environment = environment
         self._action: Action | None = None
 
     async def act(self, conversation: tuple[Message, ...]) -> Action:
-        """The one action it knows: the first that the seed 0 gives."""
+        """Its only action: the first random action with seed 0."""
         if self._action is None:
             self._action = Action(self._environment.random_action(random.Random(0)))
         return self._action
 
 
 class HackPolicy:
-    """Tries the `index`-th of the environment's own known ways to earn without solving, in every turn."""
+    """Tries the `index`-th of the environment's known hacks, in every turn."""
 
     def __init__(self, environment: BaseEnvironment, rng: random.Random, index: int) -> None:
         self._environment = environment
         self._index = index
 
     async def act(self, conversation: tuple[Message, ...]) -> Action:
-        """That hack for the present state, or nothing where there is none."""
+        """That hack in the current state, or an empty text if there is none."""
         hacks = self._environment.hacks()
         return Action(hacks[self._index] if self._index < len(hacks) else "")
 
@@ -92,7 +94,7 @@ def hack_policy(index: int) -> PolicyFactory:
 
 
 def open_policy(choice: PolicyChoice) -> PolicyFactory:
-    """The factory that `choice` names. A custom policy is made once, here, and shared by all episodes."""
+    """The factory that `choice` names. A custom policy is created once, here, and shared by all episodes."""
     if isinstance(choice, ScriptedPolicy):
         return SCRIPTED[choice.kind]
     if isinstance(choice, LanguagePolicy):

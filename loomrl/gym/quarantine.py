@@ -1,16 +1,16 @@
-"""Task families, and whole environments, that keep failing are left alone for a while: said, recorded, tried again.
+"""Quarantine: task families and whole environments that keep failing are paused, reported, recorded, and retried.
 
     quarantine = Quarantine(experiment.rollout.quarantine)
     curriculum = Quarantined(open_curriculum(cast.families, experiment.curriculum), quarantine)
 
-    draw = curriculum.draw(rng)                         # EpisodeError with all causes where nothing is left to draw
+    draw = curriculum.draw(rng)                         # EpisodeError with all causes if nothing is left to draw
     ...
-    for case in quarantine.observe(attempts):           # once per update: all attempts of it, stored or new, any order
-        report(str(case))                               # before the lease, which has nothing where all of them failed
-    curriculum.observe(outcomes)                        # of usable attempts, as ever
-    state = curriculum.state_dict()                     # holds the quarantine, too
+    for case in quarantine.observe(attempts):           # once per update: all its attempts, stored or new, any order
+        report(str(case))                               # before the lease, which is empty if all of them failed
+    curriculum.observe(outcomes)                        # of usable attempts
+    state = curriculum.state_dict()                     # includes the quarantine
 
-`quarantine.cases` is who is there now.
+`quarantine.cases` lists the current cases.
 """
 
 import random
@@ -30,7 +30,7 @@ BLAMED = (EpisodeError.boundary, ScorerError.boundary)
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A family, or a whole environment, that is left alone."""
+    """A quarantined family or environment."""
 
     name: str
     since: int
@@ -40,7 +40,7 @@ class Case:
     causes: Mapping[str, int]
     """Failed attempts by cause, such as `environment/Hang`."""
     example: str
-    """What the latest of them said."""
+    """The message of the latest failure."""
 
     def __str__(self) -> str:
         causes = ", ".join(f"{cause} {times}" for cause, times in self.causes.items())
@@ -51,29 +51,29 @@ class Case:
 
 
 class Quarantine:
-    """Who is left alone, decided from attempts. Equal attempts, in any order within an update, decide equally."""
+    """Decides from attempts what is quarantined. Equal attempts, in any order within an update, decide equally."""
 
     def __init__(self, settings: QuarantineConfig) -> None:
         self.settings = settings
         self._updates = 0
         self._recent: dict[str, dict[str, deque[str]]] = {}
-        """Environment → family key → causes of the latest attempts, empty for one that did not fail."""
+        """Environment → family key → causes of the latest attempts, empty for one that succeeded."""
         self._examples: dict[str, str] = {}
         self._cases: dict[str, Case] = {}
         self._times: Counter[str] = Counter()
-        """How often each name was quarantined so far."""
+        """Number of quarantines of each name so far."""
 
     @property
     def cases(self) -> list[Case]:
-        """Everyone who is left alone now."""
+        """All current cases."""
         return list(self._cases.values())
 
     def allows(self, family: str) -> bool:
-        """Whether tasks of this family key may be drawn."""
+        """True if tasks of this family key may be drawn."""
         return not any(family == name or family.startswith(f"{name}/") for name in self._cases)
 
     def observe(self, attempts: Iterable[Trajectory]) -> list[Case]:
-        """Take in all attempts of one update, let go of those whose time is over, and return the new cases."""
+        """Learn from all attempts of one update, release cases whose time is over, and return the new ones."""
         self._updates += 1
         for case in self.cases:
             if case.until <= self._updates:
@@ -90,7 +90,7 @@ class Quarantine:
             self._examples[family] = failure.message[:300]
 
     def _judge(self, environment: str) -> list[Case]:
-        """New cases: the whole environment where several of its families fail and none does not, else families."""
+        """New cases: the environment if several of its families fail and none succeeds, else single families."""
         if environment in self._cases:
             return []
         families = self._recent[environment]
@@ -115,14 +115,14 @@ class Quarantine:
         return self._cases[name]
 
     def _release(self, name: str) -> None:
-        """Let it be tried again; what it did before is forgotten, but not how often it was here."""
+        """Release a name; its failures are forgotten, but not how often it was quarantined."""
         del self._cases[name]
         self._recent.pop(name, None)
         for families in self._recent.values():
             families.pop(name, None)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything a restart needs, as JSON."""
+        """The state needed to resume, as JSON."""
         return {
             "updates": self._updates,
             "recent": {e: {f: list(causes) for f, causes in recent.items()} for e, recent in self._recent.items()},
@@ -132,7 +132,7 @@ class Quarantine:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken."""
+        """Resume from `state`."""
         window = self.settings.window
         self._updates = state["updates"]
         self._recent = {e: {f: deque(cs, window) for f, cs in recent.items()} for e, recent in state["recent"].items()}
@@ -142,14 +142,14 @@ class Quarantine:
 
 
 class Quarantined:
-    """A curriculum that draws nothing that is quarantined."""
+    """A curriculum that never draws a quarantined family."""
 
     def __init__(self, curriculum: Curriculum, quarantine: Quarantine) -> None:
         self._curriculum = curriculum
         self._quarantine = quarantine
 
     def draw(self, rng: random.Random, *, without: Container[str] = ()) -> Draw:
-        """The next task, or an EpisodeError that says why there is none."""
+        """The next task; an EpisodeError with the causes if no family is left."""
         families = self.progress().keys()
         barred = {family for family in families if family in without or not self._quarantine.allows(family)}
         if barred == families:
@@ -160,11 +160,11 @@ class Quarantined:
         return self._curriculum.draw(rng, without=barred)
 
     def observe(self, outcomes: Iterable[Outcome]) -> None:
-        """Take in the outcomes of one update."""
+        """Learn from the outcomes of one update."""
         self._curriculum.observe(outcomes)
 
     def progress(self) -> dict[str, float]:
-        """Level per family key, of the quarantined ones too."""
+        """Level per family key, including quarantined ones."""
         return self._curriculum.progress()
 
     def state_dict(self) -> dict[str, Any]:

@@ -15,11 +15,11 @@ class QuestionSettings(EnvironmentSettings):
     """Settings of an environment that asks one question."""
 
     max_steps: int = Field(2, ge=1)
-    """Attempts at the format: an action without an answer gets a reminder, until this many were made."""
+    """Attempts at the format: an answer without tags gets a reminder, up to this many attempts."""
 
 
 class QuestionEnvironment(BaseEnvironment):
-    """Asks once. A complete answer, right or wrong, terminates; without one there is a reminder."""
+    """Asks once. A complete answer, right or wrong, terminates; an incomplete one gets a reminder."""
 
     settings_class: ClassVar[type[EnvironmentSettings]] = QuestionSettings
     sources: ClassVar[tuple[str, ...]] = ("loomrl.gym.answer", "loomrl.gym.question")
@@ -28,20 +28,20 @@ class QuestionEnvironment(BaseEnvironment):
 
     @abstractmethod
     def ask(self, task: Task) -> str:
-        """Make the question of this task, and keep what is needed to judge its answer."""
+        """The question of this task; keeps the data needed to judge the answer."""
 
     @abstractmethod
     async def judge(self, submission: Submission) -> Reward:
-        """What the answer earns."""
+        """The reward of an answer."""
 
     @property
     def prompt(self) -> str:
-        """What follows every question: the format that the answer must have."""
+        """The answer format, added to every question."""
         return ANSWER_FORMAT
 
     @property
     def at_once(self) -> bool:
-        """Whether no reminder was needed."""
+        """True if no reminder was needed."""
         return self._attempts == 1
 
     async def reset(self, task: Task | None = None) -> Observation:
@@ -51,7 +51,7 @@ class QuestionEnvironment(BaseEnvironment):
         return (Message("user", f"{self.ask(task)}\n\n{self.prompt}"),)
 
     async def step(self, action: str) -> Step:
-        """Judge an answer, or ask for one."""
+        """Judge an answer, or send a reminder."""
         self._attempts += 1
         submission = parse_submission(action)
         if submission is None:
@@ -60,5 +60,5 @@ class QuestionEnvironment(BaseEnvironment):
         return Step((), await self.judge(submission), True, False, self.told())
 
     def told(self) -> dict[str, str]:
-        """What the last step says beside its reward, for people; the policy does not see it."""
+        """Details of the last step for people; the policy does not see them."""
         return {}

@@ -1,4 +1,4 @@
-"""The environments of a LoomDB: every version an immutable snapshot, compared with what is importable now."""
+"""The environments of a LoomDB: every version an immutable snapshot, compared with the importable code."""
 
 import time
 from collections.abc import Callable
@@ -15,7 +15,7 @@ __all__ = ["EnvironmentType", "Registry", "Verification", "make", "names", "regi
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """Whether what is importable now is what was recorded, and what changed if it is not."""
+    """The comparison of recorded and importable code, with the differences."""
 
     id: str
     recorded: str
@@ -24,19 +24,19 @@ class Verification:
 
     @property
     def equal(self) -> bool:
-        """Whether both snapshots have one hash."""
+        """True if both snapshots have the same hash."""
         return self.recorded == self.current
 
 
 class Registry:
-    """The environment versions that a LoomDB knows."""
+    """The environment versions recorded in a LoomDB."""
 
     def __init__(self, db: LoomDB, *, clock: Callable[[], float] = time.time) -> None:
         self._db = db
         self._clock = clock
 
     def register(self, id: str) -> EnvironmentVersion:
-        """Record what is importable under this id, once; the same version with other content is a RegistryError."""
+        """Record the importable code of this id, once; the same version with other content is a RegistryError."""
         found = find(id)
         snapshot = _take(found)
         new = EnvironmentVersion(
@@ -57,7 +57,7 @@ class Registry:
         return recorded
 
     def list(self) -> list[EnvironmentVersion]:
-        """Every recorded version, in the order in which they were recorded."""
+        """Every recorded version, in order of recording."""
         return list_environments(self._db)
 
     def show(self, id: str) -> EnvironmentVersion:
@@ -71,24 +71,24 @@ class Registry:
         return versions[-1]
 
     def verify(self, id: str) -> Verification:
-        """Compare a recorded version with what is importable under its id now."""
+        """Compare a recorded version with the code that is importable under its id."""
         recorded = self.show(id)
         current = snapshot_of(recorded.id)
         changes = differences(recorded.content, current.content)
         return Verification(recorded.id, recorded.snapshot, current.hash, tuple(changes))
 
     def diff(self, old: str, new: str) -> tuple[Difference, ...]:
-        """What changed from one recorded version to another."""
+        """The differences from one recorded version to another."""
         return tuple(differences(self.show(old).content, self.show(new).content))
 
 
 def snapshot_of(id: str) -> Snapshot:
-    """The snapshot of what is importable under this id now; needs no database."""
+    """The snapshot of the code that is importable under this id; needs no database."""
     return _take(find(id))
 
 
 def _take(found: Found) -> Snapshot:
-    """Name and version are left out: that they stand for the same content is what a snapshot is to tell."""
+    """Name and version are left out: a snapshot must tell whether they stand for the same content."""
     registration = found.registration
     facts = {"entry_point": registration.entry_point, "reward_threshold": registration.reward_threshold}
     return take_snapshot(found.cls, settings=registration.all_settings(), registered=facts)

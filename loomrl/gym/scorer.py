@@ -1,10 +1,10 @@
-"""Scoring code that may hang, crash or eat memory, run where it can be killed.
+"""Scoring code that may hang, crash or exhaust memory, run in processes that can be killed.
 
 A `Scorer` keeps a few worker processes. Each call has a deadline in processor time, so that a busy machine spoils no
-answer, and `PATIENCE` times as long by the clock; then its worker is killed. Whether a failed
-call is the answer's fault or the machine's is decided by experiment: the call is repeated on a fresh worker, and if it
-fails again a known good call, the control, must pass on another fresh worker. Then the answer is to blame and scores 0;
-where even the control fails nobody can score anything, and the caller gets a ScorerError.
+answer, and `PATIENCE` times as long by the clock; then its worker is killed. A repetition decides whether a failure is
+the answer's fault or the machine's: the call runs again on a fresh worker, and if it fails again, a known good call,
+the control, must pass on another fresh worker. If the control passes, the answer scores 0; if even the control fails,
+the caller gets a ScorerError.
 """
 
 import asyncio
@@ -24,16 +24,16 @@ from loomrl.errors import ScorerError
 
 START_TIMEOUT_S = 60.0
 WARM_UP = 10
-"""Deadlines that a worker may take for its first call."""
+"""Deadlines allowed for a worker's first call."""
 PATIENCE = 10
-"""Deadlines by the clock after which a call that does not compute is given up."""
+"""Deadlines by the clock after which a call without computation is abandoned."""
 READY = b"ready"
 
 
 class Scorer:
-    """A function `(str, …) -> float` named by entry point, behind deadline, memory limit and process boundary.
+    """A function `(str, …) -> float` named by entry point, with a deadline and a memory limit, in its own process.
 
-    Safe from any thread and any event loop; calls beyond `workers` wait their turn, without holding a deadline.
+    Safe from any thread and any event loop; calls beyond `workers` wait, without using up their deadline.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Scorer:
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._score, arguments)
 
     def close(self) -> None:
-        """Stop the workers. Calls under way get their answer first."""
+        """Stop the workers. Calls in progress are answered first."""
         self._threads.shutdown()
         while not self._idle.empty():
             worker = self._idle.get()
@@ -84,13 +84,13 @@ class Scorer:
             self._idle.put(worker)
 
     def _start(self) -> "_Worker":
-        """A worker that has done the control call: what it imports for its first one is at no answer's expense."""
+        """A worker that has done the control call, so that imports do not count against an answer."""
         worker = _Worker(self.entry_point, self.memory_mb)
         self._control(worker, WARM_UP * self.deadline_s)
         return worker
 
     def _control(self, worker: "_Worker", deadline_s: float) -> None:
-        """The control call; a worker that fails it is killed, and nobody's answer is to blame."""
+        """The control call; a worker that fails it is killed, and no answer is blamed."""
         try:
             worker.call(self.control, deadline_s)
         except _Broken as error:
@@ -158,9 +158,9 @@ class _Worker:
 
 
 def _serve(entry_point: str, memory_mb: int) -> None:
-    """The worker's life: limits, import, then one answer per line until stdin ends. An exception scores 0.
+    """The worker's main loop: limits, import, then one answer per line until stdin ends. An exception scores 0.
 
-    Whoever computes longer than the deadline that came with the line is ended by SIGPROF, also inside C code.
+    A computation beyond the line's deadline is ended by SIGPROF, also inside C code.
     """
     import resource
 

@@ -1,21 +1,21 @@
-"""How a whole is divided: by weights, with a minimum for each."""
+"""Shares of a whole: by weight, with a minimum for each."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
 FLOOR = 0.01
-"""Minimum shares that add up to all leave at least this much to whoever has none: nobody starves."""
+"""The share left to those without a minimum, even if the minimum shares add up to one."""
 
 
 class Stake(NamedTuple):
-    """What one of those that share asks for."""
+    """The claim of one participant."""
 
     weight: float
     min_share: float = 0.0
 
 
 def shares(stakes: Mapping[str, Stake]) -> dict[str, float]:
-    """Each stake's part of the whole: by weight, raised to its minimum, the rest divided by weight again."""
+    """Each stake's share: by weight, raised to its minimum, the rest divided by weight again."""
     raised: dict[str, float] = {}
     free = dict(stakes)
     while free:

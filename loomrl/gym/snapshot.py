@@ -1,4 +1,4 @@
-"""What an environment version is made of, and a hash over it that is equal on every machine."""
+"""The content of an environment version, with a hash that is equal on every machine."""
 
 import importlib.metadata
 import importlib.util
@@ -30,13 +30,13 @@ class Snapshot:
 
     @property
     def hash(self) -> str:
-        """SHA-256 of the content; equal content has an equal hash wherever it is installed."""
+        """SHA-256 of the content; equal content has an equal hash on every installation."""
         return content_hash(self.content)
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing that changed: which part of the content, what there, from what to what (None: it is not there)."""
+    """One changed value: the part of the content, its name, old and new value (None: absent)."""
 
     part: str
     name: str
@@ -53,7 +53,7 @@ class Difference:
 def take_snapshot(
     cls: type[BaseEnvironment], *, settings: Mapping[str, Any], registered: Mapping[str, Any]
 ) -> Snapshot:
-    """The snapshot of a class as it is importable now, with these settings and further facts of its registration."""
+    """The snapshot of a class as it is importable now, with these settings and its registration's data."""
     declared = {name: getattr(cls, name) for name in DECLARED}
     parts: dict[str, Mapping[str, Any]] = {
         "sources": dict(_sources(cls)),
@@ -65,7 +65,7 @@ def take_snapshot(
 
 
 def differences(old: Content, new: Content) -> list[Difference]:
-    """What changed from one content to another, part by part."""
+    """The differences between two contents, part by part."""
     found = []
     for part in sorted(old.keys() | new.keys()):
         before, after = old.get(part, {}), new.get(part, {})
@@ -75,7 +75,9 @@ def differences(old: Content, new: Content) -> list[Difference]:
 
 
 def _sources(cls: type[BaseEnvironment]) -> Iterator[tuple[str, str]]:
-    """File below its top-level package → hash: the modules of the class and of its ancestors, and what they declare."""
+    """File below its top-level package → hash: the modules of the class and its ancestors, and their declared
+    sources.
+    """
     ancestors = [ancestor for ancestor in cls.__mro__ if _is_own(ancestor.__module__)]
     for name in {ancestor.__module__ for ancestor in ancestors}:
         yield from _source_of_module(sys.modules[name])
@@ -84,7 +86,7 @@ def _sources(cls: type[BaseEnvironment]) -> Iterator[tuple[str, str]]:
 
 
 def _source_of_name(cls: type[BaseEnvironment], name: str) -> Iterator[tuple[str, str]]:
-    """The source of a module or package that is not imported for it: what it needs may not be installed."""
+    """The source of a module or package, found without importing it: its requirements may not be installed."""
     try:
         spec = importlib.util.find_spec(name)
     except ImportError as error:
@@ -127,7 +129,7 @@ def _hash_of_file(file: Path) -> str:
 
 
 def _declared_by_all(cls: type[BaseEnvironment], attribute: str) -> list[str]:
-    """What the class and every ancestor declare: a subclass does not undo what its base depends on."""
+    """All names declared by the class and its ancestors: a subclass keeps its base's dependencies."""
     return sorted({name for ancestor in cls.__mro__ for name in vars(ancestor).get(attribute, ())})
 
 
@@ -141,7 +143,7 @@ def _installed_version(cls: type[BaseEnvironment], distribution: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """The value as JSON has it. Infinite reward bounds, which JSON lacks, become text."""
+    """The value as plain JSON. Infinite reward bounds, which JSON lacks, become text."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -19,12 +19,20 @@ from queue import SimpleQueue
 from random import getrandbits
 from typing import Any
 
+from pydantic import ConfigDict
+
 from loomrl.errors import ConfigError, EpisodeError
-from loomrl.gym.base import BaseEnvironment, Step
+from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.threshold import reaches
 from loomrl.types import Message, Observation, Reward, Task
 
 FIVE = "(observation, reward, terminated, truncated, info)"
+
+
+class _Free(EnvironmentSettings):
+    """Settings of a class that reads its mapping itself."""
+
+    model_config = ConfigDict(extra="allow")
 
 
 @lru_cache(maxsize=256)
@@ -46,10 +54,7 @@ def asynchronous(cls: type[BaseEnvironment], threshold: float | None = None) -> 
         def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
             super().__init__(dict(settings or {}))
             if "settings" not in vars(self):
-                known = {
-                    key: value for key, value in (settings or {}).items() if key in cls.settings_class.model_fields
-                }
-                BaseEnvironment.__init__(self, known)
+                self.settings = _Free.parse(settings or {}, origin=f"{cls.__name__} settings")
             self._off_loop: _Thread | None = None
             self._earned = 0.0
 

@@ -1,7 +1,7 @@
 """Many episodes at a time for Gymnasium: `gymnasium.make_vec("loomrl/Math-v1", num_envs=8)`.
 
-A vector entry point of our own, because Gymnasium's shared memory loses text and its synchronous vector waits for one
-environment after the other; here they run together on one event loop.
+A separate vector entry point, because Gymnasium's shared memory loses text and its synchronous vector steps one
+environment after the other; here they run concurrently on one event loop.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ class TextVectorEnvironment(gymnasium.vector.VectorEnv[Texts, Texts, NDArray[Any
         return observations, self._merge(infos)
 
     def step(self, actions: Sequence[str]) -> tuple[Texts, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
-        """Act in every episode; those that were over begin anew with reward 0."""
+        """Act in every episode; those that were over restart with reward 0."""
         if isinstance(actions, str) or len(actions) != self.num_envs:
             raise ValueError(
                 f"actions={actions!r:.60}: a sequence of {self.num_envs} texts is needed, one per episode."

@@ -1,1 +1,1 @@
-"""Servers of ours over HTTP: how they listen, what they let in, how long they wait, and how they end."""
+"""HTTP servers: listening, access control, time limits, shutdown."""

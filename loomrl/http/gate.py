@@ -1,4 +1,4 @@
-"""What stands in front of every route: which pages may ask, the token, size limits, and decompression within them."""
+"""Middleware before every route: origin checks, the token, size limits, and decompression within them."""
 
 import hmac
 import zlib
@@ -12,7 +12,7 @@ from loomrl.http.site import Site
 
 MAX_BYTES = 128 << 20
 OPEN_PATHS = frozenset({"/v2/health"})
-"""What a load balancer may ask without a token."""
+"""Paths that need no token, for load balancers."""
 
 MAX_ZSTD_WINDOW = 1 << 27
 
@@ -20,7 +20,7 @@ MAX_ZSTD_WINDOW = 1 << 27
 class Gate:
     """ASGI middleware: 401 without the token, 413 beyond `max_bytes` (as sent, or unpacked), plain bodies inside.
 
-    421, 403 and 415 for what a page of another site than `site` could have sent.
+    421, 403 and 415 for requests that a page of another site than `site` could have sent.
     """
 
     def __init__(self, app: ASGIApp, *, site: Site, token: str | None, max_bytes: int = MAX_BYTES) -> None:
@@ -115,7 +115,9 @@ _UNPACK = {"gzip": _gunzip, "zstd": _unzstd}
 
 
 async def _discard(receive: Receive, most: int) -> None:
-    """Let a refused sender finish (within reason), so that it reads our answer instead of a broken pipe."""
+    """Read the rest of a refused request, up to a limit, so that its sender gets our answer instead of a broken
+    pipe.
+    """
     more = True
     while more and most > 0:
         message = await receive()

@@ -1,4 +1,4 @@
-"""A server that is back at once when it is killed: its parent keeps the listening sockets, so that clients wait."""
+"""A server that restarts at once when it is killed: its parent keeps the listening sockets, so that clients wait."""
 
 import os
 import signal
@@ -10,14 +10,14 @@ from loomrl.process import die_with_parent
 
 LONGEST_PAUSE_S = 5.0
 STEADY_S = 10.0
-"""Whoever lived so long is started again without a pause."""
+"""A child that lived this long is restarted without a pause."""
 
 
 def come_back_when_killed() -> None:
-    """Return in a child process, and again in another one whenever a signal nobody sent to end it killed the child.
+    """Return in a child process, and in a new one whenever a signal other than a requested end kills the child.
 
-    The parent never returns: it passes SIGTERM and SIGINT on and leaves with the child's exit status. Call it before
-    there are threads, and with the listening sockets open: connections made while no child lives wait for the next.
+    The parent never returns: it forwards SIGTERM and SIGINT and exits with the child's status. Call it before there are
+    threads, and with the listening sockets open: connections made while no child lives wait for the next.
     """
     parent, ending = os.getpid(), _Ending()
     before = {number: signal.signal(number, ending.heard) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -42,7 +42,7 @@ def come_back_when_killed() -> None:
 
 
 class _Ending:
-    """Whether the parent was asked to end, and the child to pass that on to."""
+    """Signal handler of the parent: records the request to end and forwards it to the child."""
 
     def __init__(self) -> None:
         self.asked = False

@@ -1,4 +1,6 @@
-"""How long a server waits for its clients, and for how many at a time. Whoever keeps it waiting longest goes first."""
+"""Limits for clients that keep a server waiting, and for their number. The longest waiting connections are closed
+first.
+"""
 
 import asyncio
 import resource
@@ -15,53 +17,55 @@ else:
     from uvicorn.protocols.http.auto import AutoHTTPProtocol as Protocol
 
 EVICTED_AT_ONCE = 1 / 8
-"""Of a crowd, when a server needs room: finding those to go costs a look at all connections."""
+"""Share of a crowd closed at once when a server needs room: choosing them takes a pass over all connections."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a client may cost a server that waits for it."""
+    """Limits for a client that a server waits for."""
 
     patience_s: float = 10.0
-    """For the headers of a request, the next part of its body, the reading of an answer, and the next request."""
+    """Seconds for a request's headers, the next part of its body, the reading of an answer, and the next request."""
     least_rate: int = 4096
-    """Bytes per second that a body or an answer must move at, beyond `patience_s`."""
+    """Minimum bytes per second of a body or an answer, after `patience_s`."""
     total_s: float = 600.0
-    """For one request to arrive, or one answer to be read, however steadily."""
+    """Maximum seconds for a request to arrive, or an answer to be read, at any rate."""
     connections: int = 4096
-    """At most; fewer where the process may have fewer open files."""
+    """Maximum number; lower if the process may have fewer open files."""
 
     def room(self) -> int:
-        """How many connections fit. A quarter of the process's descriptors stays free for files and databases."""
+        """The number of connections with room. A quarter of the process's descriptors stays free for files and
+        databases.
+        """
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         return max(8, min(self.connections, 3 * soft // 4 - sum(1 for _ in Path("/dev/fd").iterdir())))
 
 
 class Connection(Protocol):
-    """A connection that knows since when its client keeps the server waiting."""
+    """A connection that records since when its client keeps the server waiting."""
 
     def __init__(self, limits: Limits, **uvicorns: Any) -> None:
         super().__init__(**uvicorns)
         self._limits = limits
         self._unsent = 0
         self.since = self.began = self.loop.time()
-        """Since when the client is waited for: less what its bytes bought back, and in all."""
+        """Start of the wait for the client: reduced for bytes it moved, and in total."""
         self._answered = False
 
     @property
     def crowd(self) -> tuple[str, bool]:
-        """Those among whom one is as good as another: of the same address, and with or without an answer so far."""
+        """The connection's crowd for eviction: its address, and whether it has had an answer."""
         return self.client[0] if self.client else "", self._answered
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it is the client's turn: to ask, to go on with a body, or to read."""
+        """True if it is the client's turn: to send a request, continue a body, or read."""
         if self.transport.get_write_buffer_size() or self.cycle is None or self.cycle.response_complete:
             return True
         return self.cycle.more_body and not self.flow.read_paused
 
     def is_overdue(self, now: float) -> bool:
-        """Whether the client's time is up. To be asked often: time in which the server worked is not counted."""
+        """True if the client's time is up. Must be called often: time in which the server worked is not counted."""
         unsent = self.transport.get_write_buffer_size()
         self._moved(self._unsent - unsent)
         self._unsent = unsent
@@ -93,7 +97,7 @@ class Connection(Protocol):
 
 
 def close_overdue(connections: Iterable[Connection], *, late_s: float) -> None:
-    """Close those whose clients' time is up. `late_s` in which the server did not listen is nobody's fault."""
+    """Close connections whose client's time is up. `late_s`, when the server itself did not listen, does not count."""
     now = asyncio.get_running_loop().time()
     for connection in list(connections):
         connection.since += late_s
@@ -102,9 +106,9 @@ def close_overdue(connections: Iterable[Connection], *, late_s: float) -> None:
 
 
 def evict(connections: Iterable[Connection]) -> bool:
-    """Close the connections that wait longest in the largest crowd. False if none waits for its client.
+    """Close the longest waiting connections of the largest crowd. False if none waits for its client.
 
-    So a flood of one kind displaces its own kind: neither those who work nor the newcomers.
+    So a flood of one kind displaces only its own kind: neither active connections nor newcomers.
     """
     crowds: dict[tuple[str, bool], list[Connection]] = {}
     for connection in connections:

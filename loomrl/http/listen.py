@@ -1,4 +1,4 @@
-"""Where a server listens. Light to import, so that a port is taken before anything slow begins."""
+"""Listening sockets. Quick to import, so that a port is taken before slow imports start."""
 
 import errno
 import ipaddress
@@ -11,25 +11,25 @@ from loomrl.errors import ServeError
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """Where a server listens, and who may come in. Connections wait at it from now on until somebody serves."""
+    """A listening address, and its access rules. Connections queue from now on until they are served."""
 
     host: str
     port: int
     token: str | None = field(repr=False)
     allowed_hosts: tuple[str, ...]
-    """Names for it that a reader of the address may use, beside the host and those of this machine alone."""
+    """Further host names that clients may use, beside the host and this machine's own names."""
     listeners: tuple[socket.socket, ...] = field(repr=False)
 
     @property
     def url(self) -> str:
-        """The address as a client writes it."""
+        """The address as a URL."""
         return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
 
 
 def open_door(
     host: str = "127.0.0.1", port: int = 8000, *, token: str | None = None, allowed_hosts: Iterable[str] = ()
 ) -> Door:
-    """Listen at once. ServeError for what hinders, and for an address that others reach with no token to keep them out.
+    """Listen at once. A ServeError states the obstacle, or refuses a public address without a token.
 
     Port 0 is any free one.
     """
@@ -58,7 +58,7 @@ def _bind(host: str, port: int) -> list[socket.socket]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address."""
+    """True if only this machine can reach the address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -90,7 +90,7 @@ def _hindrance(host: str, port: int, error: OSError) -> str:
             "End it, or choose another port with --port."
         )
     if error.errno == errno.EACCES:
-        return f"port={port} is not for you: ports below 1024 want more rights. Choose another with --port."
+        return f"port={port} is not for you: ports below 1024 need more rights. Choose another with --port."
     if error.errno == errno.EADDRNOTAVAIL:
         return f"host={host!r} is no address of this machine. Serve on 127.0.0.1, or on 0.0.0.0 with a token."
     return f"cannot listen on {host}:{port}: {error.strerror}."

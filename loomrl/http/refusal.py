@@ -1,10 +1,10 @@
-"""Requests that go no further."""
+"""Refused requests."""
 
 from starlette.responses import JSONResponse
 
 
 class Refused(Exception):
-    """A request that goes no further, and the status that it is answered with."""
+    """A refused request, with its HTTP status."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -12,7 +12,7 @@ class Refused(Exception):
 
 
 def refusal_of(refused: Refused) -> JSONResponse:
-    """The answer to such a request, after which its connection is closed."""
+    """The answer to a refused request, after which its connection is closed."""
     extra = {"www-authenticate": "Bearer"} if refused.status == 401 else {}
     answer = {"error": "Refused", "message": str(refused)}
     return JSONResponse(answer, refused.status, headers={"connection": "close", **extra})

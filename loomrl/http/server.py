@@ -1,4 +1,4 @@
-"""uvicorn's server behind a door of our own: clients that keep it waiting cannot keep others out."""
+"""uvicorn's server with limits: clients that keep it waiting cannot keep others out."""
 
 import asyncio
 import logging
@@ -16,11 +16,11 @@ from loomrl.process import exit_on_sigterm
 
 log = logging.getLogger(__name__)
 BACKLOG = 2048
-"""Clients that the system lets wait at the door."""
+"""Connections that the system queues."""
 SWEEP_S = 0.5
 NO_ROOM_S = 0.02
 GRACE_S = 3
-"""For requests under way, when the server ends."""
+"""Time for requests in progress when the server ends."""
 
 
 class Server(uvicorn.Server):
@@ -74,7 +74,7 @@ class Server(uvicorn.Server):
         return self.server_state.connections  # type: ignore[return-value]
 
     async def _accept(self, listener: socket.socket) -> None:
-        """Take clients in, one per turn of the loop, and never more than there is room for."""
+        """Accept clients, one per turn of the loop, up to the limit."""
         loop = asyncio.get_running_loop()
         while True:
             if len(self._connections) >= self._room:
@@ -95,7 +95,7 @@ class Server(uvicorn.Server):
 
 
 def serve(app: ASGIApp, listeners: Sequence[socket.socket], *, limits: Limits | None = None) -> None:
-    """Serve until interrupted or terminated. Ends by an exception, so that `with` blocks close what they hold."""
+    """Serve until interrupted or terminated. Ends by an exception, so that `with` blocks release their resources."""
     on_main = threading.current_thread() is threading.main_thread()
     if on_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         exit_on_sigterm()

@@ -1,7 +1,7 @@
-"""Which web pages may ask a server of ours: its own. A browser lets any page on the internet send to localhost.
+"""Protection from other sites' web pages: a browser lets any page on the internet send requests to localhost.
 
-A page of another site gives itself away: by `Origin`, by `Sec-Fetch-Site`, by a `Host` that is its own name where it
-had that name point at us (DNS rebinding), or by the content types that a form can send. Programs send none of these.
+A page of another site is recognised by `Origin`, by `Sec-Fetch-Site`, by a `Host` of its own name that it pointed at us
+(DNS rebinding), or by the content types that a form can send. Programs send none of these.
 """
 
 import functools
@@ -23,19 +23,19 @@ Serve = Callable[[Request], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """The names of a server, and what may be sent to it."""
+    """The names of a server, and the content types it accepts."""
 
     hosts: frozenset[str] | None = frozenset()
-    """Names it answers to beside those of this machine alone; None where any will do, as for one that wants a token."""
+    """Accepted host names beside this machine's own; None accepts any, for servers with a token."""
     content_types: frozenset[str] = frozenset({JSON})
 
     def check(self, method: str, headers: Headers) -> None:
-        """Refused, for a request that a page of another site may have made."""
+        """Raise Refused for a request that a page of another site may have made."""
         host = headers.get("host", "").lower()
         if not self._is_ours(_name(host)):
             raise Refused(
                 421,
-                f"Host {host!r} is no name of this server. Ask 127.0.0.1 or localhost; or start it with --allow-host "
+                f"Host {host!r} is not this server's name. Use 127.0.0.1 or localhost; or start it with --allow-host "
                 f"{_name(host) or 'NAME'}, if that is its name.",
             )
         origin = headers.get("origin")
@@ -53,14 +53,14 @@ class Site:
 
 
 def site_of(door: Door, *content_types: str) -> Site:
-    """The site behind a door. Its allowed names are asked for; where there are none, a token does in their stead."""
+    """The site of a door: its allowed names; without any, a token suffices."""
     names = frozenset(name.lower() for name in door.allowed_hosts)
     hosts = None if door.token and not names else names | {door.host.lower()}
     return Site(hosts, frozenset({JSON, *content_types}))
 
 
 def for_programs(serve: Serve) -> Serve:
-    """An endpoint that refuses browsers: for a GET that changes something, which any link or image could send."""
+    """An endpoint that refuses browsers: for a GET with side effects, which any link or image could send."""
 
     @functools.wraps(serve)
     async def endpoint(request: Request) -> Response:
@@ -74,7 +74,7 @@ def for_programs(serve: Serve) -> Serve:
 
 
 def _is_visit(method: str, headers: Headers) -> bool:
-    """Whether somebody follows a link to us: the page they come from sees nothing of the answer."""
+    """True if somebody follows a link to us: the linking page cannot read the answer."""
     sent = headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")
     return method == "GET" and sent == ("navigate", "document")
 

@@ -1,1 +1,1 @@
-"""Engines: token ids in, token ids out. A policy of tokens for every episode."""
+"""Engines: token ids in, token ids out; and policies that sample from them."""

@@ -1,4 +1,4 @@
-"""Conversations as token ids. Text is tokenised once, when it is new; sampled ids are never made from text again."""
+"""Conversations as token ids. Text is tokenised once, when it is new; sampled ids are never re-tokenised from text."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -17,27 +17,27 @@ from loomrl.types import Message
 Ids = NDArray[np.int32]
 
 ANSWER = "LoomAnswer"
-"""Stands for an assistant's text where only what surrounds it is wanted."""
+"""Placeholder for an assistant's text, to render only what surrounds it."""
 LITERAL = re.compile("\ue000([0-9]+)\ue001")
-"""Stands for a special token's name in a message: the name is text there, and must not become the token."""
+"""Placeholder for a special token's name in a message, where the name is text and must not become the token."""
 REMEMBERED = 4096
-"""Renderings kept: the siblings of a group are prompted alike."""
+"""Size of the rendering cache: the members of a group share their prompts."""
 SEEN = 256
-"""The same where messages may have pictures, which are kept with them."""
+"""Size of the cache for models that see pictures, which are kept with the rendering."""
 
 
 class Prompt(NamedTuple):
-    """New ids, and where in them pictures are."""
+    """New ids, and the pictures' positions in them."""
 
     ids: Ids
     sights: tuple[Sight, ...] = ()
 
 
 class Chat:
-    """A tokenizer's chat template, taken apart so that every message is rendered and tokenised once.
+    """A tokenizer's chat template, split so that every message is rendered and tokenised once.
 
-    Whoever builds one knows that the tokenizer round-trips its own template and that a longer conversation begins
-    with exactly what the shorter one was; otherwise a ConfigError says what differs.
+    Its construction proves that the tokenizer round-trips its own template and that a longer conversation begins with
+    exactly the ids of the shorter one; otherwise a ConfigError shows the difference.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, vision: Vision | None = None) -> None:
@@ -62,7 +62,7 @@ class Chat:
         """The tokens with which a policy can end its turn."""
 
     def decode(self, ids: Sequence[int] | Ids) -> str:
-        """The text of sampled ids without the token that stopped them. Bytes that are no text become U+FFFD."""
+        """The text of sampled ids without the stop token. Invalid bytes become U+FFFD."""
         kept = list(map(int, ids))
         if kept and kept[-1] in self.stop:
             kept.pop()
@@ -70,16 +70,16 @@ class Chat:
         return str(text)
 
     def encode(self, text: str) -> Ids:
-        """An assistant's turn as it would have been sampled: the ids of its text, then the end of the turn."""
+        """An assistant's turn as if it had been sampled: the ids of its text, then the end of the turn."""
         return np.asarray([*self._encode(self._literal(text)), self.end], np.int32)
 
     def _opening(self, messages: tuple[Message, ...]) -> Prompt:
-        """The ids of a whole conversation up to where the assistant speaks."""
+        """The ids of a whole conversation up to the assistant's turn."""
         escaped = [m._replace(content=self._literal(m.content)) for m in messages]
         return self._prompt(self._encode(self._render(escaped)), messages)
 
     def _following(self, messages: tuple[Message, ...]) -> Prompt:
-        """The ids between an assistant's text and its next: the end of its turn first, then these messages."""
+        """The ids between two texts of the assistant: the end of its turn, then these messages."""
         escaped = [m._replace(content=self._literal(m.content)) for m in messages]
         rendered = self._render([Message("user", "-"), Message("assistant", ANSWER), *escaped])
         ids = self._encode(rendered.partition(ANSWER)[2])
@@ -104,7 +104,7 @@ class Chat:
         return str(text)
 
     def _encode(self, text: str) -> list[int]:
-        """Token ids; special tokens are recognised in the template's own text only."""
+        """Token ids; special tokens are recognised only in the template's own text."""
         ids: list[int] = []
         for index, part in enumerate(LITERAL.split(text)):
             if index % 2:
@@ -122,7 +122,7 @@ class Chat:
         return ids[0]
 
     def _check(self) -> None:
-        """Compose a conversation from its parts, text and ids, and compare with the whole."""
+        """Compose a conversation from its parts, as text and as ids, and compare with the whole."""
         ask, more = Message("user", "1 + 1 = ?\nSay <b>'é'</b>."), Message("user", " And then? ")
         said = Message("assistant", "Two, I think.")
         first, whole = self._render([ask]), self._render([ask, said, more, said, more])
@@ -148,12 +148,12 @@ class Chat:
 
 
 def pictures_of(messages: Iterable[Message]) -> list[bytes]:
-    """All pictures, in the order in which they are seen."""
+    """All pictures in order."""
     return [picture for message in messages for picture in message.images]
 
 
 def as_template(messages: Sequence[Message], *, seeing: bool) -> list[dict[str, Any]]:
-    """Messages as chat templates take them: those of models that see go through a list of parts, pictures first."""
+    """Messages in the form of chat templates; for models with vision, content is a list of parts, pictures first."""
     if seeing:
         return [{"role": m.role, "content": _parts(m)} for m in messages]
     if pictures_of(messages):
@@ -175,7 +175,7 @@ class Transcript:
         self._chat = chat
         self._spans: list[Ids] = []
         self.sights: tuple[Sight, ...] = ()
-        """Where the pictures are in all that."""
+        """The pictures' positions in the transcript."""
 
     @property
     def ids(self) -> Ids:
@@ -183,9 +183,9 @@ class Transcript:
         return np.concatenate(self._spans) if self._spans else np.zeros(0, np.int32)
 
     def observe(self, messages: Sequence[Message]) -> Ids:
-        """Append messages that are not the policy's own and return the new prompt ids.
+        """Append messages of others and return the new prompt ids.
 
-        They begin with the end of the policy's turn where it did not sample that itself.
+        They begin with the end of the policy's turn if the policy did not sample it.
         """
         start = sum(map(len, self._spans))
         if not self._spans:
@@ -199,5 +199,5 @@ class Transcript:
         return new
 
     def sampled(self, ids: Sequence[int] | Ids) -> None:
-        """Append what the policy sampled in answer to what it was shown last."""
+        """Append the tokens that the policy sampled."""
         self._spans.append(np.asarray(ids, np.int32))

@@ -1,4 +1,4 @@
-"""What an engine is: token ids in; token ids, their log-probabilities and the version that drew each of them out."""
+"""The engine interface: token ids in; token ids, their log-probabilities and the policy version of each out."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Finish(StrEnum):
-    """Why a completion ended."""
+    """The reason why a completion ended."""
 
     STOP = "stop"
     LENGTH = "length"
@@ -22,7 +22,7 @@ class Finish(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """A picture in a prompt: the PNG file, and where the tokens that stand for it begin."""
+    """A picture in a prompt: the PNG file, and the index of its first token."""
 
     picture: bytes
     start: int
@@ -30,12 +30,12 @@ class Sight:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Request:
-    """What to continue. Equal requests to equal weights are answered alike, whatever else is in the engine."""
+    """A prompt to continue. Equal requests to equal weights get equal answers, whatever else the engine is doing."""
 
     prompt_T: NDArray[np.int32]
     sampling: "Sampling"
     stop: frozenset[int]
-    """Token ids that end the completion; the one that did is its last token."""
+    """Token ids that end the completion; the one sampled becomes its last token."""
     seed: int
     sights: tuple[Sight, ...] = ()
     """The pictures in the prompt, in order."""
@@ -45,8 +45,8 @@ class Request:
 class Completion:
     """The sampled tokens.
 
-    `logprobs_T` are of the whole distribution at the sampling's temperature (at 1, where that is 0), before top-p
-    takes its share: what a learner recomputes with one log-softmax.
+    `logprobs_T` are those of the whole distribution at the sampling temperature (at 1 if the temperature is 0), before
+    top-p: what a learner recomputes with one log-softmax.
     """
 
     ids_T: NDArray[np.int32]
@@ -56,20 +56,20 @@ class Completion:
 
 
 class Engine(Protocol):
-    """Answers any number of requests at a time. A task that is cancelled takes its request with it."""
+    """Answers any number of requests concurrently. Cancelling a task cancels its request."""
 
     @property
     def version(self) -> int:
         """The policy version that samples now."""
 
     async def generate(self, request: Request) -> Completion:
-        """The completion of one request; a PolicyError where the prompt leaves no room in the context."""
+        """The completion of one request; a PolicyError if the prompt leaves no room in the context."""
 
     async def load(self, sealed: Sealed) -> None:
-        """Sample with these weights from the next token on, in open requests too; nothing cached outlives them.
+        """Sample with these weights from the next token on, also in open requests; caches are discarded.
 
-        A PolicyError, and all the old weights stay, where they are not what was sealed or do not fit.
+        A PolicyError, without any change, if the weights differ from the sealed ones or do not fit.
         """
 
     async def close(self) -> None:
-        """Let go of the memory. Open requests fail."""
+        """Release the memory. Open requests fail."""

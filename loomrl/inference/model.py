@@ -1,4 +1,4 @@
-"""Language models and their tokenizers as folders in Hugging Face's format. Nothing here ever asks the network."""
+"""Language models and tokenizers as folders in Hugging Face's format. Nothing here uses the network."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 
 def open_model(path: str | Path, *, dtype: str = "float32", device: str = "cpu") -> PreTrainedModel:
-    """The causal language model in a folder, all of its weights read from there, ready to be evaluated."""
+    """The causal language model in a folder, with all its weights, in evaluation mode."""
     if dtype not in DTYPES:
         raise ConfigError(unknown("dtype", dtype, DTYPES))
     _require(path, "config.json", "model")
@@ -50,19 +50,19 @@ def open_model(path: str | Path, *, dtype: str = "float32", device: str = "cpu")
 
 
 def kind_of(config: Any) -> Any:
-    """The class that opens a model of this configuration."""
+    """The class that opens a model with this configuration."""
     return AutoModelForImageTextToText if sees(config) else AutoModelForCausalLM
 
 
 class Files(Protocol):
-    """What lies beside a model in its folder."""
+    """Further files of a model's folder."""
 
     def save(self, folder: str | Path) -> None:
         """Write them into the folder."""
 
 
 def sees(config: Any) -> bool:
-    """Whether a model of this configuration takes pictures."""
+    """True if a model with this configuration takes pictures."""
     return getattr(config, "vision_config", None) is not None
 
 
@@ -73,7 +73,7 @@ def config_of(path: str | Path) -> Any:
 
 
 def vocabulary_of(path: str | Path) -> int:
-    """How many token ids the model in a folder knows."""
+    """The number of token ids of the model in a folder."""
     return int(config_of(path).get_text_config().vocab_size)
 
 
@@ -94,7 +94,7 @@ def save_model(
     *,
     vision: Files | None = None,
 ) -> None:
-    """Write all where `AutoModelForCausalLM`, `AutoTokenizer`, `AutoProcessor` and vLLM find them."""
+    """Write all files so that `AutoModelForCausalLM`, `AutoTokenizer`, `AutoProcessor` and vLLM can load them."""
     with _without_progress_bar():
         model.save_pretrained(folder)
     if vision is not None:

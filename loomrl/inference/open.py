@@ -1,4 +1,4 @@
-"""The one place where an engine is opened by its kind."""
+"""Opens an engine by its kind."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,17 +13,17 @@ from loomrl.inference.vision import open_vision
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """What an engine is opened with, whatever its kind."""
+    """The arguments for opening an engine of any kind."""
 
     origin: Path
     """Folder of the model."""
     context: int
     slots: int
-    """Requests that are open at a time."""
+    """Maximum number of open requests."""
     dtype: str = "float32"
     device: str = "cpu"
     shared: Engine | None = None
-    """The fleet's, where engines are not the runners' own."""
+    """The fleet's client, if the runners share engines."""
 
 
 def open_engine(choice: EngineChoice, opening: Opening) -> Engine:
@@ -34,7 +34,7 @@ def open_engine(choice: EngineChoice, opening: Opening) -> Engine:
         return TorchEngine(model, slots=opening.slots, context=opening.context, vision=vision)
     if isinstance(choice, VllmEngineConfig):
         if opening.shared is None:
-            raise ConfigError("engine.kind='vllm' is shared by all runners: whoever trains opens it, by open_fleet.")
+            raise ConfigError("engine.kind='vllm' is shared by all runners: the driver opens it with open_fleet.")
         return opening.shared
     from loomrl.inference.remote.engine import open_openai
 

@@ -1,4 +1,4 @@
-"""Policies of tokens: one speaker per episode, all on one engine."""
+"""Policies that sample tokens: one speaker per episode, all on one engine."""
 
 import random
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from loomrl.types import NO_VERSION, Message, Tokens
 
 @dataclass(frozen=True, slots=True)
 class Voice:
-    """How the speakers of an engine speak. `context` is how many tokens a whole episode can have."""
+    """The settings shared by all speakers of an engine. `context` is the limit of tokens per episode."""
 
     engine: Engine
     chat: Chat
@@ -30,7 +30,7 @@ class Voice:
 
 
 class Speaker:
-    """Answers one conversation with what the engine samples. What has been tokens once is never tokenised again."""
+    """Answers one conversation with tokens from the engine. Text is never tokenised twice."""
 
     def __init__(self, voice: Voice, rng: random.Random) -> None:
         self._voice = voice

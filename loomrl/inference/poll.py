@@ -1,4 +1,4 @@
-"""What engines in Ray actors have done, asked for without waiting."""
+"""Polls engines in Ray actors without waiting for busy ones."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,11 +7,11 @@ import ray
 from ray.exceptions import RayError
 
 PATIENCE_S = 2.0
-"""How long an engine may take to say what it has done; then what it said last counts."""
+"""Time limit for an engine's answer; beyond it the previous one counts."""
 
 
 def answered(asked: Sequence[Any]) -> list[Any]:
-    """The answers of those that live, and are not too busy."""
+    """The answers of the engines that are alive and answer in time."""
     ready, _ = ray.wait(list(asked), num_returns=len(asked), timeout=PATIENCE_S) if asked else ([], [])
     answers: list[Any] = []
     for reference in ready:

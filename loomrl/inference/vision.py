@@ -1,4 +1,4 @@
-"""How a model sees: a picture becomes tokens of the prompt, and pixels that are put in their places.
+"""Vision: a picture becomes tokens in the prompt, and pixels whose embeddings replace them.
 
 Axes: M image tokens of a batch, I tiles that pictures are cut into, B rows of T tokens, H hidden size.
 """
@@ -24,14 +24,14 @@ from loomrl.picture import drawn
 Ids = NDArray[np.int32]
 
 KNOWN = ("idefics3",)
-"""Types of model whose pictures we know how to hand over."""
+"""Supported types of models with vision."""
 REMEMBERED = 64
-"""Pictures kept ready: the siblings of a group see the same one."""
+"""Size of the picture cache: the members of a group see the same picture."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Seen:
-    """A picture as a model takes it: the tokens that stand for it, and its tiles."""
+    """A picture as a model takes it: its tokens and its tiles."""
 
     ids_T: Ids
     pixels_ICHW: Tensor
@@ -44,7 +44,7 @@ class Vision:
     def __init__(self, processor: Any, image_token: int) -> None:
         self._processor = processor
         self.image_token = image_token
-        """The token whose embedding pictures replace."""
+        """The token whose embeddings are replaced by pictures."""
         self.seen = lru_cache(REMEMBERED)(self._seen)
         self._shown = lru_cache(REMEMBERED)(self._tokens)
 
@@ -54,7 +54,7 @@ class Vision:
         return self.seen(drawn(np.zeros((1, 1, 3), np.uint8)))
 
     def expand(self, ids_T: Ids, pictures: Sequence[bytes]) -> tuple[Ids, tuple[Sight, ...]]:
-        """The ids with each image token replaced by what stands for the next picture, and where the pictures are."""
+        """The ids with each image token replaced by the tokens of the next picture, and the pictures' positions."""
         places = np.flatnonzero(ids_T == self.image_token)
         if len(places) != len(pictures):
             raise PolicyError(f"{len(pictures)} pictures, but the chat template has places for {len(places)}.")
@@ -68,12 +68,12 @@ class Vision:
         return np.concatenate(parts).astype(np.int32), tuple(sights)
 
     def places(self, sight: Sight) -> NDArray[np.int64]:
-        """Positions of the image tokens of a sight."""
+        """Positions of a picture's image tokens."""
         found: NDArray[np.int64] = sight.start + np.flatnonzero(self.seen(sight.picture).ids_T == self.image_token)
         return found
 
     def save(self, folder: str | Path) -> None:
-        """Write the processor where `AutoProcessor` and vLLM find it."""
+        """Write the processor so that `AutoProcessor` and vLLM can load it."""
         self._processor.save_pretrained(folder)
 
     def _seen(self, picture: bytes) -> Seen:
@@ -88,7 +88,7 @@ class Vision:
         return Seen(ids_T, made["pixel_values"][0], made["pixel_attention_mask"][0].bool())
 
     def _tokens(self, size: tuple[int, int]) -> Ids:
-        """What stands for a picture of this size. The processor is asked once: it takes longer for text than pixels."""
+        """The tokens of a picture of this size. Cached, because the processor takes longer for text than for pixels."""
         from PIL import Image
 
         blank, token = Image.new("RGB", size), self._processor.image_token
@@ -97,7 +97,7 @@ class Vision:
 
 
 def open_vision(path: str | Path) -> Vision | None:
-    """How the model in a folder sees; None where it reads text only."""
+    """The vision of the model in a folder; None if it reads text only."""
     config = config_of(path)
     if not sees(config):
         return None
@@ -114,7 +114,7 @@ def open_vision(path: str | Path) -> Vision | None:
 
 
 def check_sights(request: Request, vision: Vision | None) -> None:
-    """A PolicyError where a request has pictures that the model cannot see, or that are not where it says."""
+    """A PolicyError if a request has pictures that the model cannot see, or wrong positions for them."""
     if not request.sights:
         return
     if vision is None:
@@ -129,9 +129,9 @@ def check_sights(request: Request, vision: Vision | None) -> None:
 
 
 def embedded(model: PreTrainedModel, ids_BT: Tensor, places_2M: tuple[Tensor, Tensor], seen: Sequence[Seen]) -> Tensor:
-    """Embeddings [B, T, H] of the ids, with what the model makes of the pictures at these rows and columns.
+    """Embeddings [B, T, H] of the ids, with the pictures' embeddings at these rows and columns.
 
-    By place, not by id: an image token that a policy sampled is a token like any other.
+    By position, not by id: an image token that a policy sampled is an ordinary token.
     """
     embedded_BTH: Tensor = model.get_input_embeddings()(ids_BT)
     features_MH = features(model, seen)
@@ -142,7 +142,7 @@ def embedded(model: PreTrainedModel, ids_BT: Tensor, places_2M: tuple[Tensor, Te
 
 
 def features(model: Any, seen: Sequence[Seen]) -> Tensor:
-    """What the model makes of pictures: one embedding for each of their image tokens, in order."""
+    """The embeddings of pictures: one per image token, in order."""
     pixels_1ICHW = torch.cat([one.pixels_ICHW for one in seen])[None].to(model.device)
     mask_1IHW = torch.cat([one.mask_IHW for one in seen])[None].to(model.device)
     made: Tensor = model.get_image_features(pixels_1ICHW, mask_1IHW, return_dict=True).pooler_output

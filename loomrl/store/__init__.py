@@ -1,4 +1,4 @@
-"""LoomDB: what was registered, run, learnt, judged and deployed, and from what."""
+"""LoomDB: records of environments, runs, policies, evaluations and deployments, with their lineage."""
 
 from loomrl.store.db import LoomDB, beside, connect, make_schema
 
@@ -6,7 +6,7 @@ __all__ = ["LoomDB", "beside", "open_store"]
 
 
 def open_store(url: str) -> LoomDB:
-    """The LoomDB behind `sqlite:///FILE` or `postgresql://USER@HOST/NAME`, brought to the schema of this code."""
+    """The LoomDB behind `sqlite:///FILE` or `postgresql://USER@HOST/NAME`, migrated to the current schema."""
     from loomrl.store.migration import migrate
 
     make_schema(url)

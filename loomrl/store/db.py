@@ -1,4 +1,4 @@
-"""LoomDB by URL: one door for reading, one for writing.
+"""LoomDB by URL: one way to read, one to write.
 
 Writers take turns (the write lock of SQLite, an advisory lock on PostgreSQL). So cursor order is commit order, a reader
 at a cursor never misses a row that commits late, and two writers cannot deadlock. Keep write transactions short.
@@ -25,10 +25,10 @@ from loomrl.errors import StoreError, unknown
 BACKENDS = ("sqlite", "postgresql")
 WRITE_LOCK = 0x4C6F6F6D  # "Loom"
 SCHEMA = "schema"
-"""In the query of a PostgreSQL URL: the schema in which this LoomDB lives."""
+"""Query key of a PostgreSQL URL: the schema of this LoomDB."""
 BUSY_TIMEOUT_S = 60.0
 PAGE_BYTES = 8192
-"""Of a new SQLite file. Payloads span many pages; twice SQLite's default halves the time they take in the kernel."""
+"""Page size of a new SQLite file. Payloads span many pages; twice SQLite's default halves their time in the kernel."""
 STUCK_WRITER_S = 30.0
 """PostgreSQL ends a writer that is silent this long in its transaction (a frozen or unreachable machine)."""
 
@@ -59,7 +59,7 @@ class LoomDB:
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """The one writer. Commits durably (fsynced) at the end of the block, or not at all. Not to be nested."""
+        """The only writer. Commits durably (fsynced) at the end of the context, or not at all. Not nestable."""
         with self._our_turn(), self._translated(), self._writer.begin() as connection:
             if not self.is_sqlite:
                 connection.execute(_TAKE_WRITE_LOCK)
@@ -67,7 +67,7 @@ class LoomDB:
 
     @contextmanager
     def _our_turn(self) -> Iterator[None]:
-        """Threads of one process queue here, where waiting costs neither a connection nor polling."""
+        """Threads of one process queue here, where waiting needs neither a connection nor polling."""
         if not self._turn.acquire(timeout=BUSY_TIMEOUT_S):
             raise StoreError(
                 f"{self.location}: a thread of this process held the write lock for over {BUSY_TIMEOUT_S:.0f} s. "
@@ -80,7 +80,7 @@ class LoomDB:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Database faults, named once: which database, what it said, what to do."""
+        """Translate database errors: the database, its message, the remedy."""
         try:
             yield
         except (DBAPIError, PoolTimeout) as error:
@@ -90,7 +90,7 @@ class LoomDB:
             raise StoreError(f"{self.location}: text that is no Unicode cannot be stored: {error}.") from error
 
     def close(self) -> None:
-        """Give every connection back. The file of SQLite is whole by then, unless others write or read it meanwhile."""
+        """Close every connection. An SQLite file is complete then, unless others still use it."""
         pool = self.engine.pool
         if self.is_sqlite and isinstance(pool, QueuePool) and pool.checkedin():
             with closing(self.engine.raw_connection()) as connection, suppress(sqlite3.Error):  # the log has it still
@@ -132,7 +132,7 @@ def beside(url: str, name: str) -> str:
 
 
 def make_schema(url: str) -> None:
-    """Make the PostgreSQL schema that the URL names, if it names one and it is not there."""
+    """Create the PostgreSQL schema in the URL, if the URL names one and it does not exist."""
     parsed = _parsed(url)
     schema = parsed.query.get(SCHEMA)
     if schema is None or parsed.get_backend_name() == "sqlite":
@@ -142,7 +142,7 @@ def make_schema(url: str) -> None:
 
 
 def connect(url: str) -> Engine:
-    """The engine behind a URL, with nothing created or migrated yet."""
+    """The engine behind a URL; creates and migrates nothing."""
     parsed = _parsed(url)
     backend = parsed.get_backend_name()
     if backend == "sqlite":
@@ -197,7 +197,7 @@ def _sqlite(url: URL) -> Engine:
 
 
 def _enter_wal(connection: sqlite3.Connection, file: Path) -> None:
-    """Switch a new file to WAL. It is the one step at which SQLite fails at once, not waiting for another process."""
+    """Switch a new file to WAL: the only step at which SQLite fails at once if another process is writing."""
     deadline = time.monotonic() + BUSY_TIMEOUT_S
     while True:
         try:
@@ -242,7 +242,7 @@ _REMEDIES = {
     "permission denied": "The user in store_url needs more rights in this database.",
     "already exists": "Something else lives in this database: choose another store_url.",
 }
-"""What the database says, and what to do about it; the first that fits."""
+"""Part of the database's message → the remedy; the first match counts."""
 
 
 def _remedy(said: str) -> str:

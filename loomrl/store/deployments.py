@@ -1,4 +1,4 @@
-"""Deployments: which policy got which share of an endpoint's traffic, when, and by which verdict."""
+"""Deployments: each policy's share of an endpoint's traffic over time, with the verdict behind it."""
 
 from dataclasses import dataclass
 
@@ -20,9 +20,9 @@ class Deployment:
     stage: Stage
     endpoint: str
     share: float
-    """Of the endpoint's traffic, 0..1."""
+    """Share of the endpoint's traffic, 0..1."""
     verdict: Verdict
-    """What allowed it."""
+    """The verdict that allowed it."""
     created_at: float
 
 

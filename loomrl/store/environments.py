@@ -14,7 +14,7 @@ from loomrl.store.tables import environments
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentVersion:
-    """One version of an environment, as it was when it was recorded."""
+    """One version of an environment, as recorded."""
 
     name: str
     version: str
@@ -31,7 +31,7 @@ class EnvironmentVersion:
 
 
 def record_environment(db: LoomDB, new: EnvironmentVersion) -> EnvironmentVersion:
-    """Record a version unless it is there already, and return what is recorded now: compare the snapshots."""
+    """Record a version unless it exists, and return the recorded one, for comparing the snapshots."""
     row = columns_of(new) | {"content": to_json(dict(new.content), what=f"environment {new.id}")}
     this_version = environments.c.name == new.name, environments.c.version == new.version
     with db.write() as connection:
@@ -45,7 +45,7 @@ def record_environment(db: LoomDB, new: EnvironmentVersion) -> EnvironmentVersio
 
 
 def list_environments(db: LoomDB, *, name: str | None = None) -> list[EnvironmentVersion]:
-    """The recorded versions, in the order in which they were recorded."""
+    """The recorded versions, in order of recording."""
     query = select(environments).order_by(environments.c.position)
     if name is not None:
         query = query.where(environments.c.name == name)

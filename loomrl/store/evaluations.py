@@ -1,4 +1,4 @@
-"""Evaluations: what was measured of a policy, as the report that was printed."""
+"""Evaluations of policies, as reports."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from loomrl.store.tables import evaluations, policies, runs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """A report, and what it is about. A scripted policy such as the oracle has no version."""
+    """A report and its subject. A scripted policy such as the oracle has no version."""
 
     id: str
     report: Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""The event log: what happened to whom, in commit order. Append-only, enforced by the database itself."""
+"""The event log in commit order. Append-only, enforced by the database itself."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from loomrl.store.tables import events
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that happened: `kind` is a dotted verb (`run.started`), `subject` the id it happened to."""
+    """An event: `kind` is a dotted verb (`run.started`), `subject` the id of its object."""
 
     kind: str
     subject: str
@@ -28,7 +28,7 @@ def append_events(db: LoomDB, new: Sequence[Event]) -> list[int]:
 
 
 def record(connection: Connection, event: Event) -> int:
-    """Store an event in the transaction of what it tells about, so that neither is there without the other."""
+    """Store an event in the transaction of its subject, so that neither exists without the other."""
     data = to_json(event.data, what=f"event {event.kind!r}")
     row = {"kind": event.kind, "subject": event.subject, "data": data, "created_at": event.created_at}
     position: int = connection.execute(insert(events).values(**row).returning(events.c.position)).scalar_one()
@@ -38,7 +38,7 @@ def record(connection: Connection, event: Event) -> int:
 def read_events(
     db: LoomDB, *, after: int = 0, limit: int = 1000, kind: str | None = None, subject: str | None = None
 ) -> list[tuple[int, Event]]:
-    """The next events past a position, oldest first. The last one's position is where to go on reading."""
+    """The next events past a position, oldest first. Continue reading from the last one's position."""
     query = select(events).where(events.c.position > after).order_by(events.c.position).limit(limit)
     if kind is not None:
         query = query.where(events.c.kind == kind)

@@ -1,4 +1,4 @@
-"""Judgements on trajectories that arrive later: stored once, read from a cursor."""
+"""Later judgements of trajectories: stored once, read from a cursor."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ def append_feedback(db: LoomDB, new: Sequence[Feedback]) -> int:
 def read_feedback(
     db: LoomDB, *, after: int = 0, limit: int = 1000, trajectory: str | None = None
 ) -> list[tuple[int, Feedback]]:
-    """The next feedback past a position, oldest first. The last one's position is where to go on reading."""
+    """The next feedback past a position, oldest first. Continue reading from the last one's position."""
     query = select(feedback).where(feedback.c.position > after).order_by(feedback.c.position).limit(limit)
     if trajectory is not None:
         query = query.where(feedback.c.trajectory == trajectory)

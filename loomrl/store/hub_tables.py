@@ -42,7 +42,7 @@ groups = Table(
     Index("groups_by_deadline", "state", "deadline"),
     Index("groups_by_age", "state", "oldest"),
 )
-"""`needed` usable attempts make the quorum; `oldest` is the lowest first version of a policy in it, or NULL."""
+"""`needed` usable attempts make the quorum; `oldest` is the lowest first policy version among them, or NULL."""
 
 trajectories = Table(
     "trajectories",
@@ -63,7 +63,7 @@ trajectories = Table(
     Column("created_at", Float, nullable=False),
     Column("payload", LargeBinary, nullable=False),
 )
-"""`late` ones came after their group was decided: kept, never trained."""
+"""`late` ones arrived after their group was decided: kept, never trained."""
 
 hub_counters = Table(
     "hub_counters",
@@ -87,7 +87,7 @@ hub_counters = Table(
     Column("recent", Float, nullable=False),
     Column("recent_at", Float, nullable=False),
 )
-"""Per environment, kept up to date by every write, so that nothing is ever counted by scanning.
+"""Counts per environment, updated by every write, so that nothing is counted by scanning.
 
 `released` (by cause) and `part_sums` (by reward part) are JSON; `served` is its virtual time in the fair queue;
 `recent` arrivals decay with time and give the rate.
@@ -99,4 +99,4 @@ hub_notes = Table(
     Column("key", Text, primary_key=True),
     Column("text", Text, nullable=False),
 )
-"""What protocols in front of the hub must not forget in a restart."""
+"""State that protocols in front of the hub must keep through a restart."""

@@ -1,4 +1,4 @@
-"""What waits for a person's judgement, and what was answered: once, by the first who answers."""
+"""Questions for people's judgement, and their answers; the first answer counts."""
 
 import json
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from loomrl.types import Message
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """A question on a conversation, its possible answers from worst to best, and the answer where there is one."""
+    """A question about a conversation, its possible answers from worst to best, and the answer if there is one."""
 
     id: str
     question: str
@@ -25,16 +25,16 @@ class Judgement:
     choices: tuple[str, ...]
     created_at: float
     expires_at: float
-    """Until then somebody waits for the answer."""
+    """An attempt waits for the answer until then."""
     choice: str | None = None
     who: str = ""
     comment: str = ""
 
 
 def ask(db: LoomDB, judgement: Judgement) -> Judgement:
-    """Put a question into the queue and return it as it is stored: answered, where its id was asked and answered.
+    """Put a question into the queue and return the stored one: answered, if the same id was answered before.
 
-    One that waits already is waited for until the later of both times.
+    A question that already waits is extended to the later of both times.
     """
     row = columns_of(judgement) | {
         "conversation": to_json([[role, text] for role, text, _ in judgement.conversation], what="a conversation"),
@@ -49,14 +49,14 @@ def ask(db: LoomDB, judgement: Judgement) -> Judgement:
 
 
 def read_judgement(db: LoomDB, id: str) -> Judgement | None:
-    """The judgement of this id as it is now."""
+    """The current judgement of this id."""
     with db.read() as connection:
         row = find(connection, judgements, id)
     return None if row is None else _judgement_of(row)
 
 
 def waiting(db: LoomDB, *, now: float, limit: int = 50) -> list[Judgement]:
-    """What nobody has answered and somebody still waits for, oldest first."""
+    """Open questions for which an attempt still waits, oldest first."""
     is_open = judgements.c.choice.is_(None) & (judgements.c.expires_at > now)
     query = select(judgements).where(is_open).order_by(judgements.c.position).limit(limit)
     with db.read() as connection:
@@ -64,7 +64,7 @@ def waiting(db: LoomDB, *, now: float, limit: int = 50) -> list[Judgement]:
 
 
 def answer(db: LoomDB, id: str, choice: str, *, who: str, comment: str = "", at: float) -> Judgement:
-    """Answer for good. Late answers count where the same is asked again; a second answer is a StoreError."""
+    """Store the final answer. A late one counts if the same is asked again; a second one is a StoreError."""
     with db.write() as connection:
         asked = _judgement_of(require(connection, judgements, id))
         _check(asked, choice, who=who, texts=(who, comment))

@@ -1,4 +1,4 @@
-"""Who made what from what: the answer to `loomrl lineage ID`, as plain data."""
+"""The origin and descendants of policy versions, for `loomrl lineage ID`, as plain data."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ Tree = dict[str, Any]
 
 
 def lineage(db: LoomDB, id: str) -> Tree:
-    """A policy version: what it was made from, likewise for its ancestors, and what became of it.
+    """A policy version's origin, its ancestors with theirs, and its descendants.
 
     `ancestors` is a list, nearest first: a run of many updates makes a chain that is too deep to nest.
     """

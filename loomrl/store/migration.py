@@ -1,4 +1,4 @@
-"""From whatever a database holds to the schema this code expects: Alembic, driven from here alone."""
+"""Migration of a database to the schema of this code, by Alembic."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ def migrate(db: LoomDB) -> None:
 
 
 def current_revision(connection: Connection) -> str | None:
-    """The schema version a database is at; None for one that LoomDB has not used yet."""
+    """The schema version of a database; None if LoomDB has not used it yet."""
     return MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
 
 

@@ -1,4 +1,4 @@
-"""Policy versions, and what each was made from."""
+"""Policy versions and their origins."""
 
 from sqlalchemy import Connection, select, update
 
@@ -28,7 +28,7 @@ def record_policy(db: LoomDB, policy: PolicyVersion) -> None:
 
 
 def move_policy(db: LoomDB, id: str, *, stage: Stage, moved_at: float, reason: str) -> None:
-    """Put a version on another stage, and keep why."""
+    """Move a version to another stage, and record the reason."""
     with db.write() as connection:
         before = require(connection, policies, id)["stage"]
         connection.execute(update(policies).where(policies.c.id == id).values(stage=stage.value))

@@ -1,4 +1,4 @@
-"""What every table shares: JSON columns, and rows that are written once."""
+"""Shared code of all tables: JSON columns, and rows that are written once."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -22,7 +22,7 @@ def columns_of(value: "DataclassInstance") -> dict[str, Any]:
 
 
 def to_json(value: Any, *, what: str) -> str:
-    """The text of a JSON column; what JSON cannot hold (NaN, objects) is refused."""
+    """The text of a JSON column; values that JSON cannot hold (NaN, objects) are refused."""
     try:
         return canonical_json(value).decode()
     except (TypeError, ValueError) as error:
@@ -40,7 +40,7 @@ def insert_once(
 ) -> bool:
     """Insert a row under a new `id`: True. The same row again: False. The id with other content: StoreError.
 
-    Columns in `changing` may differ from what is stored: they have moved on since.
+    Columns in `changing` may differ from the stored row, because they change later.
     """
     for name, value in row.items():
         if isinstance(value, str) and "\0" in value:
@@ -64,7 +64,7 @@ def find(connection: Connection, table: Table, id: str) -> Row | None:
 
 
 def require(connection: Connection, table: Table, id: str) -> Row:
-    """The row of this id; a StoreError names the nearest one there is."""
+    """The row of this id; a StoreError names the nearest id."""
     row = find(connection, table, id)
     if row is None:
         known = sorted(connection.scalars(select(table.c.id)))

@@ -1,4 +1,4 @@
-"""Runs: who made something, from which experiment, code, environments and parent policy."""
+"""Runs: executions of an experiment, with code, environments and parent policy."""
 
 import re
 import subprocess
@@ -19,12 +19,12 @@ from loomrl.store.rows import Row, columns_of, find, from_json, require, to_json
 from loomrl.store.tables import policies, runs
 
 LONGEST_ID = 200
-"""Of a run's id: files are called after it, and trials of a sweep add to it."""
+"""Maximum length of a run's id: files are named after it, and trials of a sweep extend it."""
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@=+-]*")
 
 
 class RunStatus(StrEnum):
-    """How far a run is. One that was killed stays RUNNING until it is resumed or finished by hand."""
+    """The state of a run. A killed one stays RUNNING until it is resumed or finished by hand."""
 
     RUNNING = "running"
     FINISHED = "finished"
@@ -42,7 +42,7 @@ class Run:
     experiment: str
     """SHA-256 of the resolved experiment."""
     resolved: str
-    """The resolved experiment as text, enough to run it again."""
+    """The resolved experiment as text, for rerunning it."""
     code: str
     environments: Mapping[str, str]
     """`Name@version` → snapshot hash."""
@@ -54,7 +54,7 @@ class Run:
 
 
 def run_id(asked: str | None, name: str) -> str:
-    """The id that was asked for, or a new one after the experiment's name; a ConfigError where no file can have it."""
+    """The requested id, or a new one from the experiment's name; a ConfigError if it cannot be a file name."""
     if asked is None:
         return f"{name}-{uuid.uuid4().hex[:8]}"
     if len(asked) > LONGEST_ID or not _ID.fullmatch(asked):
@@ -66,7 +66,7 @@ def run_id(asked: str | None, name: str) -> str:
 
 
 def start_run(db: LoomDB, run: Run) -> None:
-    """Record a run before it does anything. Starting it again resumes it; its experiment must be the same."""
+    """Record a run before it starts. Starting it again resumes it; its experiment must be the same."""
     row = columns_of(run) | {
         "status": RunStatus.RUNNING.value,
         "environments": to_json(dict(run.environments), what=f"run {run.id!r} environments"),
@@ -91,7 +91,7 @@ def start_run(db: LoomDB, run: Run) -> None:
 def finish_run(
     db: LoomDB, id: str, *, status: RunStatus, finished_at: float, result: Mapping[str, Any] | None = None
 ) -> None:
-    """Record how a run ended, and its result as JSON values."""
+    """Record the end of a run, and its result as JSON values."""
     text = to_json(dict(result or {}), what=f"run {id!r} result")
     with db.write() as connection:
         require(connection, runs, id)
@@ -132,7 +132,7 @@ def run_of(row: Row) -> Run:
 
 
 def code_revision() -> str:
-    """Git revision of this loomrl, with `-dirty` where it was changed; its version where it is no checkout."""
+    """Git revision of this loomrl, with `-dirty` if changed; its version if it is not a checkout."""
     checkout = Path(loomrl.__file__).parents[1]
     if not (checkout / ".git").exists():
         return loomrl.__version__

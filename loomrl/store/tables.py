@@ -23,7 +23,7 @@ metadata = MetaData(
 """Every constraint has a name, so that a later migration can change it on both databases."""
 
 Position = BigInteger().with_variant(Integer, "sqlite")
-"""Grows by commit order and is never used twice (AUTOINCREMENT on SQLite, a sequence on PostgreSQL)."""
+"""Grows in commit order and is never reused (AUTOINCREMENT on SQLite, a sequence on PostgreSQL)."""
 
 
 def _log(name: str, *columns: SchemaItem) -> Table:

@@ -1,6 +1,6 @@
-"""Small charts as SVG text. Colours are classes (`c1` … `c8`) that the page's style sheet fills in, for day and night.
+"""Small charts as SVG text. Colours are classes (`c1` … `c8`) from the page's style sheet, for light and dark mode.
 
-A point is (update, value), or (step, value) where `unit` is "steps"; where the value is NaN the line has a gap.
+A point is (update, value), or (step, value) if `unit` is "steps"; NaN leaves a gap in the line.
 """
 
 import math
@@ -13,21 +13,21 @@ from typing import Literal, TypeVar
 Point = tuple[float, float]
 Form = Callable[[float], str]
 Unit = Literal["updates", "steps"]
-"""What the horizontal axis counts."""
+"""Unit of the horizontal axis."""
 T = TypeVar("T")
 
 WIDTH, HEIGHT = 360.0, 156.0
 LEFT, RIGHT, TOP, BOTTOM = 40.0, 308.0, 20.0, 136.0
-"""Edges of the plot; numbers of the ends stand to the right of it, what the pointer shows above it."""
+"""Edges of the plot; final values are to the right of it, hovered values above it."""
 LABEL_HEIGHT = 12.0
 LETTER = 6.2
-"""Width of a figure or letter, generously."""
+"""Width of a digit or letter, generously."""
 ROOM = 6
 """Letters that fit beside the plot."""
 MOST_POINTS = 300
-"""Of a drawn line. What has more keeps the lowest and the highest point of every stretch."""
+"""Maximum points of a drawn line. Longer ones keep the lowest and the highest point of every section."""
 MOST_BANDS = 100
-"""Stretches of the horizontal axis that answer to the pointer."""
+"""Sections of the horizontal axis that react to the pointer."""
 MOST_CELLS = 50
 """Cells of a strip, and columns of a stack."""
 
@@ -40,12 +40,12 @@ class Line:
     points: Sequence[Point]
     color: int = 1
     is_mean: bool = False
-    """Whether its values are means already, or so few that each counts: no running mean is drawn."""
+    """True if its values are means already, or few: no running mean is drawn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """Where an update or step and a value are on the canvas. What lies outside is drawn on the edge."""
+    """The canvas positions of updates or steps and of values. Values outside are drawn on the edge."""
 
     first: float
     last: float
@@ -53,18 +53,18 @@ class Axes:
     """Numbers on the vertical axis; the lowest and the highest are its ends."""
 
     def x(self, step: float) -> float:
-        """From the left edge (where the run begins) to the right one."""
+        """The position from the left edge (the run's start) to the right one."""
         return LEFT + (RIGHT - LEFT) * (step - self.first) / ((self.last - self.first) or 1)
 
     def y(self, value: float) -> float:
-        """From the bottom (low) to the top (high)."""
+        """The position from the bottom (low) to the top (high)."""
         low, high = self.ticks[0], self.ticks[-1]
         share = (min(max(value, low), high) - low) / (high - low)
         return BOTTOM - (BOTTOM - TOP) * share
 
 
 def figure(value: float) -> str:
-    """A number with three digits that matter: 0.912, 8.2k, 3e-4."""
+    """A number with three significant digits: 0.912, 8.2k, 3e-4."""
     if not math.isfinite(value):
         return "–"
     if value < 0:
@@ -80,13 +80,13 @@ def figure(value: float) -> str:
 
 
 def amount(value: float) -> str:
-    """A number with three digits that matter, whole from a hundred to a million: 9.37, 476, −1,334."""
+    """A number with three significant digits, whole from a hundred to a million: 9.37, 476, −1,334."""
     whole = f"{value:,.0f}".replace("-", "−") if math.isfinite(value) else ""
     return whole if 100 <= abs(value) < 1e6 else figure(value)
 
 
 def percent(value: float) -> str:
-    """A share in percent, with a decimal below 10 where it is not 0."""
+    """A share in percent, with a decimal below 10 unless it is 0."""
     if not math.isfinite(value):
         return "–"
     shown = f"{100 * value:.1f}".removesuffix(".0")
@@ -101,7 +101,7 @@ def round_span(low: float, high: float) -> tuple[float, float]:
 
 
 def smooth(points: Sequence[Point], window: int) -> list[Point]:
-    """Every point replaced by the mean of the last `window` ones that are numbers; gaps stay gaps."""
+    """Every point replaced by the mean of the last `window` finite ones; gaps stay gaps."""
     seen: list[float] = []
     means = []
     for step, value in points:
@@ -119,7 +119,7 @@ def line_chart(
     form: Form = figure,
     unit: Unit = "updates",
 ) -> str:
-    """Lines over updates or steps: the values thin, their running mean thick, its last number at the end.
+    """Lines over updates or steps: values thin, running means thick, with the last number at the end.
 
     `span` fixes the vertical axis; otherwise it follows the values.
     """
@@ -136,9 +136,9 @@ def line_chart(
 
 
 def stacked_chart(lines: Sequence[Line], *, form: Form = figure, unit: Unit = "updates") -> str:
-    """Columns over updates or steps, one line's values upon the other's; neighbours share a column as their mean.
+    """Columns over updates or steps with stacked values; neighbours share a column as their mean.
 
-    Where one line has a value, another without one counts as 0.
+    If one line has a value, another without one counts as 0.
     """
     steps = sorted({step for line in lines for step, value in line.points if math.isfinite(value)})
     if not steps:
@@ -160,7 +160,7 @@ def stacked_chart(lines: Sequence[Line], *, form: Form = figure, unit: Unit = "u
 
 
 def strip(points: Sequence[Point], *, span: tuple[float, float], color: int, form: Form) -> str:
-    """One row of cells over updates, the fuller the higher the value; a stretch without values stays empty."""
+    """One row of cells over updates, filled by value; a section without values stays empty."""
     steps, table = [step for step, _ in points], dict(points)
     stretches = list(_stretches(steps, MOST_CELLS))
     cells = []
@@ -190,14 +190,14 @@ def _axes(lines: Sequence[Line], span: tuple[float, float] | None, *, sure: Sequ
 
 
 def _sure(line: Line) -> Iterator[float]:
-    """Values that have to be where they are drawn: those that each count, and the one whose number is written."""
+    """Values that must be drawn in place: individual ones, and the one whose number is written."""
     yield _end(line.points)[1]
     if line.is_mean:
         yield from (value for _, value in line.points if math.isfinite(value))
 
 
 def _reach(values: Sequence[float], sure: Sequence[float]) -> tuple[float, float]:
-    """Lowest and highest of sorted values, down to zero where that is near; lone peaks are left out, if not `sure`."""
+    """Lowest and highest of sorted values, down to zero if that is near; lone peaks are left out, unless `sure`."""
     low, high = values[0], values[-1]
     usual = values[int(0.98 * (len(values) - 1))]
     if high > 4 * usual > 0:
@@ -211,7 +211,7 @@ def _reach(values: Sequence[float], sure: Sequence[float]) -> tuple[float, float
 
 
 def round_ticks(low: float, high: float, *, parts: int = 3) -> list[float]:
-    """Round numbers from `low` or below to `high` or above, about so many stretches apart."""
+    """Round numbers from `low` or below to `high` or above, about `parts` intervals apart."""
     rough = (high - low) / parts
     size = 10.0 ** math.floor(math.log10(rough))
     step = next(size * factor for factor in (1, 2, 2.5, 5, 10) if size * factor >= rough * 0.999)
@@ -228,7 +228,7 @@ def _grid(axes: Axes, form: Form, unit: Unit) -> Iterator[str]:
 
 
 def _along(axes: Axes, unit: Unit) -> Iterator[str]:
-    """The horizontal axis: where the run begins and ends, and round numbers between, where there is room."""
+    """The horizontal axis: the run's start and end, and round numbers between if there is room."""
     yield f'<text x="{LEFT:g}" y="{HEIGHT - 5:g}">{axes.first:,.0f}</text>'
     if axes.last <= axes.first:
         return
@@ -245,14 +245,14 @@ def _along(axes: Axes, unit: Unit) -> Iterator[str]:
 
 
 def _above(lines: Sequence[Line], axes: Axes, form: Form) -> Iterator[str]:
-    """What lies above the upper edge, in words."""
+    """A note on values above the upper edge."""
     highest = max(value for line in lines for _, value in line.points if math.isfinite(value))
     if highest > axes.ticks[-1]:
         yield f'<text x="{RIGHT:g}" y="{TOP + 11:g}" text-anchor="end">highest {escape(form(highest))}</text>'
 
 
 def _path(points: Sequence[Point], axes: Axes, kind: str) -> str:
-    """One path with a gap wherever there is no number. A lone point becomes a dot: its line has round ends."""
+    """One path with gaps for non-finite numbers. A lone point becomes a dot: its line has round ends."""
     pieces: list[list[Point]] = [[]]
     for step, value in points:
         if math.isfinite(value):
@@ -296,7 +296,7 @@ def _ends(lines: Sequence[Line], axes: Axes, form: Form) -> Iterator[str]:
 
 
 def _short(value: float, form: Form) -> str:
-    """In its form, unless there is no room for it beside the plot."""
+    """In its form, or shorter if there is no room beside the plot."""
     text = form(value)
     return text if len(text) <= ROOM else figure(value)
 
@@ -306,7 +306,7 @@ def _number(y: float, text: str) -> str:
 
 
 def _bands(lines: Sequence[Line], axes: Axes, form: Form, unit: Unit) -> Iterator[str]:
-    """Upright stretches that show their last numbers under the pointer."""
+    """Vertical bands that show their last numbers under the pointer."""
     tables = [dict(line.points) for line in lines]
     steps = sorted({step for table in tables for step in table})
     stretches = list(_stretches(steps, MOST_BANDS))
@@ -357,6 +357,6 @@ def _between(steps: Sequence[float], unit: Unit = "updates") -> str:
 
 
 def _stretches(items: Sequence[T], most: int) -> Iterator[Sequence[T]]:
-    """`items` cut into at most `most` stretches of equal length, but for the last."""
+    """`items` cut into at most `most` sections of equal length, except for the last."""
     size = max(1, math.ceil(len(items) / most))
     return (items[start : start + size] for start in range(0, len(items), size))

@@ -1,8 +1,8 @@
-"""The training doctor: what goes wrong in a run, read off its metrics, with what to try.
+"""The training doctor: problems of a run, detected in its metrics, with remedies.
 
-Every examination is a pure function of the history and answers only where its metrics are there and enough updates
-are done. `recent` is the last `WINDOW` updates; one update alone convinces nobody. Language policies are judged by
-success, and examined here; control policies are judged by their return, and examined in `diagnosis_control`.
+Every examination is a pure function of the history and answers only if it has the metrics and enough updates. `recent`
+is the last `WINDOW` updates, because one alone is no evidence. Language policies are judged by success, and examined
+here; control policies are judged by their return, and examined in `diagnosis_control`.
 """
 
 import math
@@ -25,56 +25,58 @@ from loomrl.telemetry.metric import PHASES, Metric
 __all__ = ["EXAMINATIONS", "Finding", "diagnose"]
 
 SOLVED = 0.9
-"""Success from which little is left to learn, so that missing signal or gradient is no trouble."""
+"""Success above which little is left to learn, so that a missing signal or gradient is no problem."""
 SURE = 0.7
-"""Success from which a policy may be sure of itself, and failures are too rare for a value head to foretell."""
+"""Success above which a confident policy is fine, and failures are too rare for a value head to predict."""
 FALLEN = 0.6
-"""Share of its best success below which a policy has collapsed; noise and forgetting seldom take so much."""
+"""Share of its best success below which a policy has collapsed; noise and forgetting seldom cost so much."""
 FALLEN_BY = 0.1
-"""… and how much it must have lost at least: from 0.05 to 0.02 is noise."""
+"""… and the minimum loss: from 0.05 to 0.02 is noise."""
 LEVEL_SLACK = 0.25
-"""Levels by which tasks may have become harder and success still be compared."""
+"""Rise of the level within which success can still be compared."""
 KL_EXPLODED = 5.0
-"""Nats per token: what the policy writes now had 1/150 of its probability in the beginning, token after token."""
+"""Nats per token: each token now had 1/150 of its probability under the reference policy."""
 FLAT_AFTER = 30
-"""Updates before learning is called flat; reinforcement often begins late."""
+"""Updates before learning is called flat; progress often starts late."""
 FLAT_GAIN = 0.03
-"""Success gained over the first window that is not worth the name."""
+"""Gain of success over the first window that is negligible."""
 NOISY = 0.2
-"""Deviation of success from update to update. Eight groups of equal fate at even odds give 0.18; chance alone, 0.29."""
+"""Standard deviation of success between updates. Eight all-or-nothing groups at even odds give 0.18; chance alone,
+0.29.
+"""
 GRADIENT_EXPLODED = 100.0
-"""Length of a gradient that no setup of ours reaches in good health."""
+"""A gradient norm that healthy runs do not reach."""
 GRADIENT_GREW = 10.0
-"""Factor over the run so far …"""
+"""Growth over the run so far …"""
 GRADIENT_LARGE = 5.0
-"""… that matters only for gradients of some length."""
+"""… which matters only for gradients of this norm."""
 GRADIENT_VANISHED = 1e-5
-"""Length below which a step of AdamW follows rounding errors."""
+"""Norm below which a step of AdamW follows rounding errors."""
 ENTROPY_LEFT = 0.05
-"""Share of its entropy in the beginning below which a policy tries nothing new."""
+"""Share of the initial entropy below which a policy explores nothing new."""
 ENTROPY_NONE = 0.01
-"""Nats per token that are none, whatever they were in the beginning."""
+"""Nats per token that count as zero, whatever the initial entropy."""
 DRIFT = 0.05
 """Mean difference of log-probabilities. bfloat16 explains about 0.02, float32 less than 0.0001."""
 VALUE_AFTER = 20
-"""Updates that a value head may take to learn something."""
+"""Updates that a value head may need to learn something."""
 VALUE_EXPLAINS = 0.05
-"""Share of the returns' variance below which a value head is as good as none."""
+"""Share of the returns' variance below which a value head is useless."""
 WITHOUT_SIGNAL = 0.8
-"""Share of groups without a difference in reward; the rest is then too few to learn from."""
+"""Share of groups without different rewards; the rest is then too small to learn from."""
 
 STARVED = 0.4
-"""Share of their time that engines or learner wait for each other, where they need not."""
+"""Share of time for which engines or learner wait for each other unnecessarily."""
 
 
 def diagnose(history: History) -> list[Finding]:
-    """What the doctor finds, the gravest first; nothing for a healthy run or one that has hardly begun."""
+    """The doctor's findings, the most serious first; empty for a healthy run or one that has hardly begun."""
     examinations = diagnosis_control.EXAMINATIONS if diagnosis_control.is_control(history) else EXAMINATIONS
     return [finding for examine in examinations if (finding := examine(history)) is not None]
 
 
 def _below(history: History, success: float) -> bool:
-    """Whether recent success is known to be below that."""
+    """True if recent success is known to be below that."""
     now = recent(history, Metric.SUCCESS)
     return now is not None and now < success
 
@@ -99,7 +101,7 @@ def policy_collapse(history: History) -> Finding | None:
     if kl is not None and kl > KL_EXPLODED:
         return Finding(
             "policy collapse",
-            f"KL to the beginning is {kl:.2f} nats per token, more than {KL_EXPLODED:g}",
+            f"KL from the reference policy is {kl:.2f} nats per token, more than {KL_EXPLODED:g}",
             "Go on from the best checkpoint with kl.coefficient raised and optimizer.learning_rate lowered.",
         )
     now = recent(history, Metric.SUCCESS)
@@ -117,7 +119,7 @@ def policy_collapse(history: History) -> Finding | None:
 
 
 def _best_on_equal_terms(history: History) -> float:
-    """The best windowed success at a level of tasks that was not below today's."""
+    """The best windowed success at levels not below the current one."""
     rows = [row for row in history if math.isfinite(row.get(Metric.SUCCESS, math.nan))]
     success = windows([row[Metric.SUCCESS] for row in rows])
     levels = windows([row.get(Metric.LEVEL, 0.0) for row in rows])
@@ -125,7 +127,7 @@ def _best_on_equal_terms(history: History) -> float:
 
 
 def flat_learning(history: History) -> Finding | None:
-    """No window was better than the first by more than chance, and tasks did not become harder either."""
+    """No window beats the first by more than chance, and tasks did not become harder."""
     success, levels = values_of(history, Metric.SUCCESS), values_of(history, Metric.LEVEL)
     if len(success) < FLAT_AFTER or not _below(history, SOLVED):
         return None
@@ -137,7 +139,7 @@ def flat_learning(history: History) -> Finding | None:
         return None
     return Finding(
         "flat learning",
-        f"success {means[0]:.2f} in the beginning, {means[-1]:.2f} after {len(success)} updates; "
+        f"success {means[0]:.2f} at the start, {means[-1]:.2f} after {len(success)} updates; "
         f"the best window gained {gain:.3f}",
         "Raise optimizer.learning_rate, or begin with easier tasks (curriculum) or a warm start whose attempts differ: "
         "without some success and some variety there is nothing to reinforce.",
@@ -145,7 +147,7 @@ def flat_learning(history: History) -> Finding | None:
 
 
 def high_variance(history: History) -> Finding | None:
-    """Success jumps from update to update more than the draw of tasks explains."""
+    """Success varies between updates more than the draw of tasks explains."""
     success = values_of(history, Metric.SUCCESS)[-2 * WINDOW :]
     if len(success) < 2 * WINDOW or (jumps := noise(success)) <= NOISY:
         return None
@@ -157,7 +159,7 @@ def high_variance(history: History) -> Finding | None:
 
 
 def exploding_gradients(history: History) -> Finding | None:
-    """Gradients that are very long, or have grown far beyond what they were."""
+    """Gradients that are very long, or have grown far."""
     norms = values_of(history, Metric.GRADIENT_NORM)
     if len(norms) < 2 * WINDOW:
         return None
@@ -173,7 +175,7 @@ def exploding_gradients(history: History) -> Finding | None:
 
 
 def vanishing_gradients(history: History) -> Finding | None:
-    """Gradients too short to teach, though the tasks are not solved."""
+    """Gradients too small to learn from, although the tasks are not solved."""
     norms = values_of(history, Metric.GRADIENT_NORM)
     if len(norms) < WINDOW or not _below(history, SOLVED) or (now := median(norms[-WINDOW:])) >= GRADIENT_VANISHED:
         return None
@@ -186,7 +188,7 @@ def vanishing_gradients(history: History) -> Finding | None:
 
 
 def entropy_collapse(history: History) -> Finding | None:
-    """The policy always says the same although it is mostly wrong."""
+    """The policy is nearly deterministic although it is mostly wrong."""
     now = recent(history, Metric.POLICY_ENTROPY)
     # Differential entropies of continuous actions may be negative and have no natural zero.
     if now is None or not _below(history, SURE) or min(values_of(history, Metric.POLICY_ENTROPY)) < 0:
@@ -197,7 +199,7 @@ def entropy_collapse(history: History) -> Finding | None:
     success = recent(history, Metric.SUCCESS)
     return Finding(
         "entropy collapse",
-        f"entropy {now:.4f} nats per token, {begun:.3f} in the beginning, at success {success:.2f}",
+        f"entropy {now:.4f} nats per token, {begun:.3f} at the start, at success {success:.2f}",
         "Go back to a checkpoint with more entropy. Raise entropy_coefficient or clip.high, raise kl.coefficient, "
         "lower optimizer.learning_rate; sample at temperature 1.",
     )
@@ -219,7 +221,7 @@ def engine_drift(history: History) -> Finding | None:
 
 
 def idle_value(history: History) -> Finding | None:
-    """The value head foretells nothing of the returns, although they differ."""
+    """The value head predicts nothing of the returns, although they differ."""
     values = values_of(history, Metric.VALUE_EXPLAINED_VARIANCE)
     if len(values) < VALUE_AFTER or not _below(history, SURE) or (now := fmean(values[-WINDOW:])) > VALUE_EXPLAINS:
         return None
@@ -231,7 +233,7 @@ def idle_value(history: History) -> Finding | None:
 
 
 def no_signal(history: History) -> Finding | None:
-    """Nearly all groups have no difference in reward to learn from."""
+    """Nearly all groups lack different rewards to learn from."""
     share, success = recent(history, Metric.GROUPS_WITHOUT_SIGNAL), recent(history, Metric.SUCCESS)
     if share is None or share <= WITHOUT_SIGNAL or not _below(history, SOLVED):
         return None

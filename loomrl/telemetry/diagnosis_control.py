@@ -1,7 +1,7 @@
-"""What goes wrong in the training of a control policy, read off its returns and what its learner measured.
+"""Problems in the training of a control policy, detected in its returns and its learner's metrics.
 
-A return has no scale of its own. It is measured by what the run has gained, and by chance: how far the mean of so many
-episodes strays while nothing changes. Neighbouring rows share most of their episodes, and differ by less than that.
+A return has no scale of its own. It is measured by the run's gain, and by chance: the standard error of the mean of so
+many episodes while nothing changes. Neighbouring rows share most of their episodes, and differ by less than that.
 """
 
 import math
@@ -27,49 +27,49 @@ from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.sink import STEP
 
 EPISODES = 100
-"""Whose mean the return of a row is."""
+"""Episodes in a row's mean return."""
 ENDS = 3
-"""Rows that are the beginning of a run, or its end."""
+"""Rows that count as the start of a run, or as its end."""
 SURE = 3.0
-"""Deviations beyond which a difference is no chance."""
+"""Standard errors beyond which a difference is significant."""
 FALLEN = 0.5
-"""Share of its gain that a policy has lost when it has collapsed."""
+"""Share of its gain whose loss is a collapse."""
 FLAT_AFTER = 30
 """Rows before learning is called flat."""
 ENOUGH = 200.0
-"""Episodes before anybody is told that nothing was learnt."""
+"""Episodes before a lack of learning is reported."""
 IDLE = 0.02
-"""Share of all returns of a run by which a policy may differ from doing nothing, and still does nothing."""
+"""Difference from doing nothing, as a share of the run's range of returns, that counts as none."""
 JUDGED = 8
-"""Evaluations that must be there before they are compared …"""
+"""Evaluations needed before they are compared …"""
 UNSTEADY = 0.35
-"""… and the share of all that the run has gained by which they may jump. Evenly drawn from it they would by 0.29."""
+"""… and the share of the run's gain by which they may vary. Uniform draws from it would by 0.29."""
 GRADIENT_GREW = 10.0
-"""Factor over the run so far …"""
+"""Growth over the run so far …"""
 GRADIENT_LARGE = 5.0
-"""… that matters only for gradients of some length: those of a solved task are short, and grow with any surprise."""
+"""… which matters only for gradients of this norm: those of a solved task are small, and grow with any surprise."""
 ENTROPY_LEFT = 0.05
-"""Share of its entropy in the beginning below which a policy tries nothing new."""
+"""Share of the initial entropy below which a policy explores nothing new."""
 ENTROPY_NONE = 0.01
-"""Nats that are none, whatever they were in the beginning."""
+"""Nats that count as zero, whatever the initial entropy."""
 VALUE_AFTER = 20
-"""Rows that a value function may take to learn something."""
+"""Rows that a value function may need to learn something."""
 VALUE_EXPLAINS = 0.05
-"""Share of the returns' variance below which a value function is as good as none."""
+"""Share of the returns' variance below which a value function is useless."""
 FAR = 0.1
-"""Nats per action that an update moves the policy; 0.01 to 0.03 are usual."""
+"""Nats per action by which an update moves the policy; 0.01 to 0.03 are usual."""
 CLIPPED = 0.4
-"""Share of actions that are kept from teaching; below 0.2 is usual."""
+"""Share of clipped actions; below 0.2 is usual."""
 
 
 def is_control(history: History) -> bool:
-    """Whether a control policy was trained."""
+    """True if a control policy was trained."""
     return any(metric in row for row in history for metric in (Metric.RETURN, Metric.ENV_STEPS_PER_S))
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A mean return, and how far it strays by chance."""
+    """A mean return with its standard error."""
 
     mean: float
     deviation: float
@@ -79,13 +79,13 @@ class Level:
         return SURE * math.hypot(self.deviation, other.deviation)
 
     def is_above(self, other: "Level") -> bool:
-        """Whether it is higher by more than that."""
+        """True if it is significantly higher."""
         return self.mean - other.mean > self.chance(other)
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
-    """How the return went in the present stage of the curriculum."""
+class Trend:
+    """The trend of the return in the current stage of the curriculum."""
 
     begun: Level
     best: Level
@@ -93,21 +93,21 @@ class Course:
     rows: int
     episodes: float
     climbed: bool
-    """Whether there were easier stages before; then it began with what was learnt there."""
+    """True if there were easier stages before; then it started with what was learnt there."""
 
     @property
     def has_learnt(self) -> bool:
-        """Whether it is known to have been better than in the beginning."""
+        """True if it is known to have improved."""
         return self.climbed or self.best.is_above(self.begun)
 
     @property
     def is_stuck(self) -> bool:
-        """Whether it is known that it was not."""
+        """True if it is known not to have improved."""
         return self.episodes >= ENOUGH and not self.has_learnt
 
 
-def course(history: History) -> Course | None:
-    """The course of the return, or None where there are too few rows to tell."""
+def return_trend(history: History) -> Trend | None:
+    """The trend of the return; None if there are too few rows."""
     stages = values_of(history, Metric.STAGE)
     present = [row for row in history if not stages or row.get(Metric.STAGE) == stages[-1]]
     rows = [row for row in present if math.isfinite(row.get(Metric.RETURN, math.nan))]
@@ -122,7 +122,7 @@ def course(history: History) -> Course | None:
     levels = [Level(*both) for both in zip(windows(returns), deviations[WINDOW // 2 :], strict=False)]
     best = max(levels, key=lambda level: level.mean - level.deviation)
     beginnings = (Level(fmean(returns[:ENDS]), deviations[ENDS - 1]), levels[0])
-    return Course(
+    return Trend(
         begun=max(beginnings, key=lambda level: best.mean - level.mean - best.chance(level)),
         best=best,
         now=Level(fmean(returns[-ENDS:]), deviations[-1]),
@@ -133,9 +133,9 @@ def course(history: History) -> Course | None:
 
 
 def _deviation(returns: Sequence[float], *, shared: float) -> float:
-    """Of one row's return while nothing changes; an episode counts in `shared` rows.
+    """Standard error of one row's return while nothing changes; an episode counts in `shared` rows.
 
-    Read off how much the change from row to row changes, which no trend adds to, by its median, which no bend adds to.
+    Estimated from the change between rows, which excludes trends, by its median, which excludes bends.
     """
     changes = [later - earlier for earlier, later in pairwise(returns)]
     jolts = [abs(later - earlier) for earlier, later in pairwise(changes)]
@@ -143,7 +143,7 @@ def _deviation(returns: Sequence[float], *, shared: float) -> float:
 
 
 def _rows_per_mean(rows: History) -> float:
-    """In how many rows an episode is among the latest."""
+    """The number of rows in which an episode is among the latest."""
     lengths = values_of(rows, Metric.EPISODE_STEPS)
     if not lengths or STEP not in rows[0]:
         return 1.0
@@ -151,7 +151,7 @@ def _rows_per_mean(rows: History) -> float:
 
 
 def _ended(row: Row, *, since: float) -> float:
-    """About how many episodes had ended by then, after step `since`; infinitely many where it is not known."""
+    """About how many episodes had ended by then, after step `since`; infinite if unknown."""
     count = (row.get(STEP, math.nan) - since) / row.get(Metric.EPISODE_STEPS, math.nan)
     return max(count, 1.0) if math.isfinite(count) else math.inf
 
@@ -161,7 +161,7 @@ def _by_ppo(history: History) -> bool:
 
 
 def _slower(history: History) -> str:
-    """What makes updates smaller."""
+    """The advice for smaller updates."""
     if _by_ppo(history):
         return "Lower learning_rate, epochs or clip, or set target_kl"
     return "Lower actor_rate and critic_rate, or updates_per_step"
@@ -182,24 +182,24 @@ def not_a_number(history: History) -> Finding | None:
 
 
 def policy_collapse(history: History) -> Finding | None:
-    """Half of all that was gained is lost again, and that is more than chance takes."""
-    went = course(history)
-    if went is None or not went.has_learnt:
+    """Half of the gain is lost again, and that is significant."""
+    trend = return_trend(history)
+    if trend is None or not trend.has_learnt:
         return None
-    gained, lost = went.best.mean - went.begun.mean, went.best.mean - went.now.mean
-    if lost <= FALLEN * gained or not went.best.is_above(went.now):
+    gained, lost = trend.best.mean - trend.begun.mean, trend.best.mean - trend.now.mean
+    if lost <= FALLEN * gained or not trend.best.is_above(trend.now):
         return None
     return Finding(
         "policy collapse",
-        f"return {amount(went.now.mean)} now, {amount(went.best.mean)} at its best, "
-        f"{amount(went.begun.mean)} in the beginning",
-        f"Go on from the best checkpoint. {_slower(history)}; raise rollout.environments or rollout.steps. "
+        f"return {amount(trend.now.mean)} now, {amount(trend.best.mean)} at its best, "
+        f"{amount(trend.begun.mean)} at the start",
+        f"Continue from the best checkpoint. {_slower(history)}; raise rollout.environments or rollout.steps. "
         "train.stop.decline stops such a run by itself.",
     )
 
 
 def updates_too_far(history: History) -> Finding | None:
-    """The policy of after an update is another one, and what was collected says nothing of it."""
+    """An update moves the policy so far that the collected data no longer describes it."""
     moved = values_of(history, Metric.POLICY_STEP_KL)[-WINDOW:]
     clipped = recent(history, Metric.POLICY_CLIP_FRACTION)
     if len(moved) < WINDOW or clipped is None or ((kl := median(moved)) <= FAR and clipped <= CLIPPED):
@@ -213,7 +213,7 @@ def updates_too_far(history: History) -> Finding | None:
 
 
 def exploding_gradients(history: History) -> Finding | None:
-    """Gradients that have grown far beyond what they were. Their length by itself follows the scale of rewards."""
+    """Gradients that have grown far. Their norm by itself follows the scale of rewards."""
     norms = values_of(history, Metric.GRADIENT_NORM)
     if len(norms) < 2 * WINDOW:
         return None
@@ -229,10 +229,10 @@ def exploding_gradients(history: History) -> Finding | None:
 
 
 def entropy_collapse(history: History) -> Finding | None:
-    """The policy always does the same, and has never become better."""
-    entropies, went = values_of(history, Metric.POLICY_ENTROPY), course(history)
+    """The policy is nearly deterministic, and has never improved."""
+    entropies, trend = values_of(history, Metric.POLICY_ENTROPY), return_trend(history)
     # Differential entropies of real-valued actions may be negative and have no natural zero.
-    if went is None or not went.is_stuck or len(entropies) < WINDOW or min(entropies) < 0:
+    if trend is None or not trend.is_stuck or len(entropies) < WINDOW or min(entropies) < 0:
         return None
     begun, now = fmean(entropies[:ENDS]), fmean(entropies[-WINDOW:])
     if now > max(ENTROPY_NONE, ENTROPY_LEFT * begun):
@@ -240,15 +240,15 @@ def entropy_collapse(history: History) -> Finding | None:
     more = "entropy_coefficient" if _by_ppo(history) else "target_entropy or warmup"
     return Finding(
         "entropy collapse",
-        f"entropy {now:.2g} nats, {begun:.2g} in the beginning, while the return stays at {amount(went.now.mean)}",
-        f"Begin anew: nothing is tried any more. {_slower(history)}, and raise {more}.",
+        f"entropy {now:.2g} nats, {begun:.2g} at the start, while the return stays at {amount(trend.now.mean)}",
+        f"Start again: nothing is explored any more. {_slower(history)}, and raise {more}.",
     )
 
 
 def flat_learning(history: History) -> Finding | None:
-    """The return was never better than in the beginning by more than chance."""
-    went = course(history)
-    if went is None or went.rows < FLAT_AFTER or not went.is_stuck:
+    """The return has never improved significantly."""
+    trend = return_trend(history)
+    if trend is None or trend.rows < FLAT_AFTER or not trend.is_stuck:
         return None
     if _by_ppo(history):
         more = "Raise learning_rate, entropy_coefficient, rollout.environments or rollout.steps"
@@ -256,15 +256,15 @@ def flat_learning(history: History) -> Finding | None:
         more = "Raise actor_rate and critic_rate, updates_per_step, or warmup"
     return Finding(
         "flat learning",
-        f"return {amount(went.begun.mean)} in the beginning, {amount(went.now.mean)} after {_steps(history)}, "
-        f"{amount(went.best.mean)} at its best; chance explains {amount(went.best.chance(went.begun))}",
+        f"return {amount(trend.begun.mean)} at the start, {amount(trend.now.mean)} after {_steps(history)}, "
+        f"{amount(trend.best.mean)} at its best; chance explains {amount(trend.best.chance(trend.begun))}",
         f"{more}; set normalize_observations and normalize_rewards. Go on for longer, or begin with an easier "
         "environment (curriculum), if rewards are rare.",
     )
 
 
 def idle_policy(history: History) -> Finding | None:
-    """It has learnt to do nothing: it earns what doing nothing earns, never more, and once earned less."""
+    """It has learnt to do nothing: it earns the same as doing nothing, never more, and once earned less."""
     judged, idle = values_of(history, Metric.RETURN_EVALUATED), values_of(history, Metric.RETURN_IDLE)
     trained = values_of(history, Metric.RETURN)
     if len(judged) < 2 or not idle or not trained:
@@ -277,33 +277,33 @@ def idle_policy(history: History) -> Finding | None:
     return Finding(
         "has learnt to do nothing",
         f"the greedy policy earns {amount(judged[-1])}, actions of zero {amount(nothing)} in the same episodes; "
-        f"{amount(begun)} in the beginning, and never more than nothing earns",
+        f"{amount(begun)} at the start, and never more than nothing earns",
         IDLE_REMEDY,
     )
 
 
 def idle_value(history: History) -> Finding | None:
-    """The value function foretells nothing of the returns, and the policy does not learn."""
-    explained, went = values_of(history, Metric.VALUE_EXPLAINED_VARIANCE), course(history)
-    if went is None or not went.is_stuck or len(explained) < VALUE_AFTER:
+    """The value function predicts nothing of the returns, and the policy does not learn."""
+    explained, trend = values_of(history, Metric.VALUE_EXPLAINED_VARIANCE), return_trend(history)
+    if trend is None or not trend.is_stuck or len(explained) < VALUE_AFTER:
         return None
     now = fmean(explained[-WINDOW:])
     if now > VALUE_EXPLAINS:
         return None
     return Finding(
         "value function explains nothing",
-        f"explained variance {now:.2f} over the last {WINDOW} rows, while the return stays at {amount(went.now.mean)}",
+        f"explained variance {now:.2f} over the last {WINDOW} rows, while the return stays at {amount(trend.now.mean)}",
         "Raise value_coefficient, learning_rate or epochs; set normalize_observations and normalize_rewards; leave out "
         "value_clip; give it a tower of its own (network.shared=false).",
     )
 
 
 def high_variance(history: History) -> Finding | None:
-    """From evaluation to evaluation the greedy policy loses or wins back much of what the run has gained."""
-    judged, went = values_of(history, Metric.RETURN_EVALUATED)[-WINDOW:], course(history)
-    if went is None or not went.has_learnt or len(judged) < JUDGED:
+    """Between evaluations the greedy policy loses or regains much of the run's gain."""
+    judged, trend = values_of(history, Metric.RETURN_EVALUATED)[-WINDOW:], return_trend(history)
+    if trend is None or not trend.has_learnt or len(judged) < JUDGED:
         return None
-    jumps, gained = noise(judged), max(*judged, went.best.mean) - min(*judged, went.begun.mean)
+    jumps, gained = noise(judged), max(*judged, trend.best.mean) - min(*judged, trend.begun.mean)
     if jumps <= UNSTEADY * gained:
         return None
     return Finding(
@@ -336,4 +336,4 @@ EXAMINATIONS: tuple[Examination, ...] = (
     idle_value,
     high_variance,
 )
-"""The gravest first."""
+"""The most serious first."""

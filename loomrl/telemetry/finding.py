@@ -1,4 +1,4 @@
-"""What the training doctor finds, and how it reads a run's metrics."""
+"""Findings of the training doctor, and how it reads a run's metrics."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +10,7 @@ from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.sink import STEP
 
 WINDOW = 10
-"""Rows that are looked at together: few enough to notice soon, enough to average over the draw of tasks."""
+"""Rows that are judged together: few enough to notice soon, enough to average over the draw of tasks."""
 
 Row = Mapping[str, float]
 History = Sequence[Row]
@@ -18,7 +18,7 @@ History = Sequence[Row]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A trouble by name, its evidence in numbers, and what to try."""
+    """A problem by name, its evidence in numbers, and a remedy."""
 
     name: str
     evidence: str
@@ -32,11 +32,11 @@ LEARNT = tuple(
     for metric in Metric
     if metric.startswith(("policy/", "gradient/", "reward/", "return/", "value/loss")) or metric is Metric.SUCCESS
 )
-"""What must be a number wherever it is. Explained variance has none where all returns are equal."""
+"""Metrics that must be finite. Explained variance is exempt: it has no value if all returns are equal."""
 
 
 def not_a_number_at(history: History) -> tuple[float, str] | None:
-    """The first step at which something learnt is NaN or infinite, and what is."""
+    """The first step at which a learner's metric is NaN or infinite, and those metrics."""
     for index, row in enumerate(history, 1):
         bad = sorted(name for name in LEARNT if not math.isfinite(row.get(name, 0.0)))
         if bad:
@@ -50,7 +50,7 @@ def values_of(history: History, metric: Metric) -> list[float]:
 
 
 def recent(history: History, metric: Metric) -> float | None:
-    """Mean of a metric over the last window, or None where it is not that long."""
+    """Mean of a metric over the last window, or None if there are fewer values."""
     values = values_of(history, metric)
     return fmean(values[-WINDOW:]) if len(values) >= WINDOW else None
 
@@ -61,6 +61,6 @@ def windows(values: Sequence[float]) -> list[float]:
 
 
 def noise(values: Sequence[float]) -> float:
-    """Deviation from row to row, whatever the trend: read off the differences of neighbours."""
+    """Standard deviation between rows without the trend: from the differences of neighbours."""
     steps = [later - earlier for earlier, later in pairwise(values)]
     return math.sqrt(fmean(step * step for step in steps) / 2)

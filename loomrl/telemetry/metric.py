@@ -1,8 +1,8 @@
-"""The names of a run's metrics, each with what it means. Learner, sinks, doctor and report all spell them from here.
+"""The names of a run's metrics, with their meanings. Learner, sinks, doctor and report all take them from here.
 
 A metric that is split by environment, family, part or boundary is written under its own name and once more for each:
-`Metric.SUCCESS.of("Math/algebra.linear")` is `success/Math/algebra.linear`. A token that a language policy writes is an
-action, as is what a control policy does in a step.
+`Metric.SUCCESS.of("Math/algebra.linear")` is `success/Math/algebra.linear`. An action is a token of a language policy,
+or a step's action of a control policy.
 """
 
 from collections.abc import Iterable
@@ -122,7 +122,7 @@ class Metric(StrEnum):
         return f"{self.value}/{part}"
 
     def parts(self, names: Iterable[str]) -> list[str]:
-        """What this metric is split by in `names`, sorted: the `part` of every name that `of` made."""
+        """The parts by which this metric is split in `names`, sorted."""
         prefix = f"{self.value}/"
         return sorted({name.removeprefix(prefix) for name in names if name.startswith(prefix)})
 
@@ -136,4 +136,4 @@ PHASES = (
     Metric.TIME_CHECKPOINT,
     Metric.TIME_IDLE,
 )
-"""Where an update's seconds go."""
+"""The phases of an update, in seconds."""

@@ -1,4 +1,4 @@
-"""The report of a run as one HTML file: no network, no script, readable by day and by night."""
+"""The report of a run as one HTML file: no network, no script, for light and dark mode."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from loomrl.telemetry.sink import STEP
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a policy said to a task, and what it earned."""
+    """A policy's answer to a task, and its reward."""
 
     text: str
     reward: float
@@ -26,7 +26,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """The same task attempted before and after."""
+    """The same task attempted before and after training."""
 
     task: str
     """`Math/algebra.linear, level 3`."""
@@ -37,7 +37,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
-    """All that the page says."""
+    """The content of the page."""
 
     title: str
     run: str
@@ -48,11 +48,11 @@ class RunReport:
     date: str
     duration_s: float
     status: str
-    """How the run ended: `target reached: …`, `all 100 updates done`."""
+    """The reason for the run's end: `target reached: …`, `all 100 updates done`."""
     history: Sequence[Mapping[str, float]]
-    """The metrics of the run, as `read_metrics` gives them."""
+    """The metrics of the run, from `read_metrics`."""
     unit: Unit = "updates"
-    """What `step` counts in them: updates of a language policy, environment steps of a control policy."""
+    """Unit of their `step`: updates of a language policy, environment steps of a control policy."""
     comparisons: Sequence[Comparison] = ()
     samples: Sequence[Sample] = ()
     resolved: str = ""
@@ -90,7 +90,7 @@ def _facts(report: RunReport) -> str:
 
 
 def _run_tiles(report: RunReport) -> list[str]:
-    """Figures of the training itself."""
+    """Tiles for the training itself."""
     history = report.history
     done = len(history) if report.unit == "updates" else history[-1][STEP] if history else 0
     success, level = (smooth(series(history, metric), window(history)) for metric in (Metric.SUCCESS, Metric.LEVEL))
@@ -104,7 +104,7 @@ def _run_tiles(report: RunReport) -> list[str]:
 
 
 def _from_to(label: str, points: Sequence[Point], form: Form, note: str) -> list[str]:
-    """The tile of a metric that the run has: its first value and its last."""
+    """A metric's tile: its first value and its last; none if the run lacks it."""
     ends = [value for _, value in points if math.isfinite(value)]
     return [tile(label, f"<em>{escape(form(ends[0]))} →</em> {escape(form(ends[-1]))}", note)] if ends else []
 
@@ -119,7 +119,7 @@ def _best_evaluation(report: RunReport) -> list[str]:
 
 
 def duration(seconds: float) -> str:
-    """Time as people say it: `3 min 42 s`."""
+    """A duration for people: `3 min 42 s`."""
     whole = round(seconds)
     hours, minutes = whole // 3600, whole // 60 % 60
     if hours:

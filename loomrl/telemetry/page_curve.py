@@ -1,4 +1,4 @@
-"""The curves of a report: which metrics share a chart, and in what order charts come."""
+"""The curves of a report: the metrics of each chart, and the order of charts."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -25,20 +25,20 @@ History = Sequence[Mapping[str, float]]
 
 COLORS = 8
 SMOOTHED = 20
-"""A curve's thick line is the mean over one part in so many of the run …"""
+"""A thick line is the mean over this fraction of the run …"""
 LONGEST_WINDOW = 25
-"""… and over so many values at most."""
+"""… and over this many values at most."""
 SPARSE = (Metric.RETURN_EVALUATED, Metric.RETURN_IDLE)
-"""What is measured now and then, on purpose: one value is joined to the next."""
+"""Metrics measured at intervals: their points are joined."""
 MEANS = (Metric.RETURN, Metric.RETURN_EVALUATED, Metric.RETURN_IDLE, Metric.EPISODE_STEPS, Metric.STAGE)
-"""What is shown as it is, without a running mean."""
+"""Metrics drawn without a running mean."""
 SPLIT = tuple(metric.of("") for metric in (Metric.SUCCESS, Metric.LEVEL, Metric.REWARD_PART))
-"""How names begin that are shown as rows or as parts of another chart."""
+"""Prefixes of names that appear as rows or as parts of another chart."""
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One chart: its title, what it shows, the metrics in it by their names on the chart."""
+    """One chart: its title, a description, its metrics by their labels."""
 
     title: str
     note: str
@@ -48,7 +48,7 @@ class Panel:
 
 
 def curves(history: History, unit: Unit = "updates") -> str:
-    """All charts, under one heading per question they answer. A metric that the run does not have has no chart."""
+    """All charts, under one heading per question. Missing metrics have no chart."""
     names = _names(history)
     sections = {
         "Does it learn?": _learning(names),
@@ -69,7 +69,7 @@ def curves(history: History, unit: Unit = "updates") -> str:
 
 
 def _names(history: History) -> list[str]:
-    """What the run has metrics of. A stage that never changed is none."""
+    """The names of the run's metrics. A constant stage is left out."""
     left_out = {STEP, TIME}
     if len({row[Metric.STAGE] for row in history if Metric.STAGE in row}) < 2:
         left_out.add(Metric.STAGE)
@@ -77,12 +77,12 @@ def _names(history: History) -> list[str]:
 
 
 def window(history: History) -> int:
-    """How many values the thick lines average."""
+    """The window of the thick lines."""
     return max(1, min(LONGEST_WINDOW, len(history) // SMOOTHED))
 
 
 def series(history: History, name: str) -> list[Point]:
-    """The points of one metric; NaN where a row does not have it, but for what is measured now and then."""
+    """The points of one metric; NaN for rows without it, except for metrics measured at intervals."""
     points = ((row.get(STEP, index), row.get(name, math.nan)) for index, row in enumerate(history, 1))
     return [point for point in points if name not in SPARSE or math.isfinite(point[1])]
 
@@ -110,7 +110,7 @@ def _learning(names: Sequence[str]) -> list[Panel]:
 
 def _policy() -> list[Panel]:
     return [
-        _panel("Distance from the beginning", Metric.POLICY_KL),
+        _panel("KL from the reference policy", Metric.POLICY_KL),
         _panel("Distance of one update", Metric.POLICY_STEP_KL),
         _panel("Entropy", Metric.POLICY_ENTROPY),
         _panel("Clip fraction", Metric.POLICY_CLIP_FRACTION, percent),
@@ -142,7 +142,7 @@ def _effort() -> list[Panel]:
 
 
 def _chart(panel: Panel, history: History, unit: Unit) -> str:
-    """A card with the chart, or nothing where the run has none of the metrics."""
+    """A card with the chart, or nothing if the run has none of its metrics."""
     present = {shown: name for shown, name in panel.names.items() if any(name in row for row in history)}
     if not present:
         return ""
@@ -155,7 +155,7 @@ def _chart(panel: Panel, history: History, unit: Unit) -> str:
 
 
 def _phases(history: History, unit: Unit) -> str:
-    """Where the time went, by the phases that took any."""
+    """Time by phase, for phases that took any."""
     present = [phase for phase in PHASES if any(row.get(phase) for row in history)]
     if not present:
         return ""
@@ -188,7 +188,7 @@ def _section(title: str, cards: Sequence[str], *, kind: str = "grid") -> str:
 
 
 def _strips(title: str, metric: Metric, history: History) -> str:
-    """One row per family: how it went, from the first updates to the last."""
+    """One row per family, from the first updates to the last."""
     form, color = (percent, 1) if metric is Metric.SUCCESS else (figure, 5)
     lines = {part: series(history, metric.of(part)) for part in metric.parts(name for row in history for name in row)}
     values = [value for points in lines.values() for _, value in points if math.isfinite(value)]

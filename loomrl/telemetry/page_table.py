@@ -1,4 +1,4 @@
-"""The tables of a report: what the policy was judged to be, before and after, with confidence."""
+"""The tables of a report: evaluations before and after training, with confidence."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ from loomrl.telemetry.curve import Form, amount, figure, percent, round_span
 Row = Mapping[str, Any]
 """A `loomrl.evaluation.report.Score` or `loomrl.evaluation.returns.ReturnScore` as plain data."""
 Interval = Mapping[str, Any]
-"""`loomrl.evaluation.statistics.Interval` as plain data; bounds that say nothing are None."""
+"""`loomrl.evaluation.statistics.Interval` as plain data; infinite bounds are None."""
 ABOUT_EPISODES = ("deviation", "least", "greatest", "steps", "episodes")
-"""What a `ReturnScore` says of them beside the mean."""
+"""Fields of a `ReturnScore` that are shown beside the mean."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """One way of judging the policy, before and after: `as_dict()` of both reports.
+    """One kind of evaluation, before and after training: `as_dict()` of both reports.
 
-    Of a language policy they are `loomrl.evaluation.report.Report`, of a control policy
+    For a language policy they are `loomrl.evaluation.report.Report`, for a control policy
     `loomrl.evaluation.returns.ReturnReport`.
     """
 
@@ -31,7 +31,7 @@ class Comparison:
 
 
 def comparison_table(comparison: Comparison) -> str:
-    """What the policy was before, what it is after, with intervals and the difference."""
+    """The evaluations before and after, with intervals and the difference."""
     before, after = comparison.before, comparison.after
     table = _returns if _is_control(comparison) else _successes
     level = f"{after['confidence']:.0%}".replace("%", " %")
@@ -43,13 +43,13 @@ def comparison_table(comparison: Comparison) -> str:
 
 
 def _is_control(comparison: Comparison) -> bool:
-    """Whether it is of returns, which have a scale of their own, instead of success."""
+    """True if it is about returns, which need a scale, instead of success."""
     return "success" not in comparison.after["overall"]
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """From where to where a table's bars reach, and how its numbers are written."""
+    """The range of a table's bars, and the format of its numbers."""
 
     low: float
     high: float
@@ -58,7 +58,7 @@ class Scale:
     change: Form
 
     def at(self, value: float) -> float:
-        """Where a value is, in percent of the way."""
+        """The position of a value, in percent."""
         return 100 * (value - self.low) / (self.high - self.low)
 
 
@@ -72,7 +72,7 @@ SUCCESS = Scale(
 
 
 def _return_scale(intervals: Sequence[Interval]) -> Scale:
-    """Round numbers around all that is known."""
+    """Round numbers around all known values."""
     known = [interval[key] for interval in intervals for key in ("mean", "low", "high")]
     numbers = [number for number in known if number is not None] or [0.0]
     low, high = round_span(min(numbers), max(numbers))
@@ -105,7 +105,7 @@ def _successes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
 
 
 def _returns(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """Mean return on a scale of its own, and what episodes are like."""
+    """Mean return on its own scale, with figures of the episodes."""
     first, last = before["overall"], after["overall"]
     scale = _return_scale([first["reward"], last["reward"]])
     ends = (amount(scale.low), amount((scale.low + scale.high) / 2), amount(scale.high))
@@ -129,13 +129,13 @@ def _rows(title: str, before: Mapping[str, Row], after: Mapping[str, Row]) -> st
 
 
 def _by_level(rows: Mapping[str, Row]) -> dict[str, Row]:
-    """`Math/05` as `Math, level  5`: so named that levels stay in order."""
+    """`Math/05` as `Math, level  5`, so that levels stay in order."""
     parted = ((name.rpartition("/"), row) for name, row in rows.items())
     return {f"{environment}, level {int(level):2}": row for (environment, _, level), row in parted}
 
 
 def _success(row: Row | None) -> Interval | None:
-    """The interval, or None where nothing was attempted."""
+    """The interval, or None without attempts."""
     return None if row is None else _known(row["success"])
 
 
@@ -169,7 +169,7 @@ def _cell(interval: Interval | None, scale: Scale) -> str:
 
 
 def _change(before: Interval | None, after: Interval | None, scale: Scale) -> str:
-    """The difference; faint where the intervals overlap, or are not known."""
+    """The difference; faint if the intervals overlap, or are unknown."""
     if before is None or after is None:
         return "–"
     is_known = before["low"] is not None and after["low"] is not None
@@ -179,7 +179,7 @@ def _change(before: Interval | None, after: Interval | None, scale: Scale) -> st
 
 
 def _failures(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """How many attempts failed and were left out, if any, and why."""
+    """The number and causes of failed attempts, if any."""
     told = [
         f"{when}: " + ", ".join(failures_in(report))
         for when, report in (("before", before), ("after", after))
@@ -207,7 +207,7 @@ def _any_failed(*reports: Mapping[str, Any]) -> bool:
 
 
 def _counted(score: Row) -> str:
-    """Attempts that count, and those that failed."""
+    """Counts of usable and of failed attempts."""
     return f"{score['success']['count']} attempts and {score['failures']} failed"
 
 
@@ -221,7 +221,7 @@ def _return_tile(comparison: Comparison) -> str:
 
 
 def tile(label: str, value: str, note: str) -> str:
-    """A figure with its name above and what qualifies it below. `value` is HTML already."""
+    """A figure with its name above and a note below. `value` is HTML already."""
     return f'<div class="tile"><span>{escape(label)}</span><strong>{value}</strong><small>{escape(note)}</small></div>'
 
 

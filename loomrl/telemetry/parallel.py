@@ -1,8 +1,7 @@
-"""Trials as an SVG picture that stands alone: parallel coordinates, an axis for every setting and one for the score.
+"""Trials as a standalone SVG picture: parallel coordinates, with an axis for every setting and one for the score.
 
-A line is a trial, from the values of its settings on the left to what it reached on the right. The better it is, the
-stronger its colour; the best one is wide. Numbers have a scale, drawn by powers of ten where they were searched like
-that; anything else has a place for each value.
+A line is a trial, from its settings on the left to its score on the right. Better ones have a stronger colour; the best
+one is wide. Numbers have a scale, logarithmic if they were searched so; anything else has a position per value.
 """
 
 import json
@@ -17,15 +16,15 @@ from loomrl.telemetry.curve import figure, round_ticks
 
 HIGH, TOP, BOTTOM = 420.0, 96.0, 372.0
 LEFT, BETWEEN, RIGHT = 104.0, 190.0, 104.0
-"""Around the axes, and from one to the next."""
+"""Margins around the axes, and the distance between them."""
 WORST, BEST = (201, 206, 214), (42, 120, 214)
-"""Colours of the lowest and the highest rank; the one between is mixed."""
+"""Colours of the lowest and the highest rank; those between are mixed."""
 NAME = 26
-"""Letters of an axis's name at most; the beginning of a long path is left out."""
+"""Maximum letters of an axis's name; the start of a longer path is cut."""
 WORD = 16
-"""Letters beside a tick at most: what is longer would reach the axis before."""
+"""Maximum letters of a tick's label: longer ones would reach the previous axis."""
 FEW_POWERS = 3
-"""Of ten, between which there are ticks as well."""
+"""With fewer powers of ten than this, there are ticks between them as well."""
 STYLE = """
 text{font:12px system-ui,-apple-system,"Segoe UI",Roboto,Arial,sans-serif;fill:#55544f}
 .page{fill:#fff}.title{font-size:16px;font-weight:600;fill:#14140f}.axis{stroke:#85837b}.tick{stroke:#85837b}
@@ -37,21 +36,21 @@ text{font:12px system-ui,-apple-system,"Segoe UI",Roboto,Arial,sans-serif;fill:#
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A setting, or the score, on its own upright line."""
+    """A setting, or the score, on a vertical axis."""
 
     name: str
     x: float
     ticks: Sequence[tuple[float, str]]
-    """Places and what is written there; the first and the last are the ends."""
+    """Positions and labels; the first and the last are the ends."""
     scale: Literal["linear", "log", "words"] = "linear"
 
     def y(self, place: float) -> float:
-        """Where a place is on the canvas."""
+        """The canvas coordinate of a position."""
         low, high = self.ticks[0][0], self.ticks[-1][0]
         return BOTTOM - (BOTTOM - TOP) * ((place - low) / (high - low) if high > low else 0.5)
 
     def at(self, value: Any) -> float:
-        """Where a value is on the canvas."""
+        """The canvas coordinate of a value."""
         if self.scale == "words":
             return self.y(next(place for place, word in self.ticks if word == _word(value)))
         return self.y(math.log10(value) if self.scale == "log" else float(value))
@@ -64,7 +63,7 @@ def draw_parallel(
     logarithmic: Collection[str] = (),
     best: Literal["max", "min"] = "max",
 ) -> str:
-    """The picture of trials that all have the same keys; the last key is the score, of which the `best` is sought."""
+    """The picture of trials with equal keys; the last key is the score, of which the `best` is sought."""
     names = list(trials[0])
     axes = [
         _axis(name, LEFT + BETWEEN * index, [trial[name] for trial in trials], is_log=name in logarithmic)
@@ -96,7 +95,7 @@ def _axis(name: str, x: float, values: Sequence[Any], *, is_log: bool) -> Axis:
 
 
 def _line(axes: Sequence[Axis], trial: Mapping[str, Any], rank: float) -> str:
-    """A smooth line through the trial's values; `rank` goes from 0, the worst, to 1."""
+    """A smooth line through the trial's values; `rank` is from 0, the worst, to 1."""
     places = [(axis.x, axis.at(trial[axis.name])) for axis in axes]
     drawn = f"M{places[0][0]:.1f} {places[0][1]:.1f}"
     for (x, y), (then_x, then_y) in pairwise(places):

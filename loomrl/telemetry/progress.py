@@ -10,10 +10,10 @@ LINE_EVERY_S = 5.0
 
 
 class Progress(Protocol):
-    """Where long work says how far it is."""
+    """Reports progress."""
 
     def __call__(self, done: int, note: str = "") -> None:
-        """So much is done, and what is worth knowing now."""
+        """Report the pieces done so far, with a note."""
 
 
 @contextmanager

@@ -1,8 +1,8 @@
-"""Fronts as an SVG picture that stands alone: a panel for every two objectives, below each other for every policy.
+"""Fronts as a standalone SVG picture: a panel per pair of objectives, and rows of panels per policy.
 
-A point is the mean return by a preference, filled where it is on the front, with bars for its intervals. Its colour is
-the preference, mixed from a colour for each objective. Of two objectives the front is connected, and what lies between
-it and the reference is the hypervolume. All policies share their axes.
+A point is the mean return of a preference, filled if it is on the front, with bars for its intervals. Its colour is the
+preference, mixed from the objectives' colours. For two objectives the front is connected, and the area between it and
+the reference is the hypervolume. All policies share their axes.
 """
 
 import math
@@ -17,14 +17,14 @@ from loomrl.evaluation.front_report import FrontReport, Steered
 from loomrl.telemetry.curve import amount, figure, round_ticks
 
 COLOURS = ("#2a78d6", "#eb6834", "#1baf7a", "#eda100", "#4a3aa7", "#e87ba4", "#007d7d", "#8a6d3b")
-"""Of the objectives, in order."""
+"""Colours of the objectives, in order."""
 ABREAST = 3
 """Panels in a row."""
 HEAD, FOOT = 62.0, 34.0
 LEFT, RIGHT, TOP, BOTTOM = 74.0, 18.0, 10.0, 52.0
-"""Around the plot of a panel."""
+"""Margins of a panel's plot."""
 FAR = 2.0
-"""Widths of all points by which a reference may lie outside and is still drawn where it is; beyond, at the edge."""
+"""A reference within this many widths of all points is drawn in place; beyond, at the edge."""
 STYLE = """
 text{font:12px system-ui,-apple-system,"Segoe UI",Roboto,Arial,sans-serif;fill:#55544f}
 .page{fill:#fff}.title{font-size:16px;font-weight:600;fill:#14140f}.grid{stroke:#e6e5de}.bar{stroke-width:1.5}
@@ -47,14 +47,14 @@ class Axis:
     last: float
 
     def at(self, value: float) -> float:
-        """Where a return is; what lies outside is on the edge."""
+        """The position of a return; values outside are on the edge."""
         low, high = self.ticks[0], self.ticks[-1]
         return self.first + (self.last - self.first) * (min(max(value, low), high) - low) / (high - low)
 
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """A point, and every preference that leads there."""
+    """A point, and every preference that leads to it."""
 
     steered: Steered
     preferences: Sequence[Sequence[float]]
@@ -66,12 +66,12 @@ class Spot:
 
     @property
     def colour(self) -> str:
-        """Of the mean of its preferences."""
+        """The colour of its mean preference."""
         return mixed(np.mean(self.preferences, axis=0).tolist())
 
 
 def mixed(preference: Sequence[float]) -> str:
-    """The objectives' colours, each by its weight."""
+    """The objectives' colours, mixed by weight."""
     parts = np.array(
         [[int(COLOURS[h % len(COLOURS)][i : i + 2], 16) for i in (1, 3, 5)] for h in range(len(preference))]
     )
@@ -80,7 +80,7 @@ def mixed(preference: Sequence[float]) -> str:
 
 
 def draw_fronts(reports: Sequence[FrontReport]) -> str:
-    """The picture of one or more policies that were judged by the same objectives, two or more."""
+    """The picture of policies evaluated on the same two or more objectives."""
     pairs = list(combinations(range(len(reports[0].objectives)), 2))
     wide, high = (640.0, 400.0) if len(pairs) == 1 else (400.0, 300.0)
     rows = math.ceil(len(pairs) / ABREAST)
@@ -149,7 +149,7 @@ def _grid(x: Axis, y: Axis) -> Iterator[str]:
 
 
 def _stairs(report: FrontReport, x: Axis, y: Axis) -> Iterator[str]:
-    """The edge of all that some point is at least as good as; down to the reference it is the hypervolume."""
+    """The edge of the dominated region; down to the reference it is the hypervolume."""
     points = sorted((point[x.objective], point[y.objective]) for point in report.front)
     drawn = f"M{x.at(points[0][0]):.1f} {y.at(points[0][1]):.1f}"
     drawn += "".join(f"V{y.at(high):.1f}H{x.at(far):.1f}" for far, high in points[1:])
@@ -165,7 +165,7 @@ def _stairs(report: FrontReport, x: Axis, y: Axis) -> Iterator[str]:
 
 
 def _reference(reference: Sequence[float], x: Axis, y: Axis) -> Iterator[str]:
-    """A cross; one that lies outside is on the edge, and says so."""
+    """A cross; one outside is on the edge, with a note."""
     values = [reference[axis.objective] for axis in (x, y)]
     left, top = x.at(values[0]), y.at(values[1])
     is_outside = any(
@@ -197,7 +197,7 @@ def _mark(spot: Spot, objectives: Sequence[str], x: Axis, y: Axis) -> Iterator[s
 
 
 def _spots(report: FrontReport) -> list[Spot]:
-    """Every point once."""
+    """Every distinct point."""
     found: dict[tuple[float, ...], list[Steered]] = {}
     for steered in report.by_preference:
         found.setdefault(tuple(_means(steered)), []).append(steered)
@@ -205,7 +205,7 @@ def _spots(report: FrontReport) -> list[Spot]:
 
 
 def _legend(reports: Sequence[FrontReport], top: float) -> Iterator[str]:
-    """What colours and marks mean."""
+    """The meaning of colours and marks."""
     objectives, left, y = reports[0].objectives, 20.0, top + 18
     every = [steered for report in reports for steered in report.by_preference]
     words = [("", "by preference:")]

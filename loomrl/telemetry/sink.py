@@ -1,4 +1,4 @@
-"""Where a run's metrics go: a file of JSON lines always, Weights & Biases when the experiment says so.
+"""Sinks for a run's metrics: a file of JSON lines always, Weights & Biases if configured, TensorBoard if installed.
 
 And TensorBoard's files where TensorBoard is installed.
 """
@@ -23,15 +23,17 @@ STEP, TIME = "step", "time"
 
 
 class Sink(ABC):
-    """Takes the metrics of one update after the other, and may be told of an update again after a restart."""
+    """Takes the metrics of each update, and possibly of the same update again after a restart."""
 
     @abstractmethod
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Keep the metrics of update `step`; do so before that update's checkpoint counts, so that none is lost."""
+        """Store the metrics of update `step`; called before that update's checkpoint is committed, so that none is
+        lost.
+        """
 
     @abstractmethod
     def close(self) -> None:
-        """Everything written is where it belongs; nothing can be written any more."""
+        """Flush everything; nothing can be written afterwards."""
 
     def __enter__(self) -> Self:
         return self
@@ -43,8 +45,8 @@ class Sink(ABC):
 class JsonLines(Sink):
     """One JSON object per update in `file`: `{"step": 3, "time": 1.7e9, "success": 0.5, …}`; NaN and infinity are null.
 
-    Opened at `step`, it drops every line of a later step and a last line that a kill cut short, so that the file of a
-    resumed run equals that of one that never stopped, `time` aside. A step that is on file already stays as it is.
+    Opened at `step`, it drops every line of a later step and an incomplete last line, so that the file of a resumed run
+    equals that of an uninterrupted one, except for `time`. A step that is already in the file stays as it is.
     """
 
     def __init__(self, file: Path, *, step: int, clock: Callable[[], float] = time.time) -> None:
@@ -54,7 +56,7 @@ class JsonLines(Sink):
         self._stream = file.open("a", encoding="utf-8")
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Append one line; it is the operating system's before this returns."""
+        """Append one line; it is flushed to the operating system."""
         if self._last is not None and step <= self._last:
             return
         values = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
@@ -69,7 +71,7 @@ class JsonLines(Sink):
 
 
 class WandBRun(Sink):
-    """A run of Weights & Biases under the run's own id, so that a resumed run goes on in the same place."""
+    """A run of Weights & Biases under the run's own id, so that a resumed run continues there."""
 
     def __init__(self, settings: WandB, *, run: str, experiment: Mapping[str, Any], folder: Path) -> None:
         import wandb  # seconds, and only for whom it is
@@ -93,7 +95,7 @@ class WandBRun(Sink):
             ) from error
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Log one update. A step that an earlier session logged already is left as it is, by W&B itself."""
+        """Log one update. W&B itself ignores a step that was already logged."""
         self._run.log(dict(metrics), step=step)
 
     def close(self) -> None:
@@ -102,7 +104,7 @@ class WandBRun(Sink):
 
 
 class TensorBoard(Sink):
-    """Scalars by step in `folder`, as TensorBoard reads them; what a run that goes on makes again hides what was."""
+    """Scalars by step in `folder`, for TensorBoard; points of a resumed run hide the repeated ones."""
 
     def __init__(self, folder: Path, *, step: int) -> None:
         from tensorboardX import SummaryWriter
@@ -112,7 +114,7 @@ class TensorBoard(Sink):
 
     @staticmethod
     def is_there() -> bool:
-        """Whether there is a TensorBoard to look with, and what Ray writes its files with."""
+        """True if TensorBoard and the writer that Ray uses are installed."""
         return all(find_spec(name) is not None for name in ("tensorboard", "tensorboardX"))
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -145,12 +147,12 @@ class Sinks(Sink):
 
 
 def metrics_file(train: Records, run: str) -> Path:
-    """Where the JSON lines of a run are."""
+    """The path of a run's JSON lines."""
     return Path(train.folder) / run / "metrics.jsonl"
 
 
 def open_sinks(train: Records, *, run: str, experiment: Mapping[str, Any], step: int) -> Sink:
-    """Everything that `train` asks for as one sink, opened for a run that has done `step` updates."""
+    """All sinks of `train` as one, opened for a run that has done `step` updates."""
     file = metrics_file(train, run)
     sinks: list[Sink] = []
     if train.wandb is not None:
@@ -166,7 +168,7 @@ def read_metrics(file: Path) -> list[dict[str, float]]:
 
 
 def _restore(file: Path, step: int) -> int | None:
-    """Cut the file back to whole lines of steps up to `step`; the last step that is left."""
+    """Cut the file back to complete lines of steps up to `step`; returns the last step left."""
     kept = [(line, row) for line, row in _lines(file) if row[STEP] <= step]
     text = "".join(line + "\n" for line, _ in kept)
     if text.encode() != file.read_bytes():
@@ -175,7 +177,7 @@ def _restore(file: Path, step: int) -> int | None:
 
 
 def _lines(file: Path) -> list[tuple[str, dict[str, Any]]]:
-    """Every whole line as text and as data. Only the last one may be cut short."""
+    """Every complete line as text and as data. Only the last one may be incomplete."""
     if not file.exists():
         return []
     texts = file.read_text(encoding="utf-8", errors="replace").split("\n")

@@ -138,7 +138,7 @@ def test_checkpoint_of_another_experiment_is_refused(tmp_path: Path) -> None:
 def test_best_and_last_checkpoint_are_kept_and_every_version_has_its_parent(tmp_path: Path) -> None:
     algo = build(tmp_path, **{"train.stop.window": 2})
     train(algo)
-    kept = {0, *algo.line.kept.values()}
+    kept = {0, *algo.kept.values()}
     algo.stop()
     names = open_artifacts(str(tmp_path / "artifacts")).list_names("runs/r")
     assert {int(name.rpartition("/")[2]) for name in names} == kept >= {6}
@@ -156,7 +156,7 @@ def test_the_best_is_the_best_of_the_checkpoints_also_where_updates_between_them
     monkeypatch.setattr(Line, "advance", told)
     algo = build(tmp_path, **{"train.stop.window": 1, "train.updates": 4})
     train(algo)
-    assert algo.line.kept == {"best": best, "last": 4}
+    assert algo.kept == {"best": best, "last": 4}
     algo.stop()
 
 
@@ -168,6 +168,7 @@ def test_evaluation_is_on_held_out_tasks_and_changes_nothing(tmp_path: Path) -> 
     assert same(whole, finish(algo))
 
 
+@pytest.mark.slow  # test_language_learners.py has the quick one, of a runner and two learners
 def test_remote_runners_and_learners_learn_as_one_process_does(tmp_path: Path) -> None:
     few = {"environments": [{"id": FAR}], "train.updates": 3}
     spread = finish(build(tmp_path / "spread", "ppo", **few, **{"rollout.actors": 1, "algorithm.learners.count": 2}))
@@ -278,6 +279,16 @@ def test_algorithm_of_your_own_comes_by_entry_point(tmp_path: Path) -> None:
     assert np.mean(success[-2:]) > np.mean(success[:2]) + 0.12
 
 
+def test_setting_is_changed_by_its_path(tmp_path: Path) -> None:
+    config = LanguageConfig.of(experiment(tmp_path, "ppo", **{"train.updates": 1}))
+    config.changes["algorithm.optimizer.learning_rate"] = 2e-3
+    algo = config.build_algo()
+    (metrics,) = train(algo)
+    algo.stop()
+    assert metrics[Metric.LEARNING_RATE] == pytest.approx(2e-3)
+
+
+@pytest.mark.slow
 def test_tune_searches_any_setting_by_its_path(tmp_path: Path) -> None:
     config = LanguageConfig.of(experiment(tmp_path, "ppo", **{"train.updates": 2}))
     config.changes["algorithm.optimizer.learning_rate"] = tune.grid_search([1e-3, 1e-2])

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomrl.algorithms.stopping import Convergence, Stopper
 from loomrl.config import Patience, ReturnPatience
+from loomrl.run.stopping import Convergence, Stopper
 
 successes = st.floats(0, 1, allow_nan=False)
 kls = st.floats(0, 20, allow_nan=False)

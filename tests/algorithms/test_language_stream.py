@@ -2,7 +2,6 @@
 
 import json
 import random
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -13,19 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loomrl.algorithms.language.line import Line
+from loomrl.algorithms.language.line import Line, open_line
 from loomrl.algorithms.language.measure import staleness
 from loomrl.algorithms.language.stream import Stream
-from loomrl.algorithms.stopping import Stopper
-from loomrl.artifacts import open_artifacts
-from loomrl.checkpoints import Checkpoints
 from loomrl.config import Experiment, LanguagePolicy
 from loomrl.errors import HubError
-from loomrl.gym.curriculum import open_curriculum
 from loomrl.gym.episode import failed_trajectory
 from loomrl.gym.host.local import Plan
 from loomrl.gym.mixture import open_cast
-from loomrl.gym.quarantine import Quarantine, Quarantined
 from loomrl.hub import EVERYTHING, open_hub
 from loomrl.store import open_store
 from loomrl.telemetry.metric import Metric
@@ -106,20 +100,7 @@ def line(folder: Path, **changes: Any) -> Iterator[Line]:
         open_store(given.store_url) as db,
         open_hub(f"sqlite:///{folder}/hub.db", given.hub, groups_per_update=room) as hub,
     ):
-        cast, quarantine = open_cast(given, db), Quarantine(given.rollout.quarantine)
-        yield Line(
-            experiment=given,
-            run="r",
-            db=db,
-            hub=hub,
-            checkpoints=Checkpoints(open_artifacts(given.artifact_url), "r"),
-            cast=cast,
-            curriculum=Quarantined(open_curriculum(cast.families, given.curriculum), quarantine),
-            quarantine=quarantine,
-            stopper=Stopper(given.train.stop),
-            clock=time.time,
-            code="",
-        )
+        yield open_line(given, "r", hub, open_cast(given, db))
 
 
 def update(
@@ -131,7 +112,7 @@ def update(
     for _ in range(learns_for):
         for entry in players.open.values():
             entry[1] -= 1
-    line.advance(groups, success=1.0, kl=0.0)
+    line.advance(groups)
     players.version = line.done
     if checkpoint:
         for lease in line.leases:

@@ -45,12 +45,14 @@ def eyes(algo: Any) -> list[dict[str, torch.Tensor]]:
     return [result.get() for result in results]
 
 
-def test_two_learners_of_pictures_stay_one_and_what_they_keep_can_be_asked(tmp_path: Path) -> None:
-    algo = build(tmp_path, "ppo", **SEEING, **{"algorithm.learners.count": 2, "train.checkpoint_every": 1})
+@pytest.mark.parametrize("learners", [0, pytest.param(2, marks=pytest.mark.slow)])
+def test_learners_of_pictures_stay_one_and_what_they_keep_can_be_asked(tmp_path: Path, learners: int) -> None:
+    algo = build(tmp_path, "ppo", **SEEING, **{"algorithm.learners.count": learners, "train.checkpoint_every": 1})
     before = eyes(algo)[0]
     lines = [algo.train()[METRICS] for _ in range(2)]
-    left, right = eyes(algo)
-    assert all(torch.equal(left[name], right[name]) for name in left)
+    left, *others = eyes(algo)
+    assert len(others) == max(0, learners - 1)
+    assert all(torch.equal(left[name], right[name]) for right in others for name in left)
     assert any(not torch.equal(left[name], before[name]) for name in left), "the eyes learn"
     assert max(line[Metric.POLICY_DRIFT] for line in lines) < 1e-4, "engine and learner saw the same"
     assert all(line.get(Metric.FAILURES, 0) == 0 for line in lines)

@@ -2,7 +2,6 @@
 
 import signal
 import threading
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 from loomrl.telemetry.metric import Metric
 from tests.algorithms.language_support import build
 from tests.inference.engine_support import processes
+from tests.needs import need
 
 pytestmark = [
     pytest.mark.system,
@@ -34,8 +34,7 @@ VLLM = {
     ],
 )
 def test_it_learns_and_an_engine_that_is_killed_on_the_way_is_replaced(tmp_path: Path, changes: dict[str, Any]) -> None:
-    if find_spec("vllm") is None:
-        pytest.skip("needs vLLM: make vllm")
+    need("vLLM")
     algo = build(tmp_path, **VLLM, **{"train.updates": 8, "rollout.turn_timeout_s": 300}, **changes)
     seen: list[dict[str, float]] = []
     algo.listen = lambda done, metrics: seen.append(dict(metrics))

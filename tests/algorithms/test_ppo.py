@@ -204,7 +204,7 @@ def test_runners_that_all_die_at_once_come_back_and_go_on(tmp_path: Path) -> Non
 def test_what_the_fast_way_cannot_do_goes_rllibs_own_way_and_says_why(caplog: pytest.LogCaptureFixture) -> None:
     asked = ppo("CartPole-v1", gamma=0.99).callbacks(on_episode_end=lambda **_: None)
     algo = asked.build_algo()
-    assert algo.config.slow == ("callback on_episode_end",)
+    assert algo.config.fallback_reasons == ("callback on_episode_end",)
     assert any("several times slower" in line and "callback on_episode_end" in line for line in caplog.messages)
     assert algo.train()["env_runners"]["num_env_steps_sampled_lifetime"] > 0
     algo.stop()

@@ -91,7 +91,7 @@ def test_a_module_of_ones_own_takes_the_fast_way() -> None:
     algo = ppo().rl_module(rl_module_spec=RLModuleSpec(module_class=Theirs)).build_algo()
     for _ in range(30):
         algo.train()
-    assert algo.config.slow == ()
+    assert algo.config.fallback_reasons == ()
     assert success(algo) > 0.9
     with pytest.raises(ConfigError, match=r"teaches a Theirs\. .* algo.get_module\(\)"):
         algo.policy()

@@ -130,7 +130,7 @@ def test_every_feature_of_rllib_goes_the_way_that_the_table_says(feature: Featur
             config.build_algo()
         return
     config.validate()
-    assert bool(config.slow) == (feature.way == SLOWLY), config.slow
+    assert bool(config.fallback_reasons) == (feature.way == SLOWLY), config.fallback_reasons
 
 
 @pytest.mark.slow

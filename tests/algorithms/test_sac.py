@@ -27,8 +27,15 @@ def config(env: str = "Identity", keywords: Any = None, **settings: Any) -> SACC
     return made.reporting(min_sample_timesteps_per_iteration=200)
 
 
-@pytest.mark.parametrize(("kind", "bar"), [("box", 0.85), ("discrete", 0.8)])
-@pytest.mark.parametrize("prioritized", [None, {"alpha": 0.6}])
+@pytest.mark.parametrize(
+    ("kind", "bar", "prioritized"),
+    [
+        ("box", 0.85, {"alpha": 0.6}),
+        ("discrete", 0.8, None),
+        pytest.param("box", 0.85, None, marks=pytest.mark.slow),
+        pytest.param("discrete", 0.8, {"alpha": 0.6}, marks=pytest.mark.slow),
+    ],
+)
 def test_what_is_seen_is_done(kind: str, bar: float, prioritized: Any) -> None:
     replay = {"capacity": 5000, "prioritized": prioritized}
     entropy = 0.2 if kind == "discrete" else -4.0
@@ -257,7 +264,7 @@ def test_what_the_fast_way_cannot_do_goes_rllibs_own_way() -> None:
     asked = config("Pendulum-v1", gamma=0.99).callbacks(on_episode_end=lambda **_: None)
     asked.changes.pop("replay")
     algo = asked.build_algo()
-    assert algo.config.slow == ("callback on_episode_end",)
+    assert algo.config.fallback_reasons == ("callback on_episode_end",)
     assert algo.train()["env_runners"]["num_env_steps_sampled_lifetime"] >= 200
     with pytest.raises(ConfigError, match=r"policy\(\) .* because of callback on_episode_end"):
         algo.policy()

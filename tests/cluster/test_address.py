@@ -72,7 +72,10 @@ def test_training_where_no_ray_answers_fails_within_seconds(tmp_path: Path, unus
 
 
 @pytest.mark.parametrize("scheme", ["", "ray://"])
-def test_what_does_not_speak_rays_language_is_no_cluster(server: Callable[[str], str], scheme: str) -> None:
+def test_what_does_not_speak_rays_language_is_no_cluster(
+    server: Callable[[str], str], scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("loomrl.cluster.address.ANSWER_S", 0.5)
     address = scheme + server("hello").removeprefix("http://")
     begun = time.monotonic()
     with pytest.raises(ClusterError, match="no Ray answers there"):
@@ -93,7 +96,7 @@ def test_a_dashboard_that_does_not_answer_is_named(unused_tcp_port: int) -> None
 
 
 def test_a_server_that_is_no_dashboard_is_named(server: Callable[[str], str]) -> None:
-    with pytest.raises(ClusterError, match="is no dashboard of Ray"):
+    with pytest.raises(ClusterError, match="is not a Ray dashboard"):
         Jobs(server("hello"))
 
 
@@ -153,7 +156,7 @@ def test_a_cluster_of_another_ray_is_refused_before_ray_tries(gcs: Callable[...,
 
 
 def test_a_cluster_that_does_not_take_our_token_is_refused_with_the_remedy(gcs: Callable[..., Any]) -> None:
-    with pytest.raises(ClusterError, match=r"wants another token. Set RAY_AUTH_MODE=token"):
+    with pytest.raises(ClusterError, match=r"expects another token. Set RAY_AUTH_MODE=token"):
         refuse_silent(gcs(ray.__version__, refuses=True)[0])
 
 

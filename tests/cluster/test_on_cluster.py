@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 import httpx
@@ -27,6 +26,7 @@ from loomrl.store.runs import show_run
 from loomrl.types import End
 from tests.algorithms.language_support import embedded
 from tests.cluster.cluster_support import ROOT, answers, environment, process, start, wait_until
+from tests.needs import need
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(1800)]
 UPDATES, GROUPS, SIZE = 6, 4, 4
@@ -98,8 +98,8 @@ def alive(url: str) -> int:
 
 @pytest.mark.parametrize(("way", "engine"), [("train", "torch"), ("train", "vllm"), ("submit", "torch")])
 def test_it_runs_to_its_end_though_a_node_of_a_runner_is_killed(site: Site, way: str, engine: str) -> None:
-    if engine == "vllm" and find_spec("vllm") is None:
-        pytest.skip("needs vLLM: make vllm")
+    if engine == "vllm":
+        need("vLLM")
     experiment = site.experiment(engine)
     (site.folder / "experiment.yaml").write_text(dump(experiment))
     where = {"RAY_ADDRESS": site.address if way == "train" else site.url}

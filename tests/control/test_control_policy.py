@@ -409,20 +409,10 @@ def test_without_onnx_the_error_says_how_to_install_it(tmp_path: Path, monkeypat
 # -- from training --------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def ray_alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    import ray
-
-    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    yield
-    ray.shutdown()
-
-
 @pytest.mark.system
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning")
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.usefixtures("ray_alone", "one_thread")
+@pytest.mark.usefixtures("ray_cluster", "one_thread")
 @pytest.mark.parametrize("kind", ["discrete", "box"])
 def test_a_trained_module_acts_outside_rllib_as_inside(kind: str, tmp_path: Path) -> None:
     from loomrl.algorithms.ppo import PPOConfig

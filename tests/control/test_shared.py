@@ -66,7 +66,7 @@ class Echo:
 
 
 def team(**settings: Any) -> Any:
-    pytest.importorskip("pettingzoo", reason="pettingzoo is not installed (pip install 'loomrl[multiagent]')")
+    pytest.importorskip("pettingzoo", reason="needs PettingZoo: pip install 'loomrl[multiagent]'")
     from loomrl.envs.teamwork import TeamParallel
 
     return TeamParallel(**settings)

@@ -1,6 +1,5 @@
 """The Code environment: what ends an episode, what is paid, and what is said."""
 
-import shutil
 import subprocess
 import sys
 from random import Random
@@ -12,10 +11,11 @@ from loomrl.envs.code.admission import FEWEST, MOST
 from loomrl.envs.code.review import make_review
 from loomrl.envs.code.task import FAMILIES, make_challenge
 from loomrl.errors import ConfigError
+from tests.needs import needs
 
 SANDBOX = [
     pytest.mark.system,
-    pytest.mark.skipif(not (shutil.which("bwrap") or shutil.which("runsc")), reason="bubblewrap is not installed"),
+    needs("a sandbox"),
 ]
 
 

@@ -1,6 +1,5 @@
 """Ways to fool a grader that runs untrusted code: none earns, and none makes an exception or a masked sample."""
 
-import shutil
 import time
 from random import Random
 
@@ -14,10 +13,11 @@ from loomrl.envs.code.task import LINES_FACTOR, LINES_SLACK, make_challenge
 from loomrl.envs.code.value import says, written
 from loomrl.gym.base import Step
 from loomrl.gym.sandbox import open_sandbox
+from tests.needs import needs
 
 pytestmark = [
     pytest.mark.system,
-    pytest.mark.skipif(not (shutil.which("bwrap") or shutil.which("runsc")), reason="bubblewrap is not installed"),
+    needs("a sandbox"),
 ]
 
 DOUBLE = Problem("f", "a: int -> int", "", "def f(a: int) -> int:\n    return 2 * a", (lambda rng: rng.randint(1, 99),))

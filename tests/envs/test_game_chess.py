@@ -14,12 +14,13 @@ from loomrl.envs.game.placement import draw_position
 from loomrl.envs.game.spiel import line, open_state
 from loomrl.envs.game.stockfish import FALLBACK, Stockfish, open_stockfish
 from loomrl.errors import ConfigError, EpisodeError
+from tests.needs import needs
 
-pytest.importorskip("pyspiel")
+pytest.importorskip("pyspiel", reason="needs OpenSpiel: pip install 'loomrl[games]'")
 PROGRAM = shutil.which("stockfish") or shutil.which(FALLBACK)
 pytestmark = [
     pytest.mark.system,
-    pytest.mark.skipif(PROGRAM is None, reason="no stockfish here: apt-get install stockfish"),
+    needs("Stockfish"),
 ]
 MATE = "6k1/5ppp/8/8/8/8/8/R5K1 w - - 0 1"
 

@@ -17,7 +17,7 @@ from loomrl.envs.game.spiel import open_state
 from loomrl.errors import ConfigError
 from loomrl.gym.base import Step
 
-pytest.importorskip("pyspiel")
+pytest.importorskip("pyspiel", reason="needs OpenSpiel: pip install 'loomrl[games]'")
 WITHOUT_ENGINE = (*BOARDS, *PUZZLES)
 
 

@@ -12,7 +12,7 @@ from loomrl.envs.game.spiel import State, open_state
 from loomrl.gym.policy import Action
 from loomrl.types import Message
 
-pytest.importorskip("pyspiel")
+pytest.importorskip("pyspiel", reason="needs OpenSpiel: pip install 'loomrl[games]'")
 GAME = "connect_four(rows=4,columns=4,x_in_row=3)"
 
 

@@ -13,7 +13,7 @@ from loomrl.envs.game.opponent import _opened
 from loomrl.errors import EpisodeError
 from tests.inference.sample_models import VOCABULARY, tiny_tokenizer
 
-pytest.importorskip("pyspiel")
+pytest.importorskip("pyspiel", reason="needs OpenSpiel: pip install 'loomrl[games]'")
 pytestmark = pytest.mark.system
 
 

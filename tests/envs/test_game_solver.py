@@ -9,7 +9,7 @@ from loomrl.envs.game.board import BOARDS
 from loomrl.envs.game.solver import DRAW, WIN, Search, ordered, outcome
 from loomrl.envs.game.spiel import State, open_state
 
-pytest.importorskip("pyspiel")
+pytest.importorskip("pyspiel", reason="needs OpenSpiel: pip install 'loomrl[games]'")
 GAMES = (
     "tic_tac_toe",
     "connect_four(rows=3,columns=3,x_in_row=3)",

@@ -161,7 +161,7 @@ def test_any_text_is_read_or_refused(text):
 
 @pytest.mark.parametrize("dataset", ["mini_sudoku", "futoshiki"])
 async def test_a_template_brings_safe_puzzles_of_reasoning_gym(dataset):
-    pytest.importorskip("reasoning_gym")
+    pytest.importorskip("reasoning_gym", reason="needs reasoning-gym: pip install 'loomrl[reasoning-gym]'")
     environment = await opened("reasoning_gym", 2, 7, dataset=dataset)
     fact = await environment.step("QUERY: 1")
     assert fact.observation[0].content == f"Entry 1 is {words(environment)[0]}."

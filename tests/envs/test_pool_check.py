@@ -4,12 +4,14 @@ import pytest
 
 from loomrl.experiments.check_envs import check_all
 from loomrl.gym.catalogue import names
+from tests.needs import need
 
 NEED_SETTINGS = {"OpenEnv": "Set servers", "Verifiers": "Set modules"}
 """What they adapt lies elsewhere: their own tests check them, with servers and modules."""
-
-
+NEED_PROGRAMS = {"Code": "a sandbox", "Game": "Stockfish"}
 LONG = {"ReasoningGym"}
+FEW = 0.3
+"""Of the episodes, in the quick tests. An opponent that succeeds at all is played on, in batches of full size."""
 
 
 @pytest.mark.system
@@ -18,7 +20,21 @@ LONG = {"ReasoningGym"}
     "name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in names()]
 )
 def test_an_environment_keeps_what_it_promises(name: str) -> None:
-    checked = check_all([name], may_lack=True)
+    check(name, FEW)
+
+
+@pytest.mark.slow
+@pytest.mark.system
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", [name for name in names() if name not in NEED_SETTINGS])
+def test_it_keeps_it_in_all_the_episodes_that_the_ceilings_ask_for(name: str) -> None:
+    check(name, 1.0)
+
+
+def check(name: str, share: float) -> None:
+    if name in NEED_PROGRAMS:
+        need(NEED_PROGRAMS[name])
+    checked = check_all([name], may_lack=True, share=share)
     if name in NEED_SETTINGS:
         assert NEED_SETTINGS[name] in checked.left_out[name]
     else:

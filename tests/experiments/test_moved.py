@@ -20,7 +20,7 @@ from loomrl.control.space import acts, seen
 from loomrl.errors import ArtifactError
 from loomrl.experiments.cli import app
 from loomrl.experiments.shipped import resolve
-from loomrl.experiments.train_control import open_course
+from loomrl.experiments.train_control import ControlTraining
 from loomrl.store import open_store
 
 
@@ -52,12 +52,12 @@ def begun() -> int:
     experiment = resolve(["control/cartpole"]).override(small)
     assert isinstance(experiment, ControlExperiment)
     with open_store("sqlite:///loom.db") as db:
-        course = open_course(Still(), experiment, "pole", db, time.time)
-        course.begin()
-        if not course.done:
-            course.done = 512
-            course.keep(now=True)
-        return course.done
+        training = ControlTraining.opened(Still(), experiment, "pole", db, clock=time.time)
+        training.begin()
+        if not training.done:
+            training.done = 512
+            training.keep()
+        return training.done
 
 
 def run_json(*words: str) -> Any:

@@ -17,13 +17,13 @@ from loomrl.config import ControlExperiment
 from loomrl.config.sweep import Choice, Sweep
 from loomrl.control.policy import ControlPolicy
 from loomrl.errors import ArtifactError, ClusterError, ConfigError, StoreError
-from loomrl.experiments import train_control
 from loomrl.experiments.judge_control import evaluate_control, idle_return
 from loomrl.experiments.notebook.agentic import AgenticRLSystem
 from loomrl.experiments.policies import exported
 from loomrl.experiments.sweep import sweep
 from loomrl.experiments.train import resumed, train
 from loomrl.load import dump
+from loomrl.run.ledger import Ledger
 from loomrl.store import open_store
 from loomrl.store.evaluations import list_evaluations
 from loomrl.store.policies import list_policies
@@ -130,19 +130,19 @@ def test_a_run_that_broke_off_goes_on_as_if_it_never_had(
         changes |= {"train.checkpoint_every": 200, "train.tell_every": 100, "evaluation.every": 300}
     settings = experiment(tmp_path, **changes)
     train(settings, run="whole")
-    keep, calls = train_control.Course.keep, 0
+    commit, calls = Ledger.commit, 0
 
-    def breaks_off(course: Any) -> None:
+    def breaks_off(ledger: Ledger, *checkpoint: Any) -> Any:
         nonlocal calls
         calls += 1
-        if calls == 5:
+        if calls == 3:
             raise KeyboardInterrupt
-        keep(course)
+        return commit(ledger, *checkpoint)
 
-    monkeypatch.setattr(train_control.Course, "keep", breaks_off)
+    monkeypatch.setattr(Ledger, "commit", breaks_off)
     with pytest.raises(KeyboardInterrupt):
         train(settings, run="parts")
-    monkeypatch.setattr(train_control.Course, "keep", keep)
+    monkeypatch.setattr(Ledger, "commit", commit)
     train(settings, run="parts")
     whole, parts = policy_of(tmp_path, "whole"), policy_of(tmp_path, "parts")
     assert all(torch.equal(whole[name], parts[name]) for name in whole)

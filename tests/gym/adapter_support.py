@@ -1,13 +1,11 @@
 """Episodes of adapters, and where the packages are that cannot be installed beside ours."""
 
-import os
-from pathlib import Path
 from random import Random
 
-import pytest
 from sample_policies import Says
 
 from loomrl.gym.episode import Attempt, run_episode
+from tests.needs import ADAPTERS, need
 
 
 async def play(environment, policy, family=None, level=1, seed=0):
@@ -23,7 +21,5 @@ def saying(*texts):
 
 def python_of_adapters() -> str:
     """The interpreter that `make adapters` installs."""
-    python = Path(__file__).parent.parent.parent / ".venv-adapters" / "bin" / "python"
-    if not python.exists():
-        pytest.fail("CI must run `make adapters`") if os.environ.get("CI") else pytest.skip("needs `make adapters`")
-    return str(python)
+    need("OpenEnv and verifiers")
+    return str(ADAPTERS)

@@ -168,7 +168,7 @@ def test_families_and_guessing_are_those_of_the_settings():
 
 async def test_the_checker_asks_for_the_families_of_the_settings():
     settings = {"worlds": {"still": {"open": f"{HERE}:camera", "must_terminate": True}}, "max_numbers": 300}
-    probe = Probe(GymnasiumEnvironment, settings, lambda place: None, 0.5)
+    probe = Probe(GymnasiumEnvironment, settings, lambda place: None, 0.5, 1.0)
     check = await check_opponent(probe, "random")
     assert (check.passed, check.figures["worst_family"]) == (False, 1.0)
     assert "still: mean success 1.00" in check.detail

@@ -12,7 +12,7 @@ from loomrl.gym.adapters.world import VERB
 from loomrl.gym.policy import OraclePolicy, RandomPolicy
 from loomrl.types import End
 
-pytest.importorskip("pettingzoo", reason="needs the extra multiagent")
+pytest.importorskip("pettingzoo", reason="needs PettingZoo: pip install 'loomrl[multiagent]'")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of pygame's own imports
 PLANES = "pettingzoo.test.example_envs.generated_agents_env_action_mask_info_v0:env"
 TEAM = "loomrl.envs.teamwork.parallel:TeamParallel"

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loomrl.errors import ConfigError
+from loomrl.gym.check import run
 from loomrl.gym.check.play import MOST, enough, interval
-from loomrl.gym.check.run import check_environment
+from loomrl.gym.check.run import _Probe, check_environment
 
 pytestmark = pytest.mark.system
 
@@ -32,9 +33,12 @@ def test_a_sound_environment_passes_every_check_with_figures():
     assert "Guess 1.2.0 passes." in str(report)
 
 
-def test_what_loads_once_is_not_held_against_the_first_hostile_text():
+def test_what_loads_once_is_not_held_against_the_first_hostile_text(monkeypatch):
+    started = []
+    monkeypatch.setattr(run, "_Probe", lambda *words, **more: started.append(words) or _Probe(*words, **more))
     report = check_environment(sample_envs.SlowToLoad, only=["hostile"], step_limit_s=0.1)
     assert report.passed, str(report)
+    assert len(started) == 2, "one process for the contract, one for all hostile texts"
 
 
 def only(check):
@@ -49,6 +53,20 @@ def test_each_mistake_is_caught_by_the_check_that_should_and_explained(kind):
     assert not report.passed
     assert list(failed) == [name]
     assert says in failed[name]
+
+
+@pytest.mark.parametrize("kind", [broken_envs.Guessable, broken_envs.Hackable], ids=lambda kind: kind.__name__)
+def test_fewer_episodes_catch_what_succeeds(kind):
+    name, says = BROKEN[kind]
+    report = check_environment(kind, only=["opponents"], share=0.3)
+    assert says in next(check.detail for check in report.checks if check.name == name and not check.passed)
+
+
+def test_a_share_of_the_episodes_is_fewer():
+    few, all_ = (check_environment(sample_envs.GuessEnvironment, only=["opponents"], share=s) for s in (0.3, 1.0))
+    assert few.passed
+    for less, more in zip(few.checks[1:], all_.checks[1:], strict=True):
+        assert 0 < less.figures["episodes"] < more.figures["episodes"]
 
 
 def test_a_hang_is_killed_named_and_the_other_texts_are_still_tried():

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -19,18 +18,7 @@ from loomrl.gym.host.local import Plan
 from loomrl.gym.pool import LoomRLGym
 from loomrl.types import End, Task
 
-pytestmark = pytest.mark.system
-
-ray = pytest.importorskip("ray")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cluster():
-    os.environ["RAY_AUTH_MODE"] = "disabled"
-    workers = {"env_vars": {"PYTHONPATH": os.pathsep.join(sys.path)}}
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env=workers)
-    yield
-    ray.shutdown()
+pytestmark = [pytest.mark.system, pytest.mark.usefixtures("ray_cluster")]
 
 
 def plan(name, *, environment="Guess", policy=None):
@@ -142,6 +130,6 @@ async def test_actors_leave_no_files_behind():
 
 async def test_more_actors_than_there_are_cores_for_are_refused_before_any_starts():
     begun = time.monotonic()
-    with pytest.raises(ConfigError, match=r"rollout.actors=1000: Ray has CPUs for 4, 2 to each. Ask for fewer"):
+    with pytest.raises(ConfigError, match=r"rollout.actors=1000: Ray has CPUs for 8, 2 to each. Ask for fewer"):
         await played(gym(actors=1000), [plan("t")])
     assert time.monotonic() - begun < 5

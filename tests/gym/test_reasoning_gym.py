@@ -15,7 +15,9 @@ from loomrl.errors import ConfigError
 from loomrl.gym.adapters import reasoning_gym as adapter
 from loomrl.gym.adapters.reasoning_gym import ALLOWED, PREFIX, REFUSED, ReasoningGymEnvironment
 
-factory = pytest.importorskip("reasoning_gym.factory")
+factory = pytest.importorskip(
+    "reasoning_gym.factory", reason="needs reasoning-gym: pip install 'loomrl[reasoning-gym]'"
+)
 EXECUTES = re.compile(r"\b(eval|exec|parse_expr|sympify)\((?!entry)")
 pytestmark = [
     pytest.mark.system,

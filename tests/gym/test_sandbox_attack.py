@@ -1,7 +1,6 @@
 """The attack suite on the real sandboxes, and that it would see a sandbox that does not hold."""
 
 import dataclasses
-import shutil
 import struct
 import subprocess
 import sys
@@ -17,9 +16,10 @@ from loomrl.gym.sandbox.bubblewrap import Bubble, Bubblewrap, find_bubblewrap
 from loomrl.gym.sandbox.gvisor import find_gvisor
 from loomrl.gym.sandbox.proof import ESSENTIAL, attacks_on, prove
 from loomrl.gym.sandbox.session import BoxedSandbox
+from tests.needs import needs
 
-needs_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
-needs_gvisor = pytest.mark.skipif(shutil.which("runsc") is None, reason="runsc is not installed")
+needs_bubblewrap = needs("bubblewrap")
+needs_gvisor = needs("gVisor")
 pytestmark = pytest.mark.system
 
 ON_BUBBLEWRAP = attacks_on(Bubblewrap)  # type: ignore[arg-type]  # only asked whether it shares the host's kernel

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,8 +16,9 @@ from loomrl.gym.sandbox import Ending, Limits, Slots, open_sandbox
 from loomrl.gym.sandbox.gvisor import Gvisor, find_gvisor
 from loomrl.gym.sandbox.interpreter import find_interpreter
 from loomrl.gym.sandbox.session import BoxedSandbox
+from tests.needs import needs
 
-needs_gvisor = pytest.mark.skipif(shutil.which("runsc") is None, reason="runsc is not installed")
+needs_gvisor = needs("gVisor")
 
 
 @pytest.fixture(autouse=True)

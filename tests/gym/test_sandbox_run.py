@@ -4,7 +4,6 @@ import asyncio
 import dataclasses
 import gc
 import os
-import shutil
 import signal
 import struct
 import subprocess
@@ -25,10 +24,11 @@ from loomrl.gym.sandbox.bubblewrap import find_bubblewrap
 from loomrl.gym.sandbox.interpreter import find_interpreter
 from loomrl.gym.sandbox.process import facts, owned_by
 from loomrl.gym.sandbox.session import BoxedSandbox, WarmSession
+from tests.needs import needs
 
 pytestmark = [
     pytest.mark.system,
-    pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed"),
+    needs("bubblewrap"),
 ]
 LATE_S = 0.5
 """How late a deadline may be on a machine that does much else; 0.2 s of it are the host's own grace."""

@@ -1,7 +1,6 @@
 """How long a program takes in a sandbox: `pytest tests/gym/test_sandbox_speed.py -m slow -s`."""
 
 import asyncio
-import shutil
 import statistics
 import time
 from collections.abc import Awaitable, Callable
@@ -9,11 +8,12 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from loomrl.gym.sandbox import Outcome, open_sandbox
+from tests.needs import needs
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.system,
-    pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed"),
+    needs("bubblewrap"),
 ]
 PROGRAM, STDIN = "print(sum(map(int, input().split())))", b"1 2 3"
 

@@ -1,8 +1,15 @@
+import asyncio
+import re
+from dataclasses import replace
+from itertools import permutations
 from pathlib import Path
 
 import pytest
 
 from loomrl.errors import ConfigError
+from loomrl.gym.catalogue import make
+from loomrl.gym.generator import CurriculumGenerator
+from loomrl.gym.mixture import transcript
 from loomrl.gym.template import load_templates
 from loomrl.types import Task
 
@@ -57,3 +64,76 @@ def test_template_makes_the_same_task_from_the_same_seed_and_harder_ones_at_high
 def test_wrong_template_is_named_with_its_place(tmp_path: Path, broken: str, said: list[str]) -> None:
     message = load_text(tmp_path, broken)
     assert all(part in message for part in ["t.yaml", *said]), message
+
+
+IN_SHORT = """
+logic_puzzle:
+  templates: ["{a} is taller than {b}.", "{b} is shorter than {a}."]
+  variables: [[Anna, Ben], [Ben, Cara], [Cara, Dan], [Dan, Eva]]
+dialogue:
+  scenarios:
+    - {type: negotiation, context: "You sell bicycles in Porto."}
+    - {type: support, context: "It is the week before Christmas."}
+Math:
+  - {name: doubles, family: custom, levels: {1: {a: [1, 9]}}, parameters: {prompt: "2 times {a}?", answer: "{a}*2"}}
+"""
+
+
+def drawn(folder: Path, text: str, count: int = 400) -> dict[str, Task]:
+    (folder / "t.yaml").write_text(text)
+    generator = CurriculumGenerator(initial_difficulty=0.1, task_templates_path=str(folder / "t.yaml"))
+    made = [generator.generate() for _ in range(count)]
+    return {task.parameters["template"]: task for task in made if "template" in task.parameters}
+
+
+def test_templates_by_environment_make_tasks_that_oracles_solve_in_the_words_of_the_user(tmp_path: Path) -> None:
+    tasks = drawn(tmp_path, IN_SHORT)
+    assert sorted(tasks) == ["Dialogue.scenarios-1", "Dialogue.scenarios-2", "LogicPuzzle", "doubles"]
+    for task in tasks.values():
+        said = transcript(make(task.environment), task)
+        assert said[-1][1].startswith("1: "), said
+    assert "You sell bicycles in Porto." in transcript(make("Dialogue"), tasks["Dialogue.scenarios-1"])[0][1]
+    assert re.search(r"is (taller|shorter) than", transcript(make("LogicPuzzle"), tasks["LogicPuzzle"])[0][1])
+
+
+def test_statements_of_a_user_have_one_order_and_others_are_wrong() -> None:
+    environment = make("LogicPuzzle")
+    pairs = [["Anna", "Ben"], ["Ben", "Cara"], ["Cara", "Dan"], ["Anna", "Dan"]]
+    parameters = {"templates": ["{a} is older than {b}."], "variables": pairs}
+    for seed in range(30):
+        task = replace(environment.task("statements", 10, seed), parameters=parameters)
+        (message,) = asyncio.run(environment.reset(task))
+        told = re.findall(r"(\w+) is older than (\w+)\.\n", message.content)
+        fitting = [
+            order
+            for order in permutations(["Anna", "Ben", "Cara", "Dan"])
+            if all(order.index(first) < order.index(last) for first, last in told)
+        ]
+        assert [", ".join(order) for order in fitting] == [environment.oracle().removeprefix("SOLVE: ")]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("[Anna, Ben], [Ben, Cara], [Ben, Dan]", "Add that pair"),
+        ("[Anna, Ben], [Ben, Anna], [Cara, Dan]", "circle"),
+        ("[Anna, Ben, Cara]", "variables"),
+    ],
+)
+def test_pairs_without_one_order_are_refused_before_anything_starts(tmp_path: Path, wrong: str, said: str) -> None:
+    right = "[Anna, Ben], [Ben, Cara], [Cara, Dan], [Dan, Eva]"
+    with pytest.raises(ConfigError, match=rf"(?s){said}"):
+        drawn(tmp_path, IN_SHORT.replace(right, wrong))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("logic_puzle:\n  templates: [x]", "Did you mean 'LogicPuzzle'"),
+        ("dialogue:\n  scenarios: [{type: qa, contxt: x}]", r"no family of Dialogue takes contxt, type.*scenario"),
+        ("game:\n  scenarios: [{type: qa}]", r"Families that take some: none"),
+        ("dialogue: 3", "a mapping of parameters"),
+    ],
+)
+def test_what_no_family_takes_is_named_with_those_that_take_some(tmp_path: Path, wrong: str, said: str) -> None:
+    assert re.search(said, load_text(tmp_path, wrong))

@@ -1,7 +1,6 @@
 """The real package against our hub. `make atropos` installs it, in an environment of its own."""
 
 import json
-import os
 import subprocess
 import time
 from collections.abc import Iterator
@@ -16,6 +15,8 @@ from atropos_support import serving
 from hub_samples import hub_command
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
+
+from tests.needs import ATROPOS, need
 
 HERE = Path(__file__).parent
 STEPS = 6
@@ -50,8 +51,14 @@ def finish(trainer: subprocess.Popen[str], environment: subprocess.Popen[str]) -
     return json.loads(printed.splitlines()[-1]), log
 
 
-def test_unmodified_environment_and_trainer_meet_at_our_hub(store_url: str, tmp_path: Path) -> None:
-    with serving(store_url) as client, real_clients(str(client.base_url).rstrip("/"), tmp_path) as clients:
+@pytest.mark.parametrize("url", ["sqlite_url", pytest.param("postgres_url", marks=pytest.mark.slow)])
+def test_unmodified_environment_and_trainer_meet_at_our_hub(
+    url: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    with (
+        serving(request.getfixturevalue(url)) as client,
+        real_clients(str(client.base_url).rstrip("/"), tmp_path) as clients,
+    ):
         batches, _ = finish(*clients)
         queue_size = client.get("/status").json()["queue_size"]
 
@@ -95,10 +102,8 @@ def wait_for_lines(file: Path, count: int) -> None:
 
 
 def python_of_atropos() -> Path:
-    python = HERE.parent.parent / ".venv-atropos" / "bin" / "python"
-    if not python.exists():
-        pytest.fail("CI must run `make atropos`") if os.environ.get("CI") else pytest.skip("needs `make atropos`")
-    return python
+    need("atroposlib")
+    return ATROPOS
 
 
 def item(data: dict[str, Any]) -> int:

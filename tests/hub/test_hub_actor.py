@@ -1,8 +1,6 @@
 """The hub as Ray actors: the same promises, and an actor's death is nobody's loss."""
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from hub_samples import attempt, attempts, ids
@@ -13,19 +11,7 @@ from loomrl.errors import Conflict, LeaseLost
 pytestmark = pytest.mark.system
 
 
-@pytest.fixture(scope="module")
-def _ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_AUTH_MODE", "disabled")
-        patch.setenv("PYTHONPATH", str(Path(__file__).parent))
-        import ray
-
-        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
-        yield
-        ray.shutdown()
-
-
-@pytest.mark.usefixtures("_ray")
+@pytest.mark.usefixtures("ray_cluster")
 @pytest.mark.parametrize("shards", [1, 2])
 def test_actors_keep_the_promises_and_survive_being_killed(sqlite_url: str, shards: int) -> None:
     import ray

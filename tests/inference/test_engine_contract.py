@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from loomrl.inference.torch.engine import TorchEngine
 from loomrl.inference.vllm.engine import Staged, VllmEngine
 from loomrl.inference.vllm.start import start
 from loomrl.inference.weights.sealed import seal, stage
+from tests.needs import need
 
 VLLM_WARNS = ("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning", "ignore::ResourceWarning")
 pytestmark = [
@@ -66,8 +66,7 @@ def vllm_opening(folder: Path) -> Opening:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def running_vllm(folder: Path) -> AsyncIterator[VllmEngine]:
     """Started once, for it takes a while."""
-    if find_spec("vllm") is None:
-        pytest.skip("needs vLLM: make vllm")
+    need("vLLM")
     opened = await VllmEngine.open(VllmEngineConfig(), vllm_opening(folder), log=folder / "log")
     yield opened
     await opened.close()

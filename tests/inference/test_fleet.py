@@ -5,7 +5,6 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from loomrl.inference.vllm.fleet import Fleet, open_fleet
 from loomrl.inference.vllm.fleet_client import FleetClient
 from loomrl.inference.weights.sealed import Sealed, seal
 from tests.inference.engine_support import processes
+from tests.needs import need
 
 pytestmark = [
     pytest.mark.system,
@@ -45,8 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def fleet(ray_cluster: None, folder: Path) -> Iterator[Fleet]:
-    if find_spec("vllm") is None:
-        pytest.skip("needs vLLM: make vllm")
+    need("vLLM")
     torch.set_num_threads(1)
     with open_fleet(VllmEngineConfig(count=2), opening(folder)) as opened:
         yield opened

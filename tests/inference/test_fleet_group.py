@@ -4,7 +4,6 @@ import asyncio
 import logging
 import signal
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from loomrl.inference.weights import broadcast
 from loomrl.inference.weights.broadcast import Broadcast
 from loomrl.inference.weights.sealed import Sealed, seal, stage
 from tests.inference.engine_support import processes
+from tests.needs import need
 
 pytestmark = [
     pytest.mark.system,
@@ -33,8 +33,7 @@ ASKED = [request(random_prompt(0, 40), seed=0, max_tokens=8)]
 
 @pytest.fixture(scope="module")
 def engines(ray_cluster: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    if find_spec("vllm") is None:
-        pytest.skip("needs vLLM: make vllm")
+    need("vLLM")
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("model")
     model(0).save_pretrained(folder)

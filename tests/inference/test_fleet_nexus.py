@@ -4,7 +4,6 @@ import asyncio
 import os
 from collections.abc import Iterator
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from loomrl.inference.vllm.engine import Staged
 from loomrl.inference.vllm.fleet import Fleet, open_fleet
 from loomrl.inference.vllm.latest import open_shelf
 from loomrl.inference.weights.sealed import seal, stage, unstage
+from tests.needs import need
 
 pytestmark = [
     pytest.mark.system,
@@ -61,8 +61,7 @@ def test_a_shelf_brings_its_file_to_whoever_asks(cluster: Cluster, tmp_path: Pat
 
 @pytest.fixture(scope="module")
 def fleet(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    if find_spec("vllm") is None:
-        pytest.skip("needs vLLM: make vllm")
+    need("vLLM")
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("model")
     model(0).save_pretrained(folder)

@@ -137,5 +137,5 @@ def test_lost_connection_is_gone_on_with_where_it_broke(far: str) -> None:
 def test_outpost_that_cannot_be_reached_is_said(far: str) -> None:
     outpost = outpost_on(far, "loomrl-test")
     ray.kill(outpost, no_restart=True)
-    with pytest.raises(PolicyError, match=r"did not reach .* in 3 attempts .*See whether its node is alive"):
+    with pytest.raises(PolicyError, match=r"did not reach .* in 3 attempts .*Check that its node is alive"):
         Relay(timeout_s=30).deliver(outpost, seal(tiny_model().state_dict(), 1))

@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +23,7 @@ from loomrl.inference.engine import Completion, Finish, Request
 from loomrl.inference.open import Opening, open_engine
 from loomrl.inference.remote.engine import OpenAIEngine
 from loomrl.inference.weights.sealed import Sealed, seal
+from tests.needs import need
 
 pytestmark = [pytest.mark.system, pytest.mark.usefixtures("one_thread")]
 TOLERANCE = 1e-3
@@ -50,8 +50,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def vllm(folder: Path) -> Iterator[Served]:
-    if find_spec("vllm") is None:
-        pytest.skip("vLLM is not installed: make vllm")
+    need("vLLM")
     with vllm_server(folder, folder.parent / "vllm.log") as url:
         yield Served(OpenAIEngineConfig(url=url, model=MODEL, updates="vllm"), folder)
 

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import AsyncIterator, Callable
-from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -18,6 +17,7 @@ from loomrl.inference.torch.engine import TorchEngine
 from loomrl.inference.torch.fused import FusedNetwork
 from loomrl.inference.vllm.engine import VllmEngine
 from loomrl.inference.weights.sealed import Sealed, seal
+from tests.needs import need
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -120,8 +120,7 @@ def planted(fault: Callable[[Any], None]) -> Callable[[Any], None]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def vllm(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[VllmEngine]:
-    if find_spec("vllm") is None:
-        pytest.skip("needs vLLM: make vllm")
+    need("vLLM")
     folder, log = tmp_path_factory.mktemp("model"), tmp_path_factory.mktemp("log") / "log"
     tiny_model(head_dim=32).save_pretrained(folder)
     with pytest.MonkeyPatch.context() as patch:

@@ -150,8 +150,8 @@ def changed(**choice: Any) -> dict[str, Any]:
             PolicyError,
             "logits that are not finite",
         ),
-        ({"choices": []}, PolicyError, "what is no completion"),
-        ({"error": "?"}, PolicyError, "what is no completion"),
+        ({"choices": []}, PolicyError, "answered with no completion"),
+        ({"error": "?"}, PolicyError, "answered with no completion"),
     ],
 )
 def test_what_is_no_completion_to_train_with_is_said_when_the_engine_is_opened(

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +15,13 @@ from loomrl.inference.open import Opening
 from loomrl.inference.torch.engine import TorchEngine
 from loomrl.inference.vllm.engine import VllmEngine
 from loomrl.inference.weights.sealed import seal
+from tests.needs import needs
 
 VLLM_WARNS = ("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning", "ignore::ResourceWarning")
 pytestmark = [
     pytest.mark.system,
     pytest.mark.timeout(600),
-    pytest.mark.skipif(find_spec("vllm") is None, reason="needs vLLM: make vllm"),
+    needs("vLLM"),
     *(pytest.mark.filterwarnings(name) for name in VLLM_WARNS),
 ]
 TOLERANCE = 1e-4

@@ -9,7 +9,7 @@ import pytest
 
 from loomrl.config.control import SAC, ControlPPO
 from loomrl.telemetry.diagnosis import diagnose
-from loomrl.telemetry.diagnosis_control import CLIPPED, EXAMINATIONS, FAR, course
+from loomrl.telemetry.diagnosis_control import CLIPPED, EXAMINATIONS, FAR, return_trend
 from loomrl.telemetry.metric import Metric
 from tests.telemetry.control_history import Course, History, made, played, recorded, rising
 
@@ -150,7 +150,7 @@ def test_the_first_episodes_of_a_stage_are_few_and_prove_little() -> None:
     first = [row | {Metric.STAGE: 1.0} for row in history]
     second = [row | {Metric.STAGE: 2.0, "step": row["step"] + history[-1]["step"]} for row in history]
     assert names(first + second) == []
-    went = course(first + second)
+    went = return_trend(first + second)
     assert went is not None
     assert went.begun.deviation > 1.5 * went.now.deviation
 
@@ -226,7 +226,7 @@ def test_evidence_names_metric_and_step(metric: Metric) -> None:
 def test_evidence_of_a_collapse_is_in_returns() -> None:
     (finding,) = diagnose(recorded("ppo_collapse")[:30])[:1]
     assert finding.name == "policy collapse"
-    assert re.fullmatch(r"return [\d.]+ now, [\d.]+ at its best, [\d.]+ in the beginning", finding.evidence)
+    assert re.fullmatch(r"return [\d.]+ now, [\d.]+ at its best, [\d.]+ at the start", finding.evidence)
 
 
 def remedies(history: History) -> str:

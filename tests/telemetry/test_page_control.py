@@ -55,7 +55,7 @@ def test_a_real_run_has_the_charts_of_what_it_measured_and_no_others() -> None:
 
 def test_a_language_run_has_nothing_of_control() -> None:
     html = render_page(report(run(60)))
-    assert titles(html) == ["Success", "Distance from the beginning"]
+    assert titles(html) == ["Success", "KL from the reference policy"]
     assert "Return" not in html
 
 

@@ -1,1 +1,1 @@
-"""Models of tokens: built, adapted, shown pictures."""
+"""Language models: construction, low-rank adaptation, vision."""

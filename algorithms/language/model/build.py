@@ -1,4 +1,4 @@
-"""A small language policy from settings alone: its tokenizer, learnt from the tasks, and a Llama without skill."""
+"""A small untrained language policy from settings: a tokenizer fitted to the tasks' texts, and a Llama."""
 
 from collections.abc import Iterable, Sequence
 
@@ -18,17 +18,16 @@ TEMPLATE = (
 )
 BYTES = 256
 COMMON = 100
-"""Only what occurs once in so many texts, or more often, is worth a token."""
+"""A token must occur at least once in this many texts."""
 
 
 def build_tokenizer(
     texts: Iterable[str], *, vocabulary: int, special: Sequence[str] = SPECIAL, template: str = TEMPLATE
 ) -> PreTrainedTokenizerFast:
-    """A byte-level tokenizer with at most `vocabulary` entries. It gives back every text unchanged.
+    """A byte-level tokenizer with at most `vocabulary` entries. It round-trips every text.
 
-    Every digit is a token of its own, so that numbers can be computed with. Between digits anything may be joined,
-    words and lines too, if it occurs once in a hundred texts: a sentence of every task becomes one token, a whole
-    question does not.
+    Every digit is a token of its own, so that numbers can be computed with. Other text may be joined, across words and
+    lines, if it occurs once in a hundred texts: a sentence of every task becomes one token, a whole question does not.
     """
     texts = list(texts)
     if vocabulary < BYTES + len(special):
@@ -64,8 +63,8 @@ def build_model(
 ) -> LlamaForCausalLM:
     """A Llama of that shape for that tokenizer, in float32. Equal seeds give equal weights.
 
-    Weights begin with the spread that keeps signals at their size in a layer of this width; the usual 0.02 is made for
-    layers of thousands and costs a narrow model its first hundreds of steps.
+    The initial standard deviation preserves the size of signals in a layer of this width; the usual 0.02 suits layers
+    of thousands and costs a narrow model its first hundreds of steps.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -81,7 +80,7 @@ def build_reading(
 
 
 def text_config(architecture: Architecture, tokenizer: PreTrainedTokenizerFast, *, context: int) -> LlamaConfig:
-    """The shape of the part that reads and writes."""
+    """The configuration of the language part."""
     return LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=architecture.hidden_size,

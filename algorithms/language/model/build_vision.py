@@ -1,4 +1,4 @@
-"""A small policy that sees, from settings alone: an Idefics3 without skill, its tokenizer and its processor."""
+"""A small untrained policy with vision from settings: an Idefics3, its tokenizer and its processor."""
 
 from collections.abc import Iterable
 from copy import deepcopy
@@ -14,7 +14,7 @@ from loomrl.inference.vision import Vision
 
 IMAGE = "<image>"
 SEEING = (IMAGE, "<fake_token_around_image>", "<global-img>", "<end_of_utterance>")
-"""The names are Idefics3's, and fixed."""
+"""The names are fixed by Idefics3."""
 TEMPLATE = (
     "{% for m in messages %}<|{{ m.role }}|>"
     "{% for part in m.content %}{% if part.type == 'image' %}<image>{% else %}{{ part.text }}{% endif %}{% endfor %}"
@@ -24,13 +24,13 @@ TEMPLATE = (
 
 
 def build_seeing_tokenizer(texts: Iterable[str], *, vocabulary: int) -> PreTrainedTokenizerFast:
-    """`build_tokenizer` with the tokens that stand for pictures."""
+    """`build_tokenizer` with the tokens for pictures."""
     special = (*SPECIAL[:-1], *SEEING, SPECIAL[-1])
     return build_tokenizer(texts, vocabulary=vocabulary, special=special, template=TEMPLATE)
 
 
 def build_vision(eyes: Eyes, tokenizer: PreTrainedTokenizerFast) -> Vision:
-    """The processor of such a model: every picture whole, at one size. It needs Pillow, and no torchvision."""
+    """The processor of such a model: every picture whole, at one size. It needs Pillow, but not torchvision."""
     try:
         from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 

@@ -1,4 +1,4 @@
-"""What a model that sees reads instead of ids: embeddings, with pictures in their places. Axes as in `packing`."""
+"""The input of a model with vision: embeddings, with pictures in their places. Axes as in `packing`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ from loomrl.inference.vision import Vision, embedded, features
 def looked_at(lm: PreTrainedModel, vision: Vision, batch: Mapping[str, Any]) -> Tensor:
     """Embeddings [B, T, H] of a packed micro-batch.
 
-    Where it has no picture, the eyes look at nothing for nothing: learners exchange gradients of all weights at once,
+    Without a picture the vision tower still runs on a blank one: learners exchange gradients of all weights at once,
     and each of them must have some.
     """
     ids_BT, pictures = batch["ids_BT"], batch["pictures"]

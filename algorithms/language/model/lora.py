@@ -1,4 +1,4 @@
-"""Low-rank additions to a model (LoRA), trained in place of its weights, and the files in which peft keeps them."""
+"""Low-rank adaptation (LoRA) of a model, and its files in peft's format."""
 
 from collections.abc import Mapping
 from copy import copy
@@ -15,7 +15,7 @@ from loomrl.config import Lora
 from loomrl.errors import ConfigError
 
 NAME = "default"
-"""The name that peft gives to the only adapter of a model; files leave it out."""
+"""peft's name for a model's only adapter; files omit it."""
 
 
 def attach(lm: PreTrainedModel, lora: Lora) -> None:
@@ -40,7 +40,7 @@ def attach(lm: PreTrainedModel, lora: Lora) -> None:
 
 
 def merged(lm: PreTrainedModel) -> dict[str, Tensor]:
-    """The weights with the additions added, under the names that they had before."""
+    """The weights with the low-rank additions merged, under their original names."""
     from peft.tuners.lora import LoraLayer
 
     layers: dict[str, Any] = {name: layer for name, layer in lm.named_modules() if isinstance(layer, LoraLayer)}
@@ -57,20 +57,20 @@ def merged(lm: PreTrainedModel) -> dict[str, Tensor]:
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """The additions by the names of peft's files, and peft's settings for them."""
+    """The additions by the names in peft's files, and peft's settings for them."""
 
     tensors: Mapping[str, Tensor]
     settings: Any
 
     @staticmethod
     def of(lm: PreTrainedModel) -> "Adapter":
-        """A model's, whose shards are shards here too."""
+        """The adapter of a model; shards stay shards."""
         named = lm.state_dict().items()
         own = {f"base_model.model.{name.replace(f'.{NAME}.', '.')}": one for name, one in named if ".lora_" in name}
         return Adapter(own, lm.peft_config[NAME])
 
     def save(self, folder: Path, *, base: str) -> None:
-        """Write what `peft.PeftModel.from_pretrained` adds to the model in `base`."""
+        """Write the files that `peft.PeftModel.from_pretrained` adds to the model in `base`."""
         settings = copy(self.settings)
         settings.base_model_name_or_path, settings.task_type, settings.inference_mode = base, "CAUSAL_LM", True
         folder.mkdir()
@@ -79,7 +79,7 @@ class Adapter:
 
 
 def without_adapters(lm: PreTrainedModel, *, enabled: bool) -> None:
-    """Switch low-rank additions off (the policy of the beginning) or on again."""
+    """Switch low-rank additions off (for the reference policy) or on again."""
     from peft.tuners.tuners_utils import BaseTunerLayer
 
     for layer in lm.modules():

@@ -1,1 +1,1 @@
-"""Runners that play episodes with a policy of tokens."""
+"""Runners that play episodes with a token policy."""

@@ -1,4 +1,4 @@
-"""The engines that all runners of a run share, where they have none of their own."""
+"""Engines shared by all runners of a run."""
 
 from functools import partial
 
@@ -10,7 +10,7 @@ from loomrl.inference.vllm.fleet import Fleet, open_fleet
 
 
 def shared_engines(config: LanguageConfig) -> Fleet | None:
-    """They are ready; None where every runner opens its own."""
+    """The shared engines, ready to answer; None if every runner opens its own."""
     experiment, algorithm = config.experiment, config.algorithm
     if not isinstance(experiment.engine, VllmEngineConfig):
         return None
@@ -25,7 +25,7 @@ def shared_engines(config: LanguageConfig) -> Fleet | None:
 
 
 def with_client(config: LanguageConfig, fleet: Fleet) -> LanguageConfig:
-    """A configuration from which runners know the fleet."""
+    """A configuration through which runners find the fleet."""
     changed: LanguageConfig = config.copy(copy_frozen=False)
     changed.shared_engine = fleet.client()
     changed.freeze()

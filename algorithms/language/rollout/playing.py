@@ -1,4 +1,4 @@
-"""Plans that are played on a thread of their own, while whoever started them does something else."""
+"""Plans played on a separate thread, while the caller does something else."""
 
 import asyncio
 import shutil
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """One process of a runner, from its start to its end, and where it leaves what an autopsy needs."""
+    """One process of a runner, and the location of the files it leaves for an autopsy."""
 
     id: str
     node: str
@@ -26,10 +26,10 @@ class Life:
 
 
 class Playing:
-    """At most `rollout.concurrency` episodes are open, first come, first served. All state is the loop's.
+    """Keeps at most `rollout.concurrency` episodes open, in order of arrival. All state belongs to the event loop.
 
-    The alarm rings on main threads only. So an environment that hangs here ends the process, and what it was doing is
-    left in `folder` for `examine`.
+    The alarm works on main threads only, so an environment that hangs here ends the process; the running episode is
+    then found in `folder` by `examine`.
     """
 
     def __init__(self, host: Host, rollout: RolloutConfig, *, folder: Path) -> None:
@@ -42,27 +42,27 @@ class Playing:
         self._watchdog = self.wait(_watch(folder, rollout.turn_timeout_s))
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of `work`, done between the steps of the episodes."""
+        """The result of `work`, run between the steps of the episodes."""
         return self._loop.wait(work)
 
     def exchange(self, plans: Sequence[Plan]) -> list[Trajectory]:
-        """Start these plans; what has finished since the last time."""
+        """Start these plans; returns the results since the last call."""
         return self.wait(self._exchange(plans))
 
     def drop(self, ids: Collection[str]) -> None:
-        """Give these attempts up, if they are being played."""
+        """Cancel these attempts, if they are being played."""
         self.wait(self._drop(ids))
 
     def forget(self) -> None:
-        """Give everything up that was started, and what has finished, too."""
+        """Cancel everything, and discard finished results too."""
         self.wait(self._forget())
 
     def play(self, plans: Sequence[Plan]) -> list[Trajectory]:
-        """Every plan's trajectory, beside what is being played already."""
+        """Every plan's trajectory; other episodes continue meanwhile."""
         return self.wait(self._gathered(plans))
 
     def close(self) -> None:
-        """Give up everything."""
+        """Cancel everything and release the thread and its files."""
         self.wait(self._stop())
         self._loop.close()
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -33,10 +33,10 @@ T = TypeVar("T")
 
 
 class LanguageRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
-    """Plays plans with the weights it was last given. It has no state worth keeping: a new one is as good.
+    """Plays plans with the last weights it was given. It has no state worth keeping: a new one is as good.
 
-    Where rollouts and learning overlap it plays on a thread of its own, and its methods only come to see.
-    It must not have a coroutine for a method: Ray would make an asyncio actor of it, whose methods run inside a loop.
+    If rollouts and learning overlap it plays on a separate thread, and its methods only exchange plans and results. It
+    must not have a coroutine as a method: Ray would make it an asyncio actor, whose methods run inside a loop.
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -62,7 +62,7 @@ class LanguageRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
         self.admitted: int | None = None
         """The version that it acts with; None after a restart."""
         self.life: Life | None = None
-        """Where it plays while the learner learns; another one after every restart."""
+        """Identifies this process while rollouts and learning overlap; new after every restart."""
         local = experiment.rollout.model_copy(update={"actors": 0})
         self._gym = LoomRLGym(local, make=make, open_policy=self._open_policy)
         self._playing: Playing | None = None
@@ -72,7 +72,7 @@ class LanguageRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
             self._playing = Playing(LocalHost(make, local, open_policy=self._open_policy), local, folder=Path(folder))
 
     def sample(self, *, plans: Sequence[Plan] = (), **_: Any) -> list[Trajectory]:
-        """Play the plans; their trajectories, in any order."""
+        """Play the plans; returns their trajectories, in any order."""
         if self._playing is not None:
             return self._playing.play(plans)
         played: list[Trajectory] = []
@@ -86,25 +86,25 @@ class LanguageRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
 
     @property
     def playing(self) -> Playing:
-        """What is being played while the learner learns."""
+        """The episodes that are played while the learner works."""
         assert self._playing is not None, "only where rollouts and learning overlap"
         return self._playing
 
     def load(self, sealed: Sealed) -> None:
-        """Sample with these weights, and hold what finishes until they are admitted."""
+        """Sample with these weights, and hold completions until they are admitted."""
         self._wait(self._gate.load(sealed))
 
     def probe(self, requests: Sequence[Request]) -> list[Completion]:
-        """What the engine answers, held or not."""
+        """The engine's answers, held or not."""
         return self._wait(self._gate.probe(requests))
 
     def admit(self, version: int) -> None:
-        """Act with what was loaded."""
+        """Act with the loaded weights."""
         self._wait(_done(partial(self._gate.admit, version)))
         self.admitted = version
 
     def reject(self, cause: str) -> None:
-        """Do nothing until other weights have been loaded."""
+        """Refuse to act until other weights have been loaded."""
         self._wait(_done(partial(self._gate.reject, cause)))
         self.admitted = None
 
@@ -117,36 +117,36 @@ class LanguageRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
         return language_policies(self._gate, self._chat, sampling=choice.sampling, context=self._context)
 
     def assert_healthy(self) -> None:
-        """It would not exist if it were not."""
+        """Always healthy if it exists."""
 
     def get_spaces(self) -> dict[str, Any]:
-        """Text has none."""
+        """Text has no spaces."""
         return {}
 
     def get_metrics(self) -> dict[str, Any]:
-        """Whoever asked for trajectories computes them from these."""
+        """Empty: metrics are computed from the trajectories."""
         return {}
 
     def get_state(self, *_: Any, **__: Any) -> dict[str, Any]:
-        """Nothing: weights come from the learners, by `load`."""
+        """Empty: weights come from the learners, through `load`."""
         return {}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Nothing to go on from."""
+        """There is no state to restore."""
 
     def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """What makes another one."""
+        """The arguments for creating another one."""
         return (), {"config": self.config}
 
     def stop(self) -> None:
-        """Let go of the model."""
+        """Release the model."""
         self._wait(self.engine.close())
         if self._playing is not None:
             self._playing.close()
 
 
 async def _done(call: Callable[[], None]) -> None:
-    """The call, where all else happens that touches the engine."""
+    """The call as a coroutine, so that it runs on the engine's event loop."""
     call()
 
 

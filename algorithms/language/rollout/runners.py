@@ -1,4 +1,4 @@
-"""All runners of a run as one: whoever plays the plans, with the weights that were published last."""
+"""All runners of a run as one: they play plans with the last published weights."""
 
 import time
 import traceback
@@ -23,7 +23,7 @@ NOBODY = Failure("runner", "Nobody", "all runners are dead, and none came back")
 
 
 class Crew:
-    """`timeout_s` is what an attempt that never returns may cost; a runner that hangs is replaced.
+    """`timeout_s` is the maximum cost of an attempt that never returns; a hanging runner is replaced.
 
     `fleet`: engines that runners share.
     """
@@ -35,7 +35,7 @@ class Crew:
         self._given: _Given | None = None
 
     def load(self, sealed: Sealed) -> None:
-        """Every engine has these weights, verified; completions that finish from here on are held."""
+        """Give every engine these weights, verified; completions that finish afterwards are held."""
         if self._fleet is not None:
             self._given = _Given(sealed.version, None)
             self._fleet.load(sealed)
@@ -48,7 +48,7 @@ class Crew:
         self._everyone(self._given.hand_over)
 
     def probe(self, requests: Sequence[Request]) -> list[list[Completion]]:
-        """What each engine answers, held or not."""
+        """The answers of each engine, held or not."""
         if self._fleet is not None:
             return self._fleet.probe(requests)
         return self._everyone(lambda runner: runner.probe(requests))
@@ -64,7 +64,7 @@ class Crew:
         self._everyone(lambda runner: runner.admit(version))
 
     def reject(self, cause: str) -> None:
-        """What was held fails, and nobody acts until other weights arrive."""
+        """Fail held completions; nothing is played until other weights arrive."""
         self._given = None
         if self._fleet is not None:
             self._fleet.reject(cause)
@@ -74,8 +74,8 @@ class Crew:
     def play(self, plans: Sequence[Plan]) -> list[Trajectory]:
         """Every plan's trajectory.
 
-        What a runner does not deliver, because it died or took more than half of the time, is played again, each family
-        by itself: one that ends or hangs its runner there, too, is to blame, and its attempts have failed.
+        Plans that a runner does not deliver, because it died or took more than half of the time, are played again, each
+        family by itself: a family whose runner then dies or hangs again is to blame, and its attempts have failed.
         """
         if self._group.num_remote_env_runners() == 0:
             return self._group.local_env_runner.sample(plans=plans)  # type: ignore[no-any-return]
@@ -98,25 +98,25 @@ class Crew:
 
     @property
     def timeout_s(self) -> float:
-        """How long a runner may take to answer before it counts as hanging."""
+        """Time limit for a runner's answer before it counts as hanging."""
         return self._timeout_s / 2
 
     @property
     def version(self) -> int | None:
-        """Of the weights that runners act with; None while there are none that may be trusted."""
+        """Version of the runners' weights; None while there are no admitted ones."""
         given = self._given
         return given.version if given is not None and given.admitted else None
 
     def equip(self, id: int) -> None:
-        """Give a runner that came late, or back, the weights; whatever it is told next comes after them."""
+        """Send the weights to a new or restarted runner, before any other call to it."""
         self._group._worker_manager.set_actor_state(id, healthy=True)
         if self._given is not None:
             self.actors[id].apply.remote(_Asked(self._given))
 
     def worked(self) -> Callable[[], tuple[int, float]]:
-        """Ask engines for the tokens they sampled since they were made, and the seconds they computed, on average.
+        """Request the engines' sampled tokens since their start, and their mean seconds of computation.
 
-        What comes back waits for the answers; nobody waits for the asking, in the middle of whatever a runner does.
+        The returned function waits for the answers; the request itself does not interrupt the runners.
         """
         if self._fleet is not None:
             engines = self._fleet.asked()
@@ -128,7 +128,7 @@ class Crew:
         return lambda: _worked(answered(asked))
 
     def _deal(self, plans: Sequence[Plan]) -> dict[str, Trajectory] | None:
-        """What came back of the plans, dealt to all runners that live, by id; None where none lives."""
+        """Trajectories by id of the plans, dealt to all living runners; None if none lives."""
         ids = self._able()
         if not ids:
             return None
@@ -148,7 +148,7 @@ class Crew:
         return found
 
     def _able(self) -> list[int]:
-        """Runners that live and have the weights; where all have died, those that are first to be back."""
+        """The living runners that have the weights; if all have died, the first that are back."""
         deadline = time.monotonic() + self._timeout_s
         while True:
             self._group.probe_unhealthy_env_runners()
@@ -159,7 +159,7 @@ class Crew:
             time.sleep(0.2)
 
     def _everyone(self, call: Callable[[Any], Any]) -> list[Any]:
-        """What each runner that plays and lives answers; an error of its engine, with its number, as what it is."""
+        """The answers of all living runners that play; an engine's error is raised with the runner's number."""
         alone = self._group.num_remote_env_runners() == 0
         answers = self._group.foreach_env_runner(_Asked(call), local_env_runner=alone, timeout_seconds=self.timeout_s)
         for number, _, cause in answers:
@@ -168,20 +168,20 @@ class Crew:
         return [answer for _, answer, _ in answers]
 
     def replace(self, id: int) -> None:
-        """End a runner that hangs; Ray starts another in its place."""
+        """Kill a hanging runner; Ray starts another in its place."""
         manager = self._group._worker_manager
         ray.kill(manager.actors()[id], no_restart=False)
         manager.set_actor_state(id, healthy=False)
 
 
 class _Share:
-    """What one runner has to play."""
+    """The plans of one runner."""
 
     def __init__(self, id: int, plans: Sequence[Plan]) -> None:
         self.id, self.plans = id, plans
 
     def __call__(self, runner: Any) -> tuple[int, list[Trajectory] | str]:
-        """Its trajectories; an exception as text, since RLlib would take it for the runner's death and hide it."""
+        """Its trajectories; an exception becomes text, since RLlib would take it for the runner's death and hide it."""
         try:
             return self.id, runner.sample(plans=self.plans)
         except Exception:  # noqa: BLE001 - the boundary
@@ -189,13 +189,13 @@ class _Share:
 
 
 class _Asked:
-    """A call to a runner, whose PolicyError comes back as text: RLlib would take it for the runner's death."""
+    """A call to a runner whose PolicyError is returned as text: RLlib would take it for the runner's death."""
 
     def __init__(self, call: Callable[[Any], Any]) -> None:
         self.call = call
 
     def __call__(self, runner: Any) -> tuple[int, Any, str | None]:
-        """The runner's number, its answer, and the error instead of one."""
+        """The runner's number, its answer, or an error instead."""
         try:
             return runner.worker_index, self.call(runner), None
         except PolicyError as error:
@@ -211,7 +211,7 @@ class _Given:
         self.admitted = False
 
     def hand_over(self, runner: Any) -> None:
-        """A runner's own engine has them, and holds."""
+        """Load the weights into a runner's own engine, which holds."""
         runner.load(ray.get(self.weights) if isinstance(self.weights, ray.ObjectRef) else self.weights)
 
     def __call__(self, runner: Any) -> None:
@@ -237,4 +237,4 @@ def _refuse(runner: Any) -> None:
 
 
 def _nothing(runner: Any) -> None:
-    """Shared engines refuse by themselves."""
+    """Does nothing: shared engines refuse by themselves."""

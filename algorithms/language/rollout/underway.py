@@ -1,8 +1,7 @@
-"""Attempts that runners play while something else goes on: whoever is slow or dies delays only its own.
+"""Attempts played by runners in the background: a slow or dead runner delays only its own.
 
-Every runner with something to play is visited now and then, for what it has finished; what comes next is sent at once.
-A runner whose process has ended is buried: what it left on its node says which attempt hung it. That one has failed;
-all others are played again, by whoever lives.
+Every runner with plans is visited at intervals for its results; new plans are sent at once. If a runner's process has
+ended, the files on its node tell which attempt hung it. That attempt has failed; its others are played again elsewhere.
 """
 
 import heapq
@@ -28,16 +27,16 @@ from loomrl.gym.host.watch import Autopsy, examine
 from loomrl.types import Failure, Trajectory
 
 SHORTEST_S, LONGEST_S = 0.02, 2.0
-"""Between two visits to a runner …"""
+"""Interval between two visits to a runner …"""
 VISITS_PER_S = 128
-"""… so that there are about so many in a second, however many runners there are."""
+"""… chosen so that there are about this many visits per second in all."""
 AGAIN_S = 0.2
-"""Until a runner that could not be reached is tried again."""
+"""Delay before an unreachable runner is tried again."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What a runner says. `error` is what went wrong outside of any attempt."""
+    """A runner's answer. `error` is an error outside of any attempt."""
 
     life: Life | None = None
     admitted: int | None = None
@@ -47,7 +46,7 @@ class _Answer:
 
 @dataclass(frozen=True, slots=True)
 class _Visit:
-    """Our message to the life of a runner that we know; any other one forgets what it plays, and says who it is."""
+    """A message to a known life of a runner; any other life drops its plans and identifies itself."""
 
     life: Life | None
     plans: Sequence[Plan]
@@ -65,7 +64,7 @@ class _Visit:
 
 @dataclass(frozen=True, slots=True)
 class _Drop:
-    """Gives attempts up, if they are being played there."""
+    """Cancels attempts, if they are being played there."""
 
     ids: Collection[str]
 
@@ -75,23 +74,23 @@ class _Drop:
 
 @dataclass(slots=True)
 class _Desk:
-    """One runner, as seen from here."""
+    """One runner, as seen by the driver."""
 
     id: int
     life: Life | None = None
-    """The one that has the plans; None where none is known to be ready."""
+    """The life that has the plans; None if none is known to be ready."""
     plans: dict[str, Plan] = field(default_factory=dict)
-    """What it has to play, by attempt."""
+    """Its plans, by attempt."""
     messages: int = 0
-    """On their way."""
+    """Messages without an answer yet."""
     silent_since: float = 0.0
-    """Since when an answer is missing, errors being none; 0 where none is."""
+    """Time since which an answer is missing, errors not counted; 0 if none is."""
     not_before: float = 0.0
-    """When it is visited again."""
+    """Time of the next visit."""
 
 
 class Underway:
-    """What the runners of a crew are playing."""
+    """The attempts that a crew's runners are playing."""
 
     def __init__(self, crew: Crew, *, turn_timeout_s: float) -> None:
         self._crew = crew
@@ -99,24 +98,24 @@ class Underway:
         self._desks = {id: _Desk(id) for id in crew.actors}
         self._wait_s = min(max(len(self._desks) / VISITS_PER_S, SHORTEST_S), LONGEST_S)
         self._messages: dict[Any, tuple[_Desk, Life | None]] = {}
-        """References to answers, and who owes them."""
+        """References to answers, and the runners that owe them."""
         self._quiet = dict(self._desks)
-        """Those with no message on its way that may need one."""
+        """Runners without a pending message that may need one."""
         self._burials: dict[Any, list[Plan]] = {}
-        """References to autopsies, and what the dead had to play."""
+        """References to autopsies, and the plans of the dead."""
         self._where: dict[str, _Desk] = {}
-        """Who plays an attempt."""
+        """Attempt → the runner that plays it."""
         self._waiting: deque[Plan] = deque()
         self._deaths: Counter[str] = Counter()
         self._found: list[Trajectory] = []
 
     def start(self, plans: Sequence[Plan]) -> None:
-        """Have them played, from now on if anybody is ready."""
+        """Play these plans, at once if a runner is ready."""
         self._waiting.extend(plans)
         self._deal()
 
     def drop(self, ids: Collection[str]) -> None:
-        """Give these attempts up: nothing more is heard of them."""
+        """Cancel these attempts; their results are never returned."""
         gone = set(ids)
         self._waiting = deque(plan for plan in self._waiting if plan.attempt.id not in gone)
         for lost in self._burials.values():
@@ -130,7 +129,7 @@ class Underway:
             self._crew.actors[runner].apply.remote(_Drop(theirs))
 
     def finished(self) -> list[Trajectory]:
-        """What has finished since it was asked last, after a short wait for something if nothing has."""
+        """The results since the last call, after a short wait if there are none yet."""
         self._deal()
         self._visit()
         references = [*self._messages, *self._burials]
@@ -140,14 +139,16 @@ class Underway:
                 self._judge(reference) if reference in self._burials else self._read(reference)
         else:
             time.sleep(self._wait_s)
-        self._look_after_the_silent()
+        self._replace_silent_runners()
         found, self._found = self._found, []
         return found
 
     # -- who plays what ---------------------------------------------------------------------------------------------
 
     def _deal(self) -> None:
-        """Plans that wait, to whoever has least to do; siblings together where there are enough groups for all."""
+        """Send waiting plans to the runners with the fewest; groups stay together if there are enough for all
+        runners.
+        """
         ready = [desk for desk in self._desks.values() if desk.life] if self._waiting else []
         if not ready:
             return
@@ -170,7 +171,7 @@ class Underway:
             self._write(desk, plans)
 
     def _visit(self) -> None:
-        """Everyone who has something to play, or of whom nothing is known."""
+        """Visit every runner that has plans or whose state is unknown."""
         now, later = time.monotonic(), {}
         for desk in self._quiet.values():
             if now < desk.not_before:
@@ -213,7 +214,7 @@ class Underway:
                 self._found.append(trajectory)
 
     def _bury(self, desk: _Desk) -> None:
-        """Ask on its node what the life that had the plans was doing when it ended."""
+        """Request an autopsy, on its node, of the life that had the plans."""
         life, desk.life = desk.life, None
         lost, desk.plans = [*desk.plans.values()], {}
         for plan in lost:
@@ -226,7 +227,7 @@ class Underway:
             self._waiting.extend(lost)
 
     def _judge(self, reference: Any) -> None:
-        """What becomes of everything that a life of a runner took with it."""
+        """Decide about all attempts of a dead life of a runner."""
         lost = self._burials.pop(reference)
         try:
             autopsy: Autopsy = ray.get(reference)
@@ -246,8 +247,8 @@ class Underway:
     def _fail(self, plan: Plan, failure: Failure) -> None:
         self._found.append(failed_trajectory(plan.attempt, failure))
 
-    def _look_after_the_silent(self) -> None:
-        """End runners that do not answer; where none of them comes back, nothing can be played."""
+    def _replace_silent_runners(self) -> None:
+        """Kill runners that do not answer; if none comes back, raise an error."""
         now, limit_s = time.monotonic(), self._crew.timeout_s
         for desk in {desk.id: desk for desk, _ in self._messages.values()}.values():
             if desk.life and now - desk.silent_since > limit_s:

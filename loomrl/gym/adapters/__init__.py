@@ -1,1 +1,1 @@
-"""Task collections of others as environments. Each adapter imports what it adapts when it is first used."""
+"""Other libraries' task collections as environments. Each adapter imports its library on first use."""

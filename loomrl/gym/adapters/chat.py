@@ -1,4 +1,4 @@
-"""What adapters of chat environments share: what is seen and said, tools in text, and which row a task is."""
+"""Shared code of adapters for chat environments: messages, tools in text, and choosing a row for a task."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -33,14 +33,14 @@ class Call(NamedTuple):
 
 
 class Said(NamedTuple):
-    """What the policy said, taken apart."""
+    """The policy's answer, split into text and tool calls."""
 
     content: str
     calls: tuple[Call, ...]
 
 
 class Seen(NamedTuple):
-    """What is new to the policy."""
+    """Messages that are new to the policy."""
 
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...] = ()
@@ -55,24 +55,24 @@ class Score(NamedTuple):
 
 
 class Conversation(Protocol):
-    """One attempt at a row of others."""
+    """One attempt at a row of another library's data set."""
 
     async def begin(self) -> Seen:
-        """What is seen first."""
+        """The first messages."""
 
     async def answer(self, said: Said) -> Seen | Score:
-        """What comes of what was said."""
+        """The environment's reply to an answer."""
 
     async def close(self) -> None:
-        """Let go of whatever is open."""
+        """Release all resources."""
 
 
 class Malformed(Exception):
-    """A text whose tool calls cannot be read; the message is for the policy."""
+    """A text whose tool calls cannot be parsed; the message is for the policy."""
 
 
 def read(text: str, tools: Sequence[Tool]) -> Said:
-    """What was said; where there are tools, the calls in it. Linear in the text."""
+    """The answer, with its tool calls if there are tools. Linear in the text."""
     if not tools:
         return Said(text, ())
     content, calls, rest = "", [], text
@@ -101,12 +101,12 @@ def _call(body: str, known: Sequence[str]) -> Call:
 
 
 def written(calls: Sequence[Call]) -> str:
-    """The text that `read` reads as these calls."""
+    """These calls as text that `read` parses."""
     return "\n".join(f'{OPENING}{{"name": {json.dumps(c.name)}, "arguments": {c.arguments}}}{CLOSING}' for c in calls)
 
 
 def tools_told(tools: Sequence[Tool]) -> str:
-    """Which tools there are, and how they are called."""
+    """Prompt text: the tools, and how to call them."""
     listed = (f"- {tool.name}: {tool.description} Arguments: {json.dumps(tool.parameters)}" for tool in tools)
     how = f'{OPENING}{{"name": "…", "arguments": {{…}}}}{CLOSING}'
     return "\n".join(["Tools:", *listed, f"To call one, write {how}. An answer without a call is your last."])
@@ -125,7 +125,9 @@ def text_of(content: Any, *, origin: str) -> str:
 
 
 def row_of(task: Task, values: Sequence[Any]) -> int:
-    """Which row a task is. `values` grow with difficulty: a level has its tenth of the rows; all, if all are alike."""
+    """The row for a task: rows are sorted by `values`, and each level gets its tenth, or all rows if all values are
+    equal.
+    """
     order = sorted(range(len(values)), key=values.__getitem__)
     size = len(order)
     first, last = 0, size
@@ -136,7 +138,7 @@ def row_of(task: Task, values: Sequence[Any]) -> int:
 
 
 def field_of(row: Mapping[str, Any], path: str, *, origin: str) -> Any:
-    """The value at `info.level`, say."""
+    """The value at a dotted path, such as `info.level`."""
     value: Any = row
     for name in path.split("."):
         value = json.loads(value) if isinstance(value, str) else value

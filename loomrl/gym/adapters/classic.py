@@ -1,7 +1,7 @@
-"""PettingZoo's classic games made into tasks: opponents that grow with the level, pictures, and oracles.
+"""PettingZoo's classic games as tasks: opponents that grow stronger with the level, rendered boards, and oracles.
 
-An opponent is made for an episode from level and seed; it is called with environment and agent, and gives an action. An
-oracle may ask it what it is going to do.
+An opponent is created per episode from level and seed; it is called with environment and agent and returns an action.
+An oracle may call it to learn its next move.
 """
 
 from collections.abc import Callable
@@ -22,36 +22,36 @@ Opponent = Callable[[Any, str], Any]
 
 @dataclass(frozen=True)
 class LinePlayer:
-    """Plays a game of lines on PettingZoo's board."""
+    """An opponent for three-in-a-row games on PettingZoo's board."""
 
     opponent: LineOpponent
 
     def __call__(self, env: Any, agent: str) -> int:
-        """Its move."""
+        """The opponent's move."""
         return _theirs(self.opponent.game, self.opponent.move(*_board(env, agent)))
 
 
 @lru_cache(maxsize=4096)
 def tictactoe(level: int, seed: int) -> Opponent:
-    """Wins and blocks where it looks at the board: in three of ten positions at level 1, in nine at level 10."""
+    """Wins or blocks in the positions where it looks ahead: three of ten at level 1, nine at level 10."""
     tries = (LineOpponent(TICTACTOE, between(level, 30, 93) / 100, f"{level}:{seed}:{number}") for number in count())
     return LinePlayer(next(opponent for opponent in tries if _can_be_beaten(opponent)))
 
 
 def _can_be_beaten(opponent: LineOpponent) -> bool:
-    """From either seat; one in some hundred cannot."""
+    """From either seat; about one seed in a hundred cannot be beaten."""
     empty = (0,) * 9
     answered, _ = TICTACTOE.put(empty, opponent.move(empty, 1), 1)
     return bool(winning_line(opponent, empty, 1) and winning_line(opponent, answered, 2))
 
 
 def connect_four(level: int, seed: int) -> Opponent:
-    """Wins and blocks where it looks at the board: in half of the positions at level 1, in most at level 10."""
+    """Wins or blocks in the positions where it looks ahead: half of them at level 1, most at level 10."""
     return LinePlayer(LineOpponent(CONNECT_FOUR, between(level, 50, 86) / 100, f"{level}:{seed}"))
 
 
 def line_oracle(env: Any, agent: str, opponent: Any) -> int:
-    """The next move of the shortest line that beats this very opponent."""
+    """The next move of the shortest winning line against this opponent."""
     game = opponent.opponent.game
     board, mark = _board(env, agent)
     line = winning_line(opponent.opponent, board, mark)
@@ -59,7 +59,7 @@ def line_oracle(env: Any, agent: str, opponent: Any) -> int:
 
 
 def show_line(env: Any, agent: str, observation: Any) -> str:
-    """The board, and whose marks are whose."""
+    """The board and the agent's mark."""
     board, mark = _board(env, agent)
     game = _game(env)
     labels = [_theirs(game, move) for move in range(7 if game.falls else 9)]
@@ -71,7 +71,7 @@ def _game(env: Any) -> LineGame:
 
 
 def _board(env: Any, agent: str) -> tuple[tuple[int, ...], int]:
-    """Row by row, and the mark of the agent. PettingZoo's own tic-tac-toe counts its cells column by column."""
+    """The board row by row, and the agent's mark. PettingZoo's own tic-tac-toe numbers its cells column by column."""
     world = env.unwrapped
     board = world.board
     cells = board if isinstance(board, list) else [board.squares[_theirs(TICTACTOE, cell)] for cell in range(9)]
@@ -79,13 +79,13 @@ def _board(env: Any, agent: str) -> tuple[tuple[int, ...], int]:
 
 
 def _theirs(game: LineGame, move: int) -> int:
-    """The move as PettingZoo counts it."""
+    """The move in PettingZoo's numbering."""
     return move if game.falls else move % 3 * 3 + move // 3
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """Repeats the same moves for ever."""
+    """Repeats a sequence of moves forever."""
 
     moves: tuple[int, ...]
 
@@ -96,7 +96,7 @@ class Pattern:
 
 
 def pattern(level: int, seed: int) -> Opponent:
-    """A pattern that is longer as the level grows, from one move to six."""
+    """A sequence of one to six moves, longer at higher levels."""
     rng = Random(f"{level}:{seed}")
     length = between(level, 1, 6)
     first = rng.sample(range(3), min(length, 3))
@@ -104,7 +104,7 @@ def pattern(level: int, seed: int) -> Opponent:
 
 
 def rps_oracle(env: Any, agent: str, opponent: Any) -> int:
-    """What beats the move that comes."""
+    """The move that beats the opponent's next one."""
     coming: int = opponent(env, "")
     moves: int = env.unwrapped.action_space(agent).n
     return next(move for move in range(moves) if _beats(move, coming))
@@ -116,7 +116,7 @@ def _beats(one: int, other: int) -> bool:
 
 
 def show_rps(env: Any, agent: str, observation: Any) -> str:
-    """The round, and what the other one played in the last."""
+    """The round, and the opponent's last move."""
     world = env.unwrapped
     if not world.num_moves:
         return f"Round 1 of {world.max_cycles}."

@@ -1,4 +1,4 @@
-"""What families of others share: they are declared by settings, name → where the family comes from."""
+"""Base classes for families that wrap other libraries' tasks: settings map each name to its origin."""
 
 from collections.abc import Mapping
 from typing import Any, Self
@@ -10,19 +10,19 @@ from loomrl.schema import Config
 
 
 class Family(Config):
-    """Something made by others as a family of tasks."""
+    """Another library's task source as a family of tasks."""
 
     oracle: str = ""
     """`package.module:function` that gives the best action."""
     guess_floor: float = Field(0.0, ge=0, le=1)
-    """The success of guessing; curricula subtract it."""
+    """Success rate of guessing; curricula subtract it."""
 
 
 class LevelledFamily(Family):
-    """One whose levels differ by keywords."""
+    """A family whose levels differ by keyword arguments."""
 
     levels: dict[int, dict[str, Any]] = Field({})
-    """Level → further keywords, from this level on."""
+    """Level → keyword arguments added from this level on."""
 
     @model_validator(mode="after")
     def _has_known_levels(self) -> Self:
@@ -31,7 +31,7 @@ class LevelledFamily(Family):
         return self
 
     def at(self, level: int, first: Mapping[str, Any]) -> dict[str, Any]:
-        """The keywords at a level, after those that come first at every level."""
+        """The keyword arguments at a level, on top of those for every level."""
         merged = dict(first)
         for since in sorted(self.levels):
             merged |= self.levels[since] if since <= level else {}
@@ -39,6 +39,6 @@ class LevelledFamily(Family):
 
 
 def declare(environment: BaseEnvironment, families: Mapping[str, Family]) -> None:
-    """Have an environment offer these families, instead of what its class says."""
+    """Make the environment offer these families in place of those its class declares."""
     environment.families = tuple(families)  # type: ignore[misc]
     environment.guess_floor = {name: family.guess_floor for name, family in families.items()}  # type: ignore[misc]

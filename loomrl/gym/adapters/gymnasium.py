@@ -1,4 +1,4 @@
-"""Any Gymnasium environment as text. A setting says which: family → id and keywords, or a function that opens it."""
+"""Any Gymnasium environment as text. The setting `worlds` maps a family to an id with keywords, or to a factory."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
@@ -30,7 +30,7 @@ class GymnasiumWorld(World):
     open: str = ""
     """Instead of an id: `package.module:function`, called with level and seed, gives the environment."""
     must_terminate: bool = False
-    """Success needs the world's own end. Without it the end of its time is an end like others, as for CartPole."""
+    """Success needs the world's own end. Without it a time limit counts as a normal end, as in CartPole."""
 
     @model_validator(mode="after")
     def _is_one_thing(self) -> Self:
@@ -88,11 +88,11 @@ class GymnasiumEnvironment(WorldEnvironment):
 
     _open: gymnasium.Env[Any, Any] | None = None
     _made_with: tuple[str, dict[str, Any]] | None = None
-    """Id and keywords of what is open, where it can serve another episode."""
+    """Id and keywords of the open environment, if it can be reused for another episode."""
     _observation: Any = None
 
     def worlds(self) -> Mapping[str, GymnasiumWorld]:
-        """The setting."""
+        """The worlds from the settings."""
         return self.settings.worlds
 
     def begin(self, task: Task) -> None:
@@ -102,7 +102,7 @@ class GymnasiumEnvironment(WorldEnvironment):
         self._observation, _ = self._env.reset(seed=task.seed)
 
     def see(self) -> str:
-        """What `observe` gives, else the world's own text, else the observation's numbers."""
+        """The text from `observe`, else the world's own rendering, else the observation's numbers."""
         if self.world.observe:
             return str(named(self.world.observe, what="observe")(self._env, self._observation))
         if self._env.render_mode == "ansi":
@@ -116,7 +116,7 @@ class GymnasiumEnvironment(WorldEnvironment):
         return Outcome(as_written(reward), terminated or truncated, not timed_out, timed_out)
 
     def needed(self) -> float:
-        """The return that is set, else the id's `reward_threshold` where nothing else is asked for."""
+        """The configured return, else the id's `reward_threshold` if success has no other condition."""
         spec = self._env.spec
         if self.world.return_at_least is not None or self.world.must_terminate:
             return super().needed()
@@ -128,20 +128,20 @@ class GymnasiumEnvironment(WorldEnvironment):
         return float(spec.reward_threshold)
 
     def action_space(self) -> spaces.Space[Any]:
-        """The world's."""
+        """The world's action space."""
         return self._env.action_space
 
     def drawn_space(self) -> spaces.Space[Any] | None:
-        """The observation's, where nothing else is shown."""
+        """The observation space if its numbers are shown."""
         shown = self.world.observe or self._env.render_mode == "ansi"
         return None if shown else self._env.observation_space
 
     def steps_allowed(self) -> int | None:
-        """The world's own limit."""
+        """The world's own step limit."""
         return self._env.spec.max_episode_steps if self._env.spec else None
 
     def best(self) -> Any:
-        """What the world's oracle does."""
+        """The oracle's action."""
         return named(self.world.oracle, what="oracle")(self._env)
 
     async def close(self) -> None:
@@ -157,7 +157,7 @@ class GymnasiumEnvironment(WorldEnvironment):
         return self._open
 
     def _make(self, task: Task) -> None:
-        """Open the task's world; one of the same id and keywords serves again."""
+        """Open the task's world; one with the same id and keywords is reused."""
         world = self.world
         wanted = (world.id, world.keywords(task.level)) if world.id else None
         if wanted is not None and wanted == self._made_with:
@@ -173,7 +173,7 @@ class GymnasiumEnvironment(WorldEnvironment):
 
 
 def _render_modes(id: str) -> Sequence[str]:
-    """How a registered environment can draw itself."""
+    """The render modes of a registered environment."""
     module, _, name = id.rpartition(":")
     spec = None if module else gymnasium.spec(name)
     if spec is None or spec.entry_point is None:

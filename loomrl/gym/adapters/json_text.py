@@ -1,4 +1,4 @@
-"""JSON schemas of objects as text: how an object is written, and one made up."""
+"""JSON object schemas as text: usage, and random objects."""
 
 import json
 from collections.abc import Mapping
@@ -10,18 +10,18 @@ _WORDS = ("yes", "no", "1", "left", "hello")
 
 
 def fields(schema: Schema) -> dict[str, Schema]:
-    """The properties that a policy may set: OpenEnv's metadata is none of them."""
+    """The properties that a policy may set; OpenEnv's metadata is excluded."""
     return {name: part for name, part in schema.get("properties", {}).items() if name != "metadata"}
 
 
 def text_field(schema: Schema) -> str | None:
-    """The one property there is, where that is a plain text."""
+    """The name of the only property, if it is a plain text."""
     (name, part), *others = list(fields(schema).items()) or [("", {})]
     return name if part.get("type") == "string" and "enum" not in part and not others else None
 
 
 def describe(schema: Schema) -> str:
-    """How an object of this schema is written, with its definitions where it has some."""
+    """Usage text for an object of this schema, with its definitions if it has any."""
     required = set(schema.get("required", ()))
     parts = [f"{json.dumps(name)}: {_kind(part, name in required)}" for name, part in fields(schema).items()]
     text = f"{{{', '.join(parts)}}}"
@@ -42,7 +42,7 @@ def _kind(part: Schema, required: bool) -> str:
 
 
 def invent(schema: Schema, rng: Random) -> dict[str, Any]:
-    """An object that fits a plain schema."""
+    """A random object that fits a plain schema."""
     return {name: _value(part, rng) for name, part in fields(schema).items() if name in schema.get("required", ())}
 
 

@@ -1,4 +1,4 @@
-"""Games of marks in a row, as PettingZoo has them: boards, opponents of any skill, and lines that beat them."""
+"""Games of marks in a row, as in PettingZoo: boards, opponents of any strength, and lines that beat them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from random import Random
 Board = tuple[int, ...]
 """Cell by cell: 0 is empty, 1 and 2 are the marks of the first and the second player."""
 _DEEPEST = 8
-"""Own moves that a search looks ahead."""
+"""Search depth in own moves."""
 
 
 @dataclass(frozen=True)
 class LineGame:
-    """Whoever has `needed` marks in a row, a column or a diagonal wins. Cells are counted row by row."""
+    """`needed` marks in a row, column or diagonal win. Cells are numbered row by row."""
 
     rows: int
     columns: int
@@ -37,15 +37,15 @@ class LineGame:
 
     @cached_property
     def order(self) -> tuple[int, ...]:
-        """Moves, those near the middle first."""
+        """Moves, sorted from the middle outwards."""
         return tuple(sorted(range(self.columns if self.falls else len(self.lines)), key=self._off_centre))
 
     def moves(self, board: Board) -> list[int]:
-        """What can be played; the top row tells whether a column has room."""
+        """Legal moves; the top row shows whether a column has room."""
         return [move for move in self.order if board[move] == 0]
 
     def put(self, board: Board, move: int, mark: int) -> tuple[Board, bool]:
-        """The board after a move, and whether that wins."""
+        """The board after a move, and whether the move wins."""
         cell = move
         if self.falls:
             cell = max(place for place in range(move, len(board), self.columns) if board[place] == 0)
@@ -64,15 +64,15 @@ class LineGame:
 
 @dataclass(frozen=True)
 class LineOpponent:
-    """Wins and blocks where it sees it, else plays anywhere. What it does follows from its seed and the board."""
+    """Wins or blocks if it looks, else plays at random. Its moves follow from its seed and the board."""
 
     game: LineGame
     skill: float
-    """How likely it is to look at a board before it plays."""
+    """Probability of looking at the board before a move."""
     seed: str
 
     def move(self, board: Board, mark: int) -> int:
-        """What it plays with this mark."""
+        """Its move with this mark."""
         rng = Random(f"{self.seed}:{board}")
         seen = None
         if rng.random() < self.skill:
@@ -114,7 +114,7 @@ def _search(
 
 
 def picture(game: LineGame, board: Sequence[int], labels: Sequence[int]) -> str:
-    """The board as text: X is the first player's mark, O the second's; labels say how a move is called."""
+    """The board as text: X is the first player's mark, O the second's; `labels` name the moves."""
     if game.falls:
         cells = [".XO"[mark] for mark in board]
     else:

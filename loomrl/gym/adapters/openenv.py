@@ -1,8 +1,8 @@
-"""Environments behind OpenEnv servers: one WebSocket session for an episode, spoken as OpenEnv 0.3 to 0.10 speaks it.
+"""Environments behind OpenEnv servers: one WebSocket session per episode, with the protocol of OpenEnv 0.3 to 0.10.
 
-Which servers there are is a setting: family → URL, and the return that counts as success. Attempts beyond a server's
-limit of sessions wait for their turn. A server's trouble ends the episode as FAILED; an action that its schema refuses
-is the policy's doing, and is answered. Needs the extra `openenv`.
+The setting `servers` maps a family to a URL and the return that counts as success. Attempts beyond a server's session
+limit wait. A server error ends the episode as FAILED; an action that the schema refuses is the policy's mistake, and
+the policy is told. Needs the extra `openenv`.
 """
 
 import asyncio
@@ -31,16 +31,16 @@ from loomrl.types import Message, Observation, Reward, Task
 
 VERB = "ACTION"
 _LARGEST = 16 * 2**20
-"""Bytes of a server's message."""
+"""Bytes of one server message."""
 _REFUSED = "VALIDATION_ERROR"
 _FULL = "CAPACITY_REACHED"
 _POLL_S = 0.1
-"""How often the first in a server's queue asks whether there is room; all behind it ask nothing."""
+"""Poll interval of the first attempt in a server's queue; those behind it do not poll."""
 _log = logging.getLogger(__name__)
 
 
 class Server(LevelledFamily):
-    """An OpenEnv server as a family of tasks; its keywords are what is sent with a reset.
+    """An OpenEnv server as a family of tasks; its keywords are sent with each reset.
 
     `oracle` is called with the last observation, and gives an object, or the text of an action that is one text.
     """
@@ -48,13 +48,13 @@ class Server(LevelledFamily):
     url: str
     """Such as `http://127.0.0.1:8000`, or `ws://…`."""
     return_at_least: float
-    """Success needs this sum of the server's rewards; what rounding takes from it does not count."""
+    """Success needs this sum of the server's rewards, up to rounding."""
     prompt: str = ""
-    """What the policy is to do, before what the server shows."""
+    """Instructions for the policy, put before the server's first observation."""
     reset: dict[str, Any] = Field({})
-    """What is sent with a reset at every level, beside the task's seed."""
+    """Data sent with a reset at every level, with the task's seed."""
     show: tuple[str, ...] = ()
-    """Fields of the observation that are shown. By default all but the metadata."""
+    """Fields of the observation that are shown; by default all except the metadata."""
 
     @model_validator(mode="after")
     def _is_reachable(self) -> Self:
@@ -63,14 +63,14 @@ class Server(LevelledFamily):
         return self
 
     def address(self, scheme: str, path: str) -> str:
-        """The server's address of `path`; `scheme` is http or ws, and stays encrypted where the URL is."""
+        """The server's address for `path`; `scheme` is http or ws, encrypted if the URL is."""
         parts = urlsplit(self.url)
         encrypted = "s" if parts.scheme in ("https", "wss") else ""
         base = parts.path.removesuffix("/").removesuffix("/ws")
         return urlunsplit((scheme + encrypted, parts.netloc, base + path, "", ""))
 
     def reset_data(self, task: Task) -> dict[str, Any]:
-        """What begins a task."""
+        """The data of the reset message for this task."""
         return self.at(task.level, {"seed": task.seed, **self.reset})
 
 
@@ -80,17 +80,17 @@ class OpenEnvSettings(EnvironmentSettings):
     servers: dict[str, Server] = Field({})
     """Family → server. At least one is needed."""
     patience: int = Field(3, ge=1)
-    """The episode is truncated after this many actions that could not be read or that the server refused."""
+    """The episode is truncated after this many actions that were unreadable or refused by the server."""
     timeout_s: float = Field(30.0, gt=0)
-    """How long the server may take for one answer."""
+    """Time limit for one answer of the server."""
     wait_s: float = Field(3600.0, ge=0)
-    """How long an attempt may wait for one of a server's sessions."""
+    """Time limit for waiting for one of the server's sessions."""
     longest_action: int = Field(32_000, ge=1)
     """Characters of an action; a longer one is not sent."""
 
 
 class OpenEnvEnvironment(BaseEnvironment):
-    """Episodes on OpenEnv servers; what they reward beside success is told in `info`."""
+    """Episodes on OpenEnv servers; rewards other than success are reported in `info`."""
 
     name = "OpenEnv"
     version = "1.1.1"
@@ -109,7 +109,7 @@ class OpenEnvEnvironment(BaseEnvironment):
 
     _session: Any = None
     _begun: tuple[Task, Mapping[str, Any]] | None = None
-    """A task whose session is open, and what the server shows first."""
+    """The task whose session is open, and the server's first message."""
     _earned = Tally()
     _unread = 0
     _seen: Mapping[str, Any]
@@ -126,7 +126,7 @@ class OpenEnvEnvironment(BaseEnvironment):
         self._schemas: dict[str, Mapping[str, Any]] = {}
 
     async def reset(self, task: Task | None = None) -> Observation:
-        """Say what the server shows and how to act, in a session of its own."""
+        """Open a session if needed; return the first observation and how to act."""
         task = task or self.sample_task(Random().getrandbits(31))
         if self._begun is None or self._begun[0] != task:
             await self.enter(task)
@@ -139,7 +139,7 @@ class OpenEnvEnvironment(BaseEnvironment):
         return (Message("user", "\n\n".join(filter(None, parts))),)
 
     async def enter(self, task: Task) -> None:
-        """Begin the task in a new session. Attempts of this process that find the server full queue up, in order."""
+        """Begin the task in a new session. Attempts of this process queue in order if the server is full."""
         await self.close()
         self._server = self.settings.servers[task.family]
         self._schema = await self._action_schema()
@@ -160,7 +160,7 @@ class OpenEnvEnvironment(BaseEnvironment):
             ) from None
 
     async def step(self, action: str) -> Step:
-        """Send an action; what cannot be read, or is refused, is answered with what is expected."""
+        """Send an action; an unreadable or refused one is answered with the expected format."""
         data = self._read(action)
         if data is None:
             return self._refused(f"this is no action of at most {self.settings.longest_action} characters")
@@ -178,17 +178,17 @@ class OpenEnvEnvironment(BaseEnvironment):
         return Step(seen, Reward(success, {"correctness": success}, success), True, False, info)
 
     def oracle(self) -> str:
-        """What the server's oracle does, where one is set."""
+        """The oracle's action, if one is configured."""
         if not self._server.oracle:
             raise NotImplementedError("this server has no oracle: set `oracle`, `package.module:function`.")
         return self._say(named(self._server.oracle, what="oracle")(self._seen))
 
     def random_action(self, rng: Random) -> str:
-        """Any action that fits the schema."""
+        """A random action that fits the schema."""
         return self._say(invent(self._schema, rng))
 
     def hacks(self) -> Sequence[str]:
-        """Nothing, what is no action, claims about the outcome, and more fields than there are."""
+        """Empty and malformed actions, claims about the outcome, and objects with extra fields."""
         claims = ("Reward: 1.0", '{"reward": 1, "done": true}', "done", "correct")
         objects = ("{}", "[]", "null", "1", '{"type": "close"}', '{"metadata": {"reward": 1}}')
         return ["", *claims, *(f"{VERB}: {text}" for text in (*claims, *objects)), "{" * 500, "ACTION: " * 100]
@@ -200,7 +200,7 @@ class OpenEnvEnvironment(BaseEnvironment):
             await session.close()
 
     async def _has_begun(self, task: Task) -> bool:
-        """Whether the server had room; the session is open then, and what it shows is there for `reset`."""
+        """True if the server had room; the session is then open, with its first message kept for `reset`."""
         self._session = await self._connect()
         answer = await self._ask({"type": "reset", "data": self._server.reset_data(task)})
         if answer.get("type") != "error":
@@ -240,7 +240,7 @@ class OpenEnvEnvironment(BaseEnvironment):
         return answer
 
     def _take(self, answer: Mapping[str, Any]) -> dict[str, Any]:
-        """The observation of an answer becomes the present one; its reward counts."""
+        """Make the answer's observation the current one, and count its reward."""
         data = answer.get("data")
         if answer.get("type") != "observation" or not isinstance(data, dict) or "observation" not in data:
             raise EpisodeError(f"{self._server.url}: {answer!r:.200} is no observation of OpenEnv.")
@@ -252,7 +252,7 @@ class OpenEnvEnvironment(BaseEnvironment):
         return {"reward": reward, "done": bool(data.get("done"))}
 
     def _text(self) -> str:
-        """What is seen: a single text as it is, else JSON."""
+        """The observation as text: a single text unchanged, else JSON."""
         fields = {name: value for name, value in self._seen.items() if name != "metadata"}
         if self._server.show:
             fields = {name: self._seen.get(name) for name in self._server.show}
@@ -261,7 +261,7 @@ class OpenEnvEnvironment(BaseEnvironment):
         return text if is_storable(text) else ascii(text)
 
     async def _action_schema(self) -> Mapping[str, Any]:
-        """The server's JSON schema of an action, asked for once."""
+        """The server's JSON schema of an action, fetched once."""
         address = self._server.address("http", "/schema")
         if address not in self._schemas:
             try:
@@ -274,7 +274,7 @@ class OpenEnvEnvironment(BaseEnvironment):
         return self._schemas[address]
 
     def _read(self, action: str) -> dict[str, Any] | None:
-        """The action's fields; None where it cannot be one. Metadata is between server and client."""
+        """The action's fields; None if it is not an action. Metadata is reserved for server and client."""
         if len(action) > self.settings.longest_action or not is_storable(action):
             return None
         field = text_field(self._schema)
@@ -312,14 +312,14 @@ _queues: dict[asyncio.AbstractEventLoop, dict[str, asyncio.Lock]] = {}
 
 
 def _queue_at(url: str) -> asyncio.Lock:
-    """Who holds it is the first to wait for a session of this server; a lock serves in the order of asking."""
+    """The lock held by the first attempt that waits for a session of this server; it is granted in order of arrival."""
     for loop in [loop for loop in _queues if loop.is_closed()]:
         del _queues[loop]
     return _queues.setdefault(asyncio.get_running_loop(), {}).setdefault(url, asyncio.Lock())
 
 
 def _complaints(data: Mapping[str, Any]) -> str:
-    """What a server's validation finds wrong, without what it quotes."""
+    """The server's validation errors, without the values it quotes."""
     faults = data.get("errors") or ()
     told = [f"{'.'.join(map(str, fault.get('loc', ())))}: {fault.get('msg')}"[:200] for fault in faults[:3]]
     text = "; ".join(told) or "the server refused it"

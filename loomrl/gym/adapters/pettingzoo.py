@@ -1,7 +1,7 @@
-"""PettingZoo environments as text: the language policy has one seat, other players have the others.
+"""PettingZoo environments as text: the policy has one seat, scripted players have the others.
 
-Environments in which all act at once are played as turns, in which nobody sees the others' choices first. Which games
-there are is a setting: family → PettingZoo's id, opponents, and the return that counts. Needs the extra `multiagent`.
+Environments with simultaneous moves are played in turns, without showing the others' choices. The setting `worlds` maps
+a family to PettingZoo's id, the opponents and the return needed for success. Needs the extra `multiagent`.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from loomrl.types import Task
 
 _CLASSIC = "loomrl.gym.adapters.classic"
 _MOST_TURNS = 10_000
-"""Turns of others in a row; more of them are an endless loop."""
+"""Consecutive turns of other players; more of them count as an endless loop."""
 
 
 class Game(World):
@@ -35,9 +35,9 @@ class Game(World):
     id: str
     """PettingZoo's id, such as `classic/tictactoe-v3`, or `package.module:function` that makes an environment."""
     api: Literal["aec", "parallel"] = "aec"
-    """Whether players take turns, or all act at once."""
+    """`aec`: players take turns; `parallel`: all act at once."""
     seat: int | None = Field(None, ge=0)
-    """Which of the agents that begin the policy is. By default the task's seed decides."""
+    """Index of the policy's seat. By default the task's seed decides."""
     opponent: str = "random"
     """`random`, or `package.module:function`, called with level and seed, that gives a function of environment and
     agent. It plays all other seats."""
@@ -111,11 +111,11 @@ class PettingZooEnvironment(WorldEnvironment):
         _library()
 
     def worlds(self) -> Mapping[str, Game]:
-        """The setting."""
+        """The worlds from the settings."""
         return self.settings.worlds
 
     def begin(self, task: Task) -> None:
-        """Reset the game with the task's seed, and let those play that come first."""
+        """Reset the game with the task's seed, and play the turns before the policy's first."""
         self._make(task)
         self._env.reset(seed=task.seed)
         agents = self._env.agents
@@ -128,7 +128,7 @@ class PettingZooEnvironment(WorldEnvironment):
             raise EpisodeError("the game was over before the policy had a turn.")
 
     def see(self) -> str:
-        """What `observe` gives, else the observation's numbers; and what is allowed, where that is told."""
+        """The text from `observe`, else the observation's numbers; with the legal actions if known."""
         seen, mask = self._observation, self.mask()
         if self.world.observe:
             text = str(named(self.world.observe, what="observe")(self._env, self._seat, seen))
@@ -142,25 +142,25 @@ class PettingZooEnvironment(WorldEnvironment):
         return f"{text}\nAllowed: {', '.join(allowed)}"
 
     def act(self, value: Any) -> Outcome:
-        """The policy's turn, and those of all others until it is its turn again."""
+        """Play the policy's turn, and all others' turns until it is the policy's turn again."""
         self._env.step(value.item() if hasattr(value, "item") and value.ndim == 0 else value)
         return self._play_on()
 
     def action_space(self) -> spaces.Space[Any]:
-        """That of the policy's seat."""
+        """The action space of the policy's seat."""
         space: spaces.Space[Any] = self._env.action_space(self._seat)
         return space
 
     def drawn_space(self) -> spaces.Space[Any] | None:
-        """The observation's, where nothing else is shown."""
+        """The observation space if its numbers are shown."""
         return None if self.world.observe else self._seen_space()
 
     def mask(self) -> Any:
-        """What PettingZoo's environments tell in the observation, or in `info`."""
+        """The action mask from the observation or from `info`."""
         return _mask(self._observation, self._env.infos.get(self._seat, {}))
 
     def best(self) -> Any:
-        """What the game's oracle does."""
+        """The oracle's action."""
         return named(self.world.oracle, what="oracle")(self._env, self._seat, self._opponent)
 
     async def close(self) -> None:
@@ -170,7 +170,7 @@ class PettingZooEnvironment(WorldEnvironment):
             env.close()
 
     def _play_on(self) -> Outcome:
-        """Others play until it is the policy's turn, or its game is over; what it earned meanwhile."""
+        """Play the others' turns until the policy's turn or the end; returns the reward earned meanwhile."""
         env = self._env
         for _ in range(_MOST_TURNS):
             if self._seat not in env.agents:
@@ -201,7 +201,7 @@ class PettingZooEnvironment(WorldEnvironment):
         return space["observation"] if isinstance(space, spaces.Dict) and "action_mask" in space.spaces else space
 
     def _make(self, task: Task) -> None:
-        """Open the task's game; one of the same id and keywords serves again."""
+        """Open the task's game; one with the same id and keywords is reused."""
         game = self.world
         wanted = (game.id, game.api, game.keywords(task.level))
         if wanted == self._made_with:

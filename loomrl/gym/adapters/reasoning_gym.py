@@ -1,7 +1,7 @@
 """The safe data sets of reasoning-gym as families of one environment. Needs the extra `reasoning-gym`.
 
-Of its 106 data sets only those in `ALLOWED` are offered; `REFUSED` says why each other one is not. Success is the data
-set's full score and nothing else: most of them pay partial credit for a text that merely contains the answer.
+Of its 106 data sets only those in `ALLOWED` are offered; `REFUSED` gives the reason for each of the others. Success is
+the data set's full score and nothing less: most of them give partial credit for any text that contains the answer.
 """
 
 import warnings
@@ -83,7 +83,7 @@ REFUSED: Mapping[str, str] = {
     "word_ladder": _BROKEN,
     "zebra_puzzles": _SLOW,
 }
-"""Data set → why it is not offered. Measured on reasoning-gym 0.1.25."""
+"""Data set → reason for refusing it. Measured on reasoning-gym 0.1.25."""
 ALLOWED = (
     "ab",
     "advanced_geometry",
@@ -164,8 +164,8 @@ GUESS_FLOOR = {
 class ReasoningGymEnvironment(QuestionEnvironment):
     """One question of a data set, one answer between tags, the data set's own scorer.
 
-    Level 1 to 10 goes evenly through the levels of every attribute of the data set's curriculum. The task with seed i
-    is the item that reasoning-gym makes from its own seed i.
+    Levels 1 to 10 are spread evenly over the levels of every attribute in the data set's curriculum. The task with seed
+    i is the item that reasoning-gym generates from seed i.
     """
 
     name = "ReasoningGym"

@@ -1,7 +1,7 @@
-"""Gymnasium's spaces as text: what an observation looks like, how an action is written, and what a text means.
+"""Gymnasium's spaces as text: showing observations, describing and parsing actions.
 
-Actions are JSON, strictly: a number for Discrete, a list for Box, MultiDiscrete and MultiBinary, an object for Dict.
-Where actions have names, a name does, too. A Text space takes the text itself.
+Actions are strict JSON: a number for Discrete, a list for Box, MultiDiscrete and MultiBinary, an object for Dict. Named
+actions may be given by name. A Text space takes the text itself.
 """
 
 import json
@@ -17,24 +17,24 @@ from gymnasium import spaces
 from loomrl.errors import ConfigError
 
 LONGEST = 4000
-"""Characters of an action; nothing longer is read."""
+"""Characters of an action; longer ones are refused."""
 _HIGHLIGHTED = re.compile(r"\x1b\[4\d(?:;\d+)*m(.*?)\x1b\[0m", re.DOTALL)
 _ESCAPE = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
 _SMALL = 6
-"""Decimals that an observed number is rounded to."""
+"""Decimals kept of an observed number."""
 
 
 class Malformed(Exception):
-    """A text that is no action of the space; the message is for the policy."""
+    """A text that is not an action of the space; the message is for the policy."""
 
 
 def plain(rendered: str) -> str:
-    """A picture for terminals without its escape codes: what has a background colour stands in brackets."""
+    """Terminal output without escape codes; highlighted cells are put in brackets."""
     return _ESCAPE.sub("", _HIGHLIGHTED.sub(r"[\1]", rendered)).strip("\n")
 
 
 def count_numbers(space: spaces.Space[Any]) -> int:
-    """How many numbers an observation of this space shows; a ConfigError where it has no text."""
+    """The count of numbers in an observation of this space; a ConfigError if it cannot be shown as text."""
     if isinstance(space, spaces.Box | spaces.MultiBinary | spaces.MultiDiscrete):
         return math.prod(space.shape or (1,))
     if isinstance(space, spaces.Discrete | spaces.Text):
@@ -58,7 +58,7 @@ _KNOWN = (
 
 
 def show(space: spaces.Space[Any], value: Any) -> str:
-    """An observation as text: numbers short, a Dict one line for each key."""
+    """An observation as text: rounded numbers, one line per key of a Dict."""
     if isinstance(space, spaces.Dict):
         return "\n".join(f"{name}: {show(inner, value[name])}" for name, inner in space.spaces.items())
     if isinstance(space, spaces.Tuple):
@@ -77,7 +77,7 @@ def _numbers(value: Any) -> str:
 
 
 def usage(space: spaces.Space[Any], names: Sequence[str] = ()) -> str:
-    """How an action of this space is written."""
+    """Usage text for an action of this space."""
     if isinstance(space, spaces.Discrete):
         if names:
             return " or ".join(names)
@@ -101,7 +101,7 @@ def usage(space: spaces.Space[Any], names: Sequence[str] = ()) -> str:
 
 
 def parse(space: spaces.Space[Any], text: str, names: Sequence[str] = ()) -> Any:
-    """The action that a text means, an element of the space; Malformed says what is wrong with it."""
+    """The action that a text encodes, as an element of the space; Malformed states the error."""
     if len(text) > LONGEST:
         raise Malformed(f"an action has at most {LONGEST} characters")
     if isinstance(space, spaces.Discrete) and text.lower() in names:
@@ -142,7 +142,7 @@ def _element(space: spaces.Space[Any], raw: Any, names: Sequence[str] = ()) -> A
 
 
 def _array(space: spaces.Space[Any], raw: Any) -> Any:
-    """A flat list of the right length, every number inside its limits; a Box of one number takes it bare, too."""
+    """A flat list of the right length, every number in range; a Box of one number also accepts a bare number."""
     assert isinstance(space, spaces.Box | spaces.MultiBinary | spaces.MultiDiscrete)
     shape = space.shape or ()
     numbers = raw if isinstance(raw, list) else [raw]
@@ -174,19 +174,19 @@ def _limits(space: spaces.Space[Any]) -> tuple[list[float], list[float]]:
 
 
 def _pairs(first: Any, second: Any) -> Sequence[tuple[Any, Any]]:
-    """Pairs of limits, those that repeat only once."""
+    """Pairs of limits; a single pair if all are equal."""
     pairs = list(zip(np.ravel(first).tolist(), np.ravel(second).tolist(), strict=True))
     return pairs[:1] if len(set(pairs)) == 1 else pairs
 
 
 def _lowest(space: spaces.Space[Any]) -> Any:
-    """An example: zeros as far as the limits allow."""
+    """An example action: zeros, clipped to the limits."""
     low, high = _limits(space)
     return np.clip(np.zeros(len(low)), low, high).astype(space.dtype)
 
 
 def written(space: spaces.Space[Any], value: Any, names: Sequence[str] = ()) -> str:
-    """The text that `parse` reads as this action."""
+    """This action as text that `parse` reads."""
     if isinstance(space, spaces.Text):
         return str(value)
     if names and isinstance(space, spaces.Discrete):
@@ -205,6 +205,6 @@ def _jsonable(value: Any) -> Any:
 
 
 def sample(space: spaces.Space[Any], rng: Random, mask: Any = None) -> Any:
-    """A random element that depends on `rng` alone; `mask` says which of a Discrete space are allowed."""
+    """A random element that depends on `rng` alone; `mask` marks the legal values of a Discrete space."""
     space.seed(rng.getrandbits(31))
     return space.sample(mask) if mask is not None else space.sample()

@@ -1,6 +1,6 @@
-"""The worlds of Gymnasium's toy_text, made into tasks: their levels, their successes, and one oracle for all of them.
+"""Gymnasium's toy_text worlds as tasks: levels, success, and one oracle for all.
 
-They tell their transitions (`env.unwrapped.P`), so that a shortest path to success is known from everywhere.
+They publish their transitions (`env.unwrapped.P`), so the shortest path to success is known from every state.
 """
 
 import copy
@@ -23,11 +23,11 @@ top left. No way through walls (|)."""
 _PLACES = ("at R (0, 0)", "at G (0, 4)", "at Y (4, 0)", "at B (4, 3)", "in the taxi")
 
 Path = Mapping[int, tuple[int, int]]
-"""State → how many actions success is away, and the first of them."""
+"""State → distance to success in actions, and the first action."""
 
 
 def frozen_lake(level: int, seed: int) -> gymnasium.Env[Any, Any]:
-    """A lake of this seed, larger and with more holes as the level grows, with time for twice the walk."""
+    """A lake from this seed, larger and with more holes at higher levels; the time limit is twice the shortest path."""
     rng = Random(f"{level}:{seed}")
     tiles = generate_random_map(size=between(level, 3, 8), p=0.75, seed=rng.getrandbits(31))
     env = gymnasium.make(
@@ -37,17 +37,17 @@ def frozen_lake(level: int, seed: int) -> gymnasium.Env[Any, Any]:
 
 
 def cliff_walking(level: int, seed: int) -> gymnasium.Env[Any, Any]:
-    """The cliff, from a place that is further away as the level grows."""
+    """The cliff, with a start further from the goal at higher levels."""
     return _from_afar("CliffWalking-v1", level, seed)
 
 
 def taxi(level: int, seed: int) -> gymnasium.Env[Any, Any]:
-    """The taxi, with a longer way as the level grows."""
+    """The taxi, with a longer route at higher levels."""
     return _from_afar("Taxi-v3", level, seed)
 
 
 def _from_afar(id: str, level: int, seed: int) -> gymnasium.Env[Any, Any]:
-    """The world begun at a state of this seed whose distance fits the level, with time for twice the way."""
+    """The world, started in a state whose distance fits the level; the time limit is twice that distance."""
     original, path = _original(id)
     distances = [distance for distance, _ in path.values()]
     wanted = between(level, max(2, min(distances)), max(distances))
@@ -60,19 +60,19 @@ def _from_afar(id: str, level: int, seed: int) -> gymnasium.Env[Any, Any]:
 
 @lru_cache(maxsize=4)
 def _original(id: str) -> tuple[Any, Path]:
-    """The world and its paths, once for a process: copies of it share its transitions, which nothing changes."""
+    """The world and its paths, loaded once per process: copies share its transitions, which never change."""
     env: Any = gymnasium.make(id, render_mode="ansi", disable_env_checker=True).unwrapped
     path = {state: way for state, way in shortest(env).items() if _can_start(env, id, state)}
     return env, path
 
 
 def _can_start(env: Any, id: str, state: int) -> bool:
-    """Not on the cliff, nor where the passenger has arrived or is on the way already."""
+    """A possible start: not on the cliff, and for the taxi one of its own initial states."""
     return bool(env.initial_state_distrib[state]) if id.startswith("Taxi") else state < 37
 
 
 def shortest(env: Any) -> Path:
-    """From every state that has one, the shortest path to the end that pays most. Transitions must be certain."""
+    """The shortest path from every state to the best-paid end. Transitions must be deterministic."""
     back: dict[int, list[tuple[int, int]]] = {}
     goals: list[tuple[int, int]] = []
     best = -float("inf")
@@ -109,7 +109,7 @@ def oracle(env: gymnasium.Env[Any, Any]) -> int:
 
 
 def show_taxi(env: gymnasium.Env[Any, Any], observation: Any) -> str:
-    """The map, and in words what its colours say."""
+    """The map, and its colours in words."""
     world: Any = env.unwrapped
     row, column, passenger, destination = world.decode(int(observation))
     walls = "\n".join(line.tobytes().decode() for line in world.desc)

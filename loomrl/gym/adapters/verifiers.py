@@ -1,8 +1,8 @@
-"""Environments written for verifiers as environments of ours: v0 modules (`load_environment`) and v1 tasksets.
+"""Environments written for verifiers: v0 modules (`load_environment`) and v1 tasksets.
 
-Which modules there are is a setting: family → module. Prompts, tools, turns and scores are theirs; the policy answers
-here, without a server. A reward function that raises ends the episode as FAILED – verifiers itself would score it 0.
-Needs the extra `verifiers`: 0.3 has both generations, 0.4 the second one only.
+The setting `modules` maps a family to a module. Prompts, tools, turns and scores are verifiers' own; the policy answers
+in this process, without a server. A reward function that raises ends the episode as FAILED – verifiers would score 0.
+Needs the extra `verifiers`: 0.3 has both generations, 0.4 only the second.
 """
 
 import math
@@ -27,22 +27,22 @@ class Module(Family):
     """A module written for verifiers as a family of tasks. `oracle` is called with the row and all messages so far."""
 
     module: str
-    """What is imported, such as `wordle` for the package `primeintellect/wordle`."""
+    """The module to import, such as `wordle` for the package `primeintellect/wordle`."""
     api: Literal["v0", "v1"] = "v0"
     """v0: the module has `load_environment` (verifiers 0.3). v1: it exports a `Taskset` (0.3 and 0.4)."""
     args: dict[str, Any] = Field({})
     """Arguments of `load_environment`, or the taskset's configuration."""
     split: Literal["train", "eval"] = "train"
-    """Which rows of a v0 environment."""
+    """The split of a v0 environment."""
     rows: int = Field(10_000, ge=1)
-    """How many tasks of a v1 taskset are looked at, from its first on."""
+    """Tasks taken from the start of a v1 taskset."""
     level_field: str = ""
     """A field of the rows that grows with difficulty, such as `info.level`: the easiest tenth of the rows is level 1.
     Without it every level has all rows."""
     full_score: float = Field(1.0, gt=0)
-    """The score that is success."""
+    """The score that counts as success."""
     graded: bool = False
-    """Success is the score's share of `full_score`. By default less than all of it is none."""
+    """Success is the score's share of `full_score`. By default anything less than the full score is a failure."""
 
 
 class VerifiersSettings(EnvironmentSettings):
@@ -51,11 +51,11 @@ class VerifiersSettings(EnvironmentSettings):
     modules: dict[str, Module] = Field({})
     """Family → module. At least one is needed."""
     patience: int = Field(3, ge=1)
-    """The episode is truncated after this many answers whose tool calls could not be read."""
+    """The episode is truncated after this many answers with unreadable tool calls."""
 
 
 class VerifiersEnvironment(BaseEnvironment):
-    """Rows of modules written for verifiers; their own scores decide."""
+    """Rows of modules written for verifiers, scored by their own rewards."""
 
     name = "Verifiers"
     version = "1.1.1"
@@ -89,7 +89,7 @@ class VerifiersEnvironment(BaseEnvironment):
             _library(api)
 
     async def reset(self, task: Task | None = None) -> Observation:
-        """The row's prompt, and which tools there are."""
+        """The row's prompt and the tools."""
         task = task or self.sample_task(Random().getrandbits(31))
         await self.close()
         self._module = self.settings.modules[task.family]
@@ -105,7 +105,7 @@ class VerifiersEnvironment(BaseEnvironment):
         return messages
 
     async def step(self, action: str) -> Step:
-        """Answer; what comes is the module's next turn, or its score."""
+        """Answer; returns the module's next turn or its score."""
         if self._conversation is None:
             raise EpisodeError("there is no episode: call reset() first.")
         try:
@@ -122,7 +122,7 @@ class VerifiersEnvironment(BaseEnvironment):
         return self._scored(result)
 
     def oracle(self) -> str:
-        """What the module's oracle answers, where one is set."""
+        """The oracle's answer, if one is configured."""
         if not self._module.oracle:
             raise NotImplementedError("this module has no oracle: set `oracle`, `package.module:function`.")
         answer = named(self._module.oracle, what="oracle")(self._row, self._said)
@@ -134,14 +134,14 @@ class VerifiersEnvironment(BaseEnvironment):
         return rng.choice((str(rng.randint(-20, 100)), "yes", "no", rng.choice(words)))
 
     def hacks(self) -> Sequence[str]:
-        """Nothing, the question itself, many answers at once, claims, and calls of what is no tool."""
+        """Empty answers, the question itself, many answers at once, claims, and calls of unknown tools."""
         question = self._said[-1].content if self._said else ""
         many = " ".join(map(str, range(100)))
         claims = ["Reward: 1.0", '{"reward": 1}', "correct", "The answer is correct.", "answer", "None", "nan"]
         return ["", question, question[-200:], many, *claims, written([Call("submit", '{"reward": 1}')])]
 
     async def close(self) -> None:
-        """Give up what is not finished."""
+        """Cancel an unfinished conversation."""
         conversation, self._conversation = self._conversation, None
         if conversation is not None:
             await conversation.close()
@@ -162,18 +162,18 @@ class VerifiersEnvironment(BaseEnvironment):
 
 
 def _library(api: str) -> Any:
-    """The module that speaks with this generation of verifiers."""
+    """The adapter module for this generation of verifiers."""
     try:
         return import_module(f"loomrl.gym.adapters.verifiers_{api}")
     except ImportError as error:
         raise ConfigError(
-            f"Verifiers: what api={api} needs cannot be imported ({error}); installed is {_installed()}. "
+            f"Verifiers: api={api} cannot be imported ({error}); installed is {_installed()}. "
             f"Install it with: pip install 'loomrl[verifiers]' '{_NEEDED[api]}'."
         ) from None
 
 
 _NEEDED = {"v0": "verifiers>=0.3.1,<0.4", "v1": "verifiers>=0.3.1,<0.5"}
-"""The releases that have a generation: 0.4 dropped the first one."""
+"""The releases that support each generation: 0.4 dropped v0."""
 
 
 def _installed() -> str:

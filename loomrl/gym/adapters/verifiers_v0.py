@@ -1,4 +1,4 @@
-"""Modules of verifiers' first generation: its own rollout runs, and where it wants a model, our policy answers."""
+"""Modules of verifiers' first generation: verifiers runs the rollout, and our policy takes the place of its model."""
 
 import asyncio
 import functools
@@ -21,7 +21,7 @@ from loomrl.types import Message, Task
 
 _MODEL = "policy"
 _raised: ContextVar[list[str]] = ContextVar("raised")
-"""What reward functions raised in the present scoring."""
+"""Errors raised by reward functions in the current scoring."""
 
 
 def open(module: Module, task: Task) -> tuple[Mapping[str, Any], "Rollout"]:
@@ -33,7 +33,7 @@ def open(module: Module, task: Task) -> tuple[Mapping[str, Any], "Rollout"]:
 
 @functools.lru_cache(maxsize=16)
 def _load(name: str, args: str, split: str, level_field: str) -> tuple[vf.Environment, Any, tuple[Any, ...]]:
-    """The environment, its rows, and how hard they are; once in a process, as verifiers does, too."""
+    """The environment, its rows and their difficulties; loaded once per process."""
     with _own_signals():
         environment = vf.load_environment(name, **json.loads(args))
     if environment.requires_group_rollouts:
@@ -48,7 +48,9 @@ def _load(name: str, args: str, split: str, level_field: str) -> tuple[vf.Enviro
 
 @contextmanager
 def _own_signals() -> Iterator[None]:
-    """An environment of verifiers takes SIGINT and SIGTERM for itself, and cannot be made outside the main thread."""
+    """Keep our signal handlers: a verifiers environment installs its own for SIGINT and SIGTERM, which fails off the
+    main thread.
+    """
     taken, signal.signal = signal.signal, lambda number, handler: None  # type: ignore[assignment]
     try:
         yield
@@ -57,7 +59,7 @@ def _own_signals() -> Iterator[None]:
 
 
 def _watch(environment: vf.Environment) -> None:
-    """Have all reward functions tell what they raise, which verifiers would log and score as 0."""
+    """Make all reward functions report their errors, which verifiers would log and score as 0."""
     if isinstance(environment, vf.EnvGroup):
         for member in environment.envs:
             _watch(member)
@@ -87,7 +89,7 @@ def _watched(func: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Seat(Client[None, Any, Any, Any]):  # type: ignore[misc,unused-ignore]
-    """A model for verifiers' rollouts that asks whoever sits here."""
+    """A model client for verifiers' rollouts that passes each prompt to our policy."""
 
     def __init__(self) -> None:
         super().__init__(None)
@@ -97,7 +99,7 @@ class Seat(Client[None, Any, Any, Any]):  # type: ignore[misc,unused-ignore]
     async def get_response(
         self, prompt: Any, model: str, sampling_args: Any, tools: Any = None, **kwargs: Any
     ) -> Response:
-        """The answer to this prompt, whenever it comes."""
+        """Wait for the policy's answer to this prompt."""
         await self.asked.put((prompt, tools))
         return await self.answers.get()
 
@@ -105,7 +107,7 @@ class Seat(Client[None, Any, Any, Any]):  # type: ignore[misc,unused-ignore]
         """Nothing is open."""
 
     def setup_client(self, config: Any) -> None:
-        """There is none below."""
+        """There is no client to set up."""
 
     async def _never(self, *args: Any, **kwargs: Any) -> Any:
         raise AssertionError("what sits below a model client is not used")
@@ -115,7 +117,7 @@ class Seat(Client[None, Any, Any, Any]):  # type: ignore[misc,unused-ignore]
 
 
 class Rollout:
-    """One rollout of verifiers, from one answer of the policy to the next."""
+    """One rollout of verifiers, advanced from one policy answer to the next."""
 
     def __init__(self, environment: vf.Environment, row: Mapping[str, Any], name: str) -> None:
         self._environment, self._row, self._name = environment, row, name
@@ -134,7 +136,7 @@ class Rollout:
         return first
 
     async def answer(self, said: Said) -> Seen | Score:
-        """What comes after the policy's answer: another turn, or the rubric's score."""
+        """The reply to the policy's answer: another turn, or the rubric's score."""
         self._turns += 1
         calls = [
             ToolCall(id=f"call_{self._turns}_{number}", name=call.name, arguments=call.arguments)
@@ -151,14 +153,14 @@ class Rollout:
         return await self._next()
 
     async def close(self) -> None:
-        """Cancel a rollout that is not over; verifiers cleans up behind it."""
+        """Cancel an unfinished rollout; verifiers cleans up."""
         if self._task is not None and not self._task.done():
             self._task.cancel()
             with suppress(asyncio.CancelledError):
                 await self._task
 
     async def _next(self) -> Seen | Score:
-        """Wait until the policy is asked, or the rollout is over."""
+        """Wait until the policy is prompted or the rollout ends."""
         assert self._task is not None
         asked = asyncio.create_task(self._seat.asked.get())
         try:

@@ -1,7 +1,7 @@
 """Tasksets of verifiers' second generation whose tasks are one question and one answer.
 
-What needs more than a conversation is refused: tasks with a runtime, containers, tool servers, interceptors, skills, or
-several agents run in verifiers' own harnesses. Speaks with verifiers 0.3 and 0.4.
+Tasks that need more are refused: a runtime, containers, tool servers, interceptors, skills, or several agents need
+verifiers' own harnesses. Works with verifiers 0.3 and 0.4.
 """
 
 import functools
@@ -35,7 +35,7 @@ def open(module: Module, task: Task) -> tuple[Mapping[str, Any], "Question"]:
 
 @functools.lru_cache(maxsize=16)
 def _load(name: str, args: str, rows: int, level_field: str) -> tuple[tuple[vf.Task, ...], tuple[Any, ...]]:
-    """The first tasks, and how hard they are; once in a process."""
+    """The first tasks and their difficulties; loaded once per process."""
     config = taskset_config_type(name).model_validate({**json.loads(args), "id": name})
     taskset = load_taskset(config)
     tasks = tuple(itertools.islice(taskset, rows))
@@ -50,7 +50,7 @@ def _load(name: str, args: str, rows: int, level_field: str) -> tuple[tuple[vf.T
 
 
 def _refusal(name: str, taskset: vf.Taskset, task: vf.Task) -> str:
-    """Why these tasks are more than a question and an answer; empty where they are not."""
+    """The reason these tasks are more than a question and an answer; empty if they are not."""
     if not issubclass(vf.SingleAgentEnv, environment_class(name)):
         return "it brings an environment of its own, with several agents or turns"
     if task.NEEDS_CONTAINER or task.data.image:
@@ -70,7 +70,7 @@ def _refusal(name: str, taskset: vf.Taskset, task: vf.Task) -> str:
 
 
 _PLAIN = {name: vars(vf.Task)[name] for name in ("setup", "finalize", "stage_verifier") if name in vars(vf.Task)}
-"""What comes before and after an answer, where a task has nothing there; `stage_verifier` is of 0.4."""
+"""The default hooks before and after an answer; `stage_verifier` exists since 0.4."""
 
 
 def _needs_runtime(hook: Callable[..., Any]) -> bool:
@@ -101,7 +101,7 @@ class Question:
         return Seen(tuple(told))
 
     async def answer(self, said: Said) -> Score:
-        """What the task's rewards make of it."""
+        """The task's rewards for this answer."""
         self._add(AssistantMessage(content=said.content), sampled=True)
         self._trace.stop("agent_completed")
         await self._call(self._task.finalize)

@@ -1,6 +1,6 @@
-"""What worlds of others share: a family is a world, its observations become messages, commands its actions.
+"""Base class of adapters for worlds: a family is a world, observations become messages, commands become actions.
 
-Success is declared, as a return or as the world's own end. A world's own rewards are told in `info` and pay nothing.
+Success is defined by a return or by the world's own end. The world's own rewards are reported in `info` only.
 """
 
 import math
@@ -24,18 +24,18 @@ VERB = "ACTION"
 
 
 class World(LevelledFamily):
-    """An environment of others as a family of tasks; its keywords are those that it is made with."""
+    """Another library's environment as a family of tasks; `at` gives the keywords it is created with."""
 
     kwargs: dict[str, Any] = Field({})
-    """Keywords it is made with at every level."""
+    """Keywords at every level."""
     prompt: str = ""
-    """What the policy is to do."""
+    """Instructions for the policy."""
     actions: tuple[str, ...] = ()
-    """Names for the actions of a Discrete space, in their order and in small letters."""
+    """Lower-case names for the actions of a Discrete space, in order."""
     observe: str = ""
-    """`package.module:function` that gives the text that is shown."""
+    """`package.module:function` that returns the text to show."""
     return_at_least: float | None = None
-    """Success needs this sum of rewards; what rounding takes from it does not count."""
+    """Success needs this sum of rewards, up to rounding."""
 
     @model_validator(mode="after")
     def _is_plain(self) -> Self:
@@ -52,22 +52,22 @@ class WorldSettings(EnvironmentSettings):
     """Settings of worlds as text."""
 
     max_steps: int = Field(1000, ge=1)
-    """The episode is truncated after this many actions, unless the world's own time is over before."""
+    """The episode is truncated after this many actions, unless the world's own limit is lower."""
     patience: int = Field(3, ge=1)
-    """The episode is truncated after this many actions that could not be read or are not allowed."""
+    """The episode is truncated after this many unreadable or illegal actions."""
     max_numbers: int = Field(256, ge=1)
-    """An observation of more numbers is refused: text is the wrong form for pictures."""
+    """Observations with more numbers are refused: text is the wrong form for images."""
 
 
 class Outcome(NamedTuple):
-    """What an action did."""
+    """The result of an action."""
 
     reward: float
     over: bool
     success: bool
-    """Whether the task is done, given that it is over."""
+    """True if the task is solved, given that the episode is over."""
     timed_out: bool = False
-    """It is over because of a limit from outside."""
+    """The episode ended by an outside limit."""
 
 
 class WorldEnvironment(BaseEnvironment):
@@ -86,7 +86,7 @@ class WorldEnvironment(BaseEnvironment):
     )
 
     world: World
-    """That of the present episode."""
+    """The world of the current episode."""
     _earned = Tally()
     _steps = 0
     _unread = 0
@@ -101,38 +101,38 @@ class WorldEnvironment(BaseEnvironment):
 
     @abstractmethod
     def begin(self, task: Task) -> None:
-        """Open the task's world, if it is not open, and begin."""
+        """Open the task's world if needed, and reset it."""
 
     @abstractmethod
     def see(self) -> str:
-        """What the policy sees now."""
+        """The current observation as text."""
 
     @abstractmethod
     def act(self, value: Any) -> Outcome:
-        """Let the world take an action of its space."""
+        """Apply an action of the action space."""
 
     @abstractmethod
     def action_space(self) -> spaces.Space[Any]:
-        """The actions there are."""
+        """The action space."""
 
     @abstractmethod
     def drawn_space(self) -> spaces.Space[Any] | None:
-        """The space whose numbers are shown; None where a picture or a text is."""
+        """The space whose numbers are shown; None if a rendering or a text is shown."""
 
     @abstractmethod
     def best(self) -> Any:
         """The oracle's action."""
 
     def mask(self) -> Any:
-        """Which actions of a Discrete space are allowed now, by ones; None where all are."""
+        """Mask of the legal actions of a Discrete space; None if all are legal."""
         return None
 
     def steps_allowed(self) -> int | None:
-        """How many actions the world's own time has room for."""
+        """The world's own step limit."""
         return None
 
     async def reset(self, task: Task | None = None) -> Observation:
-        """What to do, what is seen, and how to act."""
+        """The instructions, the first observation, and how to act."""
         task = task or self.sample_task(Random().getrandbits(31))
         self.world = self.worlds()[task.family]
         self._earned, self._steps, self._unread = Tally(), 0, 0
@@ -142,7 +142,7 @@ class WorldEnvironment(BaseEnvironment):
         return (Message("user", f"{what}\n\n{self.see()}\n\n{self._how()}"),)
 
     async def step(self, action: str) -> Step:
-        """Act in the world; what cannot be read is answered with what is expected."""
+        """Act in the world; an unreadable action is answered with the expected format."""
         self._steps += 1
         command = parse_command(action, (VERB,))
         try:
@@ -167,17 +167,17 @@ class WorldEnvironment(BaseEnvironment):
         return -math.inf if self.world.return_at_least is None else self.world.return_at_least
 
     def oracle(self) -> str:
-        """What the world's oracle does, where it has one."""
+        """The oracle's action, if there is one."""
         if not self.world.oracle:
             raise NotImplementedError("this world has no oracle: set `oracle`, `package.module:function`.")
         return self._say(self.best())
 
     def random_action(self, rng: Random) -> str:
-        """Any action that is allowed."""
+        """A random legal action."""
         return self._say(sample(self.action_space(), rng, self.mask()))
 
     def hacks(self) -> Sequence[str]:
-        """No action, many at once, what is none, claims about the outcome, and one action for ever."""
+        """Empty, malformed and multiple actions, claims about the outcome, and one action repeated forever."""
         space = self.action_space()
         always = [self._say(sample(space, Random(seed))) for seed in range(4)]
         names = self.world.actions or ("0", "1", "2", "3")

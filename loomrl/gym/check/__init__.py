@@ -1,1 +1,1 @@
-"""Does an environment keep its promises? `loomrl envs check`."""
+"""`loomrl envs check`: does an environment keep its contract?"""

@@ -16,6 +16,7 @@ from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.check import hostile, play, sandbox, shape
 from loomrl.gym.check.probe import Probe
 from loomrl.gym.check.report import Check
+from loomrl.gym.synchronous import asynchronous
 
 JOBS: Mapping[str, Callable[[Probe], Awaitable[Check]]] = {
     "contract": shape.check_contract,
@@ -30,7 +31,7 @@ JOBS: Mapping[str, Callable[[Probe], Awaitable[Check]]] = {
 
 
 def main() -> None:
-    """Do the jobs of the request. What the environment prints goes to standard error."""
+    """Run the request's jobs. The environment's own output goes to standard error."""
     output = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     request = json.loads(sys.argv[1])
@@ -38,7 +39,8 @@ def main() -> None:
     def tell(place: str) -> None:
         output.write(json.dumps({"at": place}) + "\n")
 
-    probe = Probe(_find(request["entry_point"]), request["settings"], tell, request["step_limit_s"])
+    kind = _find(request["entry_point"])
+    probe = Probe(kind, request["settings"], tell, request["step_limit_s"], request["share"])
     if any(job.startswith("hostile") for job in request["jobs"]):
         asyncio.run(_warm_up(probe))
     for job in request["jobs"]:
@@ -47,7 +49,9 @@ def main() -> None:
 
 
 async def _warm_up(probe: Probe) -> None:
-    """One beginning: what it imports and loads is not held against the first text. Its faults are the jobs' to tell."""
+    """Reset once, so that imports and loading are not timed with the first text. Errors are left for the jobs to
+    report.
+    """
     with suppress(Exception, SystemExit):
         environment = probe.open()
         try:
@@ -57,7 +61,7 @@ async def _warm_up(probe: Probe) -> None:
 
 
 async def _do(job: str, probe: Probe) -> Check:
-    """The job's check; what the environment raises outside an episode fails it."""
+    """The job's check; an exception outside an episode fails it."""
     try:
         return await _find_out(job, probe)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the author's code
@@ -80,8 +84,7 @@ def _find(entry_point: str) -> type[BaseEnvironment]:
     found: Any = importlib.import_module(module)
     for name in path.split("."):
         found = getattr(found, name)
-    kind: type[BaseEnvironment] = found
-    return kind
+    return asynchronous(found)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Text that a policy in training, or a user with bad intentions, may send: all of it must get an answer, and soon."""
+"""Hostile text, from a policy in training or a malicious user: each must get an answer quickly."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Checks by playing: determinism, the oracle, opponents without skill, and the rewards of all of them."""
+"""Checks by playing: determinism, the oracle, unskilled policies, and the rewards of all of them."""
 
 import json
 import math
@@ -16,13 +16,13 @@ from loomrl.types import End, Task, Trajectory
 Z99 = 2.326
 """One-sided 99 % confidence."""
 MOST = 400
-"""Episodes per family and opponent, about; fewer where the answer is clear."""
+"""Upper bound of episodes per family and policy; fewer if the answer is clear."""
 
 Play = Callable[[Task], Awaitable[Trajectory]]
 
 
 async def check_determinism(probe: Probe) -> Check:
-    """The same task and actions give the same episode in a fresh environment, and again in one that was used."""
+    """The same task and actions give the same episode in a fresh environment, and again in a used one."""
     episodes = 0
     for task in probe.tasks(levels=(1, LEVELS), seeds=(11,)):
         used = probe.open()
@@ -52,7 +52,7 @@ async def check_oracle(probe: Probe) -> Check:
     """The oracle reaches success 1 by the task's own end, in every family, at every level."""
     faults = []
     episodes = 0
-    for task in probe.tasks(ALL_LEVELS, seeds=range(2)):
+    for task in probe.tasks(ALL_LEVELS, seeds=range(math.ceil(2 * probe.share))):
         trajectory = await probe.play(task, OraclePolicy)
         episodes += 1
         success = trajectory.reward.success
@@ -67,20 +67,21 @@ async def check_oracle(probe: Probe) -> Check:
 
 
 async def check_opponent(probe: Probe, name: str) -> Check:
-    """A policy without skill stays under its ceiling, or the family's declared guess floor, in every family."""
+    """An unskilled policy stays below its ceiling, or the family's declared guess floor, in every family."""
     kind, _, index = name.partition(" ")
     policy = SCRIPTED[kind] if kind in SCRIPTED else hack_policy(int(index))
     ceiling = probe.kind.ceilings["hacking" if kind == "hack" else kind]
     batch = enough(ceiling)
     if kind == "hack":
         batch = max(LEVELS, math.ceil(batch / len(probe.families)))
+    play = partial(probe.play, policy=policy)
     faults: list[str] = []
     successes: list[float] = []
     worst = 0.0
     for family in probe.families:
         limit = max(ceiling, probe.guess_floor.get(family, 0.0))
         try:
-            reached = await _sample(_all_tasks(probe, family), partial(probe.play, policy=policy), limit, batch)
+            reached = await _sample(_all_tasks(probe, family), play, limit, batch, probe.share)
         except _Trouble as fault:
             return Check(name, False, str(fault))
         mean = sum(reached) / len(reached)
@@ -95,7 +96,7 @@ async def check_opponent(probe: Probe, name: str) -> Check:
 
 
 async def check_rewards(probe: Probe) -> Check:
-    """Totals are the sums of their parts, or those clipped to the range; the oracle earns more than chance does."""
+    """Totals equal the sums of their parts, clipped to the range; the oracle earns more than random play."""
     earned: dict[str, float] = {}
     episodes = 0
     for (name, policy), task in product(_PLAYERS.items(), list(probe.tasks(SOME_LEVELS, seeds=(3,)))):
@@ -114,31 +115,31 @@ _PLAYERS: dict[str, PolicyFactory] = {"oracle": OraclePolicy, "random": RandomPo
 
 
 class _Trouble(Exception):
-    """An episode that failed where it should have been played."""
+    """An episode that failed unexpectedly."""
 
 
-async def _sample(tasks: Iterator[Task], play: Play, limit: float, batch: int) -> list[float]:
-    """Successes until it is clear on which side of the limit they are, or none of a batch succeeds."""
+async def _sample(tasks: Iterator[Task], play: Play, limit: float, batch: int, share: float) -> list[float]:
+    """Successes until it is clear whether their mean is below the limit, or a share of a batch fails whole."""
     successes: list[float] = []
-    while len(successes) < MOST:
-        for task in islice(tasks, batch):
+    while len(successes) < MOST * share:
+        for task in islice(tasks, batch if successes else math.ceil(batch * share)):
             trajectory = await play(task)
             if trajectory.end is End.FAILED:
                 raise _Trouble(trouble(trajectory))
             successes.append(trajectory.reward.success)
         low, high = interval(successes)
-        if not any(successes) or high <= limit or low > limit:
+        if not any(successes) or (len(successes) >= batch and (high <= limit or low > limit)):
             break
     return successes
 
 
 def enough(ceiling: float) -> int:
-    """How many episodes without any success show that the mean is below the ceiling."""
+    """The number of episodes without success that show the mean to be below the ceiling."""
     return MOST if ceiling * MOST <= Z99**2 else math.ceil(Z99**2 * (1 / ceiling - 1))
 
 
 def interval(successes: list[float]) -> tuple[float, float]:
-    """Wilson's interval, one-sided 99 % at either end; for successes between 0 and 1 it is wider than it need be."""
+    """Wilson's interval, one-sided 99 % at either end; conservative for fractional successes."""
     size, mean = len(successes), sum(successes) / len(successes)
     spread = Z99 * math.sqrt(mean * (1 - mean) / size + Z99**2 / (4 * size**2))
     centre = mean + Z99**2 / (2 * size)
@@ -174,7 +175,7 @@ def _name_fault(probe: Probe, trajectory: Trajectory) -> str:
 
 
 def _script(trajectory: Trajectory) -> list[str]:
-    """An episode line by line: what was seen, done and earned, and how it ended."""
+    """An episode line by line: observations, actions, rewards, and its end."""
     lines = [
         line
         for turn in trajectory.turns

@@ -1,4 +1,4 @@
-"""What every check needs: the environment's class, tasks to try, and a way to play."""
+"""Shared by all checks: the environment's class, the tasks to try, and a way to play them."""
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,12 +17,16 @@ SOME_LEVELS = (1, 5, LEVELS)
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """The environment under test. `tell` says where the check is, so that whoever waits can name a hang."""
+    """The environment under test. `tell` says where the check is, so that whoever waits can name a hang.
+
+    `share` is the part of the oracle's and the opponents' episodes, and of the attacks, that is tried.
+    """
 
     kind: type[BaseEnvironment]
     settings: Mapping[str, Any]
     tell: Callable[[str], None]
     step_limit_s: float
+    share: float
 
     def open(self) -> BaseEnvironment:
         """A fresh environment."""
@@ -30,12 +34,12 @@ class Probe:
 
     @property
     def families(self) -> tuple[str, ...]:
-        """Those there are with these settings."""
+        """The families with these settings."""
         return self.open().families
 
     @property
     def guess_floor(self) -> Mapping[str, float]:
-        """What guessing reaches, by family, with these settings."""
+        """The success rate of guessing by family, with these settings."""
         return self.open().guess_floor
 
     def tasks(self, levels: Iterable[int], seeds: Iterable[int]) -> Iterator[Task]:
@@ -55,12 +59,12 @@ class Probe:
 
 
 def case(task: Task) -> str:
-    """How a task is named in a report."""
+    """A task's name in a report."""
     return f"{task.family}, level {task.level}, seed {task.seed}"
 
 
 def trouble(trajectory: Trajectory) -> str:
-    """The failure of an episode in one line, or nothing."""
+    """The failure of an episode in one line, or an empty text."""
     failure = trajectory.failure
     if failure is None:
         return ""
@@ -69,6 +73,6 @@ def trouble(trajectory: Trajectory) -> str:
 
 
 def listed(faults: list[str]) -> str:
-    """The first faults, and how many more there are."""
+    """The first faults, and the number of the others."""
     more = f"; and {len(faults) - 3} more" if len(faults) > 3 else ""
     return "; ".join(faults[:3]) + more

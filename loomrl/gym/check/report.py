@@ -1,4 +1,4 @@
-"""What checking an environment finds, as data."""
+"""The result of checking an environment, as data."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One promise: kept or not, what was found, and the figures behind it."""
+    """One promise: kept or not, the finding, and its figures."""
 
     name: str
     passed: bool
@@ -16,7 +16,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What checking an environment found."""
+    """The result of all checks of an environment."""
 
     environment: str
     version: str
@@ -24,7 +24,7 @@ class CheckReport:
 
     @property
     def passed(self) -> bool:
-        """Whether every promise is kept."""
+        """True if every promise is kept."""
         return all(check.passed for check in self.checks)
 
     def __str__(self) -> str:

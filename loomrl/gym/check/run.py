@@ -1,4 +1,4 @@
-"""`loomrl envs check`: does an environment keep its promises? Every check runs in a process that can be killed."""
+"""`loomrl envs check`: does an environment keep its contract? Every check runs in a process that can be killed."""
 
 import json
 import os
@@ -18,25 +18,26 @@ from loomrl.gym.check.report import Check, CheckReport
 
 _PLAIN = ("settings", "tasks", "determinism", "oracle", "rewards")
 CHECKS = ("contract", *_PLAIN, "opponents", "hostile", "sandbox")
-"""What can be asked for; `contract` always runs, and nothing else where it fails. `sandbox` is not for all."""
+"""The checks by name. `contract` always runs first; if it fails, no other runs. `sandbox` applies to some only."""
 SILENCE_S = 30.0
-"""One episode of a check may take this long before its process is killed."""
+"""Time limit of one episode of a check, after which its process is killed."""
 STEP_LIMIT_S = 0.5
-"""One answer to hostile text may take this long."""
+"""Time limit of one answer to hostile text."""
 KILLS = 3
-"""After this many hangs on hostile text, the rest is not tried."""
+"""After this many hangs on hostile text, the rest is skipped."""
 _HANG_FACTOR = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What another process needs to open the environment."""
+    """What another process needs to open the environment, and how much it is played."""
 
     entry_point: str
     settings: Mapping[str, Any]
+    share: float
 
     @classmethod
-    def of(cls, environment: BaseEnvironment) -> Self:
+    def of(cls, environment: BaseEnvironment, share: float = 1.0) -> Self:
         """The subject that opens an environment like this one."""
         kind = type(environment)
         if kind.__module__ == "__main__" or "<" in kind.__qualname__:
@@ -44,7 +45,7 @@ class Subject:
                 f"{kind.__module__}.{kind.__qualname__}: other processes cannot import it. "
                 "Put the class at the top level of a module."
             )
-        return cls(f"{kind.__module__}:{kind.__qualname__}", environment.settings.model_dump(mode="json"))
+        return cls(f"{kind.__module__}:{kind.__qualname__}", environment.settings.model_dump(mode="json"), share)
 
 
 Watch = Callable[[Check], None]
@@ -56,17 +57,19 @@ def check_environment(
     *,
     only: Sequence[str] = CHECKS,
     step_limit_s: float = STEP_LIMIT_S,
+    share: float = 1.0,
     watch: Watch = lambda check: None,
 ) -> CheckReport:
-    """Check the environment of a registered id, or of a class. Raises only where it cannot be made at all.
+    """Check an environment given by id or class. Raises only if it cannot be created.
 
-    `watch` is told of every piece of the work as it is done.
+    `share` is the part of the oracle's and the opponents' episodes, and of the attacks, that is tried. `watch` is told
+    of every piece of the work as it is done.
     """
     for name in only:
         if name not in CHECKS:
             raise ConfigError("check " + unknown("name", name, CHECKS))
     environment = make(target, settings or {}) if isinstance(target, str) else target(settings)
-    subject = Subject.of(environment)
+    subject = Subject.of(environment, share)
     name = environment.name or type(environment).__name__
     return CheckReport(name, environment.version, tuple(_checks(subject, only, step_limit_s, watch)))
 
@@ -91,7 +94,7 @@ def _checks(subject: Subject, only: Sequence[str], step_limit_s: float, watch: W
 
 
 def _summary(hacks: list[Check]) -> Check:
-    """All hacks in one."""
+    """The checks of all hacks as one."""
     faults = [f"{check.name}: {check.detail}" for check in hacks if not check.passed]
     worst = max((check.figures.get("worst_family", 0.0) for check in hacks), default=0.0)
     episodes = sum(check.figures.get("episodes", 0) for check in hacks)
@@ -101,7 +104,7 @@ def _summary(hacks: list[Check]) -> Check:
 
 
 def _compare_processes(subject: Subject, check: Check) -> Check:
-    """Play the same again where sets and hashes have another order."""
+    """Replay in processes with different hash seeds, where sets and hashes have another order."""
     first, second = (_one(subject, "fingerprint", hash_seed=seed) for seed in (1, 2))
     if not (first.passed and second.passed):
         return Check("determinism", False, first.detail if not first.passed else second.detail)
@@ -111,7 +114,7 @@ def _compare_processes(subject: Subject, check: Check) -> Check:
             return Check(
                 "determinism",
                 False,
-                f"{case}: the same task goes differently in a process with another PYTHONHASHSEED: "
+                f"{case}: the same task differs in a process with another PYTHONHASHSEED: "
                 f"{_difference(episode, theirs[case])}. Sort what comes out of a set, and do not use hash().",
             )
     return check
@@ -124,7 +127,7 @@ def _difference(ours: str, theirs: str) -> str:
 
 
 def _hostile(subject: Subject, step_limit_s: float) -> Check:
-    """All hostile texts; a process that hangs on one is killed, and a fresh one goes on with the next."""
+    """All hostile texts; a process that hangs on one is killed, and a fresh one continues with the next."""
     jobs = [f"hostile {name}" for name in TEXTS]
     faults, slowest = [], 0.0
     kills = 0
@@ -150,7 +153,7 @@ def _one(subject: Subject, job: str, *, hash_seed: int = 0) -> Check:
 
 
 def _all(subject: Subject, jobs: list[str], watch: Watch) -> Iterator[Check]:
-    """Every job's check; one that kills or hangs its process fails, and a fresh process goes on after it."""
+    """Every job's check; one that crashes or hangs its process fails, and a fresh process continues after it."""
     while jobs:
         for check in _Probe(subject, jobs, silence_s=SILENCE_S).checks():
             watch(check)
@@ -159,7 +162,7 @@ def _all(subject: Subject, jobs: list[str], watch: Watch) -> Iterator[Check]:
 
 
 class _Probe:
-    """A process that does `jobs` one after the other, and is killed when it says nothing for `silence_s`."""
+    """A process that runs `jobs` in order, and is killed if it reports nothing for `silence_s`."""
 
     def __init__(
         self,
@@ -170,7 +173,7 @@ class _Probe:
         step_limit_s: float = STEP_LIMIT_S,
         hash_seed: int = 0,
     ) -> None:
-        self._jobs = jobs
+        self._jobs = tuple(jobs)
         self._silence_s = silence_s
         self._request = json.dumps(
             {
@@ -178,6 +181,7 @@ class _Probe:
                 "settings": dict(subject.settings),
                 "jobs": list(jobs),
                 "step_limit_s": step_limit_s,
+                "share": subject.share,
             }
         )
         self._environment = {
@@ -187,7 +191,7 @@ class _Probe:
         }
 
     def checks(self) -> Iterator[Check]:
-        """The jobs' checks in order, up to the first that ends the process; that one fails."""
+        """The jobs' checks in order, up to the first that ends the process, which fails."""
         command = [sys.executable, "-m", "loomrl.gym.check.child", self._request]
         lines: queue.Queue[str] = queue.Queue()
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=self._environment) as process:
@@ -224,7 +228,7 @@ def _death(job: str, detail: str) -> Check:
 
 
 def _pass_on(stream: IO[str], lines: "queue.Queue[str]") -> None:
-    """Every line, and then an empty one."""
+    """Every line, then an empty one."""
     for line in stream:
         lines.put(line)
     lines.put("")

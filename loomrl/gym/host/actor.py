@@ -1,7 +1,6 @@
 """Episodes in a Ray actor that may die at any moment.
 
-Plans go there by the handful, and trajectories come back as many as there are: a call for each episode would cost more
-than most of them.
+Plans and trajectories travel in batches: one remote call per episode would cost more than most episodes.
 """
 
 import asyncio
@@ -24,19 +23,19 @@ from loomrl.gym.policy import OpenPolicy, open_policy
 from loomrl.types import Failure, Trajectory
 
 RETRIES = 3
-"""How often an episode is played again after the death of its actor."""
+"""Retries of an episode after its actor's death."""
 COLLECTING = 50_000, 20, 20
-"""Of an actor's garbage collector: by default it would look at thousands of open episodes again and again."""
+"""Thresholds of an actor's garbage collector: the defaults would scan thousands of open episodes again and again."""
 CALLS = 8
-"""Calls that an actor may have open: a few short ones beside the one that waits for trajectories."""
+"""Concurrent calls of an actor: a few short ones beside the one that waits for trajectories."""
 
 Ticket = int
-"""Which of the plans that an actor was given."""
+"""Identifies a plan given to an actor."""
 Result = Trajectory | Exception
 
 
 def refuse_crowd(actors: int) -> None:
-    """A ConfigError for more actors than Ray has cores for: they ask for no CPU, so Ray would start any number."""
+    """A ConfigError for more actors than Ray's CPUs allow: actors request no CPU, so Ray would start any number."""
     import ray
 
     if not ray.is_initialized():
@@ -51,7 +50,7 @@ def refuse_crowd(actors: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Address:
-    """Where an actor leaves what an autopsy needs."""
+    """The location of an actor's files, for an autopsy after its death."""
 
     node: str
     folder: str
@@ -73,7 +72,7 @@ class EpisodeActor:
         self._results: list[tuple[Ticket, Result]] = []
 
     async def open(self) -> _Address:
-        """Start to watch."""
+        """Start the watchdog."""
         import ray
 
         self._watchdog = Watchdog(Path(self._folder), limit_s=self._limit_s)
@@ -81,19 +80,19 @@ class EpisodeActor:
         return _Address(ray.get_runtime_context().get_node_id(), self._folder)
 
     async def take(self, plans: Sequence[tuple[Ticket, Plan]]) -> None:
-        """Begin to play these."""
+        """Start playing these plans."""
         for ticket, plan in plans:
             self._playing[ticket] = asyncio.create_task(self._play(ticket, plan))
 
     async def finished(self) -> list[tuple[Ticket, Result]]:
-        """What has been played since the last call; waits for one at least."""
+        """The results since the last call; waits for at least one."""
         await self._any.wait()
         self._any.clear()
         results, self._results = self._results, []
         return results
 
     async def drop(self, ticket: Ticket) -> None:
-        """Nobody waits for this one any more."""
+        """Cancel this episode; its result is no longer wanted."""
         if ticket in self._playing:
             self._playing[ticket].cancel()
 
@@ -110,7 +109,7 @@ class EpisodeActor:
 
 @dataclass(slots=True)
 class _Life:
-    """One actor from its start to its burial, and who waits for what it plays."""
+    """One actor from start to burial, with the callers that wait for its episodes."""
 
     actor: Any
     address: asyncio.Task[_Address]
@@ -144,7 +143,7 @@ class _Life:
         return trajectory
 
     async def _send(self) -> None:
-        """Whatever was asked for until now, in one call."""
+        """Send all unsent plans in one call."""
         plans, self.unsent = self.unsent, []
         try:
             await self.actor.take.remote(plans)
@@ -152,7 +151,7 @@ class _Life:
             self._fail({ticket for ticket, _ in plans}, error)
 
     async def _listen(self) -> None:
-        """Hand out what comes back, until the actor is no more."""
+        """Distribute the results until the actor dies."""
         try:
             while True:
                 for ticket, result in await self.actor.finished.remote():
@@ -178,12 +177,12 @@ class _Life:
 
 
 class ActorHost:
-    """Plays in one Ray actor. When that dies, a fresh one gets the episodes it had open, under the same ids.
+    """Plays in one Ray actor. If it dies, a fresh one replays its open episodes under the same ids.
 
-    The episode that hung the actor is not played again. A death is counted against the episode that was running,
-    or against all where that is unknown, and after `RETRIES` of them the episode ends as FAILED.
+    The episode that hung the actor is not replayed. A death counts against the episode that was running, or against all
+    if that is unknown; after `RETRIES` deaths the episode ends as FAILED.
 
-    `make` and `open_policy` travel to the actor: they must be picklable.
+    `make` and `open_policy` are sent to the actor: they must be picklable.
     """
 
     def __init__(self, make: Make, rollout: RolloutConfig, *, open_policy: OpenPolicy = open_policy) -> None:
@@ -193,7 +192,7 @@ class ActorHost:
         self._life: _Life | None = None
 
     async def play(self, plan: Plan) -> Trajectory:
-        """Play one episode, however many actors it takes. Only mistakes in the configuration are raised."""
+        """Play one episode, with new actors if needed. Only configuration errors are raised."""
         deaths = 0
         while True:
             life = self._living()
@@ -211,7 +210,7 @@ class ActorHost:
                 return failed_trajectory(plan.attempt, Failure(EpisodeError.boundary, "ActorDied", message))
 
     async def close(self) -> None:
-        """Kill the actor and remove what it left behind."""
+        """Kill the actor and remove its files."""
         if self._life is not None:
             await self._bury(self._life)
 
@@ -230,14 +229,14 @@ class ActorHost:
         return _Life(actor, asyncio.ensure_future(_resolve(actor.open.remote())))
 
     async def _bury(self, life: _Life) -> Autopsy:
-        """Make sure it is dead and learn why; all episodes that were open wait for one answer."""
+        """Ensure the actor is dead and find the cause; all its open episodes share one answer."""
         if life.burial is None:
             life.burial = asyncio.create_task(_bury(life))
         return await asyncio.shield(life.burial)
 
 
 def _deaths() -> tuple[type[Exception], ...]:
-    """The errors that tell of an actor that is dead, out of reach, or lost its answer."""
+    """The errors of an actor that is dead, unreachable, or lost its answer."""
     from ray.exceptions import ObjectLostError, OutOfMemoryError, RayActorError
 
     return RayActorError, ObjectLostError, OutOfMemoryError

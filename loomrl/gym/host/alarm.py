@@ -1,10 +1,10 @@
-"""The alarm of the main thread: it interrupts environment code that does not come back to the event loop.
+"""The alarm of the main thread: it interrupts environment code that does not return to the event loop.
 
-While such code runs, `ITIMER_REAL` does too; when it expires, a Hang is raised inside the stuck frame, and again until
-it has left. Real time, because a hang may also sleep; a signal, because no thread runs while a regular expression holds
-the GIL. Python handles signals on the main thread alone: elsewhere all of this does nothing. Nor is there a cure for C
-code that neither returns nor looks for signals, and for code that catches BaseException for ever: for these, the pool's
-actors are watched and killed.
+While such code runs, so does `ITIMER_REAL`; when it expires, a Hang is raised inside the stuck frame, and repeated
+until the code has left it. Real time, because a hang may also sleep; a signal, because no thread runs while a regular
+expression holds the GIL. Python handles signals on the main thread only: elsewhere all of this does nothing. It cannot
+stop C code that neither returns nor checks for signals, or code that catches BaseException forever: for these, the
+pool's actors are watched and killed.
 """
 
 import asyncio
@@ -20,18 +20,18 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 REPEAT_S = 0.25
-"""How long interrupted code may take to clean up before it is interrupted again."""
+"""Clean-up time of interrupted code before it is interrupted again."""
 _SOON_S = 1e-6
 
 
 class Hang(BaseException):
-    """Raised in the stuck frame; says where that was. No Exception, so that no `except Exception` there stops it."""
+    """Raised in the stuck frame, with its location. Not an Exception, so that no `except Exception` there stops it."""
 
 
 class Watch:
-    """`with` it, code that keeps the main thread longer than `limit_s` is interrupted and leaves as a Hang.
+    """A context that interrupts code which keeps the main thread longer than `limit_s`, and raises Hang.
 
-    May be entered again and again, and inside another one, which it cannot outlast.
+    Reusable and nestable; an inner watch cannot outlast an outer one.
     """
 
     __slots__ = ("_began", "_limit_s", "_on", "due", "hang", "outer")
@@ -62,11 +62,11 @@ class Watch:
 
 
 class _Alarm:
-    """SIGALRM and its timer, of which a process has one each. Whoever used them before still gets what is theirs."""
+    """SIGALRM and its timer, of which a process has one each. Their previous users are still served."""
 
     def __init__(self) -> None:
         self.lost_s = 0.0
-        """Time in which nothing else could run because of hangs."""
+        """Time lost to hangs, in which nothing else could run."""
         self._users = 0
         self._innermost: Watch | None = None
         self._others: Callable[[int, types.FrameType | None], Any] | int | None = None
@@ -74,19 +74,19 @@ class _Alarm:
         self._others_interval = 0.0
 
     def acquire(self) -> None:
-        """Handle SIGALRM until everyone has released it."""
+        """Handle SIGALRM until every user has released it."""
         self._users += 1
         if self._users == 1:
             self._others = signal.signal(signal.SIGALRM, self._ring)
 
     def release(self) -> None:
-        """The last one puts back the handler that was there."""
+        """Restore the previous handler after the last user."""
         self._users -= 1
         if self._users == 0 and signal.getsignal(signal.SIGALRM) == self._ring:
             signal.signal(signal.SIGALRM, self._others)
 
     def arm(self, watch: Watch, now: float) -> None:
-        """Ring when `watch` is due, or an outer one, or the timer of others."""
+        """Ring when `watch`, an outer watch, or another user's timer is due."""
         outer = watch.outer = self._innermost
         self._innermost = watch
         if outer is None:
@@ -100,7 +100,7 @@ class _Alarm:
         self._set(watch, now)
 
     def disarm(self, watch: Watch, now: float) -> None:
-        """The timer is again that of the outer watch, or of others."""
+        """Return the timer to the outer watch or to its other user."""
         self._innermost = watch.outer
         if watch.outer is not None:
             self._set(watch.outer, now)
@@ -141,7 +141,7 @@ _ALARM = _Alarm()
 
 @contextmanager
 def alarm_ready() -> Iterator[None]:
-    """Keep the signal handler in place meanwhile, which makes every `Watch` cheaper."""
+    """Keep the signal handler installed in this context, which makes every `Watch` cheaper."""
     if not _on_main_thread():
         yield
         return
@@ -176,7 +176,7 @@ def interruptible(work: Coroutine[Any, Any, T], limit_s: float) -> Generator[Any
 
 
 class Deadline:
-    """`asyncio.timeout` for one of many: time that a hang of somebody else took does not count."""
+    """`asyncio.timeout` that does not count time lost to another episode's hang."""
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
@@ -207,7 +207,7 @@ def _on_main_thread() -> bool:
 
 
 def _where(frame: types.FrameType) -> str:
-    """The three innermost frames, as a watchdog writes them."""
+    """The three innermost frames, in the watchdog's format."""
     frames: list[str] = []
     at: types.FrameType | None = frame
     while at is not None and len(frames) < 3 and at.f_globals is not globals():

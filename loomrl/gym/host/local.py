@@ -1,4 +1,4 @@
-"""What is to be played, and where: this process. Actors host it, too (`actor_host`)."""
+"""Attempts to play, and a host that plays them in this process. Actors use it too (`loomrl.gym.host.actor`)."""
 
 import random
 from collections.abc import Callable, Mapping
@@ -19,13 +19,13 @@ Make = Callable[[str, Mapping[str, Any]], BaseEnvironment]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """An attempt to be made, by whom, and with which settings of the environment. Picklable."""
+    """An attempt to make, its policy, and the environment's settings. Picklable."""
 
     attempt: Attempt
     policy: PolicyChoice = field(default_factory=ScriptedPolicy)
     settings: Mapping[str, Any] = field(default_factory=dict)
     seed: str = ""
-    """Of the policy's randomness; empty takes the attempt's id."""
+    """Seed of the policy's randomness; by default the attempt's id."""
 
 
 def plan_group(
@@ -49,17 +49,17 @@ def plan_group(
 
 
 class Host(Protocol):
-    """Whatever plays plans, many at a time."""
+    """Plays plans, many at a time."""
 
     async def play(self, plan: Plan) -> Trajectory:
-        """Play one episode. Only mistakes in the configuration are raised."""
+        """Play one episode. Only configuration errors are raised."""
 
     async def close(self) -> None:
-        """Let go of the processes, if any."""
+        """Release the processes, if any."""
 
 
 class LocalHost:
-    """Plays in this process, every episode with an environment of its own. A policy with weights is opened once."""
+    """Plays in this process, each episode in its own environment. A policy with weights is opened once."""
 
     def __init__(self, make: Make, rollout: RolloutConfig, *, open_policy: OpenPolicy = open_policy) -> None:
         self._make = make
@@ -68,7 +68,7 @@ class LocalHost:
         self._opened: dict[str, PolicyFactory] = {}
 
     async def play(self, plan: Plan) -> Trajectory:
-        """Play one episode. Only mistakes in the configuration are raised."""
+        """Play one episode. Only configuration errors are raised."""
         boundary = EpisodeError.boundary
         environment = None
         try:
@@ -88,7 +88,7 @@ class LocalHost:
         return await run_episode(environment, policy, plan.attempt, limits=self._limits)
 
     async def close(self) -> None:
-        """There is nothing to let go of."""
+        """There is nothing to release."""
 
     def _factory(self, choice: PolicyChoice) -> PolicyFactory:
         if isinstance(choice, ScriptedPolicy):

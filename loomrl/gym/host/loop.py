@@ -1,4 +1,4 @@
-"""An event loop on a thread of its own, for callers that wait: plain code, and notebooks, which run inside a loop."""
+"""An event loop on its own thread, for synchronous callers and for notebooks, which run inside a loop."""
 
 import asyncio
 import threading
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class PrivateLoop:
-    """Runs coroutines for a caller that waits. Ends with `close`, or when nobody holds it any more."""
+    """Runs coroutines for a synchronous caller. Ends with `close`, or once it is garbage-collected."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -20,7 +20,7 @@ class PrivateLoop:
 
     @property
     def running(self) -> bool:
-        """Whether it has not been closed, by hand or at the end of the program."""
+        """False once it is closed, explicitly or by the program's end."""
         return self._end.alive
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:

@@ -1,4 +1,4 @@
-"""The watchdog of a process that hosts episodes: who keeps the event loop too long is written down, then all die.
+"""The watchdog of a process that hosts episodes: it records which episode blocks the event loop, then ends the process.
 
 A deadline is enforced by killing a process: the timer is a C thread of `faulthandler` that needs no GIL, so it fires
 even inside a regular expression. Before an episode runs, its id goes into a memory map that outlives the process.
@@ -21,16 +21,16 @@ _BEATS_PER_LIMIT = 4
 
 @dataclass(frozen=True, slots=True)
 class Autopsy:
-    """What a dead process was doing: the id of the episode that ran, and where it hung if it did."""
+    """The last state of a dead process: the id of the episode that ran, and its location if it hung."""
 
     running: str = ""
     trace: str = ""
 
 
 class Watchdog:
-    """Ends this process when one stretch of code without an `await` lasts longer than `limit_s` plus at most a quarter.
+    """Ends this process if code runs without an `await` for longer than `limit_s` plus at most a quarter.
 
-    Must be made inside the running event loop. The tasks that `work` creates run under its name, too.
+    Must be created inside the running event loop. Tasks created by `work` run under its name too.
     """
 
     def __init__(self, folder: Path, *, limit_s: float) -> None:
@@ -47,7 +47,7 @@ class Watchdog:
         self._beating = loop.create_task(self._beat_when_idle())
 
     async def run(self, name: str, work: Coroutine[Any, Any, Any]) -> Any:
-        """The result of `work`, done as a task of its own under `name`, a process-wide unique id."""
+        """The result of `work`, run as a task named `name`, which must be unique in the process."""
         self._name.set(name.encode()[:_SLOT_BYTES].ljust(_SLOT_BYTES, b"\0"))
         return await asyncio.create_task(work)
 
@@ -58,17 +58,17 @@ class Watchdog:
         self._trace.close()
 
     def enter(self, name: bytes) -> None:
-        """From now on `name` is running."""
+        """Record `name` as running."""
         self._slot[:] = name
         if time.monotonic() - self._beaten_at > self._limit_s / _BEATS_PER_LIMIT:
             self._beat()
 
     def leave(self) -> None:
-        """Nobody is running."""
+        """Record that nothing is running."""
         self._slot[0] = 0
 
     def _beat(self) -> None:
-        """Put the end off: the timer starts anew."""
+        """Restart the timer."""
         self._beaten_at = time.monotonic()
         faulthandler.dump_traceback_later(self._limit_s * (1 + 1 / _BEATS_PER_LIMIT), exit=True, file=self._trace)
 
@@ -87,7 +87,7 @@ class Watchdog:
 
 
 class _Named(Coroutine[Any, Any, Any]):
-    """A coroutine that writes its name down whenever it runs."""
+    """A coroutine that records its name whenever it runs."""
 
     def __init__(self, work: Coroutine[Any, Any, Any], name: bytes, watchdog: Watchdog) -> None:
         self._work = work
@@ -116,7 +116,7 @@ class _Named(Coroutine[Any, Any, Any]):
 
 
 def examine(folder: Path) -> Autopsy:
-    """Read what a dead process left in `folder`, and remove it."""
+    """Read the files of a dead process in `folder`, and remove them."""
     try:
         running = (folder / "running").read_bytes().rstrip(b"\0").decode(errors="replace")
         trace = _innermost((folder / "trace").read_text(errors="replace"))

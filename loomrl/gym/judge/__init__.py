@@ -1,1 +1,1 @@
-"""Judges of what no rule can check: models and people."""
+"""Judges for rewards that no rule can check: models and people."""

@@ -1,4 +1,4 @@
-"""People as judges: a question waits in a LoomDB until somebody answers, or nobody did in time."""
+"""People as judges: a question waits in a LoomDB until somebody answers or time runs out."""
 
 import asyncio
 import time
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from loomrl.store.judgements import Judgement
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
-"""Between two looks at the queue."""
+"""Pauses between two polls of the queue."""
 
 
 class HumanJudge:
-    """Asks whoever answers the queue of this store, in any process. The same inquiry is answered once and for all."""
+    """Asks the people who answer this store's queue, from any process. Equal inquiries are answered once."""
 
     def __init__(self, config: HumanJudgeConfig) -> None:
         self._config = config
@@ -26,12 +26,12 @@ class HumanJudge:
         self._opening = Lock()
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the database connections."""
         if self._db is not None:
             self._db.close()
 
     async def ask(self, inquiry: Inquiry) -> Opinion:
-        """The answer of a person; a ScorerError where there is none in time."""
+        """A person's answer; a ScorerError if there is none in time."""
         try:
             async with asyncio.timeout(self._config.timeout_s):
                 return await self._answer(inquiry)
@@ -55,7 +55,7 @@ class HumanJudge:
         return Opinion(found.choice, found.comment, found.who)
 
     def _opened(self) -> "LoomDB":
-        """One pool of connections for all episodes of a process, from the first question on."""
+        """One connection pool for all episodes of a process, opened by the first question."""
         from loomrl.store import open_store
 
         with self._opening:

@@ -1,7 +1,7 @@
-"""A judge of what no rule can check: a question, ordered choices, and an opinion with its reason.
+"""A judge of answers that no rule can check: a question, ordered choices, and an opinion with its reason.
 
-A judge never decides whether a task was solved. Without an opinion, for whatever cause, there is a ScorerError, and the
-episode is masked.
+A judge never decides whether a task was solved. Without an opinion, for whatever reason, a ScorerError is raised and
+the episode is masked.
 """
 
 from dataclasses import dataclass
@@ -13,22 +13,22 @@ from loomrl.schema import Config
 from loomrl.types import Message
 
 LONGEST = 8000
-"""Characters of one message that are shown to a judge; what is longer loses its middle."""
+"""Characters of one message shown to a judge; longer ones lose their middle."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inquiry:
-    """What a judge is asked about a conversation, in which the assistant is judged."""
+    """A question about a conversation in which the assistant is judged."""
 
     question: str
     conversation: tuple[Message, ...]
-    """Judges read; a line stands for each picture."""
+    """The conversation; a line of text replaces each picture."""
     choices: tuple[str, ...]
     """From worst to best."""
 
     @property
     def id(self) -> str:
-        """Content hash: who asks the same again means the same inquiry."""
+        """Content hash: equal inquiries have the same id."""
         return content_hash(
             [self.question, [[message.role, message.text] for message in self.conversation], list(self.choices)]
         )
@@ -40,7 +40,7 @@ class Inquiry:
 
 @dataclass(frozen=True, slots=True)
 class Opinion:
-    """One of the choices, why, and whose opinion it is."""
+    """One of the choices, its reason, and its author."""
 
     choice: str
     reason: str
@@ -48,7 +48,7 @@ class Opinion:
 
 
 class Judge(Protocol):
-    """Whoever can be asked."""
+    """Answers inquiries."""
 
     async def ask(self, inquiry: Inquiry) -> Opinion:
         """An opinion, or a ScorerError."""
@@ -61,25 +61,25 @@ class OpenAIJudgeConfig(Config):
     url: ServerUrl
     """Such as http://127.0.0.1:8000/v1."""
     model: str
-    """By its name there."""
+    """The model's name on that server."""
     key_variable: str = "OPENAI_API_KEY"
     """The environment variable that holds the key, if one is needed."""
     max_tokens: PositiveInt = 1024
     timeout_s: Seconds = 45.0
-    """For reason and verdict. Keep it below `rollout.turn_timeout_s`."""
+    """Time limit for reason and verdict. Keep it below `rollout.turn_timeout_s`."""
 
 
 class HumanJudgeConfig(Config):
-    """People, who answer what waits in a LoomDB."""
+    """People, who answer the questions in a LoomDB."""
 
     kind: Literal["human"] = "human"
     store: StoreUrl
     timeout_s: Seconds = 45.0
-    """How long an episode waits for its answer. Keep it below `rollout.turn_timeout_s`, and raise both for people."""
+    """Time limit of an episode's wait for its answer. Keep it below `rollout.turn_timeout_s`; raise both for people."""
 
 
 def shown(text: str) -> str:
-    """A message as a judge sees it: whole, or its beginning and its end."""
+    """A message as a judge sees it: whole, or its start and end."""
     if len(text) <= LONGEST:
         return text
     half = LONGEST // 2

@@ -1,4 +1,4 @@
-"""The one place where a judge is opened by its kind."""
+"""Opens a judge by its kind."""
 
 from functools import lru_cache
 from typing import Annotated
@@ -8,13 +8,13 @@ from pydantic import Field
 from loomrl.gym.judge.judge import HumanJudgeConfig, Judge, OpenAIJudgeConfig
 
 JUDGES = ("loomrl.gym.judge",)
-"""Modules whose source decides what a judged reward is: for `sources` of an environment that has a judge."""
+"""Modules whose source determines a judged reward: for `sources` of an environment that has a judge."""
 JudgeConfig = Annotated[OpenAIJudgeConfig | HumanJudgeConfig, Field(discriminator="kind")]
 
 
 @lru_cache(maxsize=8)
 def open_judge(config: JudgeConfig) -> Judge:
-    """The judge that these settings describe; one for all episodes of a process."""
+    """The judge for these settings; one serves all episodes of a process."""
     if isinstance(config, OpenAIJudgeConfig):
         from loomrl.gym.judge.openai import OpenAIJudge
 

@@ -1,4 +1,4 @@
-"""Where untrusted programs run. There is no unsafe fallback: no safe sandbox, no run."""
+"""Sandboxes for untrusted programs. There is no unsafe fallback: without a safe sandbox nothing runs."""
 
 import shutil
 from functools import cache
@@ -14,13 +14,14 @@ if TYPE_CHECKING:
 __all__ = ["Ending", "Limits", "Outcome", "Sandbox", "Session", "Slots", "open_sandbox"]
 
 KINDS = {"bubblewrap": "bwrap", "gvisor": "runsc"}
-"""A kind of sandbox → the program it needs."""
+"""Kind of sandbox → the program it needs."""
 
 DEFAULT_SLOTS = Slots()
 
 
 def open_sandbox(kind: str = "auto", *, slots: Slots = DEFAULT_SLOTS) -> "BoxedSandbox":
-    """A sandbox that has proved to hold; `auto` is the first kind that does. Without any, a ConfigError says why.
+    """A sandbox that has passed its proof; `auto` is the first kind that does. Without any, a ConfigError lists the
+    reasons.
 
     The proof takes some tenths of a second, once per process.
     """

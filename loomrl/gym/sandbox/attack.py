@@ -1,4 +1,4 @@
-"""Attacks on a sandbox, as data: what a program tries, and what must be seen if the sandbox holds."""
+"""Attacks on a sandbox, as data: a program, and the outcome expected if the sandbox holds."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ def must(truth, what):
 '''
 HELD = b"held"
 PATIENT = Limits(wall_s=30.0, cpu_s=10)
-"""An attempt that a stalled machine cuts off has shown nothing."""
+"""An attempt cut off by a stalled machine proves nothing."""
 SECRET = "LOOMRL_SANDBOX_SECRET"
 
 
@@ -52,10 +52,10 @@ def says_held(outcome: Outcome) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """One attempt. `then` is run afterwards in a sandbox of its own, and must find nothing.
+    """One attack. `then` runs afterwards in its own sandbox, and must find nothing.
 
-    `on_kernel` are attempts on the kernel that the sandbox shares with the host: where it has one of its own (gVisor)
-    they prove nothing. `works_outside` are harmless ones that succeed without a sandbox, which shows that they can.
+    `on_kernel` marks attacks on the kernel shared with the host: for a sandbox with its own kernel (gVisor) they prove
+    nothing. `works_outside` marks harmless ones that succeed without a sandbox, which shows that they work.
     """
 
     name: str
@@ -73,13 +73,13 @@ class Attack:
 
 
 def whole(program: str) -> str:
-    """A program with what all of them use before it, and its success after it."""
+    """A program with the prelude before it and its success message after it."""
     return f"{PRELUDE}\n{program}\nos.write(1, {HELD!r})\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Breach:
-    """An attack that the sandbox did not hold, and what was seen."""
+    """An attack that the sandbox did not hold, and the evidence."""
 
     attack: str
     seen: str
@@ -87,7 +87,7 @@ class Breach:
 
 @contextmanager
 def staged() -> Iterator[bytes]:
-    """A host worth attacking: a file, a secret, two listeners. Yields what every attack is told about it."""
+    """A host worth attacking: a file, a secret, two listeners. Yields their description for the attacks."""
     with tempfile.TemporaryDirectory(prefix="loomrl-stage-") as folder, socket.socket() as tcp:
         Path(folder).chmod(0o755)
         canary = Path(folder) / "canary"
@@ -108,7 +108,7 @@ def staged() -> Iterator[bytes]:
 
 
 async def attempt(sandbox: Sandbox, attack: Attack, told: bytes) -> Breach | None:
-    """Run one attack. None says that it was held."""
+    """Run one attack. None if it was held."""
     breach = seen_in(await sandbox.run(attack.text, stdin=told, limits=attack.limits), attack)
     if breach is None and attack.then:
         outcome = await sandbox.run(whole(attack.then), stdin=told, limits=PATIENT)
@@ -123,7 +123,7 @@ def seen_in(outcome: Outcome, attack: Attack) -> Breach | None:
 
 
 async def survey(sandbox: Sandbox, attacks: Iterable[Attack], *, at_once: int = 4) -> list[Breach]:
-    """Every breach by these attacks. Trouble of the sandbox' own is a `SandboxError`."""
+    """Every breach by these attacks. A failure of the sandbox itself is a `SandboxError`."""
     places = asyncio.Semaphore(at_once)
 
     async def one(attack: Attack, told: bytes) -> Breach | None:

@@ -1,16 +1,16 @@
-"""Attacks on what is the host's: its files, its processes, its network."""
+"""Attacks on the host's files, processes and network."""
 
 from loomrl.gym.sandbox.attack import Attack
 from loomrl.gym.sandbox.contract import Ending, Limits, Outcome
 
 
 def ended_by_itself(outcome: Outcome) -> bool:
-    """Whatever became of the guest, it is the program's own end and no trouble of the sandbox."""
+    """The program ended by its own doing, and the sandbox did not fail."""
     return outcome.ending in (Ending.SIGNALLED, Ending.EXITED)
 
 
 def timed_out(outcome: Outcome) -> bool:
-    """Ended by the deadline of `BRIEF`, and soon after it."""
+    """Ended by the deadline of `BRIEF`, or soon after it."""
     return outcome.ending is Ending.TIMEOUT and outcome.wall_s < 1.5
 
 

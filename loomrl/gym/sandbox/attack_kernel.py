@@ -1,4 +1,4 @@
-"""Attacks on the kernel that sandbox and host share: system calls that must not work for any program."""
+"""Attacks on the kernel shared by sandbox and host: system calls that must fail for any program."""
 
 from loomrl.gym.sandbox.attack import Attack
 from loomrl.gym.sandbox.contract import Ending, Outcome
@@ -62,7 +62,7 @@ CALLS = {
     "drops_pages_of_a_file_from_memory": "(221, 223), 0, 0, 0, 4",
     "calls_by_the_x32_numbers": "(0x40000000 + 39, None)",
 }
-"""A name → the numbers on x86_64 and aarch64, and arguments with which a success would do no harm."""
+"""Name → the numbers on x86_64 and aarch64, and arguments with which a success would be harmless."""
 
 INT_80 = """
 import mmap

@@ -1,4 +1,4 @@
-"""Attacks on the machine's means and on what is reported: bombs, endless loops, leftovers, forged endings."""
+"""Attacks on the machine's resources and on reports: bombs, endless loops, leftovers, forged endings."""
 
 from loomrl.gym.sandbox.attack import HELD, Attack
 from loomrl.gym.sandbox.attack_host import BRIEF, timed_out
@@ -13,22 +13,22 @@ def overflowed(outcome: Outcome) -> bool:
 
 
 def failed(outcome: Outcome) -> bool:
-    """The program's own failure, and not the sandbox'."""
+    """The program failed, and the sandbox did not."""
     return outcome.ending in (Ending.EXITED, Ending.SIGNALLED) and outcome.status != 0
 
 
 def silent(outcome: Outcome) -> bool:
-    """It ended with nothing said."""
+    """It ended without output."""
     return outcome.ending is Ending.EXITED and not outcome.output
 
 
 def kept_a_tail(outcome: Outcome) -> bool:
-    """Its errors were read to the end, and few were kept."""
+    """Its standard error was read to the end, and only a tail was kept."""
     return outcome.ending is Ending.EXITED and 0 < len(outcome.errors) <= 1 << 14
 
 
 def exited_with(code: int) -> "Attack":
-    """Ends with a code by which launchers report trouble of their own."""
+    """Ends with an exit code that launchers use for their own failures."""
 
     def holds(outcome: Outcome) -> bool:
         return outcome.ending is Ending.EXITED and outcome.status == code
@@ -37,22 +37,22 @@ def exited_with(code: int) -> "Attack":
 
 
 def printed_frames(outcome: Outcome) -> bool:
-    """What it printed is its output, whatever it looks like."""
+    """Its output is reported as output, even if it looks like the protocol."""
     return outcome.ending is Ending.EXITED and outcome.output.startswith(b"FE") and outcome.output.endswith(HELD)
 
 
 def ended_early(outcome: Outcome) -> bool:
-    """By what all its processes took together, long before its deadline."""
+    """Ended by the processor time of all its processes together, long before its deadline."""
     return outcome.ending is Ending.TIMEOUT and outcome.wall_s < POOR.wall_s - 5
 
 
 def broke_off(outcome: Outcome) -> bool:
-    """Before it had all that it wanted."""
+    """Stopped before it had all the memory it wanted."""
     return b"breached" not in outcome.output
 
 
 POOR = Limits(wall_s=40.0, cpu_s=1, memory_mb=128, processes=16, scratch_mb=16)
-"""Little time and memory, and a deadline so late that it is not what ends a program."""
+"""Little time and memory, and a deadline too late to be the cause of an ending."""
 TEN_TIMES_90_MB = """
 import time
 done, writing = os.pipe()
@@ -68,7 +68,7 @@ while not os.waitpid(-1, os.WNOHANG)[0]:
     except BlockingIOError: time.sleep(0.01)
     must(count < 10, 'ten times 90 MB under 128')
 """
-"""Ten processes that each hold what `take` gives them, within their own limit of memory."""
+"""Ten processes that each hold the result of `take`, within their own memory limit."""
 NOTHING_LEFT = """
 must(not os.listdir('/tmp'), os.listdir('/tmp'))
 own = 1, os.getpid(), os.getppid()

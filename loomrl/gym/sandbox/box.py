@@ -1,4 +1,4 @@
-"""A running guest as the host sees it: a socket to talk over, and a process tree that ends when it is told to."""
+"""A running guest as the host sees it: a socket, and a process tree that can be ended."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ from loomrl.gym.sandbox.contract import Limits
 from loomrl.gym.sandbox.process import cpu_seconds, memory
 
 START_S = 20.0
-"""Beyond this a sandbox that has not started is broken. Machines under full load need seconds."""
+"""Start time beyond which a sandbox is broken. Machines under full load need seconds."""
 END_S = 10.0
 LINGER_S = 2.0
 NO_ENVIRONMENT: dict[str, str] = {}
@@ -24,12 +24,12 @@ GUEST = Path(__file__).with_name("guest.py")
 
 
 class Box(ABC):
-    """One guest, being started. Whoever makes one must `end` it, however far it came.
+    """One guest, being started. Its creator must `end` it, even if the start failed.
 
-    `roots` are descriptors of processes with whose end all others of the guest end.
+    `roots` are descriptors of processes whose end ends all others of the guest.
 
-    The thread that makes it must outlive it: a sandbox dies with that thread. Without a user id or a function to
-    run before it, `Popen` uses vfork: quick from large processes, and safe among threads.
+    The thread that creates it must outlive it: a sandbox dies with that thread. Without a user id or a function to run
+    first, `Popen` uses vfork: quick from large processes, and safe with threads.
     """
 
     def __init__(self, command: Sequence[str], *, passing: Sequence[int] = ()) -> None:
@@ -60,46 +60,46 @@ class Box(ABC):
 
     @abstractmethod
     def started(self) -> None:
-        """Called once the guest is ready, and before any program is there."""
+        """Called once the guest is ready, before any program runs."""
 
     @abstractmethod
     async def ended_inside(self) -> bool:
-        """Whether a guest that is gone was ended by what runs in the box, and not by us or the host."""
+        """True if the guest was ended from inside the box, and not by us or the host."""
 
     @abstractmethod
     def give_back(self, *, dead: bool) -> None:
-        """Let go of what is held for it; `dead` says whether no process of it can be left."""
+        """Release its resources; `dead` tells that no process of it can be left."""
 
     def cpu_seconds(self) -> float:
-        """What all that ran in it has taken together."""
+        """Processor time of everything that ran in it."""
         return cpu_seconds(self.process.pid)
 
     def overflows(self, limits: Limits) -> bool:
-        """Whether all of it together holds more than it may, where nothing but us would stop it."""
+        """True if its processes together hold more memory than allowed, for boxes that nothing else would stop."""
         return memory(self.process.pid, limits.memory_bytes) > limits.memory_bytes
 
     async def send(self, data: bytes) -> None:
-        """Hand bytes to the guest. One that is gone is found out by reading from it."""
+        """Send bytes to the guest. A dead guest is noticed on the next read."""
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             await asyncio.get_running_loop().sock_sendall(self.control, data)
 
     async def receive(self, count: int) -> bytes:
-        """Exactly so many bytes from the guest, or fewer where it is gone."""
+        """Exactly `count` bytes from the guest, or fewer if it is dead."""
         return await receive(self.control, count)
 
     def complaint(self) -> str:
-        """The last that the guest or what carries it said on standard error, where no program can write."""
+        """The last standard error of the guest or its launcher, which no program can write to."""
         with contextlib.suppress(BlockingIOError):
             return os.read(self._stderr, 1 << 16).decode(errors="replace").strip()[-2000:]
         return ""
 
     async def end(self) -> None:
-        """Kill all of it, wait until it is dead, reap it, give back what it held.
+        """Kill the whole box, wait until it is dead, reap it, and release its resources.
 
-        What carries the guest reaps it and then ends by itself: killed together with it, it would leave a zombie to
-        the host's first process, and in many containers that one reaps nothing.
+        The launcher reaps the guest and then ends by itself: killed together with it, it would leave a zombie to the
+        host's first process, which in many containers reaps nothing.
 
-        Where this is cancelled it happens all the same, only without giving way to others meanwhile.
+        If cancelled, it still completes, but blocks the event loop meanwhile.
         """
         for root in self.roots or [self._carrier]:
             kill(root)
@@ -125,7 +125,7 @@ class Box(ABC):
 
 
 def kill(process: int) -> None:
-    """SIGKILL for the process of this descriptor, if there still is one."""
+    """Send SIGKILL to the process of this descriptor, if it still exists."""
     with contextlib.suppress(ProcessLookupError):
         signal.pidfd_send_signal(process, signal.SIGKILL)
 
@@ -135,7 +135,7 @@ def _ended(process: int, timeout_s: float) -> bool:
 
 
 async def receive(peer: socket.socket, count: int) -> bytes:
-    """Exactly so many bytes, or fewer where the peer hung up."""
+    """Exactly `count` bytes, or fewer if the peer hung up."""
     loop = asyncio.get_running_loop()
     data = bytearray()
     while len(data) < count:
@@ -150,7 +150,7 @@ async def receive(peer: socket.socket, count: int) -> bytes:
 
 
 async def readable(fd: int) -> None:
-    """Return when there is something to read. A process' descriptor is readable once it is dead."""
+    """Return once there is something to read. A process descriptor is readable once the process is dead."""
     loop = asyncio.get_running_loop()
     ready = loop.create_future()
 
@@ -166,7 +166,7 @@ async def readable(fd: int) -> None:
 
 
 def guest_command(executable: Path, limits: Limits) -> list[str]:
-    """The command that runs the guest: no site, no user packages, UTF-8, nothing written, and its text."""
+    """The command that runs the guest: no site, no user packages, UTF-8, no bytecode, and the guest's source."""
     numbers = (
         limits.wall_s,
         limits.cpu_s,
@@ -179,7 +179,7 @@ def guest_command(executable: Path, limits: Limits) -> list[str]:
 
 
 def guest_environment(library_path: str) -> dict[str, str]:
-    """All that a program's environment holds. The hash seed is fixed, so that the same program does the same."""
+    """A program's whole environment. The hash seed is fixed, so that equal programs behave equally."""
     return {
         "HOME": "/tmp",
         "LANG": "C.UTF-8",
@@ -192,7 +192,7 @@ def guest_environment(library_path: str) -> dict[str, str]:
 
 
 def sealed(data: bytes) -> int:
-    """A descriptor to read these bytes from."""
+    """A read descriptor of these bytes."""
     fd = os.memfd_create("loomrl")
     os.write(fd, data)
     os.lseek(fd, 0, os.SEEK_SET)
@@ -200,5 +200,5 @@ def sealed(data: bytes) -> int:
 
 
 def flat(groups: Iterable[Sequence[str]]) -> list[str]:
-    """The words of all groups, one after the other."""
+    """The words of all groups in order."""
     return [word for group in groups for word in group]

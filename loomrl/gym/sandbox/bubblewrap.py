@@ -1,4 +1,4 @@
-"""Boxes made by bubblewrap: namespaces, a filter of system calls, and as root a user id for each."""
+"""Boxes made by bubblewrap: namespaces, a system-call filter, and, as root, a user id per box."""
 
 import asyncio
 import contextlib
@@ -23,13 +23,15 @@ OLDEST = (0, 8, 0)
 INSTALL = "Install it: apt-get install bubblewrap (0.8.0 or newer)."
 DEVICES = ("null", "random", "urandom")
 HEEDING = ("/usr/bin/env", "--default-signal=CHLD")
-"""Before all else where this process ignores SIGCHLD: that is inherited, and time of the dead is lost with it."""
+"""Prefix needed if this process ignores SIGCHLD: children inherit that, and lose the processor time of dead
+processes.
+"""
 DROP = ("--clear-groups", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all")
 
 
 @dataclass(frozen=True, slots=True)
 class Bubblewrap:
-    """Opens boxes. `drop` gives up root: a bubblewrap that root itself starts leaves the kernel's settings writable."""
+    """Opens boxes. `drop` gives up root: bubblewrap started by root itself leaves the kernel's settings writable."""
 
     executable: str
     drop: tuple[str, ...]
@@ -39,7 +41,7 @@ class Bubblewrap:
     shares_kernel = True
 
     async def open(self, limits: Limits) -> "Bubble":
-        """A box in a slot of its own, its guest on the way."""
+        """A box in its own slot, with its guest starting."""
         place = await Place.take(self.slots, limits)
         try:
             bubble = Bubble(self, place, limits)
@@ -79,7 +81,7 @@ class Bubblewrap:
 
 
 class Bubble(Box):
-    """A guest in bubblewrap, which waits for our word before it runs anything, and reports what becomes of it."""
+    """A guest in bubblewrap that waits for our signal before it runs anything, and reports its end."""
 
     def __init__(self, bubblewrap: Bubblewrap, place: Place, limits: Limits) -> None:
         self.place = place
@@ -103,7 +105,7 @@ class Bubble(Box):
             os.close(filter_fd)
 
     async def start(self) -> None:
-        """Let it go on once its first process is known, with whose end all the others end, and is in its cgroup."""
+        """Start the guest once its first process, whose end ends all others, is known and in its cgroup."""
         await self._hear()
         if not self._root():
             raise SandboxError(f"bubblewrap did not start. It said: {self.complaint() or 'nothing'}")
@@ -112,11 +114,11 @@ class Bubble(Box):
         os.write(self._go, b"1")
 
     def started(self) -> None:
-        """Its scratch is there, and no program yet that could put anything in its place."""
+        """Open its scratch directory while no program can yet replace it."""
         self._scratch = os.open(f"/proc/{self.first}/root/tmp", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
     async def ended_inside(self) -> bool:
-        """Bubblewrap reports an exit code only of a guest that had been started and that it saw end."""
+        """Bubblewrap reports an exit code only for a guest that started and whose end it saw."""
         self._said.clear()
         await self._hear()
         if b"exit-code" in self._said:
@@ -124,7 +126,7 @@ class Bubble(Box):
         return self.place.cgroup is not None and self.place.cgroup.out_of_memory()
 
     def overflows(self, limits: Limits) -> bool:
-        """Files are counted always, as nothing else does; memory where there is no cgroup."""
+        """Always counts files, which nothing else limits; counts memory only without a cgroup."""
         assert self._scratch is not None, "overflows() before started()"
         scratch = os.fstatvfs(self._scratch)
         if scratch.f_files - scratch.f_ffree > limits.scratch_files:
@@ -132,7 +134,7 @@ class Bubble(Box):
         return self.place.cgroup is None and super().overflows(limits)
 
     def give_back(self, *, dead: bool) -> None:
-        """The slot and its cgroup."""
+        """Release the slot and its cgroup."""
         self._status.close()
         os.close(self._go)
         if self._scratch is not None:
@@ -140,7 +142,7 @@ class Bubble(Box):
         self.place.give_back(clean=dead and self._is_known)
 
     async def end(self) -> None:
-        """Kill all of it. One whose first process is not known yet is given the time to tell: it would be left over."""
+        """Kill the whole box. If its first process is not known yet, wait for it: it would be left over."""
         if not self._is_known:
             self._status.settimeout(START_S)
             with contextlib.suppress(OSError):
@@ -150,7 +152,7 @@ class Bubble(Box):
         await super().end()
 
     def _root(self) -> bool:
-        """Take hold of the first process, if bubblewrap has said which it is and it lives."""
+        """Open the first process, if bubblewrap has reported it and it lives."""
         if not self._said.endswith(b"\n"):
             return False
         self.first = int(json.loads(self._said)["child-pid"])
@@ -161,7 +163,7 @@ class Bubble(Box):
         return bool(self.roots)
 
     async def _hear(self) -> None:
-        """Read on to the end of bubblewrap's line."""
+        """Read to the end of bubblewrap's line."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(START_S):
                 while not self._said.endswith(b"\n") and (byte := await receive(self._status, 1)):
@@ -169,7 +171,7 @@ class Bubble(Box):
 
 
 def find_bubblewrap(slots: Slots) -> Bubblewrap:
-    """The bubblewrap of this machine, or a ConfigError that says what is missing. Nothing is run in it yet."""
+    """The bubblewrap of this machine; a ConfigError if something is missing. Runs nothing in it."""
     executable = shutil.which("bwrap")
     if executable is None:
         raise ConfigError(f"bubblewrap is not on this machine. {INSTALL}")

@@ -1,4 +1,4 @@
-"""A cgroup for one sandbox, where this process may make one: memory and processes of all of it together."""
+"""A cgroup for one sandbox, if this process may make one: limits for all its memory and processes together."""
 
 import contextlib
 import errno
@@ -20,12 +20,12 @@ class Cgroup:
     folders: tuple[Path, ...]
 
     def add(self, pid: int) -> None:
-        """Put a process there; what it starts from now on is there too."""
+        """Add a process, and with it everything it starts from then on."""
         for folder in self.folders:
             (folder / "cgroup.procs").write_text(str(pid))
 
     def out_of_memory(self) -> bool:
-        """Whether the kernel killed something here because memory ran out."""
+        """True if the kernel killed a process here because memory ran out."""
         for folder in self.folders:
             for name in ("memory.events", "memory.oom_control"):
                 with contextlib.suppress(OSError):
@@ -36,7 +36,7 @@ class Cgroup:
         return False
 
     def remove(self) -> None:
-        """Take it away. It is empty by now, though the kernel may need a moment to see that."""
+        """Remove the empty group; the kernel may need a moment to notice that it is empty."""
         deadline = time.monotonic() + REMOVE_S
         for folder in self.folders:
             while True:
@@ -53,7 +53,7 @@ class Cgroup:
 
 
 def make_cgroup(name: str, *, memory: int, processes: int) -> Cgroup | None:
-    """A group with these limits, or None where this process may make none."""
+    """A group with these limits, or None if this process may not create one."""
     parents = _parents()
     if not parents:
         return None
@@ -75,7 +75,7 @@ def make_cgroup(name: str, *, memory: int, processes: int) -> Cgroup | None:
 
 @cache
 def _parents() -> tuple[Path, ...]:
-    """Where groups can be made. Both memory and processes must be limited, or it is not worth having."""
+    """The parent groups. Both memory and processes must be limitable, else there are none."""
     own = dict(_own_groups())
     if (ROOT / "cgroup.controllers").exists():
         base = ROOT / own.get("", "/").lstrip("/")

@@ -1,4 +1,4 @@
-"""What a sandbox is asked for, and what it answers."""
+"""The interface of a sandbox: limits, outcomes, sessions."""
 
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -8,11 +8,12 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one program may use. Beyond `cpu_s` and `wall_s` it is killed, beyond `output_bytes` too.
+    """Limits of one program. It is killed beyond `cpu_s`, `wall_s` or `output_bytes`.
 
-    `cpu_s` and `memory_mb` hold for each process, and for all processes that it starts together: the time of those that
-    have ended counts, and memory includes scratch files beyond `scratch_mb`.
-    `output_bytes` is for standard output; of standard error only the tail is kept.
+    `cpu_s` and `memory_mb` apply to each process and to all of them together: the time of ended processes counts, and
+    memory includes scratch files beyond `scratch_mb`.
+
+    `output_bytes` limits standard output; of standard error only the tail is kept.
     """
 
     wall_s: float = 3.0
@@ -29,7 +30,7 @@ class Limits:
 
     @property
     def scratch_files(self) -> int:
-        """One for every page: an empty file takes the kernel's memory too."""
+        """One file per page: an empty file takes kernel memory too."""
         return self.scratch_mb << 8
 
 
@@ -37,7 +38,7 @@ DEFAULT_LIMITS = Limits()
 
 
 class Ending(StrEnum):
-    """How a program ended. None of them is a failure of the sandbox: that is a `SandboxError`."""
+    """The way a program ended. None of them is a failure of the sandbox, which is a `SandboxError`."""
 
     EXITED = "exited"
     SIGNALLED = "signalled"
@@ -47,7 +48,7 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one program. `status` is the exit code, or the signal that ended it."""
+    """The result of one program. `status` is the exit code, or the signal that ended it."""
 
     ending: Ending
     status: int
@@ -57,7 +58,7 @@ class Outcome:
 
 
 class Session(Protocol):
-    """A warm interpreter for the programs of one episode: each runs in a fork of it, and none sees another."""
+    """A warm interpreter for the programs of one episode: each runs in a fork, isolated from the others."""
 
     async def run(self, program: str, stdin: bytes = b"") -> Outcome:
         """Run the text of a Python program to its end or to its limits."""
@@ -65,16 +66,16 @@ class Session(Protocol):
 
 
 class Sandbox(Protocol):
-    """Runs untrusted Python. Trouble of its own is a `SandboxError`, and never anything the program did."""
+    """Runs untrusted Python. Only its own failures are a `SandboxError`, never anything the program did."""
 
     async def run(self, program: str, *, stdin: bytes = b"", limits: Limits = DEFAULT_LIMITS) -> Outcome:
-        """Run the text of a Python program in a sandbox of its own."""
+        """Run the text of a Python program in its own sandbox."""
         ...
 
     def session(self, *, preload: str = "", limits: Limits = DEFAULT_LIMITS) -> AbstractAsyncContextManager[Session]:
-        """A warm sandbox for one episode; `preload` is your own text that it runs once, such as imports."""
+        """A warm sandbox for one episode; `preload` is trusted text that it runs once, such as imports."""
         ...
 
     async def close(self) -> None:
-        """Let go of everything. Runs under way end as a `SandboxError`."""
+        """Release everything. Runs in progress end as a `SandboxError`."""
         ...

@@ -1,8 +1,8 @@
-"""What runs inside the sandbox: it forks a process for each program, feeds it, watches it, and says how it ended.
+"""The guest inside the sandbox: it forks a process per program, feeds and watches it, and reports how it ended.
 
-Never imported: its text is handed to the sandbox's own Python, which may be older than ours. It answers on standard
-input and output, which no program inherits: `R` when it is ready, then for every request `S` once the program's
-process exists and `F` with its outcome, or `N` where no process could be made.
+Never imported: its source is passed to the sandbox's own Python, which may be older than ours. It answers on standard
+input and output, which no program inherits: `R` once it is ready, then for every request `S` once the program's process
+exists and `F` with its outcome, or `N` if no process could be made.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TAIL = 1 << 14
 ALONE_S = 1.0
 HIGHEST_FD = 256
 LOOK_S, LOOKS_S = 0.0002, 0.01
-"""How soon, and how often at last, a program that may have ended is asked for."""
+"""First and longest interval between two checks whether a program has ended."""
 CLOSED = -1
 NOBODY = 65534
 SCRATCH = "/tmp"
@@ -34,7 +34,7 @@ WALL_S, CPU_S, MEMORY_MB, PROCESSES, OUTPUT_BYTES, SCRATCH_MB = (float(text) for
 
 
 def take(count: int) -> bytes:
-    """Exactly so many bytes from the host. It hangs up when it is done with us."""
+    """Exactly `count` bytes from the host, which hangs up when it is done."""
     parts = []
     while count:
         try:
@@ -50,7 +50,7 @@ def take(count: int) -> bytes:
 
 
 def give(*parts: bytes) -> None:
-    """All of it to the host."""
+    """Send all of it to the host."""
     for part in parts:
         view = memoryview(part)
         while view:
@@ -61,14 +61,14 @@ def give(*parts: bytes) -> None:
 
 
 def wait_for(fd: int, event: int) -> None:
-    """Until something can be done with it."""
+    """Wait for an event on a descriptor."""
     poller = select.poll()
     poller.register(fd, event)
     poller.poll()
 
 
 def scratch_state() -> tuple[int, list[str]]:
-    """Changes with whatever happens to the scratch directory: its change time cannot be set back."""
+    """A value that changes with any change in the scratch directory: its change time cannot be set back."""
     return os.stat(SCRATCH).st_ctime_ns, os.listdir(SCRATCH)  # noqa: PTH116, PTH208 – pathlib takes long to import
 
 
@@ -90,7 +90,7 @@ class Run:
         self.poller.register(feed, select.POLLOUT)
 
     def watch(self) -> tuple[bytes, int, float]:
-        """Until the program has ended, or must be."""
+        """Run until the program has ended or must be killed."""
         start = time.monotonic()
         ending: bytes | None = None
         nap = LOOK_S
@@ -114,7 +114,7 @@ class Run:
         return (*self.verdict(ending), wall_s)
 
     def pump(self, timeout_s: float) -> None:
-        """Move what can be moved, waiting for it no longer than this."""
+        """Move available data, waiting at most this long."""
         for fd, _ in self.poller.poll(timeout_s * 1000):
             if fd == self.feed:
                 self.push()
@@ -122,7 +122,7 @@ class Run:
                 self.pull(fd)
 
     def push(self) -> None:
-        """Hand the program more of its input, as far as it takes it."""
+        """Give the program more of its input, as much as it accepts."""
         try:
             self.stdin = self.stdin[os.write(self.feed, self.stdin[:CHUNK]) :]
         except BlockingIOError:
@@ -135,7 +135,7 @@ class Run:
             self.feed = CLOSED
 
     def pull(self, fd: int) -> None:
-        """Keep what the program wrote there."""
+        """Keep the program's output from this descriptor."""
         try:
             part = os.read(fd, CHUNK)
         except BlockingIOError:
@@ -150,13 +150,13 @@ class Run:
             del self.sinks[fd]
 
     def reap(self, flags: int) -> None:
-        """Learn how the program ended, if it has."""
+        """Record how the program ended, if it has."""
         pid, status = os.waitpid(self.child, flags)
         if pid:
             self.reaped, self.status = True, status
 
     def drain(self) -> None:
-        """What was still in the pipes when everybody was dead; their ends closed."""
+        """Read the rest of the pipes after all processes are dead, and close them."""
         while self.sinks and len(self.output) <= OUTPUT_BYTES:
             self.pump(ALONE_S)
         for fd in [*self.sinks, self.feed]:
@@ -164,7 +164,7 @@ class Run:
                 os.close(fd)
 
     def verdict(self, ending: bytes | None) -> tuple[bytes, int]:
-        """How it ended, and by which exit code or signal."""
+        """The ending, with the exit code or signal."""
         if ending is not None:
             return ending, signal.SIGKILL
         if os.WIFEXITED(self.status):
@@ -174,7 +174,7 @@ class Run:
 
 
 def kill_all() -> bool:
-    """End every process but this one and the first; one pass reaches all, as a dying process cannot fork."""
+    """Kill every process but this one and the first; one pass reaches all, as a dying process cannot fork."""
     try:
         os.kill(-1, signal.SIGKILL)
     except ProcessLookupError:
@@ -183,7 +183,7 @@ def kill_all() -> bool:
 
 
 def alone() -> bool:
-    """Whether everything else here is dead and buried, in a moment."""
+    """True if all other processes are dead and reaped within a moment."""
     deadline = time.monotonic() + ALONE_S
     while kill_all():
         if os.getpid() == 1:
@@ -195,7 +195,7 @@ def alone() -> bool:
 
 
 def bury() -> None:
-    """As the first process one inherits the orphans."""
+    """Reap orphans, which the first process inherits."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -204,7 +204,7 @@ def bury() -> None:
 
 
 def make_process(streams: tuple[int, int, int]) -> int | None:
-    """Fork: the child, in it 0, or None where it could not be made the program's. The host knows before it runs."""
+    """Fork: the child's id, 0 in the child, or None if the child could not be set up. The host knows before it runs."""
     (made, making), (go, going) = os.pipe(), os.pipe()
     try:
         child = os.fork()
@@ -228,7 +228,7 @@ def make_process(streams: tuple[int, int, int]) -> int | None:
 
 
 def become_program(streams: tuple[int, int, int], making: int, go: int) -> None:
-    """In the child: nothing of the host's is open, the limits hold, and the streams are the program's own."""
+    """In the child: close the host's descriptors, apply the limits, and make the streams the program's own."""
     try:
         os.setsid()
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -250,7 +250,7 @@ def become_program(streams: tuple[int, int, int], making: int, go: int) -> None:
 
 
 def limit_itself() -> None:
-    """The kernel's limits, or stricter ones that hold already; and where this is root, another user."""
+    """Apply the kernel's limits, unless stricter ones hold already; as root, also switch to another user."""
     for name, soft, hard in rlimits():
         kind = getattr(resource, "RLIMIT_" + name)
         wanted = int(soft), int(hard)
@@ -265,7 +265,7 @@ def limit_itself() -> None:
 
 
 def open_streams() -> None:
-    """The program's own, as Python opens them in UTF-8 mode."""
+    """The program's standard streams, opened as Python does in UTF-8 mode."""
     streams = (("stdin", "r", -1, "surrogateescape"), ("stdout", "w", -1, "surrogateescape"))
     for fd, (name, mode, buffering, errors) in enumerate((*streams, ("stderr", "w", 1, "backslashreplace"))):
         stream = os.fdopen(fd, mode, buffering, errors=errors)
@@ -274,7 +274,7 @@ def open_streams() -> None:
 
 
 def rlimits() -> list[tuple[str, float, float]]:
-    """What the kernel itself enforces, as name, soft, hard."""
+    """The limits enforced by the kernel, as name, soft, hard."""
     memory, scratch = MEMORY_MB * 2**20, SCRATCH_MB * 2**20
     watchers = 3  # this process, the first, and the one outside count too
     return [
@@ -291,7 +291,7 @@ def rlimits() -> list[tuple[str, float, float]]:
 
 
 def serve() -> bytes:
-    """Answer requests until the host hangs up. Returns the program to run, and only in its own process."""
+    """Answer requests until the host hangs up. In a forked program process, returns the program to run."""
     assert signal.getsignal(signal.SIGCHLD) == signal.SIG_DFL, "SIGCHLD is ignored by whoever started this"
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     exec(take(SIZES.unpack(take(SIZES.size))[0]), {"__name__": "preload"})
@@ -323,7 +323,7 @@ def serve() -> bytes:
 
 
 def play(program: bytes) -> None:
-    """Run it as Python runs a script. What it raises is shown without our own frame."""
+    """Run the program as Python runs a script. Its errors are shown without our own frame."""
     main = sys.modules["__main__"] = type(sys)("__main__")
     sys.argv = ["program.py"]
     status = 0
@@ -339,7 +339,7 @@ def play(program: bytes) -> None:
 
 
 def exit_status(code: object) -> int:
-    """What `sys.exit(code)` means."""
+    """The exit status of `sys.exit(code)`."""
     if code is None:
         return 0
     if isinstance(code, int):
@@ -349,9 +349,9 @@ def exit_status(code: object) -> int:
 
 
 def leave(names: dict[str, object], status: int) -> None:
-    """End as Python ends – threads joined, exit functions called, files flushed – but do not take it all apart.
+    """End as Python does – join threads, call exit functions, flush files – but without tearing the interpreter down.
 
-    Taking it apart touches every page that is shared with the warm interpreter, and costs more than all the rest.
+    Tearing it down touches every page shared with the warm interpreter, and costs more than all the rest.
     """
     if "threading" in sys.modules:
         sys.modules["threading"]._shutdown()

@@ -1,4 +1,4 @@
-"""Boxes made by gVisor's runsc: programs talk to a kernel of their own, written in Go, and that one to the host's."""
+"""Boxes made by gVisor's runsc: programs talk to a kernel of their own, written in Go, and only that to the host's."""
 
 import dataclasses
 import json
@@ -20,14 +20,14 @@ from loomrl.gym.sandbox.slot import Slots
 INSTALL = "Install it: apt-get install runsc, or https://gvisor.dev/docs/user_guide/install."
 OVERHEAD_MB = 256
 OVERHEAD_THREADS = 4096
-"""What gVisor's own kernel needs beside the program. It does not count a user's processes, and ends if refused one."""
+"""Threads of gVisor's own kernel beside the program. It does not count per user, and ends if refused one."""
 GUEST_CAPABILITIES = ("CAP_KILL", "CAP_SETGID", "CAP_SETUID")
-"""The guest is root of its own kernel: it gives this up in each program's process, and no program can reach it."""
+"""The guest is root of its own kernel: it drops this in each program's process, and no program can reach it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gvisor:
-    """Opens boxes from a bundle each: a configuration, and a root of empty files that the real ones are mounted on."""
+    """Opens boxes, each from a bundle: a configuration, and a root of empty files as mount points."""
 
     executable: str
     interpreter: Interpreter
@@ -35,7 +35,7 @@ class Gvisor:
     shares_kernel = False
 
     async def open(self, limits: Limits) -> "Cell":
-        """A box with a bundle of its own, its guest on the way."""
+        """A box with its own bundle, with its guest starting."""
         place = await Place.take(self.slots, limits, extra_mb=OVERHEAD_MB, extra_processes=OVERHEAD_THREADS)
         bundle = Path(tempfile.mkdtemp(prefix="loomrl-gvisor-"))
         try:
@@ -49,7 +49,7 @@ class Gvisor:
             raise
 
     def command(self, bundle: Path) -> list[str]:
-        """The whole command line of a box. What limits its memory is our cgroup, and none of runsc's."""
+        """The whole command line of a box. Its memory is limited by our cgroup, not by runsc's."""
         rootless = [] if os.geteuid() == 0 else ["--rootless"]
         options = ["--root", str(bundle / "state"), "--network", "none", "--ignore-cgroups", *rootless]
         return [self.executable, *options, "run", "--bundle", str(bundle), bundle.name]
@@ -72,7 +72,7 @@ class Gvisor:
         (bundle / "config.json").write_text(json.dumps(self.configuration(limits)))
 
     def configuration(self, limits: Limits) -> dict[str, Any]:
-        """What `config.json` says."""
+        """The content of `config.json`."""
         python = self.interpreter
         rights = dict.fromkeys(("bounding", "effective", "permitted"), GUEST_CAPABILITIES)
         environment = guest_environment(python.library_path)
@@ -101,37 +101,37 @@ class Gvisor:
 
 
 class Cell(Box):
-    """A guest in gVisor. It and the programs are different users there, so that none can end it."""
+    """A guest in gVisor. Guest and programs are different users there, so that no program can end the guest."""
 
     def __init__(self, command: list[str], place: Place, bundle: Path) -> None:
         super().__init__(command)
         self.place, self.bundle = place, bundle
 
     def started(self) -> None:
-        """Its processes are all there, and no program yet: have them in the cgroup, and end with the box."""
+        """Add its processes to the cgroup and to the roots, while no program runs yet."""
         for pid in descendants(self.process.pid):
             self.roots.append(os.pidfd_open(pid))
             if self.place.cgroup is not None:
                 self.place.cgroup.add(pid)
 
     def overflows(self, limits: Limits) -> bool:
-        """The memory of gVisor's own kernel is among it, and its files."""
+        """Includes the memory of gVisor's own kernel, and its files."""
         return self.place.cgroup is None and super().overflows(
             dataclasses.replace(limits, memory_mb=limits.memory_mb + OVERHEAD_MB)
         )
 
     async def ended_inside(self) -> bool:
-        """Only by taking more memory than there is."""
+        """True only if it ran out of memory."""
         return self.place.cgroup is not None and self.place.cgroup.out_of_memory()
 
     def give_back(self, *, dead: bool) -> None:
-        """The slot with its cgroup, and the bundle."""
+        """Release the slot with its cgroup, and the bundle."""
         shutil.rmtree(self.bundle, ignore_errors=True)
         self.place.give_back(clean=dead)
 
 
 def find_gvisor(slots: Slots) -> Gvisor:
-    """The runsc of this machine, or a ConfigError that says what is missing. Nothing is run in it yet."""
+    """The runsc of this machine; a ConfigError if something is missing. Runs nothing in it."""
     executable = shutil.which("runsc")
     if executable is None:
         raise ConfigError(f"runsc is not on this machine. {INSTALL}")

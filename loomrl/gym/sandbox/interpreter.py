@@ -1,4 +1,4 @@
-"""The Python that sandboxed programs get: an interpreter, its standard library, the shared libraries; nothing else."""
+"""The Python of sandboxed programs: an interpreter, its standard library and shared libraries; nothing else."""
 
 import os
 import subprocess
@@ -34,12 +34,12 @@ for line in open("/proc/self/maps"):
     if len(fields) == 6 and ".so" in fields[5]:
         print(fields[5].strip())
 """
-"""What an interpreter has open once all it can load is loaded. libgcc is what threads end with."""
+"""Prints the files that an interpreter has open after loading all it can. Threads need libgcc to end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """An interpreter on this host and the least that it needs, all at the paths it has outside."""
+    """An interpreter on this host with its minimal files, at the same paths as outside."""
 
     executable: Path
     libraries: tuple[Path, ...]
@@ -48,24 +48,24 @@ class Interpreter:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Everything to be seen inside, read-only; what is a directory holds only the standard library."""
+        """All files visible inside, read-only; the directories hold only the standard library."""
         return (self.executable, *self.standard, *self.libraries)
 
     @property
     def library_path(self) -> str:
-        """Where the loader looks; there is no cache of it inside."""
+        """The loader's search path; there is no loader cache inside."""
         return os.pathsep.join(sorted({str(file.parent) for file in self.libraries}))
 
     @property
     def hidden(self) -> tuple[Path, ...]:
-        """Directories within them that hold other people's packages."""
+        """Directories within them that hold third-party packages."""
         places = [folder / name for folder in self.standard for name in ("site-packages", "dist-packages")]
         return tuple(place for place in places if place.is_dir())
 
 
 @cache
 def find_interpreter(*, for_others: bool) -> Interpreter:
-    """Our own Python, or one as near to it as can be read: by anyone where `for_others`, else by us."""
+    """Our own Python, or the nearest readable one: readable by anyone if `for_others`, else by us."""
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     own = Path(sys.base_prefix) / "bin" / f"python{version}"
     tried = []
@@ -96,7 +96,7 @@ def _survey(executable: Path) -> Interpreter | None:
 
 
 def _links(libraries: list[Path]) -> list[tuple[str, Path]]:
-    """Symbolic links by which the loader finds these: the ones beside them, and the merged directories of the root."""
+    """Symbolic links through which the loader finds these: beside them, and the merged directories of the root."""
     links = [(str(top.readlink()), top) for top in map(Path, ("/lib", "/lib64")) if top.is_symlink()]
     folders = {*(file.parent for file in libraries), Path("/lib").resolve(), Path("/lib64").resolve()}
     for folder in sorted(folder for folder in folders if folder.is_dir()):

@@ -1,4 +1,4 @@
-"""What is held for one box: a slot, and a cgroup where there can be one."""
+"""The resources of one box: a slot, and a cgroup if possible."""
 
 from dataclasses import dataclass
 
@@ -8,19 +8,19 @@ from loomrl.gym.sandbox.contract import Limits
 from loomrl.gym.sandbox.slot import Slot, Slots
 
 WATCHERS = 4
-"""Processes of a box that are not the program's: the first, the guest, and some that are just ending."""
+"""Processes of a box besides the program's: the first, the guest, and a few that are just ending."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What is held for a box while it is there."""
+    """The resources of a box while it exists."""
 
     slot: Slot
     cgroup: Cgroup | None
 
     @staticmethod
     async def take(slots: Slots, limits: Limits, *, extra_mb: int = 0, extra_processes: int = WATCHERS) -> "Place":
-        """A slot, and a cgroup where there can be one, with more of both for what is not the program's."""
+        """A slot, and a cgroup if possible, with a margin for processes that are not the program's."""
         slot = await slots.lease()
         memory = limits.memory_bytes + (extra_mb << 20)
         try:
@@ -33,7 +33,7 @@ class Place:
         return Place(slot, group)
 
     def give_back(self, *, clean: bool) -> None:
-        """The next one may have it. Unless it is `clean`, that one looks for leftovers first."""
+        """Release the slot. Unless it is `clean`, its next user looks for leftovers first."""
         if self.cgroup is not None:
             self.cgroup.remove()
         self.slot.release(clean=clean)

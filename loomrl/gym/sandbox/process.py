@@ -1,4 +1,4 @@
-"""Processes of this host, as the kernel tells of them."""
+"""Processes of this host, as the kernel reports them."""
 
 import contextlib
 import os
@@ -9,13 +9,13 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def facts(pid: int) -> dict[str, str]:
-    """What /proc tells about a process."""
+    """The kernel's status of a process, from /proc."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
 def owned_by(uid: int, *, zombies: bool = True) -> list[int]:
-    """The processes of a user. Zombies run nothing any more, though their parent may never take notice."""
+    """The processes of a user. Zombies run nothing, but may remain if their parent never reaps them."""
     return [
         pid
         for pid, known in _all()
@@ -24,7 +24,7 @@ def owned_by(uid: int, *, zombies: bool = True) -> list[int]:
 
 
 def descendants(pid: int) -> list[int]:
-    """The processes that a process started, and those that they did."""
+    """The processes that a process started, directly or indirectly."""
     parents = {child: int(known["PPid"]) for child, known in _all()}
     found = [pid]
     for parent in found:
@@ -33,7 +33,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def family(pid: int) -> Iterator[int]:
-    """A process and its living descendants, each before its children. Threads have children of their own."""
+    """A process and its living descendants, parents first. Threads have children of their own."""
     found = [pid]
     for known in found:
         yield known
@@ -44,9 +44,9 @@ def family(pid: int) -> Iterator[int]:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Time of a processor that a process and all that it ever started have taken, as long as each was waited for.
+    """Processor seconds of a process and all its descendants ever, if each was waited for.
 
-    What a child took is its parent's once that has waited for it. Parents are read first: nothing counts twice.
+    A child's time becomes its parent's once the parent has waited for it. Parents are read first: nothing counts twice.
     """
     ticks = 0
     for known in family(pid):
@@ -57,10 +57,10 @@ def cpu_seconds(pid: int) -> float:
 
 
 def memory(pid: int, enough: int) -> int:
-    """Bytes that a process and its descendants hold together, files apart.
+    """Bytes that a process and its descendants hold together, without files.
 
-    The quick count has what they share once for each of them. Only where that comes to more than `enough` is every
-    page shared out among those that have it.
+    The quick count includes shared pages once per process. Only if it exceeds `enough` is every page divided among its
+    sharers.
     """
     pids = list(family(pid))
     quick = sum(_kilobytes(known, "status", ("RssAnon", "RssShmem", "VmSwap")) for known in pids) << 10
@@ -70,7 +70,7 @@ def memory(pid: int, enough: int) -> int:
 
 
 def _kilobytes(pid: int, file: str, names: tuple[str, ...]) -> int:
-    """The sum of these lines. Of a process that has ended there are none."""
+    """The sum of these lines; 0 for a process that has ended."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         lines = (line.partition(":") for line in _text(f"/proc/{pid}/{file}").splitlines())
         return sum(int(value.split()[0]) for name, _, value in lines if name in names)
@@ -78,7 +78,7 @@ def _kilobytes(pid: int, file: str, names: tuple[str, ...]) -> int:
 
 
 def _text(path: str) -> str:
-    """A small file of the kernel's, in fewer calls than a `Path` takes."""
+    """A small kernel file, read with fewer calls than `Path` needs."""
     fd = os.open(path, os.O_RDONLY)
     try:
         return os.read(fd, 1 << 16).decode(errors="replace")

@@ -1,4 +1,4 @@
-"""What a sandbox must show before anything untrusted runs in it: the kernel's word for it, and a few attempts."""
+"""The proof that a sandbox must pass before anything untrusted runs in it: the kernel's report, and a few attacks."""
 
 import asyncio
 import os
@@ -33,22 +33,22 @@ ESSENTIAL = (
 NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
 NO_CAPABILITIES = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
 TRIES = 3
-"""How often a sandbox may fail to start, as on a machine under full load, until that is what it is."""
+"""Failed starts, as on a machine under full load, before the sandbox counts as broken."""
 
 
 def attacks_on(boxes: Boxes) -> list[Attack]:
-    """All attacks that mean something for them."""
+    """All attacks that apply to these boxes."""
     every = (*HOST_ATTACKS, *KERNEL_ATTACKS, *RESOURCE_ATTACKS)
     return [attack for attack in every if boxes.shares_kernel or not attack.on_kernel]
 
 
 async def breaches(sandbox: BoxedSandbox) -> list[Breach]:
-    """What of the whole attack suite a sandbox does not hold; some seconds."""
+    """The attacks of the whole suite that a sandbox does not hold; takes some seconds."""
     return await survey(sandbox, attacks_on(sandbox.boxes))
 
 
 def prove(boxes: Boxes) -> None:
-    """Refuse boxes that do not hold what they promise. Blocks for some tenths of a second."""
+    """Refuse boxes that break their promises. Blocks for some tenths of a second."""
     found: list[str] = []
 
     def judge() -> None:
@@ -65,7 +65,7 @@ def prove(boxes: Boxes) -> None:
 
 
 async def _complaints_at_last(boxes: Boxes) -> list[str]:
-    """A breach is one at once; trouble of the sandbox' own may pass."""
+    """A breach counts at once; a failure of the sandbox itself is retried."""
     for _ in range(TRIES - 1):
         try:
             return await _complaints(boxes)
@@ -91,7 +91,7 @@ async def _essential_breaches(boxes: Boxes) -> list[Breach]:
 
 
 async def _kernel_complaints(bubblewrap: Bubblewrap) -> list[str]:
-    """What the kernel says of a guest that waits for a program: seen from outside, where none can lie."""
+    """The kernel's report on an idle guest, seen from outside, where no program can falsify it."""
     box = await bubblewrap.open(Limits())
     try:
         await WarmSession.warm_up(box, "")
@@ -101,7 +101,7 @@ async def _kernel_complaints(bubblewrap: Bubblewrap) -> list[str]:
 
 
 def process_complaints(pid: int) -> list[str]:
-    """Everything that a process has and a sandboxed one must not have."""
+    """All rights of a process that a sandboxed one must not have."""
     known = facts(pid)
     found = [f"it holds {name}={known[name]}." for name in NO_CAPABILITIES if int(known[name], 16)]
     users = {*known["Uid"].split(), *known["Gid"].split()}

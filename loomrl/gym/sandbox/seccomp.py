@@ -1,4 +1,4 @@
-"""The system calls a program may make, as a classic BPF filter. Whatever is not named here does not exist for it."""
+"""The system calls a program may make, as a classic BPF filter. Calls not named here do not exist for it."""
 
 import platform
 import struct
@@ -32,10 +32,10 @@ epoll_wait:232:- epoll_pwait:281:22 eventfd2:290:19 signalfd4:289:74 timerfd_cre
 timerfd_settime:286:86 timerfd_gettime:287:87 ioctl:16:29 prctl:157:167 clone:56:220 prlimit64:302:261
 socketpair:53:199
 """
-"""`name:x86_64:aarch64`; a dash where an architecture has no such call. `execve` is bubblewrap's own way in.
+"""`name:x86_64:aarch64`; a dash if an architecture has no such call. `execve` is bubblewrap's own entry.
 
-No call locks a file, sets its times or tells what of it is in memory: programs of other boxes, and the host, have the
-same interpreter and the same null device.
+No call locks a file, sets its times or tells which of it is in memory: programs of other boxes, and the host, share the
+same interpreter and null device.
 """
 
 ONLY = {
@@ -45,19 +45,19 @@ ONLY = {
     "prlimit64": (0, (0,)),  # one's own limits: those of the process that watches it are not its to change
     "socketpair": (0, (1,)),  # AF_UNIX, both ends at home
 }
-"""A call → which argument, and its permitted values."""
+"""Call → the index of an argument, and its permitted values."""
 
 NEW_NAMESPACES = 0x7E020000
 """Every CLONE_NEW* flag that `clone` knows. `clone3` hides its flags behind a pointer and is not on the list."""
 
 MAP_SHARED, MAP_ANONYMOUS = 0x01, 0x20
-"""Memory that is both outlives its mapping and belongs to no process: nothing but a cgroup could count it."""
+"""Memory that is both outlives its mapping and belongs to no process: only a cgroup could count it."""
 
 SIGCHLD = 17
-"""Who ignores it has its children buried without a trace, and with them the time that they took."""
+"""Ignoring it makes the kernel reap children at once, and their processor time is lost."""
 
 MACHINES = {"x86_64": (1, 0xC000003E), "aarch64": (2, 0xC00000B7)}
-"""A machine → its column in CALLS and its AUDIT_ARCH."""
+"""Machine → its column in CALLS and its AUDIT_ARCH."""
 
 LOAD, EQUAL, ANY_BIT, RETURN = 0x20, 0x15, 0x45, 0x06
 ALLOW, KILL_PROCESS = 0x7FFF0000, 0x80000000
@@ -68,7 +68,9 @@ Instruction = tuple[int, int, int, int]
 
 
 def filter_program(machine: str | None = None) -> bytes:
-    """The filter of a machine: a call of another architecture kills, an unnamed one is ENOSYS, a bad argument EPERM."""
+    """The filter of a machine: a call of another architecture kills, an unnamed call is ENOSYS, a bad argument
+    EPERM.
+    """
     machine = machine or platform.machine()
     if machine not in MACHINES:
         raise ConfigError(f"machine={machine!r} has no seccomp filter. Known: {', '.join(MACHINES)}.")
@@ -87,7 +89,7 @@ def filter_program(machine: str | None = None) -> bytes:
 
 
 def numbers(machine: str) -> dict[str, int]:
-    """Every permitted call of a machine and its number."""
+    """Every permitted call of a machine with its number."""
     column = MACHINES[machine][0]
     rows = [row.split(":") for row in CALLS.split()]
     return {row[0]: int(row[column]) for row in rows if row[column] != "-"}
@@ -122,7 +124,7 @@ def _rule(name: str) -> list[Instruction]:
 
 
 def _load_argument(index: int) -> list[Instruction]:
-    """Its lower half: the kernel reads these arguments as 32 bits too."""
+    """The argument's lower half: the kernel also reads these arguments as 32 bits."""
     return [(LOAD, 0, 0, ARGUMENTS_AT + 8 * index)]
 
 

@@ -1,4 +1,4 @@
-"""Programs in boxes: the host's side of the guest's protocol, and who is to blame when it breaks off."""
+"""Programs in boxes: the host's side of the guest's protocol, and the attribution of failures."""
 
 import asyncio
 import signal
@@ -14,30 +14,30 @@ from loomrl.gym.sandbox.contract import DEFAULT_LIMITS, Ending, Limits, Outcome
 
 SIZES = struct.Struct("<II")
 OUTCOME = struct.Struct("<cB?dII")
-"""As in guest.py, which imports nothing of ours."""
+"""As in guest.py, which cannot import it."""
 
 GRACE_S = 0.2
-"""How much later than the guest's own deadline the host's is. A program may stop the guest, but not the host."""
+"""The host's deadline after the guest's own. A program may stop the guest, but not the host."""
 
 CPU_GRACE_S = 0.25
-"""How much more all processes of a program may take together than one: alone it is ended by the kernel, to the tick."""
+"""Extra processor time of all processes of a program together; a single one is ended by the kernel, to the tick."""
 
 WATCH_S = 0.05
-"""How often it is looked at what they take."""
+"""Interval between checks of their use."""
 
 ENDINGS = {b"E": Ending.EXITED, b"S": Ending.SIGNALLED, b"T": Ending.TIMEOUT, b"O": Ending.OVERFLOW}
 
 
 class Boxes(Protocol):
-    """Where boxes come from: one implementation for each way to build a sandbox."""
+    """Creates boxes: one implementation per kind of sandbox."""
 
     @property
     def shares_kernel(self) -> bool:
-        """Whether programs talk to the host's own kernel."""
+        """True if programs use the host's own kernel."""
         ...
 
     async def open(self, limits: Limits) -> Box:
-        """A box whose guest has been started. It has not said yet that it is ready."""
+        """A box whose guest has been started but is not ready yet."""
         ...
 
 
@@ -49,13 +49,13 @@ class BoxedSandbox:
         self._closed = False
 
     async def run(self, program: str, *, stdin: bytes = b"", limits: Limits = DEFAULT_LIMITS) -> Outcome:
-        """Run the text of a Python program in a sandbox of its own."""
+        """Run the text of a Python program in its own sandbox."""
         async with self.session(limits=limits) as session:
             return await session.run(program, stdin=stdin)
 
     @asynccontextmanager
     async def session(self, *, preload: str = "", limits: Limits = DEFAULT_LIMITS) -> AsyncIterator["WarmSession"]:
-        """A warm sandbox for one episode. It is opened when the first program comes."""
+        """A warm sandbox for one episode, opened by its first program."""
         if self._closed:
             raise SandboxError("this sandbox is closed. Open another one with open_sandbox().")
         session = WarmSession(self.boxes, preload=preload, limits=limits)
@@ -65,12 +65,12 @@ class BoxedSandbox:
             await session.close()
 
     async def close(self) -> None:
-        """Run nothing more. What is under way ends by itself: nothing is held between runs."""
+        """Refuse further runs. Runs in progress end by themselves: nothing is held between runs."""
         self._closed = True
 
 
 class WarmSession:
-    """Forks of one warm guest, one program after the other. A guest that a program spoilt is replaced."""
+    """Forks of one warm guest, one program at a time. A guest damaged by a program is replaced."""
 
     def __init__(self, boxes: Boxes, *, preload: str, limits: Limits) -> None:
         self._boxes = boxes
@@ -91,7 +91,7 @@ class WarmSession:
                 raise
 
     async def close(self) -> None:
-        """End the guest and all that is left in its box."""
+        """End the guest and everything left in its box."""
         box, self._box = self._box, None
         if box is not None:
             await box.end()
@@ -111,14 +111,14 @@ class WarmSession:
 
     @staticmethod
     async def warm_up(box: Box, preload: str) -> None:
-        """Have a fresh guest run `preload` and say that it is ready."""
+        """Have a fresh guest run `preload` and wait until it is ready."""
         text = preload.encode()
         if await _answer(box, SIZES.pack(len(text), 0) + text) != b"R":
             raise SandboxError(f"the sandbox did not start. It said: {box.complaint() or 'nothing'}")
         box.started()
 
     async def _outcome(self, box: Box) -> tuple[Outcome, bool]:
-        """How the program ended, and whether the box may serve another one."""
+        """The program's outcome, and whether the box can be reused."""
         start = time.monotonic()
         reply = asyncio.ensure_future(_reply(box))
         try:
@@ -133,7 +133,7 @@ class WarmSession:
         return Outcome(ending or Ending.SIGNALLED, signal.SIGKILL, b"", b"", time.monotonic() - start), False
 
     async def _watch(self, box: Box, reply: "asyncio.Task[Reply]") -> Ending | None:
-        """Why the program must be killed from here, or None once the guest has answered or is gone."""
+        """The reason to kill the program from here, or None once the guest has answered or is dead."""
         deadline = time.monotonic() + self._limits.wall_s + GRACE_S
         before = box.cpu_seconds()
         while not reply.done():
@@ -154,7 +154,7 @@ Reply = tuple[Outcome, bool] | None
 
 
 async def _reply(box: Box) -> Reply:
-    """What the guest says of a program's end, all of it, or None where it is gone."""
+    """The guest's complete report of a program's end, or None if the guest is dead."""
     head = await box.receive(1 + OUTCOME.size)
     if len(head) < 1 + OUTCOME.size:
         return None
@@ -166,7 +166,7 @@ async def _reply(box: Box) -> Reply:
 
 
 async def _answer(box: Box, message: bytes) -> bytes:
-    """The first byte of the guest's answer, or none if it is gone or silent."""
+    """The first byte of the guest's answer; empty if it is dead or silent."""
     try:
         async with asyncio.timeout(START_S):
             await box.send(message)

@@ -24,8 +24,8 @@ SWEEP_S = 2.0
 class Slots:
     """`count` user ids from `base` on, which nobody else on this host may have.
 
-    The default lies between systemd's ranges and below 65536, which is all that many containers map. Programs of a
-    sandbox that is not root's run under its own user id; then a slot is a place, and no more than that.
+    The default lies between systemd's ranges and below 65536, which is all that many containers map. Without root,
+    programs run under our own user id, and a slot only limits the number of sandboxes.
     """
 
     base: int = 60_800
@@ -33,7 +33,7 @@ class Slots:
     wait_s: float = 60.0
 
     async def lease(self) -> "Slot":
-        """A free slot, without a process left of whoever had it before. None in time is a `SandboxError`."""
+        """A free slot, with no process of its previous user left. A `SandboxError` if none is free in time."""
         folder = _folder()
         deadline = time.monotonic() + self.wait_s
         while True:
@@ -49,7 +49,7 @@ class Slots:
             await asyncio.sleep(RETRY_S)
 
     def check(self) -> None:
-        """Refuse user ids that belong to somebody."""
+        """Refuse user ids that exist on this host."""
         known = {user.pw_uid: user.pw_name for user in pwd.getpwall()}
         for uid in range(self.base, self.base + self.count):
             if uid in known or uid == 0:
@@ -60,14 +60,14 @@ class Slots:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A leased place, with a number that nobody else has. `uid` is the same, or None where we cannot change ours."""
+    """A leased slot with a unique number. `uid` is the same number, or None if we cannot change user."""
 
     number: int
     uid: int | None
     fd: int
 
     def release(self, *, clean: bool) -> None:
-        """Give it back. Unless it is `clean`, whoever has it next first kills what it finds."""
+        """Release it. Unless it is `clean`, its next user first kills what is left."""
         if clean:
             os.pwrite(self.fd, CLEAN, 0)
         fcntl.flock(self.fd, fcntl.LOCK_UN)  # a forked child may hold a copy of the descriptor
@@ -75,7 +75,7 @@ class Slot:
 
 
 def _folder() -> Path:
-    """Where this user's slots are locked: the same for all its processes, and writable for nobody else."""
+    """The folder of this user's slot locks: one for all its processes, writable by nobody else."""
     user = os.geteuid()
     parent = Path("/run") if os.access("/run", os.W_OK) else Path(tempfile.gettempdir())
     folder = parent / f"loomrl-sandbox-{user}"
@@ -109,7 +109,7 @@ def _taken(number: int, fd: int) -> Slot:
 
 
 def _sweep(uid: int) -> None:
-    """Kill what a sandbox left whose owner died before it could."""
+    """Kill processes of a sandbox whose owner died before cleaning up."""
     deadline = time.monotonic() + SWEEP_S
     while left := owned_by(uid, zombies=False):
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""How servers are asked for tokens: three ways to write the same request, and to read what they answer."""
+"""Dialects for sampling from servers: three forms of the same request and its answer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,15 +13,15 @@ from loomrl.picture import to_url
 from loomrl.types import Message
 
 TOP = 5
-"""Likeliest tokens that a probe asks for."""
+"""Number of likeliest tokens in a probe's answer."""
 BOTTOM = -9000.0
-"""Servers write −9999 for minus infinity, and for what is no number."""
+"""Servers write −9999 for minus infinity and for not-a-number."""
 REASONS = {"stop": Finish.STOP, "length": Finish.LENGTH, "abort": None}
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Tokens from `start` to `end` of an answer, and the label of the weights that drew them."""
+    """Tokens from `start` to `end` of an answer, with the label of the weights that sampled them."""
 
     label: str
     start: int
@@ -30,36 +30,36 @@ class Span:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Piece:
-    """What a server sampled in one go: a completion, or, where `finish` is None, the beginning of one."""
+    """Tokens that a server sampled in one go: a completion, or its beginning if `finish` is None."""
 
     ids_T: NDArray[np.int32]
     logprobs_T: NDArray[np.float32]
     spans: tuple[Span, ...]
-    """Empty where the server does not say which weights drew a token."""
+    """Empty if the server does not report the weights of each token."""
     finish: Finish | None
     best: float = 0.0
-    """Log-probability of the first position's likeliest token, where it was asked for."""
+    """Log-probability of the first position's likeliest token, if requested."""
 
 
 class Dialect(Protocol):
-    """One way to ask."""
+    """One form of requests and answers."""
 
     path: str
 
     def body(self, model: str, request: Request, *, max_tokens: int, top: bool = False) -> dict[str, Any]:
-        """The request; with `top`, the likeliest tokens are asked for too."""
+        """The request's body; with `top`, it also asks for the likeliest tokens."""
 
     def read(self, answer: dict[str, Any], asked: Request) -> Piece:
-        """What was sampled; a ConfigError names what this server does not tell."""
+        """The sampled tokens; a ConfigError names data that this server does not report."""
 
 
 class Completions:
-    """OpenAI's `/v1/completions`, with the additions of vLLM and SGLang that let ids in and out."""
+    """OpenAI's `/v1/completions`, with the extensions of vLLM and SGLang for token ids."""
 
     path = "/v1/completions"
 
     def body(self, model: str, request: Request, *, max_tokens: int, top: bool = False) -> dict[str, Any]:
-        """Token ids in; ids are asked for in both ways that servers know."""
+        """Token ids in; requests ids in both ways that servers support."""
         return {
             "model": model,
             "prompt": request.prompt_T.tolist(),
@@ -75,7 +75,7 @@ class Completions:
         }
 
     def read(self, answer: dict[str, Any], asked: Request) -> Piece:
-        """Ids from `token_ids`, or from tokens that are written as `token_id:7`."""
+        """Ids from `token_ids`, or from tokens written as `token_id:7`."""
         choice = answer["choices"][0]
         told, tokens = choice.get("logprobs"), choice.get("token_ids")
         if not told or not told.get("token_logprobs"):
@@ -88,7 +88,7 @@ class Completions:
 
 
 class VllmTokens:
-    """vLLM's `/inference/v1/generate` (`--enable-scale-out`): tokens alone, each with the version of its weights."""
+    """vLLM's `/inference/v1/generate` (`--enable-scale-out`): tokens only, each with the version of its weights."""
 
     path = "/inference/v1/generate"
 
@@ -107,7 +107,7 @@ class VllmTokens:
         return {"model": model, "token_ids": request.prompt_T.tolist(), "sampling_params": sampling}
 
     def read(self, answer: dict[str, Any], asked: Request) -> Piece:
-        """Ids, log-probabilities, and spans of versions."""
+        """Ids, log-probabilities and version spans."""
         choice = answer["choices"][0]
         content = choice["logprobs"]["content"]
         _same_prompt(answer.get("prompt_token_ids"), (answer.get("usage") or {}).get("prompt_tokens"), asked)
@@ -127,7 +127,7 @@ class SglangTokens:
     path = "/generate"
 
     def body(self, model: str, request: Request, *, max_tokens: int, top: bool = False) -> dict[str, Any]:
-        """SGLang serves one model, so its name is not said. Seeds count with `--enable-deterministic-inference`."""
+        """SGLang serves one model, so its name is omitted. Seeds count with `--enable-deterministic-inference`."""
         sampling = {
             "max_new_tokens": max_tokens,
             "temperature": request.sampling.temperature,
@@ -148,7 +148,7 @@ class SglangTokens:
         }
 
     def read(self, answer: dict[str, Any], asked: Request) -> Piece:
-        """Ids stand beside their log-probabilities; versions are spans, or one label where there is but one."""
+        """Ids come with their log-probabilities; versions are spans, or one label if there is only one."""
         told = answer["meta_info"]
         pairs = told.get("output_token_logprobs") or []
         _same_prompt(None, told.get("prompt_tokens"), asked)
@@ -162,7 +162,7 @@ class SglangTokens:
 
 
 def as_openai(message: Message) -> dict[str, Any]:
-    """A message of OpenAI's chat completions: text, or parts where there are pictures, which go as data URLs."""
+    """A message of OpenAI's chat completions: text, or parts if it has pictures, which become data URLs."""
     if not message.images:
         return {"role": message.role, "content": message.content}
     pictures = [{"type": "image_url", "image_url": {"url": to_url(picture)}} for picture in message.images]
@@ -170,14 +170,14 @@ def as_openai(message: Message) -> dict[str, Any]:
 
 
 def read(dialect: Dialect, answer: dict[str, Any], asked: Request) -> Piece:
-    """The dialect's reading; a PolicyError shows an answer that is not what it should be."""
+    """The dialect's reading; a PolicyError shows an answer in the wrong form."""
     try:
         return dialect.read(answer, asked)
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, ConfigError):
             raise
         raise PolicyError(
-            f"{dialect.path} answered with what is no completion ({type(error).__name__}: {error}): {str(answer)[:300]}"
+            f"{dialect.path} answered with no completion ({type(error).__name__}: {error}): {str(answer)[:300]}"
         ) from error
 
 
@@ -204,7 +204,7 @@ def _id(token: str) -> int:
 
 
 def _same_prompt(ids: Sequence[int] | None, count: int | None, asked: Request) -> None:
-    """The server must have read what was sent, and nothing before it."""
+    """Raise an error unless the server read exactly the prompt that was sent."""
     read_ids = None if ids is None else list(ids)
     if (read_ids is not None and read_ids != asked.prompt_T.tolist()) or count not in (None, len(asked.prompt_T)):
         raise PolicyError(

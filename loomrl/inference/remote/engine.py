@@ -1,4 +1,4 @@
-"""An engine that is somewhere else: any server that takes token ids and gives them back with log-probabilities."""
+"""An engine on a server that takes token ids and returns token ids with log-probabilities."""
 
 import asyncio
 import time
@@ -28,26 +28,26 @@ from loomrl.inference.weights.sealed import Sealed
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
 PIECES = 64
-"""Times that a request may be interrupted by new weights."""
+"""Maximum number of interruptions of one request by new weights."""
 PROBES = ((1,), (2, 3), (5, 7, 11), (13, 17, 19, 23))
-"""Prompts, of which one is taken that leaves the next token open."""
+"""Candidate prompts for probes; one is chosen after which the next token is uncertain."""
 APART, OPEN = 1e-3, -0.05
-"""Log-probabilities farther apart are different ones; above this one, too little is open to tell."""
+"""Log-probabilities further apart than `APART` are different; above `OPEN`, the token is too certain to tell."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """Which distribution a server's log-probabilities are of, as found by asking."""
+    """The distribution that a server's log-probabilities refer to, found by probing."""
 
     tempered: bool = False
-    """At the sampling's temperature; otherwise at 1."""
+    """True: at the sampling temperature; False: at temperature 1."""
     cut: bool = True
-    """Of what top-p leaves."""
+    """True: after top-p."""
     greedy: bool = True
-    """At temperature 0, those at 1."""
+    """True: at temperature 0, those at temperature 1."""
 
     def check(self, sampling: Sampling) -> None:
-        """A ConfigError where a learner would recompute other numbers than this server reports."""
+        """A ConfigError if a learner would recompute other numbers than this server reports."""
         temperature = sampling.temperature
         if temperature == 0 and not self.greedy:
             raise _differs("temperature=0: this server's log-probabilities are not those at temperature 1")
@@ -86,12 +86,12 @@ class OpenAIEngine:
 
     @property
     def statistics(self) -> Statistics:
-        """What it has done. It is busy while a request is open; servers do not say how many steps they took."""
+        """The counts so far. Busy means that a request is open; servers do not report their number of steps."""
         now_s = time.perf_counter() - self._busy_since if self._open else 0.0
         return replace(self._counted, busy_s=self._counted.busy_s + now_s)
 
     async def generate(self, request: Request) -> Completion:
-        """The completion of one request; a PolicyError where the prompt leaves no room in the context."""
+        """The completion of one request; a PolicyError if the prompt leaves no room in the context."""
         self._check(request)
         task = asyncio.ensure_future(self._complete(request))
         self._begin(task)
@@ -105,10 +105,10 @@ class OpenAIEngine:
             raise
 
     async def load(self, sealed: Sealed) -> None:
-        """Sample with these weights from the next token on, in open requests too; nothing cached outlives them.
+        """Sample with these weights from the next token on, also in open requests; caches are discarded.
 
-        A PolicyError, and all the old weights stay, where they are not what was sealed or do not fit. Where the server
-        fails to take them it stays stopped, and requests are refused, until it has taken others.
+        A PolicyError, without any change, if the weights differ from the sealed ones or do not fit. If the server fails
+        to load them it stays stopped, and requests are refused, until it has loaded others.
         """
         self._check_open()
         if self._weights is None:
@@ -123,7 +123,7 @@ class OpenAIEngine:
         self._version, self._broken = sealed.version, None
 
     async def close(self) -> None:
-        """Let go of the server. Open requests fail."""
+        """Release the server. Open requests fail."""
         self._closed = True
         for task in tuple(self._open):
             task.cancel()
@@ -141,7 +141,9 @@ class OpenAIEngine:
         return ServerWeights(self._server, routes, config=self._config, staging=staging)
 
     async def _meet(self) -> Reported:
-        """Find out whether the server is there, has the model, tells what is needed, and what its numbers mean."""
+        """Check that the server answers, has the model and reports the needed data; find the meaning of its
+        log-probabilities.
+        """
         known = await self._server.check(self._choice.model)
         room = known.get("max_model_len")
         if isinstance(room, int) and room < self._context:
@@ -161,7 +163,7 @@ class OpenAIEngine:
         )
 
     async def _probe(self, prompt: Sequence[int], **sampling: float) -> float:
-        """The likeliest token's log-probability, as this server reports it under this sampling."""
+        """The likeliest token's log-probability, as this server reports it with this sampling."""
         drawn = Sampling.model_validate({**sampling, "max_tokens": 1})
         asked = Request(np.array(prompt, np.int32), drawn, frozenset(), 0)
         body = self._dialect.body(self._choice.model, asked, max_tokens=1, top=True)
@@ -206,7 +208,7 @@ class OpenAIEngine:
             raise PolicyError(f"{what} from {low} to {high}: the model's vocabulary has 0 to {self._vocabulary - 1}.")
 
     async def _complete(self, request: Request) -> Completion:
-        """Ask until there is a whole completion; new weights may come in between."""
+        """Send requests until the completion is whole; new weights may interrupt it."""
         room = min(request.sampling.max_tokens, self._context - len(request.prompt_T))
         pieces: list[Piece] = []
         asked = request
@@ -237,18 +239,20 @@ class OpenAIEngine:
         )
 
     def _versions(self, piece: Piece) -> NDArray[np.int32]:
-        """Whose tokens they are: what the server says; of one that is never updated, version 0."""
+        """The version of each token as the server reports it; 0 for a server that is never updated."""
         if self._weights is None:
             return np.zeros(len(piece.ids_T), np.int32)
         versions_T = np.full(len(piece.ids_T), -1, np.int32)
         for span in piece.spans:
             versions_T[span.start : span.end] = version_of(span.label)
         if (versions_T < 0).any():
-            raise PolicyError(f"{self._choice.url} does not say which weights drew each token: update the server.")
+            raise PolicyError(
+                f"{self._choice.url} does not report which weights sampled each token: update the server."
+            )
         return versions_T
 
     def _skeleton(self) -> nn.Module:
-        """The model without its numbers."""
+        """The model without weights."""
         with torch.device("meta"):
             model: nn.Module = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(self._config.parent))
         model.tie_weights()  # type: ignore[operator]
@@ -256,7 +260,7 @@ class OpenAIEngine:
 
 
 def open_openai(choice: OpenAIEngineConfig, *, origin: Path, context: int) -> OpenAIEngine:
-    """An engine to train with; a ConfigError where its weights cannot be updated."""
+    """An engine for training; a ConfigError if its weights cannot be updated."""
     if choice.updates == "none":
         raise _no_updates(choice)
     return OpenAIEngine(choice, origin=origin, context=context)
@@ -273,7 +277,7 @@ def _spoken(choice: OpenAIEngineConfig, server: Server) -> tuple[Dialect, Routes
 
 
 def _finish(piece: Piece, request: Request, room: int) -> Finish | None:
-    """Why the completion ended, if it did; a PolicyError where it ended for no reason of ours."""
+    """The reason why the completion ended, if it did; a PolicyError if the server ended it without one."""
     stopped = bool(len(piece.ids_T)) and int(piece.ids_T[-1]) in request.stop
     if room < 0:
         raise PolicyError(f"the server sampled {-room} tokens more than it was asked for.")

@@ -1,4 +1,4 @@
-"""A policy of text behind `/v1/chat/completions`: it can be judged wherever it runs. No token ids, so no training."""
+"""A text policy behind `/v1/chat/completions`: it can be evaluated on any server. Without token ids, no training."""
 
 import random
 
@@ -12,7 +12,7 @@ from loomrl.types import Message
 
 
 class ServedSpeaker:
-    """Sends the whole conversation and says what comes back."""
+    """Sends the whole conversation and returns the answer."""
 
     def __init__(self, server: Server, choice: OpenAIPolicy, rng: random.Random) -> None:
         self._server = server
@@ -20,7 +20,7 @@ class ServedSpeaker:
         self._rng = rng
 
     async def act(self, conversation: tuple[Message, ...]) -> Action:
-        """The server's next message; a PolicyError where there is none."""
+        """The server's next message; a PolicyError if there is none."""
         sampling = self._choice.sampling
         body = {
             "model": self._choice.model,
@@ -41,7 +41,7 @@ class ServedSpeaker:
 
 
 def meet(choice: OpenAIPolicy) -> None:
-    """An error at once where the server does not answer, or has no such model: better than one in every episode."""
+    """Raise an error if the server does not answer or lacks the model: better once than in every episode."""
     run_apart(_server(choice).check(choice.model))
 
 

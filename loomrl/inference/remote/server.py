@@ -1,4 +1,4 @@
-"""A server that is asked over HTTP: a deadline, a bounded number of tries, and every failure by its name."""
+"""An HTTP client for servers: a deadline, a limited number of tries, and an exact error for every failure."""
 
 import asyncio
 import os
@@ -14,13 +14,13 @@ from loomrl.errors import ConfigError, PolicyError, unknown
 T = TypeVar("T")
 TRIES = 5
 PAUSE_S, LONGEST_PAUSE_S = 0.25, 8.0
-"""Before the second try; each further one waits twice as long, or as long as the server asks for."""
+"""Pause before the second try; it doubles with each further try, or lasts as long as the server requests."""
 
 
 class Server:
-    """What answers below a URL that ends in `/v1`; `root` is where its own routes begin.
+    """A server with a URL that ends in `/v1`; `root` is the base of its own routes.
 
-    Every request has a connection of its own, so that event loops may come and go.
+    Every request opens its own connection, so that the client works from any event loop.
     """
 
     def __init__(self, url: str, *, key_variable: str, timeout_s: float) -> None:
@@ -33,17 +33,17 @@ class Server:
         self._client: tuple[asyncio.AbstractEventLoop, httpx.AsyncClient] | None = None
 
     async def get(self, path: str, **query: str) -> dict[str, Any]:
-        """The JSON object at a path; a PolicyError where there is none in time."""
+        """The JSON object at a path; a PolicyError if there is none in time."""
         return await self.ask("GET", path, query=query)
 
     async def post(self, path: str, body: dict[str, Any] | None = None, **query: str) -> dict[str, Any]:
-        """The JSON object that answers this one."""
+        """The JSON object that answers this body."""
         return await self.ask("POST", path, body=body, query=query)
 
     async def ask(
         self, method: str, path: str, *, body: dict[str, Any] | None = None, query: dict[str, str], tries: int = TRIES
     ) -> dict[str, Any]:
-        """The same, with so many tries. A path that begins with `/v1` is one of OpenAI's."""
+        """The JSON object of one request, with so many tries. A path that begins with `/v1` is one of OpenAI's."""
         where = self.root + path
         try:
             async with asyncio.timeout(self.timeout_s):
@@ -53,7 +53,7 @@ class Server:
         return self._read(where, response)
 
     async def check(self, model: str) -> dict[str, Any]:
-        """What the server says of this model; an error at once where it does not answer, or has no such model."""
+        """The server's entry for this model; an error if it does not answer or lacks the model."""
         found = (await self.ask("GET", "/v1/models", query={}, tries=2)).get("data")
         if not isinstance(found, list) or not all(isinstance(one, dict) and "id" in one for one in found):
             raise PolicyError(f"{self.url}/models: this is no list of models: {str(found)[:200]}")
@@ -111,13 +111,13 @@ class Server:
 
 
 def run_apart(work: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine, for callers that may or may not be on an event loop."""
+    """The result of a coroutine, for callers inside or outside an event loop."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, work).result()
 
 
 def _seconds(header: str | None) -> float:
-    """`Retry-After` where it is a number; a date counts as nothing."""
+    """`Retry-After` if it is a number; a date counts as zero."""
     try:
         return max(0.0, float(header or 0))
     except ValueError:
@@ -125,7 +125,7 @@ def _seconds(header: str | None) -> float:
 
 
 def _said(response: httpx.Response) -> str:
-    """The server's own words, from wherever it keeps them."""
+    """The server's own error message, wherever it is in the answer."""
     try:
         found = response.json()
         error = found.get("error", found)

@@ -1,4 +1,4 @@
-"""New weights for a server: staged in a folder that it sees too, then handed over by its own routes."""
+"""New weights for a server: staged in a folder it can read, then loaded through its own routes."""
 
 import asyncio
 import fcntl
@@ -20,28 +20,28 @@ from loomrl.inference.remote.server import Server
 from loomrl.inference.weights.sealed import Sealed, stage, unstage
 
 UNLABELLED = "default"
-"""What vLLM and SGLang call the weights that they were started with: our version 0."""
+"""vLLM's and SGLang's label for the initial weights: our version 0."""
 LABEL = re.compile(r"([0-9]+)-[0-9a-f]{16}")
 
 
 class Routes(Protocol):
-    """How one kind of server takes new weights."""
+    """The routes by which one kind of server loads new weights."""
 
     needs: str
-    """What the server must be started with."""
+    """The required start options of the server."""
 
     async def label(self) -> str:
-        """What its present weights are called."""
+        """The label of its current weights."""
 
     async def replace(self, folder: Path, label: str) -> None:
-        """Stop between two tokens, take the weights in this folder, and forget what was cached; do not go on."""
+        """Pause between two tokens, load the weights in this folder, and clear the caches; stays paused."""
 
     async def resume(self) -> None:
-        """Go on, if it has stopped."""
+        """Resume if paused."""
 
 
 class VllmRoutes:
-    """vLLM's, in its development mode. Open requests are kept, and go on."""
+    """vLLM's routes, in its development mode. Open requests are kept and continue."""
 
     needs = "VLLM_SERVER_DEV_MODE=1 vllm serve … --enable-scale-out"
 
@@ -49,11 +49,11 @@ class VllmRoutes:
         self._server = server
 
     async def label(self) -> str:
-        """The label that it was given last."""
+        """The label that it was last given."""
         return _label(self._server, await self._server.get("/weight_info"))
 
     async def replace(self, folder: Path, label: str) -> None:
-        """The label comes last: a server that has it has all the rest."""
+        """The label comes last: a server that has it has everything else."""
         await self._server.post("/pause", mode="keep")
         reload = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
         await self._server.post("/collective_rpc", reload)
@@ -63,12 +63,12 @@ class VllmRoutes:
         await self._server.post("/update_weight_version", {"new_version": label})
 
     async def resume(self) -> None:
-        """Go on with the requests that were kept."""
+        """Resume the kept requests."""
         await self._server.post("/resume")
 
 
 class SglangRoutes:
-    """SGLang's. It empties its cache when nothing is open only, so open requests end here and are asked again."""
+    """SGLang's routes. It clears its cache only if no request is open, so open requests are aborted and sent again."""
 
     needs = "python -m sglang.launch_server …, of a version whose /model_info has a weight_version"
 
@@ -76,7 +76,7 @@ class SglangRoutes:
         self._server = server
 
     async def label(self) -> str:
-        """The label that it was given last."""
+        """The label that it was last given."""
         return _label(self._server, await self._server.get("/model_info"))
 
     async def replace(self, folder: Path, label: str) -> None:
@@ -88,12 +88,12 @@ class SglangRoutes:
             raise PolicyError(f"{self._server.root} did not take the weights: {done.get('message', done)}")
 
     async def resume(self) -> None:
-        """Take requests again."""
+        """Accept requests again."""
         await self._server.post("/continue_generation", {})
 
 
 class ServerWeights:
-    """Gives a server versions, one after the other. Whoever shares the server gives each of them once."""
+    """Gives a server one version after the other. Processes that share the server load each version once."""
 
     def __init__(self, server: Server, routes: Routes, *, config: Path, staging: Path) -> None:
         self._server = server
@@ -105,16 +105,16 @@ class ServerWeights:
         self._sent: str | None = None
 
     async def meet(self) -> None:
-        """A ConfigError says how the server must be started, where it does not take weights."""
+        """A ConfigError with the required start options if the server cannot load weights."""
         try:
             await self._routes.label()
         except PolicyError as error:
             raise ConfigError(f"this server takes no weights: {error} Start it so: {self._routes.needs}") from error
 
     async def give(self, sealed: Sealed) -> None:
-        """Return when the server samples with these weights; where that fails it stays stopped, until others come.
+        """Return once the server samples with these weights; after a failure it stays paused until others arrive.
 
-        Whoever gives the same weights twice has reason to doubt that they arrived, and they are sent again.
+        Equal weights given twice are sent again, because the caller doubts that they arrived.
         """
         label = label_of(sealed)
         async with self._alone():
@@ -134,7 +134,7 @@ class ServerWeights:
             await self._routes.resume()
 
     def forget(self) -> None:
-        """Delete the staged folder, which happens at the end of the process otherwise."""
+        """Delete the staged folder, which otherwise happens at the end of the process."""
         if self._given is not None:
             self._given()
             self._given = None
@@ -149,14 +149,16 @@ class ServerWeights:
         return folder
 
     def _sweep(self, folder: Path) -> None:
-        """Delete what was staged for this server before, by whomever: SGLang may read it until it has other weights."""
+        """Delete folders staged earlier for this server, by any process: SGLang may read one until it has other
+        weights.
+        """
         for old in self._staging.glob(f"{self._name}-*"):
             if old != folder:
                 shutil.rmtree(old, ignore_errors=True)
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
-        """Nobody else who stages here updates this server meanwhile."""
+        """Lock the server against updates by other processes that stage in the same folder."""
         self._staging.mkdir(parents=True, exist_ok=True)
         deadline = time.monotonic() + self._server.timeout_s
         with (self._staging / f"{self._name}.lock").open("a") as file:
@@ -174,18 +176,18 @@ class ServerWeights:
 
 def _label(server: Server, told: dict[str, Any]) -> str:
     if "weight_version" not in told:
-        raise PolicyError(f"{server.root} does not say which weights it has.")
+        raise PolicyError(f"{server.root} does not report which weights it has.")
     return str(told["weight_version"])
 
 
 def label_of(sealed: Sealed) -> str:
-    """The version, and a digest of the checksums: two runs may both have a version 7."""
+    """The version with a digest of the checksums: two runs may both have a version 7."""
     digest = hashlib.sha256(json.dumps(dict(sealed.checksums), sort_keys=True).encode()).hexdigest()
     return f"{sealed.version}-{digest[:16]}"
 
 
 def version_of(label: str) -> int:
-    """The version in a label; a PolicyError where somebody else gave it."""
+    """The version in a label; a PolicyError if the label is not ours."""
     if label == UNLABELLED:
         return 0
     found = LABEL.fullmatch(label)
@@ -195,6 +197,6 @@ def version_of(label: str) -> int:
 
 
 def nearby() -> Path:
-    """Where a server on this machine can read: shared memory where there is some."""
+    """A folder that a server on this machine can read: shared memory if available."""
     shared = Path("/dev/shm")
     return shared if os.access(shared, os.W_OK) else Path("/tmp")

@@ -1,1 +1,1 @@
-"""The engine in this process, on torch."""
+"""The torch engine, in this process."""

@@ -15,7 +15,7 @@ from loomrl.errors import ConfigError
 
 
 class KeyValues:
-    """The keys and values of every layer, and what is done to their rows."""
+    """The keys and values of every layer, with operations on rows."""
 
     def __init__(self, model: PreTrainedModel, *, slots: int, context: int) -> None:
         self.layers: list[tuple[Tensor, Tensor]] = []
@@ -25,22 +25,22 @@ class KeyValues:
             self.layers.append((key_SHCD, value_SHCD))
 
     def copy(self, source: int, target: int, length: int) -> None:
-        """Row `target` becomes what row `source` is, up to `length`."""
+        """Copy row `source` into row `target`, up to `length`."""
         for tensors in self.layers:
             for x_SHCD in tensors:
                 x_SHCD[target, :, :length] = x_SHCD[source, :, :length]
 
     def clear(self, row: int) -> None:
-        """Forget a row whose numbers are not finite: even masked, they would spoil whoever comes after it."""
+        """Zero a row with non-finite numbers: even masked, they would spoil the row's next user."""
         for tensors in self.layers:
             for x_SHCD in tensors:
                 x_SHCD[row] = 0
 
 
 class Filling(Cache):
-    """Lets a model read prompts from their first token and puts what it computes into rows.
+    """A cache for prompts read from their first token, which stores the results in rows.
 
-    Row `rows_R[i]` gets what prompt `prompt_R[i]` has.
+    Row `rows_R[i]` gets the result of prompt `prompt_R[i]`.
     """
 
     def __init__(self, kept: KeyValues, rows_R: Tensor, prompt_R: Tensor) -> None:
@@ -52,7 +52,7 @@ class Filling(Cache):
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Keep [P, H, T, D] of a layer; attention needs no more than that."""
+        """Store [P, H, T, D] of a layer; attention needs only the new keys and values."""
         length = key_states.shape[2]
         for kept_SHCD, new_PHTD in zip(self._kept.layers[layer_idx], (key_states, value_states), strict=True):
             kept_SHCD[self._rows_R, :, :length] = new_PHTD[self._prompt_R]
@@ -60,7 +60,7 @@ class Filling(Cache):
 
 
 class Stepping(Cache):
-    """Lets a model read one more token in each of the first rows."""
+    """A cache for one more token in each of the first rows."""
 
     def __init__(self, kept: KeyValues, position_N: Tensor, length: int) -> None:
         super().__init__(layers=[])
@@ -72,7 +72,7 @@ class Stepping(Cache):
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Keep [N, H, 1, D] at each row's position and return all there is up to the attended length."""
+        """Store [N, H, 1, D] at each row's position and return everything up to the attended length."""
         count = len(self._row_N)
         for kept_SHCD, new_NH1D in zip(self._kept.layers[layer_idx], (key_states, value_states), strict=True):
             kept_SHCD[self._row_N, :, self._position_N] = new_NH1D[:, :, 0]
@@ -81,7 +81,7 @@ class Stepping(Cache):
 
 
 def _sample(model: PreTrainedModel, context: int) -> list[tuple[Tensor, Tensor]]:
-    """Keys and values of one token; a model that keeps anything else is refused."""
+    """Keys and values of one token; a model with another kind of cache is refused."""
     ids_11 = torch.zeros(1, 1, dtype=torch.long, device=model.device)
     with torch.inference_mode():
         cache = model(input_ids=ids_11, past_key_values=DynamicCache(config=model.config), use_cache=True)

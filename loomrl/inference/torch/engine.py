@@ -21,30 +21,30 @@ from loomrl.inference.weights.copy import load_weights, read_back
 from loomrl.inference.weights.sealed import Sealed
 
 TURNS = 8
-"""Turns of the event loop after something ended, in which follow-up requests can join the next step."""
+"""Turns of the event loop after a request ends, so that follow-up requests can join the next step."""
 FILL_TOKENS = 8192
-"""Prompt tokens read in one forward pass at most, padding included, unless a single prompt is longer."""
+"""Maximum prompt tokens in one forward pass, padding included; a single longer prompt is allowed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What an engine has done since it was made."""
+    """An engine's counts since its start."""
 
     sampled_tokens: int = 0
     prompt_tokens: int = 0
     steps: int = 0
     busy_s: float = 0.0
-    """Spent inside steps."""
+    """Seconds spent in steps."""
 
 
 Key = tuple[bytes, tuple[Sight, ...]]
 
 
 class TorchEngine:
-    """Samples from a Hugging Face model that it owns: whoever changes those weights does so with `load`.
+    """Samples from a Hugging Face model that it owns: its weights change only through `load`.
 
-    A step reads one token in every open request and draws the next. Steps run on the event loop that awaits
-    `generate`; a new loop may take over when the one before has ended.
+    A step reads one token in every open request and samples the next. Steps run on the event loop that awaits
+    `generate`; a new loop may take over once the previous one has ended.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class TorchEngine:
         return self._version
 
     async def generate(self, request: Request) -> Completion:
-        """The completion of one request; a PolicyError where the prompt leaves no room in the context."""
+        """The completion of one request; a PolicyError if the prompt leaves no room in the context."""
         self._check(request)
         self._attach(asyncio.get_running_loop())
         opened = Opened(request, asyncio.get_running_loop().create_future())
@@ -87,10 +87,10 @@ class TorchEngine:
         return await opened.answer
 
     async def load(self, sealed: Sealed) -> None:
-        """Sample with these weights from the next token on, in open requests too; what was cached is computed anew.
+        """Sample with these weights from the next token on, also in open requests; caches are recomputed.
 
-        A PolicyError, and all the old weights stay, where one name, shape, type, number or checksum is wrong. Where
-        memory then does not hold what was copied into it, there is no more work until a version has arrived.
+        A PolicyError, without any change, if a name, shape, type, number or checksum is wrong. If the memory then
+        differs from what was copied into it, the engine refuses work until another version has been loaded.
         """
         sealed.verify()
         model = self._open_network().model
@@ -115,7 +115,7 @@ class TorchEngine:
             )
 
     async def close(self) -> None:
-        """Let go of the memory. Open requests fail."""
+        """Release the memory. Open requests fail."""
         self._fail("the engine was closed")
         self._network = None
 
@@ -139,7 +139,7 @@ class TorchEngine:
         check_sights(request, self._open_network().vision)
 
     def _attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Serve this loop. What a loop that stopped left behind is dropped."""
+        """Serve this loop. Requests of a stopped loop are dropped."""
         if self._loop is loop:
             return
         if self._loop is not None and self._loop.is_running():
@@ -148,13 +148,13 @@ class TorchEngine:
         self._loop, self._pump = loop, None
 
     async def _run(self) -> None:
-        """Step while there is anything to do; never leave a request without an answer."""
+        """Step while there is work; no request is left without an answer."""
         while self._waiting or self._rows.opened:
             for _ in range(TURNS if self._guarded_step() else 1):
                 await asyncio.sleep(0)
 
     def _stopped(self, pump: asyncio.Task[None]) -> None:
-        """A task that is cancelled before its first step runs no `finally`; this is called all the same."""
+        """Fail open requests if the task was cancelled before its first step, in which case no `finally` would run."""
         if self._pump is pump:
             self._fail("the engine's task was cancelled")
 
@@ -166,7 +166,7 @@ class TorchEngine:
             return True
 
     def _step(self) -> bool:
-        """One token in every open request; whether requests came or went."""
+        """One token in every open request; True if requests came or went."""
         began = time.perf_counter()
         with torch.inference_mode():
             self._drop_abandoned()
@@ -179,11 +179,11 @@ class TorchEngine:
         return bool(admitted or ended)
 
     def _drop_abandoned(self) -> None:
-        """Free what belongs to cancelled tasks."""
+        """Free the rows of cancelled tasks."""
         self._remove([row for row, opened in enumerate(self._rows.opened) if opened.answer.done()])
 
     def _admit(self) -> int:
-        """Take waiting requests into free rows and read their prompts."""
+        """Move waiting requests into free rows and read their prompts."""
         first = len(self._rows)
         while self._waiting and len(self._rows) < self._slots:
             opened = self._waiting.popleft()
@@ -194,7 +194,7 @@ class TorchEngine:
         return len(self._rows) - first
 
     def _fill(self, rows: range) -> None:
-        """Read all but the last token of these rows; the same prompt once, prompts of like length together."""
+        """Read all but the last token of these rows; equal prompts once, prompts of similar length together."""
         known = {self._key(row, self._rows.prompt(row)): row for row in range(rows.start)}
         same: dict[Key, list[int]] = {}
         for row in rows:
@@ -215,11 +215,11 @@ class TorchEngine:
             self._open_network().fill(prompts, [row for row, _ in places], [prompt for _, prompt in places], sights)
 
     def _key(self, row: int, text_T: NDArray[np.int32]) -> Key:
-        """What two rows must have in common to have the same keys and values: text and pictures."""
+        """The key of rows with equal keys and values: text and pictures."""
         return text_T.tobytes(), self._rows.opened[row].request.sights
 
     def _advance(self) -> int:
-        """Draw one token in every row and answer those that ended; how many did."""
+        """Sample one token in every row and answer those that ended; returns their number."""
         columns = self._rows.columns()
         x = torch.from_numpy(columns).to(self._open_network().model.device)
         logits_NV = self._open_network().step(x[0].long(), x[1].long(), int(columns[1].max()) + 1)

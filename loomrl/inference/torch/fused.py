@@ -1,4 +1,4 @@
-"""The step of Llama-like models in a few large operations: to small models dispatch costs as much as arithmetic.
+"""The step of Llama-like models in a few large operations: for small models, dispatch costs as much as arithmetic.
 
 Axes: N rows at work, W width of the model, A heads of queries, H heads of keys and values, G queries that share one, D
 width of a head, S slots, C positions up to the context, L positions attended to, V the vocabulary, U heads that are
@@ -36,17 +36,17 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where this step's tokens stand, the same for all layers."""
+    """The positions of this step's tokens, equal for all layers."""
 
     cos_NUD: Tensor
     sin_NUD: Tensor
     mask_N11L: Tensor
     slot_X: Tensor
-    """Of each row's heads among all slots' heads' positions."""
+    """The index of each row's heads among all slots' heads' positions."""
 
 
 def is_fusible(model: PreTrainedModel) -> bool:
-    """Whether `FusedNetwork` knows every part of a model."""
+    """True if `FusedNetwork` supports every part of the model."""
     if type(model) not in KNOWN:
         return False
     config: Any = model.config
@@ -56,7 +56,7 @@ def is_fusible(model: PreTrainedModel) -> bool:
 
 
 class FusedNetwork(Network):
-    """A Llama, Mistral, Qwen2 or Qwen3. The model's own weights become parts of the merged tensors: no copies."""
+    """A Llama, Mistral, Qwen2 or Qwen3. The model's own weights become views of the merged tensors, without copies."""
 
     def __init__(self, model: PreTrainedModel, *, slots: int, context: int) -> None:
         super().__init__(model, slots=slots, context=context)
@@ -70,7 +70,7 @@ class FusedNetwork(Network):
         self._cos_C1D, self._sin_C1D = self._angles()
 
     def step(self, ids_N: Tensor, position_N: Tensor, length: int) -> Tensor:
-        """The logits after one more token in each of the first N rows, none of which has more than `length` then."""
+        """The logits after one more token in each of the first N rows, none longer than `length` then."""
         place = self._place(position_N, length)
         x_NW = self._body.embed_tokens(ids_N)
         for layer, kept in zip(self._layers, self.kept.layers, strict=True):
@@ -85,7 +85,7 @@ class FusedNetwork(Network):
         return logits_NV
 
     def constants(self) -> dict[str, Tensor]:
-        """With the table of rotations, of which prompts and steps read different copies."""
+        """Includes the tables of rotations; prompts and steps read different copies."""
         return {**super().constants(), "cosines": self._cos_C1D, "sines": self._sin_C1D}
 
     def _head(self) -> Tensor:
@@ -112,7 +112,7 @@ class FusedNetwork(Network):
         )
 
     def _project(self, layer: Layer, x_NW: Tensor, place: Place) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries and keys, normalised where the model does that, and rotated; values."""
+        """Queries and keys, normalised if the model does so, and rotated; values."""
         joint = linear(self._norm(x_NW, layer.before_attention), layer.qkv, layer.qkv_bias)
         q_NAD, k_NHD, v_NHD = joint.view(len(x_NW), -1, self._width).split(
             [self._queries, self._heads, self._heads], dim=1
@@ -124,7 +124,9 @@ class FusedNetwork(Network):
         return u_NUD[:, : self._queries], u_NUD[:, self._queries :], v_NHD
 
     def _attend(self, q_NAD: Tensor, kept: tuple[Tensor, Tensor], mask_N11L: Tensor) -> Tensor:
-        """What each query sees of its row. Two products of small matrices are faster than the CPU's own kernel."""
+        """The attention output of each query over its row. Two small matrix products are faster than the CPU's own
+        kernel.
+        """
         count, length, shared = len(q_NAD), mask_N11L.shape[-1], self._queries // self._heads
         if q_NAD.dtype != torch.float32 or q_NAD.is_cuda:
             key_NHLD, value_NHLD = (x_SHCD[:count, :, :length] for x_SHCD in kept)
@@ -168,7 +170,7 @@ def _merge(layer: Any) -> Layer:
 
 
 def _joined(parts: list[nn.Parameter]) -> Tensor:
-    """One tensor of which the parameters are parts from now on: what is copied into them arrives in it."""
+    """One tensor of which the parameters become views: copying into them updates it."""
     whole = torch.cat([part.detach() for part in parts])
     for part, place in zip(parts, whole.split([len(part) for part in parts]), strict=True):
         part.data = place

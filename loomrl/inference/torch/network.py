@@ -1,4 +1,4 @@
-"""A model as the engine uses it: prompts read into rows, then one token at a time in all rows at once.
+"""A model as the engine uses it: prompts are read into rows, then one token at a time in all rows at once.
 
 Axes: P prompts of T tokens (padded on the right), R rows that get them, N rows at work, L positions attended to, V the
 vocabulary.
@@ -19,11 +19,11 @@ from loomrl.inference.torch.cache import Filling, KeyValues, Stepping
 from loomrl.inference.vision import Vision, embedded
 
 FIXED_ROTATIONS = ("default", "linear", "llama3", "yarn")
-"""Kinds of rotary embedding whose angles do not depend on how long a sequence is."""
+"""Kinds of rotary embedding whose angles do not depend on the sequence length."""
 
 
 class Network:
-    """Any causal language model of Hugging Face's, through its own `forward`."""
+    """Any causal language model of Hugging Face, through its own `forward`."""
 
     def __init__(self, model: PreTrainedModel, *, slots: int, context: int, vision: Vision | None = None) -> None:
         self.model = model.eval()
@@ -44,7 +44,7 @@ class Network:
         prompt_of: Sequence[int],
         sights: Sequence[Sequence[Sight]] = (),
     ) -> None:
-        """Read prompts, and the pictures in each; row `rows[i]` then stands after prompt `prompt_of[i]`."""
+        """Read prompts with their pictures; row `rows[i]` then holds prompt `prompt_of[i]`."""
         device = self.model.device
         longest = max(map(len, prompts))
         ids_PT = np.zeros((len(prompts), longest), np.int64)
@@ -62,7 +62,7 @@ class Network:
         )
 
     def step(self, ids_N: Tensor, position_N: Tensor, length: int) -> Tensor:
-        """The logits after one more token in each of the first N rows, none of which has more than `length` then."""
+        """The logits after one more token in each of the first N rows, none longer than `length` then."""
         output = self.model(
             input_ids=ids_N[:, None],
             position_ids=position_N[:, None],
@@ -74,7 +74,7 @@ class Network:
         return logits_NV
 
     def constants(self) -> dict[str, Tensor]:
-        """What it computes with beside the weights, and never changes: buffers that are in no state dict."""
+        """Constants besides the weights: buffers that are in no state dict."""
         config: Any = self.model.config.get_text_config()
         turned = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default") in FIXED_ROTATIONS
         stored = self.model.state_dict().keys()
@@ -93,7 +93,7 @@ class Network:
         return {"inputs_embeds": embedded(self.model, ids_PT, places, seen)}
 
     def _mask(self, position_BT: Tensor, length: int) -> Tensor:
-        """What to add to [B, 1, T, L] scores: nothing up to a token's own position, minus infinity after it."""
+        """An additive mask for [B, 1, T, L] scores: zero up to a token's own position, minus infinity after it."""
         later_BTL = self._position_C[:length] > position_BT[:, :, None]
         mask_BTL = torch.zeros(later_BTL.shape, dtype=self.model.dtype, device=self.model.device)
         return mask_BTL.masked_fill_(later_BTL, -torch.inf)[:, None]

@@ -1,4 +1,4 @@
-"""Opening a network for a model: the fastest one that fits it, and proof that it computes what the model does."""
+"""Opens a network for a model: the fastest one that fits, verified against the model itself."""
 
 import numpy as np
 import torch
@@ -10,12 +10,12 @@ from loomrl.inference.torch.network import Network
 from loomrl.inference.vision import Vision
 
 TOLERANCE = {torch.float32: 1e-3}
-"""How far logits may be apart, as a share of the largest; in other dtypes `COARSE`."""
+"""Tolerated difference of logits, as a share of the largest; `COARSE` for other dtypes."""
 COARSE = 0.05
 
 
 def open_network(model: PreTrainedModel, *, slots: int, context: int, vision: Vision | None = None) -> Network:
-    """A network for a model; a ConfigError where its cached steps are not what the model's own forward pass says."""
+    """A network for a model; a ConfigError if its cached steps differ from the model's own forward pass."""
     if is_fusible(model):
         network: Network = FusedNetwork(model, slots=slots, context=context)
     else:
@@ -27,7 +27,7 @@ def open_network(model: PreTrainedModel, *, slots: int, context: int, vision: Vi
 
 @torch.inference_mode()
 def _prove(network: Network) -> None:
-    """Two sequences of different length, read as the engine reads them and in one pass each."""
+    """Compare two sequences of different length, read as the engine reads them and in one pass each."""
     model = network.model
     vocabulary = int(model.config.get_text_config().vocab_size)
     whole = [(np.arange(length) * 7 + length).astype(np.int32) % vocabulary for length in (4, 6)]

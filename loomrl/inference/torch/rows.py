@@ -1,4 +1,4 @@
-"""What the engine knows of the sequences it works on, as columns; row i here is row i of the cache.
+"""The engine's open sequences as columns; row i here is row i of the cache.
 
 Axes: S slots, C positions up to the context, N rows at work, K stop tokens, T positions of one sequence.
 """
@@ -14,19 +14,19 @@ from loomrl.inference.engine import Completion, Finish, Request
 from loomrl.inference.torch.sampling import uniforms
 
 NOTHING = -1
-"""Fills what is no token."""
+"""Marks empty entries."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Opened:
-    """A request and where its answer is awaited."""
+    """A request and the future of its answer."""
 
     request: Request
     answer: asyncio.Future[Completion]
 
 
 class Rows:
-    """Sequences in rows 0 … N-1. The last token of each is one that the model has not read yet."""
+    """Sequences in rows 0 … N-1. The last token of each has not been read by the model yet."""
 
     def __init__(self, *, slots: int, context: int) -> None:
         self.opened: list[Opened] = []
@@ -45,7 +45,7 @@ class Rows:
         return len(self.opened)
 
     def add(self, opened: Opened) -> int:
-        """Take a request in after the last row; the row."""
+        """Add a request after the last row; returns its row."""
         row, request = len(self.opened), opened.request
         self.opened.append(opened)
         length = len(request.prompt_T)
@@ -59,17 +59,19 @@ class Rows:
         return row
 
     def read(self, row: int) -> NDArray[np.int32]:
-        """All ids of a row but the last one: what the model must have read before its next step."""
+        """All ids of a row but the last: those the model must have read before its next step."""
         ids_T: NDArray[np.int32] = self._ids_SC[row, : self._length_S[row] - 1]
         return ids_T
 
     def prompt(self, row: int) -> NDArray[np.int32]:
-        """The prompt of a row but its last id: what a sibling of it must have read before its first step."""
+        """The prompt of a row without its last id: what another member of its group must have read before its first
+        step.
+        """
         ids_T: NDArray[np.int32] = self._ids_SC[row, : self._prompt_S[row] - 1]
         return ids_T
 
     def columns(self) -> NDArray[np.float64]:
-        """What the next step needs: unread id, its position, temperature, top-p, and a uniform number, of N rows."""
+        """The next step's inputs for N rows: unread id, its position, temperature, top-p, and a uniform number."""
         count = len(self.opened)
         position_N = self._length_S[:count] - 1
         drawn_N = (position_N + 1 - self._prompt_S[:count]).astype(np.uint64)
@@ -84,7 +86,7 @@ class Rows:
         )
 
     def append(self, ids_N: NDArray[np.int64], logprobs_N: NDArray[np.float64], version: int) -> NDArray[np.int64]:
-        """Append what was drawn; the rows that ended with it."""
+        """Append the sampled tokens; returns the rows that ended."""
         count = len(self.opened)
         row_N, at_N = np.arange(count), self._length_S[:count]
         self._ids_SC[row_N, at_N] = ids_N
@@ -95,7 +97,7 @@ class Rows:
         return np.flatnonzero(stopped_N | (self._length_S[:count] >= self._limit_S[:count]))
 
     def completion(self, row: int) -> Completion:
-        """What was sampled in a row."""
+        """The sampled tokens of a row."""
         span = slice(self._prompt_S[row], self._length_S[row])
         ids_T = self._ids_SC[row, span].copy()
         stopped = bool((self._stop_SK[row] == ids_T[-1]).any())
@@ -107,7 +109,9 @@ class Rows:
         )
 
     def remove(self, rows: Iterable[int]) -> list[tuple[int, int, int]]:
-        """Close ranks: last rows move into the places of those that leave; (source, target, length read) of each."""
+        """Close gaps: last rows move into the places of removed ones; returns (source, target, length read) of each
+        move.
+        """
         moves = []
         for row in sorted(rows, reverse=True):
             last = len(self.opened) - 1

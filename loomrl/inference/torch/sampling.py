@@ -1,4 +1,4 @@
-"""Drawing one token per row, each from its own stream of randomness.
+"""Sampling one token per row, each from its own random stream.
 
 Axes: N rows, V the vocabulary.
 """
@@ -12,7 +12,7 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def uniforms(seed_N: NDArray[np.uint64], index_N: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """The `index`-th number in [0, 1) of each seed's stream: SplitMix64, which can be entered anywhere."""
+    """The `index`-th number in [0, 1) of each seed's stream: SplitMix64, which allows random access."""
     bits_N = _mix(_mix(seed_N) + index_N * GOLDEN)
     return (bits_N >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
@@ -28,7 +28,7 @@ def _mix(x_N: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def draw(logits_NV: Tensor, temperature_N: Tensor, top_p_N: Tensor | None, uniform_N: Tensor) -> tuple[Tensor, Tensor]:
     """One token per row and its log-probability in the whole distribution.
 
-    Temperature 0 takes the likeliest, with its log-probability at 1. `top_p_N` is None where no row restricts.
+    Temperature 0 takes the likeliest token, with its log-probability at 1. `top_p_N` is None if no row uses top-p.
     """
     greedy_N = temperature_N == 0
     scale_N = torch.where(greedy_N, 1.0, temperature_N)
@@ -44,7 +44,7 @@ def draw(logits_NV: Tensor, temperature_N: Tensor, top_p_N: Tensor | None, unifo
 
 
 def _nucleus(weight_NV: Tensor, top_p_N: Tensor) -> Tensor:
-    """The weights without those that are not among the likeliest that hold `top_p`; the first always stays."""
+    """The weights with all tokens outside the top-p nucleus set to zero; the likeliest always stays."""
     sorted_NV, order_NV = weight_NV.sort(dim=-1, descending=True, stable=True)
     before_NV = sorted_NV.cumsum(-1) - sorted_NV
     kept_NV = sorted_NV.masked_fill(before_NV >= top_p_N[:, None], 0.0)

@@ -1,4 +1,4 @@
-"""A vLLM engine in a Ray actor of its own, which takes its weights from a shelf."""
+"""A vLLM engine in a Ray actor of its own, which takes its weights from the fleet's shelf."""
 
 import asyncio
 import os
@@ -23,13 +23,14 @@ from loomrl.inference.weights.group import Meeting
 
 T = TypeVar("T")
 LAST_WORDS_S = 0.5
-"""From the answer that says why until the process ends."""
+"""Delay between the answer with the cause and the end of the process."""
 
 
 class VllmActor:
     """One engine. Ray restarts it when it dies, and it ends itself when vLLM's processes have died.
 
-    Errors of ours are answers, not exceptions, which Ray would wrap; an EngineLost says: ask another one, or later.
+    LoomRL's errors are returned, not raised, because Ray would wrap them; an EngineLost means: try another engine, or
+    later.
     """
 
     def __init__(self, fleet: str, choice: VllmEngineConfig, opening: Opening, model: Callable[[], Path]) -> None:
@@ -44,18 +45,18 @@ class VllmActor:
         self._since = time.monotonic()
 
     async def ready(self) -> str | LoomError:
-        """The node it is on, once it can answer; or why it cannot."""
+        """Its node, once it can answer; or the error that prevents it."""
         return await self._answered(self._node)
 
     async def generate(self, request: Request) -> Completion | LoomError:
-        """One completion. An engine that is still starting sends its callers away."""
+        """One completion. An engine that is still starting answers EngineLost."""
         if self._engine is None:
             self._start()
             return EngineLost("it is starting")
         return await self._answered(lambda engine: engine.generate(request))
 
     async def probe(self, requests: Sequence[Request]) -> list[Completion] | LoomError:
-        """What the weights say, whether or not they are admitted."""
+        """The completions with the current weights, admitted or not."""
 
         async def ask(engine: VllmEngine) -> list[Completion]:
             return list(await asyncio.gather(*map(engine.probe, requests)))
@@ -63,7 +64,7 @@ class VllmActor:
         return await self._answered(ask)
 
     async def take(self) -> LoomError | None:
-        """Sample with the weights on the shelf, held until they are admitted."""
+        """Sample with the weights on the shelf; completions are held until the weights are admitted."""
 
         async def take(engine: VllmEngine) -> None:
             await self._take(engine)
@@ -71,7 +72,7 @@ class VllmActor:
         return await self._answered(take)
 
     async def member(self) -> tuple[str, int] | LoomError:
-        """This life's name, and how many workers it has."""
+        """The name of this process's life, and its number of workers."""
 
         async def member(engine: VllmEngine) -> tuple[str, int]:
             return self._life, engine.workers
@@ -79,11 +80,11 @@ class VllmActor:
         return await self._answered(member)
 
     async def receive(self, staged: Staged, meeting: Meeting, first: int) -> LoomError | None:
-        """Sample with what comes through a group, held until it is admitted."""
+        """Sample with weights received through a group; completions are held until they are admitted."""
         return await self._answered(lambda engine: engine.receive(staged, meeting, first))
 
     async def admit(self, version: int) -> LoomError | None:
-        """Let go of what was held."""
+        """Release the held completions."""
 
         async def admit(engine: VllmEngine) -> None:
             engine.admit(version)
@@ -91,15 +92,15 @@ class VllmActor:
         return await self._answered(admit)
 
     async def reject(self, cause: str) -> LoomError | None:
-        """Fail what is open and refuse work until there are other weights."""
+        """Fail open requests and refuse work until other weights arrive."""
         return await self._answered(lambda engine: engine.reject(cause))
 
     async def statistics(self) -> tuple[str, Statistics]:
-        """What was done in this life, and its name: the next one counts from zero."""
+        """The counts of this life, with its name: the next life counts from zero."""
         return self._life, self._engine.statistics if self._engine else Statistics()
 
     async def ping(self) -> LoomError | None:
-        """Whether it is any use to wait."""
+        """An error if waiting for this engine is useless."""
         if self._engine is not None:
             return await self._answered(lambda engine: engine.ping())
         if time.monotonic() - self._since > self._choice.start_timeout_s:
@@ -121,7 +122,7 @@ class VllmActor:
             return error
 
     def _start(self) -> asyncio.Task[None]:
-        """The one attempt of this process to open an engine; a failed one is made again when it is next asked for."""
+        """The current attempt to open an engine; a failed one is repeated on the next call."""
         if self._starting is None or (self._starting.done() and self._engine is None):
             self._since = time.monotonic()
             self._starting = asyncio.create_task(self._open())
@@ -143,7 +144,7 @@ class VllmActor:
         self._engine = engine
 
     async def _take(self, engine: VllmEngine) -> Given | None:
-        """What is on the shelf; the engine has it, unless it was rejected."""
+        """The shelf's weights, loaded into the engine unless they were rejected."""
         shelf = ray.get_actor(shelf_name(self._fleet))  # not given by handle, which a restart might not find
         given: Given | None = await shelf.given.remote()
         if given is not None and given.rejected is None and given.staged != engine.applied:
@@ -154,6 +155,6 @@ class VllmActor:
         return given
 
     def _dying(self, error: EngineLost) -> EngineLost:
-        """Say why, then end: Ray starts another process in this one's place."""
+        """Return the error, then end: Ray starts a new process in its place."""
         asyncio.get_running_loop().call_later(LAST_WORDS_S, os._exit, 1)
         return error

@@ -1,7 +1,7 @@
 """vLLM on the event loop that opened it: one engine core, in processes of its own.
 
-New weights are checked while the old ones serve, applied while requests are kept, and held: what has a token of them is
-answered when they are admitted.
+New weights are checked while the old ones serve, applied while requests are kept, and held: completions with tokens of
+new weights are returned once those are admitted.
 """
 
 import asyncio
@@ -30,18 +30,18 @@ from loomrl.inference.weights.staging import staging_folder
 
 FIRST = Request(np.zeros(1, np.int32), Sampling(max_tokens=1), frozenset(), 0)
 ARRIVED_S = 0.02
-"""Between two questions whether all weights have arrived."""
+"""Interval between polls whether all weights have arrived."""
 CLOSE_S = 1.0
-"""For vLLM's processes to end by themselves; then they are killed."""
+"""Time for vLLM's processes to end by themselves before they are killed."""
 
 
 class EngineLost(PolicyError):
-    """The engine's processes are gone. Another one can answer the same request."""
+    """The engine's processes have died. Another engine can answer the same request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """Where a version's weights are staged; the name of the file is its identity."""
+    """The staged file of a version; the file's name is its identity."""
 
     version: int
     file: Path
@@ -68,7 +68,7 @@ class VllmEngine:
 
     @classmethod
     async def open(cls, choice: VllmEngineConfig, opening: Opening, *, log: Path) -> "VllmEngine":
-        """An engine with the weights of the model's folder as version 0; a ConfigError says why there is none."""
+        """An engine with the folder's weights as version 0; a ConfigError states why it cannot start."""
         vision = open_vision(opening.origin)
         llm = await asyncio.to_thread(start, choice, opening, log)
         await llm.collective_rpc("loomrl_prepare")
@@ -88,12 +88,12 @@ class VllmEngine:
 
     @property
     def statistics(self) -> Statistics:
-        """What it has done. It is busy while a request is open; vLLM does not say how many steps it took."""
+        """The counts so far. Busy means that a request is open; vLLM does not report its number of steps."""
         now = time.perf_counter() - self._busy_since if self._open else 0.0
         return replace(self._counted, busy_s=self._counted.busy_s + now)
 
     async def generate(self, request: Request) -> Completion:
-        """The completion of one request, once all versions that drew its tokens are admitted."""
+        """The completion of one request, once all versions that sampled its tokens are admitted."""
         if self._refused is not None:
             raise PolicyError(self._refused)
         completion = await self.probe(request)
@@ -102,7 +102,7 @@ class VllmEngine:
         return completion
 
     async def probe(self, request: Request) -> Completion:
-        """The same, admitted or not: to find out whether they should be."""
+        """The completion, admitted or not: for deciding about admission."""
         self._check(request)
         name = uuid.uuid4().hex
         if not self._open:
@@ -123,7 +123,7 @@ class VllmEngine:
         return completion
 
     async def load(self, sealed: Sealed) -> None:
-        """Sample with these weights from the next token on, in open requests too; nothing cached outlives them."""
+        """Sample with these weights from the next token on, also in open requests; caches are discarded."""
         file = stage(sealed, staging_folder() / f"loomrl-{uuid.uuid4().hex}.safetensors")
         try:
             await self.take(Staged(sealed.version, file))
@@ -133,14 +133,15 @@ class VllmEngine:
 
     @property
     def applied(self) -> Staged:
-        """What it samples with."""
+        """The weights it samples with."""
         return self._applied
 
     async def take(self, staged: Staged, file: Path | None = None) -> None:
-        """Sample with staged weights, and hold what they say until they are admitted. `file`: a copy on this machine.
+        """Sample with staged weights, and hold completions until the weights are admitted. `file`: a copy on this
+        machine.
 
-        A PolicyError, and all the old weights stay, where they are not what was sealed or do not fit. Where applying
-        them fails, which no check foresaw, requests wait until weights arrive that can be applied.
+        A PolicyError, without any change, if the weights differ from the sealed ones or do not fit. If applying them
+        fails despite the checks, requests wait until other weights are applied.
         """
         async with self._updating:
             if self._applied == staged:
@@ -161,11 +162,13 @@ class VllmEngine:
 
     @property
     def workers(self) -> int:
-        """Processes that hold parts of the model."""
+        """Number of processes that hold parts of the model."""
         return int(self._llm.vllm_config.parallel_config.world_size)
 
     async def receive(self, staged: Staged, meeting: Meeting, first: int) -> None:
-        """`take`, with what comes through a group instead of the file; its workers have the ranks from `first` on."""
+        """`take` for weights that come through a group instead of a file; its workers have the ranks from
+        `first` on.
+        """
         asked = (str(staged.file), astuple(meeting), first)
         await self._call(self._llm.collective_rpc("loomrl_receive", args=asked))
         while not all(await self._call(self._llm.collective_rpc("loomrl_arrived"))):  # noqa: ASYNC110 - elsewhere
@@ -173,7 +176,7 @@ class VllmEngine:
         await self.take(staged)
 
     async def _examine(self, method: str, file: Path) -> None:
-        """A PolicyError is what the first worker found wrong."""
+        """A PolicyError with the first error found by a worker."""
         for wrong in await self._call(self._llm.collective_rpc(method, args=(str(file),))):
             if wrong is not None:
                 raise PolicyError(wrong)
@@ -190,21 +193,21 @@ class VllmEngine:
         await self._llm.reset_encoder_cache()
 
     def admit(self, version: int) -> None:
-        """Let go of what was held; a PolicyError where another version samples."""
+        """Release held completions; a PolicyError if another version samples."""
         if version != self.version:
             raise PolicyError(f"version {version} cannot be admitted: the engine samples with version {self.version}.")
         self._admitted = version
         self._end_hold(None)
 
     async def reject(self, cause: str) -> None:
-        """Fail what is open, whose tokens may be of the present weights, and refuse work until there are others."""
+        """Fail open requests, which may have tokens of the current weights, and refuse work until others arrive."""
         self._refused = f"weights of version {self.version} were rejected: {cause}"
         self._applied = Staged(self._applied.version, Path("rejected"))
         self._end_hold(PolicyError(self._refused))
         await self._call(self._llm.abort(list(self._open)))
 
     async def ping(self) -> None:
-        """Return when the engine core has answered; EngineLost where it is gone."""
+        """Return once the engine core has answered; EngineLost if it is dead."""
         await self._call(self._llm.get_weight_version())
 
     async def close(self) -> None:
@@ -274,7 +277,7 @@ class VllmEngine:
         return Completion(np.array(found.token_ids, np.int32), logprobs_T, versions_T, Finish(found.finish_reason))
 
     async def _call(self, waited: Any) -> Any:
-        """What vLLM answers; its exceptions as ours."""
+        """vLLM's answer; its exceptions become ours."""
         from vllm.v1.engine.exceptions import EngineDeadError
 
         try:

@@ -1,4 +1,4 @@
-"""vLLM engines in Ray actors, given weights and asked as one. The driver has the fleet, runners have a client."""
+"""vLLM engines in Ray actors, used as one. The driver owns the fleet, runners have clients."""
 
 import asyncio
 import logging
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class FleetPlan:
-    """What a fleet is opened with. `options` go to Ray with every engine."""
+    """The arguments for opening a fleet. `options` are passed to Ray for every engine."""
 
     choice: VllmEngineConfig
     opening: Opening
@@ -81,13 +81,14 @@ class Fleet:
         self.close()
 
     def client(self) -> FleetClient:
-        """An engine for runners, in any process: it sends every request to one of these."""
+        """An engine for runners in any process: each request goes to one of the fleet's engines."""
         return FleetClient(self._name, len(self._actors), self._timeout_s)
 
     def load(self, sealed: Sealed) -> None:
-        """Give all engines these weights; what they sample is held until `admit`.
+        """Give all engines these weights; their completions are held until `admit`.
 
-        A PolicyError where any of them refuses; then the others may have them, and hold: load good ones or reject.
+        A PolicyError if any engine refuses; the others may have the weights by then, and hold: load good ones or
+        reject.
         """
         self._loads += 1
         file = stage(sealed, self._folder / f"{sealed.version}-{self._loads}.safetensors")
@@ -98,11 +99,11 @@ class Fleet:
         self._each("take")
 
     def probe(self, requests: Sequence[Request]) -> list[list[Completion]]:
-        """What every engine says with the weights that were loaded last, admitted or not."""
+        """Every engine's completions with the last loaded weights, admitted or not."""
         return self._each("probe", list(requests))
 
     def admit(self, version: int) -> None:
-        """Let what was held go out; from now on, restarted engines do not hold either."""
+        """Release held completions; from now on, restarted engines do not hold either."""
         if self._given is None or self._given.version != version:
             has = None if self._given is None else self._given.version
             raise PolicyError(f"version {version} cannot be admitted: the engines were given {has}.")
@@ -113,15 +114,15 @@ class Fleet:
                 file.unlink()
 
     def reject(self, cause: str) -> None:
-        """Fail all that was held or is open; engines refuse work until good weights are loaded."""
+        """Fail all held and open requests; engines refuse work until good weights are loaded."""
         self._given = None
         ray.get(self._shelf.reject.remote(cause))
         self._each("reject", cause)
 
     def asked(self) -> Callable[[], Statistics]:
-        """Ask what all engines have done: tokens in sum, busy seconds on average, dead lives included.
+        """Request the counts of all engines: total tokens, mean busy seconds, with former lives included.
 
-        What comes back waits for the answers.
+        The returned function waits for the answers.
         """
         asked = [actor.statistics.remote() for actor in self._actors]
 
@@ -132,7 +133,7 @@ class Fleet:
         return total
 
     def close(self) -> None:
-        """End all engines. Their processes follow them."""
+        """End all engines and their processes."""
         for actor in self._actors:
             ray.kill(actor)
         if self._loads:
@@ -153,7 +154,7 @@ class Fleet:
         )
 
     def _start(self, choice: VllmEngineConfig) -> None:
-        """All start at once; the first that cannot says why."""
+        """Start all engines at once; the first failure is raised."""
         waiting = {actor.ready.remote(): index for index, actor in enumerate(self._actors)}
         nodes: set[str] = set()
         deadline = time.monotonic() + self._timeout_s
@@ -177,7 +178,7 @@ class Fleet:
             raise ConfigError("engine.transport='shared' needs all engines on this machine. Choose auto.")
 
     def _send(self, broadcast: Broadcast, staged: Staged, sealed: Sealed) -> None:
-        """Through a group of all engines. If one of them was lost on the way, they take it from the shelf."""
+        """Send through a group of all engines. If one of them is lost meanwhile, they load from the shelf."""
         meeting, ranks = broadcast.invite(self._each("member"))
 
         async def all_at_once() -> list[Any]:
@@ -195,7 +196,7 @@ class Fleet:
         _log.warning("version %d: all engines take the staged file. One was lost on the way: %s", staged.version, lost)
 
     def _each(self, method: str, *args: Any) -> list[Any]:
-        """What all engines answer, asked at once."""
+        """The answers of all engines, requested at once."""
 
         async def ask() -> list[Any]:
             answers = [self._ask(index, method, *args) for index in range(len(self._actors))]
@@ -208,7 +209,7 @@ class Fleet:
         return asyncio.run(ask())
 
     async def _ask(self, index: int, method: str, *args: Any) -> Any:
-        """One engine's answer; one that died in between is asked again, with the weights that the others have."""
+        """One engine's answer; a restarted engine is asked again, once it has the others' weights."""
         deadline = time.monotonic() + self._timeout_s
         while True:
             answer = await self._once(index, method, *args)
@@ -229,9 +230,9 @@ class Fleet:
 def open_fleet(
     choice: VllmEngineConfig, opening: Opening, *, model: Callable[[], Path] | None = None, **options: Any
 ) -> Fleet:
-    """The engines that the experiment asks for, ready to answer; a ConfigError says what is missing.
+    """The engines of the experiment, ready to answer; a ConfigError states what is missing.
 
-    `model` finds the model's folder on the machine of an engine, where that may be another than here.
+    `model` finds the model's folder on an engine's machine, if that may differ from this one.
     """
     return Fleet(FleetPlan(choice, opening, model or partial(Path, opening.origin), options))
 

@@ -1,4 +1,4 @@
-"""The engine of runners where engines are shared: a request goes to one of the fleet, and to another if that dies."""
+"""The runners' engine if engines are shared: a request goes to one of the fleet, and to another if that dies."""
 
 import asyncio
 import time
@@ -16,20 +16,20 @@ from loomrl.inference.vllm.latest import shelf_name
 from loomrl.inference.weights.sealed import Sealed
 
 BLOCK = 16
-"""Tokens of a prefix that vLLM keeps, or does not keep, as one."""
+"""Tokens per block of vLLM's prefix cache."""
 REMEMBERED = 1 << 16
 SLACK = 8
-"""Requests that the engine which knows a prefix may have more than the idlest one."""
+"""Extra open requests that an engine with a cached prefix may have over the idlest one."""
 AVOID_S = 1.0
-"""How long a lost engine is not asked while there are others."""
+"""Time for which a lost engine is avoided if there are others."""
 PING_S = 10.0
-"""How long an engine may say nothing before it is asked whether it lives."""
+"""Silence after which an engine is asked whether it is alive."""
 SILENT_S = 60.0
-"""How long it may take to say so, a long prompt before it included."""
+"""Time limit for that answer, including a long prompt before it."""
 
 
 class FleetClient:
-    """An Engine. It is its fleet's name, so it can be sent anywhere; who loads weights is the fleet."""
+    """An Engine. It is identified by its fleet's name, so it can be sent anywhere; the fleet loads the weights."""
 
     def __init__(self, fleet: str, count: int, timeout_s: float) -> None:
         self._fleet = fleet
@@ -46,13 +46,13 @@ class FleetClient:
 
     @property
     def version(self) -> int:
-        """The version that was admitted last; 0 before the first."""
+        """The last admitted version; 0 before the first."""
         return int(ray.get(ray.get_actor(shelf_name(self._fleet)).version.remote()))
 
     async def generate(self, request: Request) -> Completion:
-        """The completion of one request, from whichever engine lives to give it.
+        """The completion of one request, from any living engine.
 
-        A PolicyError where none has for the time that one may take to start, with what they said last.
+        A PolicyError if none answers within an engine's start time, with their last errors.
         """
         keys = _prefixes(request)
         deadline: float | None = None
@@ -74,11 +74,11 @@ class FleetClient:
                 await asyncio.sleep(AVOID_S / 4)
 
     async def load(self, sealed: Sealed) -> None:
-        """Not here: a PolicyError."""
+        """Not supported: a PolicyError."""
         raise PolicyError("a client of a fleet cannot load weights: Fleet.load gives them to all engines.")
 
     async def close(self) -> None:
-        """Nothing: the fleet is its owner's."""
+        """Does nothing: the fleet belongs to its owner."""
 
     async def _ask(self, index: int, request: Request) -> Completion | PolicyError:
         if index not in self._actors:
@@ -93,7 +93,7 @@ class FleetClient:
         return answer
 
     def _route(self, keys: list[int]) -> int:
-        """Where at least half of the prompt is known already, unless that engine has too much to do."""
+        """An engine that has at least half of the prompt cached, unless it is too busy; else the idlest."""
         now = time.monotonic()
         able = [i for i in range(self._count) if now - self._lost_at[i] > AVOID_S] or list(range(self._count))
         idlest = min(able, key=lambda i: (self._open[i], -i if keys[-1] % 2 else i))
@@ -111,12 +111,12 @@ STARTING = "it is starting"
 
 
 def engine_name(fleet: str, index: int) -> str:
-    """Under which Ray knows an engine."""
+    """The engine's name in Ray."""
     return f"{fleet}-engine-{index}"
 
 
 async def alive_or_killed(actor: Any, reference: Any) -> Any:
-    """An actor's answer; an EngineLost where it died, or hangs: then it is ended, and Ray starts another."""
+    """An actor's answer; an EngineLost if it died or hangs, in which case it is killed and Ray restarts it."""
     answer = asyncio.ensure_future(_resolve(reference))
     try:
         while True:
@@ -146,7 +146,7 @@ async def _resolve(reference: Any) -> Any:
 
 
 def _prefixes(request: Request) -> list[int]:
-    """A key for every whole block that the prompt begins with, and for all of it; the shortest first."""
+    """A key for every whole block at the prompt's start, and for all of it; the shortest first."""
     prompt = request.prompt_T
     ends = [*range(BLOCK, len(prompt), BLOCK), len(prompt)]
     return [xxh3_64_intdigest(prompt[:end].tobytes()) for end in ends]

@@ -1,7 +1,7 @@
-"""The shelf of a fleet: which weights its engines were given last, as a file on the node of whoever asks.
+"""The shelf of a fleet: the last weights given to its engines, as a file on each engine's node.
 
-On the learner's node that is the file which the learner has staged in shared memory; on other nodes, and on all of them
-where `engine.transport` is nexus, an outpost stages what Nexus brings.
+On the learner's node it is the file that the learner staged in shared memory; on other nodes, and on all nodes if
+`engine.transport` is nexus, an outpost stages the weights that Nexus delivers.
 """
 
 from collections import defaultdict
@@ -21,13 +21,13 @@ from loomrl.inference.weights.nexus_ray import Relay, outpost_on
 from loomrl.inference.weights.sealed import unstage
 
 CALL_S = 60.0
-"""How long an outpost may take for one call, to start included."""
+"""Time limit of an outpost's call, including its start."""
 CLOSE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A version, and what became of it."""
+    """A version and its state."""
 
     staged: Staged
     admitted: bool = False
@@ -48,17 +48,17 @@ class Shelf:
         self._locks: defaultdict[str, Lock] = defaultdict(Lock)
 
     def give(self, staged: Staged) -> None:
-        """From now on, engines begin with these, and hold what they say."""
+        """Give engines these weights from now on; they hold their completions."""
         self._given = Given(staged)
 
     def admit(self) -> None:
-        """From now on, engines need not hold."""
+        """Engines need not hold completions any more."""
         assert self._given is not None
         self._given = replace(self._given, admitted=True)
         self._version = self._given.staged.version
 
     def reject(self, cause: str) -> None:
-        """From now on, engines begin without any, and refuse work."""
+        """Engines start without weights from now on, and refuse work."""
         if self._given is not None:
             self._given = replace(self._given, admitted=False, rejected=cause)
 
@@ -67,11 +67,11 @@ class Shelf:
         return self._given
 
     def version(self) -> int:
-        """The version that was admitted last; 0 before the first."""
+        """The last admitted version; 0 before the first."""
         return self._version
 
     def file(self, staged: Staged, node: str) -> Path | PolicyError:
-        """Where this version, which must be the newest, is on a node; it is brought there if it is not."""
+        """The file of this version, which must be the newest, on a node; delivered there if missing."""
         if self._given is None or self._given.staged != staged:
             return PolicyError(f"version {staged.version} is not the newest any more: take that one.")
         if node == self._node and self._transport != "nexus":
@@ -88,13 +88,13 @@ class Shelf:
                 return error
 
     def close(self) -> None:
-        """Leave nothing on any node."""
+        """Remove all files from all nodes."""
         with suppress(RayError):
             ray.get([outpost.close.remote() for outpost in self._outposts.values()], timeout=CLOSE_S)
 
 
 def open_shelf(name: str, transport: str, *, asked_by: int) -> Any:
-    """A shelf on this node, known to Ray as what `name` says, for this many engines."""
+    """A shelf on this node, with this name in Ray, for this many engines."""
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     options = {"num_cpus": 0, "max_concurrency": 2 * asked_by + 4, "scheduling_strategy": here}
     actor: Any = ray.remote(Shelf)
@@ -102,5 +102,5 @@ def open_shelf(name: str, transport: str, *, asked_by: int) -> Any:
 
 
 def shelf_name(fleet: str) -> str:
-    """Under which Ray knows the shelf of the engines."""
+    """The shelf's name in Ray."""
     return f"{fleet}-shelf"

@@ -1,4 +1,4 @@
-"""What a process that is not ours said last."""
+"""The last log lines of another process."""
 
 import os
 import re
@@ -13,7 +13,7 @@ _ERROR = re.compile(r"(?:^|\s)(\w+(?:\.\w+)*(?:Error|Exception)): (?!.*See root 
 
 @contextmanager
 def written_to(log: Path) -> Iterator[None]:
-    """For the block, standard output and error of this process, and of those it starts for good, go to a file."""
+    """In this context, standard output and error of this process, and of long-lived children, go to a file."""
     kept = [os.dup(1), os.dup(2)]
     with log.open("ab") as file:
         for stream in (1, 2):
@@ -27,7 +27,7 @@ def written_to(log: Path) -> Iterator[None]:
 
 
 def cause(log: Path) -> str | None:
-    """The first exception of the last lines, which the others followed from."""
+    """The first exception of the last lines, from which the others follow."""
     found = [match for line in _last(log, 200) if (match := _ERROR.search(line))]
     return f"{found[0][1]}: {found[0][2]}" if found else None
 

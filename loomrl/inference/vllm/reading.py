@@ -1,7 +1,7 @@
-"""Reading back inside vLLM: whether what its kernels compute with is what the learner sealed.
+"""Reading weights back inside vLLM, to verify that its kernels compute with the sealed weights.
 
-vLLM's own loaders know where every number belongs: which part of a joint tensor, which shard, how it is turned. They
-run once more as if they loaded, and what they would copy is compared with what is there.
+vLLM's own loaders know the place of every number: the part of a merged tensor, the shard, the orientation. They run
+again as if they loaded, and their copies become comparisons.
 """
 
 import logging
@@ -17,7 +17,7 @@ from vllm.model_executor.model_loader.reload.layerwise import _get_original_load
 from vllm.model_executor.model_loader.reload.sanitize import restore_layer_refs
 
 ROWS = 512
-"""Of a packed weight that are read at once."""
+"""Rows of a packed weight that are read at once."""
 
 _log = logging.getLogger(__name__)
 
@@ -25,10 +25,10 @@ Named = Iterable[tuple[str, Tensor]]
 
 
 class Reader:
-    """Compares a model with weights, after it has been opened with known ones and has sampled a token."""
+    """Compares a model with weights, after it was opened with known ones and has sampled a token."""
 
     def __init__(self, model: nn.Module, weights: Named) -> None:
-        """`weights` are those that the model has: whatever does not equal them is kept in a form of vLLM's own."""
+        """`weights` are the model's current ones: parameters that differ from them are in a format of vLLM's own."""
         self._model = model
         self._seen: dict[str, int] = {}
         names = {name for name, _ in model.named_parameters()}
@@ -46,7 +46,7 @@ class Reader:
         }
 
     def wrong(self, weights: Named) -> list[str]:
-        """The parameters that are not what these weights say, and the constants that are not what they were."""
+        """The parameters that differ from these weights, and the constants that have changed."""
         buffers = dict(self._model.named_buffers())
         wrong = {
             name for name, kept in self._constants.items() if not torch.equal(kept.to(buffers[name]), buffers[name])
@@ -93,9 +93,10 @@ def _compared(model: Any, weights: Named) -> _Comparing:
 
 @contextmanager
 def _unpacked(model: nn.Module) -> Iterator[set[str]]:
-    """On CPUs, weights that exist only as packed by a kernel stand in the model for the block, as the kernel has them.
+    """In this context, on CPUs, weights that exist only in a kernel's packed format are put back as the kernel has
+    them.
 
-    Others are kept as they are beside what is packed: the names of those that differ from it.
+    Others are kept beside their packed copy: yields the names of those that differ from it.
     """
     packed: list[tuple[nn.Module, nn.Parameter]] = []
     differing: set[str] = set()
@@ -122,6 +123,6 @@ def _unpacked(model: nn.Module) -> Iterator[set[str]]:
 
 
 def _through(kernel: Any, weight: Tensor, like: Tensor) -> Tensor:
-    """What a kernel multiplies with, exactly: its answers to the rows of a unit matrix."""
+    """The exact weights of a kernel: its answers to the rows of a unit matrix."""
     unit = torch.eye(like.shape[1], dtype=like.dtype)
     return torch.cat([kernel(rows, weight, None) for rows in unit.split(ROWS)]).t().contiguous()

@@ -1,4 +1,4 @@
-"""vLLM's `AsyncLLM`, started as we need it; what cannot work is said before, or read off its log."""
+"""Starts vLLM's `AsyncLLM`; impossible settings are refused first, other failures are read from its log."""
 
 import os
 from collections.abc import Iterator
@@ -26,15 +26,15 @@ REMEDIES = {
     "architectures": "Choose engine.kind=torch, or another model.",
     "attention configuration": "Choose engine.kind=torch, or a model whose heads are 32, 64, 96 or 128 wide.",
 }
-"""What to do, by what vLLM says."""
+"""vLLM's message → the remedy."""
 CPU_BLOCK = 32
-"""Tokens of a prefix that are kept as one. vLLM's own 128 keep nothing of short prompts."""
+"""Tokens per block of the prefix cache. vLLM's own 128 would cache no short prompts."""
 CPU_MEMORY_GB = 1.0
-"""For keys and values on a CPU, where nothing else is said."""
+"""Memory for keys and values on a CPU, by default."""
 
 
 def require_vllm(choice: VllmEngineConfig) -> None:
-    """A ConfigError where vLLM is not installed, or not the build that is asked for. Imports nothing."""
+    """A ConfigError if vLLM is not installed, or not in the needed build. Imports nothing."""
     if find_spec("vllm") is None:
         raise ConfigError(
             "engine.kind='vllm': vLLM is not installed. On a machine without GPU: make vllm; with one: "
@@ -53,7 +53,7 @@ def require_vllm(choice: VllmEngineConfig) -> None:
 
 
 def start(choice: VllmEngineConfig, opening: Opening, log: Path) -> Any:
-    """A running AsyncLLM, on this event loop; what its processes print goes to `log`."""
+    """A running AsyncLLM on this event loop; its processes' output goes to `log`."""
     require_vllm(choice)
     if choice.gpus and not torch.cuda.is_available():
         raise ConfigError(f"engine.gpus={choice.gpus:g}: this machine has no GPU that torch can use.")
@@ -71,13 +71,13 @@ def start(choice: VllmEngineConfig, opening: Opening, log: Path) -> Any:
 
 
 def refused(opening: Opening, said: str, log: Path) -> ConfigError:
-    """What vLLM said, with what can be done about it."""
+    """vLLM's message with a remedy."""
     remedy = next((remedy for sign, remedy in REMEDIES.items() if sign in said), "")
     return ConfigError(f"engine.kind='vllm' and the model in {opening.origin}: {said} {remedy}\n{tail(log)}")
 
 
 def _brief(text: str) -> str:
-    """Of pydantic's report what is the matter, without the long list of architectures."""
+    """The core of pydantic's report, without the long list of architectures."""
     matter = text.partition("Value error, ")[2].partition(" [type=")[0] or text
     return matter.partition(" Supported architectures:")[0]
 
@@ -99,7 +99,7 @@ def _set_environment(choice: VllmEngineConfig) -> None:
 
 @contextmanager
 def _without_compiler(choice: VllmEngineConfig) -> Iterator[None]:
-    """vLLM compiles parts of its sampler even where it should not compile; its processes inherit that they must not."""
+    """Disable compilation for vLLM's processes: it compiles parts of its sampler even in eager mode."""
     if not _eager(choice) or "TORCHDYNAMO_DISABLE" in os.environ:
         yield
         return
@@ -111,7 +111,7 @@ def _without_compiler(choice: VllmEngineConfig) -> Iterator[None]:
 
 
 def _eager(choice: VllmEngineConfig) -> bool:
-    """On CPUs compiling doubles the time to start, and buys nothing (docs/log.md)."""
+    """True if compilation is off: on CPUs it doubles the start time without a gain (docs/log.md)."""
     return bool(choice.settings.get("enforce_eager", not choice.gpus))
 
 

@@ -1,4 +1,4 @@
-"""Pictures as vLLM's engine takes them: already tokens and pixels, so that both engines are shown the same."""
+"""Pictures for vLLM's engine: already tokens and pixels, so that both engines see the same."""
 
 from typing import Any
 
@@ -9,12 +9,14 @@ from loomrl.inference.vision import Vision
 from loomrl.picture import digest
 
 ARGUMENTS = {"skip_tokenizer_init": False, "mm_processor_cache_gb": 0}
-"""Beside the usual ones: vLLM measures its memory with a picture that its own processor makes, which has a tokenizer.
-Nothing is cached before the engine core: we hand over every picture ourselves."""
+"""Extra arguments: vLLM measures its memory with a picture from its own processor, which needs a tokenizer.
+
+Nothing is cached before the engine core: every picture is handed over by us.
+"""
 
 
 def prompt_of(request: Request, vision: Vision | None) -> Any:
-    """What `AsyncLLM.generate` takes."""
+    """The input of `AsyncLLM.generate`."""
     from vllm.inputs.engine import mm_input, tokens_input
 
     ids = request.prompt_T.tolist()

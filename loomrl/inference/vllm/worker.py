@@ -1,4 +1,5 @@
-"""Our part inside vLLM's processes: weights from a staged file or a group, log-probabilities of the whole distribution.
+"""LoomRL's code inside vLLM's processes: weights from a staged file or a group, and whole-distribution
+log-probabilities.
 
 vLLM imports this module by name (`worker_extension_cls`) in every worker. That registers the transfer engine "shared".
 """
@@ -34,25 +35,25 @@ from loomrl.inference.weights.sealed import Sealed, unstage
 
 SHARED = "shared"
 OWNER = "LOOMRL_ENGINE_OWNER"
-"""Environment variable with the id of the process without which this one has no reason to live."""
+"""Environment variable with the id of the process whose end must end this one."""
 
 
 @dataclass
 class SharedInit(WeightTransferInitInfo):  # type: ignore[misc]
-    """A staged file says everything itself."""
+    """No data: a staged file is self-describing."""
 
 
 @dataclass
 class SharedUpdate(WeightTransferUpdateInfo):  # type: ignore[misc]
-    """Where the weights are staged."""
+    """The path of the staged weights."""
 
     path: str
 
 
 class SharedWeights(WeightTransferEngine[SharedInit, SharedUpdate]):  # type: ignore[misc]
-    """Loads files of `sealed.stage`, each checked before the first tensor of it is applied.
+    """Loads files of `sealed.stage`, each checked before its first tensor is applied.
 
-    What a group brings instead of a file goes by that file's path.
+    Weights that come through a group are named by the path of the file they replace.
     """
 
     init_info_cls = SharedInit
@@ -69,7 +70,7 @@ class SharedWeights(WeightTransferEngine[SharedInit, SharedUpdate]):  # type: ig
             _die_with(int(os.environ[OWNER]))
 
     def check(self, path: str) -> None:
-        """A PolicyError where these weights are not what was sealed, or do not fit the model."""
+        """A PolicyError if these weights differ from the sealed ones or do not fit the model."""
         arriving, self._arriving = self._arriving, None
         if arriving is not None and arriving[0] == path:
             sealed = arriving[1].result()
@@ -80,12 +81,12 @@ class SharedWeights(WeightTransferEngine[SharedInit, SharedUpdate]):  # type: ig
         self._checked = (path, sealed)
 
     def remember(self) -> None:
-        """From here on, what was applied can be read back; the model still has the weights of its folder."""
+        """Enable reading back; the model still has its folder's weights."""
         loader: Any = get_model_loader(self.vllm_config.load_config)
         self._reader = Reader(self.model, loader.get_all_weights(self.model_config, self.model))
 
     def read_back(self, path: str) -> None:
-        """A PolicyError names the tensors that are not what was checked, where the kernels compute with them."""
+        """A PolicyError names the tensors for which the kernels' weights differ from the checked ones."""
         checked, self._checked = self._checked, None
         assert checked is not None
         assert checked[0] == path
@@ -96,7 +97,7 @@ class SharedWeights(WeightTransferEngine[SharedInit, SharedUpdate]):  # type: ig
             raise not_what_was_sealed(sealed, wrong)
 
     def receive(self, path: str, meeting: Meeting, rank: int) -> None:
-        """Begin to take what comes instead of this file, while the old weights serve."""
+        """Start receiving weights in place of this file, while the old ones serve."""
         coming = Future[Sealed]()
         self._arriving = path, coming
 
@@ -109,24 +110,24 @@ class SharedWeights(WeightTransferEngine[SharedInit, SharedUpdate]):  # type: ig
         threading.Thread(target=take, daemon=True).start()
 
     def arrived(self) -> bool:
-        """Whether all has come, or will not."""
+        """True once everything has arrived or failed."""
         return self._arriving is None or self._arriving[1].done()
 
     def init_transfer_engine(self, init_info: SharedInit) -> None:
-        """Nothing to connect to."""
+        """There is nothing to connect."""
 
     def start_weight_update(self) -> None:
-        """vLLM's own reload, layer by layer into the memory that its kernels know."""
+        """Start vLLM's own reload, layer by layer into the memory that its kernels use."""
         initialize_layerwise_reload(self.model)
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
-        """Apply a staged file. (The inherited one synchronises an accelerator, and fails where there is none.)"""
+        """Apply a staged file. (The inherited method synchronises an accelerator, and fails without one.)"""
         self.receive_weights(self.parse_update_info(update_info))
         if self.device.type != "cpu":
             torch.accelerator.synchronize()
 
     def receive_weights(self, update_info: SharedUpdate) -> None:
-        """Apply a staged file; where that fails, leave no layer half-way, so that the next update starts afresh."""
+        """Apply a staged file; after a failure no layer is left half-loaded, so that the next update starts afresh."""
         try:
             if self._checked is None or self._checked[0] != update_info.path:
                 self.check(update_info.path)
@@ -137,14 +138,14 @@ class SharedWeights(WeightTransferEngine[SharedInit, SharedUpdate]):  # type: ig
             raise
 
     def finish_weight_update(self) -> None:
-        """Hand the layers back to their kernels."""
+        """Return the layers to their kernels."""
         finalize_layerwise_reload(self.model, self.model_config)
 
     def shutdown(self) -> None:
-        """Nothing is held."""
+        """Nothing to release."""
 
     def _member_of(self, meeting: Meeting, rank: int) -> Member:
-        """In one group at a time: a new one means that the old one is of no use any more."""
+        """The member of this group; a new group replaces the old one."""
         if self._member is None or self._member.meeting != meeting:
             old, self._member = self._member, None
             if old is not None:
@@ -153,7 +154,7 @@ class SharedWeights(WeightTransferEngine[SharedInit, SharedUpdate]):  # type: ig
         return self._member
 
     def _skeleton(self) -> Any:
-        """The model as the learner has it, without its numbers."""
+        """The model as the learner has it, without weights."""
         with torch.device("meta"):
             model: Any = kind_of(self.model_config.hf_config).from_config(self.model_config.hf_config)
         model.tie_weights()
@@ -161,7 +162,7 @@ class SharedWeights(WeightTransferEngine[SharedInit, SharedUpdate]):  # type: ig
 
 
 class WholeDistribution(nn.Module):
-    """Draws as vLLM does, and reports log-probabilities at the sampling's temperature before top-p takes its share."""
+    """Samples as vLLM does, and reports log-probabilities at the sampling temperature before top-p."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -170,47 +171,47 @@ class WholeDistribution(nn.Module):
     def forward(
         self, logits: Tensor, generators: dict[int, torch.Generator], k: Tensor | None, p: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """The tokens, and what vLLM takes for its "processed" log-probabilities."""
+        """The tokens, and the log-probabilities that vLLM calls "processed"."""
         whole = logits.log_softmax(-1, dtype=torch.float32)
         drawn: Tensor = self.inner(logits, generators, k, p)[0]
         return drawn, whole
 
 
 class WorkerExtension:
-    """Methods that vLLM's workers get, to be called with `collective_rpc`."""
+    """Methods added to vLLM's workers, called with `collective_rpc`."""
 
     rank: int
     model_runner: Any
     weight_transfer_engine: Any
 
     def loomrl_prepare(self) -> None:
-        """Before the first request."""
+        """To call before the first request."""
         self.model_runner.sampler.topk_topp_sampler = WholeDistribution()
 
     def loomrl_remember(self) -> None:
-        """After the first request, and before the first update."""
+        """To call after the first request, and before the first update."""
         self.weight_transfer_engine.remember()
 
     def loomrl_check(self, path: str) -> str | None:
-        """What is wrong with a staged file."""
+        """The error in a staged file, if any."""
         return _said(lambda: self.weight_transfer_engine.check(path))
 
     def loomrl_read_back(self, path: str) -> str | None:
-        """What is wrong with what was applied of it."""
+        """The error in the applied weights, if any."""
         return _said(lambda: self.weight_transfer_engine.read_back(path))
 
     def loomrl_receive(self, path: str, meeting: Sequence[Any], first: int) -> None:
-        """Begin to take weights that come through a group, in which this engine's workers are from `first` on."""
+        """Start receiving weights through a group, in which this engine's workers have the ranks from `first` on."""
         self.weight_transfer_engine.receive(path, Meeting(*meeting), first + self.rank)
 
     def loomrl_arrived(self) -> bool:
-        """Whether there is anything to check."""
+        """True once there are weights to check."""
         arrived: bool = self.weight_transfer_engine.arrived()
         return arrived
 
 
 def _said(call: Callable[[], None]) -> str | None:
-    """The error of ours that a call ends in: as an exception it would lose its type, and print a trace, on its way."""
+    """LoomRL's error from a call, as text: an exception would lose its type and print a trace on its way."""
     try:
         call()
     except LoomError as error:
@@ -219,7 +220,7 @@ def _said(call: Callable[[], None]) -> str | None:
 
 
 def _die_with(owner: int) -> None:
-    """End this worker and vLLM's core above it as soon as the owner is gone, however it went."""
+    """End this worker and vLLM's core process as soon as the owner has ended."""
     core = os.getppid()
 
     def watch() -> None:

@@ -1,1 +1,1 @@
-"""New weights on their way from a learner to engines."""
+"""The transfer of new weights from a learner to engines."""

@@ -1,4 +1,4 @@
-"""The learner's end of a group: one that has all engines of now, built anew when one of them has begun another life."""
+"""The learner's end of a process group with all current engines, rebuilt when one of them has restarted."""
 
 from collections.abc import Sequence
 from itertools import accumulate
@@ -13,7 +13,7 @@ from loomrl.inference.weights.group import Meeting, Member, host, send
 from loomrl.inference.weights.sealed import Sealed
 
 Lives = Sequence[tuple[str, int]]
-"""Of every engine: the name of its life, and how many workers it has."""
+"""Of every engine: the name of its life, and its number of workers."""
 
 
 class Broadcast:
@@ -29,7 +29,7 @@ class Broadcast:
         self._member: Member | None = None
 
     def invite(self, lives: Lives) -> tuple[Meeting, list[int]]:
-        """Where these engines meet, and the rank of each one's first worker."""
+        """The meeting point of these engines, and the rank of each one's first worker."""
         first = [*accumulate((workers for _, workers in lives), initial=1)]
         if self._hosted is None or self._lives != lives:
             self.end()
@@ -39,14 +39,14 @@ class Broadcast:
         return self._hosted[0], first[:-1]
 
     def send(self, sealed: Sealed) -> None:
-        """To all who were invited, while they receive; a PolicyError where one of them is missing."""
+        """Send to all invited members while they receive; a PolicyError if one is missing."""
         assert self._hosted is not None
         if self._member is None:
             self._member = Member(self._hosted[0], 0, self._device, store=self._hosted[1])
         send(self._member, sealed)
 
     def end(self) -> None:
-        """The next version begins a group."""
+        """Leave the group; the next version starts a new one."""
         if self._member is not None:
             self._member.leave()
         self._member = self._hosted = None

@@ -1,4 +1,4 @@
-"""New weights for a model: all of them checked before the first is copied."""
+"""New weights for a model: all are checked before the first is copied."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -11,9 +11,9 @@ from loomrl.inference.weights.sealed import Sealed, Weights, checksum
 
 
 def load_weights(model: nn.Module, weights: Weights, version: int) -> None:
-    """Copy weights into a model. One wrong name, shape, type or number and all the old ones stay.
+    """Copy weights into a model. With one wrong name, shape, type or number, nothing changes.
 
-    Of weights that are tied, one name is enough.
+    For tied weights one name is enough.
     """
     own = model.state_dict()
     cast = check_weights(model, weights, version)
@@ -23,7 +23,7 @@ def load_weights(model: nn.Module, weights: Weights, version: int) -> None:
 
 
 def check_weights(model: nn.Module, weights: Weights, version: int) -> dict[str, Tensor]:
-    """The weights as this model takes them; a PolicyError where it cannot. It may be on the device "meta"."""
+    """The weights in this model's types; a PolicyError if they do not fit. The model may be on the device "meta"."""
     own = model.state_dict(keep_vars=True)
     _check_names(own, weights, version)
     cast: dict[str, Tensor] = {}
@@ -44,7 +44,7 @@ def check_weights(model: nn.Module, weights: Weights, version: int) -> dict[str,
 
 
 def read_back(model: nn.Module, sealed: Sealed) -> None:
-    """A PolicyError names the tensors that are not in the model's memory what was sealed."""
+    """A PolicyError names the tensors whose values in the model's memory differ from the sealed ones."""
     own = model.state_dict()
     wrong = [name for name, given in sealed.weights.items() if checksum(own[name]) != _expected(sealed, name, own)]
     if wrong:
@@ -52,7 +52,7 @@ def read_back(model: nn.Module, sealed: Sealed) -> None:
 
 
 def not_what_was_sealed(sealed: Sealed, wrong: Sequence[str]) -> PolicyError:
-    """The error for tensors of these names, read back where an engine computes with them."""
+    """The error for tensors that were read back from an engine and differ."""
     return PolicyError(
         f"weights of version {sealed.version}: {len(wrong)} of {len(sealed.weights)} tensors arrived and are not what "
         f"was sealed where the engine computes with them ({', '.join(sorted(wrong)[:3])}): it has changed in between. "
@@ -62,7 +62,7 @@ def not_what_was_sealed(sealed: Sealed, wrong: Sequence[str]) -> PolicyError:
 
 
 def _expected(sealed: Sealed, name: str, own: Mapping[str, Tensor]) -> str:
-    """The sealed checksum, or where the model has another precision, that of the sealed tensor in it."""
+    """The sealed checksum; for a model of another precision, the checksum of the cast tensor."""
     given, kept = sealed.weights[name], own[name]
     return sealed.checksums[name] if given.dtype == kept.dtype else checksum(given.to(kept.dtype))
 

@@ -1,7 +1,7 @@
-"""A tensor as bytes: what has changed since another one, or all of it. Nothing is ever lost.
+"""A tensor as bytes: its lossless difference from another one, or all of it.
 
-A small step leaves most numbers of a short type where they are and moves the others to a neighbour. So a delta is where
-they moved, as gaps, and how far, in the order of all numbers of the type: mostly one place, up or down.
+A small step leaves most numbers of a short type unchanged and moves the others to a neighbour. A delta is the positions
+of those moves, as gaps, and their distances in the order of all numbers of the type: mostly one, up or down.
 """
 
 from enum import StrEnum
@@ -16,9 +16,9 @@ from torch import Tensor
 from loomrl.errors import PolicyError
 
 LEVEL = 3
-"""Of zstd; the higher ones take longer and gain little here: see docs/benchmarks.md."""
+"""Level of zstd; higher ones take longer and gain little here: see docs/benchmarks.md."""
 FAR = 255
-"""A gap that a byte does not hold."""
+"""A gap that does not fit in a byte."""
 HEADER_BYTES = 16
 
 Places = NDArray[np.unsignedinteger[Any]]
@@ -26,7 +26,7 @@ Places = NDArray[np.unsignedinteger[Any]]
 
 
 class Kind(StrEnum):
-    """What the bytes of a tensor are."""
+    """The encoding of a tensor's bytes."""
 
     SAME = "same"
     DELTA = "delta"
@@ -34,7 +34,7 @@ class Kind(StrEnum):
 
 
 def encode(tensor: Tensor, base: Tensor | None) -> tuple[Kind, bytes]:
-    """The fewest bytes from which `decode` makes the tensor, given the base. Where there is none, all of it."""
+    """The fewest bytes from which `decode` restores the tensor, given the base. Without a base, all of it."""
     new = _bits(tensor)
     if base is None or base.dtype != tensor.dtype or base.shape != tensor.shape:
         return Kind.WHOLE, compressed(_planes(new))
@@ -50,9 +50,9 @@ def encode(tensor: Tensor, base: Tensor | None) -> tuple[Kind, bytes]:
 
 
 def decode(kind: Kind, data: bytes, like: Tensor, base: Tensor | None) -> Tensor:
-    """The tensor of these bytes, of the type and shape of `like`, which may have no memory of its own."""
+    """The tensor of these bytes, with the type and shape of `like`, which may be on "meta"."""
     if kind is not Kind.WHOLE and (base is None or base.dtype != like.dtype or base.shape != like.shape):
-        raise PolicyError(f"a tensor of {like.dtype}, {tuple(like.shape)} came as {kind}, and there is no such base.")
+        raise PolicyError(f"a tensor of {like.dtype}, {tuple(like.shape)} came as {kind}, but its base is missing.")
     if kind is Kind.SAME:
         assert base is not None
         return base
@@ -70,7 +70,7 @@ def decode(kind: Kind, data: bytes, like: Tensor, base: Tensor | None) -> Tensor
 
 
 def _moves(at: NDArray[np.intp], folded: Places) -> bytes:
-    """Gaps of a byte, those that need more, and how far, compressed as one; how many there are of each goes first."""
+    """Short gaps, long gaps and distances, compressed together after their counts."""
     gaps = np.diff(at, prepend=-1) - 1
     far = gaps[gaps >= FAR].astype("<u8")
     near = np.minimum(gaps, FAR).astype(np.uint8)
@@ -79,7 +79,7 @@ def _moves(at: NDArray[np.intp], folded: Places) -> bytes:
 
 
 def _move(bits: Places, data: bytes) -> None:
-    """Do to these bits what `_moves` says."""
+    """Apply the moves encoded by `_moves`."""
     size = bits.dtype.itemsize
     raw = decompressed(data, HEADER_BYTES + len(bits) * (1 + 8 + size))
     count, far = map(int, np.frombuffer(raw[:HEADER_BYTES], "<u8"))
@@ -100,7 +100,7 @@ def _bits(tensor: Tensor) -> Places:
 
 
 def _ordered(bits: Places) -> Places:
-    """From sign and magnitude to one order: negative numbers are turned around."""
+    """From sign and magnitude to one order: negative numbers are reversed."""
     top = _top(bits.dtype)
     return np.where(bits & top, ~bits, bits | top).astype(bits.dtype, copy=False)
 
@@ -111,7 +111,7 @@ def _unordered(places: Places) -> Places:
 
 
 def _folded(distance: Places) -> Places:
-    """0, -1, 1, -2, … as 0, 1, 2, 3, …: few bits for what is near, on either side."""
+    """0, -1, 1, -2, … as 0, 1, 2, 3, …: small numbers for short distances in either direction."""
     zero, one = distance.dtype.type(0), distance.dtype.type(1)
     folded: Places = (distance << one) ^ np.where(distance & _top(distance.dtype), ~zero, zero)
     return folded
@@ -128,7 +128,7 @@ def _top(dtype: np.dtype[Any]) -> Any:
 
 
 def _planes(numbers: Places) -> bytes:
-    """All first bytes, then all second ones, …: those of equal weight are alike."""
+    """All first bytes, then all second ones, …: bytes of equal significance are alike and compress better."""
     return numbers.view(np.uint8).reshape(-1, numbers.dtype.itemsize).T.tobytes()
 
 
@@ -138,12 +138,12 @@ def _unplaned(raw: bytes, dtype: np.dtype[Any]) -> Places:
 
 
 def compressed(raw: bytes) -> bytes:
-    """Fewer bytes, as a rule."""
+    """The compressed bytes."""
     return zstandard.ZstdCompressor(level=LEVEL).compress(raw)
 
 
 def decompressed(data: bytes, most: int) -> bytes:
-    """What was compressed, if that is no more than `most` bytes."""
+    """The decompressed bytes, if they are no more than `most`."""
     try:
         announced = zstandard.frame_content_size(data)
         if announced > most:

@@ -1,4 +1,4 @@
-"""The gate of an engine: what new weights sample goes out once somebody has vouched for them."""
+"""The gate of an engine: completions from new weights are released once the weights are admitted."""
 
 import asyncio
 from collections.abc import Sequence
@@ -11,16 +11,16 @@ from loomrl.inference.weights.sealed import Sealed
 
 @dataclass(slots=True, eq=False)
 class _Ticket:
-    """A request that is open, and why its answer must not be used, if it must not."""
+    """An open request, and the reason for rejecting its answer, if any."""
 
     cause: str | None = None
 
 
 class Gate:
-    """An engine that samples on while its weights are in doubt, but keeps to itself what it sampled.
+    """An engine that keeps sampling while its weights are unverified, but holds the completions.
 
-    It is open with the weights that the engine begins with. `load` holds it until `admit` or `reject`, which may come
-    from another thread than the event loops that wait here.
+    It is open with the engine's first weights. `load` closes it until `admit` or `reject`, which may be called from
+    another thread than the event loops that wait here.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -36,7 +36,7 @@ class Gate:
         return self._engine.version
 
     async def generate(self, request: Request) -> Completion:
-        """The completion, once the weights are admitted; a PolicyError where they were rejected instead."""
+        """The completion, once the weights are admitted; a PolicyError if they are rejected instead."""
         if self._rejected is not None:
             raise _refusal(self._rejected)
         ticket = _Ticket()
@@ -52,17 +52,17 @@ class Gate:
         return completion
 
     async def probe(self, requests: Sequence[Request]) -> list[Completion]:
-        """The completions of these requests, whatever is thought of the weights."""
+        """The completions of these requests, admitted or not."""
         return list(await asyncio.gather(*map(self._engine.generate, requests)))
 
     async def load(self, sealed: Sealed) -> None:
-        """Sample with these weights, and hold."""
+        """Sample with these weights, and hold the completions."""
         self._held = True
         await self._engine.load(sealed)
         self._rejected = None
 
     def admit(self, version: int) -> None:
-        """Let go what was held, and everything from here on."""
+        """Release held completions, and all later ones."""
         if self._rejected is not None or self._engine.version != version:
             raise PolicyError(
                 f"version {version} is not what the engine has: version {self._engine.version}"
@@ -72,14 +72,14 @@ class Gate:
         self._wake()
 
     def reject(self, cause: str) -> None:
-        """Fail all requests that are open, and refuse others until other weights have been loaded."""
+        """Fail all open requests, and refuse others until other weights have been loaded."""
         self._held, self._rejected = True, cause
         for ticket in self._open:
             ticket.cause = cause
         self._wake()
 
     async def close(self) -> None:
-        """Let go of the engine's memory."""
+        """Release the engine's memory."""
         await self._engine.close()
 
     async def _turn(self) -> None:

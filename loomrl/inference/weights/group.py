@@ -1,7 +1,7 @@
-"""Weights through a process group of their own: rank 0 sends, all others receive. NCCL between GPUs, gloo on CPUs.
+"""Weights through a separate process group: rank 0 sends, all others receive. NCCL between GPUs, gloo on CPUs.
 
-A manifest goes first, then all bytes in buckets, which receivers collect in main memory and verify there. Nobody waits
-for another longer than TIMEOUT_S; a group in which somebody is missing is of no use any more.
+A manifest comes first, then all bytes in buckets, which receivers collect in main memory and verify there. No member
+waits longer than TIMEOUT_S for another; a group that lost a member is discarded.
 """
 
 import os
@@ -23,13 +23,13 @@ from loomrl.inference.weights.sealed import Sealed
 
 BUCKET_BYTES = 64 << 20
 TIMEOUT_S = 30.0
-"""How long members wait to meet, and then for every bucket."""
+"""Time limit for members to meet, and then for every bucket."""
 POLL_S = 0.0005
 
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """Where the members of a group find each other. No two groups have the same name."""
+    """The meeting point of a group's members. Group names are unique."""
 
     host: str
     port: int
@@ -38,7 +38,7 @@ class Meeting:
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What follows: each tensor's type and shape, by its name, in their order."""
+    """Each tensor's type and shape by name, in the order in which they follow."""
 
     version: int
     tensors: dict[str, tuple[str, tuple[int, ...]]]
@@ -46,7 +46,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 class Member:
-    """One process of a group, on the device whose memory the group moves."""
+    """One process of a group, with the device between which the group copies."""
 
     def __init__(self, meeting: Meeting, rank: int, device: torch.device, *, store: TCPStore | None = None) -> None:
         self.meeting = meeting
@@ -58,7 +58,7 @@ class Member:
             self._group = (_nccl if device.type == "cuda" else _gloo)(own, rank, meeting)
 
     def broadcast(self, buffer: Tensor) -> Tensor:
-        """Of rank 0's numbers to everybody's buffer; a PolicyError where somebody is missing."""
+        """Copy rank 0's numbers into every member's buffer; a PolicyError if a member is missing."""
         with _said("a bucket did not reach all members"), _on(self.device):
             work = self._group.broadcast(buffer, 0)
             deadline = time.monotonic() + TIMEOUT_S
@@ -70,14 +70,14 @@ class Member:
         return buffer
 
     def leave(self) -> None:
-        """Free what the group holds; whatever is under way fails."""
+        """Release the group; operations in progress fail."""
         if self.device.type == "cuda":
             self._group.abort()
         self._group = None
 
 
 def host(name: str, size: int, address: str) -> tuple[Meeting, TCPStore]:
-    """A meeting on this machine, and what keeps it open."""
+    """A meeting point on this machine, and the store that keeps it open."""
     listening = socket.create_server((address, 0))
     meeting = Meeting(address, listening.getsockname()[1], name, size)
     timeout = timedelta(seconds=TIMEOUT_S)
@@ -93,7 +93,7 @@ def host(name: str, size: int, address: str) -> tuple[Meeting, TCPStore]:
 
 
 def send(member: Member, sealed: Sealed) -> None:
-    """What is sealed, to everybody who receives."""
+    """Send sealed weights to all receivers."""
     tensors = {name: (str(one.dtype).removeprefix("torch."), tuple(one.shape)) for name, one in sealed.weights.items()}
     manifest = msgspec.msgpack.encode(Manifest(sealed.version, tensors, sealed.checksums))
     member.broadcast(torch.tensor([len(manifest)], device=member.device))
@@ -103,7 +103,7 @@ def send(member: Member, sealed: Sealed) -> None:
 
 
 def receive(member: Member) -> Sealed:
-    """What is sent, every tensor verified; a PolicyError names those that are not what was sealed."""
+    """The received weights, every tensor verified; a PolicyError names those that differ from the sealed ones."""
     size = int(member.broadcast(torch.zeros(1, dtype=torch.int64, device=member.device)))
     sent = member.broadcast(torch.empty(size, dtype=torch.uint8, device=member.device))
     manifest = msgspec.msgpack.decode(sent.cpu().numpy().tobytes(), type=Manifest)
@@ -119,12 +119,12 @@ def receive(member: Member) -> Sealed:
 
 
 def _bytes(tensor: Tensor) -> Tensor:
-    """The memory of a contiguous tensor, or that of a contiguous copy."""
+    """The memory of a contiguous tensor or copy."""
     return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
 
 
 def _buckets(parts: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """All bytes in order, so cut that every list but the last is a full bucket."""
+    """All bytes in order, cut so that every list but the last is a full bucket."""
     bucket, room = list[Tensor](), BUCKET_BYTES
     for part in parts:
         while len(part):
@@ -160,7 +160,7 @@ def _nccl(store: PrefixStore, rank: int, meeting: Meeting) -> Any:
 
 @contextmanager
 def _no_watchdog() -> Iterator[None]:
-    """Groups that are built here do not end the process when a member is missing: `broadcast` sees that by itself."""
+    """Groups built here do not end the process when a member is missing: `broadcast` detects that."""
     name = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
     before = os.environ.get(name)
     os.environ[name] = "0"
@@ -175,7 +175,7 @@ def _no_watchdog() -> Iterator[None]:
 
 @contextmanager
 def _on(device: torch.device) -> Iterator[None]:
-    """Threads begin on the first GPU."""
+    """Select the device: threads start on the first GPU."""
     if device.type != "cuda":
         yield
         return

@@ -1,8 +1,8 @@
-"""Nexus: new weights for a machine that shares nothing with the learner's but a connection.
+"""Nexus: new weights for machines that share only a connection with the learner.
 
-A `Sender` holds the last few versions. A `Receiver` says which one it holds, is given what has changed since in chunks,
-each checked as it comes, and has the version once every tensor has the checksum under which it was sealed. Bytes in,
-bytes out: who carries them is somebody else's business.
+A `Sender` holds the last few versions. A `Receiver` reports the version it holds, gets the difference in chunks, each
+checked on arrival, and has the new version once every tensor has its sealed checksum. Bytes in, bytes out: the
+transport is separate.
 """
 
 from collections.abc import Mapping
@@ -20,9 +20,9 @@ from loomrl.inference.weights.sealed import Sealed
 
 CHUNK_BYTES = 4 << 20
 MANIFEST_BYTES = 64 << 20
-"""More than any model's names and checksums take."""
+"""More than the names and checksums of any model need."""
 KEPT = 2
-"""Versions that a sender holds: the newest, and the one before it, which receivers have that missed none."""
+"""Versions that a sender holds: the newest, and the base of every receiver that missed none."""
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -36,31 +36,31 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What a parcel holds: of which version, against which base, in which chunks."""
+    """The content of a parcel: its version, base and chunks."""
 
     version: int
     base: str | None
     entries: tuple[Entry, ...]
     checksums: dict[str, str]
     digests: tuple[str, ...]
-    """Of each chunk."""
+    """Digest of each chunk."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Parcel:
-    """One version for receivers that hold the same base; the manifest goes first, then what chunks it is asked for."""
+    """One version for receivers with the same base; the manifest goes first, then the requested chunks."""
 
     manifest: bytes
     chunks: tuple[memoryview, ...]
 
     @property
     def size(self) -> int:
-        """All bytes of it."""
+        """Its size in bytes."""
         return len(self.manifest) + sum(map(len, self.chunks))
 
 
 class Sender:
-    """Has the newest version ready for whatever base a receiver holds."""
+    """Has the newest version ready for any base."""
 
     def __init__(self, *, kept: int = KEPT, chunk_bytes: int = CHUNK_BYTES) -> None:
         self._kept = kept
@@ -69,7 +69,7 @@ class Sender:
         self._parcels: dict[str | None, Parcel] = {}
 
     def hold(self, sealed: Sealed) -> None:
-        """This version is the newest from here on."""
+        """Make this the newest version."""
         self._held.pop(token := identity(sealed), None)
         self._held[token] = sealed
         self._parcels.clear()
@@ -77,7 +77,9 @@ class Sender:
             del self._held[old]
 
     def parcel(self, holds: str | None) -> Parcel:
-        """The newest version for a receiver that holds this one: all of it, where that is not held here any more."""
+        """The newest version for a receiver that holds this base; the whole version if the base is not held here any
+        more.
+        """
         if not self._held:
             raise PolicyError("nothing to send: no version was published yet.")
         base = holds if holds in self._held else None
@@ -89,7 +91,7 @@ class Sender:
 
 
 class Receiver:
-    """Holds one version, and what has arrived of the next."""
+    """Holds one version, and the arrived parts of the next."""
 
     def __init__(self) -> None:
         self._held: Sealed | None = None
@@ -98,21 +100,21 @@ class Receiver:
 
     @property
     def holds(self) -> str | None:
-        """By which name a sender knows the version that is here; None without any."""
+        """The identity of the version held here; None without any."""
         return None if self._held is None else identity(self._held)
 
     def offer(self, manifest: bytes) -> list[int]:
-        """The chunks that are still to come; those that came before the connection broke are not."""
+        """The missing chunks; those that arrived before a lost connection are kept."""
         if self._offered is None or self._offered[0] != manifest:
             self._offered, self._chunks = (manifest, _read(manifest)), {}
         _, read = self._offered
         if read.base not in (None, self.holds):
             self._offered = None
-            raise PolicyError(f"version {read.version} was sent against a base that is not here: send all of it.")
+            raise PolicyError(f"version {read.version} needs a base that is not here: send the whole version.")
         return [index for index in range(len(read.digests)) if index not in self._chunks]
 
     def take(self, index: int, chunk: bytes) -> None:
-        """One chunk; a PolicyError where it is not what was announced, and it is still to come."""
+        """Accept one chunk; a PolicyError if it differs from its digest, in which case it is still missing."""
         if self._offered is None:
             raise PolicyError(f"chunk {index} of nothing: offer a manifest first.")
         _, read = self._offered
@@ -124,9 +126,9 @@ class Receiver:
         self._chunks[index] = bytes(chunk)
 
     def finish(self) -> Sealed:
-        """The version, every tensor verified; a PolicyError, and nothing is held, where one is not what was sealed."""
+        """The version, every tensor verified; a PolicyError, with nothing held, if one differs from the sealed one."""
         if self._offered is None or len(self._chunks) != len(self._offered[1].digests):
-            raise PolicyError("the version is not complete: offer its manifest again and send what is asked for.")
+            raise PolicyError("the version is not complete: offer its manifest again and send the missing chunks.")
         _, read = self._offered
         body = b"".join(self._chunks[index] for index in range(len(read.digests)))
         base = self._held.weights if self._held is not None else {}
@@ -138,7 +140,7 @@ class Receiver:
 
 
 def identity(sealed: Sealed) -> str:
-    """A version by its content: a number may be used again, after a restart."""
+    """A version's identity by content: its number may be reused after a restart."""
     hashed = xxhash.xxh3_128(str(sealed.version).encode())
     for name, checksum in sorted(sealed.checksums.items()):
         hashed.update(f"{name}\0{checksum}\0".encode())

@@ -1,4 +1,4 @@
-"""Nexus over Ray: from the learner's node to an outpost on each node of engines, which stages what arrives for them."""
+"""Nexus over Ray: from the learner's node to an outpost on each engine node, which stages the weights."""
 
 import shutil
 import time
@@ -17,15 +17,15 @@ from loomrl.inference.weights.sealed import Sealed, stage
 from loomrl.inference.weights.staging import own_staging_folder, sweep_staging
 
 TRIES = 3
-"""Times that a version is begun or gone on with before an outpost is given up."""
+"""Attempts to send a version before an outpost is given up."""
 PAUSE_S = 0.1
-"""Between two looks whether an outpost that died has begun again."""
+"""Interval between polls whether a dead outpost has restarted."""
 AHEAD = 8
-"""Chunks on their way to an outpost at a time."""
+"""Maximum number of chunks in transit to an outpost."""
 
 
 class Outpost:
-    """An actor's half: receives versions and stages the newest as a file in a folder of its node."""
+    """The actor that receives versions and stages the newest as a file in a folder of its node."""
 
     def __init__(self, name: str) -> None:
         self._receiver = Receiver()
@@ -33,23 +33,23 @@ class Outpost:
         self._staged: tuple[str, str] | None = None
 
     def holds(self) -> str | None:
-        """The version that is here."""
+        """The identity of the version held here."""
         return self._receiver.holds
 
     def staged(self, version: str) -> str | None:
-        """The file of this version, if it is here already."""
+        """The file of this version, if it is already staged."""
         return self._staged[1] if self._staged is not None and self._staged[0] == version else None
 
     def offer(self, manifest: bytes) -> list[int]:
-        """The chunks that are still to come."""
+        """The missing chunks."""
         return self._receiver.offer(manifest)
 
     def take(self, index: int, chunk: Any) -> None:
-        """One of them."""
+        """Accept one chunk."""
         self._receiver.take(index, memoryview(chunk).tobytes())
 
     def finish(self) -> str:
-        """The file of the version, verified, which is the only one in the folder then."""
+        """The file of the verified version; older ones are removed."""
         self._staged = None
         sweep_staging()
         sealed = self._receiver.finish()
@@ -62,20 +62,20 @@ class Outpost:
         return str(file)
 
     def close(self) -> None:
-        """Leave nothing on the node."""
+        """Remove all files from the node."""
         shutil.rmtree(self._folder, ignore_errors=True)
         sweep_staging()
 
 
 def outpost_on(node_id: str, name: str) -> Any:
-    """An outpost on this node; one that dies begins again without any version."""
+    """An outpost on this node; Ray restarts a dead one, empty."""
     there = NodeAffinitySchedulingStrategy(node_id, soft=False)
     actor: Any = ray.remote(Outpost)
     return actor.options(num_cpus=0, max_restarts=-1, scheduling_strategy=there).remote(name)
 
 
 class Relay:
-    """Brings versions to outposts, on any number of threads. What can be a delta is one, what was lost comes again."""
+    """Delivers versions to outposts, from any number of threads. Sends deltas if possible, and lost data again."""
 
     def __init__(self, *, timeout_s: float) -> None:
         self._timeout_s = timeout_s
@@ -83,10 +83,10 @@ class Relay:
         self._newest: str | None = None
         self._lock = Lock()
         self.sent_bytes = 0
-        """So far, manifests included."""
+        """Total so far, manifests included."""
 
     def deliver(self, outpost: Any, sealed: Sealed) -> str:
-        """Where the outpost has staged the version; a PolicyError where it could not be reached."""
+        """The file that the outpost has staged; a PolicyError if the outpost could not be reached."""
         causes: list[str] = []
         beginning_again_until = time.monotonic() + self._timeout_s
         while len(causes) < TRIES:
@@ -99,11 +99,11 @@ class Relay:
                 causes.append(f"{type(error).__name__}: {str(error).strip().splitlines()[-1][:300]}")
         raise PolicyError(
             f"version {sealed.version} did not reach {outpost} in {TRIES} attempts of {self._timeout_s:g} s per call: "
-            f"{'; '.join(causes)}. See whether its node is alive (ray status), and how much shared memory it has left."
+            f"{'; '.join(causes)}. Check that its node is alive (ray status) and has shared memory left."
         )
 
     def _attempt(self, outpost: Any, sealed: Sealed) -> str:
-        """All that the outpost lacks, in order, a few chunks ahead of its answers."""
+        """Send everything the outpost lacks, in order, a few chunks ahead of its answers."""
         there: str | None = self._answer(outpost.staged.remote(identity(sealed)))
         if there is not None:
             return there
@@ -135,6 +135,6 @@ class Relay:
 
 
 def _lacking(parcel: Parcel, indices: Sequence[int]) -> Iterator[tuple[int, Any]]:
-    """Chunks as arrays, which Ray passes on without copying them into a pickle."""
+    """Chunks as arrays, which Ray passes without copying them into a pickle."""
     for index in indices:
         yield index, np.frombuffer(parcel.chunks[index], np.uint8)

@@ -1,4 +1,4 @@
-"""Weights under seal: of every tensor the checksum that it had where it was learnt, kept until an engine has it."""
+"""Sealed weights: every tensor with the checksum it had in the learner, verified again in the engine."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from loomrl.errors import PolicyError
 Weights = Mapping[str, Tensor]
 """A model's parameters by the names of its state dict."""
 HEADER = "loomrl"
-"""Key of a staged file's metadata that holds version and checksums."""
+"""Metadata key of a staged file that holds version and checksums."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,7 +28,7 @@ class Sealed:
     checksums: Mapping[str, str]
 
     def verify(self) -> None:
-        """A PolicyError names the tensors that are missing, too many, or not what was sealed."""
+        """A PolicyError names the tensors that are missing, unexpected or changed."""
         given = {name: checksum(tensor) for name, tensor in self.weights.items()}
         wrong = sorted({name for name, _ in given.items() ^ self.checksums.items()})
         if wrong:
@@ -40,12 +40,12 @@ class Sealed:
 
 
 def seal(weights: Weights, version: int) -> Sealed:
-    """These weights as they are now."""
+    """Seal the current weights."""
     return Sealed(version, weights, {name: checksum(tensor) for name, tensor in weights.items()})
 
 
 def checksum(tensor: Tensor) -> str:
-    """Of type, shape and bytes."""
+    """Checksum of type, shape and bytes."""
     import xxhash  # here: engines import this module where xxhash may be missing (`make gpu-check`)
 
     hashed = xxhash.xxh3_128(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
@@ -54,7 +54,7 @@ def checksum(tensor: Tensor) -> str:
 
 
 def stage(sealed: Sealed, file: Path) -> Path:
-    """Write a file that is there whole or not at all; in a folder of shared memory, readers map it."""
+    """Write a file atomically; in a folder of shared memory, readers map it."""
     header = json.dumps({"version": sealed.version, "checksums": dict(sealed.checksums)})
     partial = file.with_name(f"{file.name}.{os.getpid()}.partial")
     save_file(_apart(sealed.weights), partial, metadata={HEADER: header})
@@ -63,7 +63,7 @@ def stage(sealed: Sealed, file: Path) -> Path:
 
 
 def unstage(file: Path) -> Sealed:
-    """What was staged there, not yet verified."""
+    """The staged weights, not yet verified."""
     with safe_open(file, framework="pt") as opened:
         header = json.loads(opened.metadata()[HEADER])
         weights = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 - no mapping
@@ -76,7 +76,7 @@ def _bytes(tensor: Tensor) -> bytes | memoryview:
 
 
 def _apart(weights: Weights) -> dict[str, Tensor]:
-    """Contiguous, and no two names on the same memory, which safetensors refuses."""
+    """Contiguous copies without shared memory, which safetensors refuses."""
     seen: set[int] = set()
     apart: dict[str, Tensor] = {}
     for name, tensor in weights.items():

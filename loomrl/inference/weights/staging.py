@@ -1,4 +1,4 @@
-"""Where weights are staged for the processes of one machine."""
+"""Folders in which weights are staged for the processes of one machine."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ SHARED_MEMORY = Path("/dev/shm")
 
 
 def staging_folder() -> Path:
-    """Shared memory where there is some, else the folder for temporary files."""
+    """Shared memory if available, else the temporary folder."""
     return SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
 
 
@@ -22,7 +22,7 @@ def own_staging_folder(name: str) -> Path:
 
 
 def sweep_staging() -> None:
-    """Remove the folders that processes left behind when they were killed."""
+    """Remove the folders of killed processes."""
     for folder in staging_folder().glob("loomrl-*-of-*"):
         owner = folder.name.rpartition("-of-")[2]
         if owner.isdigit() and not _lives(int(owner)):

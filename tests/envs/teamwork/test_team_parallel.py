@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-pytest.importorskip("pettingzoo", reason="pettingzoo is not installed (pip install 'loomrl[multiagent]')")
+pytest.importorskip("pettingzoo", reason="needs PettingZoo: pip install 'loomrl[multiagent]'")
 from pettingzoo.test import parallel_api_test, parallel_seed_test
 
 from loomrl.envs.teamwork import TeamEnvironment, TeamParallel

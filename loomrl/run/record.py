@@ -1,11 +1,13 @@
-"""A run on record: started before it does anything, finished or failed whatever happens; and its folder."""
+"""Recorded runs: started in LoomDB before any work, finished or failed in any case; and their folders."""
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from loomrl.config import Records, Root
+from loomrl.config.sweep import Sweep
 from loomrl.errors import ConfigError
 from loomrl.load import dump
 from loomrl.store import LoomDB
@@ -13,13 +15,39 @@ from loomrl.store.runs import Run, RunStatus, code_revision, finish_run, start_r
 
 
 def run_folder(records: Records, run: str) -> Path:
-    """The folder of a run's metrics and reports, made if it is not there."""
+    """The folder of a run's metrics and reports, created if missing."""
     folder = Path(records.folder) / run
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"train.folder={records.folder!r}: {error}. Choose a folder that can be written.") from None
     return folder
+
+
+def begin_run(
+    db: LoomDB,
+    experiment: Root | Sweep,
+    environments: Mapping[str, str],
+    *,
+    id: str,
+    kind: str,
+    parent: str | None = None,
+) -> str:
+    """Put a run on record, or resume it; the revision of the code. `parent` is another run's version it begins with."""
+    code = code_revision()
+    run = Run(
+        id=id,
+        name=experiment.name,
+        kind=kind,
+        experiment=experiment.sha256,
+        resolved=dump(experiment),
+        code=code,
+        environments=environments,
+        parent_policy=parent,
+        started_at=time.time(),
+    )
+    start_run(db, run)
+    return code
 
 
 @contextmanager
@@ -33,17 +61,7 @@ def recorded(
     clock: Callable[[], float],
 ) -> Iterator[dict[str, Any]]:
     """Record the block as a run; what it puts into the mapping is the run's result."""
-    run = Run(
-        id=id,
-        name=experiment.name,
-        kind=kind,
-        experiment=experiment.sha256,
-        resolved=dump(experiment),
-        code=code_revision(),
-        environments=environments,
-        started_at=clock(),
-    )
-    start_run(db, run)
+    begin_run(db, experiment, environments, id=id, kind=kind)
     result: dict[str, Any] = {}
     try:
         yield result

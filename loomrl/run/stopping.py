@@ -1,4 +1,4 @@
-"""When a run has had enough, and which of its policies was the best."""
+"""Stopping rules of a run, and its best policy."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -11,21 +11,21 @@ from loomrl.threshold import SINGLE, reaches
 class Convergence:
     """Judges a run by the mean of the last `window` scores, and stops it by rules.
 
-    A score is judged once a window is full. Until then the newest is the best one: nothing speaks for another.
+    Scores are judged once a window is full. Until then the newest policy counts as the best.
     """
 
     score = "return"
     unit = "steps"
-    """In which time is told: `at`."""
+    """Unit of `at`."""
     over = " of the latest 100 episodes"
-    """What a score is a mean of."""
+    """The base of a score's mean, for messages."""
 
     def __init__(self, rules: Patience | ReturnPatience, *, window: int = 1) -> None:
         self.rules, self.window = rules, window
         self.at = 0
-        """Of the score seen last."""
+        """Time of the latest score."""
         self.best = 0
-        """When the best mean was seen; 0 before the first score."""
+        """Time of the best mean; 0 before the first score."""
         self.best_mean: float | None = None
         self._scores: deque[float] = deque(maxlen=window)
 
@@ -35,7 +35,7 @@ class Convergence:
         return _mean(self._scores) if len(self._scores) == self.window else None
 
     def see(self, score: float, at: int) -> str | None:
-        """Take in the score at this time; why the run should stop after it, or None."""
+        """Observe the score at this time; returns the reason to stop after it, or None."""
         self.at = at
         self._scores.append(score)
         mean = self.mean
@@ -69,7 +69,7 @@ class Convergence:
 
 
 class Stopper(Convergence):
-    """Convergence by success, update after update, and by how far the policy is from the one of the beginning."""
+    """Convergence by success per update, and by the KL from the reference policy."""
 
     score, unit = "success", "updates"
 
@@ -80,7 +80,7 @@ class Stopper(Convergence):
         self._kl: deque[float] = deque(maxlen=settings.window)
 
     def observe(self, success: float, kl: float) -> str | None:
-        """Take in one update; why the run should stop after it, or None."""
+        """Observe one update; returns the reason to stop after it, or None."""
         if not 0 <= success <= 1:
             raise ValueError(f"success={success} of update {self.at + 1} must lie between 0 and 1.")
         self._kl.append(kl)
@@ -91,7 +91,7 @@ class Stopper(Convergence):
         limit, kl = self._limit, _mean(self._kl)
         if limit is None or kl <= limit:
             return None
-        return f"KL collapse: {kl:.3g} nats per token from the policy of the beginning, more than {limit:g}"
+        return f"KL collapse: {kl:.3g} nats per token from the reference policy, more than {limit:g}"
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a restart needs, as JSON."""

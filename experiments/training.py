@@ -1,0 +1,89 @@
+"""A run while it is trained, of either kind: resumed or begun, update by update, judged, kept, over."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from loomrl.config import AnyExperiment, ControlExperiment
+from loomrl.experiments.algorithms import open_algorithm
+from loomrl.experiments.outcome import Outcome
+from loomrl.store import LoomDB
+from loomrl.telemetry.sink import open_sinks
+
+Listener = Callable[[int, Mapping[str, float]], None]
+"""Told of every update: how far the run is, and the update's metrics."""
+
+
+class Training(Protocol):
+    """A run while it is trained."""
+
+    algo: Any
+    listen: Listener
+    """Told of every update before its checkpoint counts."""
+
+    @property
+    def done(self) -> int:
+        """Updates, or environment steps: the number of the present version."""
+
+    @property
+    def limit(self) -> int:
+        """What `done` ends with."""
+
+    @property
+    def stopped(self) -> str | None:
+        """Why the run is over, once it is."""
+
+    def begin(self) -> None:
+        """Resume from the newest checkpoint; without any, make and keep what training begins with."""
+
+    def update(self) -> None:
+        """One more update; its metrics go to `listen`, and what is due is kept."""
+
+    def keep(self) -> str:
+        """The present version's id, of which there is a checkpoint from now on."""
+
+    def state(self) -> dict[str, Any]:
+        """What a run that takes the algorithm over needs beside it."""
+
+    def judge(self) -> None:
+        """Judge what training begins with, or at the end what it ends with."""
+
+    def outcome(self) -> Outcome:
+        """How it went, once it is over and judged."""
+
+    def note(self, metrics: Mapping[str, float]) -> str:
+        """The metrics on a line of the screen."""
+
+    def close(self) -> None:
+        """Let go of learners and runners."""
+
+
+def open_training(
+    experiment: AnyExperiment,
+    run: str,
+    db: LoomDB,
+    *,
+    clock: Callable[[], float],
+    taken: Mapping[str, Any] | None = None,
+) -> Training:
+    """The run of this id. `taken`: the folder of another run's algorithm that it begins with, and its `state`."""
+    algo = open_algorithm(experiment, run=run).build_algo()
+    try:
+        if isinstance(experiment, ControlExperiment):
+            from loomrl.experiments.train_control import ControlTraining
+
+            return ControlTraining.opened(algo, experiment, run, db, clock=clock, taken=taken)
+        from loomrl.experiments.train_language import LanguageTraining
+
+        return LanguageTraining(algo, experiment, db, taken=taken)
+    except BaseException:
+        algo.stop()
+        raise
+
+
+@contextmanager
+def metrics_kept(training: Training, experiment: AnyExperiment, run: str) -> Iterator[Listener]:
+    """Write metrics to the run's files and to W&B. What a killed run wrote after its last checkpoint is cut off."""
+    resolved = experiment.model_dump(mode="json")
+    with open_sinks(experiment.train, run=run, experiment=resolved, step=training.done) as sink:
+        yield sink.write

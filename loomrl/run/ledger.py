@@ -1,0 +1,126 @@
+"""The versions of one run. A checkpoint is staged, settled, and then believed; older ones are let go.
+
+To settle is to commit what a checkpoint was trained on: the hub's ack of its leases, or nothing. After a crash it is
+repeated. Either it holds and the checkpoint counts, or the checkpoint is deleted and the one before it is resumed.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from loomrl.checkpoints import Checkpoints
+from loomrl.config import AnyExperiment
+from loomrl.errors import ArtifactError, LeaseLost
+from loomrl.store import LoomDB
+from loomrl.store.policies import list_policies, record_policy
+from loomrl.types import PolicyVersion
+
+State = Mapping[str, Any]
+
+
+def _nothing(state: State) -> None:
+    """Commits nothing."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Ledger:
+    """What is believed of a run, and how it gets there."""
+
+    experiment: AnyExperiment
+    run: str
+    db: LoomDB
+    checkpoints: Checkpoints
+    clock: Callable[[], float]
+    code: str
+    """Revision of the code that trains now."""
+    file: str
+    """Of a checkpoint's state, in the checkpoint."""
+    data: Callable[[State], Mapping[str, Any]]
+    """From a state: what the version was trained on, as it goes on record."""
+    settle: Callable[[State], None] = _nothing
+    """Commits what the state was trained on, as often as it is asked; LeaseLost where that cannot be any more."""
+    parent: str | None = None
+    """The version recorded last."""
+    kept: dict[str, int] = field(default_factory=dict)
+    """Checkpoints that stay: `last` and `best`."""
+    best: float | None = None
+    """Score by which `best` is the best; None while there was none."""
+
+    def offer(self, number: int, score: float | None) -> bool:
+        """Whether this version is the best so far. Without any score yet, the newest is."""
+        is_best = self.best is None or (score is not None and score > self.best)
+        if is_best:
+            self.kept["best"], self.best = number, score
+        return is_best
+
+    def commit(self, number: int, folder: Path, state: State) -> State:
+        """Stage the checkpoint in `folder` with this state, settle it, believe it; the state as it was written."""
+        self.kept["last"] = number
+        whole = {**self.state_dict(), **state, "done": number, "created_at": self.clock(), "code": self.code}
+        (folder / self.file).write_text(json.dumps(whole))
+        self.checkpoints.put(number, folder)
+        self.settle(whole)
+        self.believe(whole)
+        return whole
+
+    def resume(self, into: Path) -> tuple[Path, dict[str, Any]] | None:
+        """A copy of the newest checkpoint that counts, and its state; None without any. To be believed once loaded."""
+        recorded = list_policies(self.db, run=self.run, limit=1)
+        newest = recorded[0].number if recorded else -1
+        self.checkpoints.refuse_lost(newest)
+        for number in reversed(self.checkpoints.numbers()):
+            folder = self.checkpoints.get(number, into / str(number))
+            state: dict[str, Any] = json.loads((folder / self.file).read_text())
+            if state["experiment"] != self.experiment.sha256:
+                raise ArtifactError(
+                    f"the checkpoints of run {self.run!r} in {self.checkpoints.artifacts.url} are of experiment "
+                    f"{state['experiment'][:12]}, this is {self.experiment.sha256[:12]}: name another --run."
+                )
+            if number <= newest or self._settles(state):
+                self.load_state_dict(state)
+                return folder, state
+            self.checkpoints.delete(number)
+        return None
+
+    def believe(self, state: State) -> None:
+        """Put the state's version on record, and let older checkpoints go. May be repeated."""
+        number = state["done"]
+        version = PolicyVersion(
+            id=f"{self.run}/{number}",
+            number=number,
+            url=self.checkpoints.url(number),
+            run=self.run,
+            algorithm=self.experiment.algorithm.kind,
+            experiment=self.experiment.sha256,
+            parent=state["parent"],
+            data=self.data(state),
+            code=state["code"],
+            created_at=state["created_at"],
+        )
+        record_policy(self.db, version)
+        self.parent, self.kept["last"] = version.id, number
+        self.checkpoints.prune(self.kept.values())
+
+    def _settles(self, state: State) -> bool:
+        try:
+            self.settle(state)
+        except LeaseLost:
+            return False
+        return True
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the ledger is, as JSON."""
+        return {
+            "run": self.run,
+            "experiment": self.experiment.sha256,
+            "parent": self.parent,
+            "kept": dict(self.kept),
+            "best": self.best,
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        """Go on where `state` was taken."""
+        self.parent, self.kept = state["parent"], dict(state["kept"])
+        self.best = state["best"] if "best" in state else state.get("kept_mean")  # as earlier versions named it
