@@ -8,6 +8,7 @@ import gymnasium
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.util.debug import log_once
+from typing_extensions import override
 
 from loomrl.algorithms.comm import refuse
 from loomrl.algorithms.language.learner import LanguageLearner
@@ -74,6 +75,7 @@ class LanguageConfig(AlgorithmConfig):  # type: ignore[misc]
         config.tree, config.run = experiment.model_dump(mode="json"), run
         return config
 
+    @override
     def training(self, **settings: Any) -> Self:
         """Settings of the algorithm, by their names in the experiment."""
         own = isinstance(self.experiment.algorithm, CustomAlgorithm)
@@ -81,6 +83,7 @@ class LanguageConfig(AlgorithmConfig):  # type: ignore[misc]
             self.changes[f"algorithm.settings.{name}" if own else f"algorithm.{name}"] = value
         return self
 
+    @override
     def update_from_dict(self, config_dict: Mapping[str, Any]) -> Self:
         """RLlib's settings, as Tune has them in a dictionary. `model` and `optimizer` in it are RLlib's, not ours."""
         theirs = {name: value for name, value in config_dict.items() if name in ("model", "optimizer")}
@@ -89,6 +92,7 @@ class LanguageConfig(AlgorithmConfig):  # type: ignore[misc]
             setattr(self, name, value)
         return self
 
+    @override
     def validate(self) -> None:
         """Resolve the experiment and tell RLlib what follows from it."""
         experiment = self.experiment
@@ -120,6 +124,7 @@ class LanguageConfig(AlgorithmConfig):  # type: ignore[misc]
             self.__dict__[RESOLVED] = known = _Resolved(self.tree, dict(self.changes), experiment)
         return known.experiment
 
+    @override
     def to_dict(self) -> dict[str, Any]:
         """RLlib's settings and ours, without what follows from them."""
         told: dict[str, Any] = super().to_dict()
@@ -168,10 +173,12 @@ class LanguageConfig(AlgorithmConfig):  # type: ignore[misc]
         parts = [algorithm.model, algorithm.warm_start, experiment.curriculum, *experiment.environments]
         return f"models/{content_hash([experiment.seed, *(part.model_dump(mode='json') for part in parts)])[:16]}"
 
+    @override
     def get_default_learner_class(self) -> type[LanguageLearner]:
         """One learner for all: what differs is data."""
         return LanguageLearner
 
+    @override
     def get_default_rl_module_spec(self) -> RLModuleSpec:
         """The model; text has no Gymnasium spaces, so they say nothing."""
         algorithm = self.algorithm
