@@ -24,6 +24,7 @@ from ray.rllib.utils.metrics import (
     SYNCH_WORKER_WEIGHTS_TIMER,
     TIMERS,
 )
+from typing_extensions import override
 
 from loomrl.algorithms.learner import OURS, Work
 from loomrl.algorithms.learners import own_settings, training_data, unwrapped
@@ -50,6 +51,7 @@ class ControlStep(Placed):
     place: dict[str, Any] | None = None
     """Settings of the environments that runners have moved to; None for the configured ones."""
 
+    @override
     def setup(self, config: AlgorithmConfig) -> None:
         """Set up RLlib's part, and the state kept between updates."""
         ensure_ray()
@@ -70,6 +72,7 @@ class ControlStep(Placed):
         if self.is_alone:  # one process needs no copy of the weights
             self.env_runner.module = self.learner_group._learner.module[DEFAULT_MODULE_ID]
 
+    @override
     def training_step(self) -> None:
         """One update."""
         if self.config.fallback_reasons:
@@ -146,6 +149,7 @@ class ControlStep(Placed):
         for name, value in self.window.told().items():
             self.metrics.log_value((ENV_RUNNER_RESULTS, name), value, window=1)
 
+    @override
     def step(self) -> dict[str, Any]:
         """RLlib's result; returns are NaN until an episode has ended, because Tune needs the metric every time."""
         result: dict[str, Any] = super().step()
@@ -162,6 +166,7 @@ class ControlStep(Placed):
         )
         self.window = Window()
 
+    @override
     def restore_env_runners(self, env_runner_group: EnvRunnerGroup) -> list[int]:
         """RLlib's method; a new runner moves to the same environments as the others."""
         restored: list[int] = super().restore_env_runners(env_runner_group)
@@ -197,6 +202,7 @@ class ControlStep(Placed):
         net.load_state_dict({name: torch.as_tensor(learnt[f"net.{name}"]) for name in net.state_dict()})
         return ControlPolicy(net, module.observation_space, module.action_space, module.model_config["network"])
 
+    @override
     def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
         """RLlib's state, with the latest episodes."""
         state: dict[str, Any] = super().get_state(components, **kwargs)
@@ -206,6 +212,7 @@ class ControlStep(Placed):
                 state[OURS]["origin"] = origin(self.config, self.get_module())
         return state
 
+    @override
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Resume from `state`; an ArtifactError if it belongs to another environment or network."""
         self._refuse_another(state)
@@ -218,6 +225,7 @@ class ControlStep(Placed):
             self.window.load_state_dict(state[OURS]["window"])
             self.updates = state[OURS]["updates"]
 
+    @override
     def restore_from_path(self, path: Any, *args: Any, **kwargs: Any) -> None:
         """RLlib's restore, after checking that the checkpoint belongs to this environment and network."""
         if "component" not in kwargs:

@@ -8,6 +8,7 @@ from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.tune.registry import register_env
 from ray.util.debug import log_once
+from typing_extensions import override
 
 from loomrl.algorithms import translation
 from loomrl.algorithms.fallback import reasons
@@ -98,6 +99,7 @@ class ControlConfig(AlgorithmConfig):  # type: ignore[misc]
         config.debugging(seed=experiment.seed)
         return config.training(steps=experiment.train.steps, **_chosen(experiment.algorithm))
 
+    @override
     def training(self, *, steps: int | None = None, **settings: Any) -> Self:
         """Settings of the algorithm by our names or by RLlib's, and the steps of the whole run."""
         self.steps = steps if steps is not None else self.steps
@@ -112,6 +114,7 @@ class ControlConfig(AlgorithmConfig):  # type: ignore[misc]
         self.changes |= settings
         return self
 
+    @override
     def validate(self) -> None:
         """Resolve the settings, choose our or RLlib's learner, and derive RLlib's settings."""
         spec = self._rl_module_spec
@@ -209,10 +212,12 @@ class ControlConfig(AlgorithmConfig):  # type: ignore[misc]
         ours, usual = self.settings.network, type(self.settings)().network
         return {f"network.{name}" for name in OUR_LAYERS if getattr(ours, name) != getattr(usual, name)}
 
+    @override
     def get_default_learner_class(self) -> type:
         """Our learner if it supports the configuration, else RLlib's."""
         return self.stock_learner if self.fallback_reasons else self.fast_learner
 
+    @override
     def get_default_rl_module_spec(self) -> RLModuleSpec:
         """Our module if it supports the configuration, else RLlib's."""
         if self.fallback_reasons:

@@ -15,6 +15,7 @@ from ray.rllib.core import ALL_MODULES, DEFAULT_MODULE_ID
 from ray.rllib.core.columns import Columns
 from ray.rllib.utils.metrics import NUM_MODULE_STEPS_TRAINED_LIFETIME
 from torch import Tensor, nn
+from typing_extensions import override
 
 from loomrl.algorithms.learners import OwnSteps, share_of
 from loomrl.algorithms.module import ActorModule, ControlModule
@@ -43,6 +44,7 @@ class Work:
 class ArrayLearner(OwnSteps):
     """The base of control algorithms' learners. Fed `TrainingData(batches=[Work, …])`, one per learner."""
 
+    @override
     def build(self) -> None:
         """Build, with the state beside the module: the random generator and the scale of rewards."""
         super().build()
@@ -55,6 +57,7 @@ class ArrayLearner(OwnSteps):
         """The distribution of actions; for a foreign module, that of its action space."""
         self._sums: dict[str, list[Tensor]] = {}
 
+    @override
     def update(self, *, training_data: Any = None, timesteps: Any = None, **_: Any) -> Any:
         """One update; its metrics are means over its optimizer steps. After a LearnerError no step is half done."""
         return self.told(self.learn(share_of(training_data)))
@@ -200,6 +203,7 @@ class ArrayLearner(OwnSteps):
 
     # -- RLlib's hooks ----------------------------------------------------------------------------------------------
 
+    @override
     def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
         """RLlib's state, with the random generator and the scale of rewards."""
         state: dict[str, Any] = super().get_state(components, **kwargs)
@@ -207,6 +211,7 @@ class ArrayLearner(OwnSteps):
             state[OURS] = {"chance": self._chance.get_state(), "scale": deepcopy(self._scale.state_dict())}
         return state
 
+    @override
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Resume from `state`."""
         super().set_state(state)

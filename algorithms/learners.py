@@ -10,6 +10,7 @@ from ray.exceptions import RayActorError, RayTaskError
 from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.core.learner.training_data import TrainingData
+from typing_extensions import override
 
 from loomrl.errors import LearnerError, LoomError
 
@@ -17,11 +18,13 @@ from loomrl.errors import LearnerError, LoomError
 class OwnSteps(TorchLearner):  # type: ignore[misc]
     """A TorchLearner whose `update` takes its optimizer steps itself."""
 
+    @override
     def compute_loss_for_module(self, **_: Any) -> Any:
         """Unused: losses belong to the optimizer steps in `update`."""
         raise NotImplementedError(f"{type(self).__name__} learns in update().")
 
     @staticmethod
+    @override
     def _set_optimizer_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
         for group in optimizer.param_groups:
             group["lr"] = float(lr)

@@ -9,6 +9,7 @@ from ray.rllib.core.columns import Columns
 from ray.rllib.core.rl_module.apis import ValueFunctionAPI
 from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
 from torch import Tensor, nn
+from typing_extensions import override
 
 from loomrl.control.distribution import Distribution, open_distribution
 from loomrl.control.network import Actor, ActorCritic
@@ -25,6 +26,7 @@ class ActorModule(TorchRLModule):  # type: ignore[misc]
 
     net: Actor
 
+    @override
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Load these weights; an ArtifactError names those of another network."""
         own = self.state_dict()
@@ -40,6 +42,7 @@ class ActorModule(TorchRLModule):  # type: ignore[misc]
             )
         super().set_state(state)
 
+    @override
     def _forward(self, batch: Mapping[str, Tensor], **_: Any) -> dict[str, Tensor]:
         return {Columns.ACTION_DIST_INPUTS: self.net.decide(self.net.features(batch[Columns.OBS]))}
 
@@ -49,6 +52,7 @@ class ControlModule(ActorModule, ValueFunctionAPI):  # type: ignore[misc]
 
     net: ActorCritic
 
+    @override
     def setup(self) -> None:
         """Build the network from `model_config`: `network`, `normalize`."""
         self.net = ActorCritic(
@@ -58,10 +62,12 @@ class ControlModule(ActorModule, ValueFunctionAPI):  # type: ignore[misc]
             normalize=self.model_config["normalize"],
         )
 
+    @override
     def _forward_train(self, batch: Mapping[str, Tensor], **_: Any) -> dict[str, Tensor]:
         inputs_BI, value_B = self.net(batch[Columns.OBS])
         return {Columns.ACTION_DIST_INPUTS: inputs_BI, Columns.VF_PREDS: value_B}
 
+    @override
     def compute_values(self, batch: Mapping[str, Any], embeddings: Any = None) -> Tensor:
         """The value of each observation."""
         return self.net.value(self.net.features(batch[Columns.OBS]))
@@ -72,6 +78,7 @@ class WeaveModule(ControlModule):
 
     net: WeaveNet
 
+    @override
     def setup(self) -> None:
         """Build the network from `model_config`: `network`, `normalize`, `threads`."""
         self.net = WeaveNet(

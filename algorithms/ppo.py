@@ -14,6 +14,7 @@ from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.utils.metrics import LEARNER_RESULTS
 from torch import Tensor
+from typing_extensions import override
 
 from loomrl.algorithms import translation
 from loomrl.algorithms.advantage import explained_variance, gae
@@ -38,6 +39,7 @@ FRAGMENT = 128
 class PPOLearner(ArrayLearner):
     """Learns policy and value function from steps of the current policy."""
 
+    @override
     def build(self) -> None:
         """Build, with curiosity if configured."""
         super().build()
@@ -130,6 +132,7 @@ class PPOLearner(ArrayLearner):
             "returns": advantages_S + values_S,
         }
 
+    @override
     def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
         """The state, with curiosity."""
         state: dict[str, Any] = super().get_state(components, **kwargs)
@@ -137,16 +140,19 @@ class PPOLearner(ArrayLearner):
             state[OURS]["curiosity"] = self._curiosity.state_dict()
         return state
 
+    @override
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Resume from `state`; curiosity that was not used there starts fresh."""
         super().set_state(state)
         if self._curiosity is not None and "curiosity" in state.get(OURS, {}):
             self._curiosity.load_state_dict(state[OURS]["curiosity"])
 
+    @override
     def _make_modules_ddp_if_necessary(self) -> None:
         super()._make_modules_ddp_if_necessary()
         compress(self.module[DEFAULT_MODULE_ID], self.config.settings.compression)
 
+    @override
     def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
         """Adam over all parameters."""
         parameters = list(self.get_parameters(self._module[module_id]))
@@ -240,10 +246,12 @@ class PPO(ControlStep, stock.PPO):  # type: ignore[misc]
     """Proximal policy optimisation as an RLlib Algorithm."""
 
     @classmethod
+    @override
     def get_default_config(cls) -> PPOConfig:
         """The defaults of `ControlPPO`."""
         return PPOConfig(cls)
 
+    @override
     def setup(self, config: PPOConfig) -> None:
         """Set up, with a learning rate schedule."""
         super().setup(config)
@@ -260,12 +268,14 @@ class PPO(ControlStep, stock.PPO):  # type: ignore[misc]
         first, last = settings.entropy_coefficient, settings.entropy_floor
         return Work(share, self._schedule.rate(self.updates), first if last is None else first + (last - first) * done)
 
+    @override
     def training_step(self) -> None:
         """One update."""
         super().training_step()
         if not self.config.fallback_reasons:
             self._schedule.observe(self.metrics.peek((LEARNER_RESULTS, DEFAULT_MODULE_ID, Metric.POLICY_STEP_KL)))
 
+    @override
     def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
         """The state, with the schedule's."""
         state: dict[str, Any] = super().get_state(components, **kwargs)
@@ -273,6 +283,7 @@ class PPO(ControlStep, stock.PPO):  # type: ignore[misc]
             state[OURS]["schedule"] = self._schedule.state_dict()
         return state
 
+    @override
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Resume from `state`."""
         super().set_state(state)

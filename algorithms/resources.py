@@ -8,6 +8,7 @@ from typing import Any
 import ray
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.util.placement_group import get_current_placement_group, placement_group, remove_placement_group
+from typing_extensions import override
 
 from loomrl.config import Placement
 from loomrl.errors import ClusterError, ConfigError
@@ -27,6 +28,7 @@ class Placed(Algorithm):  # type: ignore[misc]
     """An Algorithm for which Tune does not wait if no cluster like this one can ever place it."""
 
     @classmethod
+    @override
     def default_resource_request(cls, config: Any) -> Any:
         """RLlib's resource request, after checking that it is possible."""
         asked = cls.get_default_config().update_from_dict(config)

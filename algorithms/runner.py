@@ -19,6 +19,7 @@ from ray import cloudpickle
 from ray.rllib.callbacks.utils import make_callback
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 from ray.util.debug import log_once
+from typing_extensions import override
 
 from loomrl.algorithms.module import Policy, policy_of
 from loomrl.algorithms.rollout import Episode, Rollout
@@ -73,6 +74,7 @@ class ArrayRunner(SingleAgentEnvRunner):  # type: ignore[misc]
 
     # -- environments -----------------------------------------------------------------------------------------------
 
+    @override
     def make_env(self) -> None:
         """As RLlib does; infos stay one dictionary of arrays."""
         registry.pop("rllib-single-agent-env-v0", None)  # else Gymnasium warns: RLlib registers its name every time
@@ -111,6 +113,7 @@ class ArrayRunner(SingleAgentEnvRunner):  # type: ignore[misc]
 
     # -- sampling ---------------------------------------------------------------------------------------------------
 
+    @override
     def sample(
         self,
         *,
@@ -284,6 +287,7 @@ class ArrayRunner(SingleAgentEnvRunner):  # type: ignore[misc]
         self._needs_initial_reset = False
         return rollouts
 
+    @override
     def get_metrics(self) -> Any:
         """Counters since the last call; returns come with the rollouts."""
         self._increase_sampled_metrics(*self._counted.tolist())
@@ -292,6 +296,7 @@ class ArrayRunner(SingleAgentEnvRunner):  # type: ignore[misc]
 
     # -- state ------------------------------------------------------------------------------------------------------
 
+    @override
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
         """RLlib's state, with the environments in the middle of their episodes if they can be pickled."""
         state: dict[str, Any] = super().get_state(components, not_components=not_components, **kwargs)
@@ -305,6 +310,7 @@ class ArrayRunner(SingleAgentEnvRunner):  # type: ignore[misc]
             }
         return state
 
+    @override
     def set_state(self, state: dict[str, Any]) -> None:
         """Resume from `state`."""
         super().set_state(state)

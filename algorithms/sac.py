@@ -18,6 +18,7 @@ from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.utils.metrics import LEARNER_RESULTS, LEARNER_UPDATE_TIMER, TIMERS
 from torch import Tensor
+from typing_extensions import override
 
 from loomrl.algorithms import translation
 from loomrl.algorithms.control import Brought, ControlStep, collected
@@ -44,6 +45,7 @@ AT_ONCE = 20
 class SACModule(ActorModule):
     """A bounded actor, two critics with target networks, and the entropy temperature."""
 
+    @override
     def setup(self) -> None:
         """Build from `model_config`: `network`, `normalize`, `temperature`."""
         view, kind, network = seen(self.observation_space), acts(self.action_space), self.model_config["network"]
@@ -67,6 +69,7 @@ class SACModule(ActorModule):
 class SACLearner(ArrayLearner):
     """Learns from its replay memory, `updates_per_step` times for every new step."""
 
+    @override
     def build(self) -> None:
         """Build, with an empty replay memory."""
         super().build()
@@ -172,12 +175,14 @@ class SACLearner(ArrayLearner):
 
     # -- RLlib's hooks ----------------------------------------------------------------------------------------------
 
+    @override
     def _make_modules_ddp_if_necessary(self) -> None:
         """Every loss trains one part of the module; gradients are averaged part by part (`step`), not by DDP."""
         if self.ranks > 1:
             for tensor in self.own.state_dict().values():
                 dist.broadcast(tensor, 0)
 
+    @override
     def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
         """Adam, three times."""
         own, settings = self._module[module_id], self.config.settings
@@ -194,6 +199,7 @@ class SACLearner(ArrayLearner):
                 lr_or_lr_schedule=rate,
             )
 
+    @override
     def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
         """The state, with the replay memory."""
         state: dict[str, Any] = super().get_state(components, **kwargs)
@@ -201,6 +207,7 @@ class SACLearner(ArrayLearner):
             state[OURS] |= {"ring": self.ring.state_dict(), "steps": self._steps.state_dict(), "owed": self._owed}
         return state
 
+    @override
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Resume from `state`."""
         super().set_state(state)
@@ -291,10 +298,12 @@ class SAC(ControlStep, stock.SAC):  # type: ignore[misc]
     """Soft actor–critic as an RLlib Algorithm."""
 
     @classmethod
+    @override
     def get_default_config(cls) -> SACConfig:
         """The defaults of `SAC`'s settings."""
         return SACConfig(cls)
 
+    @override
     def setup(self, config: SACConfig) -> None:
         """Set up, with no requests in flight; an error of a remote learner's replay memory keeps its type."""
         self._turns = 0
@@ -336,6 +345,7 @@ class SAC(ControlStep, stock.SAC):  # type: ignore[misc]
     def _is_blind(self) -> bool:
         return self.env_steps < int(self.config.settings.warmup)
 
+    @override
     def training_step(self) -> None:
         """One update; in a single process several, so that reports cost little."""
         if not self.is_alone:
@@ -355,6 +365,7 @@ class SAC(ControlStep, stock.SAC):  # type: ignore[misc]
         self.metrics.aggregate([learner.told(trained)], key=LEARNER_RESULTS)
         self.updates += AT_ONCE
 
+    @override
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Resume from `state`; rollouts in flight belong to another run and are dropped."""
         super().set_state(state)

@@ -5,7 +5,7 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -80,16 +80,22 @@ def _program(name: str) -> str | None:
     return str(found) if found else None
 
 
-def _sandboxes() -> Iterator[Part]:
-    """An installed program may still not hold: each proves it now, or reports why it cannot."""
-    for kind, program in KINDS.items():
-        found, remedy = _program(program), f"apt-get install {kind if program == 'bwrap' else program}"
-        if found is not None:
-            try:
-                open_sandbox(kind)
-            except LoomError as error:
-                found, remedy = None, str(error)
-        yield Part(kind, SANDBOX, found, remedy)
+def _sandboxes() -> list[Part]:
+    """All at once: they mostly wait."""
+    with ThreadPoolExecutor() as threads:
+        return list(threads.map(_sandbox, KINDS))
+
+
+def _sandbox(kind: str) -> Part:
+    """An installed program may still not hold: it proves it now, or reports why it cannot."""
+    program = KINDS[kind]
+    found, remedy = _program(program), f"apt-get install {kind if program == 'bwrap' else program}"
+    if found is not None:
+        try:
+            open_sandbox(kind)
+        except LoomError as error:
+            found, remedy = None, str(error)
+    return Part(kind, SANDBOX, found, remedy)
 
 
 def _gpus() -> list[str]:

@@ -64,7 +64,7 @@ def judged_words(
 def _environments(experiment: AnyExperiment) -> list[str]:
     """The names of its environments."""
     if isinstance(experiment, ControlExperiment):
-        from loomrl.control.environment import label
+        from loomrl.control.environment import label  # with Gymnasium; to show an experiment needs neither
 
         ids = [label(experiment.environment)]
     else:

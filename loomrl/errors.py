@@ -4,9 +4,10 @@
 
 import difflib
 from collections.abc import Iterable, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from loomrl.types import Failure
+if TYPE_CHECKING:
+    from loomrl.types import Failure
 
 MOST_CHOICES = 60
 """Maximum number of choices in a message."""
@@ -102,8 +103,10 @@ class CorruptPayload(HubError, ValueError):
     """Bytes that are not a complete LoomRL trajectory."""
 
 
-def failure_from(error: BaseException, *, boundary: str) -> Failure:
+def failure_from(error: BaseException, *, boundary: str) -> "Failure":
     """The record of an exception at a boundary; a LoomError keeps its own boundary."""
+    from loomrl.types import Failure  # which loads NumPy: the errors alone do not need it
+
     where = error.boundary if isinstance(error, LoomError) else boundary
     return Failure(where, type(error).__name__, str(error)[:2000])
 

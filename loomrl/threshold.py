@@ -6,8 +6,6 @@
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 DOUBLE = 1e-12
 """Relative rounding tolerance of a sum: thousands of times the error of a sum of floats."""
 SINGLE = 2.0**-23
@@ -24,6 +22,8 @@ def reaches(value: float, needed: float, *, added: float = 0.0, rounding: float 
 
 def as_written(number: Any) -> float:
     """The float that a float32 was written as: its 0.1 is 0.1, not 0.10000000149."""
+    import numpy as np  # not at the top: reading an experiment does not need it
+
     is_short = isinstance(number, np.floating) and not isinstance(number, float)
     return float(str(number)) if is_short else float(number)
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from ray.rllib.core import DEFAULT_MODULE_ID
+from typing_extensions import override
 
 from loomrl.algorithms.language.batch import Work
 from loomrl.algorithms.language.begin import ensure_origin, lessons, wants_reference
@@ -70,12 +71,14 @@ class Language(Placed):
     _last_checkpoint_s: float = 0.0
 
     @classmethod
+    @override
     def get_default_config(cls) -> LanguageConfig:
         """The default experiment."""
         return LanguageConfig(cls)
 
     # -- one update -------------------------------------------------------------------------------------------------
 
+    @override
     def training_step(self) -> None:
         """One update of the policy with everything that belongs to it, to be read from top to bottom."""
         self.warm_up()
@@ -191,6 +194,7 @@ class Language(Placed):
 
     # -- before the first update ------------------------------------------------------------------------------------
 
+    @override
     def setup(self, config: LanguageConfig) -> None:
         """Find or build the first weights, then let RLlib build learners and runners from them."""
         self._experiment = config.experiment
@@ -317,10 +321,12 @@ class Language(Placed):
         self._iteration = state["iteration"]
         self._publish(self.line.done)
 
+    @override
     def get_state(self, *_: Any, **__: Any) -> dict[str, Any]:
         """The whole algorithm, for RLlib's own checkpoints."""
         return {"state": self._state(), "line": self._progress() | self._ledger.state_dict()}
 
+    @override
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Resume from `state`; under a new run id if the run of that name has already gone further."""
         if state["line"]["experiment"] != self._experiment.sha256:
@@ -348,12 +354,14 @@ class Language(Placed):
         """Numbers of the `last` and the `best` version."""
         return self._ledger.kept
 
+    @override
     def get_checkpointable_components(self) -> list[Any]:
         """None: the state of sharded learners can only be gathered by all of them together."""
         return []
 
     # -- evaluation -------------------------------------------------------------------------------------------------
 
+    @override
     def evaluate(self, parallel_train_future: Any = None) -> dict[str, Any]:
         """RLlib's evaluation: success on held-out tasks, sampled as in training."""
         found = judge("sampled", self.trial("sampled", self._experiment.evaluation)).overall
@@ -368,11 +376,13 @@ class Language(Placed):
         held_out = HeldOut(self._cast, settings, run=self.line.run, name=name, policy=actor)
         return held_out.played(self._crew.play)
 
+    @override
     def restore_env_runners(self, env_runner_group: Any) -> list[int]:
         """Does nothing: the component that plays attempts replaces dead runners."""
         return []
 
     @classmethod
+    @override
     def _should_create_evaluation_env_runners(cls, eval_config: Any) -> bool:
         """Training's runners evaluate as well."""
         return False
@@ -383,6 +393,7 @@ class Language(Placed):
             self.metrics.log_value((METRICS, str(name)), float(value), window=1)
         self.metrics.log_value(("env_runners", "episode_return_mean"), metrics[Metric.REWARD_TOTAL], window=1)
 
+    @override
     def cleanup(self) -> None:
         """Release learners, runners, hub and LoomDB."""
         super().cleanup()

@@ -8,6 +8,7 @@ import gymnasium
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.util.debug import log_once
+from typing_extensions import override
 
 from loomrl.algorithms.comm import refuse
 from loomrl.algorithms.language.learner import LanguageLearner
@@ -69,6 +70,7 @@ class LanguageConfig(AlgorithmConfig):  # type: ignore[misc]
         config.tree, config.run = experiment.model_dump(mode="json"), run
         return config
 
+    @override
     def training(self, **settings: Any) -> Self:
         """Settings of the algorithm, by their names in the experiment."""
         own = isinstance(self.experiment.algorithm, CustomAlgorithm)
@@ -76,6 +78,7 @@ class LanguageConfig(AlgorithmConfig):  # type: ignore[misc]
             self.changes[f"algorithm.settings.{name}" if own else f"algorithm.{name}"] = value
         return self
 
+    @override
     def update_from_dict(self, config_dict: Mapping[str, Any]) -> Self:
         """RLlib's settings, as Tune has them in a dictionary. `model` and `optimizer` in it are RLlib's, not ours."""
         theirs = {name: value for name, value in config_dict.items() if name in ("model", "optimizer")}
@@ -84,6 +87,7 @@ class LanguageConfig(AlgorithmConfig):  # type: ignore[misc]
             setattr(self, name, value)
         return self
 
+    @override
     def validate(self) -> None:
         """Resolve the experiment and tell RLlib what follows from it."""
         experiment = self.experiment
@@ -115,6 +119,7 @@ class LanguageConfig(AlgorithmConfig):  # type: ignore[misc]
             self.__dict__[RESOLVED] = known = _Known(self.tree, dict(self.changes), experiment)
         return known.experiment
 
+    @override
     def to_dict(self) -> dict[str, Any]:
         """RLlib's settings and ours, without what follows from them."""
         told: dict[str, Any] = super().to_dict()
@@ -168,10 +173,12 @@ class LanguageConfig(AlgorithmConfig):  # type: ignore[misc]
         changed.freeze()
         return changed
 
+    @override
     def get_default_learner_class(self) -> type[LanguageLearner]:
         """One learner for all: what differs is data."""
         return LanguageLearner
 
+    @override
     def get_default_rl_module_spec(self) -> RLModuleSpec:
         """The model; text has no Gymnasium spaces, so they say nothing."""
         algorithm = self.algorithm

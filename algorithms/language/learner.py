@@ -15,6 +15,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from ray.rllib.core import DEFAULT_MODULE_ID
 from torch import Tensor, nn
+from typing_extensions import override
 
 from loomrl.algorithms.advantage import explained_variance
 from loomrl.algorithms.comm import compress
@@ -44,12 +45,14 @@ class LanguageLearner(OwnSteps):
     An algorithm of your own overrides `advantages`, `surrogate` or `policy_loss` (docs/custom.md).
     """
 
+    @override
     def build(self) -> None:
         """Build, and shard the model if configured."""
         super().build()
         self._reference: LanguageModule | None = None
         self._sums: dict[str, list[float]] = {}
 
+    @override
     def update(self, *, training_data: Any = None, timesteps: Any = None, **_: Any) -> Any:
         """One update; its metrics are means over its action tokens. After a LearnerError no step is half done."""
         work: Work = share_of(training_data)
@@ -289,6 +292,7 @@ class LanguageLearner(OwnSteps):
         module: LanguageModule = self.module[DEFAULT_MODULE_ID].unwrapped()
         return module
 
+    @override
     def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
         """AdamW over the trainable parameters."""
         settings = self.config.algorithm.optimizer
@@ -300,6 +304,7 @@ class LanguageLearner(OwnSteps):
             module_id=module_id, optimizer=optimizer, params=parameters, lr_or_lr_schedule=settings.learning_rate
         )
 
+    @override
     def _make_module(self) -> Any:
         """Shard before the optimizer is created: sharding replaces the parameters."""
         made = super()._make_module()
@@ -309,6 +314,7 @@ class LanguageLearner(OwnSteps):
             sharding.shard(made[DEFAULT_MODULE_ID])
         return made
 
+    @override
     def _make_modules_ddp_if_necessary(self) -> None:
         if not self._is_sharded:
             super()._make_modules_ddp_if_necessary()

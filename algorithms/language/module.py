@@ -13,6 +13,7 @@ from torch.distributed.tensor import DTensor
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
+from typing_extensions import override
 
 from loomrl.algorithms.language.model.looking import looked_at
 from loomrl.algorithms.language.model.lora import attach, merged
@@ -32,6 +33,7 @@ class LanguageModule(TorchRLModule):  # type: ignore[misc]
 
     lm: PreTrainedModel
 
+    @override
     def setup(self) -> None:
         """Load the first weights and attach the configured additions."""
         settings: LanguageModel = self.model_config["model"]
@@ -49,18 +51,22 @@ class LanguageModule(TorchRLModule):  # type: ignore[misc]
             nn.init.zeros_(self.value.bias)
         self.eval()
 
+    @override
     def forward_train(self, batch: Mapping[str, Any], **_: Any) -> Scores:
         """Keeps the module's mode; RLlib's own turns dropout on with every pass."""
         return self._forward_train(batch)
 
+    @override
     def _forward(self, batch: Mapping[str, Any], **_: Any) -> Scores:
         if self.vision is not None:
             batch = {**batch, "embeds_BTH": looked_at(self.lm, self.vision, batch)}
         return score(self.lm, batch, temperature=self.model_config["temperature"], value=self.value)
 
+    @override
     def _forward_train(self, batch: Mapping[str, Any], **_: Any) -> Scores:
         return self._forward(batch)
 
+    @override
     def get_state(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The weights as NumPy arrays if they are local and NumPy supports their type (else use `whole_state`)."""
         if any(isinstance(p, DTensor) or p.dtype is torch.bfloat16 for p in self.parameters()):

@@ -20,6 +20,7 @@ from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.utils.metrics import LEARNER_RESULTS
 from torch import Tensor
+from typing_extensions import override
 
 from loomrl.algorithms.advantage import explained_variance, gae, has_signal
 from loomrl.algorithms.control import Brought
@@ -61,6 +62,7 @@ class WeaveWork(Work):
 class WeaveLearner(PPOLearner):
     """Learns experts, gate and critics from steps of the current policy."""
 
+    @override
     def build(self) -> None:
         """Build, with a scale for every objective."""
         super().build()
@@ -219,6 +221,7 @@ class WeaveLearner(PPOLearner):
         wide = rewards if self.config.settings.objectives else [reward[..., None] for reward in rewards]
         return [torch.cat([reward, one[..., None]], -1) for reward, one in zip(wide, paid, strict=True)]
 
+    @override
     def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
         """The state, with the scale of disagreement."""
         state: dict[str, Any] = super().get_state(components, **kwargs)
@@ -226,6 +229,7 @@ class WeaveLearner(PPOLearner):
             state[OURS]["wonder"] = self._wonder.state_dict()
         return state
 
+    @override
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Resume from `state`."""
         super().set_state(state)
@@ -276,10 +280,12 @@ class Weave(PPO):
     """WEAVE as an RLlib Algorithm; keeps the front found so far."""
 
     @classmethod
+    @override
     def get_default_config(cls) -> WeaveConfig:
         """The defaults of `loomrl.config.weave.Weave`."""
         return WeaveConfig(cls)
 
+    @override
     def setup(self, config: WeaveConfig) -> None:
         """With an empty front."""
         super().setup(config)
@@ -327,6 +333,7 @@ class Weave(PPO):
             found |= by(Metric.RETURN_OBJECTIVE, tree.names, names) | by(Metric.RETURN_OBJECTIVE, tree.leaves, leaves)
         return found | self.moving.measured() | self._nodes
 
+    @override
     def get_state(self, components: Any = None, **kwargs: Any) -> dict[str, Any]:
         """The state, with the front and the moving preferences."""
         state: dict[str, Any] = super().get_state(components, **kwargs)
@@ -335,6 +342,7 @@ class Weave(PPO):
             state[OURS]["moving"] = self.moving.state_dict() | {"kind": self.config.settings.preference.kind}
         return state
 
+    @override
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Resume from `state`; preferences that moved by other settings start fresh."""
         super().set_state(state)

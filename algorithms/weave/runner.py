@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from loomrl.algorithms.control import Brought, collected
 from loomrl.algorithms.probe import made
@@ -23,6 +24,7 @@ from loomrl.telemetry.metric import Metric
 class WeaveRunner(ArrayRunner):
     """Gives every episode a preference from this runner's region, if there are several objectives."""
 
+    @override
     def make_env(self) -> None:
         """As in ArrayRunner; with objectives, environments with vector rewards."""
         settings, config = self.config.settings, self.config

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import ray
 from ray.rllib.env.env_runner import EnvRunner
 from ray.rllib.utils.checkpoints import Checkpointable
+from typing_extensions import override
 
 from loomrl.algorithms.language.rollout.playing import Life, Playing
 from loomrl.config import Experiment, LanguagePolicy, PolicyChoice
@@ -71,6 +72,7 @@ class LanguageRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
             self.life = Life(uuid.uuid4().hex, ray.get_runtime_context().get_node_id(), folder)
             self._playing = Playing(LocalHost(make, local, open_policy=self._open_policy), local, folder=Path(folder))
 
+    @override
     def sample(self, *, plans: Sequence[Plan] = (), **_: Any) -> list[Trajectory]:
         """Play the plans; returns their trajectories, in any order."""
         if self._playing is not None:
@@ -116,28 +118,35 @@ class LanguageRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
             return open_policy(choice)
         return language_policies(self._gate, self._chat, sampling=choice.sampling, context=self._context)
 
+    @override
     def assert_healthy(self) -> None:
         """Always healthy if it exists."""
 
+    @override
     def get_spaces(self) -> dict[str, Any]:
         """Text has no spaces."""
         return {}
 
+    @override
     def get_metrics(self) -> dict[str, Any]:
         """Empty: metrics are computed from the trajectories."""
         return {}
 
+    @override
     def get_state(self, *_: Any, **__: Any) -> dict[str, Any]:
         """Empty: weights come from the learners, through `load`."""
         return {}
 
+    @override
     def set_state(self, state: Mapping[str, Any]) -> None:
         """There is no state to restore."""
 
+    @override
     def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments for creating another one."""
         return (), {"config": self.config}
 
+    @override
     def stop(self) -> None:
         """Release the model."""
         self._wait(self.engine.close())

@@ -109,14 +109,17 @@ def staged() -> Iterator[bytes]:
 
 async def attempt(sandbox: Sandbox, attack: Attack, told: bytes) -> Breach | None:
     """Run one attack. None if it was held."""
-    outcome = await sandbox.run(attack.text, stdin=told, limits=attack.limits)
-    if not attack.holds(outcome):
-        return Breach(attack.name, _seen(outcome))
-    if attack.then:
+    breach = seen_in(await sandbox.run(attack.text, stdin=told, limits=attack.limits), attack)
+    if breach is None and attack.then:
         outcome = await sandbox.run(whole(attack.then), stdin=told, limits=PATIENT)
         if not says_held(outcome):
             return Breach(attack.name, f"afterwards: {_seen(outcome)}")
-    return None
+    return breach
+
+
+def seen_in(outcome: Outcome, attack: Attack) -> Breach | None:
+    """The breach that this end of the attack's program shows."""
+    return None if attack.holds(outcome) else Breach(attack.name, _seen(outcome))
 
 
 async def survey(sandbox: Sandbox, attacks: Iterable[Attack], *, at_once: int = 4) -> list[Breach]:

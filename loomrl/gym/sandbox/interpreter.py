@@ -80,6 +80,7 @@ def find_interpreter(*, for_others: bool) -> Interpreter:
     )
 
 
+@cache
 def _survey(executable: Path) -> Interpreter | None:
     if not executable.exists():
         return None

@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 from loomrl.errors import ConfigError, LoomError, SandboxError
-from loomrl.gym.sandbox.attack import Attack, Breach, survey
+from loomrl.gym.sandbox.attack import PATIENT, Attack, Breach, seen_in, staged, survey
 from loomrl.gym.sandbox.attack_host import HOST_ATTACKS
 from loomrl.gym.sandbox.attack_kernel import KERNEL_ATTACKS
 from loomrl.gym.sandbox.attack_resource import RESOURCE_ATTACKS
@@ -78,9 +78,16 @@ async def _complaints(boxes: Boxes) -> list[str]:
     found = await _kernel_complaints(boxes) if isinstance(boxes, Bubblewrap) else []
     if found:
         return found
+    return [f"a program in it {breach.attack} ({breach.seen})." for breach in await _essential_breaches(boxes)]
+
+
+async def _essential_breaches(boxes: Boxes) -> list[Breach]:
+    """One box for all of these attacks, as an episode has one for all of its programs: boxes are what takes time."""
     essential = [attack for attack in attacks_on(boxes) if attack.name in ESSENTIAL]
-    breaches = await survey(BoxedSandbox(boxes), essential)
-    return [f"a program in it {breach.attack} ({breach.seen})." for breach in breaches]
+    with staged() as told:
+        async with BoxedSandbox(boxes).session(limits=PATIENT) as session:
+            found = [seen_in(await session.run(attack.text, told), attack) for attack in essential]
+    return [breach for breach in found if breach is not None]
 
 
 async def _kernel_complaints(bubblewrap: Bubblewrap) -> list[str]:
