@@ -15,6 +15,7 @@ from loomrl.config import AnyExperiment
 from loomrl.errors import ArtifactError, LeaseLost
 from loomrl.store import LoomDB
 from loomrl.store.policies import list_policies, record_policy
+from loomrl.store.runs import show_run
 from loomrl.types import PolicyVersion
 
 State = Mapping[str, Any]
@@ -73,7 +74,7 @@ class Ledger:
         for number in reversed(self.checkpoints.numbers()):
             folder = self.checkpoints.get(number, into / str(number))
             state: dict[str, Any] = json.loads((folder / self.file).read_text())
-            if state["experiment"] != self.experiment.sha256:
+            if state["experiment"] not in (self.experiment.sha256, show_run(self.db, self.run).experiment):
                 raise ArtifactError(
                     f"the checkpoints of run {self.run!r} in {self.checkpoints.artifacts.url} are of experiment "
                     f"{state['experiment'][:12]}, this is {self.experiment.sha256[:12]}: name another --run."

@@ -13,6 +13,7 @@ from sqlalchemy import insert, select, update
 
 import loomrl
 from loomrl.errors import ConfigError, StoreError
+from loomrl.load import parse_yaml
 from loomrl.store.db import LoomDB
 from loomrl.store.events import Event, record
 from loomrl.store.rows import Row, columns_of, find, from_json, require, to_json
@@ -144,8 +145,21 @@ def code_revision() -> str:
     return answer.stdout.strip()
 
 
+def _hash_today(resolved: str, run: Run) -> str | None:
+    """The hash that a recorded experiment has with the settings that were added since, each at its default."""
+    from loomrl.config import parse_experiment
+    from loomrl.config.sweep import Sweep
+
+    try:
+        tree = parse_yaml(resolved, origin=f"run {run.id}")
+        parsed = Sweep.parse(tree) if run.kind == "sweep" else parse_experiment(tree, origin=f"run {run.id}")
+    except ConfigError:
+        return None
+    return parsed.sha256
+
+
 def _refuse_other_experiment(before: Row, run: Run) -> None:
-    if before["experiment"] != run.experiment:
+    if run.experiment not in (before["experiment"], _hash_today(before["resolved"], run)):
         raise StoreError(
             f"run {run.id!r} was started with experiment {before['experiment']}, now {run.experiment}. "
             "Resume it with the experiment it began with (`loomrl runs` shows it), or start a new run."

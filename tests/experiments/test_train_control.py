@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sqlalchemy import update
 
 from loomrl.artifacts import open_artifacts
 from loomrl.checkpoints import Checkpoints
@@ -28,6 +29,7 @@ from loomrl.store import open_store
 from loomrl.store.evaluations import list_evaluations
 from loomrl.store.policies import list_policies
 from loomrl.store.runs import RunStatus, show_run
+from loomrl.store.tables import runs
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.sink import metrics_file, read_metrics
 from tests.algorithms.control_support import MARKS
@@ -280,3 +282,22 @@ def test_the_short_door_trains_agents_that_share_a_policy(tmp_path: Path) -> Non
     assert report.overall.episodes == 3 * 4
     assert report.overall.steps == 16
     assert np.isfinite(report.overall.reward.mean or np.nan)
+
+
+def test_a_run_that_began_before_a_setting_existed_is_resumed_and_another_experiment_is_not(tmp_path: Path) -> None:
+    settings = experiment(tmp_path, **{"train.steps": 512})
+    before = train(settings, run="r")
+    older = settings.model_dump(mode="json")
+    del older["learners"]["threads"]
+    with open_store(settings.store_url) as db, db.write() as connection:
+        connection.execute(update(runs).values(experiment="older", resolved=json.dumps(older)))
+    for number in checkpoints(tmp_path, "r").numbers():
+        folder = checkpoints(tmp_path, "r").get(number, tmp_path / str(number))
+        state = json.loads((folder / "course.json").read_text())
+        (folder / "course.json").write_text(json.dumps(state | {"experiment": "older"}))
+        checkpoints(tmp_path, "r").delete(number)
+        checkpoints(tmp_path, "r").put(number, folder)
+    after = train(settings, run="r")
+    assert (after.policy, after.best, after.stopped) == (before.policy, before.best, before.stopped)
+    with pytest.raises(StoreError, match="was started with experiment older"):
+        train(settings.override({"learners.threads": 2}), run="r")
