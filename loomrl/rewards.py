@@ -1,4 +1,3 @@
 """Reward parts of one's own: `from loomrl.rewards import RewardComponent`."""
 
 from loomrl.gym.rewards import RewardComponent as RewardComponent
-from loomrl.gym.rewards import RewardComposition as RewardComposition

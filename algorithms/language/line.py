@@ -22,6 +22,7 @@ from loomrl.gym.host.local import Plan
 from loomrl.gym.memory import MemoryBank
 from loomrl.gym.mixture import Cast
 from loomrl.gym.quarantine import Quarantine, Quarantined
+from loomrl.gym.rewards import Shaping, open_shaping
 from loomrl.hub import GroupPlan, Hub, Lease, Selection
 from loomrl.run.ledger import Ledger
 from loomrl.store import LoomDB
@@ -62,6 +63,8 @@ class Line:
     """What was trained on since the last checkpoint, in order, and until when it is ours."""
     reached: int = 0
     """Behind the attempts of the present update, too."""
+    shaping: Shaping = field(default_factory=lambda: Shaping(()))
+    """Adds the experiment's own parts to rewards."""
     memories: MemoryBank = field(default_factory=MemoryBank)
     """What groups leave to later ones."""
     stream: Ahead | None = None
@@ -81,7 +84,8 @@ class Line:
             plans = {plan.attempt.id: plan for plan in self._plans(policy, tries)}
             stored = list(self.hub.replay(after=self.cursor, selection=Selection(run=self.run)))
             attempts = {t.id: t for _, t in stored if t.id in plans}
-            played = sorted(play([plan for id, plan in plans.items() if id not in attempts]), key=_by_plan)
+            fresh = play([plan for id, plan in plans.items() if id not in attempts])
+            played = sorted(map(self.shaping.shaped, fresh), key=_by_plan)
             cursors = [*(c for c, t in stored if t.id in plans), *(self.hub.append(played) if played else ())]
             self.reach(cursors)
             everything = [*attempts.values(), *played]
@@ -98,6 +102,7 @@ class Line:
         """Update `done + 1` was made from these groups."""
         usable = [attempt for group in groups for attempt in group.usable]
         self.curriculum.observe(Outcome(self.cast.family_of(t.task), t.task.level, t.reward.success) for t in usable)
+        self.shaping.observe(usable)
         for group in groups:
             self.memories.commit(group)
         self.done += 1
@@ -219,6 +224,7 @@ class Line:
             "leases": [*self.leases],
             "curriculum": self.curriculum.state_dict(),
             "memories": self.memories.state_dict(),
+            "shaping": self.shaping.state_dict(),
             "stream": self.stream and self.stream.state_dict(),
         }
 
@@ -228,6 +234,8 @@ class Line:
         self.reached = self.cursor
         self.curriculum.load_state_dict(state["curriculum"])
         self.memories.load_state_dict(state.get("memories", {}))
+        if "shaping" in state:
+            self.shaping.load_state_dict(state["shaping"])
         if self.stream is not None:
             self.stream.load_state_dict(state["stream"])
 
@@ -246,5 +254,6 @@ def open_line(experiment: Experiment, run: str, hub: Hub, cast: Cast) -> Line:
         cast=cast,
         curriculum=Quarantined(open_curriculum(cast.families, experiment.curriculum), quarantine),
         quarantine=quarantine,
+        shaping=open_shaping(experiment.rewards),
         clock=time.time,
     )

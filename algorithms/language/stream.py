@@ -174,6 +174,7 @@ class Stream:
         fresh = [t for t in finished if t.group in self._flights and t.id in self._flights[t.group].missing]
         if not fresh:
             return False
+        fresh = [self._line.shaping.shaped(attempt) for attempt in fresh]
         cursors = self._line.hub.append(fresh)
         self._line.reach(cursors)
         self._arrived += fresh

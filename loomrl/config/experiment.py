@@ -18,6 +18,7 @@ from loomrl.config.language import (
     Reinforce,
 )
 from loomrl.config.placement import Place, refuse_empty
+from loomrl.config.rewards import RewardConfig
 from loomrl.config.root import CustomAlgorithm, Records, Root
 from loomrl.schema import Config
 from loomrl.threshold import reaches
@@ -224,6 +225,7 @@ class Experiment(Root):
     kind: Literal["language"] = "language"
     environments: tuple[EnvironmentConfig, ...] = Field((EnvironmentConfig(id="Math"),), min_length=1)
     curriculum: Curriculum = FixedCurriculum()
+    rewards: RewardConfig = RewardConfig()
     templates: PathText | None = None
     """A YAML file of task templates, added to the environments' own families."""
     policy: PolicyChoice = ScriptedPolicy()

@@ -1,24 +1,34 @@
-"""Rewards from named components: weighted, normalised, clipped, and – where asked for – turned towards what lags.
+"""Further parts of the reward in training, beside the environment's own: yours, novelty, and efficiency.
 
-Pure but for running statistics, which are part of a checkpoint (`state_dict`).
+A part never changes success, which is what curricula and evaluations read. A part that raises, or gives no finite
+number, fails the attempt: that is no reward of 0.
 """
 
+import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
 
-from loomrl.errors import ConfigError, ScorerError, unknown
-from loomrl.types import Reward
+from loomrl.config.rewards import CustomPart, EfficiencyPart, RewardConfig
+from loomrl.errors import ConfigError, ScorerError, failure_from
+from loomrl.named import named
+from loomrl.types import End, Reward, Trajectory
 
 X = TypeVar("X")
-Normalization = Literal["none", "z-score", "min-max"]
-NORMALIZATIONS: tuple[Normalization, ...] = ("none", "z-score", "min-max")
+REMEMBERED = 4096
+"""Answers that novelty remembers; the oldest are forgotten first."""
+HALF_AT = 100
+"""Words at which an efficient solution is worth half."""
 
 
 @dataclass(frozen=True)
 class RewardComponent(Generic[X]):
-    """One named objective: `compute_fn` scores an attempt, `weight` says how much the score counts."""
+    """A named part of the reward: `compute_fn` scores an attempt, `weight` says how much the score counts.
+
+    In training the attempt is a `loomrl.types.Trajectory`.
+    """
 
     name: str
     weight: float
@@ -35,111 +45,133 @@ class RewardComponent(Generic[X]):
         return score
 
 
-class RunningStatistics:
-    """Count, mean, spread and range of a stream, one value at a time (Welford), exact after a restart."""
+class Novelty:
+    """How rarely an attempt's actions were trained on before: 1 for new ones, 1/√2 for those seen once."""
 
     def __init__(self) -> None:
-        self.count = 0
-        self.mean = 0.0
-        self._squares = 0.0
-        self.low = math.inf
-        self.high = -math.inf
+        self._seen: OrderedDict[str, int] = OrderedDict()
 
-    def add(self, value: float) -> None:
-        """Take one more value into account."""
-        self.count += 1
-        delta = value - self.mean
-        self.mean += delta / self.count
-        self._squares += delta * (value - self.mean)
-        self.low, self.high = min(self.low, value), max(self.high, value)
+    def __call__(self, attempt: Trajectory) -> float:
+        """The score of an attempt."""
+        return 1 / math.sqrt(1 + self._seen.get(_actions(attempt), 0))
 
-    @property
-    def std(self) -> float:
-        """Population standard deviation; 0 before the second value."""
-        return math.sqrt(max(0.0, self._squares) / self.count) if self.count > 1 else 0.0
+    def observe(self, attempt: Trajectory) -> None:
+        """Remember the actions of an attempt that was trained on."""
+        key = _actions(attempt)
+        self._seen[key] = self._seen.pop(key, 0) + 1
+        if len(self._seen) > REMEMBERED:
+            self._seen.popitem(last=False)
 
-    def normalised(self, value: float, method: Normalization) -> float:
-        """`value` on the stream's scale: z-score, or 0..1 between its extremes. A stream without spread gives 0."""
-        if method == "none":
-            return value
-        if method == "z-score":
-            return (value - self.mean) / self.std if self.std > 1e-12 else 0.0
-        spread = self.high - self.low
-        return (value - self.low) / spread if self.count and spread > 0 else 0.0
+    def state_dict(self) -> dict[str, int]:
+        """The counts as JSON."""
+        return dict(self._seen)
 
-    def state_dict(self) -> dict[str, float]:
-        """Everything a restart needs, as JSON (an empty stream has no range)."""
-        state = {"count": self.count, "mean": self.mean, "squares": self._squares}
-        return state | ({"low": self.low, "high": self.high} if self.count else {})
-
-    def load_state_dict(self, state: Mapping[str, float]) -> None:
-        """Go on where `state` was taken."""
-        self.count, self.mean, self._squares = int(state["count"]), state["mean"], state["squares"]
-        self.low, self.high = state.get("low", math.inf), state.get("high", -math.inf)
+    def load_state_dict(self, state: Mapping[str, int]) -> None:
+        """Resume from `state`."""
+        self._seen = OrderedDict(state)
 
 
-class RewardComposition(Generic[X]):
-    """Scores an attempt by all components: `parts` are weighted and sum to the total before clipping.
+def efficiency(attempt: Trajectory) -> float:
+    """Success in few words: half of it at a hundred words."""
+    words = sum(len(turn.action.split()) for turn in attempt.turns)
+    return attempt.reward.success * HALF_AT / (HALF_AT + words)
 
-    `adaptation` > 0 turns the weights towards components whose mean score lags behind (exponentiated gradient;
-    the sum of the weights stays). Call `adapt` once per update, so that the attempts of one update share their weights.
+
+class Shaping:
+    """The further parts of a run. Attempts of one update are shaped alike: weights and novelty move between updates.
+
+    With `adaptation` > 0 weight moves to the parts whose mean score is furthest behind (exponentiated gradient; the sum
+    of the weights stays).
     """
 
-    def __init__(
-        self,
-        components: Sequence[RewardComponent[X]],
-        *,
-        clip: tuple[float, float] | None = None,
-        normalization: Normalization = "none",
-        adaptation: float = 0.0,
-    ) -> None:
+    def __init__(self, components: Sequence[RewardComponent[Trajectory]], *, adaptation: float = 0.0) -> None:
         names = [component.name for component in components]
-        if not names or len(set(names)) < len(names):
-            raise ConfigError(f"reward components {names}: at least one is needed, and each name once.")
+        if len(set(names)) < len(names):
+            raise ConfigError(f"rewards.parts {names}: each name once.")
         if any(not math.isfinite(c.weight) or (adaptation and c.weight <= 0) for c in components):
-            raise ConfigError("reward weights must be finite, and positive where they adapt.")
-        if normalization not in NORMALIZATIONS:
-            raise ConfigError("normalization " + unknown("method", normalization, NORMALIZATIONS))
-        if clip is not None and not clip[0] < clip[1]:
-            raise ConfigError(f"clip={clip}: the lower bound must be below the upper one.")
+            raise ConfigError("reward weights must be finite, and positive if they adapt.")
         self.components = tuple(components)
-        self.clip = clip
-        self.normalization: Normalization = normalization
         self.adaptation = adaptation
         self.weights = {component.name: component.weight for component in components}
-        self.statistics = {component.name: RunningStatistics() for component in components}
 
-    def __call__(self, attempt: X, *, success: float = 0.0) -> Reward:
-        """The reward of one attempt. A component that fails fails the attempt before any statistic has moved."""
-        scores = {component.name: component.score(attempt) for component in self.components}
-        for name, score in scores.items():
-            self.statistics[name].add(score)
-        parts = {
-            name: self.weights[name] * self.statistics[name].normalised(score, self.normalization)
-            for name, score in scores.items()
-        }
-        total = math.fsum(parts.values())
-        if self.clip is not None:
-            total = min(max(total, self.clip[0]), self.clip[1])
-        return Reward(total, parts, success)
+    def shaped(self, attempt: Trajectory) -> Trajectory:
+        """The attempt with the parts added to its last turn's reward; one that cannot be scored has failed."""
+        if not self.components or attempt.failure is not None or not attempt.turns:
+            return attempt
+        own = self.weights.keys() & attempt.reward.parts.keys()
+        if own:
+            raise ConfigError(f"rewards.parts: {min(own)!r} is a part of {attempt.task.environment}'s own. Rename it.")
+        try:
+            parts = {one.name: self.weights[one.name] * one.score(attempt) for one in self.components}
+        except ScorerError as error:
+            failure = failure_from(error, boundary=ScorerError.boundary)
+            return replace(attempt, end=End.FAILED, failure=failure, reward=Reward())
+        *earlier, last = attempt.turns
+        turns = (*earlier, replace(last, reward=_with(last.reward, parts)))
+        return replace(attempt, turns=turns, reward=_with(attempt.reward, parts))
 
-    def adapt(self) -> None:
-        """Move weight from components that lead to those that lag, measured on each one's own range."""
-        progress = {name: s.normalised(s.mean, "min-max") for name, s in self.statistics.items()}
-        mean = math.fsum(progress.values()) / len(progress)
-        raised = {n: w * math.exp(self.adaptation * (mean - progress[n])) for n, w in self.weights.items()}
+    def observe(self, attempts: Iterable[Trajectory]) -> None:
+        """Learn from the attempts of an update, once it is made: what is no longer new, and which part is behind."""
+        trained = list(attempts)
+        if trained and self.adaptation:
+            self._adapt({c.name: math.fsum(map(c.score, trained)) / len(trained) for c in self.components})
+        for novelty in self._novelties():
+            for attempt in trained:
+                novelty.observe(attempt)
+
+    def _adapt(self, means: Mapping[str, float]) -> None:
+        mean = math.fsum(means.values()) / len(means)
+        raised = {n: w * math.exp(self.adaptation * (mean - means[n])) for n, w in self.weights.items()}
         scale = math.fsum(self.weights.values()) / math.fsum(raised.values())
         self.weights = {name: weight * scale for name, weight in raised.items()}
 
+    def _novelties(self) -> list[Novelty]:
+        return [c.compute_fn for c in self.components if isinstance(c.compute_fn, Novelty)]
+
     def state_dict(self) -> dict[str, Any]:
-        """Weights and statistics, as JSON."""
-        statistics = {name: stream.state_dict() for name, stream in self.statistics.items()}
-        return {"weights": dict(self.weights), "statistics": statistics}
+        """Weights and what is known, as JSON."""
+        return {"weights": dict(self.weights), "novelty": [one.state_dict() for one in self._novelties()]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken; a state of other components is refused."""
+        """Resume from `state`; a state of other components is refused."""
         if set(state["weights"]) != set(self.weights):
             raise ConfigError(f"reward state of {sorted(state['weights'])} does not fit {sorted(self.weights)}.")
         self.weights = dict(state["weights"])
-        for name, stream in state["statistics"].items():
-            self.statistics[name].load_state_dict(stream)
+        for novelty, seen in zip(self._novelties(), state["novelty"], strict=True):
+            novelty.load_state_dict(seen)
+
+
+def open_shaping(config: RewardConfig) -> Shaping:
+    """The parts that an experiment names."""
+    components: list[RewardComponent[Trajectory]] = []
+    for part in config.parts:
+        if isinstance(part, CustomPart):
+            components.append(_custom(part))
+        elif isinstance(part, EfficiencyPart):
+            components.append(RewardComponent("efficiency", part.weight, efficiency))
+        else:
+            components.append(RewardComponent("novelty", part.weight, Novelty()))
+    return Shaping(components, adaptation=config.adaptation)
+
+
+def _custom(part: CustomPart) -> RewardComponent[Trajectory]:
+    found = named(part.entry_point, what="rewards.parts.entry_point")
+    try:
+        made = found(**part.settings) if isinstance(found, type) else found
+    except TypeError as error:
+        raise ConfigError(f"rewards.parts: {part.entry_point}, settings={part.settings}: {error}.") from error
+    if not isinstance(made, RewardComponent):
+        raise ConfigError(
+            f"rewards.parts: {part.entry_point} is {type(made).__name__}. Derive it from "
+            "loomrl.rewards.RewardComponent, and call super().__init__(name=…, weight=…, compute_fn=…)."
+        )
+    return made if part.weight is None else RewardComponent(made.name, part.weight, made.compute_fn)
+
+
+def _with(reward: Reward, parts: Mapping[str, float]) -> Reward:
+    return Reward(reward.total + math.fsum(parts.values()), {**reward.parts, **parts}, reward.success)
+
+
+def _actions(attempt: Trajectory) -> str:
+    said = "\x00".join(" ".join(turn.action.split()) for turn in attempt.turns)
+    return hashlib.sha256(f"{attempt.task.key}\x00{said}".encode()).hexdigest()[:16]

@@ -77,6 +77,7 @@ def test_same_seed_gives_bit_identical_weights_and_another_seed_others(tmp_path:
     [
         {"algorithm.optimizer.epochs": 2, "algorithm.optimizer.minibatches": 2},
         {"algorithm.kl.coefficient": 0.1, "curriculum": {"kind": "adaptive"}},
+        {"rewards": {"adaptation": 0.5, "parts": [{"kind": "novelty"}, {"kind": "efficiency"}]}},
         {"algorithm.optimizer.schedule": {"kind": "adaptive"}, "algorithm.kl": {"coefficient": 0.1, "place": "reward"}},
     ],
 )

@@ -1,114 +1,135 @@
+"""Further parts of the reward: what they add, what they never change, and how a failed part ends."""
+
 import json
 import math
-from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomrl.errors import ConfigError, ScorerError
-from loomrl.gym.rewards import NORMALIZATIONS, Normalization, RewardComponent, RewardComposition, RunningStatistics
-
-SCORES = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30)
-
-
-def composition(*weights: float, **options: object) -> RewardComposition[dict[str, float]]:
-    def part(name: str) -> Callable[[dict[str, float]], float]:
-        return lambda attempt: attempt[name]
-
-    components = [RewardComponent(f"c{i}", weight, part(f"c{i}")) for i, weight in enumerate(weights)]
-    return RewardComposition(components, **options)  # type: ignore[arg-type]
+from loomrl.config import Experiment
+from loomrl.config.rewards import RewardConfig
+from loomrl.errors import ConfigError
+from loomrl.gym.rewards import RewardComponent, Shaping, open_shaping
+from loomrl.types import End, Failure, Reward, Task, Trajectory, Turn
 
 
-@given(st.lists(st.tuples(st.floats(-10, 10), st.floats(-10, 10)), min_size=1, max_size=5))
-def test_parts_sum_to_the_total(pairs: list[tuple[float, float]]) -> None:
-    compose = composition(*(weight for weight, _ in pairs))
-    reward = compose({f"c{i}": score for i, (_, score) in enumerate(pairs)}, success=1.0)
-    assert reward.total == pytest.approx(math.fsum(reward.parts.values()))
-    assert reward.total == pytest.approx(math.fsum(w * s for w, s in pairs), abs=1e-9)
-    assert reward.success == 1.0
+class Short(RewardComponent[Trajectory]):
+    """A user's own."""
+
+    def __init__(self, most: int = 10) -> None:
+        super().__init__(
+            name="short", weight=0.5, compute_fn=lambda attempt: float(len(attempt.turns[-1].action) <= most)
+        )
 
 
-@given(st.floats(-1e3, 1e3))
-def test_clipping_bounds_the_total_and_leaves_the_parts(score: float) -> None:
-    reward = composition(2.0, clip=(-1.0, 1.0))({"c0": score})
-    assert -1 <= reward.total <= 1
-    assert reward.parts == {"c0": 2 * score}
+LOUD = RewardComponent[Trajectory]("loud", 2.0, lambda attempt: float(attempt.turns[-1].action.isupper()))
 
 
-@given(SCORES)
-def test_running_statistics_equal_those_of_the_whole_stream(values: list[float]) -> None:
-    stream = RunningStatistics()
-    for value in values:
-        stream.add(value)
-    mean = math.fsum(values) / len(values)
-    assert stream.mean == pytest.approx(mean, abs=1e-6)
-    assert stream.std == pytest.approx(math.sqrt(math.fsum((v - mean) ** 2 for v in values) / len(values)), abs=1e-3)
-    assert (stream.low, stream.high) == (min(values), max(values))
+def attempt(*actions: str, success: float = 1.0, seed: int = 0, **changes: Any) -> Trajectory:
+    turns = [Turn((), action) for action in actions[:-1]] + [
+        Turn((), actions[-1], Reward(success, {"own": success}, success))
+    ]
+    task = Task("Math", "1.0.0", "f", 1, seed)
+    reward = Reward(success, {"own": success}, success)
+    made: dict[str, Any] = {"id": "a", "task": task, "turns": tuple(turns), "end": End.TERMINATED, "reward": reward}
+    return Trajectory(**made, group="g", **changes)
 
 
-@given(SCORES)
-def test_min_max_stays_between_zero_and_one_and_z_scores_average_to_zero(values: list[float]) -> None:
-    stream = RunningStatistics()
-    for value in values:
-        stream.add(value)
-    assert all(0 <= stream.normalised(v, "min-max") <= 1 for v in values)
-    assert math.fsum(stream.normalised(v, "z-score") for v in values) / len(values) == pytest.approx(0, abs=1e-3)
+def opened(*parts: dict[str, Any], **settings: Any) -> Shaping:
+    return open_shaping(RewardConfig.parse({"parts": parts, **settings}))
 
 
-@given(SCORES, st.integers(0, 30), st.sampled_from(NORMALIZATIONS))
-def test_resuming_equals_never_stopping(values: list[float], stop: int, method: Normalization) -> None:
-    whole, first, second = (composition(1.0, 0.5, normalization=method, adaptation=0.3) for _ in range(3))
-    attempts = [{"c0": v, "c1": v * v} for v in values]
-
-    def go(compose: RewardComposition[dict[str, float]], part: list[dict[str, float]]) -> list[float]:
-        totals = []
-        for attempt in part:
-            totals.append(compose(attempt).total)
-            compose.adapt()
-        return totals
-
-    expected = go(whole, attempts)
-    got = go(first, attempts[:stop])
-    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
-    assert got + go(second, attempts[stop:]) == expected
-    assert second.weights == whole.weights
+def test_parts_are_added_to_the_last_turn_and_to_the_sum_and_success_stays() -> None:
+    shaping = opened(
+        {"kind": "custom", "entry_point": f"{__name__}:Short"}, {"kind": "custom", "entry_point": f"{__name__}:LOUD"}
+    )
+    shaped = shaping.shaped(attempt("first", "AB", success=0.5))
+    assert shaped.reward == Reward(3.0, {"own": 0.5, "short": 0.5, "loud": 2.0}, 0.5)
+    assert shaped.turns[-1].reward == shaped.reward
+    assert shaped.turns[0].reward == Reward()
+    assert sum(turn.reward.total for turn in shaped.turns) == shaped.reward.total
 
 
-@given(st.lists(st.floats(0, 1), min_size=2, max_size=20))
-def test_adapting_keeps_the_sum_of_the_weights_and_favours_what_lags(leading: list[float]) -> None:
-    compose = composition(0.6, 0.4, adaptation=1.0)
-    for value in [*leading, 1.0]:
-        compose({"c0": 1 - value * 0.01, "c1": value * 0.01})
-    before = dict(compose.weights)
-    lag = {name: s.normalised(s.mean, "min-max") for name, s in compose.statistics.items()}
-    compose.adapt()
-    assert math.fsum(compose.weights.values()) == pytest.approx(1.0)
-    if abs(lag["c0"] - lag["c1"]) > 1e-9:
-        behind = min(lag, key=lambda name: lag[name])
-        assert compose.weights[behind] > before[behind]
+def test_weights_and_settings_of_an_experiment_go_before_the_components_own() -> None:
+    part = {"kind": "custom", "entry_point": f"{__name__}:Short", "weight": 3.0, "settings": {"most": 1}}
+    assert opened(part).shaped(attempt("A")).reward.parts["short"] == 3.0
+    assert opened(part).shaped(attempt("AB")).reward.parts["short"] == 0.0
 
 
-@pytest.mark.parametrize("answer", [math.nan, math.inf, "high", None])
-def test_component_without_a_number_is_a_failure_and_never_a_zero(answer: object) -> None:
-    good, bad = RewardComponent("good", 1.0, lambda _: 1.0), RewardComponent("bad", 1.0, lambda _: answer)
-    compose = RewardComposition([good, bad])  # type: ignore[list-item]
-    with pytest.raises(ScorerError, match="'bad'"):
-        compose(None)
-    assert compose.statistics["good"].count == 0
+def test_efficient_solutions_earn_more_and_misses_nothing() -> None:
+    shaping = opened({"kind": "efficiency", "weight": 1.0})
+    told = [shaping.shaped(attempt("word " * words, success=s)).reward.parts["efficiency"]
+            for words, s in ((0, 1), (100, 1), (300, 1), (0, 0))]  # fmt: skip
+    assert told == [1.0, 0.5, 0.25, 0.0]
 
 
-@pytest.mark.parametrize(
-    "options", [{"normalization": "zscore"}, {"clip": (1.0, 0.0)}, {"adaptation": 1.0, "weight": 0.0}]
-)
-def test_composition_that_cannot_work_is_refused_at_once(options: dict[str, object]) -> None:
-    weight = options.pop("weight", 1.0)
-    with pytest.raises(ConfigError):
-        composition(weight, **options)  # type: ignore[arg-type]
+def test_what_was_trained_on_is_no_longer_new_and_only_then() -> None:
+    shaping = opened({"kind": "novelty", "weight": 1.0})
+    first, other = attempt("one"), attempt("one", seed=1)
+
+    def worth(one: Trajectory) -> float:
+        return shaping.shaped(one).reward.parts["novelty"]
+
+    assert [worth(first), worth(first)] == [1.0, 1.0]
+    shaping.observe([first])
+    assert worth(attempt(" one ")) == pytest.approx(1 / math.sqrt(2))
+    assert worth(other) == 1.0
+
+
+@given(st.lists(st.sampled_from(["A", "ab", "a b c", "ABCDEFGHIJKLM"]), min_size=1, max_size=12), st.floats(0, 3))
+def test_a_run_resumed_from_its_state_goes_on_as_one_that_never_stopped(said: list[str], adaptation: float) -> None:
+    parts = [
+        {"kind": "novelty"},
+        {"kind": "efficiency", "weight": 0.3},
+        {"kind": "custom", "entry_point": f"{__name__}:LOUD"},
+    ]
+    whole, resumed = opened(*parts, adaptation=adaptation), opened(*parts, adaptation=adaptation)
+    for text in said:
+        whole.observe([attempt(text)])
+        resumed.observe([attempt(text)])
+        state = json.loads(json.dumps(resumed.state_dict()))
+        resumed = opened(*parts, adaptation=adaptation)
+        resumed.load_state_dict(state)
+        assert resumed.shaped(attempt(text)) == whole.shaped(attempt(text))
+        assert math.isclose(sum(whole.weights.values()), 2.4)
+
+
+def test_weight_moves_to_the_part_that_is_behind_and_without_adaptation_it_stays() -> None:
+    parts = [{"kind": "custom", "entry_point": f"{__name__}:Short", "weight": 1.0},
+             {"kind": "custom", "entry_point": f"{__name__}:LOUD", "weight": 1.0}]  # fmt: skip
+    moving, still = opened(*parts, adaptation=1.0), opened(*parts)
+    for shaping in (moving, still):
+        shaping.observe([attempt("quiet")])
+    assert moving.weights["loud"] > 1.2 > 0.8 > moving.weights["short"]
+    assert still.weights == {"short": 1.0, "loud": 1.0}
+
+
+@pytest.mark.parametrize("answer", [math.nan, math.inf, "much"])
+def test_a_part_that_gives_no_number_fails_the_attempt(answer: object) -> None:
+    shaped = Shaping([RewardComponent("bad", 1.0, lambda _: answer)]).shaped(attempt("A"))  # type: ignore[arg-type, return-value]
+    assert (shaped.end, shaped.reward) == (End.FAILED, Reward())
+    assert shaped.failure is not None
+    assert "reward component 'bad'" in shaped.failure.message
+
+
+def test_failed_attempts_are_left_alone() -> None:
+    failed = replace(attempt("A"), end=End.FAILED, failure=Failure("x", "y", "z"))
+    assert opened({"kind": "efficiency"}).shaped(failed) is failed
+
+
+def test_mistakes_are_named() -> None:
     with pytest.raises(ConfigError, match="each name once"):
-        RewardComposition([RewardComponent("a", 1.0, float), RewardComponent("a", 1.0, float)])
-
-
-def test_state_of_other_components_is_refused() -> None:
+        opened({"kind": "novelty"}, {"kind": "novelty"})
+    with pytest.raises(ConfigError, match=r"is str. Derive it from loomrl.rewards.RewardComponent"):
+        opened({"kind": "custom", "entry_point": "loomrl:__version__"})
+    with pytest.raises(ConfigError, match="'own' is a part of Math's own"):
+        Shaping([RewardComponent("own", 1.0, lambda _: 1.0)]).shaped(attempt("A"))
+    with pytest.raises(ConfigError, match="must be finite, and positive"):
+        opened({"kind": "novelty", "weight": -1.0}, adaptation=1.0)
+    with pytest.raises(ConfigError, match="Did you mean 'novelty'"):
+        Experiment.parse({"name": "x", "rewards": {"parts": [{"kind": "novelti"}]}})
     with pytest.raises(ConfigError, match="does not fit"):
-        composition(1.0).load_state_dict(composition(1.0, 2.0).state_dict())
+        opened({"kind": "novelty"}).load_state_dict({"weights": {"other": 1.0}, "novelty": []})

@@ -1,0 +1,40 @@
+"""Settings of further reward parts."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from loomrl.config.basic import EntryPoint, NonNegative
+from loomrl.schema import Config
+
+
+class CustomPart(Config):
+    """A `loomrl.rewards.RewardComponent`, or a class of such that is called with `settings`."""
+
+    kind: Literal["custom"] = "custom"
+    entry_point: EntryPoint
+    settings: dict[str, Any] = Field(default_factory=dict)
+    weight: float | None = None
+    """None takes the component's own."""
+
+
+class NoveltyPart(Config):
+    """Answers to a task that were rarely trained on before."""
+
+    kind: Literal["novelty"] = "novelty"
+    weight: float = 0.1
+
+
+class EfficiencyPart(Config):
+    """Success in few words: half of it at a hundred words."""
+
+    kind: Literal["efficiency"] = "efficiency"
+    weight: float = 0.1
+
+
+class RewardConfig(Config):
+    """Parts of the reward beside the environments' own, in training only; success stays what it is."""
+
+    parts: tuple[Annotated[CustomPart | NoveltyPart | EfficiencyPart, Field(discriminator="kind")], ...] = ()
+    adaptation: NonNegative = 0.0
+    """How fast weight moves, after every update, to the parts whose mean score is behind; 0 keeps the weights."""
