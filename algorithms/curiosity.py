@@ -76,11 +76,11 @@ class Curiosity:
         return torch.cat([torch.from_numpy(rollout.seen[1:][rollout.valid]) for rollout in rollouts])
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything a restart needs."""
+        """The state needed to resume."""
         return deepcopy({"novelty": self._novelty.state_dict(), "optimizer": self._optimizer.state_dict()})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken."""
+        """Resume from `state`."""
         self._novelty.load_state_dict(state["novelty"])
         self._optimizer.load_state_dict(deepcopy(state["optimizer"]))
 

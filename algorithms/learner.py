@@ -213,7 +213,7 @@ class ArrayLearner(OwnSteps):
 
     @override
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken."""
+        """Resume from `state`."""
         super().set_state(state)
         if OURS in state:
             self._chance.set_state(state[OURS]["chance"])

@@ -59,6 +59,22 @@ def unwrapped() -> Iterator[None]:
         ) from error
 
 
+@contextmanager
+def memory_errors_translated(tokens: int) -> Iterator[None]:
+    """Translate an out-of-memory error into one with a remedy."""
+    try:
+        yield
+    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+        text = str(error)
+        short = isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator" in text
+        if not short:
+            raise
+        raise LearnerError(
+            f"out of memory with optimizer.micro_batch_tokens={tokens}: {text.splitlines()[0][:200]}. Halve it, or "
+            "turn on model.gradient_checkpointing."
+        ) from error
+
+
 Settings = list[list[dict[str, Any]]]
 """Per optimizer and parameter group: learning rate, betas, weight decay and the like."""
 

@@ -64,7 +64,7 @@ class NStep:
         return {name: column[valid] for name, column in columns.items()}
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything a restart needs."""
+        """The state needed to resume."""
         return {"waiting": dict(self._waiting), "share": self._share}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

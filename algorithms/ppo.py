@@ -285,7 +285,7 @@ class PPO(ControlStep, stock.PPO):  # type: ignore[misc]
 
     @override
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken."""
+        """Resume from `state`."""
         super().set_state(state)
         if OURS in state:
             self._schedule.load_state_dict(state[OURS]["schedule"])

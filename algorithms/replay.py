@@ -160,11 +160,11 @@ class SumTree:
             self._sums[nodes] = self._sums[2 * nodes] + self._sums[2 * nodes + 1]
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything a restart needs."""
+        """The state needed to resume."""
         return {"leaves": self._sums[self._leaves :].copy(), "highest": self._highest}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken."""
+        """Resume from `state`."""
         self._highest = state["highest"]
         self._set(np.arange(self._leaves), state["leaves"])
 

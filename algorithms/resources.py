@@ -146,7 +146,7 @@ def _has(node: Amounts, amounts: Amounts) -> bool:
 
 
 def _room(node: Amounts, amounts: Amounts) -> int:
-    """How many processes of these amounts fit on an empty node."""
+    """Number of processes with these amounts that fit on an empty node."""
     return int(min((node.get(name, 0) + 1e-9) // amount for name, amount in amounts.items() if amount))
 
 

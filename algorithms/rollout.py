@@ -106,11 +106,11 @@ class Window:
         return found | {EPISODE_RETURN_MIN: min(returns), EPISODE_RETURN_MAX: max(returns)}
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything a restart needs, as JSON."""
+        """The state needed to resume, as JSON."""
         return {"latest": [list(episode) for episode in self.latest]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where `state` was taken."""
+        """Resume from `state`."""
         self.latest = deque((_episode(*told) for told in state["latest"]), maxlen=WINDOW)
 
 

@@ -312,7 +312,7 @@ class ArrayRunner(SingleAgentEnvRunner):
 
     @override
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on where `state` was taken."""
+        """Resume from `state`."""
         super().set_state(state)
         route = state.get(ROUTE)
         if route is None or self.env is None:

@@ -209,7 +209,7 @@ class SACLearner(ArrayLearner):
 
     @override
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken."""
+        """Resume from `state`."""
         super().set_state(state)
         if OURS in state:
             self.ring.load_state_dict(state[OURS]["ring"])

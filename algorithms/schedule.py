@@ -24,7 +24,7 @@ class Schedule(Protocol):
         """The state from observations, as JSON."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken."""
+        """Resume from `state`."""
 
 
 class Planned:

@@ -29,7 +29,7 @@ class Minecart(Original):  # type: ignore[misc,unused-ignore]
         return begun
 
     def mine(self) -> bool:
-        """Whether anything was mined: nothing, where there is no room."""
+        """True if anything was mined: nothing if there is no room."""
         return self.cart.content.sum() < self.capacity and bool(super().mine())  # type: ignore[no-untyped-call,unused-ignore]
 
 

@@ -19,7 +19,8 @@ from loomrl.canonical import content_hash
 from loomrl.config import AnyExperiment
 from loomrl.config.sweep import Sweep
 from loomrl.errors import ConfigError, did_you_mean
-from loomrl.experiments.training import Training, metrics_kept, open_training
+from loomrl.experiments.kinds import open_training
+from loomrl.experiments.training import Training, metrics_kept
 from loomrl.schema import Tree
 from loomrl.store import LoomDB, open_store
 from loomrl.store.policies import list_policies

@@ -19,8 +19,9 @@ from loomrl.evaluation.report import failures_in
 from loomrl.experiments.algorithms import open_algorithm, ray_running
 from loomrl.experiments.commands.output import table
 from loomrl.experiments.judge_control import returned
+from loomrl.experiments.kinds import open_training
 from loomrl.experiments.outcome import Outcome
-from loomrl.experiments.training import Listener, Training, metrics_kept, open_training
+from loomrl.experiments.training import Listener, Training, metrics_kept
 from loomrl.load import dump, parse_yaml
 from loomrl.run.record import run_folder
 from loomrl.store import open_store

@@ -4,10 +4,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from loomrl.config import AnyExperiment, ControlExperiment
-from loomrl.experiments.algorithms import open_algorithm
+from loomrl.config import AnyExperiment
 from loomrl.experiments.outcome import Outcome
-from loomrl.store import LoomDB
 from loomrl.telemetry.sink import open_sinks
 
 Listener = Callable[[int, Mapping[str, float]], None]
@@ -56,29 +54,6 @@ class Training(Protocol):
 
     def close(self) -> None:
         """Let go of learners and runners."""
-
-
-def open_training(
-    experiment: AnyExperiment,
-    run: str,
-    db: LoomDB,
-    *,
-    clock: Callable[[], float],
-    taken: Mapping[str, Any] | None = None,
-) -> Training:
-    """The run of this id. `taken`: the folder of another run's algorithm that it begins with, and its `state`."""
-    algo = open_algorithm(experiment, run=run).build_algo()
-    try:
-        if isinstance(experiment, ControlExperiment):
-            from loomrl.experiments.train_control import ControlTraining
-
-            return ControlTraining.opened(algo, experiment, run, db, clock=clock, taken=taken)
-        from loomrl.experiments.train_language import LanguageTraining
-
-        return LanguageTraining(algo, experiment, db, taken=taken)
-    except BaseException:
-        algo.stop()
-        raise
 
 
 @contextmanager

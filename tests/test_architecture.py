@@ -3,7 +3,9 @@
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -156,3 +158,25 @@ def test_top_level_is_what_was_promised() -> None:
 def test_no_file_outgrows_a_chapter() -> None:
     long = {str(p.relative_to(ROOT)): n for p in SOURCES if (n := p.read_text().count("\n")) > 400}
     assert not long
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    names = {".".join(module(path)).removesuffix(".__init__"): path for path in SOURCES}
+    graph = {
+        name: {found for target in imports(path) if (found := nearest(target, names)) and found != name}
+        for name, path in names.items()
+    }
+    try:
+        list(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        pytest.fail(" ← ".join(error.args[1]))
+
+
+def nearest(target: str, names: Mapping[str, Path]) -> str | None:
+    """The module of ours that an imported name is, or is in."""
+    return target if target in names else parent if (parent := target.rpartition(".")[0]) in names else None
+
+
+def test_no_room_is_crowded() -> None:
+    rooms = Counter(str(path.parent.relative_to(ROOT)) for path in SOURCES if path.name != "__init__.py")
+    assert {name: count for name, count in rooms.items() if count > 30} == {}

@@ -21,7 +21,7 @@ from loomrl.algorithms.language.measure import measure, queue_wait, signal, stal
 from loomrl.algorithms.language.pace import Pace
 from loomrl.algorithms.language.packing import Sample, plan_update
 from loomrl.algorithms.language.publish import Probing, Publisher
-from loomrl.algorithms.language.rollout.engines import shared_engines, with_client
+from loomrl.algorithms.language.rollout.engines import shared_engines
 from loomrl.algorithms.language.rollout.runners import Crew
 from loomrl.algorithms.language.rollout.underway import Underway
 from loomrl.algorithms.language.sample import preferences, samples_of
@@ -203,17 +203,17 @@ class Language(Placed):
         self._open = ExitStack()
         self._db: LoomDB = self._open.enter_context(open_store(self._experiment.store_url))
         self._cast = open_cast(self._experiment, self._db)
-        ensure_origin(config, self._cast)
+        ensure_origin(config.resolved, self._cast)
         self._line: Line | None = None
         self._stream: Stream | None = None
         self._came_from: Mapping[str, Any] | None = None
         self._updates_made = 0
         optimizer, updates = config.algorithm.optimizer, self._experiment.train.updates
         self._schedule = open_schedule(optimizer.learning_rate, optimizer.schedule, updates)
-        fleet = shared_engines(config)
+        fleet = shared_engines(config.resolved)
         if fleet is not None:
             self._open.enter_context(fleet)
-            self.config = with_client(config, fleet)
+            self.config = config.sampling_from(fleet.client())
         super().setup(self.config)
         self._crew = Crew(self.env_runner_group, timeout_s=self._experiment.hub.group_timeout_s, fleet=fleet)
         self._publisher = Publisher(self._crew, self._first_of, Probing.of_run(config))
@@ -224,11 +224,11 @@ class Language(Placed):
         if self.is_warm:
             return
         done = 0
-        for samples, rate, steps in lessons(self.config, self._cast):
+        for samples, rate, steps in lessons(self.config.resolved, self._cast):
             metrics = self._update("imitate", samples, rate, minibatches=steps)
             done += steps
             report(done, f"loss {metrics[Metric.SUPERVISED_LOSS]:.3f}")
-        wanted = wants_reference(self.config)
+        wanted = wants_reference(self.config.resolved)
         self._first_of(lambda learner: learner.begin(reference=wanted))
         self.is_warm = True
         self._publish(line.done)
@@ -277,7 +277,9 @@ class Language(Placed):
         with tempfile.TemporaryDirectory(prefix="loomrl-checkpoint-") as name:
             folder = Path(name)
             torch.save(self._state(), folder / "state.pt")
-            save_policy(self.config, self._weights(), self._first_of(lambda learner: learner.adapter()), folder)
+            save_policy(
+                self.config.resolved, self._weights(), self._first_of(lambda learner: learner.adapter()), folder
+            )
             self._ledger.offer(self.line.done, self._stopper.mean)
             self._ledger.commit(self.line.done, folder, self._progress())
         self._last_checkpoint_s = time.perf_counter() - begun
@@ -294,7 +296,7 @@ class Language(Placed):
             self._load_state(torch.load(folder / "state.pt", weights_only=True))
 
     def _progress(self) -> dict[str, Any]:
-        """How far the run is, as JSON."""
+        """The run's progress, as JSON."""
         return {**self.line.state_dict(), "stopper": self._stopper.state_dict()}
 
     def _load_progress(self, state: Mapping[str, Any]) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from loomrl.algorithms.language.config import LanguageConfig
 from loomrl.algorithms.language.corpus import conversations, demonstrations
 from loomrl.algorithms.language.model.build import build_reading
 from loomrl.algorithms.language.model.build_vision import build_seeing
 from loomrl.algorithms.language.packing import Sample
+from loomrl.algorithms.language.resolved import Resolved
 from loomrl.algorithms.schedule import open_schedule
 from loomrl.artifacts import open_artifacts
 from loomrl.config import DPO, Architecture, CosineRate
@@ -31,14 +31,14 @@ TEXTS = 2000
 """Demonstrations from which a tokenizer is learnt."""
 
 
-def ensure_origin(config: LanguageConfig, cast: Cast) -> None:
+def ensure_origin(resolved: Resolved, cast: Cast) -> None:
     """Build and store the model that the run begins with, unless it has a path or is there already."""
-    experiment, algorithm = config.experiment, config.algorithm
+    experiment, algorithm = resolved.experiment, resolved.algorithm
     artifacts = open_artifacts(experiment.artifact_url)
-    if algorithm.model.path is not None or artifacts.exists(config.built_name):
+    if algorithm.model.path is not None or artifacts.exists(resolved.built_name):
         return
     architecture = algorithm.model.build or Architecture()
-    told = conversations(_draws(config, cast), algorithm.warm_start, seed=experiment.seed)
+    told = conversations(_draws(resolved, cast), algorithm.warm_start, seed=experiment.seed)
     messages = [message for said in islice(told, TEXTS) for message in said]
     if architecture.vision is None and pictures_of(messages):
         raise ConfigError(
@@ -50,17 +50,17 @@ def ensure_origin(config: LanguageConfig, cast: Cast) -> None:
     model, tokenizer, vision = built(architecture, texts, context=algorithm.model.context, seed=experiment.seed)
     with tempfile.TemporaryDirectory(prefix="loomrl-model-") as folder:
         save_model(model, tokenizer, Path(folder), vision=vision)
-        artifacts.put_folder(config.built_name, Path(folder))
+        artifacts.put_folder(resolved.built_name, Path(folder))
 
 
-def lessons(config: LanguageConfig, cast: Cast) -> Iterator[tuple[list[Sample], float, int]]:
+def lessons(resolved: Resolved, cast: Cast) -> Iterator[tuple[list[Sample], float, int]]:
     """The warm start in parts: samples, learning rate, optimizer steps. It rises briefly, then falls along a cosine."""
-    warm_start = config.algorithm.warm_start
+    warm_start = resolved.algorithm.warm_start
     shape = CosineRate(warmup=max(1, warm_start.steps // 20), floor=0.05)
     schedule = open_schedule(warm_start.learning_rate, shape, warm_start.steps)
-    tokenizer, vision = open_tokenizer(config.origin), open_vision(config.origin)
-    seed = config.experiment.seed
-    source = demonstrations(_draws(config, cast), warm_start, tokenizer, seed=seed, vision=vision)
+    tokenizer, vision = open_tokenizer(resolved.origin), open_vision(resolved.origin)
+    seed = resolved.experiment.seed
+    source = demonstrations(_draws(resolved, cast), warm_start, tokenizer, seed=seed, vision=vision)
     for first in range(0, warm_start.steps, AT_ONCE):
         steps = min(AT_ONCE, warm_start.steps - first)
         samples = [
@@ -70,17 +70,17 @@ def lessons(config: LanguageConfig, cast: Cast) -> Iterator[tuple[list[Sample], 
         yield samples, schedule.rate(first), steps
 
 
-def wants_reference(config: LanguageConfig) -> bool:
+def wants_reference(resolved: Resolved) -> bool:
     """Whether the learners keep the policy of the beginning beside the one that learns."""
-    algorithm = config.algorithm
+    algorithm = resolved.algorithm
     if isinstance(algorithm, DPO):
         return True
-    return algorithm.kl.coefficient > 0 or algorithm.kl.watch or config.experiment.train.stop.kl is not None
+    return algorithm.kl.coefficient > 0 or algorithm.kl.watch or resolved.experiment.train.stop.kl is not None
 
 
-def _draws(config: LanguageConfig, cast: Cast) -> Iterator[tuple[BaseEnvironment, Task]]:
+def _draws(resolved: Resolved, cast: Cast) -> Iterator[tuple[BaseEnvironment, Task]]:
     """Without end, the tasks that the curriculum begins with."""
-    experiment = config.experiment
+    experiment = resolved.experiment
     curriculum, rng = open_curriculum(cast.families, experiment.curriculum), random.Random(f"{experiment.seed}/corpus")
     while True:
         member = cast.member(draw := curriculum.draw(rng))

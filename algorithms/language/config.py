@@ -13,24 +13,23 @@ from typing_extensions import override
 from loomrl.algorithms.comm import refuse
 from loomrl.algorithms.language.learner import LanguageLearner
 from loomrl.algorithms.language.module import LanguageModule
-from loomrl.algorithms.language.origin import origin_of
+from loomrl.algorithms.language.resolved import Algorithms, Resolved
 from loomrl.algorithms.language.rollout.runner import LanguageRunner
 from loomrl.algorithms.resources import Part, needed_cpus, place
-from loomrl.canonical import content_hash
-from loomrl.config import DPO, GRPO, PPO, RLOO, CustomAlgorithm, Experiment, Reinforce, VllmEngineConfig
+from loomrl.config import GRPO, PPO, CustomAlgorithm, Experiment, VllmEngineConfig
 from loomrl.errors import ConfigError
 from loomrl.gym.catalogue import Registration, announced, registrations
 from loomrl.gym.mixture import known
 from loomrl.inference.engine import Engine
+from loomrl.named import named
 from loomrl.schema import Tree, merge, nest
 
-Algorithms = PPO | GRPO | RLOO | Reinforce | DPO
-
-
+LANGUAGE = "loomrl.algorithms.language.algorithm:Language"
+"""By name: the class builds itself from this configuration."""
 RESOLVED = "_resolved_experiment"
 
 
-class _Resolved(NamedTuple):
+class _Known(NamedTuple):
     """An experiment, and what it was resolved from."""
 
     tree: Tree
@@ -51,11 +50,7 @@ class LanguageConfig(AlgorithmConfig):
     """Of an algorithm of your own: one of ours, whose settings and advantages it takes, or a subclass with more."""
 
     def __init__(self, algo_class: type | None = None) -> None:
-        if algo_class is None:
-            from loomrl.algorithms.language.algorithm import Language
-
-            algo_class = Language
-        super().__init__(algo_class)
+        super().__init__(algo_class or named(LANGUAGE, what="algorithm"))
         self.env_runner_cls = LanguageRunner
         self.observation_space: gymnasium.Space[Any] = gymnasium.spaces.Discrete(1)
         self.action_space: gymnasium.Space[Any] = gymnasium.spaces.Discrete(1)
@@ -118,10 +113,10 @@ class LanguageConfig(AlgorithmConfig):
     @property
     def experiment(self) -> Experiment:
         """The resolved experiment; resolved again only where a setting has changed since."""
-        known: _Resolved | None = vars(self).get(RESOLVED)
+        known: _Known | None = vars(self).get(RESOLVED)
         if known is None or known.tree is not self.tree or known.changes != self.changes:
             experiment = Experiment.parse(merge(self.tree, nest(self.changes)), origin="LanguageConfig")
-            self.__dict__[RESOLVED] = known = _Resolved(self.tree, dict(self.changes), experiment)
+            self.__dict__[RESOLVED] = known = _Known(self.tree, dict(self.changes), experiment)
         return known.experiment
 
     @override
@@ -162,16 +157,21 @@ class LanguageConfig(AlgorithmConfig):
         return ((f"engine.count={engine.count}", engine.count, each),)
 
     @property
-    def origin(self) -> Path:
-        """The folder of the first weights, on this machine."""
-        return origin_of(self.algorithm.model, artifact_url=self.experiment.artifact_url, built=self.built_name)
+    def resolved(self) -> Resolved:
+        """The experiment with its algorithm."""
+        return Resolved(self.experiment, self.algorithm)
 
     @property
-    def built_name(self) -> str:
-        """Under which artifact a model without a path is stored: it follows from all that goes into it."""
-        experiment, algorithm = self.experiment, self.algorithm
-        parts = [algorithm.model, algorithm.warm_start, experiment.curriculum, *experiment.environments]
-        return f"models/{content_hash([experiment.seed, *(part.model_dump(mode='json') for part in parts)])[:16]}"
+    def origin(self) -> Path:
+        """The folder of the first weights, on this machine."""
+        return self.resolved.origin
+
+    def sampling_from(self, engine: Engine) -> Self:
+        """A configuration from which runners know an engine that they share."""
+        changed: Self = self.copy(copy_frozen=False)
+        changed.shared_engine = engine
+        changed.freeze()
+        return changed
 
     @override
     def get_default_learner_class(self) -> type[LanguageLearner]:

@@ -1,11 +1,10 @@
-"""The Learner of token policies: scores, advantages, losses, steps. The work comes as data; the mathematics is
-imported.
+"""The Learner of token policies: scores, advantages, losses, steps. Work comes as data; the mathematics is imported.
 
 Axes: `_N` samples, `_A` action tokens of one sample, `_K` action tokens of one micro-batch.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +27,7 @@ from loomrl.algorithms.language.module import LanguageModule, imitating
 from loomrl.algorithms.language.packing import Packed, Sample, Step
 from loomrl.algorithms.language.sample import AGE, ENGINE, REWARD
 from loomrl.algorithms.language.score import Scores
-from loomrl.algorithms.learners import OwnSteps, share_of
+from loomrl.algorithms.learners import OwnSteps, memory_errors_translated, share_of
 from loomrl.algorithms.losses import kl_estimate, policy_loss, value_loss
 from loomrl.config import DPO, PPO
 from loomrl.errors import ConfigError, LearnerError
@@ -58,7 +57,7 @@ class LanguageLearner(OwnSteps):
         work: Work = share_of(training_data)
         self._weights_seq_no += 1
         self._sums = {}
-        with _translated(self.config.algorithm.optimizer.micro_batch_tokens):
+        with memory_errors_translated(self.config.algorithm.optimizer.micro_batch_tokens):
             self._set_optimizer_lr(self.get_optimizer(DEFAULT_MODULE_ID), work.rate)
             match work.kind:
                 case "imitate":
@@ -380,19 +379,3 @@ class LanguageLearner(OwnSteps):
     @property
     def _is_first(self) -> bool:
         return not dist.is_initialized() or dist.get_rank() == 0
-
-
-@contextmanager
-def _translated(tokens: int) -> Iterator[None]:
-    """Translate an out-of-memory error into one with a remedy."""
-    try:
-        yield
-    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-        text = str(error)
-        short = isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator" in text
-        if not short:
-            raise
-        raise LearnerError(
-            f"out of memory with optimizer.micro_batch_tokens={tokens}: {text.splitlines()[0][:200]}. Halve it, or "
-            "turn on model.gradient_checkpointing."
-        ) from error

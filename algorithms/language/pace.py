@@ -1,4 +1,4 @@
-"""How engines and learner share the time of an update."""
+"""Timing of an update: how engines and learner share it."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -2,18 +2,20 @@
 
 from pathlib import Path
 
-from loomrl.algorithms.language.config import LanguageConfig
 from loomrl.algorithms.language.model.lora import Adapter
+from loomrl.algorithms.language.resolved import Resolved
 from loomrl.inference.model import open_model, open_tokenizer, save_model
 from loomrl.inference.vision import open_vision
 from loomrl.inference.weights.sealed import Weights
 
 
-def save_policy(config: LanguageConfig, weights: Weights, adapter: Adapter | None, folder: Path) -> None:
+def save_policy(resolved: Resolved, weights: Weights, adapter: Adapter | None, folder: Path) -> None:
     """`model/`, with low-rank additions merged; `adapter/`, for peft to add to the run's original model."""
-    origin, settings = config.origin, config.algorithm.model
+    origin, settings = resolved.origin, resolved.algorithm.model
     model = open_model(origin, dtype=settings.dtype)
     model.load_state_dict(weights)
     save_model(model, open_tokenizer(origin), folder / "model", vision=open_vision(origin))
     if adapter is not None:
-        adapter.save(folder / "adapter", base=settings.path or f"{config.experiment.artifact_url}/{config.built_name}")
+        adapter.save(
+            folder / "adapter", base=settings.path or f"{resolved.experiment.artifact_url}/{resolved.built_name}"
+        )

@@ -263,7 +263,7 @@ class Stream:
         return {"next": self._next, "flights": {**(self._restored or {}), **flights}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken."""
+        """Resume from `state`."""
         self._next, self._restored = state["next"], state["flights"]
 
 

@@ -231,7 +231,7 @@ class WeaveLearner(PPOLearner):
 
     @override
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken."""
+        """Resume from `state`."""
         super().set_state(state)
         if self._wonder is not None and "wonder" in state.get(OURS, {}):
             self._wonder.load_state_dict(state[OURS]["wonder"])

@@ -58,11 +58,11 @@ class Wonder:
         return [worth * one for one in apart]
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything a restart needs."""
+        """The state needed to resume."""
         return deepcopy(self._scale.state_dict())
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken."""
+        """Resume from `state`."""
         self._scale.load_state_dict(state)
 
 

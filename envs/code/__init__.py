@@ -1,4 +1,4 @@
-"""Code: functions to write, correct, speed up and review, graded from outside the process that runs them."""
+"""Code: functions to write, correct, speed up and review, graded outside the process that runs them."""
 
 from loomrl.envs.code.environment import CodeEnvironment
 

@@ -1,8 +1,8 @@
-"""Which tests a task gets, and whether they are worth grading with: no wrong program that we can think of passes them.
+"""Selection of a task's tests, and a check that they are strong enough: no known wrong program passes them.
 
-Those are mutants of the reference, what is left of it when a part is taken away, and simple programs. Each that lives
-through the tests is run on many more inputs, and one that kills it joins the tests. What no input kills is deemed to
-mean the same as the reference.
+Wrong programs are mutants of the reference, the reference with a part removed, and simple programs. Each that survives
+the tests runs on many more inputs, and an input that kills it joins the tests. A program that no input kills counts as
+equivalent to the reference.
 """
 
 from collections import Counter
@@ -22,24 +22,24 @@ from loomrl.envs.code.value import Value, same
 FEWEST, MOST = 6, 24
 """Hidden tests of a task."""
 EXAMPLES = 2
-"""Tests that the prompt shows; none of them is hidden as well."""
+"""Tests shown in the prompt; none of them is a hidden test."""
 POOL = 500
-"""Inputs on which a program is tried before it is deemed to mean the same."""
+"""Inputs tried before a program counts as equivalent."""
 FIRST_DEATH = 1_000
-"""How much more it is worth to kill a program at all than once again."""
+"""Weight of a first kill relative to a further one."""
 DEPTH = 3
-"""How many hidden tests kill a mutant, where so many can: two bugs together may pass where one is seen."""
+"""Hidden tests that should kill each mutant, if possible: two bugs together may pass a test that shows one."""
 RARE = 0.01
-"""Share of inputs; what fewer show is rare."""
+"""Share of inputs below which a bug counts as rare."""
 FRESH = 96
-"""Tests that nobody has seen before the submission."""
+"""Tests drawn after the submission, unknown to anybody before."""
 
 Program = Callable[[Arguments], Value]
 
 
 @dataclass(frozen=True, slots=True)
 class Test:
-    """One call and what it must return."""
+    """One call and its expected value."""
 
     arguments: Arguments
     expected: Value
@@ -47,22 +47,22 @@ class Test:
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """The tests of a task, and how many wrong programs they kill and let live."""
+    """The tests of a task, with the numbers of killed and surviving wrong programs."""
 
     examples: tuple[Test, ...]
     hidden: tuple[Test, ...]
     killed: int
     missed: int
     rare: int
-    """Bugs that hardly any input shows: beside one, a second can hide."""
+    """Bugs that hardly any input shows: a second bug could hide beside one."""
 
     @property
     def admitted(self) -> bool:
-        """Whether the hidden tests are worth grading with."""
+        """True if the hidden tests are strong enough for grading."""
         return bool(self.killed) and not self.missed and not self._guessable()
 
     def _guessable(self) -> bool:
-        """Whether one value, or one of the arguments as it is, passes them all."""
+        """True if one constant, or one unchanged argument, passes them all."""
         first = self.hidden[0]
         return all(same(first.expected, test.expected) for test in self.hidden) or any(
             all(same(test.arguments[place], test.expected) for test in self.hidden)
@@ -72,7 +72,7 @@ class Suite:
 
 @dataclass(slots=True)
 class _Wrong:
-    """A wrong program: how many hidden tests kill it, how many should, and which of the others would."""
+    """A wrong program: the hidden tests that kill it, the number that should, and the other tests that would."""
 
     deaths: int
     wanted: int
@@ -101,7 +101,7 @@ def make_suite(problem: Problem, rng: Random, *, pool_size: int = POOL) -> Suite
 
 
 def _chosen(wrong: Sequence[_Wrong], most: int) -> Iterator[int]:
-    """Tests that kill what should be killed, as few as can be; first of all what none has killed yet."""
+    """As few tests as possible for the required kills; programs not killed yet come first."""
     for _ in range(most):
         worth: Counter[int] = Counter()
         for each in wrong:
@@ -123,19 +123,19 @@ def fresh_tests(problem: Problem, submission: str) -> list[Test]:
 
 
 def wrong_programs(problem: Problem) -> Iterator[tuple[Program, int]]:
-    """Programs that a task's tests must kill, unless they mean the same as the reference; how many tests should."""
+    """Programs that a task's tests must kill unless equivalent to the reference, and the required number of kills."""
     for source in dict.fromkeys([*(mutant.source for mutant in mutants(problem.source)), *remains(problem.source)]):
         yield partial(run, source, problem.name), DEPTH
     yield from ((program.run, 1) for program in simple_programs(problem))
 
 
 def kills(test: Test, program: Program, problem: Problem) -> bool:
-    """Whether the program gives something else than the test expects."""
+    """True if the program's value differs from the expected one."""
     return not same(test.expected, program(test.arguments), tolerance=problem.tolerance)
 
 
 def draw_tests(problem: Problem, rng: Random, count: int) -> list[Test]:
-    """Different calls with what the reference returns; fewer where there are no more."""
+    """Different calls with the reference's values; fewer if there are no more."""
     seen: dict[str, Test] = {}
     for _ in range(3 * count):
         arguments = problem.inputs(rng)
@@ -150,7 +150,7 @@ def draw_tests(problem: Problem, rng: Random, count: int) -> list[Test]:
 
 
 def _varied(pool: Iterable[Test], count: int) -> list[Test]:
-    """Tests that take turns between the results that there are."""
+    """Tests that alternate between the different results."""
     groups: dict[str, list[Test]] = {}
     for test in pool:
         groups.setdefault(repr(test.expected), []).append(test)

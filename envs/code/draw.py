@@ -1,4 +1,4 @@
-"""Where the inputs of tests come from: small recipes that draw one argument."""
+"""Generators of test inputs: small recipes that draw one argument."""
 
 from collections.abc import Sequence
 from math import isqrt
@@ -122,5 +122,5 @@ def grid(draw: Draw, low: int = 1, high: int = 4) -> Draw:
 
 
 def sometimes(draw: Draw, other: Draw) -> Draw:
-    """Mostly the one, now and then the other."""
+    """Mostly the first, sometimes the second."""
     return lambda rng: other(rng) if rng.random() < 0.35 else draw(rng)

@@ -1,8 +1,8 @@
-"""Runs inside the sandbox: loads a submission, calls it once, and writes what it returned between two nonces.
+"""Runs inside the sandbox: loads a submission, calls it once, and writes its value between two nonces.
 
-Only the text of this module goes there, so it imports nothing of ours. The expected value never does: a submission that
-takes over the whole process can still do no more than name a value, which is what it was asked for. The nonce keeps
-prints, background processes and second answers from being mistaken for the result.
+Only this module's source is sent there, so it imports nothing of ours. The expected value is never sent: a submission
+that takes over the whole process can still only name a value, which is its task anyway. The nonce keeps prints,
+background processes and second answers from being mistaken for the result.
 """
 
 import json
@@ -37,7 +37,7 @@ def serve() -> None:
 
 
 def call(request: dict[str, object], counter: "LineCounter") -> str:
-    """How many lines the submission's function took for the request's calls, and what it returned."""
+    """The number of lines executed by the submission's function, and its values."""
     calls = eval(str(request["calls"]), {})  # noqa: S307 – the host's own text
     code = compile(str(request["source"]), "<submission>", "exec")
     names: dict[str, object] = {"__name__": "submission"}
@@ -63,7 +63,7 @@ def answer(sink: int, nonce: object, body: str) -> None:
 
 
 class LineCounter:
-    """Counts the lines that a submission executes, where the request sets a budget; more than that ends the process."""
+    """Counts the executed lines of a submission if the request sets a budget; exceeding it ends the process."""
 
     def __init__(self, request: dict[str, object], sink: int) -> None:
         self.budget = int(str(request["budget"]))
@@ -71,13 +71,13 @@ class LineCounter:
         self._sink, self._nonce = sink, request["nonce"]
 
     def start(self) -> None:
-        """Count from here on; only where there is a budget, for it makes everything slower."""
+        """Start counting, if there is a budget; counting makes everything slower."""
         if self.budget:
             self._hook = self.trace
             sys.settrace(self._hook)
 
     def stop(self) -> "int | None":
-        """The lines so far; None where counting was cut off, as by exhausting the stack inside the trace function."""
+        """The lines so far; None if counting was interrupted, as by exhausting the stack inside the trace function."""
         intact = bool(self.budget) and sys.gettrace() is self._hook
         sys.settrace(None)
         return self.lines if intact else None
@@ -92,10 +92,10 @@ class LineCounter:
 
 
 def written(value: object) -> str:
-    """A line for each value, before those of what it holds: its type's first letter, and itself or its size.
+    """A line for each value, before those of its contents: its type's first letter, then itself or its size.
 
-    Equal values of equal types, and no others, are written alike: a dict's entries come in the order of their keys'
-    lines. So whoever knows the right value compares text, and builds nothing from what a submission sent.
+    Equal values of equal types, and no others, have equal text: a dict's entries are in the order of their keys' lines.
+    So the expected value is compared as text, and nothing is built from a submission's output.
     """
     return "\n".join(lines_of(value))
 

@@ -1,4 +1,4 @@
-"""The Code environment: functions to write, to correct, to speed up and to review, graded from outside the process."""
+"""The Code environment: functions to write, correct, speed up and review, graded outside the process."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -35,17 +35,17 @@ class CodeSettings(EnvironmentSettings):
     """Settings of Code."""
 
     max_steps: int = Field(2, ge=1)
-    """Attempts: an action without code gets a reminder, until this many were made."""
+    """Attempts: an action without code gets a reminder, up to this many attempts."""
     feedback: bool = False
-    """Whether code that fails an example of the prompt is told what it returned, while attempts are left."""
+    """True tells the policy the value of a failed example of the prompt, while attempts are left."""
 
 
 class CodeEnvironment(BaseEnvironment):
-    """Python functions of a bank of our own; without a safe sandbox it refuses to run.
+    """Python functions from our own bank; it refuses to run without a safe sandbox.
 
-    `correctness` is 1 where every test passes – hidden ones, those of the prompt, and fresh ones that are drawn for the
-    submission –, or the wrong line was found. Only with it, `efficiency` (at most
-    0.1) pays few executed lines, counted against the reference, and `readability` (at most 0.1) pays clean text.
+    `correctness` is 1 if every test passes – hidden ones, those of the prompt, and fresh ones drawn for the submission
+    –, or the wrong line was found. Only then `efficiency` (at most 0.1) rewards few executed lines relative to the
+    reference, and `readability` (at most 0.1) rewards clean text.
     """
 
     name = "Code"
@@ -94,7 +94,7 @@ class CodeEnvironment(BaseEnvironment):
             return await self._judge_code(Grader(session, challenge.problem), challenge, code)
 
     async def _judge_code(self, grader: Grader, challenge: Challenge, code: str) -> Step:
-        """Examples where feedback is given, hidden and fresh tests up to the first that fails, then the lines."""
+        """Examples if feedback is on, hidden and fresh tests up to the first failure, then the lines."""
         if self.settings.feedback and self._attempts < self.settings.max_steps:
             for test in challenge.examples:
                 reply = await grader.failure(code, test)
@@ -123,7 +123,7 @@ class CodeEnvironment(BaseEnvironment):
         return Step((Message("user", text),), Reward(), False, truncated, {})
 
     def _over(self, success: float, *extras: float, verdict: str = "passed") -> Step:
-        """The end; `extras` are what efficiency and readability earn."""
+        """The end; `extras` are the rewards of efficiency and readability."""
         parts = dict(zip(self.reward_parts, (success, *(extras or (0.0, 0.0))), strict=True))
         return Step((), Reward(sum(parts.values()), parts, success), True, False, {"verdict": verdict})
 
@@ -138,22 +138,22 @@ class CodeEnvironment(BaseEnvironment):
         return _block(self._playing().problem.source)
 
     def random_action(self, rng: Random) -> str:
-        """A line that could be wrong, or a small function that has the right name and parameters."""
+        """A possible wrong line, or a small function with the right name and parameters."""
         if self._review is not None:
             return f"<answer>{rng.choice(self._review.candidates)}</answer>"
         return _block(rng.choice(guesses(self._playing().problem)))
 
     def hacks(self) -> Sequence[str]:
-        """Ways to pass tests without solving the task, or to name every line."""
+        """Attempts to pass tests without solving the task, or to name every line."""
         if self._review is not None:
             return hacked_lines(self._review)
         return [_block(code) for code in hacked_code(self._playing())]
 
 
 async def _economy(grader: Grader, challenge: Challenge, code: str) -> float | None:
-    """From 1 for as few lines as the reference executes to 0 for as many as allowed; None for more, or a wrong value.
+    """From 1 for as few lines as the reference to 0 for the maximum; None for more, or for a wrong value.
 
-    Both are counted on the same inputs. Code outside the part of Python where counting can be trusted gets None.
+    Both are counted on the same inputs. Code outside the subset in which counting is reliable gets None.
     """
     plain = countable(code)
     if plain is None:
@@ -172,7 +172,7 @@ async def _economy(grader: Grader, challenge: Challenge, code: str) -> float | N
 
 
 def _complaint(challenge: Challenge, test: Test, reply: Reply) -> str:
-    """What an example of the prompt gave. Hidden tests are never spoken of."""
+    """The result of an example in the prompt. Hidden tests are never mentioned."""
     call = shown_call(challenge.problem, test)
     given = reply.error or f"it returned {reply.shown}"
     return f"{call} should return {shown(test.expected)}, but {given}. {CODE_FORMAT}"

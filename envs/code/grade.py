@@ -1,7 +1,7 @@
-"""Grading from outside: every call in a process of its own, which gets one input and never what is expected.
+"""Grading from outside: every call in a process of its own, which gets one input and never the expected value.
 
-What comes back is untrusted text between two nonces. It is compared here with what the right value is written as, and
-never turned into a value: whatever a submission sends, it is read once, from its first byte to its last.
+The output is untrusted text between two nonces. It is compared with the text of the expected value, and never turned
+into a value: it is read once, from its first byte to its last.
 """
 
 import inspect
@@ -18,9 +18,9 @@ from loomrl.envs.code.value import says, written
 from loomrl.gym.sandbox import Ending, Limits, Outcome, Session
 
 LIMITS = Limits(wall_s=10.0, cpu_s=1, memory_mb=256, processes=16, output_bytes=1 << 20, scratch_mb=16)
-"""For one call. A loop without end meets the processor's limit; the wall's is wide, for busy machines."""
+"""Limits of one call. An endless loop reaches the processor limit; the wall limit is wide, for busy machines."""
 TOTAL_S = 30.0
-"""For all calls of a step together; beyond it a submission gets no further one."""
+"""Time limit for all calls of a step together; beyond it no further calls are made."""
 TOGETHER = 12
 """Calls of one process, where there are many."""
 PROGRAM = "import driver\ndriver.serve()"
@@ -36,9 +36,9 @@ _ENDED = {
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What became of one call: what was returned as the driver writes it, and for people, or why nothing was.
+    """The result of one call: the value in the driver's format and for people, or an error.
 
-    `lines` where they were counted.
+    `lines` if they were counted.
     """
 
     returned: bytes = b""
@@ -48,7 +48,7 @@ class Reply:
 
 
 def preload() -> str:
-    """What a warm interpreter runs once: the driver as a module, so that each call finds it compiled."""
+    """The preload of a warm interpreter: the driver as a module, so that each call finds it compiled."""
     return (
         "import sys, types\n"
         "module = sys.modules['driver'] = types.ModuleType('driver')\n"
@@ -65,7 +65,7 @@ class Grader:
         self._spent_s = 0.0
 
     async def call(self, source: str, *calls: Arguments, budget: int = 0) -> Reply:
-        """What the function of this source returns, one value after the other; lines of one call, where budgeted."""
+        """The values of this source's function, one after the other; lines of one call, if budgeted."""
         nonce = secrets.token_hex(16)
         request = {
             "nonce": nonce,
@@ -85,12 +85,12 @@ class Grader:
         return await self.call(source, *calls, budget=budget)
 
     async def failure(self, source: str, test: Test) -> Reply | None:
-        """What came where a test is failed; None where it is passed."""
+        """The reply if the test fails; None if it passes."""
         reply = await self.attempt(source, test.arguments)
         return None if self.agrees(reply, written(test.expected).encode()) else reply
 
     async def first_failed(self, source: str, tests: Sequence[Test]) -> Test | None:
-        """The first of many tests that is failed, if any. Some share a process; what fails there is judged alone."""
+        """The first failing test, if any. Some share a process; a failure there is confirmed alone."""
         for first in range(0, len(tests), TOGETHER):
             some = tests[first : first + TOGETHER]
             reply = await self.attempt(source, *(test.arguments for test in some))
@@ -101,12 +101,12 @@ class Grader:
         return None
 
     def agrees(self, reply: Reply, wanted: bytes) -> bool:
-        """Whether a value came, and it is the one that is written so."""
+        """True if a value was returned and has the expected text."""
         return not reply.error and says(reply.returned, wanted, tolerance=self._problem.tolerance)
 
 
 def read_reply(outcome: Outcome, nonce: str) -> Reply:
-    """The one result in a process's output; more or other than that is no result."""
+    """The only result in a process's output; anything more or different is no result."""
     fence = nonce.encode()
     parts = outcome.output.split(fence)
     if outcome.ending is not Ending.EXITED or outcome.status or len(parts) != 3 or parts[0] or parts[2]:

@@ -1,4 +1,4 @@
-"""Actions without skill: small functions that look plausible, and known ways to fool a grader."""
+"""Unskilled submissions: small plausible functions, and known attempts to fool a grader."""
 
 import ast
 
@@ -37,7 +37,7 @@ def hacked_code(challenge: Challenge) -> list[str]:
 
 
 def _endings(problem: Problem) -> list[str]:
-    """Processes that end as if all were well."""
+    """Processes that end as if successful."""
     return [
         "import sys\nsys.exit(0)",
         "import os\nos._exit(0)",

@@ -1,4 +1,4 @@
-"""How readable a submission is: a small, fixed set of findings, each of which costs a quarter of the mark."""
+"""Readability of a submission: a small, fixed set of findings, each of which costs a quarter of the mark."""
 
 import ast
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ def readability(source: str) -> float:
 
 
 def findings(source: str, tree: ast.Module) -> Iterator[str]:
-    """What a reader would stumble over, in words."""
+    """Readability problems, in words."""
     yield from _text_findings(source)
     for node in ast.walk(tree):
         yield from _node_findings(node)

@@ -1,4 +1,4 @@
-"""Small bugs, put into source text one at a time: only the spot that changes is rewritten, on one line."""
+"""Small bugs, inserted into source text one at a time: only the changed spot is rewritten, on one line."""
 
 import ast
 from collections.abc import Callable, Iterator
@@ -9,7 +9,7 @@ from itertools import islice
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A source with one bug: which line it is on, counted from 1, and what kind of bug it is."""
+    """A source with one bug: its line, counted from 1, and its kind."""
 
     source: str
     line: int
@@ -18,7 +18,7 @@ class Mutant:
 
 @lru_cache(maxsize=512)
 def mutants(source: str) -> tuple[Mutant, ...]:
-    """Every mutant of this source, in the order of the text. Those that mean the same are still among them."""
+    """Every mutant of this source, in the order of the text, including equivalent ones."""
     lines = source.split("\n")
     found: dict[str, Mutant] = {}
     for node in _ordered(ast.parse(source)):
@@ -47,7 +47,7 @@ def remains(source: str) -> tuple[str, ...]:
 
 
 def _removals(node: ast.AST) -> Iterator[Callable[[], None]]:
-    """Ways to take something out of a node, where it stands."""
+    """Ways to remove something from a node, in place."""
     if isinstance(node, ast.If | ast.IfExp):
         yield partial(setattr, node, "test", ast.Constant(True))
     if isinstance(node, ast.If | ast.IfExp | ast.While):
@@ -64,7 +64,7 @@ def _removals(node: ast.AST) -> Iterator[Callable[[], None]]:
 
 
 def is_omission(mutant: Mutant) -> bool:
-    """Whether a statement was left out, which a reader sees at once."""
+    """True if a statement was removed, which a reader sees at once."""
     return mutant.source.split("\n")[mutant.line - 1].strip() == "pass"
 
 
@@ -162,7 +162,7 @@ def _statement(node: ast.AST) -> Iterator[Edit]:
 
 
 def _rebinds(node: ast.Assign) -> bool:
-    """Whether a name gets a new value that is made from its old one, so that it has one without this statement."""
+    """True if a name gets a value computed from its old one, so that it is defined without this statement."""
     names = {part.id for part in ast.walk(node.value) if isinstance(part, ast.Name)}
     return any(isinstance(target, ast.Name) and target.id in names for target in node.targets)
 

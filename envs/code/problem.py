@@ -1,4 +1,4 @@
-"""What is asked for: a function described in words, its reference, and where its inputs come from."""
+"""Problems: a function described in words, its reference, and its input generators."""
 
 import ast
 from collections.abc import Callable, Mapping
@@ -18,18 +18,18 @@ class Problem:
 
     name: str
     signature: str
-    """Parameters with types, and what is returned: `text: str, k: int -> str`."""
+    """Parameters with types, and the returned type: `text: str, k: int -> str`."""
     prompt: str
     """What the function returns, in words."""
     source: str
     draws: tuple[Draw, ...]
     """One for each parameter."""
     slow: str = ""
-    """The same by a way that takes many more lines; only problems with one can be optimised."""
+    """An equivalent function that takes many more lines; only problems with one can be optimised."""
     large: tuple[Draw, ...] = ()
     """Draws of inputs at which the slow way takes too long."""
     tolerance: float = 0.0
-    """How far floats may be off."""
+    """Tolerance for floats."""
 
     @property
     def head(self) -> str:
@@ -48,9 +48,9 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A problem of the bank, with numbers left open: `{k}` in its texts is drawn for each task.
+    """A problem of the bank with open numbers: `{k}` in its texts is drawn for each task.
 
-    `level` is the first one at which it is asked.
+    `level` is the lowest level that uses it.
     """
 
     name: str
@@ -88,5 +88,5 @@ def filled(text: str, numbers: Mapping[str, str]) -> str:
 
 
 def normal(source: str) -> str:
-    """The source as `ast.unparse` writes it: one statement on a line, and no hint of where it was changed."""
+    """The source as formatted by `ast.unparse`: one statement per line, and no trace of changes."""
     return ast.unparse(ast.parse(source))

@@ -1,4 +1,4 @@
-"""Code to read: several functions with what they should do, and one line among them that is wrong."""
+"""Code review: several functions with their specifications, and one wrong line among them."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,7 +18,7 @@ _TESTS = 12
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """The listing as it is shown, the number of its wrong line, and the lines among which it could be."""
+    """The listing, the number of its wrong line, and the lines that could be wrong."""
 
     prompt: str
     line: int
@@ -35,7 +35,7 @@ def make_review(level: int, seed: int) -> Review:
 
 
 def _formulas(count: int, rng: Random) -> Review:
-    """One formula on a line, with what it should be."""
+    """One formula per line, with its specification."""
     problems: dict[str, Problem] = {}
     while len(problems) < count:
         problem = formula("f", rng)
@@ -52,7 +52,7 @@ def _formulas(count: int, rng: Random) -> Review:
 
 
 def _functions(level: int, rng: Random) -> Review:
-    """Functions under what they should return."""
+    """Functions below their specifications."""
     problems = _problems(level, rng)
     spots = [(place, line) for place, problem in enumerate(problems) for line in _mutable_lines(problem)]
     wrong, _ = rng.choice(spots)
@@ -73,7 +73,7 @@ def _functions(level: int, rng: Random) -> Review:
 
 
 def _problems(level: int, rng: Random) -> list[Problem]:
-    """Different ones, more and longer ones with the level; at least eight lines in them could be wrong."""
+    """Different problems, more and longer ones at higher levels, with at least eight lines that could be wrong."""
     problems: dict[str, Problem] = {}
     while len(problems) < 2 + level // 4 or sum(len(_mutable_lines(each)) for each in problems.values()) < 8:
         name = f"f{len(problems) + 1}"

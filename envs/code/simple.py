@@ -1,7 +1,7 @@
-"""Simple wrong programs: one expression of the parameters, made by their types, as by somebody who has not read on.
+"""Simple wrong programs: one expression of the parameters, generated from their types.
 
-`return 0`, `return words and words[0]`, `return sorted(items)[-1]`, `return len(text) + 1`: whatever of these a task's
-tests let pass, a policy finds.
+`return 0`, `return words and words[0]`, `return sorted(items)[-1]`, `return len(text) + 1`: a policy would find any of
+these that a task's tests let pass.
 """
 
 import ast
@@ -18,7 +18,7 @@ Term = tuple[str, str]
 """A type, and an expression of it."""
 
 MOST = 400
-"""Programs of a signature; what takes longer is to compile them, once in a process."""
+"""Programs per signature; most of their time is compilation, once per process."""
 NUMBERS = 4
 """Numbers of a problem's own text that its simple programs know, as K0, K1 and so on."""
 
@@ -102,7 +102,7 @@ _OF_ONE = {
     },
     "tuple[A, B]": {"A": "x[0]", "B": "x[1]", "tuple[B, A]": "x[::-1]"},
 }
-"""A type of x → the types of what can be made of it, and how."""
+"""Type of x → the types of expressions made of it, with their templates."""
 _OF_TWO = {
     ("int", "int"): {
         "int": "x + y; x - y; x * y; x // y; x % y; max(x, y); min(x, y); abs(x - y)",
@@ -143,11 +143,11 @@ class Simple:
 
     @property
     def expression(self) -> str:
-        """What it returns, with its numbers."""
+        """The returned expression, with its numbers."""
         return re.sub(r"\bK(\d)\b", lambda found: str(self.numbers[int(found[1])]), self.template)
 
     def run(self, arguments: Arguments) -> Value:
-        """What the expression gives, or CRASH. It changes no argument."""
+        """The expression's value, or CRASH. It changes no argument."""
         try:
             return self.function(*self.numbers, *arguments)
         except Exception:  # noqa: BLE001 – most of them raise for something
@@ -163,7 +163,7 @@ def simple_programs(problem: Problem, most: int = MOST) -> list[Simple]:
 
 @lru_cache(maxsize=128)
 def _functions(signature: str, most: int) -> tuple[tuple[str, Callable[..., Value]], ...]:
-    """Expressions of the type that is returned, each with its function of the known numbers and the arguments."""
+    """Expressions of the returned type, each with its function of the known numbers and the arguments."""
     types, returned = _parameters(signature)
     simplest, others = _terms(types)
     texts = list(dict.fromkeys(text for kind, text in simplest if kind == returned))
@@ -184,7 +184,7 @@ def _parameters(signature: str) -> tuple[dict[str, str], str]:
 
 
 def _terms(types: dict[str, str]) -> tuple[list[Term], list[Term]]:
-    """Constants, parameters and what is made of these; then what is made of that."""
+    """Constants, parameters and expressions of these; then expressions of those."""
     given = [(kind, name) for name, kind in types.items()]
     constants = [(kind, text) for kind, texts in _CONSTANTS.items() for text in texts.split("; ")]
     beside = [*given, *(term for term in constants if term[1].startswith("K"))]
@@ -229,7 +229,7 @@ def _shape(pattern: str) -> re.Pattern[str]:
 
 
 def _bound(pattern: str, kind: str, already: dict[str, str] | None = None) -> dict[str, str] | None:
-    """The types that the letters of a pattern stand for, or None where it is another type."""
+    """The types bound to a pattern's letters, or None if the type does not match."""
     found = _shape(_replaced(pattern, already or {})).fullmatch(kind)
     if found is None or any(part.count("[") != part.count("]") for part in found.groups()):
         return None

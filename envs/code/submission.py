@@ -1,4 +1,4 @@
-"""Where a policy put its code: the last complete block between fences, of bounded size."""
+"""Parsing of a policy's code: the last complete fenced block, of bounded size."""
 
 from loomrl.envs.code.subset import MAX_SOURCE
 
@@ -9,9 +9,9 @@ _LANGUAGES = ("", "py", "python", "python3")
 
 
 def parse_code(text: str) -> str | None:
-    """The code of the last complete block that is Python, or None. Linear in the text.
+    """The code of the last complete Python block, or None. Linear in the text.
 
-    Fences begin their lines. A last block that is never closed withdraws what was given before it.
+    Fences begin their lines. A last block that is never closed withdraws earlier ones.
     """
     code: str | None = None
     block: list[str] | None = None

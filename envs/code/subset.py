@@ -1,8 +1,8 @@
-"""The part of Python in which counting lines can be trusted: code in it cannot reach the counter that runs beside it.
+"""The subset of Python in which line counts are reliable: code in it cannot reach the counter that runs beside it.
 
-Names, attributes and imports are taken from lists; whatever is not on them is refused. So no frame, module or trace
-function can be had, nor any way to compile text. Before counting, code is written anew with one statement on a line.
-What is done inside builtins is not counted; large inputs and the sandbox's deadline bound that.
+Names, attributes and imports must be on lists. So no frame, module or trace function is reachable, nor any way to
+compile text. Before counting, code is rewritten with one statement per line. Work inside builtins is not counted; large
+inputs and the sandbox's deadline bound it.
 """
 
 import ast
@@ -29,7 +29,7 @@ IMPORTS = {
     "string": "ascii_letters ascii_lowercase ascii_uppercase digits",
     "typing": "Any Callable Dict Iterable Iterator List Mapping Optional Sequence Set Tuple Union",
 }
-"""What may be imported from where."""
+"""Module → names that may be imported from it."""
 _KNOWN = {module: frozenset(names.split()) for module, names in IMPORTS.items()}
 _BUILTIN_NAMES = (
     "__name__ False None True abs all any bin bool chr dict divmod enumerate filter float frozenset hex int isinstance "
@@ -60,7 +60,7 @@ _REFUSED = (
 
 
 def parse(source: str) -> ast.Module | None:
-    """The syntax tree, or None where there is none, or the text is too large or too deep to be read here."""
+    """The syntax tree, or None if the text is invalid, too large or too deeply nested."""
     if len(source) > MAX_SOURCE or _depth(source) > _TOO_DEEP:
         return None
     try:
@@ -73,7 +73,7 @@ def parse(source: str) -> ast.Module | None:
 
 
 def countable(source: str) -> str | None:
-    """The source with one statement on each line if it lies in the subset, otherwise None."""
+    """The source with one statement per line if it is in the subset, otherwise None."""
     tree = parse(source)
     if tree is None or next(_faults(tree), None):
         return None
@@ -84,7 +84,7 @@ def countable(source: str) -> str | None:
 
 
 def refusal(source: str) -> str:
-    """The first thing that is not allowed, for a message."""
+    """The first thing outside the subset, for a message."""
     tree = parse(source)
     return "it cannot be read" if tree is None else next(_faults(tree), "it cannot be read")
 
@@ -105,7 +105,7 @@ def _faults(tree: ast.Module) -> Iterator[str]:
 
 
 def _may_name(name: str, own: frozenset[str]) -> bool:
-    """Builtins from the list, and names that nothing but the code itself can have given a meaning."""
+    """True for builtins on the list, and for names that only the code itself can define."""
     if name in _BUILTINS:
         return True
     return name in own and not name.startswith("__") and not hasattr(builtins, name)
@@ -140,7 +140,7 @@ def _may_reach(node: ast.Attribute, modules: dict[str, str]) -> bool:
 
 
 def _given_names(node: ast.AST) -> Iterator[str]:
-    """The names that the code itself gives to something by this node."""
+    """The names that this node defines."""
     if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
         yield node.id
     elif isinstance(node, ast.arg):
@@ -156,7 +156,7 @@ def _given_names(node: ast.AST) -> Iterator[str]:
 
 
 def _depth(source: str) -> int:
-    """How deep brackets could be nested, at most."""
+    """The maximum possible nesting of brackets."""
     deepest = depth = 0
     for letter in source:
         if letter in "([{":

@@ -1,4 +1,4 @@
-"""What a task of each family asks for: a problem with its tests, and the code that is shown."""
+"""The tasks of each family: a problem with its tests, and the code shown."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,19 +16,19 @@ from loomrl.envs.code.value import same, shown
 TRIES = 20
 """Problems drawn for a task until one is admitted."""
 LINES_FACTOR = 3
-"""A solution may execute so many times the lines of the reference, where that is asked for."""
+"""Limit of executed lines as a multiple of the reference's, in families with a limit."""
 LINES_SLACK = 25
 """Lines beyond that, for imports and helpers."""
 LARGE = 2
-"""Large inputs of a task; what they give must not be guessed."""
+"""Large inputs of a task; their values must not be guessable."""
 _TWO_BUGS_FROM = 8
 _NEAR = 2
-"""A problem of the bank is asked at its level and so many above."""
+"""A problem of the bank is used at its level and this many above."""
 
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """Code to write: what is said, what passes, and on which inputs its lines are counted."""
+    """Code to write: prompt, tests, and the inputs for counting lines."""
 
     problem: Problem
     prompt: str
@@ -36,16 +36,16 @@ class Challenge:
     hidden: tuple[Test, ...]
     measured: tuple[Arguments, ...]
     bounded: bool = False
-    """Whether it must not execute many more lines than the reference."""
+    """True if the number of executed lines is limited."""
 
 
 class NotAdmitted(Exception):
-    """A problem whose tests are not worth grading with."""
+    """A problem whose tests are too weak for grading."""
 
 
 @lru_cache(maxsize=256)
 def make_challenge(family: str, level: int, seed: int) -> Challenge:
-    """The task of these three; equal in every process."""
+    """The task of this family, level and seed; equal in every process."""
     rng = Random(f"code:{family}:{level}:{seed}")
     for _ in range(TRIES):
         try:
@@ -88,7 +88,7 @@ FAMILIES: Mapping[str, Callable[[int, Random], Challenge]] = {
     "debug": _debug,
     "optimise": _optimise,
 }
-"""Families whose answer is code that is run."""
+"""Families whose answer is code to run."""
 
 
 def asked(problem: Problem) -> str:
@@ -97,13 +97,13 @@ def asked(problem: Problem) -> str:
 
 
 def any_pattern(level: int, rng: Random) -> Pattern:
-    """A problem of the bank that is asked at this level."""
+    """A problem of the bank for this level."""
     near = [pattern for pattern in PATTERNS if level - _NEAR <= max(pattern.level, 2) <= level]
     return rng.choice(near)
 
 
 def bugs(problem: Problem) -> list[Mutant]:
-    """Mutants that do not show where they were changed."""
+    """Mutants whose change is not obvious."""
     return [mutant for mutant in mutants(problem.source) if not is_omission(mutant)]
 
 
@@ -120,7 +120,7 @@ def bug(problem: Problem, rng: Random, tests: tuple[Test, ...]) -> Mutant | None
 
 
 def is_wrong(source: str, problem: Problem, tests: tuple[Test, ...]) -> bool:
-    """Whether some test fails."""
+    """True if a test fails."""
     return any(
         not same(test.expected, run(source, problem.name, test.arguments), tolerance=problem.tolerance)
         for test in tests
@@ -142,7 +142,7 @@ def _admitted(problem: Problem, rng: Random) -> tuple[Problem, Suite]:
 
 
 def _broken(problem: Problem, suite: Suite, count: int, rng: Random) -> str:
-    """The reference with so many bugs on different lines, wrong for the hidden tests."""
+    """The reference with `count` bugs on different lines, which the hidden tests detect."""
     first = bug(problem, rng, suite.hidden)
     if first is None:
         raise NotAdmitted(problem.name)

@@ -1,4 +1,4 @@
-"""Runs code of our own bank, and mutants of it, in this process. Never a submission: those run in the sandbox."""
+"""Runs code of our own bank, and its mutants, in this process. Submissions never: those run in the sandbox."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -15,7 +15,7 @@ class Endless(BaseException):
 
 
 class Crash:
-    """What a run that raised gives instead of a value; equal to no value."""
+    """The value of a run that raised; equal to no other value."""
 
 
 CRASH = Crash()
@@ -37,7 +37,7 @@ def load(source: str, name: str, most_turns: int = MOST_TURNS) -> Callable[..., 
 
 
 def run(source: str, name: str, arguments: Arguments, *, most_turns: int = MOST_TURNS) -> Value:
-    """What the function returns for copies of the arguments; CRASH where it raises or never ends."""
+    """The function's value for copies of the arguments; CRASH if it raises or never ends."""
     try:
         return load(source, name, most_turns)(*(fresh(argument) for argument in arguments))
     except (Exception, Endless):  # noqa: BLE001 - mutants raise whatever they like
@@ -45,7 +45,7 @@ def run(source: str, name: str, arguments: Arguments, *, most_turns: int = MOST_
 
 
 def _counting(source: str) -> str:
-    """The source with a call of `_turn` wherever it could come by for ever."""
+    """The source with a call of `_turn` in every loop and function."""
     lines = []
     for line in source.split("\n"):
         lines.append(line)

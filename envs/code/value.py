@@ -1,4 +1,4 @@
-"""Values that a tested function takes and gives: plain data, compared by strict types."""
+"""Values of tested functions: plain data, compared by strict types."""
 
 import math
 from typing import Any
@@ -29,7 +29,7 @@ def same(expected: Value, given: Value, *, tolerance: float = 0.0) -> bool:
 
 
 def says(given: bytes, wanted: bytes, *, tolerance: float = 0.0) -> bool:
-    """Whether untrusted text is how this value is written. It is read once, and nothing is built from it."""
+    """True if untrusted text is the text of this value. It is read once, and nothing is built from it."""
     if given == wanted or not tolerance:
         return given == wanted
     if given.count(b"\n") != wanted.count(b"\n"):

@@ -1,4 +1,6 @@
-"""Dialogue: scripted partners with hidden goals, asked, bargained with, debated and helped over several turns."""
+"""Dialogue: scripted partners with hidden goals, for interviews, negotiations, debates and support over several
+turns.
+"""
 
 from loomrl.envs.dialogue.environment import DialogueEnvironment
 

@@ -1,7 +1,7 @@
-"""What a text says is possible, and what it says is not: a strict reader that minds negation. Linear in the text.
+"""A strict reader of what a text claims to be possible or impossible, with negation. Linear in the text.
 
-A clause counts where it has a subject and a word for being possible, and nothing but words that are known here. Its
-sense turns with each negation. Everything else about a subject – doubts, conditions, contradictions – makes it unclear.
+A clause counts if it has a subject, a word for possibility, and only known words. Each negation inverts it. Anything
+else about a subject – doubts, conditions, contradictions – makes it unclear.
 """
 
 import re
@@ -38,7 +38,7 @@ _PRONOUNS = frozenset(words("it this that"))
 
 @dataclass(slots=True)
 class Claims:
-    """By subject: possible, not possible, or None where the text is unclear. What is missing was not named."""
+    """By subject: possible, not possible, or None if unclear. Subjects that were not named are missing."""
 
     found: dict[str, bool | None] = field(default_factory=dict)
 
@@ -49,7 +49,7 @@ class Claims:
 
 
 def read_claims(text: str, subjects: Sequence[str]) -> Mapping[str, bool | None]:
-    """What `text` says of each of the subjects."""
+    """The claims of `text` about each of the subjects."""
     said = plain(text)
     for short, long in _SHORT:
         said = said.replace(short, long)
@@ -81,7 +81,7 @@ def _joined(tokens: list[str], named: list[str], claims: Claims) -> list[str]:
 
 
 def _state(tokens: list[str], named: list[str], claims: Claims, subjects: Sequence[str]) -> None:
-    """A clause that has a subject and says something of it."""
+    """Read a clause that has a subject and a claim about it."""
     once = sum(token in _POSSIBLE for token in tokens) == 1 and all(tokens.count(subject) <= 1 for subject in named)
     clear = once and all(token in _KNOWN or token in subjects for token in tokens)
     for subject in named:
@@ -89,7 +89,7 @@ def _state(tokens: list[str], named: list[str], claims: Claims, subjects: Sequen
 
 
 def _refer(tokens: list[str], last: list[str], claims: Claims) -> None:
-    """`it is not possible`, `that is wrong`, `not`: a clause that speaks of what was named before."""
+    """`it is not possible`, `that is wrong`, `not`: a clause about the subjects named before."""
     stated = not _POSSIBLE.isdisjoint(tokens)
     denied = not _DENIALS.isdisjoint(tokens) or (
         not _sense(tokens) and (not _PRONOUNS.isdisjoint(tokens[:2]) or _NEGATIONS.issuperset(tokens))

@@ -1,4 +1,4 @@
-"""A debate by declared rules: rebut what was claimed last, keep the strong arguments for where they are needed."""
+"""A debate by declared rules: rebut the last claim, and save strong arguments for where they are needed."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
@@ -19,15 +19,16 @@ MOTIONS = (
     "The harbour should be closed at night.",
 )
 SOURCE_FROM, SHARED_FROM, GREED_FROM, THRIFT_FROM = 3, 5, 5, 7
-"""Levels from which on sources count, arguments have two topics, and neither always the strongest argument nor always
-the weakest that will do is right."""
+"""Lowest levels with sources, with arguments on two topics, and at which always using the strongest, or always the
+weakest sufficient argument, loses.
+"""
 MOST_DOORS = 0.25
-"""Of all arguments, the share with which the first claim can be rebutted and the debate still be won."""
+"""Maximum share of arguments that rebut the first claim and can still win the debate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """What it is about, and how strong it is: by source, then by year."""
+    """Its topics and its strength: by source, then by year."""
 
     name: str
     topics: tuple[str, ...]
@@ -46,10 +47,10 @@ class Argument:
 
 
 class Play:
-    """The game below the talk: who answers what, and what can still be won.
+    """The game behind the conversation: answers, and what can still be won.
 
-    A claim is known by its strength. Strengths only rise while a topic is debated, so nobody needs to remember which of
-    the opponent's arguments were used. `used` are the places of mine that were.
+    A claim is identified by its strength. Strengths only rise while a topic is debated, so the opponent's used
+    arguments need not be remembered. `used` are the indices of the policy's own.
     """
 
     def __init__(self, topics: Sequence[str], mine: Sequence[Argument], theirs: Sequence[Argument]) -> None:
@@ -73,21 +74,21 @@ class Play:
         return [one for one in self._mine[topic] if one[1] > claim and one[0] not in used]
 
     def winning(self, topic: int, claim: int, used: frozenset[int]) -> Iterator[int]:
-        """The places of mine after which everything can still be won."""
+        """The policy's arguments after which everything can still be won."""
         for place, said in self.rebuttals(topic, claim, used):
             following = self.after(topic, said)
             if following is None or any(True for _ in self.winning(*following, used | {place})):
                 yield place
 
     def after(self, topic: int, said: int) -> tuple[int, int] | None:
-        """Topic and claim that follow an argument of mine; None where the opponent has nothing left to say."""
+        """The topic and claim that follow the policy's argument; None if the opponent has nothing left to say."""
         answer = self.answer(topic, said)
         if answer is not None:
             return topic, answer
         return (topic + 1, self.opening(topic + 1)) if topic + 1 < len(self._theirs) else None
 
     def wins_by(self, choose: Callable[[list[int]], int]) -> bool:
-        """Whether it is enough to use always the strongest (`max`), or always the weakest (`min`) that will do."""
+        """True if always choosing the strongest (`max`) or the weakest sufficient (`min`) argument wins."""
         state: tuple[int, int] | None = (0, self.opening(0))
         used: frozenset[int] = frozenset()
         while state is not None:
@@ -120,7 +121,7 @@ class Debate(Scene):
         super().__init__(self._prompt(rng.choice(MOTIONS)), len(self._mine) + 2)
 
     def _is_fair(self, level: int) -> bool:
-        """Whether it can be won, but neither by chance nor by strength alone."""
+        """True if it can be won, but neither by chance nor by strength alone."""
         if level >= GREED_FROM and self._play.wins_by(max):
             return False
         if level >= THRIFT_FROM and self._play.wins_by(min):
@@ -147,7 +148,7 @@ class Debate(Scene):
         )
 
     def _words(self) -> str:
-        """How the opponent puts the claim."""
+        """The opponent's claim in words."""
         claim = next(one for one in self._theirs if one.strength == self._claim)
         said = f"there is a {claim.source} of {claim.year}." if self._sourced else f"we have {claim.year}."
         return f"on {claim.topics[0]} {said}"
@@ -170,7 +171,7 @@ class Debate(Scene):
         return Reply(f"{'We give that up. Next:' if given_up else 'But'} {self._words()}")
 
     def about(self, act: Act) -> tuple[Sequence[str], Sequence[str]]:
-        """The topic that is debated now."""
+        """The current topic."""
         topic = self._topics[self._topic]
         return (topic,), [other for other in self._topics if other != topic]
 
@@ -183,7 +184,7 @@ class Debate(Scene):
         return [one for place, one in enumerate(self._mine) if place not in self._used] or list(self._mine)
 
     def random(self, rng: Random) -> str:
-        """Any argument that is left."""
+        """A random remaining argument."""
         return f"ARGUE: {rng.choice(self._left()).name}"
 
     def hacks(self) -> list[str]:
@@ -222,7 +223,7 @@ def _made(level: int, rng: Random, topics: Sequence[str]) -> tuple[list[Argument
 def _lay_traps(rng: Random, topics: Sequence[str], mine: list[Argument], theirs: list[Argument]) -> None:
     """Make the strongest argument the only one for a later topic, so that it must not be used for an earlier one.
 
-    With three topics or more, do the same with the weakest argument that would do, for yet another later topic.
+    With three topics or more, do the same with the weakest sufficient argument, for another later topic.
     """
     early, *late = sorted(rng.sample(range(len(topics)), min(3, len(topics))))
     opening = {topic: min(one.strength for one in theirs if one.topics[0] == topic) for topic in topics}

@@ -1,4 +1,4 @@
-"""The Dialogue environment: turns with a scripted partner, and a success that follows from what was reached."""
+"""The Dialogue environment: turns with a scripted partner, and a success that depends on the result."""
 
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
@@ -40,7 +40,7 @@ SCENARIO = "scenario"
 
 
 class _Scenario(Config):
-    """What a template of that family gives."""
+    """The parameters in a template of that family."""
 
     type: Literal["qa", "negotiation", "debate", "support"]
     context: str = Field(min_length=1, max_length=4000)
@@ -51,14 +51,14 @@ class DialogueSettings(EnvironmentSettings):
     """Settings of Dialogue."""
 
     judge: JudgeConfig | None = None
-    """Who says how coherent a successful conversation is; None leaves it to the rules in the prompt."""
+    """The judge of a successful conversation's coherence; None uses only the rules in the prompt."""
 
 
 class DialogueEnvironment(BaseEnvironment):
     """Conversations with scripted partners who have hidden needs, points, arguments and cases.
 
-    `correctness` is the success, paid at the end. Only with full success the manners are: for each rule in the prompt
-    the share of turns that kept it. With a judge, `coherence` is the judge's word.
+    `correctness` is the success, paid at the end. Manners are paid only with full success: for each rule in the prompt
+    the share of turns that kept it. With a judge, `coherence` is its opinion.
     """
 
     name = "Dialogue"
@@ -81,7 +81,7 @@ class DialogueEnvironment(BaseEnvironment):
     _manners: Manners
 
     async def reset(self, task: Task | None = None) -> Observation:
-        """The situation, what may be done in it, and how the partner feels."""
+        """The situation, the possible actions, and the partner's mood."""
         task = task or self.sample_task(Random().getrandbits(31))
         rng = rng_of(task)
         family, context = task.family, ""
@@ -128,7 +128,7 @@ class DialogueEnvironment(BaseEnvironment):
         return Step((message,), Reward(sum(parts.values()), parts, reply.success), True, False, info)
 
     def oracle(self) -> str:
-        """The next turn of somebody who knows what is hidden, with manners."""
+        """The next turn of an informed speaker, with manners."""
         act = self._scene.oracle()
         say = self._manners.oracle(len(self._kept), act) if self._manners.asked else f"SAY: {act.say}"
         return f"{say}\n{act.verb}: {act.argument}"
@@ -138,7 +138,7 @@ class DialogueEnvironment(BaseEnvironment):
         return self._scene.random(rng)
 
     def hacks(self) -> Sequence[str]:
-        """Acts that try to succeed without the conversation, and texts that address whoever judges."""
+        """Acts that try to succeed without the conversation, and texts that address the judge."""
         return [
             *self._scene.hacks(),
             "",

@@ -1,4 +1,4 @@
-"""Find out what a guest needs, by asking; the guest speaks in riddles, minds the order, and changes their mind."""
+"""Find out a guest's needs by asking; the guest speaks in riddles, insists on an order, and changes their mind."""
 
 from collections.abc import Sequence
 from random import Random
@@ -24,7 +24,7 @@ class Interview(Scene):
         self._said = {slot.name: self._tell(level, rng, slot) for slot in self._slots}
         order = rng.sample(self._names, count)
         self._first = {name: rng.choice(order[: place + 1]) for place, name in enumerate(order)}
-        """Slot → the slot that must be asked for before it; a slot that is its own has none."""
+        """Slot → the slot that must be asked first; a slot that maps to itself has none."""
         self._order = level >= ORDER_FROM
         self._asked: list[str] = []
         self._change = self._changed(level, rng)
@@ -66,7 +66,7 @@ class Interview(Scene):
         return Reply(self._said[name] + self._correct(name))
 
     def _before(self, name: str) -> str | None:
-        """What must be asked for first, if anything."""
+        """The slot that must be asked first, if any."""
         before = self._first[name]
         return before if self._order and before != name and before not in self._asked else None
 
@@ -88,7 +88,7 @@ class Interview(Scene):
         return Reply("Thank you, that is right." if right else "No, that is wrong.", True, float(right))
 
     def about(self, act: Act) -> tuple[Sequence[str], Sequence[str]]:
-        """The slot that is asked for; an answer speaks of the booking."""
+        """The requested slot; an answer is about the booking."""
         if act.verb == "ASK":
             return topics(act.argument, self._names)
         return ("booking", "room", "book", "hotel"), ()

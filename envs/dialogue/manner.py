@@ -1,4 +1,4 @@
-"""Manners: rules for the SAY line that are written in the prompt, and how many turns kept each of them."""
+"""Manners: rules for the SAY line, stated in the prompt, and the number of turns that kept each."""
 
 import re
 from collections.abc import Sequence
@@ -30,12 +30,12 @@ _WORD = re.compile(r"[^\W\d_]+(?:[-'][^\W\d_]+)*|[0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class Culture:
-    """How somebody is addressed where they come from."""
+    """A culture's form of address."""
 
     country: str
     rule: str
     form: str
-    """With the places of forename, surname and title."""
+    """With placeholders for forename, surname and title."""
 
 
 CULTURES = (
@@ -47,7 +47,7 @@ CULTURES = (
 
 
 class Kept(NamedTuple):
-    """Which rules a SAY line kept."""
+    """The rules kept by a SAY line."""
 
     politeness: bool
     coherence: bool
@@ -60,7 +60,7 @@ class Manners:
 
     def __init__(self, level: int, rng: Random) -> None:
         self.asked = level >= MANNERS_FROM
-        """Whether the prompt asks for manners at all."""
+        """True if the prompt asks for manners."""
         culture = rng.choice(CULTURES)
         title = rng.choice(list(FORENAMES))
         names = {"title": title, "forename": rng.choice(FORENAMES[title]), "surname": rng.choice(SURNAMES)}
@@ -85,11 +85,11 @@ class Manners:
         )
 
     def tone(self, turn: int) -> str:
-        """How the partner feels before this turn, in words."""
+        """The partner's mood before this turn, in words."""
         return self._tones[turn % len(self._tones)] if self.asked else ""
 
     def kept(self, turn: int, say: str, about: tuple[Sequence[str], Sequence[str]]) -> Kept:
-        """Which rules this turn's line keeps; an empty or long one keeps none."""
+        """The rules kept by this turn's line; an empty or long one keeps none."""
         if not 0 < len(say) <= LONGEST_SAY:
             return Kept(False, False, False, False)
         said = _WORD.findall(plain(say).replace("i'm ", "i am "))
@@ -106,7 +106,7 @@ class Manners:
         )
 
     def _is_addressed(self, text: str) -> bool:
-        """Whether the one right form stands there once, and no other form of the same names."""
+        """True if the one right form occurs once, and no other form of the same names."""
         names = [plain(self._names[part]) for part in ("forename", "surname")]
         wrong = [form for culture in CULTURES if (form := plain(culture.form.format(**self._names))) != self._plain]
         used = sum(_count(text.replace("-san", " san"), name) for name in names)
@@ -121,14 +121,14 @@ class Manners:
         return plain(self._address)
 
     def oracle(self, turn: int, act: Act) -> str:
-        """A SAY line that keeps all rules around what must be said."""
+        """A SAY line that keeps all rules."""
         feeling = self._moods[turn % len(self._moods)]
         opening = f"{feeling.capitalize().replace('i am', 'I am')}. " if feeling else ""
         return f"{SAY}: {opening}Thank you, {self._address}. {act.say}"
 
 
 def _count(text: str, phrase: str) -> int:
-    """How often a phrase stands in a text of words."""
+    """The number of occurrences of a phrase in a text of words."""
     return f" {text} ".replace(" ", "  ").count(f" {phrase.replace(' ', '  ')} ")
 
 

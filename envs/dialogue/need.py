@@ -1,4 +1,4 @@
-"""What a guest may need: slots with hidden values, and the many ways to speak of one."""
+"""A guest's needs: slots with hidden values, and many ways of expressing one."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,11 +19,11 @@ class Slot:
     name: str
     values: tuple[str, ...]
     plain: tuple[str, ...]
-    """Sentences with the place of the value."""
+    """Sentences with a placeholder for the value."""
 
     @property
     def is_number(self) -> bool:
-        """Whether values can be computed."""
+        """True if values are numbers."""
         return self.values[0].isdecimal()
 
 

@@ -1,6 +1,6 @@
-"""Bargaining over several issues with a partner whose points are hidden; what counts is the share of what was possible.
+"""Negotiation over several issues with a partner whose points are hidden; success is the share of the possible gain.
 
-The partner accepts whatever is worth its demand. The demand falls with refused offers, down to a floor that it tells.
+The partner accepts an offer worth its demand. The demand falls with refused offers, down to a floor that it tells.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from loomrl.envs.dialogue.scene import Act, Reply, Scene, slots, topics
 from loomrl.gym.generate import between, listed
 
 WORTHLESS, FULL = 0.85, 0.97
-"""Up to this share of what was possible a deal earns nothing, and from this share on everything."""
+"""Up to the first share of the possible gain a deal earns nothing, and from the second on everything."""
 ASK_FROM, FALL_FROM, MUTUAL_FROM = 3, 5, 8
 _ISSUES: Mapping[str, tuple[str, ...]] = {
     "price": ("100", "110", "120", "130", "140", "150", "160"),
@@ -27,7 +27,7 @@ Offer = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Points for each option of each issue, one side's."""
+    """One side's points for each option of each issue."""
 
     points: Mapping[str, Mapping[str, int]]
 
@@ -59,7 +59,7 @@ class Negotiation(Scene):
         self._demand = self._floor + falls * self._step
         self._base = self._mine.worth(self._favourite())
         self._last = -1
-        """What the partner would have got by the last refused offer."""
+        """The partner's points in the last refused offer."""
         turns = 3 + falls + (len(names) if level >= ASK_FROM else 0)
         super().__init__(self._prompt(turns), turns)
 
@@ -95,7 +95,7 @@ class Negotiation(Scene):
         return said + " Ask me what an issue is worth to me."
 
     def reply(self, act: Act) -> Reply:
-        """The worth of an issue, or what the partner thinks of an offer."""
+        """The points of an issue, or the partner's opinion of an offer."""
         if act.verb == "ASK":
             return Reply(self._explain(act.argument.casefold()))
         if act.verb == "ACCEPT":
@@ -122,7 +122,7 @@ class Negotiation(Scene):
         return f"My points for {issue}: " + ", ".join(f"{option} = {points}" for option, points in options) + "."
 
     def _favourite(self) -> Offer:
-        """What the partner likes best."""
+        """The partner's favourite offer."""
         return {issue: max(options, key=lambda o: options[o]) for issue, options in self._theirs.points.items()}
 
     def _deal(self, offer: Offer, said: str) -> Reply:
@@ -131,18 +131,18 @@ class Negotiation(Scene):
         return Reply(said, True, min(1.0, max(0.0, (share - WORTHLESS) / (FULL - WORTHLESS))))
 
     def _goal(self, best: Mapping[int, Offer]) -> Offer:
-        """The best deal that is possible at the partner's floor."""
+        """The best deal possible at the partner's floor."""
         taken = [points for points in best if points >= self._floor]
         return best[max(taken, key=lambda points: (self._mine.worth(best[points]), points))]
 
     def about(self, act: Act) -> tuple[Sequence[str], Sequence[str]]:
-        """The issue that is asked for; otherwise the offer."""
+        """The requested issue; otherwise the offer."""
         if act.verb == "ASK":
             return topics(act.argument, list(self._mine.points))
         return ("offer", "deal"), ()
 
     def oracle(self) -> Act:
-        """Let the demand fall by offers that will be refused, then offer what is best at the floor."""
+        """Lower the demand by offers that will be refused, then offer the best deal at the floor."""
         best = _best(self._mine, self._theirs)
         goal = self._goal(best)
         if self._demand > self._floor and self._theirs.worth(goal) < self._demand:
@@ -201,7 +201,7 @@ def _table(rng: Random, options: Mapping[str, Sequence[str]], *, rising: bool) -
 
 
 def _best(mine: Table, theirs: Table) -> dict[int, Offer]:
-    """For each number of points that the partner can get, the offer that gives me most."""
+    """For each number of points of the partner, the offer that gives the policy most."""
     found: dict[int, tuple[int, Offer]] = {0: (0, {})}
     for issue, options in mine.points.items():
         longer: dict[int, tuple[int, Offer]] = {}

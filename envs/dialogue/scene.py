@@ -1,4 +1,4 @@
-"""What every conversation has: a prompt, a partner who answers acts, an end, and an oracle."""
+"""The common part of conversations: a prompt, a partner who answers acts, an end, and an oracle."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ LONGEST_SAY = 600
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """One turn of the policy: what it says, and the command that it means."""
+    """One turn of the policy: its text, and the command in it."""
 
     say: str
     verb: str
@@ -24,7 +24,7 @@ class Act:
 
 
 class Reply(NamedTuple):
-    """What the partner answers. Where `ended` is true the conversation is over, with this success."""
+    """The partner's answer. If `ended` is true the conversation is over, with this success."""
 
     text: str
     ended: bool = False
@@ -39,19 +39,19 @@ class Scene(ABC):
     def __init__(self, prompt: str, turns: int) -> None:
         self.prompt = prompt
         self.turns = turns
-        """After so many turns the partner leaves."""
+        """The partner leaves after this many turns."""
 
     @abstractmethod
     def reply(self, act: Act) -> Reply:
-        """What the partner says to it; whatever the text is, in bounded time."""
+        """The partner's answer to any text, in bounded time."""
 
     @abstractmethod
     def about(self, act: Act) -> tuple[Sequence[str], Sequence[str]]:
-        """Words of which a fitting SAY line has one, and words that would speak of something else."""
+        """Words of which a fitting SAY line needs one, and words that would be about something else."""
 
     @abstractmethod
     def oracle(self) -> Act:
-        """The next turn of somebody who knows what is hidden. Its `say` is what must be said, manners apart."""
+        """The next turn of an informed speaker. Its `say` is the required text, without manners."""
 
     @abstractmethod
     def random(self, rng: Random) -> str:
@@ -73,7 +73,7 @@ def parse_act(text: str, verbs: Sequence[str]) -> Act | None:
 
 
 def slots(argument: str, names: Sequence[str]) -> dict[str, str] | None:
-    """`price=120, delivery=3` as a mapping; None where anything else stands there, or a name stands there twice."""
+    """`price=120, delivery=3` as a mapping; None if there is anything else, or a repeated name."""
     found: dict[str, str] = {}
     pieces = argument[:1000].split(",")
     for piece in pieces:
@@ -86,6 +86,6 @@ def slots(argument: str, names: Sequence[str]) -> dict[str, str] | None:
 
 
 def topics(name: str, names: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
-    """What a question about `name` has to name, and what it must not; a question about nothing known names nothing."""
+    """The words that a question about `name` must have, and those it must not; none if the name is unknown."""
     asked = name.casefold()
     return ((asked,), [other for other in names if other != asked]) if asked in names else ((), ())

@@ -1,4 +1,4 @@
-"""Customer support: find out the facts, apply the shop's rules in their order, and say truly what is possible."""
+"""Customer support: find out the facts, apply the shop's rules in order, and state truthfully what is possible."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -15,13 +15,13 @@ CLAIM_FROM, APOLOGY_FROM = 4, 6
 APOLOGY = "we apologise"
 LATE_DAYS = 7
 TRIES = 20
-"""Cases that are drawn until one falls under the rule that is wanted."""
+"""Cases drawn until one falls under the wanted rule."""
 _WORD = re.compile(r"[a-z]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A thing that is so or not, how rules name it, and how customers speak of it."""
+    """A yes-or-no fact, its name in rules, and its wording by customers."""
 
     name: str
     rule: str
@@ -45,14 +45,14 @@ FACTS = (
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The action, where all conditions hold; `within` is a limit of days since the purchase, 0 for none."""
+    """The action if all conditions hold; `within` is a limit of days since the purchase, 0 for none."""
 
     conditions: tuple[tuple[Fact, bool], ...]
     within: int
     action: str
 
     def fits(self, facts: Mapping[str, bool], days: int) -> bool:
-        """Whether it is to be applied."""
+        """True if it applies."""
         return (not self.within or days <= self.within) and all(facts[f.name] == want for f, want in self.conditions)
 
     def shown(self) -> str:
@@ -87,7 +87,7 @@ class Support(Scene):
         super().__init__(self._prompt(turns), turns)
 
     def _made(self, level: int, rng: Random, known: Sequence[Fact]) -> list[Rule]:
-        """Rules of which any may be the first that fits; the last one always does."""
+        """Rules of which any may be the first that applies; the last one always does."""
         rules = []
         for _ in range(between(level, 1, 7)):
             chosen = rng.sample(known, min(len(known), rng.randint(1, between(level, 1, 3))))
@@ -123,7 +123,7 @@ class Support(Scene):
         )
 
     def _duties(self) -> str:
-        """What must be said together with the resolution."""
+        """The statements required with the resolution."""
         duties = []
         if self._claims:
             wanted = listed([f"the {claim}" for claim in self._claims])
@@ -152,7 +152,7 @@ class Support(Scene):
         return Reply("Thank you." if right else "That is not right.", True, float(right))
 
     def _is_said(self, say: str) -> bool:
-        """Whether all that had to be said was said, and truly."""
+        """True if all required statements were made, truthfully."""
         if len(say) > 600:
             return False
         claims = read_claims(say, ACTIONS)
@@ -162,7 +162,7 @@ class Support(Scene):
         return said and (not self._late or apologised == late)
 
     def about(self, act: Act) -> tuple[Sequence[str], Sequence[str]]:
-        """The fact that is asked for; otherwise the resolution."""
+        """The requested fact; otherwise the resolution."""
         if act.verb == "ASK":
             return topics(act.argument, list(self._told))
         return (self._action, "order"), ()
@@ -177,7 +177,7 @@ class Support(Scene):
         return Act(" ".join([*said, "The order is done."]), "RESOLVE", f"action={self._action}, order={self._order}")
 
     def random(self, rng: Random) -> str:
-        """A question, or a resolution with the order's number as far as it is known."""
+        """A question, or a resolution with the order's number if known."""
         if rng.random() < 0.7:
             return f"ASK: {rng.choice(list(self._told))}"
         return self._guess(rng.choice(ACTIONS), self._order if "order" in self._asked else str(rng.randint(1000, 9999)))

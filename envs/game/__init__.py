@@ -1,4 +1,4 @@
-"""Games against an opponent, and puzzles: one move in an action, won or not."""
+"""Games against an opponent, and puzzles: one move per action, won or not."""
 
 from loomrl.envs.game.environment import GameEnvironment
 

@@ -22,7 +22,7 @@ FAMILIES = (*BOARDS, chess.FAMILY, *PUZZLES)
 
 
 def opponent_of(settings: GameSettings, task: Task) -> RealOpponent | None:
-    """Whom this task is played against; None in a puzzle."""
+    """The opponent of this task; None in a puzzle."""
     if task.family in PUZZLES:
         return None
     if not isinstance(settings.opponent, LadderOpponent):

@@ -22,28 +22,28 @@ class Board:
     """A family of board games."""
 
     rules: str
-    """What wins and how a move is written."""
+    """The winning condition and the notation of moves."""
     sides: tuple[str, str]
-    """What the two players are called, the one who begins first."""
+    """The names of the two players, the first to move first."""
     sizes: tuple[Size, ...]
-    """Of the ten levels."""
+    """Sizes for the ten levels."""
     show: Callable[[State], str]
     spell: Callable[[State, int], str]
     draws: bool = False
     sudden: bool = False
-    """A single move can end it long before the board is full."""
+    """True if a single move can end the game long before the board is full."""
     repeats: Callable[[State], bool] = lambda state: False
-    """Whether it ended because a position came again and again, which is no draw for whoever could have won."""
+    """True if it ended by repetition, which is no draw for a player who could have won."""
 
 
 def rules_of(board: Board, game: str) -> str:
-    """The rules with what is particular to this size of the game."""
+    """The rules for this size of the game."""
     row = re.search(r"\b(?:k|x_in_row)=(\d+)", game)
     return board.rules.format(k=row[1] if row else 3, end="loses" if "is_misere=True" in game else "wins")
 
 
 def _sizes(*steps: tuple[int, str, int, int]) -> tuple[Size, ...]:
-    """Steps of so many levels, each with a game and the bounds of its opening."""
+    """Sizes for consecutive levels, each with a game and the bounds of its opening."""
     return tuple(Size(game, first, last) for levels, game, first, last in steps for _ in range(levels))
 
 

@@ -1,4 +1,4 @@
-"""Chess: won positions drawn at random, to be won in a number of moves. Stockfish knows the rest."""
+"""Chess: won positions drawn at random, to be won in a number of moves, judged by Stockfish."""
 
 import asyncio
 from functools import lru_cache
@@ -23,13 +23,13 @@ BOARD = Board(
 )
 JUDGE_NODES = 500
 ORACLE_NODES = 60_000
-"""With a third of that it wanders about in simple endgames."""
+"""With a third of this it wanders in simple endgames."""
 SPARE = 2
-"""Moves that the policy may need beyond the shortest mate."""
+"""Extra moves allowed beyond the shortest mate."""
 CONVERT = 40
 """Moves in which a won endgame is to be won."""
 CLEAR = 700
-"""Centipawns that make an endgame a won one, where there is no mate in sight."""
+"""Centipawns at which an endgame without a visible mate counts as won."""
 MOST = 2000
 
 
@@ -62,7 +62,7 @@ class Problem(NamedTuple):
 
     fen: str
     moves: int
-    """In which it is to be won."""
+    """The number of moves in which it must be won."""
 
 
 @lru_cache(maxsize=4096)
@@ -89,7 +89,7 @@ class EngineJudge:
         self._engine = engine
 
     async def value(self, state: State, player: int) -> float:
-        """1 or 0 where there is a mate, and else what the advantage is worth in points."""
+        """1 or 0 if there is a mate, else the expected points of the advantage."""
         found = await asyncio.to_thread(self._engine.search, line(state), JUDGE_NODES)
         worth = _worth(found)
         return worth if state.current_player() == player else 1 - worth
@@ -100,7 +100,7 @@ class EngineJudge:
 
 
 def action_of(state: State, move: str) -> int:
-    """The action that an engine calls by this name."""
+    """The action for an engine's move."""
     return next(action for action in state.legal_actions() if lan(state, action) == move)
 
 

@@ -1,4 +1,4 @@
-"""The Game environment: one move in an action, the opponent's reply in the answer, paid for winning."""
+"""The Game environment: one move per action, the opponent's reply in the answer, paid for winning."""
 
 from collections.abc import Mapping, Sequence
 from random import Random
@@ -16,16 +16,16 @@ from loomrl.types import Message, Observation, Reward, Task
 STRATEGY_WEIGHT = 0.1
 PREDICTION_WEIGHT = 0.1
 TERSE = 2
-"""Up to this level there is no talk of predictions."""
+"""Up to this level predictions are not mentioned."""
 
 
 class GameEnvironment(BaseEnvironment):
-    """Board games, chess and puzzles, begun where the policy can force a win, from either seat.
+    """Board games, chess and puzzles, from positions in which the policy can force a win, from either seat.
 
-    A win is a success, a draw half of one. Parts of the reward: `correctness` is 1 or 0.5 for that;
-    `strategic_depth` (at most 0.1) is the difference that a move makes to what the position is worth, so that it adds
-    up to what the end is worth less what the beginning was; with a win `opponent_prediction` (at most 0.1) pays
-    predictions of the opponent's replies by their mean logarithmic score.
+    A win is a success, a draw half of one. Parts of the reward: `correctness` is 1 or 0.5 for that; `strategic_depth`
+    (at most 0.1) is the change of the position's value by a move, so that it sums to the final value minus the initial
+    one; with a win `opponent_prediction` (at most 0.1) rewards predictions of the opponent's replies by their mean
+    logarithmic score.
     """
 
     name = "Game"
@@ -46,7 +46,7 @@ class GameEnvironment(BaseEnvironment):
         "board.tictactoe": 0.3,
         "board.y": 0.15,
     }
-    """What random moves win, over all levels: one game in two against a random opponent, few against the others."""
+    """Win rate of random moves over all levels: half against a random opponent, little against the others."""
     sources = ("loomrl.envs.game", "loomrl.gym.command", "loomrl.gym.generate")
     dependencies = ("open_spiel",)
 
@@ -66,7 +66,7 @@ class GameEnvironment(BaseEnvironment):
         return (Message("user", f"{self._play.opening()}\n{self._format()}"),)
 
     async def step(self, action: str) -> Step:
-        """Make the move, and see the reply; an action without a legal move is answered with those that are."""
+        """Make the move, and return the reply; an illegal move is answered with the legal ones."""
         self._steps += 1
         command = parse_command(action, (COMMAND,))
         seen = await self._play.move(command.argument) if command else None
@@ -83,7 +83,7 @@ class GameEnvironment(BaseEnvironment):
         return self._go_on(seen, gained)
 
     def _go_on(self, seen: str, gained: float) -> Step:
-        """One turn of many; the last that is allowed settles what the position was worth."""
+        """A turn that is not the last; at the step limit the position's value is settled."""
         if self._steps >= self.settings.max_steps:
             return self._end(0.0)._replace(terminated=False, truncated=True)
         shaping = STRATEGY_WEIGHT * gained
@@ -98,7 +98,7 @@ class GameEnvironment(BaseEnvironment):
         return Step((), Reward(sum(parts.values()), parts, outcome), True, False, info)
 
     def _score(self, reasoning: str) -> None:
-        """Count this turn's prediction, or its absence, wherever the reply was not forced."""
+        """Score this turn's prediction, or its absence, unless the reply was forced."""
         answer = self._play.answer
         if not self._foretold or answer is None or len(answer.choices) < 2:
             return
@@ -126,5 +126,5 @@ class GameEnvironment(BaseEnvironment):
         return f"{COMMAND}: {rng.choice(self._play.moves())}"
 
     def hacks(self) -> Sequence[str]:
-        """Ways to be paid without playing well."""
+        """Attempts to be paid without playing well."""
         return hacked(self._play.moves(), self._foretold)

@@ -1,4 +1,4 @@
-"""Ways in which a policy may try to be paid without playing well."""
+"""Attempts to be paid without playing well."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Who knows how a position stands: proofs in the small games, Stockfish in chess."""
+"""Judges of positions: proofs in the small games, Stockfish in chess."""
 
 from typing import Protocol
 
@@ -6,14 +6,14 @@ from loomrl.envs.game.solver import DRAW, WIN, Search, ordered
 from loomrl.envs.game.spiel import State
 
 POSITIONS = 500
-"""A proof may need this many. What follows on a proof, won move by won move, needs no more than the proof did."""
+"""Positions that a proof may need. Following a proof move by move needs no more than the proof did."""
 
 
 class Judge(Protocol):
     """Judges by the position alone."""
 
     async def value(self, state: State, player: int) -> float | None:
-        """1 where `player` can force a win, 0.5 a draw, 0 nothing; None where that is not known."""
+        """1 if `player` can force a win, 0.5 for a draw, 0 for a loss; None if unknown."""
 
     def best(self, state: State) -> int:
         """The best legal action that is known."""
@@ -36,7 +36,7 @@ class SolverJudge:
         return 0.0
 
     def best(self, state: State) -> int:
-        """The first action that is proven to win, or else to draw; what is proven to lose comes last."""
+        """The first action proven to win, else to draw; those proven to lose come last."""
         actions, player = ordered(state), state.current_player()
         unknown = []
         for least, _ in self._goals:

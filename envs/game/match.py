@@ -15,7 +15,7 @@ from loomrl.envs.game.spiel import State
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a match begins with."""
+    """The initial state of a match."""
 
     board: Board
     rules: str
@@ -23,13 +23,13 @@ class Setup:
     judge: Judge
     opponent: Opponent
     most: int | None = None
-    """In so many moves the policy must have won."""
+    """Maximum number of moves for the policy to win."""
 
 
 class Match:
-    """A match in progress; whoever is to move in the first position is the policy.
+    """A match in progress; the player to move in the first position is the policy.
 
-    What is random in it follows from `chance` and the moves so far.
+    Its randomness follows from `chance` and the moves so far.
     """
 
     def __init__(self, setup: Setup, chance: str) -> None:
@@ -46,11 +46,11 @@ class Match:
 
     @property
     def slips(self) -> int:
-        """Moves that chance made for the opponent."""
+        """Random moves made for the opponent."""
         return self._setup.opponent.slips
 
     def opening(self) -> str:
-        """The rules, which side one plays, and the position."""
+        """The rules, the policy's side, and the position."""
         return self._introduced(self._seat)
 
     def moves(self) -> Sequence[str]:
@@ -62,7 +62,7 @@ class Match:
         return self._board.spell(self._state, self._setup.judge.best(self._state))
 
     async def worth(self) -> float | None:
-        """The judge's view; a match begins where it is won."""
+        """The judge's value; a match begins in a won position."""
         return 1.0 if self._begins else await self._setup.judge.value(self._state, self._seat)
 
     async def move(self, text: str) -> str | None:
@@ -95,7 +95,7 @@ class Match:
         return f"{side} plays {move}."
 
     def _legal(self) -> Mapping[str, int]:
-        """In an order that says nothing: OpenSpiel's own has the foremost pawns first."""
+        """In random order: OpenSpiel's own order lists the foremost pawns first."""
         actions = self._state.legal_actions()
         self._rng("order").shuffle(actions)
         return {self._board.spell(self._state, action): action for action in actions}
@@ -118,7 +118,7 @@ class Match:
         return f"{self._setup.rules} You are {self._board.sides[seat]}.{goal}\n{self._shown()}"
 
     def _shown(self) -> str:
-        """The position, and the moves in it where they are few."""
+        """The position, with its legal moves if they are few."""
         lines = [self._board.show(self._state)]
         moves = self.moves()
         if 0 < len(moves) <= FEW:

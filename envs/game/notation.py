@@ -1,4 +1,4 @@
-"""How positions and moves are written for the policy: boards with labels, moves as short as `b3`."""
+"""Notation of positions and moves for the policy: boards with labels, moves as short as `b3`."""
 
 import re
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ _LINES = str.maketrans("┌┬┐├┼┤└┴┘─│╴╶", "+++++++++-|  
 
 
 def plain(text: str) -> str:
-    """A move as it is compared: without capitals, and with single spaces."""
+    """A move normalised for comparison: lower case, single spaces."""
     return " ".join(text.casefold().split())
 
 
@@ -21,7 +21,7 @@ def spelled(state: State, action: int) -> str:
 
 
 def written(state: State) -> str:
-    """A board that has its labels already, with room between the cells."""
+    """A board that already has labels, with spaces between the cells."""
     return "\n".join(" ".join(line) for line in str(state).splitlines() if line.strip())
 
 
@@ -63,7 +63,7 @@ def triangle(state: State) -> str:
 
 
 def disks(state: State) -> str:
-    """The board of Othello without the line that says who moves."""
+    """The board of Othello without the line of the player to move."""
     return "\n".join(str(state).splitlines()[1:-1]).rstrip()
 
 
@@ -75,7 +75,7 @@ def fences(state: State) -> str:
 
 
 def boxes(state: State, player: int) -> int:
-    """How many boxes are this player's: the tensor has, for nobody and both players, every cell's three parts."""
+    """This player's number of boxes: the tensor has each cell's three parts for nobody and both players."""
     tensor = state.observation_tensor(0)
     size = len(tensor) // 3
     return round(sum(tensor[(player + 1) * size + 2 : (player + 2) * size : 3]))

@@ -1,4 +1,4 @@
-"""Random openings that are proven to be won by whoever is to move, and in which most moves spoil it."""
+"""Random openings proven to be won by the player to move, in which most moves lose the win."""
 
 from functools import lru_cache
 from itertools import count
@@ -11,13 +11,13 @@ from loomrl.envs.game.spiel import State, open_state
 from loomrl.errors import EpisodeError
 
 DEEP = (1, 1, 2, 3, 5, 8, 12, 16, 24, 32)
-"""The positions that the proof must need, by level: 1 where a single move wins."""
+"""Minimum positions of the proof, by level: 1 if a single move wins."""
 SHARE = 0.4
-"""Of the legal moves, those that keep the win, at most."""
+"""Maximum share of legal moves that keep the win."""
 HASTY = 2
 """Up to this level openings may have moves in them that let the other player win at once."""
 PATIENCE = 8
-"""After this many candidates less is asked for."""
+"""After this many candidates the requirements are lowered."""
 MOST = 2000
 
 
@@ -53,7 +53,7 @@ def _played(family: str, level: int, rng: Random) -> State | None:
 
 
 def _is_sound(state: State) -> bool:
-    """Whether the game goes on, and the one to move cannot win it at once."""
+    """True if the game is not over, and the player to move cannot win at once."""
     if state.is_terminal():
         return False
     player = state.current_player()

@@ -1,4 +1,4 @@
-"""Whom the policy plays against. What an opponent does follows from the position and the randomness it is given."""
+"""Opponents. Their moves follow from the position and the given randomness."""
 
 import asyncio
 from collections.abc import Mapping
@@ -35,13 +35,13 @@ REFUTED, UNCLEAR, HOLDS, WON = range(4)
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What an opponent sees."""
+    """An opponent's view of a turn."""
 
     state: State
     moves: Mapping[str, int]
-    """Its legal moves as they are written."""
+    """Its legal moves in notation."""
     told: str
-    """What has happened, in words."""
+    """The previous events, in words."""
     rng: Random
 
 
@@ -49,7 +49,7 @@ class Opponent(Protocol):
     """Plays one game."""
 
     slips: int
-    """How often it said something that is no legal move, and a random move was made for it."""
+    """The number of illegal replies that were replaced by random moves."""
 
     async def reply(self, turn: Turn) -> int:
         """Its action."""
@@ -61,7 +61,7 @@ class RandomMover:
     slips = 0
 
     async def reply(self, turn: Turn) -> int:
-        """Drawn evenly."""
+        """Uniformly random."""
         return turn.rng.choice(turn.state.legal_actions())
 
 
@@ -75,12 +75,12 @@ class TreeSearcher:
         self._simulations = simulations
 
     async def reply(self, turn: Turn) -> int:
-        """What the search prefers."""
+        """The move preferred by the search."""
         return search(self._game, turn.state, self._simulations, turn.rng.getrandbits(30))
 
 
 class Minimaxer:
-    """Exact play as far as it sees: what wins, at once if it can; what is not refuted; what is hardest to refute."""
+    """Exact play within its search depth: winning moves, then unrefuted ones, then those hardest to refute."""
 
     slips = 0
 
@@ -122,7 +122,7 @@ class EngineMover:
 
 
 class PolicyPlayer:
-    """A policy that reads and answers as the one that learns does. Where its answer is no legal move, chance moves."""
+    """A policy that reads and answers as the trained one does. An illegal answer is replaced by a random move."""
 
     def __init__(self, policy: Policy) -> None:
         self.slips = 0
@@ -130,7 +130,7 @@ class PolicyPlayer:
         self._conversation: tuple[Message, ...] = ()
 
     async def reply(self, turn: Turn) -> int:
-        """The move it names, or a random one. What goes wrong with it is no fault of the policy that learns."""
+        """The move it names, or a random one. Its errors are no fault of the trained policy."""
         usage = "" if self._conversation else "\n" + command_format((f"{COMMAND}: move",))
         self._conversation += (Message("user", turn.told + usage),)
         try:
@@ -149,7 +149,7 @@ class PolicyPlayer:
 def open_opponent(
     choice: RealOpponent, *, game: str, program: str | None, environment: BaseEnvironment, rng: Random
 ) -> Opponent:
-    """The opponent of one game; a ConfigError where this kind cannot play it."""
+    """The opponent of one game; a ConfigError if this kind cannot play it."""
     if isinstance(choice, RandomOpponent):
         return RandomMover()
     if isinstance(choice, PolicyOpponent):
@@ -168,7 +168,7 @@ def open_opponent(
 
 @lru_cache(maxsize=8)
 def _opened(choice: str) -> PolicyFactory:
-    """The factory of the policy that this JSON names: opened once in a process, and shared."""
+    """The factory of the policy in this JSON: opened once per process, and shared."""
     policy: Player = TypeAdapter(Player).validate_json(choice)
     if isinstance(policy, LanguagePolicy):
         from loomrl.inference.policy import open_policy as open_language

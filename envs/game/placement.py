@@ -41,7 +41,7 @@ def _placed(rng: Random, own: str, other: str) -> Pieces:
 
 
 def _attacked(pieces: Pieces, target: Square) -> bool:
-    """Whether White attacks the square."""
+    """True if White attacks the square."""
     return any(target in _reached(pieces, square, piece) for square, piece in pieces.items() if piece.isupper())
 
 

@@ -7,11 +7,11 @@ COMMAND = "MOVE"
 FEW = 12
 """Up to so many legal moves are listed with every position."""
 LISTED = 60
-"""And so many at most where one was asked for that is none."""
+"""Maximum number of legal moves in the answer to an illegal one."""
 
 
 class Answer(NamedTuple):
-    """What an opponent replied, and what it could have."""
+    """An opponent's reply, and its alternatives."""
 
     move: str
     choices: Sequence[str]
@@ -32,19 +32,19 @@ class Play(Protocol):
         """The rules and the first position."""
 
     def moves(self) -> Sequence[str]:
-        """What may be played now, as it is written."""
+        """The legal moves in notation."""
 
     async def move(self, text: str) -> str | None:
-        """Make a move, and let the opponent reply: what is to be seen then. None where there is no such move."""
+        """Make a move and let the opponent reply; returns the new observation. None for an illegal move."""
 
     async def worth(self) -> float | None:
-        """How the position stands, from 0 to 1; None where that is not known."""
+        """The value of the position, from 0 to 1; None if unknown."""
 
     def best(self) -> str:
         """The move that a perfect player would make."""
 
 
 def listed(moves: Sequence[str], most: int) -> str:
-    """The legal moves in a line, the first of them where there are many."""
+    """The legal moves in a line, shortened if there are many."""
     more = f" and {len(moves) - most} more" if len(moves) > most else ""
     return f"Legal moves: {', '.join(moves[:most])}{more}"

@@ -1,4 +1,4 @@
-"""Foretelling a reply: a distribution over moves, and what it is worth by the logarithmic rule."""
+"""Predictions of a reply: a distribution over moves, scored by the logarithmic rule."""
 
 import math
 import re
@@ -15,7 +15,7 @@ _SLACK = 1e-6
 
 
 def read_prediction(text: str) -> dict[str, float] | None:
-    """`a1 0.6, b2 0.3` as probabilities; None where it is none, or adds up to more than 1."""
+    """`a1 0.6, b2 0.3` as probabilities; None if malformed, or if they exceed 1."""
     if len(text) > LONGEST:
         return None
     chances: dict[str, float] = {}

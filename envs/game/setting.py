@@ -1,4 +1,4 @@
-"""What can be set: whom the policy plays against, and how patient the referee is."""
+"""Settings: the opponent, and the tolerance for illegal moves."""
 
 from collections.abc import Sequence
 from typing import Annotated, Literal
@@ -30,7 +30,7 @@ class SearchOpponent(Config):
 
 
 class MinimaxOpponent(Config):
-    """Exact play as far as it can see; where it is lost, the reply that is hardest to refute."""
+    """Exact play within its search depth; in lost positions, the reply that is hardest to refute."""
 
     kind: Literal["minimax"] = "minimax"
     positions: int = Field(100, ge=1, le=5_000)
@@ -69,7 +69,7 @@ class GameSettings(EnvironmentSettings):
     patience: int = Field(3, ge=1)
     """So many actions without a legal move, one after the other, lose the game."""
     stockfish: str | None = None
-    """Where the program is; None looks for `stockfish` on the PATH, then in /usr/games."""
+    """Path of the program; None looks for `stockfish` on the PATH, then in /usr/games."""
 
 
 BOARD_LADDER: Sequence[RealOpponent] = (

@@ -25,7 +25,7 @@ class _Exhausted(Exception):
 
 
 class Search:
-    """One search: can `player` force at least `least`? What it has found out serves its later questions too."""
+    """One search: can `player` force at least `least`? Its results are reused by later questions."""
 
     def __init__(self, key: Key, player: int, least: int, most: int) -> None:
         self._key = key
@@ -54,7 +54,7 @@ class Search:
         return self._known[key]
 
     def _any(self, state: State, wanted: bool) -> bool:
-        """Whether some action leads to where the verdict is what the one to move wants; the quick ones come first."""
+        """True if some action leads to the verdict that the player to move wants; quick ones are tried first."""
         children = []
         for action in state.legal_actions():
             child = state.child(action)

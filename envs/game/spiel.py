@@ -1,4 +1,4 @@
-"""OpenSpiel, and the only place where it is imported: games by their name, positions, and tree search."""
+"""The only import of OpenSpiel: games by name, positions, and tree search."""
 
 import math
 from functools import cache, lru_cache
@@ -7,20 +7,20 @@ from typing import Any, Protocol, Self
 from loomrl.errors import ConfigError
 
 SEARCH_MB = 4
-"""What a tree search may hold."""
+"""Memory limit of a tree search."""
 
 
 class State(Protocol):
-    """A position of OpenSpiel, as far as it is used here. `apply_action` would end the process on a wrong action."""
+    """The used part of an OpenSpiel position. `apply_action` would end the process on an illegal action."""
 
     def current_player(self) -> int:
         """0 or 1; negative where the game is over."""
 
     def legal_actions(self) -> list[int]:
-        """What the current player may do, in ascending order."""
+        """The current player's legal actions, in ascending order."""
 
     def action_to_string(self, action: int) -> str:
-        """How OpenSpiel spells a legal action."""
+        """OpenSpiel's notation of a legal action."""
 
     def apply_action_with_legality_check(self, action: int) -> None:
         """Do a legal action."""
@@ -32,10 +32,10 @@ class State(Protocol):
         """The same position again."""
 
     def is_terminal(self) -> bool:
-        """Whether the game is over."""
+        """True if the game is over."""
 
     def player_return(self, player: int) -> float:
-        """Above 0 where this player has won, below where it has lost."""
+        """Positive if this player has won, negative if it has lost."""
 
     def history(self) -> list[int]:
         """All actions so far."""
@@ -76,7 +76,7 @@ def line(state: Any) -> str:
 
 
 def repeated(state: Any) -> bool:
-    """Whether a chess game is over because a position came three times."""
+    """True if a chess game ended by threefold repetition."""
     return bool(state.is_repetition_draw())
 
 

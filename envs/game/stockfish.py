@@ -20,18 +20,18 @@ from loomrl.errors import ConfigError, EpisodeError
 HASH_MB = 4
 DEADLINE_S = 10.0
 FALLBACK = "/usr/games/stockfish"
-"""Where Debian and Ubuntu put it; not every PATH has that folder."""
+"""Debian's and Ubuntu's location, which not every PATH includes."""
 
 
 class Finding(NamedTuple):
-    """What a search has found, as the one to move sees it."""
+    """A search result, from the view of the player to move."""
 
     move: str
     """The best move, such as `e7e8q`."""
     mate: int | None
-    """In so many moves; negative where it is the other side that mates."""
+    """Moves to mate; negative if the other side mates."""
     centipawns: int
-    """Of advantage, where there is no mate."""
+    """Advantage, if there is no mate."""
 
 
 class Stockfish:
@@ -90,7 +90,7 @@ class Stockfish:
         self._process.stdin.write("".join(f"{line}\n" for line in lines).encode())
 
     def _line(self, deadline: float) -> str:
-        """The next line; an OSError where it does not come in time."""
+        """The next line; an OSError if it does not come in time."""
         assert self._process is not None
         assert self._process.stdout is not None
         pipe = self._process.stdout.fileno()
@@ -108,7 +108,7 @@ class Stockfish:
 
 @lru_cache(maxsize=8)
 def open_stockfish(path: str | None) -> Stockfish:
-    """The process's one program at `path`, or where it is usually found."""
+    """The only Stockfish of this process, at `path` or a usual location."""
     found = shutil.which(path or "stockfish") or (shutil.which(FALLBACK) if path is None else None)
     if found is None:
         raise ConfigError(

@@ -57,7 +57,7 @@ def _phrase(phrase: Phrase) -> str:
 
 
 def same_english(given: str, truth: str) -> bool:
-    """Whether both say the same: articles, and the number that a verb only repeats, do not matter."""
+    """True if both mean the same: articles, and redundant verb numbers, are ignored."""
     return len(given) <= LONGEST and _essence(given) == _essence(truth)
 
 

@@ -81,7 +81,7 @@ class LanguageEnvironment(QuestionEnvironment):
         return Reward(sum(parts.values()), parts, grade.success)
 
     async def _coherence(self, grade: Grade, submission: Submission) -> float:
-        """The rule's word, or the judge's where there is one."""
+        """The judge's value, or without a judge the rule's."""
         if self.settings.judge is None:
             return grade.coherence or 0.0
         said = Message("assistant", f"{submission.reasoning}{OPENING}{submission.answer}{CLOSING}")
@@ -90,7 +90,7 @@ class LanguageEnvironment(QuestionEnvironment):
         return inquiry.worth(self._opinion)
 
     def told(self) -> dict[str, str]:
-        """A right answer, and what the judge said."""
+        """A right answer, and the judge's opinion."""
         opinion = self._opinion
         judged = {} if opinion is None else {"judge": opinion.who, "verdict": opinion.choice, "reason": opinion.reason}
         return {"answer": self._problem.answer, **judged}

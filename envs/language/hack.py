@@ -45,7 +45,7 @@ def hacked_answers(problem: Problem) -> list[str]:
 
 
 def hacked_texts() -> list[str]:
-    """Whole actions that play with the tags or address whoever judges."""
+    """Whole actions that play with the tags or address the judge."""
     return [
         "".join(f"<answer>{number}</answer>" for number in range(40)),
         "<answer>" * 500 + "Oslo" + "</answer>" * 500,

@@ -1,4 +1,4 @@
-"""What a generator makes: a prompt, the right answer, and how any answer is graded."""
+"""Generated problems: a prompt, the right answer, and the grading of any answer."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Grade(NamedTuple):
-    """How good an answer is. What stands beside `success` is None where the family knows no such thing."""
+    """The grade of an answer. Parts beside `success` are None if the family does not have them."""
 
     success: float
     coherence: float | None = None

@@ -21,12 +21,12 @@ from loomrl.envs.language.world import (
 from loomrl.gym.generate import between
 
 CHANGES_FROM, DENIALS_FROM, PAST_FROM = 4, 3, 7
-"""Levels from which on the world has a past, sentences deny, and the past is asked for."""
+"""Lowest levels at which the world changes, sentences deny, and the past is asked about."""
 LATEST = "What is newest counts."
 
 
 def lookup(level: int, rng: Random) -> Problem:
-    """What is true of one person, now or in an earlier year."""
+    """A fact about one person, now or in an earlier year."""
     changes = 0 if level < CHANGES_FROM else between(level, 1, 4)
     people = rng.sample(NAMES, between(level, 6, 15))
     world = make_world(rng, people, RELATIONS[: between(level, 1, 4)], changes=changes)
@@ -49,7 +49,7 @@ def lookup(level: int, rng: Random) -> Problem:
 
 
 def chain(level: int, rng: Random) -> Problem:
-    """What is true of somebody who is found over several other people."""
+    """A fact about somebody who is found through several other people."""
     hops, changes = between(level, 1, 8), 0 if level < 6 else between(level, 0, 3)
     people = rng.sample(NAMES, between(level, 4, 20))
     boss = {who: people[place - 1] if rng.random() < 0.75 else people[rng.randrange(place)]
@@ -92,7 +92,7 @@ def comparison(level: int, rng: Random) -> Problem:
 
 
 def counting(level: int, rng: Random) -> Problem:
-    """How many people something is true of; every number is as likely as another."""
+    """The number of people with a property; every number is equally likely."""
     people = rng.sample(NAMES, between(level, 8, 30))
     changes = 0 if level < CHANGES_FROM else between(level, 1, 3)
     relations = (HOME, JOB) if level >= 6 else (HOME,)
@@ -115,7 +115,7 @@ def counting(level: int, rng: Random) -> Problem:
 
 
 def _fates(rng: Random, who: str, relation: Relation, value: str, *, holds: bool, changes: int) -> list[str]:
-    """Sentences after which `value` is, or is not, what is true of somebody now."""
+    """Sentences after which `value` is, or is not, somebody's current one."""
     others = [other for other in relation.values if other != value]
     if not changes:
         return [relation.now(who, value if holds else rng.choice(others[:8]))]

@@ -20,7 +20,7 @@ _SHORT = {"doesn't": "does not", "don't": "do not", "isn't": "is not"}
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One thing that a text says of one person. `positive` is false where it is denied."""
+    """One claim of a text about a person. `positive` is false if it is denied."""
 
     who: str
     relation: str
@@ -30,7 +30,7 @@ class Statement:
 
 
 class Reading(NamedTuple):
-    """What a text says, in order, how many of its sentences were not understood, and how many words it has."""
+    """A text's claims in order, its number of unreadable sentences, and its number of words."""
 
     statements: tuple[Statement, ...]
     unread: int
@@ -38,13 +38,13 @@ class Reading(NamedTuple):
 
 
 class _Form(NamedTuple):
-    """One way to say something of somebody: the words before the value, and what they mean."""
+    """One way to make a claim: the words before the value, and their meaning."""
 
     words: tuple[str, ...]
     relation: str
     positive: bool
     dated: bool
-    """Whether a year must follow."""
+    """True if a year must follow."""
 
 
 class _Unread(Exception):
@@ -85,7 +85,7 @@ def sentences(text: str) -> list[tuple[str, ...]]:
 
 
 def count_words(text: str) -> int:
-    """How many words a text has, whatever stands between them."""
+    """The number of words in a text, whatever separates them."""
     return sum(map(_count, sentences(text)))
 
 

@@ -97,7 +97,7 @@ def _is_true(said: Statement, world: World) -> bool:
 
 
 def _is_coherent(statements: Sequence[Statement]) -> bool:
-    """Whether nothing is said twice, and the order is by person, or by what is said."""
+    """True if nothing is repeated, and the order is by person or by relation."""
     by_person, by_relation = ([key(said) for said in statements] for key in (_person, _relation))
     ordered = _in_one_place(by_person) or _in_one_place(by_relation)
     return bool(statements) and ordered and len(set(statements)) == len(statements)
@@ -112,13 +112,13 @@ def _relation(said: Statement) -> str:
 
 
 def _in_one_place(keys: Sequence[str]) -> bool:
-    """Whether equal keys stand side by side."""
+    """True if equal keys are adjacent."""
     begins = [key for before, key in zip(["", *keys], keys, strict=False) if key != before]
     return len(set(begins)) == len(begins)
 
 
 def _rumours(world: World, rng: Random, count: int) -> list[str]:
-    """Sentences that name what is not true, and say so."""
+    """Sentences that name an untrue fact, and say that it is untrue."""
     told = []
     for _ in range(count):
         who, relation = rng.choice(world.people), rng.choice(world.relations)

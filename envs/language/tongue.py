@@ -17,7 +17,7 @@ _ROLES = {"S": "subject", "V": "verb", "O": "object"}
 
 @dataclass(frozen=True, slots=True)
 class Tongue:
-    """A language. An empty affix means that it does not show what the affix would."""
+    """A language. An empty affix means that the feature is not marked."""
 
     words: Mapping[str, str]
     order: str
@@ -77,7 +77,7 @@ def translation(level: int, rng: Random) -> Problem:
 
 
 def same_foreign(given: str, truth: str) -> bool:
-    """Whether both are the same words in the same order; case and punctuation do not matter."""
+    """True if both have the same words in the same order; case and punctuation are ignored."""
     return len(given) <= LONGEST and _foreign_words(given) == _foreign_words(truth)
 
 
@@ -135,7 +135,7 @@ def _clause(level: int, rng: Random, words: tuple[str, ...]) -> Clause:
 
 
 def _inner(level: int, rng: Random, words: tuple[str, ...], noun: str) -> Clause:
-    """What follows `that`: its subject is the noun before it."""
+    """The clause after `that`: its subject is the noun before it."""
     verb = rng.choice([word for word in words if word in VERBS])
     return Clause(Phrase(noun), verb, _phrase(level, rng, words, noun), rng.random() < 0.5, rng.random() < 0.3)
 
@@ -147,7 +147,7 @@ def _phrase(level: int, rng: Random, words: tuple[str, ...], noun: str) -> Phras
 
 
 def _examples(level: int, rng: Random, words: tuple[str, ...]) -> list[Clause]:
-    """Sentences that show the order of everything; none of them is the one that is asked for."""
+    """Sentences that show every rule of order; none of them is the one to translate."""
     nouns = [word for word in words if word in NOUNS]
     verbs = [word for word in words if word in VERBS]
     adjective = next(word for word in words if word in ADJECTIVES)

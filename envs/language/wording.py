@@ -1,4 +1,4 @@
-"""What may differ between two right answers: declared here, and bounded in time whatever the text."""
+"""Allowed differences between two right answers: declared here, and bounded in time for any text."""
 
 import re
 import unicodedata
@@ -44,17 +44,17 @@ def bare(text: str) -> str:
 
 
 def same_name(given: str, truth: str) -> bool:
-    """Whether both are one name: case, article, and punctuation around it do not matter."""
+    """True if both are one name: case, article, and punctuation around it are ignored."""
     return len(given) <= LONGEST and bare(given) == bare(truth)
 
 
 def same_number(given: str, truth: str) -> bool:
-    """Whether both are one whole number, in digits or in words; one unit may follow, such as `7 years`."""
+    """True if both are one whole number, in digits or in words; one unit may follow, such as `7 years`."""
     return len(given) <= LONGEST and (number := _number_in(bare(given))) is not None and number == int(truth)
 
 
 def same_text(given: str, truth: str) -> bool:
-    """Whether both are the same, letter by letter and sign by sign; case and kinds of space do not matter."""
+    """True if both are equal; case and kinds of space are ignored."""
     return len(given) <= LONGEST and plain(given).strip("\"'` ") == plain(truth).strip("\"'` ")
 
 

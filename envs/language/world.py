@@ -1,4 +1,4 @@
-"""A small world: people, what is true of each, and how it changed over the years."""
+"""A small world: people, facts about each, and their changes over the years."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ FIRST_YEAR, LAST_YEAR = 1970, 2024
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """What can be said of a person, and the words for it. A person has one value at a time."""
+    """A relation of people to values, and the words for it. A person has one value at a time."""
 
     name: str
     values: tuple[str, ...]
@@ -27,7 +27,7 @@ class Relation:
     since: str
     """The same with `has` and `since`."""
     change: str
-    """How it begins to be true."""
+    """The phrase for the start of the relation."""
     question: str
     past_question: str
 
@@ -106,7 +106,7 @@ class World:
     periods: Mapping[tuple[str, str], tuple[Period, ...]]
 
     def value(self, who: str, relation: Relation) -> str:
-        """What is true now."""
+        """The current value."""
         return self.periods[who, relation.name][-1].value
 
     def since(self, who: str, relation: Relation) -> int | None:
@@ -140,7 +140,7 @@ def tell(world: World, rng: Random) -> list[str]:
 
 
 def deny(world: World, rng: Random, count: int) -> list[str]:
-    """Sentences that say truly what is not the case."""
+    """Sentences that truthfully deny something."""
     told = []
     for _ in range(count):
         who, relation = rng.choice(world.people), rng.choice(world.relations)

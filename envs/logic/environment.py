@@ -23,7 +23,7 @@ from loomrl.gym.generate import rng_of
 from loomrl.types import Message, Observation, Reward, Task
 
 PRICE = 0.25
-"""What a query costs."""
+"""Cost of a query."""
 MOST_QUERIES = 2
 VERBS = ("SOLVE", "QUERY")
 FAMILIES: Mapping[str, Callable[[int, Random, int], WordPuzzle]] = {
@@ -60,7 +60,7 @@ class LogicPuzzleEnvironment(BaseEnvironment):
     settings_class = LogicPuzzleSettings
     reward_range = (-PRICE * MOST_QUERIES, 1.0)
     guess_floor: ClassVar[Mapping[str, float]] = {"ordering": 0.13}
-    """What to buy all that is for sale and to guess the rest brings at the worst level; elsewhere at most 0.1."""
+    """At the worst level, the success of buying every available fact and guessing the rest; elsewhere at most 0.1."""
     reward_parts = ("correctness", "efficiency")
     sources = ("loomrl.envs.logic", "loomrl.gym.command", "loomrl.gym.generate", "loomrl.gym.adapters.reasoning_gym")
 

@@ -13,7 +13,7 @@ from loomrl.gym.generate import listed
 
 
 class Theme(NamedTuple):
-    """How facts are spoken of: `Ben comes`, `Ben stays away`, `two of them come`."""
+    """Wording of facts: `Ben comes`, `Ben stays away`, `two of them come`."""
 
     kind: str
     names: tuple[str, ...]
@@ -30,7 +30,7 @@ class Statement(NamedTuple):
 
 
 class Speech:
-    """What can be said about the facts that have these names."""
+    """Statements about the facts with these names."""
 
     def __init__(self, theme: Theme, names: Sequence[str], rng: Random) -> None:
         self.theme, self.names, self.rng = theme, names, rng

@@ -41,7 +41,7 @@ OF_TWO_KINDS = (SAME, APART, FAR)
 TRIES = 5
 """Relations to draw for each thing."""
 TOLD = 3
-"""Up to this level, the house of one thing is told."""
+"""Up to this level, the house of one thing is given."""
 OUTLINES = 128
 """For each level. Proving one can take some hundredths of a second; with words drawn anew it is a new puzzle."""
 
@@ -91,7 +91,7 @@ class Street:
         return Relation(wording, (left, right), left[0], right[0], holds, fails)
 
     def place(self, thing: Thing) -> Relation:
-        """Where a thing is."""
+        """The place of a thing."""
         kind, item = thing
         here = orders(self.size)[item][self.house[kind][item]]
         away = everything(factorial(self.size)) ^ here
@@ -128,12 +128,12 @@ def outline(level: int, number: int) -> Outline:
 
 
 def at_house(house: int) -> str:
-    """How a place is told; houses count from 0, in texts from 1."""
+    """A place in words; houses count from 0, in texts from 1."""
     return f"is in house {house + 1}"
 
 
 def grid(level: int, rng: Random, queries: int) -> WordPuzzle:
-    """Which things are in which house?"""
+    """An assignment puzzle: things in houses."""
     size, kinds = SIZES[level - 1]
     house, clues = outline(level, rng.randrange(OUTLINES))
     chosen = rng.sample(tuple(KINDS), kinds)

@@ -1,4 +1,4 @@
-"""Knights and knaves: knights say what is true, knaves what is false."""
+"""Knights and knaves: knights tell the truth, knaves lie."""
 
 from itertools import chain
 from random import Random
@@ -10,9 +10,9 @@ from loomrl.gym.generate import between
 
 THEME = Theme("people", NAMES, "is a knight", "is a knave", "are knights")
 TRIES = 20
-"""Statements to draw, for each person, before it is told who they are."""
+"""Statements to draw per person before one's kind is given."""
 TOLD = 3
-"""Up to this level, the kind of one person is told."""
+"""Up to this level, the kind of one person is given."""
 
 
 def knights(level: int, rng: Random, queries: int) -> WordPuzzle:

@@ -12,7 +12,7 @@ from loomrl.gym.generate import between
 
 
 class Theme(NamedTuple):
-    """How places are spoken of."""
+    """Wording of places."""
 
     opening: str
     asked: str
@@ -54,7 +54,7 @@ TRIES = 15
 
 
 class Line:
-    """What can be said about the order of some people. Places count from 0, in texts from 1."""
+    """Statements about the order of some people. Places count from 0, in texts from 1."""
 
     def __init__(self, names: tuple[str, ...], theme: Theme, rng: Random) -> None:
         self.names, self.theme, self.rng = names, theme, rng

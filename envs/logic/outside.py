@@ -20,7 +20,7 @@ DATASETS: Sequence[str] = ("cryptarithm", "futoshiki", "kakurasu", "mini_sudoku"
 
 
 class _Parameters(Config):
-    """What a template of this family gives."""
+    """The parameters in a template of this family."""
 
     dataset: str
     template: str = ""
@@ -43,7 +43,7 @@ class OutsidePuzzle:
         self.queries = queries
 
     async def accepts(self, attempt: str) -> bool:
-        """Whether the data set gives its full score."""
+        """True if the data set gives its full score."""
         return (await self._environment.judge(Submission("", attempt, tidy=False))).success == 1.0
 
     def tell(self, about: str) -> str | None:

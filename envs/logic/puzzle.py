@@ -1,4 +1,4 @@
-"""What a family makes: a story with one solution, and what may be asked about it."""
+"""Generated puzzles: a story with one solution, and the facts that can be bought about it."""
 
 import re
 from collections.abc import Mapping
@@ -18,31 +18,31 @@ class Puzzle(Protocol):
 
     @property
     def solution(self) -> str:
-        """What the oracle answers."""
+        """The oracle's answer."""
 
     @property
     def solve(self) -> str:
-        """What stands behind `SOLVE:` in the prompt."""
+        """The text after `SOLVE:` in the prompt."""
 
     @property
     def query(self) -> str:
-        """What stands behind `QUERY:` in the prompt."""
+        """The text after `QUERY:` in the prompt."""
 
     @property
     def queries(self) -> int:
-        """How many facts may be bought."""
+        """The number of facts that may be bought."""
 
     async def accepts(self, attempt: str) -> bool | None:
-        """Whether this is the solution; None where it has not the form of one."""
+        """True if this is the solution; None if it is malformed."""
 
     def tell(self, about: str) -> str | None:
-        """The fact that was asked for, or None where the text names none."""
+        """The requested fact, or None if the text names none."""
 
     def guess(self, rng: Random) -> str:
         """A well-formed attempt without skill."""
 
     def agrees(self, attempt: str, about: str) -> bool:
-        """Whether an attempt says of that word what the fact about it says."""
+        """True if an attempt agrees with the fact about that word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +59,18 @@ class WordPuzzle:
     query: str
     queries: int
     facts: Mapping[str, str]
-    """For each word of a solution, in lower case, the sentence that says where it belongs."""
+    """For each word of a solution, in lower case, the sentence that tells its place."""
     places: bool
     shape: tuple[tuple[str, ...], ...]
     """The words of every kind; with `places` one of each kind goes to each place."""
 
     async def accepts(self, attempt: str) -> bool | None:
-        """Whether the words are those of the solution, with nothing else between them."""
+        """True if the words are those of the solution, with nothing else between them."""
         groups = self._read(attempt)
         return None if groups is None else groups == self._read(self.solution)
 
     def tell(self, about: str) -> str | None:
-        """Where that word belongs."""
+        """The fact about that word."""
         return self.facts.get(_word(about))
 
     def guess(self, rng: Random) -> str:
@@ -81,7 +81,7 @@ class WordPuzzle:
         return ", ".join(" ".join(group) for group in zip(*kinds, strict=True))
 
     def agrees(self, attempt: str, about: str) -> bool:
-        """Whether the word has the same place in both."""
+        """True if the word has the same place in both."""
         given, truth = (self._read(text) or [] for text in (attempt, self.solution))
         return [_word(about) in group for group in given] == [_word(about) in group for group in truth]
 
@@ -99,7 +99,7 @@ MOST_GROUPS = 40
 
 
 def read_groups(text: str) -> list[list[str]] | None:
-    """The first line as groups of words, between commas or the like; None where there are too many.
+    """The first line as groups of words, between commas or similar; None if there are too many.
 
     A group may begin with the number of its place; a wrong number makes the text unreadable. `and` and marks of
     emphasis do not count.

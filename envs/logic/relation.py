@@ -12,7 +12,7 @@ Thing = tuple[int, int]
 
 
 class Relation(NamedTuple):
-    """What holds between the orders of two attributes, or of one.
+    """A relation between the orders of two attributes, or of one.
 
     `holds` are pairs of sets of orders that partition what is allowed by the place of the left thing; `fails` are those
     of the contrary. Where both attributes are one, the two sets of a pair are one.
@@ -30,7 +30,7 @@ class Relation(NamedTuple):
         return Relation("", self.things, self.left, self.right, self.fails, self.holds)
 
     def holds_in(self, world: Sequence[int]) -> bool:
-        """Whether it holds in a world."""
+        """True if it holds in a world."""
         left, right = world[self.left], world[self.right]
         return any(some & left and others & right for some, others in self.holds)
 

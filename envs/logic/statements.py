@@ -27,7 +27,7 @@ Name = Annotated[str, StringConstraints(pattern=r"^[^\W\d_]+$")]
 
 
 class _Parameters(Config):
-    """What a template of this family gives."""
+    """The parameters in a template of this family."""
 
     templates: tuple[str, ...] = Field(min_length=1)
     variables: tuple[tuple[Name, Name], ...] = Field(min_length=FEWEST - 1)

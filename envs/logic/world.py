@@ -11,7 +11,7 @@ def everything(count: int) -> int:
 
 @lru_cache(maxsize=16)
 def facts(count: int) -> tuple[int, ...]:
-    """For each of `count` facts, the worlds where it is true; there is one world for each subset of the facts."""
+    """For each of `count` facts, the worlds in which it is true; there is one world per subset of the facts."""
     every = everything(1 << count)
     return tuple(every // ((1 << (1 << number)) + 1) << (1 << number) for number in range(count))
 

@@ -1,4 +1,4 @@
-"""The truth of a problem, and whether an attempt equals it: exact, by kind, in the form that was asked for."""
+"""Answers of problems, and their exact comparison with attempts, by kind and required form."""
 
 import re
 from collections.abc import Callable
@@ -17,7 +17,7 @@ MAX_ITEMS = 12
 
 
 class Match(Enum):
-    """What a comparison found. UNREADABLE says that our grammar does not cover the attempt."""
+    """The result of a comparison. UNREADABLE means that our grammar does not cover the attempt."""
 
     EQUAL = "equal"
     DIFFERENT = "different"
@@ -41,7 +41,7 @@ class Answer:
 
 
 def compare(answer: Answer, attempt: str) -> Match:
-    """Whether `attempt` is the answer, in bounded time whatever the text."""
+    """Compare `attempt` with the answer, in bounded time for any text."""
     if len(attempt) > MAX_LENGTH:
         return Match.UNREADABLE
     calculator = Calculator()
@@ -261,7 +261,7 @@ def _split(text: str) -> list[str]:
 
 
 def _strip_brackets(text: str, opening: str, closing: str) -> str:
-    """What stands between one pair of outer brackets, plain or LaTeX, or the text itself."""
+    """The content of one pair of outer brackets, plain or LaTeX, or the text itself."""
     pattern = rf"(?:\\left\s*)?\\?{re.escape(opening)}(.*?)(?:\\right\s*)?\\?{re.escape(closing)}"
     match = re.fullmatch(pattern, re.sub(r"^[a-z]\s*(?:\\in|∈)\s*", "", text), re.DOTALL)
     return match[1] if match else text

@@ -19,7 +19,7 @@ FAMILY = "custom"
 
 
 class _Parameters(Config):
-    """What a template of Math gives."""
+    """The parameters in a template of Math."""
 
     prompt: str = Field(min_length=1)
     answer: str
@@ -50,7 +50,7 @@ def custom_problem(parameters: Mapping[str, Any]) -> Problem:
 
 
 def _computed(text: str, variables: str) -> str:
-    """The number that an expression stands for; anything else as it is."""
+    """The number that an expression stands for; anything else unchanged."""
     try:
         value = rational(evaluate(read(text, variables), Calculator()))
     except Unreadable:

@@ -74,7 +74,7 @@ class MathEnvironment(QuestionEnvironment):
         return {"answer": self._problem.answer.text, "match": self._match.value}
 
     async def _compare(self, attempt: str) -> Match:
-        """Our own arithmetic first; for finished values beyond it, where no form was asked for, a second opinion."""
+        """Our own arithmetic first; a second opinion for finished values beyond it, if no form is required."""
         match = compare(self._problem.answer, attempt)
         if match is Match.UNREADABLE and may_verify(self._problem.answer, attempt):
             return Match.EQUAL if await verify(self._problem.answer, attempt) else Match.DIFFERENT
@@ -85,7 +85,7 @@ class MathEnvironment(QuestionEnvironment):
         return "\n".join([*self._problem.steps, f"<answer>{self._problem.answer.text}</answer>"])
 
     def random_action(self, rng: Random) -> str:
-        """A small answer of the kind that was asked for."""
+        """A small answer of the right kind."""
         return f"A guess. <answer>{_guess(self._problem.answer, rng)}</answer>"
 
     def hacks(self) -> Sequence[str]:

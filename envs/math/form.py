@@ -1,4 +1,4 @@
-"""What a finished answer is, form by form, and whether an attempt is one.
+"""Finished answers by form, and checks of attempts.
 
 A closed grammar: what no rule names is unfinished. The table for users is in docs/environments.md, "Finished answers".
 A form is judged only after the value was found right.
@@ -16,7 +16,7 @@ from loomrl.envs.math.value import Calculator, Value, atom, atoms, rational
 
 
 class Form(Enum):
-    """What the prompt demands beyond the value."""
+    """The form that the prompt requires."""
 
     ANY = "any"
     """Every number worked out; brackets and like terms may stay."""
@@ -31,7 +31,7 @@ class Form(Enum):
 
 
 def is_finished(node: Node, truth: Node, form: Form) -> bool:
-    """Whether a right answer is also written as asked. `truth` is written so."""
+    """True if a right answer also has the required form, as `truth` does."""
     if form is Form.ANY:
         return _is_elementary_for(truth, node)
     if form is Form.AS_GIVEN:
@@ -44,7 +44,7 @@ def is_finished(node: Node, truth: Node, form: Form) -> bool:
 
 
 def is_finished_equation(sides: list[Node], truth: list[Node], gap: Value) -> bool:
-    """Whether an equation with the difference `gap` of its sides is finished."""
+    """True if an equation with the difference `gap` of its sides is finished."""
     terms = [_unsigned(term) for side in sides for term in _terms(side)]
     loose = [term for term in terms if is_literal(term) and term.number != 0]
     letters = [leaf.name for side in sides for leaf in _leaves(side) if leaf.kind == "symbol"]
@@ -63,7 +63,7 @@ def is_finished_equation(sides: list[Node], truth: list[Node], gap: Value) -> bo
 
 
 def is_literal(node: Node) -> bool:
-    """Whether a node is a number as one writes it."""
+    """True if a node is a plain number."""
     node = _unsigned(node)
     if node.kind == "mixed":
         return _is_fraction(node.parts[1]) and node.parts[1].parts[0].number < node.parts[1].parts[1].number
@@ -98,7 +98,7 @@ def _unsigned(node: Node) -> Node:
 
 
 def _terms(node: Node) -> Iterator[Node]:
-    """What is added and subtracted."""
+    """The terms of a sum."""
     if node.kind in ("+", "-"):
         for part in node.parts:
             yield from _terms(part)
@@ -119,7 +119,7 @@ class Product(NamedTuple):
 
     @property
     def others(self) -> tuple[list[Node], list[Node]]:
-        """What is no literal, above and below."""
+        """The factors above and below that are not plain numbers."""
         return [f for f in self.above if not is_literal(f)], [f for f in self.below if not is_literal(f)]
 
 
@@ -235,7 +235,7 @@ def _is_prime_power(base: Node, exponent: Fraction) -> bool:
 
 
 def _is_elementary_for(truth: Node, node: Node) -> bool:
-    """Whether everything is worked out; a quotient of sums stays one only where the truth is one."""
+    """True if everything is computed; a quotient of sums may remain only if the truth is one."""
     try:
         value = _worked_out(node, Calculator())
         plain = _worked_out(truth, Calculator())
@@ -250,7 +250,7 @@ class _Unfinished(Exception):
 
 
 def _worked_out(node: Node, calculator: Calculator) -> Value | None:
-    """The value of a tree, None where it cannot be computed; _Unfinished where something in it is left to compute."""
+    """The value of a tree, None if it cannot be computed; _Unfinished if a computation remains in it."""
     if is_literal(node):
         return evaluate(node, calculator)
     if node.kind in UNCOMPUTED:
@@ -274,11 +274,11 @@ def _worked_out(node: Node, calculator: Calculator) -> Value | None:
 
 
 _MARKS = {"sqrt": ("√",), "ln": ("ln(",), "exp": ("e",), **dict.fromkeys(("sin", "cos", "tan"), ("sin(", "cos("))}
-"""What the value of a function still holds, if the function could not be worked out."""
+"""Marks of functions that remain in a value that could not be computed."""
 
 
 def _cancels(sides: list[Value], total: Value) -> bool:
-    """Whether a single term, or more than half of all terms, is gone from the sum."""
+    """True if a single term, or more than half of all terms, cancels from the sum."""
     if any(side.denominator != total.denominator for side in sides):
         return False
     terms = {monomial for side in sides for monomial in side.numerator}

@@ -16,7 +16,7 @@ from loomrl.envs.math.syntax import evaluate, read
 from loomrl.envs.math.value import Calculator, Value, rational
 
 RESTATED = 4
-"""How many random ones `hacked_answers` holds."""
+"""The number of random ones in `hacked_answers`."""
 _NUMBER = re.compile(r"\d+(?:/\d+|\.\d+)?")
 _WRAPPERS = (
     "({0})*1", "({0})^1", "({0})+0", "({0})/1", "-(-({0}))", "sqrt({0})^2", "sqrt(({0})^2)", "sqrt({0})*sqrt({0})",
@@ -82,7 +82,7 @@ def _computations(problem: Problem) -> tuple[tuple[str, ...], Mapping[Fraction, 
 
 
 def _is_fraction(side: str) -> bool:
-    """Whether a side is a fraction in lowest terms, with which nothing is left to do."""
+    """True if a side is a fraction in lowest terms, with nothing left to compute."""
     match = re.fullmatch(r"[-( ]*(\d+)[) ]*/[-( ]*(\d+)[) ]*", side)
     return match is not None and gcd(int(match[1]), int(match[2])) == 1
 

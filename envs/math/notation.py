@@ -1,4 +1,4 @@
-"""How generators write mathematics: text for `loomrl.envs.math.syntax`, and LaTeX for the second opinion."""
+"""Notation of generators: text for `loomrl.envs.math.syntax`, and LaTeX for the second opinion."""
 
 from collections.abc import Sequence
 from fractions import Fraction

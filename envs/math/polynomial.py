@@ -17,7 +17,7 @@ MAX_NAME = 400
 
 
 class Unreadable(ValueError):
-    """A text or an operation beyond what is read and computed here. It is nobody's fault, and never a crash."""
+    """A text or an operation beyond what is supported here. It is never a crash."""
 
 
 class Squared(str):
@@ -36,7 +36,7 @@ def text(polynomial: Polynomial) -> str:
 
 
 def short_text(polynomial: Polynomial) -> str:
-    """The `text`, or Unreadable where it is too long to be a name inside another one."""
+    """The `text`, or Unreadable if it is too long for a name inside another one."""
     name = text(polynomial)
     if len(name) > MAX_NAME:
         raise Unreadable("too deeply nested")

@@ -1,4 +1,4 @@
-"""What a generator makes: a question, its exact answer, and a worked solution."""
+"""Generated problems: a question, its exact answer, and a worked solution."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from loomrl.envs.math.notation import number
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One question. `known` holds, for each solution, what the unknowns are: `x = 4` makes `2x = 8` a true step."""
+    """One question. `known` holds the unknowns' values for each solution: `x = 4` makes `2x = 8` a true step."""
 
     prompt: str
     answer: Answer

@@ -1,4 +1,4 @@
-"""Which steps of a solution can be checked, and which of them bring it forward.
+"""Checkable steps of a solution, and those of them that lead to the answer.
 
 A step is an equality `a = b` in the reasoning that our grammar reads. It holds if the sides are equal as they stand,
 or at a solution of the problem. It counts if it
@@ -41,7 +41,7 @@ _WORDS = (
 )
 
 _CALLS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ'")
-"""What makes the `(3)` behind it an argument, as in `f(3) = 7`."""
+"""Letters that make a following `(3)` an argument, as in `f(3) = 7`."""
 
 
 class Step(NamedTuple):
@@ -56,11 +56,11 @@ class Claim(NamedTuple):
 
     step: Step
     always: bool
-    """Whether it holds as it stands, not only at a solution."""
+    """True if it holds by itself, not only at a solution."""
 
 
 class Frame(NamedTuple):
-    """What a problem has to do with its steps."""
+    """The parts of a problem that matter for its steps."""
 
     prompt: str
     answer: str
@@ -89,13 +89,13 @@ def progress(reasoning: str, problem: Problem) -> float:
 
 @lru_cache(maxsize=1024)
 def _expected(frame: Frame) -> int:
-    """How many steps count in our worked solution; siblings share the answer."""
+    """The number of counting steps in our worked solution; siblings share the answer."""
     _, _, expected = _count("\n".join(frame.steps), frame)
     return expected
 
 
 def _count(reasoning: str, frame: Frame) -> tuple[int, int, int]:
-    """How many steps are claimed, how many of them are true, and how many count."""
+    """The numbers of claimed, of true, and of counting steps."""
     calculator = Calculator(WORK)
     claimed, found = 0, []
     for step in _steps(reasoning, frame.letters):
@@ -161,7 +161,7 @@ def _replaced(node: Node, other: Callable[[Node], Node | None]) -> Node:
 
 
 def _bringing(found: list[Claim], frame: Frame) -> list[tuple[set[Fraction], set[Fraction]]]:
-    """Of each step that brings a number from what is there: the numbers it brings, and all of its numbers."""
+    """For each step that derives a number from given ones: the derived numbers, and all of its numbers."""
     own = _own(frame)
     asked, answer = _numbers_in(frame.prompt), {*_numbers_in(frame.answer)}
     said = {*asked} - answer
@@ -215,13 +215,13 @@ def _spelt(step: Step) -> tuple[str, ...]:
 
 
 def _is_trivial(step: Step) -> bool:
-    """Whether neither side holds an operation, or both are written with the same things."""
+    """True if neither side has an operation, or both have the same symbols."""
     left, right = map(_without_idle, step)
     return sorted(_words(left)) == sorted(_words(right)) or not (_operates(left) or _operates(right))
 
 
 def _count_leading(steps: list[tuple[set[Fraction], set[Fraction]]], answer: str) -> int:
-    """How many bring a number that the answer, or a later one of them, needs."""
+    """The number of steps whose result is needed by the answer, or by a later such step."""
     needed = {*_numbers_in(answer)}
     count = 0
     for new, numbers in reversed(steps):

@@ -169,7 +169,7 @@ class Reader:
                 return node
 
     def _starts_factor(self) -> bool:
-        """Whether a factor follows with no sign between: 2x, 3(x + 1), x sqrt(2) – but not x2 or 2 3."""
+        """True if a factor follows without a sign: 2x, 3(x + 1), x sqrt(2) – but not x2 or 2 3."""
         token = self.next()
         if token in ("(", "{", "[", r"\frac", r"\sqrt"):
             return True
@@ -193,7 +193,7 @@ class Reader:
         return node
 
     def _exponent(self) -> Node:
-        """What stands above; 2^3^2 is 2^9."""
+        """The exponent; 2^3^2 is 2^9."""
         negative = self.take("-")
         node = self._atom()
         if self.take("^"):
@@ -266,7 +266,7 @@ class Reader:
         return node if exponent is None else Node("^", (node, exponent))
 
     def _argument(self, name: str) -> Node:
-        """`sin 2x` takes the product 2x, `sin(2x)y` and `√2x` only what is next."""
+        """`sin 2x` takes the product 2x, `sin(2x)y` and `√2x` only the next factor."""
         self._deeper()
         bracketed = self.next() in ("(", "{", "|")
         node = self._atom() if bracketed or name == "sqrt" else self._power()

@@ -67,7 +67,7 @@ class Calculator:
         self.work = work
 
     def equal(self, a: Value, b: Value) -> bool:
-        """Whether two values are the same function, found by cross multiplication."""
+        """True if two values are the same function, by cross multiplication."""
         if a.denominator == b.denominator:
             return a.numerator == b.numerator
         return self._times(a.numerator, b.denominator) == self._times(b.numerator, a.denominator)

@@ -19,7 +19,7 @@ DEADLINE_S = 5.0
 
 
 def may_verify(answer: Answer, attempt: str) -> bool:
-    """Whether a second opinion is due: a short text that our grammar reads as a finished answer, in no special form.
+    """True if a second opinion is due: a short text that our grammar reads as a finished answer, in no special form.
 
     Nothing that restates the question (`\\int`, `\\sum`, a derivative, `!`, numbers to combine) is computed for the
     policy.
@@ -34,7 +34,7 @@ def may_verify(answer: Answer, attempt: str) -> bool:
 
 
 async def verify(answer: Answer, attempt: str) -> bool:
-    """Whether math-verify finds what our grammar reads equal; a ScorerError where it cannot work at all."""
+    """True if math-verify finds our readings equal; a ScorerError if it cannot work at all."""
     truth, given = (latex(read(text, answer.variables)) for text in (answer.text, attempt))
     return await _scorer(os.getpid()).score(truth, given) >= 1.0
 

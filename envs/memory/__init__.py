@@ -1,4 +1,4 @@
-"""MemoryBuffer: what is noted today, and needed later."""
+"""MemoryBuffer: notes taken on one day, and needed later."""
 
 from loomrl.envs.memory.environment import MemoryBufferEnvironment
 

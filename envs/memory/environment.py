@@ -59,11 +59,11 @@ class MemoryBufferEnvironment(BaseEnvironment):
     _story: Story
     _memory: Memory
     _day = 0
-    """Which of the story's days it is; behind the last one the questions come."""
+    """Index of the story's current day; the questions come after the last one."""
     _asked = 0
-    """Which question; all before it were answered."""
+    """Index of the current question."""
     _retrieved = False
-    """Whether the memory was asked about the present question."""
+    """True if the memory was queried for the current question."""
 
     async def reset(self, task: Task | None = None) -> Observation:
         """The first day."""
@@ -102,7 +102,7 @@ class MemoryBufferEnvironment(BaseEnvironment):
         return _go_on("\n".join([*said, self._news() if self._day < len(self._story.days) else self._questions()]))
 
     def _carried_out(self, verb: str, argument: str) -> list[str]:
-        """What there is to say to a command while the memory is open."""
+        """The answer to a command while the memory is open."""
         acts: Mapping[str, Callable[[], None]] = {
             "STORE": lambda: self._memory.store(argument, self._story.days[self._day].number),
             "FORGET": lambda: self._memory.forget(argument),
@@ -152,7 +152,7 @@ class MemoryBufferEnvironment(BaseEnvironment):
         return f"The memory is closed. ANSWER: ...\n{self._story.questions[0].text}"
 
     def memory(self) -> Mapping[str, Any] | None:
-        """What a `persistent` episode leaves: its notes, and what is true."""
+        """The memory left by a `persistent` episode: its notes, and the truth."""
         return snapshot_of(self._story, self._memory) if self._task.family in PERSISTENT else None
 
     def oracle(self) -> str:
@@ -212,7 +212,7 @@ def _introduction(story: Story, task: Task) -> str:
 
 
 def _commands(action: str) -> list[tuple[str, str]] | None:
-    """Verbs with their arguments, line by line; None where there are too many."""
+    """Verbs with their arguments, line by line; None if there are too many."""
     if len(action) > LONGEST_ACTION:
         return None
     found = []
@@ -224,7 +224,7 @@ def _commands(action: str) -> list[tuple[str, str]] | None:
 
 
 def _same(question: Question, given: str) -> bool:
-    """Whether an answer is the true one, but for case, spaces and a full stop; names in any order."""
+    """True if an answer is right, except for case, spaces and a full stop; names in any order."""
     plain = " ".join(given.casefold().split()).removesuffix(".")
     if question.many:
         names = [name.strip() for name in plain.replace(" and ", ",").split(",") if name.strip()]
@@ -233,7 +233,7 @@ def _same(question: Question, given: str) -> bool:
 
 
 def _says_the_same(text: str, wanted: str, category: str) -> bool:
-    """Whether one note can stand for another: on every day of the wanted one they give the same."""
+    """True if one note can replace another: they give the same value on every day of the wanted one."""
     days: list[int | None] = [int(word) for word in wanted.split() if word.isdigit()]
     values = VALUES[category]
     return all(read(text, values=values, day=day) == read(wanted, values=values, day=day) for day in days or [None])

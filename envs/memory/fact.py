@@ -1,4 +1,4 @@
-"""People and what is true of them, day by day."""
+"""People and facts about them, day by day."""
 
 from collections.abc import Mapping, Sequence
 from random import Random
@@ -13,7 +13,7 @@ VALUES: Mapping[str, tuple[str, ...]] = {
     "drink": ("tea", "milk", "cola", "beer", "wine", "cider", "mocha", "water", "rum", "cocoa", "juice", "soda"),
     "game": ("chess", "golf", "poker", "darts", "rugby", "judo", "polo", "yoga", "tennis", "bingo", "cards", "dice"),
 }  # fmt: skip
-"""Attribute → what it can be. No word is in two of them."""
+"""Attribute → its values. No word is in two of them."""
 WORDINGS: Mapping[str, tuple[str, ...]] = {
     "pet": ("{who} got a new pet: {a} {value}", "At {who}'s home there lives only {a} {value} now"),
     "city": ("{who} moved to {value}", "{who} lives in {value} from today on"),
@@ -26,7 +26,7 @@ PLAIN = 3
 
 
 class Chronicle:
-    """What was true of whom, since when; and what is said of it."""
+    """All facts with their days, and the sentences about them."""
 
     def __init__(self, rng: Random, *, plain: bool, values: Mapping[str, Sequence[str]] = VALUES) -> None:
         self.rng = rng
@@ -37,7 +37,7 @@ class Chronicle:
         """(who, attribute) → (since which day, what), in order; the last one is so now."""
 
     def now(self, who: str, attribute: str) -> str | None:
-        """What is true at present."""
+        """The current value."""
         past = self.history.get((who, attribute))
         return past[-1][1] if past else None
 
@@ -76,5 +76,5 @@ class Chronicle:
         past.append((self.day, value))
 
     def on(self, who: str, attribute: str, day: int) -> str:
-        """What was true on a day."""
+        """The value on a day."""
         return [value for since, value in self.history[who, attribute] if since <= day][-1]

@@ -27,7 +27,7 @@ LONGEST_HISTORY = 120
 
 
 def topic_story(level: int, rng: Random) -> Story:
-    """Things said once, among others that will not be asked for; from level 7 on, what matters changes half-way."""
+    """Facts told once, among others that are never needed; from level 7 on, the relevant topic changes half-way."""
     first, later, *noise = rng.sample(tuple(VALUES), 4)
     people = rng.sample(PEOPLE, between(level, 2, 12))
     numbers = _days(rng, between(level, 1, 6))
@@ -49,7 +49,7 @@ def topic_story(level: int, rng: Random) -> Story:
 
 
 def time_story(level: int, rng: Random) -> Story:
-    """What was so on which day: notes have to keep the past."""
+    """Facts by day: notes must keep the past."""
     told = _changing(level, rng, people=between(level, 1, 6), news=between(level, 1, 3), note=wanted_history)
     first, last = told.days[0].number, told.days[-1].number
     asked = _some(rng, told.people, between(level, 1, 4))
@@ -58,7 +58,7 @@ def time_story(level: int, rng: Random) -> Story:
 
 
 def update_story(level: int, rng: Random) -> Story:
-    """What changes again and again; only the latest counts, and there is no room for more."""
+    """Facts that change repeatedly; only the latest count, and there is no room for more."""
     told = _changing(level, rng, people=between(level, 1, 10), news=between(level, 1, 4), note=wanted_now)
     asked = _some(rng, told.people, between(level, 1, 5))
     return _story(told.topic, told.days, [ask_now(told.chronicle, who, told.topic) for who in asked])
@@ -140,7 +140,7 @@ def _noise(chronicle: Chronicle, level: int, people: Sequence[str], attributes: 
 
 
 def _turns(chronicle: Chronicle, level: int, people: Sequence[str], attribute: str) -> Iterator[str]:
-    """News that can only be understood by whoever remembers: exchanges, and who follows whom."""
+    """News that can only be understood from memory: exchanges, and successions."""
     if level >= 5 and len(people) > 1:
         one, other = chronicle.rng.sample(people, 2)
         if chronicle.now(one, attribute) != chronicle.now(other, attribute):

@@ -1,4 +1,4 @@
-"""A memory of few and short notes, and the rule by which it is read."""
+"""A memory of few and short notes, and the rule for reading it."""
 
 import re
 from collections.abc import Container, Iterable, Mapping
@@ -19,11 +19,11 @@ Place = tuple[str, str]
 
 
 class Refused(Exception):
-    """What cannot be noted, and why."""
+    """A refused note, with the reason."""
 
 
 class Note(NamedTuple):
-    """What was noted, and on which day."""
+    """A note, and its day."""
 
     key: str
     category: str
@@ -72,12 +72,12 @@ class Memory:
         return [note for note in self.notes.values() if wanted and set(wanted) <= set(words(" ".join(note[:3])))]
 
     def says(self, key: str, category: str, *, values: Container[str], day: int | None = None) -> str | None:
-        """The value noted for this key and category: as of a day, or the latest; None where it is not clear."""
+        """The value noted for this key and category: as of a day, or the latest; None if unclear."""
         note = self.notes.get(_place(key, category))
         return None if note is None else read(note.text, values=values, day=day)
 
     def says_all(self, category: str, *, values: Container[str]) -> dict[str, str | None]:
-        """What is noted for each key in a category."""
+        """The value noted for each key in a category."""
         found = [note for place, note in self.notes.items() if place[1] == category]
         return {note.key.casefold(): read(note.text, values=values) for note in found}
 
@@ -112,4 +112,4 @@ def _place(key: str, category: str) -> Place:
 
 
 Wanted = Mapping[Place, str]
-"""What a good memory holds: the text of each note."""
+"""The notes of a good memory: place → text."""

@@ -1,4 +1,4 @@
-"""Families whose memory outlives the episode: what was noted in an earlier one is asked for in a later one.
+"""Families whose memory outlives the episode: notes of an earlier episode are needed in a later one.
 
 A task of these families may carry, as `parameters["memory"]`, what an earlier attempt left: its notes, and what was
 true then. Without it the notes of an earlier self are invented from the seed, so that every task stands for itself.
@@ -50,13 +50,13 @@ def persistent_story(task: Task, rng: Random) -> Story:
 
 
 def snapshot_of(story: Story, memory: Memory) -> dict[str, Any]:
-    """What an episode leaves, as JSON."""
+    """The memory that an episode leaves, as JSON."""
     notes = [list(note) for note in memory.notes.values()]
     return {"day": story.days[-1].number, "notes": notes, "facts": dict(story.facts)}
 
 
 def _told(task: Task, rng: Random, *, chronicle: Chronicle, notes: tuple[Note, ...], old: list[str]) -> Story:
-    """The days of this episode; whoever is in `old` has no part in the news."""
+    """The days of this episode; people in `old` have no part in the news."""
     level, begin = task.level, chronicle.day
     others = [who for who in PEOPLE_KNOWN if who not in old]
     known = [who for who in others if chronicle.now(who, TOPIC)]
@@ -103,7 +103,7 @@ def _possible(who: str, value: str) -> bool:
 
 
 def _known(snapshot: Snapshot) -> tuple[Chronicle, tuple[Note, ...]] | None:
-    """What was so, and was noted; None where nothing of it was noted rightly, or there is no day left."""
+    """The earlier facts that were noted correctly; None without any, or if there is no day left."""
     notes = tuple(Note(*note) for note in snapshot.notes)
     memory = memory_of(notes, capacity=CAPACITY, longest=LONGEST)
     if snapshot.day >= LAST_DAY - 10 or not any(_says(memory, who) == what for who, what in snapshot.facts.items()):
@@ -116,7 +116,7 @@ def _known(snapshot: Snapshot) -> tuple[Chronicle, tuple[Note, ...]] | None:
 
 
 def _invented(level: int, rng: Random) -> tuple[Chronicle, tuple[Note, ...]]:
-    """An earlier self's days, and what it noted of them."""
+    """The days of an earlier self, and its notes of them."""
     chronicle = Chronicle(rng, plain=True)
     notes = []
     for who in rng.sample(PEOPLE_KNOWN, between(level, 2, 10)):

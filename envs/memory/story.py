@@ -1,4 +1,4 @@
-"""What an episode tells and asks: days with their news, then questions."""
+"""An episode's story: days with their news, then questions."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,15 +10,15 @@ from loomrl.envs.memory.note import Memory, Note, Wanted
 
 
 class Question(NamedTuple):
-    """What is asked, the true answer, and what the notes say to it."""
+    """A question, its true answer, and the answer from the notes."""
 
     text: str
     answer: str
     read: Callable[[Memory], str | None]
     many: bool = False
-    """Whether the answer is a list of names, in any order."""
+    """True if the answer is a list of names, in any order."""
     old: bool = False
-    """Whether no day of this episode has told it."""
+    """True if no day of this episode told the answer."""
 
 
 class Day(NamedTuple):
@@ -31,16 +31,16 @@ class Day(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """One task. `facts` is what is true at its end where that outlives the episode."""
+    """One task. `facts` are those true at its end, if they outlive the episode."""
 
     topics: str
-    """What will be asked about."""
+    """The topics of the questions."""
     days: tuple[Day, ...]
     questions: tuple[Question, ...]
     capacity: int
     longest: int
     notes: tuple[Note, ...] = ()
-    """What the memory begins with."""
+    """The initial notes."""
     facts: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -49,7 +49,7 @@ Generator = Callable[[int, Random], Story]
 
 
 def ask_now(chronicle: Chronicle, who: str, attribute: str, *, old: bool = False) -> Question:
-    """What is so at the end."""
+    """A question about the end."""
     answer = chronicle.now(who, attribute)
     assert answer is not None
     return Question(
@@ -61,7 +61,7 @@ def ask_now(chronicle: Chronicle, who: str, attribute: str, *, old: bool = False
 
 
 def ask_then(chronicle: Chronicle, who: str, attribute: str, day: int) -> Question:
-    """What was so on a day."""
+    """A question about a day."""
     return Question(
         f"What was {who}'s {attribute} on day {day}?",
         chronicle.on(who, attribute, day),
@@ -97,7 +97,7 @@ def _noted(memory: Memory, attribute: str, value: str) -> list[str]:
 
 
 def wanted_now(chronicle: Chronicle, topic: str) -> Wanted:
-    """One note for each person, with what is true at present."""
+    """One note per person with the current value."""
     return {
         (who.casefold(), attribute): past[-1][1]
         for (who, attribute), past in chronicle.history.items()

@@ -1,4 +1,4 @@
-"""MetaReasoning: how sure to be, what is not said, the same in other words, and where a chain breaks."""
+"""MetaReasoning: confidence, missing information, equal problems in other words, and broken chains."""
 
 from loomrl.envs.meta.environment import MetaReasoningEnvironment
 

@@ -1,4 +1,4 @@
-"""Underspecified problems: either the number that was asked for, or the quantity that is lacking."""
+"""Underspecified problems: the answer is either the number, or the missing quantity."""
 
 import re
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from loomrl.gym.generate import between
 
 
 class Theme(NamedTuple):
-    """How quantities of one sort are spoken of."""
+    """Wording of quantities of one sort."""
 
     things: tuple[str, ...]
     opening: str
@@ -64,7 +64,7 @@ class AssumptionQuestion:
 
     @property
     def answer(self) -> str:
-        """The number, or what is missing."""
+        """The number, or the missing quantity."""
         return f"{UNKNOWN} {self.lacking[0]}" if self.lacking else str(self.number)
 
     def mark(self, text: str) -> Mark | None:

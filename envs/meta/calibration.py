@@ -32,7 +32,7 @@ class ConfidenceQuestion:
     choices: tuple[str, ...]
     """For guessing."""
     tolerance: float = 1.0
-    """How far the confidence may be off in a right answer."""
+    """Tolerance of the confidence in a right answer."""
     usage: str = "answer, probability in percent that it is right"
 
     @property
@@ -65,12 +65,12 @@ Kind = Callable[[int, Random], ConfidenceQuestion]
 
 
 def calibration(level: int, rng: Random) -> Questions:
-    """How sure are you? A sum, or one of the kinds of `evidence`; right is the most probable value."""
+    """Confidence in an answer: a sum, or one of the kinds of `evidence`; right is the most probable value."""
     return (_drawn((_computed, *_uncertain(level)), level, rng),)
 
 
 def evidence(level: int, rng: Random) -> Questions:
-    """How sure may one be? A bag, bags of which one was chosen, or witnesses; the probability must be right too."""
+    """Justified confidence: a bag, one bag of several, or witnesses; the probability must be right too."""
     question = _drawn(_uncertain(level), level, rng)
     return (replace(question, tolerance=TOLERANCE, usage="answer, its probability (nearest percent)"),)
 
@@ -89,7 +89,7 @@ def _uncertain(level: int) -> tuple[Kind, ...]:
 
 
 def _computed(level: int, rng: Random) -> ConfidenceQuestion:
-    """What can be known: a calculation, of very different length."""
+    """A calculation, of widely varying length."""
     text, value = str(first := rng.randint(2, 9 * level)), first
     for _ in range(rng.randint(1, between(level, 1, 9))):
         number = rng.randint(2, 9 if level < 4 else 9 * level)

@@ -7,11 +7,11 @@ from random import Random
 from typing import NamedTuple, Protocol
 
 LONGEST = 200
-"""Characters of an answer; what is longer is none."""
+"""Characters of an answer; longer ones are refused."""
 
 
 class Mark(NamedTuple):
-    """Whether an answer is right, and how far its confidence is from the truth: Brier's loss, 0 to 1."""
+    """Correctness of an answer, and the error of its confidence: Brier's loss, 0 to 1."""
 
     right: bool
     loss: float = 0.0
@@ -22,18 +22,18 @@ class Question(Protocol):
 
     @property
     def prompt(self) -> str:
-        """What is asked."""
+        """The question's text."""
 
     @property
     def usage(self) -> str:
-        """What stands behind `ANSWER:`."""
+        """The text after `ANSWER:`."""
 
     @property
     def answer(self) -> str:
         """The perfect answer."""
 
     def mark(self, text: str) -> Mark | None:
-        """The mark of an answer, or None where it has not the form that was asked for."""
+        """The mark of an answer, or None if it is malformed."""
 
     def guess(self, rng: Random) -> str:
         """An answer in the right form, without skill."""
@@ -63,7 +63,7 @@ class NumberQuestion:
 
 
 Questions = Sequence[Question]
-"""What is asked in an episode, one after the other; all must be answered rightly."""
+"""The questions of an episode, in order; all must be answered correctly."""
 
 
 def whole_number(text: str) -> int | None:

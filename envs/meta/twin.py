@@ -35,7 +35,7 @@ def anchor(level: int, rng: Random) -> Pair:
 
 
 def sunk_cost(level: int, rng: Random) -> Pair:
-    """What is spent is spent; the second time it is another sum, on another plan, and what one ends with is asked."""
+    """Sunk costs are lost; the second time another sum on another plan, and the final amount is asked."""
     count = between(level, 2, 8)
     names = rng.sample("ABCDEFGH", count)
     plans = [(rng.randint(2, 9 + 9 * level), rng.randint(2, 9 + 9 * level)) for _ in names]
@@ -110,7 +110,7 @@ def conjunction(level: int, rng: Random) -> Pair:
 
 
 def streak(level: int, rng: Random) -> Pair:
-    """A wheel does not know what it did; the second time it did the contrary, and the contrary is asked."""
+    """A wheel has no memory; the second time the opposite happened, and the opposite is asked."""
     wheels = []
     for _ in range(between(level, 1, 3)):
         fields = rng.randint(3, 8 + 2 * level)
@@ -138,7 +138,7 @@ def streak(level: int, rng: Random) -> Pair:
 
 
 def base_rate(level: int, rng: Random) -> Pair:
-    """How many of those with some test results are ill: by counts, then by percentages with the contrary asked."""
+    """The share of ill people among some test results: by counts, then by percentages with the opposite asked."""
     while True:
         ill = rng.randint(1, 25) * 20
         tests = [(rng.randint(11, 19), rng.randint(1, 9), rng.random() < 0.7) for _ in range(between(level, 1, 4))]

@@ -41,7 +41,7 @@ def triples(scene: Scene) -> frozenset[Triple]:
 
 
 def f1(given: str, right: frozenset[Triple]) -> float:
-    """How well the lines match; whatever is no triple of shapes counts as one that is wrong."""
+    """F1 of the lines; a line that is not a triple of shapes counts as a wrong one."""
     if len(given) > LONGEST:
         return 0.0
     lines = {" ".join(line.lower().split()) for line in given.splitlines() if line.strip()}

@@ -10,7 +10,7 @@ TOP = 12
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """What is drawn: for every series one value per label, in units; of a pie, percents by colour."""
+    """A chart's data: one value per label for every series, in units; for a pie, percents by colour."""
 
     kind: str
     series: Mapping[str, tuple[int, ...]]

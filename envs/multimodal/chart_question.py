@@ -16,7 +16,7 @@ PERCENTS = tuple(range(5, 55, 5))
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """What level a chart is of: how many labels it has, what a unit is, and its size."""
+    """A level's charts: number of labels, unit, and size."""
 
     labels: int
     unit: int

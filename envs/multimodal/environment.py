@@ -1,4 +1,4 @@
-"""The Multimodal environment: a picture and a question about it, judged against what the picture was drawn from."""
+"""The Multimodal environment: a picture and a question about it, judged by the data behind the picture."""
 
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
@@ -65,7 +65,7 @@ class MultimodalEnvironment(QuestionEnvironment):
         return (message._replace(images=(picture,)),)
 
     async def judge(self, submission: Submission) -> Reward:
-        """How right the answer is."""
+        """The grade of the answer."""
         success = self._quiz.score(submission.answer)
         return Reward(success, {"correctness": success}, success)
 
@@ -74,11 +74,11 @@ class MultimodalEnvironment(QuestionEnvironment):
         return {"answer": self._quiz.answer}
 
     def oracle(self) -> str:
-        """What the scene graph says."""
+        """The answer from the scene graph."""
         return f"<answer>{self._quiz.answer}</answer>"
 
     def random_action(self, rng: Random) -> str:
-        """An answer of the kind that was asked for."""
+        """An answer of the right kind."""
         return f"<answer>{_guess(self._quiz, rng)}</answer>"
 
     def hacks(self) -> Sequence[str]:

@@ -33,13 +33,13 @@ def _font() -> Any:
 
 
 def _height(chart: Chart, value: int) -> float:
-    """Where on the picture a value is."""
+    """The vertical position of a value."""
     floor = chart.height - BOTTOM
     return floor - value * (floor - ABOVE) / TOP
 
 
 def _place(chart: Chart, at: int) -> float:
-    """Where on the picture the middle of a label is."""
+    """The horizontal centre of a label."""
     return LEFT + (at + 0.5) * (chart.width - LEFT - 4) / len(chart.labels)
 
 

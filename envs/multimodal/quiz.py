@@ -1,4 +1,4 @@
-"""What a generator makes: a question, the picture it is about, and what is right."""
+"""Generated quizzes: a question, its picture, and its grading."""
 
 import re
 from collections.abc import Callable
@@ -18,9 +18,9 @@ class Quiz:
     draw: Callable[[], bytes]
     """The picture as PNG."""
     score: Callable[[str], float]
-    """How right an answer is, 0 to 1."""
+    """The grade of an answer, 0 to 1."""
     guesses: tuple[tuple[str, ...], ...]
-    """What answers consist of: for each part the choices. For policies that guess."""
+    """The choices for each part of an answer, for policies that guess."""
 
 
 def exact(answer: str) -> Callable[[str], float]:

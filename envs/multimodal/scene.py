@@ -14,7 +14,7 @@ Cell = tuple[int, int]
 
 
 class Look(NamedTuple):
-    """What a shape looks like."""
+    """The look of a shape."""
 
     colour: str
     kind: str
@@ -25,7 +25,7 @@ class Look(NamedTuple):
 
 LOOKS = tuple(Look(*pair) for pair in product(COLOURS, KINDS))
 DIRECTIONS = {"left of": (0, -1), "right of": (0, 1), "above": (-1, 0), "below": (1, 0)}
-"""What lies there: rows and columns to go."""
+"""Direction → rows and columns to go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +36,12 @@ class Shape:
     cell: Cell
     small: bool = False
     before: Look | None = None
-    """What stands in front of it in its cell, and covers a part."""
+    """The shape in front of it in its cell, which covers a part."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What is to be seen."""
+    """The content of a picture."""
 
     side: int
     """Rows and columns of the grid."""
@@ -50,12 +50,12 @@ class Scene:
     striped: bool = False
     """Thin grey lines run over everything."""
     tinted: int = 0
-    """Which of the light backgrounds it has."""
+    """Index of its light background."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What level a scene is of: grid, picture, and how many shapes are in it beside those that matter."""
+    """A level's scenes: grid, picture size, and the number of irrelevant shapes."""
 
     side: int
     pixels: int

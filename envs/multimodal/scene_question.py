@@ -9,7 +9,7 @@ from loomrl.envs.multimodal.scene import COLOURS, DIRECTIONS, KINDS, LOOKS, Cell
 
 NAMED = "Answer with colour and shape, such as: red circle."
 MOST = 8
-"""The largest count that is asked for."""
+"""The largest count in a question."""
 COUNTS = tuple(map(str, range(1, MOST + 1)))
 
 Asked = tuple[str, str, Scene]

@@ -40,7 +40,7 @@ def spelt(value: Fraction) -> str:
 
 
 def same_answer(wanted: str, given: str) -> bool:
-    """Whether an answer is the wanted one: numbers by their value, other texts but for case, spaces and a full stop.
+    """True if an answer is right: numbers by value, other texts except for case, spaces and a full stop.
 
     A number is whole, decimal or a fraction in lowest terms: `4500/100` is a division that was not done.
     """

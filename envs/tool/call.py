@@ -35,7 +35,7 @@ class Call(NamedTuple):
 
 
 def split_calls(text: str) -> tuple[list[str], str]:
-    """What stands in the tags of each call, in order, and the text after the last; at most `MOST` + 1 are looked for.
+    """The contents of the call tags, in order, and the text after the last; stops after `MOST` + 1.
 
     A last call that is never closed counts: an engine that stops at the closing tag may not give it back.
     """
@@ -48,7 +48,7 @@ def split_calls(text: str) -> tuple[list[str], str]:
 
 
 def read_call(raw: str) -> Call:
-    """The call of these characters; Malformed says what is wrong with them."""
+    """The call in this text; Malformed states the error."""
     value = _read_json(raw.strip())
     if not isinstance(value, dict) or value.keys() != {"name", "arguments"}:
         raise Malformed('a call is {"name": "...", "arguments": {...}}, and nothing else')

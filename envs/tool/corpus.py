@@ -19,21 +19,21 @@ RELATIONS: Mapping[str, Mapping[str, str]] = {
     "person": {"birthplace": "town", "employer": "company", "teacher": "person", "year of birth": "year"},
     "company": {"seat": "town", "founder": "person", "year of founding": "year", "number of employees": "count"},
 }
-"""Kind of page → what it tells → the kind of page that names, or a number."""
+"""Kind of page → its relations → the kind of page they name, or a number."""
 YEARS, COUNTS = range(1100, 2000), range(200, 90_000)
 MOST_WORDS = 12
 """Of a query; the rest is not looked for."""
 
 
 class Page(NamedTuple):
-    """What has a page."""
+    """The subject of a page."""
 
     title: str
     kind: str
 
 
 def told(page: Page, relation: str, edition: str) -> Page | int:
-    """What a page says about one thing."""
+    """A page's statement about one relation."""
     rng = Random(f"{edition}/{page.title}/{relation}")
     kind = RELATIONS[page.kind][relation]
     if kind in SIZES:

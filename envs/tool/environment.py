@@ -19,7 +19,7 @@ from loomrl.gym.generate import rng_of
 from loomrl.types import Message, Observation, Reward, Task
 
 PART = 0.05
-"""What each part beside correctness is worth."""
+"""Reward of each part beside correctness."""
 LISTINGS: tuple[Listing, ...] = ("brief", "openai", "mcp")
 SIMPLE = 3
 """Up to this level `varied` lists tools briefly."""
@@ -35,8 +35,9 @@ class ToolCallSettings(EnvironmentSettings):
     """The episode is truncated after this many actions."""
 
     listing: Literal["varied", "brief", "openai", "mcp"] = "varied"
-    """How tools are listed: a line each, as OpenAI's API takes them, as an MCP server answers `tools/list`, or, from
-    level 4 on, any of these."""
+    """Listing of tools: a line each, as OpenAI's API takes them, as an MCP server answers `tools/list`, or, from level
+    4 on, any of these.
+    """
 
 
 class ToolCallEnvironment(BaseEnvironment):
@@ -106,7 +107,7 @@ class ToolCallEnvironment(BaseEnvironment):
         return Reward(sum(parts.values()), parts, success=1.0)
 
     def oracle(self) -> str:
-        """The next call of a known way, or what the tools ask for; at its end the answer."""
+        """The next call of a known solution, or the one that the tools require; at its end the answer."""
         call = self._session.demonstrate()
         return f"<answer>{self._problem.answer or 'done'}</answer>" if call is None else str(call)
 
@@ -143,7 +144,7 @@ class ToolCallEnvironment(BaseEnvironment):
 
 
 def _decoy_calls(problem: Problem) -> list[Call]:
-    """Three, of the tools that serve the task where there are not so many decoys."""
+    """Three calls of decoys, or of the task's own tools if there are too few."""
     tools: list[Tool] = [*problem.decoys, *problem.tools * 3][:3]
     return [Call(tool.name, _guess(tool.parameters, Random(1))) for tool in tools]
 

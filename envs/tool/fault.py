@@ -1,4 +1,4 @@
-"""What goes wrong on purpose, decided by the task's seed and the number of the call: a part of the task, no failure."""
+"""Deliberate faults, decided by the task's seed and the number of the call: a part of the task, not a failure."""
 
 from dataclasses import dataclass
 from random import Random
@@ -9,7 +9,7 @@ from loomrl.envs.tool.world import ToolError
 from loomrl.gym.generate import between
 
 FIRST_CALLS = 16
-"""Only these may fail: whoever goes on will get through."""
+"""Only these calls may fail, so that persistence succeeds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Faults:
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """What is needed to live with them."""
+        """The tools needed to handle them."""
         return ((WAIT,) if self.burst else ()) + ((LOGIN,) if self.session else ())
 
 
@@ -79,7 +79,7 @@ class Gate:
             raise ToolError(503, "temporarily unavailable, nothing was done: call again")
 
     def confirm(self) -> bool:
-        """Whether a change is confirmed, lost or dropped: True, or a ToolError; False asks to carry it out first."""
+        """True, or a ToolError, if a change is confirmed, lost or dropped; False asks to carry it out first."""
         self._changes += 1
         number = self._changes - 1
         if number in self._faults.dropped:

@@ -1,4 +1,4 @@
-"""What a tool is, and the ways to list tools for a policy."""
+"""Tools, and the ways to list them for a policy."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ class Tool:
     parameters: Schema
     run: Run
     changes: bool = False
-    """Whether it changes the world, so that it matters how often it was carried out."""
+    """True if it changes the world, so that repetitions matter."""
 
 
 def list_tools(tools: Sequence[Tool], listing: Listing) -> str:
@@ -38,7 +38,7 @@ def list_tools(tools: Sequence[Tool], listing: Listing) -> str:
 
 
 def paged(rows: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    """One page of a list, the first unless another was asked for."""
+    """One page of a list; by default the first."""
     first = PAGE * (arguments.get("page", 1) - 1)
     return {"items": [dict(row) for row in rows[first : first + PAGE]], "pages": max(1, -(-len(rows) // PAGE))}
 

@@ -1,4 +1,4 @@
-"""What a generator makes: a request, the tools, the world, and a known way to do it."""
+"""Generated problems: a request, the tools, the world, and a known solution."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -35,7 +35,7 @@ def fields(*, optional: tuple[str, ...] = (), **properties: Schema) -> Schema:
 
 
 def checked(value: Any, schema: Schema, *, where: str = "arguments") -> Any:
-    """The value, with whole numbers such as 3.0 as integers; Invalid says where it breaks the schema, and how."""
+    """The value, with whole numbers such as 3.0 as integers; Invalid states where and how it breaks the schema."""
     return _CHECKS[schema["type"]](value, schema, where)
 
 

@@ -1,4 +1,4 @@
-"""Calls carried out one after the other, and what they tell of whoever makes them."""
+"""Calls carried out in order, with counts of how well they were made."""
 
 import json
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ MOST_SHOWN = 4500
 
 @dataclass(slots=True)
 class Count:
-    """How a session's calls were."""
+    """Counts of a session's calls."""
 
     made: int = 0
     well_formed: int = 0
@@ -44,7 +44,7 @@ class Session:
         self._done = 0
         """Of the script."""
         self._next: Call | None = None
-        """What the last answer asks for."""
+        """The call that the last answer requires."""
         self._look: Call | None = None
         """Shows whether a change was carried out; None where all is known."""
 
@@ -60,7 +60,7 @@ class Session:
             return json.dumps(error.answer)
 
     def demonstrate(self) -> Call | None:
-        """The next call of whoever knows the script, and heeds what the tools say; None at its end."""
+        """The next call of a policy that knows the script and follows the tools' answers; None at its end."""
         if self._next is not None:
             return self._next
         if self._look is not None:
@@ -110,7 +110,7 @@ class Session:
         self._done += self._done < len(script) and call == script[self._done]
 
     def _heed(self, call: Call, error: ToolError) -> None:
-        """What the answer asks for. A 503 asks for the same again."""
+        """Record the call that the answer requires. A 503 requires the same call again."""
         if error.status == 504:
             self._look = self._problem.check and self._problem.check(call)
             self._succeeded += 1

@@ -1,4 +1,4 @@
-"""What tools act upon: files, tables, a log, a clock. What it is at the end decides whether the task is done."""
+"""The world of tools: files, tables, a log, a clock. Its final state decides whether the task is solved."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,16 +24,16 @@ class ToolError(Exception):
 
 @dataclass(slots=True)
 class World:
-    """The state of one episode. `edition` decides what the pages of the corpus say."""
+    """The state of one episode. `edition` determines the content of the corpus."""
 
     edition: str = ""
     files: dict[str, str] = field(default_factory=dict)
     tables: dict[str, list[Row]] = field(default_factory=dict)
     log: list[Row] = field(default_factory=list)
-    """What was done, for looking up; no part of the state."""
+    """Past actions, for inspection; not part of the state."""
 
     def copy(self) -> Self:
-        """A world of its own, equal to this one."""
+        """An independent copy."""
         tables = {name: [dict(row) for row in rows] for name, rows in self.tables.items()}
         return type(self)(self.edition, dict(self.files), tables, [dict(row) for row in self.log])
 
@@ -58,7 +58,7 @@ class World:
         return self.tables[table]
 
     def add(self, table: str, **row: Any) -> Row:
-        """A new row, with an id of its own."""
+        """A new row with a new id."""
         rows = self.rows(table)
         if len(rows) >= MOST_ROWS:
             raise ToolError(507, f"there is room for {MOST_ROWS} {table} only")
@@ -67,7 +67,7 @@ class World:
         return rows[-1]
 
     def row(self, table: str, key: str, value: str) -> Row:
-        """The one row with this value; a 404 where there is none."""
+        """The only row with this value; a 404 if there is none."""
         for row in self.rows(table):
             if row[key] == value:
                 return row

@@ -1,4 +1,4 @@
-"""How good a policy is, with confidence intervals."""
+"""Evaluation of policies, with confidence intervals."""
 
 from loomrl.named import lazily
 

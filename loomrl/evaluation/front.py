@@ -75,9 +75,9 @@ class Archive:
         return best, np.where(width > 0, width, 1.0)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything a restart needs, as JSON."""
+        """The state needed to resume, as JSON."""
         return {"points": None if self.points is None else self.points.tolist()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where `state` was taken."""
+        """Resume from `state`."""
         self.points = None if state["points"] is None else np.asarray(state["points"], np.float64)

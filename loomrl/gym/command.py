@@ -30,7 +30,7 @@ def parse_command(text: str, verbs: Sequence[str]) -> Command | None:
 
 
 def command_format(usages: Sequence[str]) -> str:
-    """How to act, for a prompt: one line per usage, such as `QUERY: name, thing`."""
+    """Usage of the commands, for a prompt: one line per usage, such as `QUERY: name, thing`."""
     return "\n".join(["Reply with one command on a line of its own:", *usages])
 
 

@@ -20,7 +20,7 @@ from loomrl.types import Observation, Reward, Task
 
 
 class State(Observation):
-    """What the policy sees: messages. That of a `reset` knows its task, so that others can attempt it too."""
+    """The messages that the policy sees. The state of a `reset` knows its task, so that others can attempt it too."""
 
     task: Task | None = None
     settings: Mapping[str, Any] = MappingProxyType({})
@@ -37,7 +37,7 @@ class Tasks(Protocol):
         """The next task."""
 
     def observe(self, task: Task, success: float) -> None:
-        """How the attempt went."""
+        """Record the success of an attempt."""
 
 
 class ManualEnvironment:
@@ -55,7 +55,7 @@ class ManualEnvironment:
 
     @property
     def environment(self) -> BaseEnvironment:
-        """What is played."""
+        """The environment being played."""
         return self._guarded.environment
 
     @property

@@ -90,7 +90,7 @@ class Quarantine:
             self._examples[family] = failure.message[:300]
 
     def _judge(self, environment: str) -> list[Case]:
-        """New cases: the environment if several of its families fail and none succeeds, else single families."""
+        """New cases: the environment if several of its families fail and none is healthy, else single families."""
         if environment in self._cases:
             return []
         families = self._recent[environment]
@@ -172,7 +172,7 @@ class Quarantined:
         return {"curriculum": self._curriculum.state_dict(), "quarantine": self._quarantine.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken."""
+        """Resume from `state`."""
         self._curriculum.load_state_dict(state["curriculum"])
         self._quarantine.load_state_dict(state["quarantine"])
 

@@ -137,7 +137,7 @@ class _Thread:
         threading.Thread(target=_work, args=(self._calls,), daemon=True, name="loomrl-environment").start()
 
     async def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """What the function returns or raises."""
+        """The function's result; its exceptions are raised here."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
 

@@ -61,10 +61,13 @@ def decode(payload: bytes | memoryview, *, origin: str = "payload") -> Trajector
     return _trajectory(body, origin)
 
 
-def decode_all(payloads: Sequence[bytes | memoryview]) -> list[Trajectory]:
-    """Each decoded; CorruptPayload says which one cannot be."""
+def decode_all(payloads: Sequence[Trajectory | bytes | memoryview]) -> list[Trajectory]:
+    """Each decoded unless it is already; CorruptPayload says which one cannot be."""
     count = len(payloads)
-    return [decode(payload, origin=f"payload {number} of {count}") for number, payload in enumerate(payloads, 1)]
+    return [
+        one if isinstance(one, Trajectory) else decode(one, origin=f"payload {number} of {count}")
+        for number, one in enumerate(payloads, 1)
+    ]
 
 
 def split(body: bytes | memoryview, *, origin: str = "body") -> Iterator[memoryview]:

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-import msgspec
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
@@ -18,8 +17,7 @@ from loomrl.errors import Conflict, CorruptPayload, HubError, LeaseLost, LoomErr
 from loomrl.http.gate import MAX_BYTES, Gate
 from loomrl.http.site import JSON, Site
 from loomrl.hub import wire
-from loomrl.hub.codec import split
-from loomrl.hub.hub import Hub, HubStats
+from loomrl.hub.hub import Hub
 
 log = logging.getLogger(__name__)
 SWEEP_S = 1.0
@@ -30,7 +28,7 @@ STATUS: dict[type[LoomError], int] = {
     HubError: 422,
     StoreError: 503,
 }
-Answer = Callable[[Hub, bytes], Response]
+Answer = Callable[[Hub, bytes], tuple[bytes, str]]
 THIS_MACHINE = Site(content_types=frozenset({JSON, wire.PAYLOADS}))
 
 
@@ -43,7 +41,7 @@ def create_app(
     max_bytes: int = MAX_BYTES,
 ) -> Starlette:
     """The application that serves `hub`. Routes that are given stand behind the same token and size limits."""
-    v2 = [Route(f"/v2/{name}", _endpoint(hub, answer), methods=["POST"]) for name, answer in _ANSWERS.items()]
+    v2 = [Route(f"/v2/{name}", _endpoint(hub, one.serve), methods=["POST"]) for name, one in wire.OPERATIONS.items()]
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -59,121 +57,19 @@ def create_app(
     )
 
 
-def _append(hub: Hub, body: bytes) -> Response:
-    return _json(wire.Cursors(hub.append_payloads(list(split(body)))))
-
-
-def _open(hub: Hub, body: bytes) -> Response:
-    return _json(wire.Admitted(hub.open(wire.parse(body, wire.OpenBody).plans)))
-
-
-def _demand(hub: Hub, body: bytes) -> Response:
-    return _json(wire.Number(hub.demand(version=wire.parse(body, wire.VersionBody).version)))
-
-
-def _lease(hub: Hub, body: bytes) -> Response:
-    asked = wire.parse(body, wire.LeaseBody)
-    lease = hub.lease(
-        asked.count,
-        version=asked.version,
-        consumer=asked.consumer,
-        at_least=asked.at_least,
-        lease_id=asked.lease_id,
-    )
-    return Response(wire.pack_lease(lease), media_type=wire.PAYLOADS)
-
-
-def _lease_groups(hub: Hub, body: bytes) -> Response:
-    asked = wire.parse(body, wire.LeaseGroupsBody)
-    lease = hub.lease_groups(asked.ids, version=asked.version, consumer=asked.consumer, lease_id=asked.lease_id)
-    return Response(wire.pack_lease(lease), media_type=wire.PAYLOADS)
-
-
-def _ready(hub: Hub, body: bytes) -> Response:
-    return _json(wire.Waiting(hub.ready(limit=wire.parse(body, wire.LimitBody).limit)))
-
-
-def _renew(hub: Hub, body: bytes) -> Response:
-    return _json(wire.Number(hub.renew(wire.parse(body, wire.LeaseIdBody).lease_id)))
-
-
-def _release(hub: Hub, body: bytes) -> Response:
-    hub.release(wire.parse(body, wire.LeaseIdBody).lease_id)
-    return _json(wire.Done())
-
-
-def _ack(hub: Hub, body: bytes) -> Response:
-    asked = wire.parse(body, wire.AckBody)
-    hub.ack(asked.lease_id, version=asked.version)
-    return _json(wire.Done())
-
-
-def _read(hub: Hub, body: bytes) -> Response:
-    asked = wire.parse(body, wire.ReadBody)
-    page = hub.read(asked.after, limit=asked.limit, selection=asked.selection)
-    return Response(wire.pack_page(page), media_type=wire.PAYLOADS)
-
-
-def _stats(hub: Hub, _: bytes) -> Response:
-    return _json(hub.stats())
-
-
-def _share(hub: Hub, body: bytes) -> Response:
-    asked = wire.parse(body, wire.ShareBody)
-    hub.share(asked.environment, weight=asked.weight, min_share=asked.min_share)
-    return _json(wire.Done())
-
-
-def _remember(hub: Hub, body: bytes) -> Response:
-    asked = wire.parse(body, wire.NoteBody)
-    hub.remember(asked.key, asked.text)
-    return _json(wire.Done())
-
-
-def _recall(hub: Hub, body: bytes) -> Response:
-    return _json(wire.Note(hub.recall(wire.parse(body, wire.NoteBody).key)))
-
-
-def _sweep(hub: Hub, _: bytes) -> Response:
-    hub.sweep()
-    return _json(wire.Done())
-
-
-def _health(hub: Hub, _: bytes) -> Response:
+def _health(hub: Hub, _: bytes) -> tuple[bytes, str]:
     """Reads from the store, so that a hub whose database is down says so."""
     hub.recall("health")
-    return _json(wire.Done())
-
-
-_ANSWERS: dict[str, Answer] = {
-    "append": _append,
-    "open": _open,
-    "demand": _demand,
-    "lease": _lease,
-    "lease_groups": _lease_groups,
-    "ready": _ready,
-    "renew": _renew,
-    "release": _release,
-    "ack": _ack,
-    "read": _read,
-    "stats": _stats,
-    "share": _share,
-    "remember": _remember,
-    "recall": _recall,
-    "sweep": _sweep,
-}
+    return wire.DONE, wire.JSON
 
 
 def _endpoint(hub: Hub, answer: Answer) -> Callable[[Request], Any]:
     async def endpoint(request: Request) -> Response:
         message = await request.receive()  # the gate hands a body over in one piece; `body()` would copy it
-        return await run_in_threadpool(answer, hub, message["body"])
+        content, media_type = await run_in_threadpool(answer, hub, message["body"])
+        return Response(content, media_type=media_type)
 
     return endpoint
-
-
-def _json(message: wire.Message | HubStats) -> Response:
-    return Response(msgspec.json.encode(message), media_type=wire.JSON)
 
 
 async def _refuse(_: Request, error: Exception) -> Response:

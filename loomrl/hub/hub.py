@@ -6,11 +6,10 @@ raises LeaseLost if the groups went back – then continue from checkpoint n - 1
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import mul
 
-from loomrl.errors import LeaseLost
 from loomrl.types import NO_VERSION, Group, Source, Trajectory
 
 
@@ -134,33 +133,17 @@ def _sum(lines: Sequence[EnvironmentStats]) -> EnvironmentStats:
     )
 
 
-def lease_once(ask: Callable[[str], Lease], lease_id: str | None, new_id: Callable[[], str]) -> Lease:
-    """A lease asked for under an id, so that a request sent twice leases once; for whoever asks from afar.
-
-    Where the answer got lost and the repetition came only after the lease had expired, it is asked for anew.
-    """
-    while True:
-        try:
-            return ask(new_id() if lease_id is None else lease_id)
-        except LeaseLost:
-            if lease_id is not None:
-                raise
-
-
 class Hub(ABC):
     """A durable queue of groups: idempotent append, lease → ack → gone, bounded staleness, fair shares, replay."""
 
     @abstractmethod
-    def append(self, trajectories: Sequence[Trajectory]) -> list[int]:
+    def append(self, trajectories: Sequence[Trajectory | bytes | memoryview]) -> list[int]:
         """Store them durably and return their cursors; a repeated id with equal content returns its first cursor.
 
         A repeated id with other content raises Conflict, and nothing of the call is stored. A group nobody opened
-        is opened by its first trajectory. One that comes after its group was decided is kept as late.
+        is opened by its first trajectory. One that comes after its group was decided is kept as late. What is encoded
+        already (`loomrl.hub.codec`) is stored as it is.
         """
-
-    @abstractmethod
-    def append_payloads(self, payloads: Sequence[bytes | memoryview]) -> list[int]:
-        """`append` for trajectories that are encoded already (`loomrl.hub.codec`), as a server receives them."""
 
     @abstractmethod
     def open(self, plans: Sequence[GroupPlan]) -> list[str]:

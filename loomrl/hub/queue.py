@@ -66,12 +66,14 @@ class LocalHub(Shard):
         self._committer = Committer(db, clock)
 
     @override
-    def append(self, trajectories: Sequence[Trajectory]) -> list[int]:
-        return self._store([parcel(trajectory, encode(trajectory)) for trajectory in trajectories])
-
-    @override
-    def append_payloads(self, payloads: Sequence[bytes | memoryview]) -> list[int]:
-        return self._store([parcel(*pair) for pair in zip(decode_all(payloads), payloads, strict=True)])
+    def append(self, trajectories: Sequence[Trajectory | bytes | memoryview]) -> list[int]:
+        if len(trajectories) > MOST_AT_ONCE:
+            raise HubError(f"append: {len(trajectories)} trajectories, at most {MOST_AT_ONCE} at once.")
+        parcels = [
+            parcel(decoded, encode(decoded) if isinstance(given, Trajectory) else given)
+            for decoded, given in zip(decode_all(trajectories), trajectories, strict=True)
+        ]
+        return self._committer.run_together(self._take_in, parcels) if parcels else []
 
     @override
     def check(self, trajectories: Sequence[Trajectory]) -> None:
@@ -217,11 +219,6 @@ class LocalHub(Shard):
         with self._db.read() as connection:
             row = connection.execute(query).one_or_none()
         return (row.state, row.trained_into) if row else ("", None)
-
-    def _store(self, parcels: Sequence[Parcel]) -> list[int]:
-        if len(parcels) > MOST_AT_ONCE:
-            raise HubError(f"append: {len(parcels)} trajectories, at most {MOST_AT_ONCE} at once.")
-        return self._committer.run_together(self._take_in, parcels) if parcels else []
 
     def _take_in(self, ledger: Ledger, parcels: list[Parcel]) -> list[int]:
         return self._intake(ledger).store(parcels)

@@ -31,8 +31,9 @@ class ShardedHub(Hub):
         self._threads = ThreadPoolExecutor(len(shards), thread_name_prefix="hub-shard")
 
     @override
-    def append(self, trajectories: Sequence[Trajectory]) -> list[int]:
-        parts = self._parts(trajectories, attrgetter("group"))
+    def append(self, trajectories: Sequence[Trajectory | bytes | memoryview]) -> list[int]:
+        decoded = decode_all(trajectories)
+        parts = self._parts(decoded, attrgetter("group"))
         if len(parts) > 1:  # all of them or none, though they go to different databases
             for index, part in parts.items():
                 self._shards[index].check(part)
@@ -42,11 +43,7 @@ class ShardedHub(Hub):
             for index, positions in zip(parts, stored, strict=True)
             for trajectory, position in zip(parts[index], positions, strict=True)
         }
-        return [cursors[trajectory.id] for trajectory in trajectories]
-
-    @override
-    def append_payloads(self, payloads: Sequence[bytes | memoryview]) -> list[int]:
-        return self.append(decode_all(payloads))
+        return [cursors[trajectory.id] for trajectory in decoded]
 
     @override
     def open(self, plans: Sequence[GroupPlan]) -> list[str]:

@@ -1,137 +1,40 @@
-"""What travels between `HubClient` and the `/v2` routes: JSON, and payloads of trajectories as they are.
+"""The `/v2` routes, derived from the contract: JSON, and payloads of trajectories as they are.
 
-A body with trajectories is payloads one after the other (`codec.split`); an answer with trajectories has its JSON in
-front, announced by its length (u32).
+A body is the operation's parameters by name, an answer its result; only trajectories are not JSON. A body with
+trajectories is payloads one after the other (`codec.split`); an answer with trajectories has its JSON in front,
+announced by its length (u32).
 """
 
+import inspect
 import struct
-from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 
 from loomrl.errors import CorruptPayload, HubError
 from loomrl.hub.codec import decode, encode, split
-from loomrl.hub.hub import EVERYTHING, GroupPlan, Lease, Ready, Selection
-from loomrl.types import NO_VERSION, Group, Trajectory
+from loomrl.hub.hub import Hub, Lease
+from loomrl.types import Group, Trajectory
 
 T = TypeVar("T")
 LENGTH = struct.Struct("<I")
 JSON = "application/json"
 PAYLOADS = "application/vnd.loomrl.trajectories"
+DONE = b'{"status":"ok"}'
+KEYS = {
+    "append": "cursors",
+    "open": "admitted",
+    "demand": "value",
+    "ready": "ready",
+    "renew": "value",
+    "recall": "text",
+}
+"""The one key of an operation's answer."""
 
 
 class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A JSON body. Unknown keys are refused."""
-
-
-class OpenBody(Message, frozen=True):
-    """`open`."""
-
-    plans: tuple[GroupPlan, ...]
-
-
-class LeaseBody(Message, frozen=True):
-    """`lease`."""
-
-    count: int
-    version: int
-    consumer: str
-    at_least: int
-    lease_id: str | None
-
-
-class LeaseGroupsBody(Message, frozen=True):
-    """`lease_groups`."""
-
-    ids: tuple[str, ...]
-    version: int
-    consumer: str
-    lease_id: str | None
-
-
-class LeaseIdBody(Message, frozen=True):
-    """`renew`, `release`."""
-
-    lease_id: str
-
-
-class AckBody(Message, frozen=True):
-    """`ack`."""
-
-    lease_id: str
-    version: int
-
-
-class ReadBody(Message, frozen=True):
-    """`read`."""
-
-    after: int = 0
-    limit: int = 100
-    selection: Selection = EVERYTHING
-
-
-class ShareBody(Message, frozen=True):
-    """`share`."""
-
-    environment: str
-    weight: float
-    min_share: float
-
-
-class NoteBody(Message, frozen=True):
-    """`remember`; `text` is left out in `recall`."""
-
-    key: str
-    text: str = ""
-
-
-class VersionBody(Message, frozen=True):
-    """`demand`."""
-
-    version: int = NO_VERSION
-
-
-class LimitBody(Message, frozen=True):
-    """`ready`."""
-
-    limit: int
-
-
-class Cursors(Message, frozen=True):
-    """What `append` answers, and what stands in front of the trajectories of `read`."""
-
-    cursors: list[int]
-
-
-class Admitted(Message, frozen=True):
-    """What `open` answers."""
-
-    admitted: list[str]
-
-
-class Number(Message, frozen=True):
-    """What `demand` and `renew` answer."""
-
-    value: float
-
-
-class Waiting(Message, frozen=True):
-    """What `ready` answers."""
-
-    ready: list[Ready]
-
-
-class Note(Message, frozen=True):
-    """What `recall` answers."""
-
-    text: str | None
-
-
-class Done(Message, frozen=True):
-    """What answers that only confirm."""
-
-    status: str = "ok"
 
 
 class Fault(Message, frozen=True):
@@ -157,6 +60,73 @@ class LeaseHead(Message, frozen=True):
     groups: tuple[GroupHead, ...]
 
 
+class Cursors(Message, frozen=True):
+    """What stands in front of the trajectories of `read`."""
+
+    cursors: list[int]
+
+
+class Operation:
+    """One method of the hub as a request and its answer."""
+
+    def __init__(self, name: str) -> None:
+        method = getattr(Hub, name)
+        hints = get_type_hints(method)
+        _, *parameters = inspect.signature(method).parameters.values()
+        fields: list[Any] = [
+            (one.name, hints[one.name])
+            if one.default is one.empty
+            else (one.name, hints[one.name], msgspec.field(default=one.default))
+            for one in parameters
+        ]
+        self.name = name
+        self._body = msgspec.defstruct(f"{name.title()}Body", fields, bases=(Message,), frozen=True, kw_only=True)
+        self._result = hints["return"]
+        self._bare = not parameters
+
+    def request(self, arguments: Mapping[str, Any]) -> tuple[bytes, str]:
+        """The body that asks for this, and its content type."""
+        if self.name == "append":
+            return b"".join(arguments["trajectories"]), PAYLOADS
+        return b"" if self._bare else msgspec.json.encode(arguments), JSON
+
+    def serve(self, hub: Hub, body: bytes) -> tuple[bytes, str]:
+        """What `hub` answers to a body, and its content type."""
+        if self.name == "append":
+            result: Any = hub.append(list(split(body)))
+        elif self._bare:
+            result = getattr(hub, self.name)()
+        else:
+            result = getattr(hub, self.name)(**msgspec.structs.asdict(parse(body, self._body)))
+        if self._result is Lease:
+            return _pack_lease(result), PAYLOADS
+        if self.name == "read":
+            return _with_head(Cursors([cursor for cursor, _ in result]), [one for _, one in result]), PAYLOADS
+        if self._result is type(None):
+            return DONE, JSON
+        return msgspec.json.encode({KEYS[self.name]: result} if self.name in KEYS else result), JSON
+
+    def result(self, answer: bytes) -> Any:
+        """What the hub's method would have returned."""
+        if self._result is Lease:
+            return _unpack_lease(answer)
+        if self.name == "read":
+            head, trajectories = _head_and_trajectories(answer, Cursors)
+            return list(zip(head.cursors, trajectories, strict=True))
+        if self._result is type(None):
+            return None
+        if self.name in KEYS:
+            return parse(answer, dict[str, self._result])[KEYS[self.name]]  # type: ignore[name-defined]
+        return parse(answer, self._result)
+
+
+OPERATIONS = {
+    name: Operation(name)
+    for name, method in vars(Hub).items()
+    if getattr(method, "__isabstractmethod__", False) and name != "close"
+}
+
+
 def parse(body: bytes | memoryview, kind: type[T]) -> T:
     """A JSON body as what it should be; HubError says where it differs."""
     try:
@@ -165,30 +135,17 @@ def parse(body: bytes | memoryview, kind: type[T]) -> T:
         raise HubError(f"The body is no {kind.__name__}: {error}.") from None
 
 
-def pack_lease(lease: Lease) -> bytes:
-    """An answer to `lease`."""
+def _pack_lease(lease: Lease) -> bytes:
     heads = tuple(GroupHead(group.id, group.cause, len(group.trajectories)) for group in lease.groups)
     members = [trajectory for group in lease.groups for trajectory in group.trajectories]
     return _with_head(LeaseHead(lease.id, lease.expires_at, heads), members)
 
 
-def unpack_lease(answer: bytes) -> Lease:
-    """The lease of an answer."""
+def _unpack_lease(answer: bytes) -> Lease:
     head, members = _head_and_trajectories(answer, LeaseHead)
     rest = iter(members)
     groups = tuple(Group(g.id, tuple(next(rest) for _ in range(g.count)), g.cause) for g in head.groups)
     return Lease(head.id, groups, head.expires_at)
-
-
-def pack_page(page: Sequence[tuple[int, Trajectory]]) -> bytes:
-    """An answer to `read`."""
-    return _with_head(Cursors([cursor for cursor, _ in page]), [trajectory for _, trajectory in page])
-
-
-def unpack_page(answer: bytes) -> list[tuple[int, Trajectory]]:
-    """The page of an answer."""
-    head, trajectories = _head_and_trajectories(answer, Cursors)
-    return list(zip(head.cursors, trajectories, strict=True))
 
 
 def _with_head(head: Message, trajectories: Iterable[Trajectory]) -> bytes:

@@ -26,7 +26,7 @@ def _nothing(state: State) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class Ledger:
-    """What is believed of a run, and how it gets there."""
+    """The committed state of a run, and how versions enter it."""
 
     experiment: AnyExperiment
     run: str
@@ -49,7 +49,7 @@ class Ledger:
     """Score by which `best` is the best; None while there was none."""
 
     def offer(self, number: int, score: float | None) -> bool:
-        """Whether this version is the best so far. Without any score yet, the newest is."""
+        """True if this version is the best so far. Without any score yet, the newest is."""
         is_best = self.best is None or (score is not None and score > self.best)
         if is_best:
             self.kept["best"], self.best = number, score
@@ -111,7 +111,7 @@ class Ledger:
         return True
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the ledger is, as JSON."""
+        """The state needed to resume, as JSON."""
         return {
             "run": self.run,
             "experiment": self.experiment.sha256,
@@ -121,6 +121,6 @@ class Ledger:
         }
 
     def load_state_dict(self, state: State) -> None:
-        """Go on where `state` was taken."""
+        """Resume from `state`."""
         self.parent, self.kept = state["parent"], dict(state["kept"])
         self.best = state["best"] if "best" in state else state.get("kept_mean")  # as earlier versions named it

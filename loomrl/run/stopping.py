@@ -59,11 +59,11 @@ class Convergence:
         return None
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything a restart needs, as JSON."""
+        """The state needed to resume, as JSON."""
         return {"at": self.at, "best": self.best, "best_mean": self.best_mean, "scores": list(self._scores)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken."""
+        """Resume from `state`."""
         self.at, self.best, self.best_mean = state["at"], state["best"], state["best_mean"]
         self._scores = deque(state["scores"], maxlen=self.window)
 
@@ -94,11 +94,11 @@ class Stopper(Convergence):
         return f"KL collapse: {kl:.3g} nats per token from the reference policy, more than {limit:g}"
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything a restart needs, as JSON."""
+        """The state needed to resume, as JSON."""
         return super().state_dict() | {"kl": list(self._kl)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken."""
+        """Resume from `state`."""
         super().load_state_dict(state)
         self._kl = deque(state["kl"], maxlen=self.window)
 

@@ -11,11 +11,11 @@ from ray import tune
 
 from loomrl.algorithms.language.algorithm import METRICS, Language
 from loomrl.algorithms.language.config import LanguageConfig
-from loomrl.algorithms.language.line import Line
 from loomrl.artifacts import open_artifacts
 from loomrl.errors import ConfigError, HubError, LearnerError
 from loomrl.experiments.algorithms import open_algorithm
 from loomrl.hub import EVERYTHING, open_hub
+from loomrl.run.stopping import Stopper
 from loomrl.store import beside, open_store
 from loomrl.store.policies import list_policies
 from loomrl.store.runs import list_runs
@@ -151,9 +151,8 @@ def test_best_and_last_checkpoint_are_kept_and_every_version_has_its_parent(tmp_
 def test_the_best_is_the_best_of_the_checkpoints_also_where_updates_between_them_were_better(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, successes: list[float], best: int
 ) -> None:
-    advance, given = Line.advance, iter(successes)
-    told = lambda line, groups, *, success, kl: advance(line, groups, success=next(given), kl=kl)  # noqa: E731
-    monkeypatch.setattr(Line, "advance", told)
+    observe, given = Stopper.observe, iter(successes)
+    monkeypatch.setattr(Stopper, "observe", lambda stopper, success, kl: observe(stopper, next(given), kl))
     algo = build(tmp_path, **{"train.stop.window": 1, "train.updates": 4})
     train(algo)
     assert algo.kept == {"best": best, "last": 4}

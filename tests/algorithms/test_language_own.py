@@ -51,7 +51,11 @@ def test_subclass_that_overrides_nothing_is_grpo_with_its_settings(tmp_path: Pat
 @pytest.mark.parametrize(
     ("name", "settings", "said"),
     [
-        ("Averaging", {}, r"'Averaging' is no subclass of loomrl\.algorithms\.language\.config\.LanguageConfig\. Name"),
+        (
+            "Averaging",
+            {},
+            r"'Averaging' is not a subclass of loomrl\.algorithms\.language\.config\.LanguageConfig\. Name",
+        ),
         ("Bare", {"scael": 1}, r"algorithm\.settings of .*:Bare: .*scael=1.*Did you mean 'scale'"),
         ("Bare", {"kind": "ppo"}, r"kind='ppo'.*'grpo'"),
     ],

@@ -37,7 +37,7 @@ def trial(sweep: Sweep, id: str, point: dict[str, Any]) -> Any:
 
 
 def algorithm(of: Any) -> Any:
-    return of._going._course.algo
+    return of._going._training.algo
 
 
 def weights(of: Any) -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""The bank: problems written by hand, many with numbers left open, so that each task has its own."""
+"""The bank: hand-written problems, many with open numbers, so that each task differs."""
 
 from loomrl.envs.code.bank import language, number, sequence, stretch, table, words
 from loomrl.envs.code.problem import Pattern

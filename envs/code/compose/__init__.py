@@ -1,4 +1,4 @@
-"""Problems put together from small parts: any number of them, longer and more entangled with the level."""
+"""Problems composed of small parts: an unlimited number, longer and more complex at higher levels."""
 
 from random import Random
 
@@ -7,7 +7,7 @@ from loomrl.envs.code.compose.pipeline import pipeline
 from loomrl.envs.code.problem import Problem
 
 NAME = "f"
-"""What every composed function is called."""
+"""The name of every composed function."""
 
 
 def compose(level: int, rng: Random) -> Problem:

@@ -14,7 +14,7 @@ _FIRST_LEVEL, _MACHINES_FROM = 3, 6
 _SAMPLES = 16
 """Lists on which a step must make a difference to stay."""
 _RESULTS, _MOST_ALIKE = 40, 16
-"""Of so many lists, how many may give the same: where most do, hardly any shows what the steps before did."""
+"""Of this many lists, the maximum with an equal result: if most are equal, few show the effect of earlier steps."""
 
 
 def pipeline(name: str, level: int, rng: Random) -> Problem:
@@ -27,7 +27,7 @@ def pipeline(name: str, level: int, rng: Random) -> Problem:
 
 
 def _drawn(name: str, level: int, rng: Random) -> Problem:
-    """One whose steps each matter for some list, though most lists may come to the same in the end."""
+    """A pipeline in which each step matters for some list, even if most lists end up equal."""
     end = rng.choice(ENDS).drawn(rng)
     draw = numbers(-9, 40, fewest=0, most=level + 8)
     samples = [draw(rng) for _ in range(_SAMPLES)]

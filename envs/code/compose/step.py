@@ -1,4 +1,4 @@
-"""The steps that a list can pass through, in words and as code."""
+"""The steps of a pipeline, in words and as code."""
 
 from dataclasses import dataclass
 from random import Random

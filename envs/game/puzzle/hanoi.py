@@ -39,7 +39,7 @@ class Hanoi:
         return replace(self, pegs=(*self.pegs[:disk], target, *self.pegs[disk + 1 :]))
 
     def distance(self) -> int:
-        """Every disk that is not where it must go costs a power of two: those above it have to go elsewhere first."""
+        """Every misplaced disk costs a power of two: those above it must go elsewhere first."""
         target, moves = 2, 0
         for disk in reversed(range(len(self.pegs))):
             if self.pegs[disk] != target:

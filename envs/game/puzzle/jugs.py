@@ -21,24 +21,24 @@ class Jugs:
 
     @property
     def rules(self) -> str:
-        """What is asked for."""
+        """The goal and the moves."""
         return (
             f"Measure exactly {self.target} litres in one of the jugs. Moves: fill a, empty a, pour a b, which ends "
             "when a is empty or b is full."
         )
 
     def shown(self) -> str:
-        """What is in every jug, of how much."""
+        """The water in every jug, with its capacity."""
         return "\n".join(
             f"{name}: {water} of {most}" for name, water, most in zip(NAMES, self.water, self.capacity, strict=False)
         )
 
     def moves(self) -> Sequence[str]:
-        """What changes anything."""
+        """The moves that change anything."""
         return list(_changes(self.capacity, self.water))
 
     def after(self, move: str) -> "Jugs":
-        """With the water where it is then."""
+        """The state after a move."""
         return replace(self, water=_changes(self.capacity, self.water)[move])
 
     def distance(self) -> int | None:
@@ -72,7 +72,7 @@ def _targets(capacity: Litres) -> Mapping[int, int]:
 
 
 def _changes(capacity: Litres, water: Litres) -> Mapping[str, Litres]:
-    """Move → what is in the jugs then, for all that change anything."""
+    """Move → the resulting water, for all moves that change anything."""
     found = {}
     for a, name in enumerate(NAMES[: len(water)]):
         found[f"fill {name}"] = _with(water, {a: capacity[a]})

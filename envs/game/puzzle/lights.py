@@ -14,7 +14,7 @@ SHAPES = ((3, 3), (3, 3), (3, 3), (3, 4), (3, 4), (3, 6), (4, 6), (5, 6), (6, 6)
 
 @dataclass(frozen=True, slots=True)
 class Lights:
-    """The cells that are still to be pressed, as a set; what is lit follows from them."""
+    """The cells that remain to be pressed, as a set; the lit cells follow from them."""
 
     rules = (
         "Lights out. Pressing a cell switches it and its neighbours left, right, above and below. Switch all lights "
@@ -41,7 +41,7 @@ class Lights:
         return replace(self, pressed=self.pressed ^ {cell})
 
     def distance(self) -> int:
-        """How many cells are to be pressed."""
+        """The number of cells to press."""
         return len(self.pressed)
 
     def _lit(self, row: int, column: int) -> bool:

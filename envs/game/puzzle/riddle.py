@@ -8,23 +8,23 @@ from loomrl.envs.game.play import FEW, Answer, listed
 
 
 class Puzzle(Protocol):
-    """A puzzle in a state of its own."""
+    """A puzzle's state."""
 
     @property
     def rules(self) -> str:
-        """What is to be done, and how a move is written."""
+        """The goal, and the notation of moves."""
 
     def shown(self) -> str:
         """The state for people."""
 
     def moves(self) -> Sequence[str]:
-        """What can be done, as it is written."""
+        """The legal moves in notation."""
 
     def after(self, move: str) -> "Puzzle":
         """The puzzle after one of these moves."""
 
     def distance(self) -> int | None:
-        """Moves to the solution at least; None where it cannot be reached any more."""
+        """Minimum number of moves to the solution; None if it is out of reach."""
 
 
 class Riddle:
@@ -47,11 +47,11 @@ class Riddle:
         return f"{self._puzzle.rules} You have {self._left} moves.\n{self._shown()}"
 
     def moves(self) -> Sequence[str]:
-        """What can be done, as it is written."""
+        """The legal moves in notation."""
         return self._puzzle.moves()
 
     async def worth(self) -> float | None:
-        """From one half at the beginning to 1 where it is solved; 0 where it cannot be any more."""
+        """From one half at the start to 1 when solved; 0 if the solution is out of reach."""
         distance = self._puzzle.distance()
         return 0.0 if distance is None else self._shortest / (self._shortest + distance)
 
@@ -61,7 +61,7 @@ class Riddle:
         return min((distance, move) for move, distance in known if distance is not None)[1]
 
     async def move(self, text: str) -> str | None:
-        """Make a move; None where there is no such move."""
+        """Make a move; None for an illegal one."""
         move = plain(text)
         if move not in self.moves():
             return None

@@ -147,7 +147,7 @@ def _inscribed(level: int, rng: Random) -> Measure:
 
 
 def _backwards_sector(level: int, rng: Random) -> Measure:
-    """The perimeter of a sector is known; its area is asked for."""
+    """The area of a sector from its perimeter."""
     r, degrees = rng.randint(3, 40), rng.choice((30, 36, 40, 45, 60, 72, 90, 108, 120, 135, 150))
     arc = Fraction(2 * r * degrees, 360)
     result = arc * r / 2

@@ -1,4 +1,4 @@
-"""What several kinds of figures share: names, Pythagorean triples, and what is measured."""
+"""Shared by several kinds of figures: names, Pythagorean triples, and measures."""
 
 from fractions import Fraction
 from random import Random

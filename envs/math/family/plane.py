@@ -263,7 +263,7 @@ def similarity(level: int, rng: Random) -> Problem:
 
 
 def _ratio_backwards(dimension: int, ratio: Fraction, rng: Random) -> Problem:
-    """Areas or volumes are known; a length is asked for."""
+    """A length from areas or volumes."""
     p, q = ratio.denominator, ratio.numerator
     k = rng.randint(1, 5)
     first, second = k * p**dimension, k * q**dimension

@@ -17,7 +17,7 @@ MOST = 100_000
 
 
 def bank_problem(level: int, rng: Random) -> Problem:
-    """One transfer dictated at level 1; at level 10 many, whose amounts follow from what is on the accounts."""
+    """One dictated transfer at level 1; at level 10 many, whose amounts follow from the accounts."""
     world = _accounts(rng, between(level, 2, 14))
     if level <= 2:
         request, transfers = _dictated(world, rng)

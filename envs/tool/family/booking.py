@@ -71,7 +71,7 @@ def look_around(world: World, *days: int) -> list[Call]:
 
 
 def look_again(change: Call) -> Call:
-    """The bookings among which a change is seen: of its day, or of the first day where it names none."""
+    """The bookings that show a change: those of its day, or of the first day if it names none."""
     return Call("list_bookings", {"day": change.arguments.get("day", 1)})
 
 

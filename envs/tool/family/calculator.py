@@ -63,7 +63,7 @@ def _stock(level: int, rng: Random) -> tuple[str, list[str]]:
 
 
 def _in_parts(terms: list[str], whole: str) -> list[str]:
-    """One expression if it is short enough; otherwise each term, and then the whole of what they come to."""
+    """One expression if it is short enough; otherwise each term, and then the expression of their values."""
     if len(whole) <= LONGEST:
         return [whole]
     for term in terms:

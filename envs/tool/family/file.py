@@ -14,7 +14,7 @@ from loomrl.envs.tool.world import MOST_CHARACTERS, ToolError, World
 from loomrl.gym.generate import between
 
 Task = tuple[str, dict[str, str], list[Call]]
-"""What is asked for, the files there are, and how it is done."""
+"""The request, the files, and the solution."""
 
 
 def file_problem(level: int, rng: Random) -> Problem:
@@ -46,7 +46,7 @@ def _append(level: int, rng: Random) -> Task:
 
 
 def _settings(level: int, rng: Random) -> Task:
-    """Find the file by what is in it, and change one line."""
+    """Find the file by its content, and change one line."""
     files: dict[str, str] = {}
     names, ports = rng.sample(THINGS, between(level, 3, 12)), rng.sample(range(2000, 9000), 12)
     for number, (name, port) in enumerate(zip(names, ports, strict=False)):
@@ -85,7 +85,7 @@ def _total(level: int, rng: Random) -> Task:
 
 
 def _archive(level: int, rng: Random) -> Task:
-    """Move what is closed, list it, and note who is left with how much."""
+    """Move closed items, list them, and note the remaining amounts."""
     files: dict[str, str] = {}
     script = [Call("find_text", {"text": "status: closed"})]
     closed, left = [], 0

@@ -1,4 +1,4 @@
-"""A stock: what is short, how much of it is ordered, and that it is ordered once."""
+"""A stock: find the shortages, order the right amounts, and order them once."""
 
 from collections.abc import Mapping
 from random import Random

@@ -41,7 +41,7 @@ def search_problem(level: int, rng: Random) -> Problem:
 
 
 def question(rng: Random, edition: str, *, hops: int, level: int, last: str = "") -> tuple[str, str, tuple[Call, ...]]:
-    """Something with several pages between it and its answer: how it is called, what it is, and how to find out.
+    """A thing several pages away from the answer: its description, the answer, and the calls to find it.
 
     `last` is the kind of thing that it must be.
     """
@@ -70,12 +70,12 @@ def _page_of(page: Page, relation: str, edition: str) -> Page:
 
 
 def library(level: int) -> tuple[Tool, ...]:
-    """What there is to look things up with: whole pages up to level 3, later titles first."""
+    """The search tools: whole pages up to level 3, later titles first."""
     return (SEARCH,) if level <= 3 else (SEARCH_TITLES, READ_PAGE)
 
 
 def lookup(page: Page, level: int) -> tuple[Call, ...]:
-    """How to get at a page."""
+    """The calls that read a page."""
     if level <= 3:
         return (Call("search", {"query": page.title}),)
     return Call("search_titles", {"query": page.title}), Call("read_page", {"title": page.title})

@@ -30,7 +30,7 @@ _HANG_FACTOR = 8
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What another process needs to open the environment, and how much it is played."""
+    """The data with which another process opens the environment, and the amount of play."""
 
     entry_point: str
     settings: Mapping[str, Any]

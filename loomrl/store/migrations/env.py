@@ -1,4 +1,4 @@
-"""What Alembic runs to migrate. The connection, its transaction and the write lock come from `migration.migrate`."""
+"""Run by Alembic to migrate. The connection, its transaction and the write lock come from `migration.migrate`."""
 
 from alembic import context
 

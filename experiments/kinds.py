@@ -1,0 +1,30 @@
+"""The two kinds of training, and which of them an experiment is."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from loomrl.config import AnyExperiment, ControlExperiment
+from loomrl.experiments.algorithms import open_algorithm
+from loomrl.experiments.train_control import ControlTraining
+from loomrl.experiments.train_language import LanguageTraining
+from loomrl.experiments.training import Training
+from loomrl.store import LoomDB
+
+
+def open_training(
+    experiment: AnyExperiment,
+    run: str,
+    db: LoomDB,
+    *,
+    clock: Callable[[], float],
+    taken: Mapping[str, Any] | None = None,
+) -> Training:
+    """The run of this id. `taken`: the folder of another run's algorithm that it begins with, and its `state`."""
+    algo = open_algorithm(experiment, run=run).build_algo()
+    try:
+        if isinstance(experiment, ControlExperiment):
+            return ControlTraining.opened(algo, experiment, run, db, clock=clock, taken=taken)
+        return LanguageTraining(algo, experiment, db, taken=taken)
+    except BaseException:
+        algo.stop()
+        raise
