@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.core import COMPONENT_LEARNER, COMPONENT_RL_MODULE, DEFAULT_MODULE_ID
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 from ray.rllib.utils.metrics import (
@@ -52,7 +51,7 @@ class ControlStep(Placed):
     """Settings of the environments that runners have moved to; None for the configured ones."""
 
     @override
-    def setup(self, config: AlgorithmConfig) -> None:
+    def setup(self, config: Any) -> None:
         """Set up RLlib's part, and the state kept between updates."""
         ensure_ray()
         ensure_room(config)

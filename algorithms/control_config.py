@@ -35,7 +35,7 @@ AUTO = "auto"
 """Value of `gym_env_vectorize_mode` for an environment's own vector form, if it has one."""
 
 
-class ControlConfig(AlgorithmConfig):  # type: ignore[misc]
+class ControlConfig(AlgorithmConfig):
     """Mixed into RLlib's configuration of the same algorithm. `settings` define the algorithm; the rest is RLlib's.
 
     `training(learning_rate=1e-3)` changes settings by their names in an experiment. Tune can search any of them:

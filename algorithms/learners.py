@@ -15,7 +15,7 @@ from typing_extensions import override
 from loomrl.errors import LearnerError, LoomError
 
 
-class OwnSteps(TorchLearner):  # type: ignore[misc]
+class OwnSteps(TorchLearner):
     """A TorchLearner whose `update` takes its optimizer steps itself."""
 
     @override

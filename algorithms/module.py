@@ -21,7 +21,7 @@ MOST = 3
 """Maximum number of differences in a message."""
 
 
-class ActorModule(TorchRLModule):  # type: ignore[misc]
+class ActorModule(TorchRLModule):
     """An Actor as an RLModule."""
 
     net: Actor

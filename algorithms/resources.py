@@ -24,7 +24,7 @@ NODE_GROUP = "ray.io/node-group"
 """Label of nodes started by an autoscaler or KubeRay, which may start more."""
 
 
-class Placed(Algorithm):  # type: ignore[misc]
+class Placed(Algorithm):
     """An Algorithm for which Tune does not wait if no cluster like this one can ever place it."""
 
     @classmethod

@@ -33,7 +33,7 @@ ROUTE = "route"
 """Key in a state for the environments in the middle of their episodes."""
 
 
-class ArrayRunner(SingleAgentEnvRunner):  # type: ignore[misc]
+class ArrayRunner(SingleAgentEnvRunner):
     """Steps many environments at once; `sample` returns one `Rollout`.
 
     Creating environments and modules, counters and weights stay RLlib's.

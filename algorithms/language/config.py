@@ -37,7 +37,7 @@ class _Known(NamedTuple):
     experiment: Experiment
 
 
-class LanguageConfig(AlgorithmConfig):  # type: ignore[misc]
+class LanguageConfig(AlgorithmConfig):
     """An ordinary AlgorithmConfig whose settings are those of an Experiment.
 
     `LanguageConfig.of(experiment).training(optimizer={"learning_rate": 1e-4}).build_algo()`. Tune can search any

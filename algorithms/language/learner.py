@@ -58,7 +58,7 @@ class LanguageLearner(OwnSteps):
         self._weights_seq_no += 1
         self._sums = {}
         with memory_errors_translated(self.config.algorithm.optimizer.micro_batch_tokens):
-            self._set_rate(work.rate)
+            self._set_optimizer_lr(self.get_optimizer(DEFAULT_MODULE_ID), work.rate)
             match work.kind:
                 case "imitate":
                     self._imitate(work)
@@ -281,9 +281,6 @@ class LanguageLearner(OwnSteps):
         entry[0] += float(values.detach().sum())
         entry[1] += values.numel()
 
-    def _set_rate(self, rate: float) -> None:
-        self._set_optimizer_lr(self.get_optimizer(DEFAULT_MODULE_ID), rate)
-
     # -- model, optimizer, state ------------------------------------------------------------------------------------
 
     @property
@@ -296,12 +293,9 @@ class LanguageLearner(OwnSteps):
         """AdamW over the trainable parameters."""
         settings = self.config.algorithm.optimizer
         parameters = [p for p in self._own.parameters() if p.requires_grad]
-        optimizer = torch.optim.AdamW(
-            parameters, lr=settings.learning_rate, betas=settings.betas, weight_decay=settings.weight_decay
-        )
-        self.register_optimizer(
-            module_id=module_id, optimizer=optimizer, params=parameters, lr_or_lr_schedule=settings.learning_rate
-        )
+        rate, decay = settings.learning_rate, settings.weight_decay
+        optimizer = torch.optim.AdamW(parameters, lr=rate, betas=settings.betas, weight_decay=decay)
+        self.register_optimizer(module_id=module_id, optimizer=optimizer, params=parameters, lr_or_lr_schedule=rate)
 
     @override
     def _make_module(self) -> Any:
@@ -321,8 +315,7 @@ class LanguageLearner(OwnSteps):
 
     @property
     def _is_sharded(self) -> bool:
-        sharded: bool = self.config.algorithm.learners.sharding == "fsdp"
-        return sharded
+        return bool(self.config.algorithm.learners.sharding == "fsdp")
 
     def begin(self, *, reference: bool) -> None:
         """Start reinforcement learning: a fresh optimizer, and the current policy as the reference policy if needed."""

@@ -24,7 +24,7 @@ from loomrl.inference.model import open_model
 from loomrl.inference.vision import open_vision
 
 
-class LanguageModule(TorchRLModule):  # type: ignore[misc]
+class LanguageModule(TorchRLModule):
     """Scores given tokens: log-probability, entropy and value at each chosen position, in one forward pass.
 
     It is in evaluation mode, like the engine's model: no dropout, and batch norm with fixed statistics. Only the
@@ -71,7 +71,7 @@ class LanguageModule(TorchRLModule):  # type: ignore[misc]
         """The weights as NumPy arrays if they are local and NumPy supports their type (else use `whole_state`)."""
         if any(isinstance(p, DTensor) or p.dtype is torch.bfloat16 for p in self.parameters()):
             return {}
-        return super().get_state(*args, **kwargs)  # type: ignore[no-any-return]
+        return super().get_state(*args, **kwargs)
 
     def merged(self) -> dict[str, Tensor]:
         """The language model's weights for an engine: low-rank additions merged, names as in the original model."""

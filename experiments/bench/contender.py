@@ -76,7 +76,7 @@ def ours_sac(environments: int) -> Advance:
     """LoomRL's SAC with its own learner."""
     from loomrl.algorithms.sac import SACConfig
 
-    rates = {"actor_rate": RATE, "critic_rate": RATE, "temperature_rate": RATE}
+    rates: dict[str, Any] = {"actor_rate": RATE, "critic_rate": RATE, "temperature_rate": RATE}
     config = SACConfig().environment("Pendulum-v1").training(batch=BATCH, warmup=WARMUP, **rates)
     return _rllib(config.env_runners(num_envs_per_env_runner=environments).reporting(**{_PER_ITERATION: 200}))
 

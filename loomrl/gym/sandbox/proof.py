@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 from loomrl.errors import ConfigError, LoomError, SandboxError
-from loomrl.gym.sandbox.attack import PATIENT, Attack, Breach, seen_in, staged, survey
+from loomrl.gym.sandbox.attack import PATIENT, Attack, Breach, seen_in, staged
 from loomrl.gym.sandbox.attack_host import HOST_ATTACKS
 from loomrl.gym.sandbox.attack_kernel import KERNEL_ATTACKS
 from loomrl.gym.sandbox.attack_resource import RESOURCE_ATTACKS
@@ -40,11 +40,6 @@ def attacks_on(boxes: Boxes) -> list[Attack]:
     """All attacks that apply to these boxes."""
     every = (*HOST_ATTACKS, *KERNEL_ATTACKS, *RESOURCE_ATTACKS)
     return [attack for attack in every if boxes.shares_kernel or not attack.on_kernel]
-
-
-async def breaches(sandbox: BoxedSandbox) -> list[Breach]:
-    """The attacks of the whole suite that a sandbox does not hold; takes some seconds."""
-    return await survey(sandbox, attacks_on(sandbox.boxes))
 
 
 def prove(boxes: Boxes) -> None:

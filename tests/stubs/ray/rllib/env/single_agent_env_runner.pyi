@@ -1,0 +1,16 @@
+from typing import Any
+
+from ray.rllib.env.env_runner import EnvRunner
+
+class SingleAgentEnvRunner(EnvRunner):
+    env: Any
+    module: Any
+    num_envs: int
+    _callbacks: Any
+    _needs_initial_reset: bool
+    def get_state(self, components: Any = ..., *, not_components: Any = ..., **kwargs: Any) -> dict[str, Any]: ...
+    def set_state(self, state: dict[str, Any]) -> None: ...
+    def _increase_sampled_metrics(self, num_steps: Any, *args: Any) -> None: ...
+    def _log_episode_metrics(self, length: Any, ret: Any, sec: Any) -> None: ...
+
+def __getattr__(name: str) -> Any: ...
