@@ -181,6 +181,7 @@ class ControlStep(Placed):
         learnt, acted = result.get(LEARNER_RESULTS, {}).get(DEFAULT_MODULE_ID, {}), result.get(ENV_RUNNER_RESULTS, {})
         found = {str(name): learnt.get(name) for name in Metric}
         told = {str(Metric.RETURN): acted.get(EPISODE_RETURN_MEAN), Metric.EPISODE_STEPS: acted.get(EPISODE_LEN_MEAN)}
+        told[Metric.SUCCESS_TOLD] = self.window.success_of(len(self.window.latest)) if self.window.latest else None
         found |= {name: value for name, value in told.items() if value is not None and not math.isnan(value)}
         return {name: float(value) for name, value in found.items() if value is not None}
 

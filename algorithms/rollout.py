@@ -24,6 +24,8 @@ class Episode(NamedTuple):
     parts: tuple[float, ...] = ()
     """Its return by objective, if there are several; `reward` is then weighted by the episode's preference."""
     preference: tuple[float, ...] = ()
+    success: float | None = None
+    """What `info["is_success"]` said with its last step, from 0 to 1; None if it said nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,12 @@ class Window:
             return None
         return float(np.mean([episode.reward for episode in list(self.latest)[-episodes:]]))
 
+    def success_of(self, episodes: int) -> float | None:
+        """Mean success of the latest `episodes`; None until there were as many, or where one of them has none."""
+        latest = [episode.success for episode in list(self.latest)[-episodes:]]
+        told = [success for success in latest if success is not None]
+        return float(np.mean(told)) if len(told) == len(latest) >= episodes else None
+
     def means(self) -> tuple[float, float] | None:
         """Mean reward and steps of the latest episodes; None before the first one ended."""
         if not self.latest:
@@ -114,5 +122,11 @@ class Window:
         self.latest = deque((_episode(*told) for told in state["latest"]), maxlen=WINDOW)
 
 
-def _episode(reward: float, steps: int, parts: Iterable[float] = (), preference: Iterable[float] = ()) -> Episode:
-    return Episode(reward, steps, tuple(parts), tuple(preference))
+def _episode(
+    reward: float,
+    steps: int,
+    parts: Iterable[float] = (),
+    preference: Iterable[float] = (),
+    success: float | None = None,
+) -> Episode:
+    return Episode(reward, steps, tuple(parts), tuple(preference), success)

@@ -5,6 +5,7 @@ Axes: `_T` steps, `_N` environments, `_I` inputs of a distribution.
 
 import logging
 import pickle
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import replace
 from typing import Any
@@ -29,6 +30,8 @@ from loomrl.errors import ConfigError, EpisodeError
 
 _log = logging.getLogger(__name__)
 
+SUCCESS = "is_success"
+"""Key in `info`, as Gymnasium-Robotics and Stable-Baselines3 have it."""
 ROUTE = "route"
 """Key in a state for the environments in the middle of their episodes."""
 
@@ -177,6 +180,7 @@ class ArrayRunner(SingleAgentEnvRunner):
         drawn: list[NDArray[Any]] = []
         rewards = np.empty((steps, count, *self.objectives), np.float32)
         terminated, truncated = (np.empty((steps, count), bool) for _ in range(2))
+        successes: dict[int, Any] = {}
         sample, mode, decide = policy.distribution.sample, policy.distribution.mode, policy.decide
         noise_T = policy.distribution.noise(steps, count, generator=self._noise) if explore else None
         with torch.inference_mode():
@@ -189,7 +193,9 @@ class ArrayRunner(SingleAgentEnvRunner):
                     actions = _random(self._acts, count, self._chance)
                 drawn.append(actions)
                 try:
-                    observations, rewards[t], terminated[t], truncated[t], _ = env.step(translate(actions))
+                    observations, rewards[t], terminated[t], truncated[t], info = env.step(translate(actions))
+                    if SUCCESS in info:
+                        successes[t] = info[SUCCESS]
                     now = self._flatten(observations)
                 except Exception as error:
                     raise EpisodeError(
@@ -198,7 +204,8 @@ class ArrayRunner(SingleAgentEnvRunner):
                     ) from error
             seen_T[steps] = now
         self._now = now
-        return self._told(seen_T, np.stack(drawn), inputs_T.numpy(), rewards, terminated, truncated)
+        rollout = self._told(seen_T, np.stack(drawn), inputs_T.numpy(), rewards, terminated, truncated)
+        return _with_success(rollout, successes) if successes else rollout
 
     def _policy(self) -> Policy:
         """The module's policy; it follows the weights, and is rebuilt for another module."""
@@ -326,6 +333,16 @@ class ArrayRunner(SingleAgentEnvRunner):
         self._now, self._over_N, self._earned_N, self._steps_N, self._discounted_N = route["arrays"]
         self._way = route["way"]
         self._needs_initial_reset = self._now is None
+
+
+def _with_success(rollout: Rollout, successes: Mapping[int, Any]) -> Rollout:
+    """The rollout with the success of every episode whose last step told one."""
+    ends = np.argwhere(rollout.ended)
+    told = [
+        episode._replace(success=float(successes[t][n])) if t in successes else episode
+        for episode, (t, n) in zip(rollout.episodes, ends, strict=True)
+    ]
+    return replace(rollout, episodes=tuple(told))
 
 
 def _random(kind: Acts, count: int, chance: np.random.Generator) -> NDArray[Any]:

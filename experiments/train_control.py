@@ -15,7 +15,8 @@ from loomrl.algorithms.rollout import WINDOW
 from loomrl.artifacts import open_artifacts
 from loomrl.checkpoints import Checkpoints
 from loomrl.config import ControlExperiment
-from loomrl.control.environment import snapshot
+from loomrl.control.environment import label, snapshot
+from loomrl.errors import ConfigError
 from loomrl.experiments.judge_control import idle_return, judged
 from loomrl.experiments.outcome import Outcome
 from loomrl.experiments.training import Listener
@@ -128,6 +129,7 @@ class ControlTraining:
         mean = self.algo.window.mean_of(WINDOW if gate is None else gate.episodes)
         if gate is None:
             stop = None if mean is None else self._convergence.see(mean, self.done)
+            stop = stop or (None if mean is None else self._enough_success())
         else:
             stop = None
             if mean is not None and reaches(mean, gate.reward, rounding=SINGLE):
@@ -135,6 +137,18 @@ class ControlTraining:
                 self.algo.move_to(self._experiment.stages[self.stage][0])
         steps = self._experiment.train.steps
         return stop or (f"all {self.done:,} steps done" if self.done >= steps else None)
+
+    def _enough_success(self) -> str | None:
+        """Why to stop, if enough episodes succeed; a ConfigError where the environment does not tell."""
+        wanted, mean = self._experiment.train.stop.success, self.algo.window.success_of(WINDOW)
+        if wanted is None:
+            return None
+        if mean is None:
+            raise ConfigError(
+                f"train.stop.success={wanted:g} would change nothing: {label(self._experiment.environment)} has no "
+                'info["is_success"] in the last step of every episode. Use train.stop.target.'
+            )
+        return f"success reached: {mean:.3f} of the latest {WINDOW} episodes" if reaches(mean, wanted) else None
 
     def _evaluate(self) -> dict[str, Any]:
         """Judge the present policy; if it is the best so far, it is to be kept."""

@@ -74,6 +74,11 @@ class Tally:
         return cls(np.zeros(worlds), arrived, completed, joint, lost, active_MN, work_MNS)
 
 
+def completion(tally: Tally) -> Floats:
+    """Share of the tasks that arrived which were completed, `[M]`; 0 where none arrived."""
+    return np.where(tally.arrived_M > 0, tally.completed_M / np.maximum(tally.arrived_M, 1), 0.0)
+
+
 class Teams:
     """M teams in the middle of an episode each, all at the same step. A new episode is a new object."""
 

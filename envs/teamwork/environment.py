@@ -6,7 +6,7 @@ import numpy as np
 from gymnasium import Env
 from numpy.typing import NDArray
 
-from loomrl.envs.teamwork.dynamics import Teams
+from loomrl.envs.teamwork.dynamics import Teams, completion
 from loomrl.envs.teamwork.observation import Seen, action_space, observation_space, observe
 from loomrl.envs.teamwork.settings import team_settings
 from loomrl.envs.teamwork.vector import told
@@ -40,4 +40,6 @@ class TeamEnvironment(Env[Seen, NDArray[Any]]):
         credit_N = info["credit"][0]
         parts = {name: float(part_M[0]) for name, part_M in info["parts"].items()}
         told_here = {"parts": parts, "credit": credit_N}
+        if self.teams.is_over:
+            told_here["is_success"] = float(completion(self.teams.tally)[0])
         return observe(self.teams)[0], float(credit_N.sum()), False, self.teams.is_over, told_here

@@ -9,7 +9,7 @@ from gymnasium.utils import seeding
 from numpy.typing import NDArray
 
 from loomrl.config.basic import Share
-from loomrl.envs.teamwork.dynamics import Teams
+from loomrl.envs.teamwork.dynamics import Teams, completion
 from loomrl.envs.teamwork.observation import Seen, action_space, observation_space, observe, seen_by_each
 from loomrl.envs.teamwork.settings import ID, TeamSettings
 from loomrl.envs.teamwork.vector import told
@@ -79,11 +79,14 @@ class TeamParallel(ParallelEnv):  # type: ignore[misc]
         parts = self._teams.advance(np.stack([actions[name] for name in self.agents])[None])
         own_N = told(parts)["credit"][0]
         reward_N = (1 - self.settings.shared) * own_N + self.settings.shared * own_N.mean()
-        infos = {
+        infos: dict[str, dict[str, Any]] = {
             name: {"parts": {part: float(part_MN[0, index]) for part, part_MN in parts.items()}}
             for index, name in enumerate(self.agents)
         }
         names, over = self.agents, self._teams.is_over
+        if over:
+            done = float(completion(self._teams.tally)[0])
+            infos = {name: {**info, "is_success": done} for name, info in infos.items()}
         self.agents = [] if over else names
         rewards = dict(zip(names, reward_N.tolist(), strict=True))
         return self._seen(), rewards, dict.fromkeys(names, False), dict.fromkeys(names, over), infos

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from loomrl.control.policy import ControlPolicy
 from loomrl.envs.teamwork.baseline import BASELINES, Policy
-from loomrl.envs.teamwork.dynamics import Tally, Teams
+from loomrl.envs.teamwork.dynamics import Tally, Teams, completion
 from loomrl.envs.teamwork.observation import PER_ACTION, Seen, observe, seen_by_each
 from loomrl.envs.teamwork.settings import TeamSettings, team_settings
 from loomrl.envs.teamwork.vector import TeamVector
@@ -55,7 +55,7 @@ def measure(tally: Tally, *, steps: int) -> dict[str, NDArray[np.float64]]:
     work_MN = tally.work_MNS.sum(2)
     return {
         "reward": tally.reward_M,
-        "completion": _ratio(tally.completed_M, tally.arrived_M),
+        "completion": completion(tally),
         "utilisation": tally.active_MN.mean(1) / steps,
         "balance": _ratio(work_MN.sum(1) ** 2, work_MN.shape[1] * (work_MN**2).sum(1)),
         "collaboration": _ratio(tally.joint_M, tally.completed_M),

@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from loomrl.envs.teamwork.dynamics import Parts, Teams
+from loomrl.envs.teamwork.dynamics import Parts, Teams, completion
 from loomrl.envs.teamwork.observation import Seen, action_space, observation_space, observe
 from loomrl.envs.teamwork.settings import team_settings
 from loomrl.errors import ConfigError
@@ -57,6 +57,8 @@ class TeamVector(VectorEnv[Seen, NDArray[Any], NDArray[Any]]):
         else:
             parts = self.teams.advance(actions)
         info = told(parts)
+        if self.teams.is_over:
+            info["is_success"] = completion(self.teams.tally)
         truncated_M = np.full(self.num_envs, self.teams.is_over)
         return observe(self.teams), info["credit"].sum(1), np.zeros_like(truncated_M), truncated_M, info
 

@@ -83,9 +83,16 @@ class AgenticRLSystem:
         is_team = isinstance(made, type) and issubclass(made, TeamParallel)
         self._team = dict(env_settings or {}) if is_team else None
 
-    def train(self, *, total_timesteps: int, run: str | None = None) -> TrainResult:
-        """Train for so many steps of all environments together, as `loomrl train` does; an existing run is resumed."""
-        self.result = train(self.experiment.override({"train.steps": total_timesteps}), run=run)
+    def train(
+        self, *, total_timesteps: int, completion_rate: float | None = None, run: str | None = None
+    ) -> TrainResult:
+        """Train for so many steps of all environments together, or until so many tasks are completed.
+
+        As `loomrl train` does; an existing run is resumed. The rate is that of the latest 100 episodes, from what the
+        environment says as `info["is_success"]`; in a team it is the share of tasks that were completed.
+        """
+        length = {"train.steps": total_timesteps, "train.stop.success": completion_rate}
+        self.result = train(self.experiment.override(length), run=run)
         return self.result
 
     def evaluate(self, *, n_episodes: int = 10, policy: str | Path | None = None) -> AgenticReport:

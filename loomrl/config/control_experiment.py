@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from loomrl.config.basic import EntryPoint, Episodes, Positive, PositiveInt, Seed
+from loomrl.config.basic import EntryPoint, Episodes, Positive, PositiveInt, Seed, Share
 from loomrl.config.control import SAC, ControlPPO
 from loomrl.config.placement import Place, refuse_empty
 from loomrl.config.root import CustomAlgorithm, Records, Root
@@ -100,6 +100,8 @@ class ReturnPatience(Config):
 
     target: float | None = None
     """Stop once the return reaches this."""
+    success: Share | None = None
+    """Mean `info["is_success"]` that ends the run, where environments tell it with an episode's last step."""
     plateau: PositiveInt | None = None
     """Stop after this many steps without a new best."""
     decline: Positive | None = None

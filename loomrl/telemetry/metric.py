@@ -28,6 +28,7 @@ class Metric(StrEnum):
     REWARD_PART = "reward/part", "Mean of one named part of the reward; the parts sum to the unclipped total."
 
     RETURN = "return/training", "Mean return of the latest 100 episodes; absent until one has ended."
+    SUCCESS_TOLD = "success/training", 'Mean `info["is_success"]` of the latest 100 episodes, if environments tell it.'
     RETURN_EVALUATED = "return/evaluation", "Mean return of the greedy policy where it was evaluated, and only then."
     RETURN_IDLE = "return/idle", "Mean return of actions that are all zero, in the episodes of the evaluation."
     RETURN_OBJECTIVE = (

@@ -272,6 +272,9 @@ def test_the_short_door_trains_agents_that_share_a_policy(tmp_path: Path) -> Non
     )
     with pytest.raises(ConfigError, match="nothing was trained yet"):
         system.evaluate()
+    early = system.train(total_timesteps=50_000, completion_rate=0.01)
+    assert early.stopped.startswith("success reached: 0.")
+    assert early.updates * 2048 < 50_000
     result = system.train(total_timesteps=2048)
     assert 2048 <= int(result.policy.rpartition("/")[2]) < 4096
     assert system.evaluate(n_episodes=1, policy="random").returns.overall.episodes == 4
@@ -282,6 +285,11 @@ def test_the_short_door_trains_agents_that_share_a_policy(tmp_path: Path) -> Non
     assert report.overall.episodes == 3 * 4
     assert report.overall.steps == 16
     assert np.isfinite(report.overall.reward.mean or np.nan)
+
+
+def test_success_that_an_environment_does_not_tell_cannot_end_a_run(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"train.stop.success=0.5 would change nothing.*has no info"):
+        train(experiment(tmp_path, **{"train.stop.success": 0.5}))
 
 
 def test_a_run_that_began_before_a_setting_existed_is_resumed_and_another_experiment_is_not(tmp_path: Path) -> None:
