@@ -21,7 +21,7 @@ from typing import Any
 
 from pydantic import ConfigDict
 
-from loomrl.errors import ConfigError, EpisodeError
+from loomrl.errors import EpisodeError
 from loomrl.gym.base import BaseEnvironment, EnvironmentSettings, Step
 from loomrl.threshold import reaches
 from loomrl.types import Message, Observation, Reward, Task
@@ -39,10 +39,8 @@ class _Free(EnvironmentSettings):
 def asynchronous(cls: type[BaseEnvironment], threshold: float | None = None) -> type[BaseEnvironment]:
     """The class itself, if its `reset` and `step` are coroutines; else one that runs them in a thread of its own."""
     plain = [name for name in ("reset", "step") if not inspect.iscoroutinefunction(getattr(cls, name))]
-    if not plain:
+    if len(plain) < 2:  # with one, it is half asynchronous, which the checker names
         return cls
-    if len(plain) == 1:
-        raise ConfigError(f"{cls.__name__}.{plain[0]} is synchronous, and the other of reset and step is not: choose.")
     takes_task = len(inspect.signature(cls.reset).parameters) > 1
     ranged = "reward_range" in {
         name for base in cls.__mro__[: cls.__mro__.index(BaseEnvironment)] for name in vars(base)

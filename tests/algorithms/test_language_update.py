@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from loomrl.algorithms.language.estimate import estimate
-from loomrl.algorithms.language.learner import _translated
 from loomrl.algorithms.language.measure import measure
 from loomrl.algorithms.language.sample import ENGINE, REWARD, samples_of
+from loomrl.algorithms.learners import memory_errors_translated
 from loomrl.algorithms.phase import Phases
 from loomrl.config import GRPO, PPO, RLOO, Reinforce
 from loomrl.errors import LearnerError
@@ -113,7 +113,10 @@ def test_phases_sum_to_the_update_and_an_inner_one_is_not_counted_twice() -> Non
 
 
 def test_running_out_of_memory_names_the_setting_to_lower() -> None:
-    with pytest.raises(LearnerError, match=r"micro_batch_tokens=16384[\s\S]*Halve it"), _translated(16_384):
+    with (
+        pytest.raises(LearnerError, match=r"micro_batch_tokens=16384[\s\S]*Halve it"),
+        memory_errors_translated(16_384),
+    ):
         torch.empty(2**50)
-    with pytest.raises(RuntimeError, match="something else"), _translated(16_384):
+    with pytest.raises(RuntimeError, match="something else"), memory_errors_translated(16_384):
         raise RuntimeError("something else")

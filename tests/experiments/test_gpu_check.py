@@ -62,7 +62,7 @@ def test_rehearsal_goes_through_every_part_with_little_more_than_torch(tmp_path:
     assert parts["learner"]["learner_model_tflops_per_s"] > 0
     assert parts["engine"]["engine_tokens_per_s"] > 100
     assert parts["engine"]["drift_max"] < 1e-4
-    assert parts["chunked_loss"]["trials"][-1]["peak_mib"] > parts["chunked_loss"]["logits_mib"]
+    assert parts["chunked_loss"]["trials"][-1]["peak_mib"] >= parts["chunked_loss"]["logits_mib"]
     assert parts["process_group"]["backend"] == "gloo"
     assert parts["fsdp"]["fsdp"]["sharded"] == parts["fsdp"]["plain"]["tensors"] > 0
     assert parts["publication"]["verified"] == 6

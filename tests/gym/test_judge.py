@@ -198,7 +198,7 @@ def test_settings_tell_judges_apart_by_kind() -> None:
     assert human == HumanJudgeConfig(store="sqlite:///x.db")
     with pytest.raises(ConfigError, match="Known: 'openai', 'human'"):
         Judged.parse({"judge": {"kind": "humane"}})
-    with pytest.raises(ConfigError, match="no server's address"):
+    with pytest.raises(ConfigError, match="is not a server's address"):
         Judged.parse({"judge": {"kind": "openai", "url": "localhost", "model": "m"}})
 
 

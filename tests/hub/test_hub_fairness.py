@@ -31,8 +31,9 @@ def serve(claims: list[Claim], turns: int, *, at_once: int = 8) -> Counter[str]:
 def test_over_time_turns_are_in_proportion_to_weights(weights: list[float]) -> None:
     claims = [Claim(str(index), weight, 0.0, 1000) for index, weight in enumerate(weights)]
     taken = serve(claims, 800)
-    for claim in claims:
-        assert taken[claim.environment] == pytest.approx(800 * claim.weight / sum(weights), abs=3)
+    for claim in claims:  # each of the others may be a turn behind or ahead
+        expected = 800 * claim.weight / sum(weights)
+        assert taken[claim.environment] == pytest.approx(expected, abs=max(3, len(weights)))
 
 
 @given(WEIGHTS, st.lists(st.floats(0, 0.3), min_size=6, max_size=6))
