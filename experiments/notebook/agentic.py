@@ -52,7 +52,8 @@ class AgenticRLSystem:
 
     `env_class` is a Gymnasium environment, or a PettingZoo `ParallelEnv` whose agents then share one policy; a class,
     `"pkg.module:Class"`, or a name that Gymnasium knows. `batch_normalization` normalises observations and rewards by
-    running statistics of the batches, and the layers between. All else is the control Experiment's, in `settings`:
+    running statistics of the batches, and the layers between. `epsilon` is the share of choices that are drawn evenly
+    (ε-greedy), of discrete actions such as tools. All else is the control Experiment's, in `settings`:
     `{"algorithm": {"learning_rate": 1e-3}}`.
     """
 
@@ -62,6 +63,7 @@ class AgenticRLSystem:
         n_envs: int = 4,
         *,
         batch_normalization: bool = False,
+        epsilon: float = 0.0,
         env_settings: dict[str, Any] | None = None,
         settings: dict[str, Any] | None = None,
     ) -> None:
@@ -73,6 +75,9 @@ class AgenticRLSystem:
         if batch_normalization:
             normalised = {"normalize_observations": True, "normalize_rewards": True, "network": {"layer_norm": True}}
             base["algorithm"] = normalised
+        if epsilon:  # WEAVE with one expert and one critic is PPO, and explores so
+            way = {"kind": "weave", "experts": 1, "critics": 1, "exploration": [{"epsilon": epsilon}]}
+            base["algorithm"] = base.get("algorithm", {}) | way
         given = merge(merge(ControlExperiment.defaults(), base), settings or {})
         self.experiment = ControlExperiment.parse(given, origin="AgenticRLSystem")
         """All that a run of it does."""

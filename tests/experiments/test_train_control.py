@@ -18,6 +18,7 @@ from loomrl.config import ControlExperiment
 from loomrl.config.sweep import Choice, Sweep
 from loomrl.control.policy import ControlPolicy
 from loomrl.errors import ArtifactError, ClusterError, ConfigError, StoreError
+from loomrl.experiments.algorithms import open_algorithm
 from loomrl.experiments.judge_control import evaluate_control, idle_return
 from loomrl.experiments.notebook.agentic import AgenticRLSystem
 from loomrl.experiments.policies import exported
@@ -285,6 +286,23 @@ def test_the_short_door_trains_agents_that_share_a_policy(tmp_path: Path) -> Non
     assert report.overall.episodes == 3 * 4
     assert report.overall.steps == 16
     assert np.isfinite(report.overall.reward.mean or np.nan)
+
+
+def test_choices_are_drawn_evenly_as_often_as_asked_and_real_actions_are_not_choices(tmp_path: Path) -> None:
+    kept = experiment(tmp_path).model_dump(mode="json")
+    settings = {name: kept[name] for name in ("store_url", "artifact_url", "train")} | {"train": {"steps": 512}}
+    greedy = AgenticRLSystem("CartPole-v1", 4, epsilon=0.25, batch_normalization=True, settings=settings)
+    algorithm = greedy.experiment.algorithm
+    assert (algorithm.experts, algorithm.critics, algorithm.exploration[0].epsilon) == (1, 1, 0.25)
+    assert algorithm.normalize_observations
+    algo = open_algorithm(greedy.experiment).build_algo()
+    inputs = torch.zeros(1, 3)  # of the one expert: its gate, then its logits
+    inputs[0, 1] = 50.0
+    chances = [algo.get_module().net.distribution.logp(inputs, torch.tensor([one])).exp().item() for one in (0, 1)]
+    algo.stop()
+    assert chances == pytest.approx([0.875, 0.125])
+    with pytest.raises(ConfigError, match="real-valued actions are not chosen evenly"):
+        AgenticRLSystem("Pendulum-v1", 4, epsilon=0.25, settings=settings).train(total_timesteps=256)
 
 
 def test_success_that_an_environment_does_not_tell_cannot_end_a_run(tmp_path: Path) -> None:
