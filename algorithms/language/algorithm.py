@@ -242,11 +242,10 @@ class Language(Placed):
         return self._line
 
     def _open_line(self) -> Line:
-        experiment = self._experiment
+        experiment, came_from = self._experiment, self._came_from
         run = run_id(self.config.run, experiment.name)
-        if self._came_from is not None and list_policies(self._db, run=run, limit=1):
+        if came_from is not None and list_policies(self._db, run=run, limit=1):
             run = f"{run}-{uuid.uuid4().hex[:8]}"
-        came_from = self._came_from
         parent = None if came_from is None else came_from["parent"]
         code = begin_run(self._db, experiment, self._cast.snapshots, id=run, kind="train", parent=parent)
         hub = self._open.enter_context(
@@ -324,7 +323,8 @@ class Language(Placed):
     @override
     def get_state(self, *_: Any, **__: Any) -> dict[str, Any]:
         """The whole algorithm, for RLlib's own checkpoints."""
-        return {"state": self._state(), "line": self._progress() | self._ledger.state_dict()}
+        line = self._progress() | self._ledger.state_dict() | {"experiment": self._experiment.sha256}
+        return {"state": self._state(), "line": line}
 
     @override
     def set_state(self, state: Mapping[str, Any]) -> None:

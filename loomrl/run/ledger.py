@@ -49,6 +49,11 @@ class Ledger:
     best: float | None = None
     """Score by which `best` is the best; None while there was none."""
 
+    @property
+    def recorded(self) -> str:
+        """Hash of the experiment that the run began with; with settings added since, it would have another."""
+        return show_run(self.db, self.run).experiment
+
     def offer(self, number: int, score: float | None) -> bool:
         """True if this version is the best so far. Without any score yet, the newest is."""
         is_best = self.best is None or (score is not None and score > self.best)
@@ -74,7 +79,7 @@ class Ledger:
         for number in reversed(self.checkpoints.numbers()):
             folder = self.checkpoints.get(number, into / str(number))
             state: dict[str, Any] = json.loads((folder / self.file).read_text())
-            if state["experiment"] not in (self.experiment.sha256, show_run(self.db, self.run).experiment):
+            if state["experiment"] not in (self.experiment.sha256, self.recorded):
                 raise ArtifactError(
                     f"the checkpoints of run {self.run!r} in {self.checkpoints.artifacts.url} are of experiment "
                     f"{state['experiment'][:12]}, this is {self.experiment.sha256[:12]}: name another --run."
@@ -94,7 +99,7 @@ class Ledger:
             url=self.checkpoints.url(number),
             run=self.run,
             algorithm=self.experiment.algorithm.kind,
-            experiment=self.experiment.sha256,
+            experiment=self.recorded,
             parent=state["parent"],
             data=self.data(state),
             code=state["code"],
@@ -115,7 +120,7 @@ class Ledger:
         """The state needed to resume, as JSON."""
         return {
             "run": self.run,
-            "experiment": self.experiment.sha256,
+            "experiment": self.recorded,
             "parent": self.parent,
             "kept": dict(self.kept),
             "best": self.best,

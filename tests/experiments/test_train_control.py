@@ -30,7 +30,7 @@ from loomrl.store import open_store
 from loomrl.store.evaluations import list_evaluations
 from loomrl.store.policies import list_policies
 from loomrl.store.runs import RunStatus, show_run
-from loomrl.store.tables import runs
+from loomrl.store.tables import policies, runs
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.sink import metrics_file, read_metrics
 from tests.algorithms.control_support import MARKS
@@ -317,6 +317,7 @@ def test_a_run_that_began_before_a_setting_existed_is_resumed_and_another_experi
     del older["learners"]["threads"]
     with open_store(settings.store_url) as db, db.write() as connection:
         connection.execute(update(runs).values(experiment="older", resolved=json.dumps(older)))
+        connection.execute(update(policies).values(experiment="older"))
     for number in checkpoints(tmp_path, "r").numbers():
         folder = checkpoints(tmp_path, "r").get(number, tmp_path / str(number))
         state = json.loads((folder / "course.json").read_text())
