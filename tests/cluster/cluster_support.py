@@ -59,7 +59,7 @@ def start(python: Path, *words: str) -> list[str]:
     return [str(python), "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats", *words]
 
 
-def wait_until(is_so: Callable[[], bool], what: str, log: Path, seconds: float = 60) -> None:
+def wait_until(is_so: Callable[[], bool], what: str, log: Path, seconds: float = 200) -> None:
     deadline = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < deadline, f"{what}:\n{log.read_text()[-3000:]}"
