@@ -4,8 +4,9 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 ATROPOS := .venv-atropos
 ADAPTERS := .venv-adapters
+CLIENTS := .venv-clients
 
-.PHONY: help setup vllm atropos adapters demo tree lint check test test-slow gpu-check wheel clean
+.PHONY: help setup vllm atropos adapters clients demo tree lint check test test-slow gpu-check wheel clean
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / – /'
@@ -42,6 +43,13 @@ $(ADAPTERS)/.installed: $(INSTALLED) constraints-adapters.txt constraints-verifi
 	$(ADAPTERS)/bin/python -m pip install -q --no-deps --target $(ADAPTERS)/verifiers-next -r constraints-verifiers.txt
 	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
 		$$($(ADAPTERS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/loomrl.pth
+	touch $@
+
+clients: $(CLIENTS)/.installed ## other people's clients beside us, for the tests that talk to the gateway with them
+
+$(CLIENTS)/.installed: constraints-clients.txt
+	test -x $(CLIENTS)/bin/python || $(PYTHON) -m venv $(CLIENTS)
+	$(CLIENTS)/bin/python -m pip install -q --no-deps -r constraints-clients.txt
 	touch $@
 
 demo: setup ## the main job: a model of a million parameters learns calculus, in minutes on two cores

@@ -49,6 +49,8 @@ class ControlConfig(AlgorithmConfig):
     settings_class: ClassVar[type[ControlAlgorithm]]
     words: ClassVar[dict[str, Word]]
     """RLlib's names for settings of the algorithm."""
+    by_rllib: ClassVar[frozenset[str]] = frozenset()
+    """Settings whose name RLlib gives another meaning, which is the one in `training`."""
     unshaped: ClassVar[frozenset[str]] = frozenset()
     """RLlib's model settings that do not apply to this algorithm's networks."""
     settings: Any
@@ -97,7 +99,9 @@ class ControlConfig(AlgorithmConfig):
         config.fault_tolerance(delay_between_env_runner_restarts_s=0)
         config.reporting(min_sample_timesteps_per_iteration=experiment.train.tell_every)
         config.debugging(seed=experiment.seed)
-        return config.training(steps=experiment.train.steps, **_chosen(experiment.algorithm))
+        chosen = _chosen(experiment.algorithm)
+        config.changes |= {name: chosen.pop(name) for name in cls.by_rllib & chosen.keys()}
+        return config.training(steps=experiment.train.steps, **chosen)
 
     @override
     def training(self, *, steps: int | None = None, **settings: Any) -> Self:
@@ -106,7 +110,7 @@ class ControlConfig(AlgorithmConfig):
         known = self.settings_class.model_fields
         for name in settings.keys() & STOCK_TRAINING:
             super().training(**{name: settings.pop(name)})
-        for name in [name for name in settings if name not in known]:
+        for name in [name for name in settings if name not in known or name in self.by_rllib]:
             theirs = translation.ALIASES.get(name, name)
             if theirs in self.words:
                 value = settings.pop(name)

@@ -55,7 +55,7 @@ def unwrapped() -> Iterator[None]:
     except RayActorError as error:
         raise LearnerError(
             f"a remote learner died, or its node: {str(error).splitlines()[0]} What it had learnt is in the last "
-            "checkpoint: go on from there, with `loomrl train --resume --run RUN` or restore_from_path."
+            "checkpoint: resume from it, with `loomrl train --resume --run RUN` or restore_from_path."
         ) from error
 
 

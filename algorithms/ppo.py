@@ -55,7 +55,7 @@ class PPOLearner(ArrayLearner):
         trained = 0
         for _ in range(settings.epochs):
             moved = []
-            for batch in self.minibatches(table, settings.minibatch):
+            for batch in self.minibatches(table, settings.minibatch_size):
                 loss, kl = self._loss(batch, work)
                 self.step(loss, optimizer, clip_norm=settings.clip_norm)
                 trained += len(batch["logp"])
@@ -64,7 +64,7 @@ class PPOLearner(ArrayLearner):
                 break
         self.observe(table["seen"])
         if self._curiosity is not None:
-            self._curiosity.learn(work.rollouts, minibatch=settings.minibatch)
+            self._curiosity.learn(work.rollouts, minibatch=settings.minibatch_size)
         return trained
 
     def _loss(self, batch: Table, work: Work) -> tuple[Tensor, Tensor]:
@@ -169,6 +169,7 @@ class PPOConfig(ControlConfig, stock.PPOConfig):  # type: ignore[misc]
     """`PPOConfig().environment("CartPole-v1").training(learning_rate=1e-3).build_algo()`."""
 
     settings_class, words = ControlPPO, translation.PPO
+    by_rllib = frozenset({"minibatch_size"})  # per learner; that of an experiment is over all learners
     fast_learner, stock_learner = PPOLearner, PPOTorchLearner
     stock_settings = ControlConfig.stock_settings | {
         "learning_rate",
@@ -177,7 +178,7 @@ class PPOConfig(ControlConfig, stock.PPOConfig):  # type: ignore[misc]
         "value_coefficient",
         "entropy_coefficient",
         "epochs",
-        "minibatch",
+        "minibatch_size",
     }
 
     def __init__(self, algo_class: type | None = None) -> None:
@@ -193,7 +194,7 @@ class PPOConfig(ControlConfig, stock.PPOConfig):  # type: ignore[misc]
             self.rollout_fragment_length = FRAGMENT
         changes = super().translated(theirs)
         if "minibatch_size" in theirs:
-            changes["minibatch"] *= max(1, self.num_learners)
+            changes["minibatch_size"] *= max(1, self.num_learners)
         return changes
 
     def _collect(self, batch: int) -> None:
@@ -221,7 +222,7 @@ class PPOConfig(ControlConfig, stock.PPOConfig):  # type: ignore[misc]
         if not self.in_evaluation:
             self.train_batch_size_per_learner = self.steps_per_update // max(1, self.num_learners)
         self.num_epochs = settings.epochs
-        self.minibatch_size = max(1, settings.minibatch // max(1, self.num_learners))
+        self.minibatch_size = max(1, settings.minibatch_size // max(1, self.num_learners))
         self.clip_param, self.entropy_coeff = settings.clip.low, settings.entropy_coefficient
         self.vf_loss_coeff, self.vf_clip_param = settings.value_coefficient / 2, float("inf")  # ours halves the square
         self.grad_clip, self.use_kl_loss, self.kl_coeff = settings.clip_norm, False, 0.0

@@ -25,7 +25,7 @@ class Episode(NamedTuple):
     """Its return by objective, if there are several; `reward` is then weighted by the episode's preference."""
     preference: tuple[float, ...] = ()
     success: float | None = None
-    """What `info["is_success"]` said with its last step, from 0 to 1; None if it said nothing."""
+    """`info["is_success"]` of its last step, from 0 to 1; None if there was none."""
 
 
 @dataclass(frozen=True, slots=True)

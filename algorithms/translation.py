@@ -80,7 +80,7 @@ PPO = COMMON | {
     "use_critic": only(True, instead="value_coefficient and gae_lambda; the critic is always there"),
     "use_gae": only(True, instead="gae_lambda=1, which is the return itself less the value"),
     "num_epochs": named("epochs"),
-    "minibatch_size": named("minibatch"),
+    "minibatch_size": named("minibatch_size"),
     BATCH: named("rollout_fragment_length"),
     "shuffle_batch_per_epoch": only(True, instead="epochs, each of which is shuffled"),
 }

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from loomrl.cluster.kuberay import KINDS, ClusterSpec, Pods, RayService, cluster_of
-from loomrl.cluster.pod import no_such_key
+from loomrl.cluster.pod import matches, no_such_key
+from loomrl.config import ServingExperiment
 from loomrl.errors import ConfigError, unknown
 from loomrl.load import parse_yaml
 
 PROVIDER = "provider"
+OURS = "loomrl.serving.deployment.app:build"
+"""The application of an experiment of serving."""
 
 
 def check_file(file: Path) -> list[str]:
@@ -51,6 +54,8 @@ def _check(raw: Any, origin: str) -> str:
     if "apiVersion" not in raw and "kind" not in raw:
         return _check_launcher(raw, origin)
     kind = raw.get("kind")
+    if kind == "Service" and raw.get("apiVersion") == "v1":
+        return _check_service(raw, origin)
     if kind not in KINDS:
         raise ConfigError(f"{origin}: {unknown('kind', kind, KINDS)}")
     resource = KINDS[kind].parse(raw, origin=origin)
@@ -61,6 +66,15 @@ def _check(raw: Any, origin: str) -> str:
     _refuse(faults, origin)
     groups = ", ".join(workers.groupName for workers in spec.workerGroupSpecs) if spec else "a cluster by its labels"
     return f"{kind} {raw['metadata'].get('name')!r}: {groups}"
+
+
+def _check_service(raw: dict[str, Any], origin: str) -> str:
+    """A Service of Kubernetes itself, such as the one before a front."""
+    try:
+        matches("V1Service", raw)
+    except ValueError as error:
+        raise ConfigError(f"{origin}: {error}") from None
+    return f"Service {raw.get('metadata', {}).get('name')!r}"
 
 
 # -- Ray's launcher ----------------------------------------------------------------------------------------------------
@@ -179,10 +193,19 @@ def _serve_faults(text: str) -> Iterator[str]:
     from ray.serve.schema import ServeDeploySchema
 
     try:
-        ServeDeploySchema.model_validate(parse_yaml(text, origin="serveConfigV2"))
+        schema = ServeDeploySchema.model_validate(parse_yaml(text, origin="serveConfigV2"))
     except ValidationError as error:
         for fault in error.errors():
             yield f"serveConfigV2.{'.'.join(map(str, fault['loc']))}: {fault['msg']}"
+        return
+    for application in schema.applications:
+        if application.import_path == OURS:
+            try:
+                ServingExperiment.parse(
+                    application.args.get("experiment"), origin=f"{application.name}.args.experiment"
+                )
+            except ConfigError as error:
+                yield str(error)
 
 
 def _refuse(faults: list[str], origin: str) -> None:

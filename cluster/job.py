@@ -17,7 +17,7 @@ import httpx
 
 from loomrl.cluster.address import ANSWER_S, TOKEN_REMEDY, dashboard_url
 from loomrl.cluster.bundle import EXPERIMENT, Bundle, bundle
-from loomrl.config import Root
+from loomrl.config import Place, Root, Training
 from loomrl.errors import ClusterError, unknown
 
 Say = Callable[[str], None]
@@ -98,15 +98,16 @@ class Jobs:
         return {node["raylet"].get("nodeManagerHostname") for node in nodes}
 
     def submit(self, experiment: Root, run: str, *, say: Say = lambda text: None) -> Job:
-        """Train exactly this experiment as run `run`; an existing run is resumed."""
-        driver = experiment.placement.driver
+        """Train or serve exactly this experiment as run `run`; an existing run is resumed."""
+        driver = experiment.placement.driver if isinstance(experiment, Training) else Place()
+        verb = f"train {EXPERIMENT} --run {run}" if isinstance(experiment, Training) else f"serve {EXPERIMENT}"
         taken = {job.id for job in self.list()}
         id = next(name for name in _names(run) if name not in taken)
         with tempfile.TemporaryDirectory(prefix="loomrl-job-") as folder, self._translated():
             parcel: Bundle = bundle(experiment, Path(folder))
             say(f"job {id} to {self.url}: experiment {experiment.sha256[:12]}, {parcel.size}")
             self._submit(
-                entrypoint=f"python -m loomrl train {EXPERIMENT} --run {run} --json",
+                entrypoint=f"python -m loomrl {verb} --json",
                 submission_id=id,
                 runtime_env={"working_dir": str(parcel.folder)},
                 metadata={"loomrl_run": run, "loomrl_experiment": experiment.sha256},
@@ -242,7 +243,9 @@ def shared_paths(experiment: Root) -> Mapping[str, str]:
 
 def _local_paths(experiment: Root) -> dict[str, str]:
     tree = experiment.model_dump(mode="json")
-    paths = {"artifact_url": tree["artifact_url"], "train.folder": tree["train"]["folder"]}
+    paths = {"artifact_url": tree["artifact_url"]}
+    if "train" in tree:
+        paths["train.folder"] = tree["train"]["folder"]
     if tree["store_url"].startswith("sqlite:///"):
         paths["store_url"] = tree["store_url"].removeprefix("sqlite:///")
     return {path: value for path, value in paths.items() if "://" not in value}

@@ -20,7 +20,7 @@ from loomrl.gym.manual import ManualEnvironment
 
 STORE = "sqlite:///loom.db"
 PATIENCE_S = 600.0
-"""How long a person may take to answer."""
+"""Seconds that a person may take to answer."""
 
 
 class _Played(ManualEnvironment):

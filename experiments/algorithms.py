@@ -19,7 +19,7 @@ JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 """Ray sets it for the process of a job, whose runtime environment its actors share."""
 RAYLET_DIED = (
     "loomrl: Ray's raylet, which runs the work on this machine, has died (killed? out of memory?): this command ends.\n"
-    "loomrl: a training goes on from its last checkpoint with `loomrl train EXPERIMENT --resume`."
+    "loomrl: resume a training from its last checkpoint with `loomrl train EXPERIMENT --resume`."
 )
 _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
 

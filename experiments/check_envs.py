@@ -14,7 +14,7 @@ from loomrl.errors import ConfigError, RegistryError
 from loomrl.gym.catalogue import make
 from loomrl.gym.check.report import Check, CheckReport
 from loomrl.gym.check.run import check_environment
-from loomrl.gym.mixture import known
+from loomrl.gym.task_mixture import known
 
 
 @dataclass(frozen=True, slots=True)

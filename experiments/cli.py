@@ -12,7 +12,9 @@ from loomrl.experiments.commands import bench as cli_bench
 from loomrl.experiments.commands import cluster as cli_cluster
 from loomrl.experiments.commands import envs as cli_envs
 from loomrl.experiments.commands import feedback as cli_feedback
+from loomrl.experiments.commands import keys as cli_keys
 from loomrl.experiments.commands import records as cli_records
+from loomrl.experiments.commands import serve as cli_serve
 from loomrl.experiments.commands import sweep as cli_sweep
 from loomrl.experiments.commands.output import AsJson, emit, table
 from loomrl.process import exit_on_sigterm
@@ -30,6 +32,9 @@ app.add_typer(cli_bench.app, name="bench")
 app.add_typer(cli_cluster.jobs, name="jobs")
 app.add_typer(cli_cluster.clusters, name="cluster")
 app.add_typer(cli_feedback.app, name="feedback")
+app.add_typer(cli_serve.endpoints, name="endpoints")
+app.add_typer(cli_keys.app, name="keys")
+app.command()(cli_serve.serve)
 app.command()(cli_cluster.submit)
 app.command()(cli_sweep.sweep)
 app.command()(cli_records.runs)
@@ -59,10 +64,10 @@ def main() -> None:
 @app.command()
 def show(words: Words = None, as_json: AsJson = False) -> None:
     """Print the resolved experiment and its hash: what a run with these words would do."""
-    from loomrl.experiments.shipped import resolve
+    from loomrl.experiments.shipped import resolve_any
     from loomrl.load import dump
 
-    experiment = resolve(words or [])
+    experiment = resolve_any(words or [])
 
     def render(console: Console) -> None:
         console.print(dump(experiment), end="", markup=False, highlight=False)

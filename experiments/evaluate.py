@@ -13,8 +13,8 @@ from loomrl.evaluation.report import Report, Score, failures_in, judge
 from loomrl.experiments.commands.output import table
 from loomrl.experiments.policies import Judged, find_policy, meet, open_policy
 from loomrl.gym.held_out import HeldOut
-from loomrl.gym.mixture import Cast, open_cast
 from loomrl.gym.pool import LoomRLGym
+from loomrl.gym.task_mixture import TaskMixture, open_task_mixture
 from loomrl.run.record import recorded
 from loomrl.store import LoomDB, open_store
 from loomrl.store.evaluations import Evaluation, record_evaluation
@@ -41,31 +41,33 @@ def evaluate_policies(
 ) -> Judgement:
     """Evaluate each policy, or the experiment's own if none is named, and record run and reports in LoomDB."""
     with open_store(experiment.store_url) as db:
-        cast = open_cast(experiment, db)
+        mixture = open_task_mixture(experiment, db)
         judged = [find_policy(text, db, temperature=temperature) for text in policies]
         judged = judged or [Judged(experiment.policy.kind, experiment.policy)]
         for policy in judged:
             meet(policy.choice)
         run, started = run_id(None, experiment.name), clock()
-        with recorded(db, experiment, cast.snapshots, id=run, kind="evaluate", clock=clock) as result:
-            reports = asyncio.run(_judge_all(experiment, cast, run, judged))
+        with recorded(db, experiment, mixture.snapshots, id=run, kind="evaluate", clock=clock) as result:
+            reports = asyncio.run(_judge_all(experiment, mixture, run, judged))
             _record(db, run, judged, reports, clock())
             result["success"] = {report.policy: report.overall.success.mean for report in reports}
             result["failures"] = {report.policy: dict(report.failures) for report in reports if report.failures}
         return Judgement(run, clock() - started, tuple(reports))
 
 
-async def _judge_all(experiment: Experiment, cast: Cast, run: str, judged: Sequence[Judged]) -> list[Report]:
+async def _judge_all(experiment: Experiment, mixture: TaskMixture, run: str, judged: Sequence[Judged]) -> list[Report]:
     settings = experiment.evaluation
     async with LoomRLGym(experiment.rollout, open_policy=open_policy) as gym:
         return [
-            judge(policy.name, await _play(gym, policy, cast, settings, run), confidence=settings.confidence)
+            judge(policy.name, await _play(gym, policy, mixture, settings, run), confidence=settings.confidence)
             for policy in judged
         ]
 
 
-async def _play(gym: LoomRLGym, policy: Judged, cast: Cast, settings: EvaluationConfig, run: str) -> list[Trajectory]:
-    held_out = HeldOut(cast, settings, run=run, name=policy.name, policy=policy.choice)
+async def _play(
+    gym: LoomRLGym, policy: Judged, mixture: TaskMixture, settings: EvaluationConfig, run: str
+) -> list[Trajectory]:
+    held_out = HeldOut(mixture, settings, run=run, name=policy.name, policy=policy.choice)
     with progress(f"evaluate {policy.name}", len(held_out)) as report:
         for wave in held_out.waves():
             async for trajectory in gym.run(wave):

@@ -19,9 +19,10 @@ from loomrl.evaluation.front_report import FrontReport
 from loomrl.evaluation.returns import ReturnReport, judge_returns
 from loomrl.experiments import judge_front
 from loomrl.experiments.commands.output import table
-from loomrl.experiments.policies import copied, find_version, is_control
+from loomrl.experiments.policies import is_control
 from loomrl.named import named
 from loomrl.run.record import recorded
+from loomrl.run.version import copied, find_version
 from loomrl.store import LoomDB, open_store
 from loomrl.store.evaluations import Evaluation, record_evaluation
 from loomrl.store.runs import list_runs, run_id

@@ -2,16 +2,11 @@
 
 import json
 import shutil
-import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
-from loomrl.artifacts import MARKER, Artifacts, locate, open_artifacts
-from loomrl.checkpoints import Checkpoints
 from loomrl.config import (
-    AnyExperiment,
     ControlExperiment,
     CustomPolicy,
     LanguagePolicy,
@@ -19,17 +14,16 @@ from loomrl.config import (
     PolicyChoice,
     Sampling,
     ScriptedPolicy,
-    parse_experiment,
 )
-from loomrl.errors import ArtifactError, ConfigError, unknown
+from loomrl.errors import ConfigError, unknown
 from loomrl.experiments.algorithms import open_algorithm
 from loomrl.files import is_file
 from loomrl.gym import policy
 from loomrl.gym.policy import PolicyFactory
-from loomrl.load import parse_yaml
+from loomrl.run.version import copied, experiment_of, find_version
+from loomrl.serving.agents import AgentGateway
 from loomrl.store import LoomDB
-from loomrl.store.policies import list_policies, show_policy
-from loomrl.store.runs import list_runs, show_run
+from loomrl.store.runs import list_runs
 from loomrl.types import PolicyVersion
 
 SCRIPTED: tuple[str, ...] = get_args(ScriptedPolicy.model_fields["kind"].annotation)
@@ -64,16 +58,18 @@ def find_policy(text: str, db: LoomDB, *, temperature: float = 0.0) -> Judged:
 
 
 def open_policy(choice: PolicyChoice) -> PolicyFactory:
-    """The factory that `choice` names; torch is imported only for policies with weights."""
+    """The factory that `choice` names, for agents too; torch is imported only for policies with weights."""
     if isinstance(choice, LanguagePolicy):
         from loomrl.inference import policy as inference
+        from loomrl.serving.speech import Speech
 
-        return inference.open_policy(choice)
+        voice = inference.open_voice(choice)
+        return AgentGateway().serving(inference.speakers(voice), Speech(voice), sampling=choice.sampling)
     if isinstance(choice, OpenAIPolicy):
         from loomrl.inference.remote.policy import served_policies
 
-        return served_policies(choice)
-    return policy.open_policy(choice)
+        return AgentGateway().serving(served_policies(choice))
+    return AgentGateway().serving(policy.open_policy(choice))
 
 
 def meet(choice: PolicyChoice) -> None:
@@ -99,18 +95,6 @@ def is_control(text: str) -> bool:
     return is_file(f"{text}/policy.json")
 
 
-def latest_of(run: str, db: LoomDB) -> PolicyVersion | None:
-    """The last version of a run, or None if there is no such run."""
-    made = list_policies(db, run=run, limit=1)
-    return made[0] if made else None
-
-
-def experiment_of(version: PolicyVersion, db: LoomDB) -> AnyExperiment:
-    """The experiment that made the version."""
-    origin = f"run {version.run}"
-    return parse_experiment(parse_yaml(show_run(db, version.run).resolved, origin=origin), origin=origin)
-
-
 def _loose(folder: Path, temperature: float) -> LanguagePolicy:
     """A model known only by its folder."""
     try:
@@ -133,38 +117,6 @@ def _served(text: str, temperature: float) -> OpenAIPolicy:
         raise ConfigError(f"policy={text!r}: which model? Write {url}#MODEL, by its name there ({url}/models).")
     sampling = Sampling(temperature=temperature, max_tokens=ANSWER)
     return OpenAIPolicy.parse({"url": url, "model": model, "sampling": sampling}, origin=f"policy {text}")
-
-
-def copied(version: PolicyVersion, db: LoomDB) -> Path:
-    """The version's checkpoint, copied from its artifact and verified."""
-    places = list(_places(version, db))
-    for artifacts, name in places:
-        if artifacts.exists(name):
-            return artifacts.get_folder(name, Path(tempfile.mkdtemp(prefix="loomrl-policy-")) / "policy")
-    looked = ", ".join(dict.fromkeys(f"{artifacts.url}/{name}" for artifacts, name in places))
-    raise ArtifactError(
-        f"policy {version.id!r} is on record, but no whole checkpoint of it is at {looked}. Of a run the first, the "
-        f"best and the last are kept. If one was deleted, or lacks its {MARKER}, restore it from a copy; if the folder "
-        "was moved, move the database with it."
-    )
-
-
-def _places(version: PolicyVersion, db: LoomDB) -> Iterator[tuple[Artifacts, str]]:
-    """Possible locations of the checkpoint: its own URL, below `artifact_url`, and there beside the database."""
-    root = experiment_of(version, db).artifact_url
-    roots = [root]
-    if db.is_sqlite and "://" not in root:
-        roots.append(str(Path(db.engine.url.database or "").parent / root))
-    if "://" in version.url:  # of earlier LoomRLs
-        yield locate(version.url)
-    for each in roots:
-        artifacts = open_artifacts(each, make=False)
-        yield artifacts, Checkpoints(artifacts, version.run).url(version.number)
-
-
-def find_version(text: str, db: LoomDB) -> PolicyVersion | None:
-    """The last version of `RUN`, or `RUN/NUMBER`; None if there is no such run."""
-    return latest_of(text, db) or (show_policy(db, text) if "/" in text else None)
 
 
 def exported(text: str, db: LoomDB, folder: Path, *, onnx: bool = False) -> str:

@@ -4,10 +4,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from loomrl.config import AnyExperiment, ControlExperiment, Experiment, parse_experiment
+from loomrl.config import AnyExperiment, AnyRoot, ControlExperiment, Experiment, parse_experiment, trained
 from loomrl.errors import ConfigError, unknown
 from loomrl.files import is_file
-from loomrl.load import load, parse_assignments
+from loomrl.load import load_any, parse_assignments
 from loomrl.schema import merge
 
 HOME = Path(__file__).parent
@@ -15,6 +15,7 @@ SWEEPS = HOME / "sweeps"
 DEFAULT = "math"
 TRAINED = "language/math_tiny"
 CONTROL = "control/cartpole"
+SERVED = "serving/language_tiny"
 
 
 def names() -> list[str]:
@@ -24,12 +25,18 @@ def names() -> list[str]:
 
 
 def resolve(words: Sequence[str], *, default: str = DEFAULT) -> AnyExperiment:
-    """The experiment of `FILE… path=value…`; without a file, the default one."""
+    """The training experiment of `FILE… path=value…`; without a file, the default one."""
+    return trained(resolve_any(words, default=default))
+
+
+def resolve_any(words: Sequence[str], *, default: str = DEFAULT) -> AnyRoot:
+    """As `resolve`, also for experiments of serving."""
     files = [word for word in words if "=" not in word]
     assignments = [word for word in words if "=" in word]
-    if "kind=control" in assignments:
-        default = CONTROL
-    return load([experiment_file(name) for name in files or [default]], assignments)
+    for kind, shipped in (("kind=control", CONTROL), ("kind=serving", SERVED)):
+        if kind in assignments:
+            default = shipped
+    return load_any([experiment_file(name) for name in files or [default]], assignments)
 
 
 def resolve_language(words: Sequence[str], *, default: str = DEFAULT) -> Experiment:
@@ -76,7 +83,8 @@ def _judged(words: Sequence[str], policies: Sequence[str]) -> tuple[AnyExperimen
     first = next((word for word in words if "=" not in word), None)
     if first is None or first in names() or is_file(first):
         return resolve(words), list(policies)
-    from loomrl.experiments.policies import experiment_of, find_version, is_control, is_model, is_served
+    from loomrl.experiments.policies import is_control, is_model, is_served
+    from loomrl.run.version import experiment_of, find_version
     from loomrl.store import open_store
 
     rest = [word for word in words if word != first]

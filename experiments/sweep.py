@@ -18,15 +18,15 @@ from ray.tune.search import BasicVariantGenerator
 
 from loomrl.algorithms.resources import bundles
 from loomrl.cluster.job import refuse_lost
+from loomrl.config.former import renamed
 from loomrl.config.sweep import PBT, Asha, Choice, Dimension, Grid, LogUniform, Optuna, RandInt, Sweep
 from loomrl.errors import ConfigError, LoomError
 from loomrl.experiments.algorithms import open_algorithm, ray_running
 from loomrl.experiments.sweep_file import check, short
 from loomrl.experiments.sweep_trial import FAILED, RUN, SCORE, STEP, STOPPED, Trial, trial_prefix
-from loomrl.load import parse_yaml
 from loomrl.run.record import begin_run, run_folder
 from loomrl.store import LoomDB, open_store
-from loomrl.store.runs import Run, RunStatus, finish_run, list_runs, run_id, show_run
+from loomrl.store.runs import Run, RunStatus, finish_run, list_runs, recorded_sweep, run_id, show_run
 from loomrl.telemetry.parallel import draw_parallel
 
 QUIET = {
@@ -120,7 +120,7 @@ def resumed(asked: Sweep, run: str | None) -> tuple[Sweep, str]:
         recorded = show_run(db, run)
     if recorded.kind != "sweep":
         raise ConfigError(f"--resume: run {run!r} is no sweep but of `loomrl {recorded.kind}`.")
-    return Sweep.parse(parse_yaml(recorded.resolved, origin=f"sweep {run}"), origin=f"sweep {run}"), run
+    return recorded_sweep(recorded), run
 
 
 def _start(asked: Sweep, id: str, db: LoomDB, clock: Clock) -> None:
@@ -259,20 +259,20 @@ def _settled(asked: Sweep, id: str, trials: Sequence[Any], db: LoomDB, clock: Cl
 
 def _settle(asked: Sweep, id: str, trial: Any, db: LoomDB, clock: Clock) -> Tried:
     """The result of a trial; ends its runs in LoomDB."""
-    result = trial.last_result or {}
+    result, point = trial.last_result or {}, renamed(trial.config, type(asked.experiment))
     runs = sorted(_runs_of(db, re.escape(trial_prefix(id, trial.trial_id)) + "[0-9a-f]{6}"), key=lambda r: r.started_at)
     last, failed = result.get(RUN) or (runs[-1].id if runs else "–"), trial.status == "ERROR"
     stopped = _cause(trial) if failed else result.get(STOPPED) or _stopped_by(asked)
     for run in runs:
         if run.status is not RunStatus.RUNNING:
             continue
-        said = {"sweep": id, "changes": dict(trial.config), "score": result.get(SCORE), "updates": result.get(STEP, 0)}
-        said["stopped"] = stopped if run.id == last else f"its trial went on in {last}, from another's weights"
+        said = {"sweep": id, "changes": point, "score": result.get(SCORE), "updates": result.get(STEP, 0)}
+        said["stopped"] = stopped if run.id == last else f"its trial continued in {last}, from another's weights"
         status = RunStatus.FAILED if failed and run.id == last else RunStatus.FINISHED
         finish_run(db, run.id, status=status, finished_at=clock(), result=said)
     return Tried(
         run=last,
-        changes={path: trial.config.get(path) for path in asked.space},
+        changes={path: point.get(path) for path in asked.space},
         score=result.get(SCORE),
         done=int(result.get(STEP, 0)),
         stopped=stopped,
@@ -323,7 +323,7 @@ def _refuse_missing(asked: Sweep) -> None:
 
 
 def _bundles(asked: Sweep, point: Mapping[str, Any]) -> list[dict[str, float]]:
-    return bundles(open_algorithm(asked.at(point)))
+    return bundles(open_algorithm(asked.at(renamed(point, type(asked.experiment)))))
 
 
 def _greediest(asked: Sweep) -> dict[str, float]:

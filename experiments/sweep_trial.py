@@ -1,6 +1,6 @@
-"""One trial of a sweep, as Tune runs it: a run of `loomrl train` that can be stopped, gone on with, and taken over.
+"""One trial of a sweep, as Tune runs it: a run of `loomrl train` that can be stopped, resumed, and taken over.
 
-A trial goes on with its own run by what that run stored: nothing is trained twice. Tune's checkpoints are for others,
+A trial resumes its own run from the run's checkpoints: nothing is trained twice. Tune's checkpoints are for others,
 which take its weights over and begin a run of their own, whose parent is the version in the checkpoint.
 """
 
@@ -17,6 +17,7 @@ from ray import tune
 
 from loomrl.canonical import content_hash
 from loomrl.config import AnyExperiment
+from loomrl.config.former import renamed
 from loomrl.config.sweep import Sweep
 from loomrl.errors import ConfigError, did_you_mean
 from loomrl.experiments.kinds import open_training
@@ -29,7 +30,7 @@ from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.sink import metrics_file, read_metrics
 
 SCORE, STEP, RUN, STOPPED, FAILED = "score", "step", "run", "stopped", "failed"
-"""What a trial reports to Tune: how good it is, how far, in which run, why it is over, how many attempts failed."""
+"""A trial's report to Tune: its score, its progress, its run, the reason for its end, its failed attempts."""
 ALGORITHM, TAKEN = "algorithm", "trial.json"
 """In a checkpoint."""
 
@@ -40,14 +41,18 @@ class Trial(tune.Trainable):  # type: ignore[misc]
     def setup(self, config: Mapping[str, Any], *, sweep: Tree, id: str) -> None:
         """`config` is a point of the space; `id` names the sweep."""
         self._sweep, self._id = Sweep.parse(sweep), id
-        self._experiment = self._sweep.at(config)
+        self._experiment = self._at(config)
         self._going: Going | None = None
         torch.set_num_threads(1)
+
+    def _at(self, point: Mapping[str, Any]) -> AnyExperiment:
+        """The experiment at a point, which Tune may have stored under former names of settings."""
+        return self._sweep.at(renamed(point, type(self._sweep.experiment)))
 
     def reset_config(self, new_config: Mapping[str, Any]) -> bool:
         """Become another trial, or the same one with other settings, in a process that has loaded everything."""
         self.cleanup()
-        self._going, self._experiment = None, self._sweep.at(new_config)
+        self._going, self._experiment = None, self._at(new_config)
         return True
 
     @property
@@ -66,13 +71,13 @@ class Trial(tune.Trainable):  # type: ignore[misc]
         return going.result()
 
     def save_checkpoint(self, folder: str) -> None:
-        """All that another trial needs to go on from here, and which version that is."""
+        """Save all that another trial needs to continue from here, and the version's id."""
         going = self._begun
         taken = going.save(Path(folder)) | {"trial": self.trial_id, "experiment": self._experiment.sha256}
         (Path(folder) / TAKEN).write_text(json.dumps(taken))
 
     def load_checkpoint(self, folder: str) -> None:
-        """Go on with our own run, or begin one with what another trial has learnt."""
+        """Resume our own run, or begin one with another trial's weights."""
         taken = json.loads((Path(folder) / TAKEN).read_text())
         if taken["trial"] == self.trial_id and taken["experiment"] == self._experiment.sha256:
             self._going = Going(self._experiment, taken[RUN], self._sweep)
@@ -91,7 +96,7 @@ class Trial(tune.Trainable):  # type: ignore[misc]
 
 
 def trial_prefix(sweep: str, trial_id: str) -> str:
-    """How the names of all runs of a trial begin."""
+    """The common prefix of the names of all runs of a trial."""
     return f"{sweep}-{trial_id.rpartition('_')[2]}-"
 
 
@@ -156,7 +161,7 @@ class Going:
             self._latest.append(metrics[self._metric])
 
     def result(self) -> dict[str, Any]:
-        """What Tune is told; a ConfigError where the run has ended without ever telling the metric."""
+        """The report to Tune; a ConfigError if the run has ended without ever logging the metric."""
         if self.score is None:
             raise ConfigError(
                 f"metric={self._metric!r}: run {self.run} never told it. It told: {', '.join(sorted(self._seen))}."
@@ -179,7 +184,7 @@ class Going:
 
 
 def _why_ended(db: LoomDB, run: str) -> str | None:
-    """What was said when the run finished; None where it has not."""
+    """The reason recorded when the run finished; None if it has not."""
     known = find_run(db, run)
     if known is None or known.status is not RunStatus.FINISHED:
         return None

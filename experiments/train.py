@@ -1,4 +1,4 @@
-"""`loomrl train`: one run, from its beginning or from where it was; on record, on the screen and on a page."""
+"""`loomrl train`: one run, new or resumed; on record, on the screen and on a page."""
 
 import gc
 import os
@@ -13,19 +13,19 @@ from rich.console import Console
 
 from loomrl.artifacts import open_artifacts
 from loomrl.cluster.job import refuse_lost
-from loomrl.config import AnyExperiment, parse_experiment
+from loomrl.config import AnyExperiment
 from loomrl.errors import ConfigError
 from loomrl.evaluation.report import failures_in
 from loomrl.experiments.algorithms import open_algorithm, ray_running
 from loomrl.experiments.commands.output import table
 from loomrl.experiments.judge_control import returned
 from loomrl.experiments.kinds import open_training
-from loomrl.experiments.outcome import Outcome
+from loomrl.experiments.summary import RunSummary
 from loomrl.experiments.training import Listener, Training, metrics_kept
-from loomrl.load import dump, parse_yaml
+from loomrl.load import dump
 from loomrl.run.record import run_folder
 from loomrl.store import open_store
-from loomrl.store.runs import RunStatus, finish_run, list_runs, run_id, show_run
+from loomrl.store.runs import RunStatus, finish_run, list_runs, recorded_experiment, run_id, show_run
 from loomrl.telemetry.diagnosis import Finding, diagnose
 from loomrl.telemetry.page import RunReport, render_page
 from loomrl.telemetry.page_table import Comparison
@@ -35,7 +35,7 @@ from loomrl.telemetry.sink import metrics_file, read_metrics
 
 @dataclass(frozen=True, slots=True)
 class TrainResult:
-    """How a run went."""
+    """The result of a run."""
 
     run: str
     updates: int
@@ -44,20 +44,20 @@ class TrainResult:
     best: str
     """The best one that was kept."""
     stopped: str
-    """Why it is over."""
+    """The reason for its end."""
     seconds: float
     before: Mapping[str, float | None]
     """Success on held-out tasks before the first update, or return, by way of acting."""
     after: Mapping[str, float | None]
     page: str
     failed: Mapping[str, int] = field(default_factory=dict)
-    """Attempts of the last judgement that failed, by way of acting, where any did: `after` is over the others."""
+    """Attempts of the last evaluation that failed, by way of acting, if any did: `after` is over the others."""
     findings: tuple[Finding, ...] = ()
     comparisons: tuple[Comparison, ...] = field(default=(), repr=False)
 
     @property
     def is_unjudged(self) -> bool:
-        """Whether every attempt of the last judgement failed, in some way of acting."""
+        """True if every attempt of the last evaluation failed, in some way of acting."""
         return any(self.after.get(name) is None for name in self.failed)
 
     def as_dict(self) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def train(
     clock: Callable[[], float] = time.time,
     listener: Listener | None = None,
 ) -> TrainResult:
-    """Train until a reason to stop or the last update. A run that exists already goes on where it was."""
+    """Train until a reason to stop or the last update. An existing run is resumed."""
     run = run_id(run, experiment.name)
     refuse_lost(experiment)
     config = open_algorithm(experiment, run=run)
@@ -84,8 +84,8 @@ def train(
                 begun = clock()
                 gc.collect()
                 gc.freeze()  # torch, transformers and Ray are a million objects that no later collection need look at
-                outcome = _trained(training, experiment, run, listener)
-                result = _told(outcome, experiment, run, begun=begun, seconds=clock() - begun)
+                summary = _trained(training, experiment, run, listener)
+                result = _told(summary, experiment, run, begun=begun, seconds=clock() - begun)
         except BaseException as error:
             if any(known.id == run for known in list_runs(db, kind="train")):
                 finish_run(db, run, status=RunStatus.FAILED, finished_at=clock(), result={"error": repr(error)})
@@ -95,7 +95,7 @@ def train(
 
 
 def resumed(experiment: AnyExperiment, run: str | None) -> tuple[AnyExperiment, str]:
-    """The run to go on with, and its own experiment: the latest of this name, where none is given."""
+    """The run to resume, with its own experiment: the latest of this name, if none is given."""
     with open_store(experiment.store_url) as db:
         if run is None:
             latest = [known for known in list_runs(db, kind="train") if known.name == experiment.name]
@@ -103,10 +103,10 @@ def resumed(experiment: AnyExperiment, run: str | None) -> tuple[AnyExperiment, 
                 raise ConfigError(f"--resume: no run of {experiment.name!r} in {experiment.store_url}.")
             run = latest[0].id
         recorded = show_run(db, run)
-    return parse_experiment(parse_yaml(recorded.resolved, origin=f"run {run}"), origin=f"run {run}"), run
+    return recorded_experiment(recorded), run
 
 
-def _trained(training: Training, experiment: AnyExperiment, run: str, listener: Listener | None) -> Outcome:
+def _trained(training: Training, experiment: AnyExperiment, run: str, listener: Listener | None) -> RunSummary:
     """Train until a reason to stop; metrics are written before their checkpoint counts."""
     training.begin()
     training.judge()
@@ -126,10 +126,10 @@ def _trained(training: Training, experiment: AnyExperiment, run: str, listener: 
             while training.stopped is None:
                 training.update()
         training.judge()
-    return training.outcome()
+    return training.summary()
 
 
-def _told(outcome: Outcome, experiment: AnyExperiment, run: str, *, begun: float, seconds: float) -> TrainResult:
+def _told(summary: RunSummary, experiment: AnyExperiment, run: str, *, begun: float, seconds: float) -> TrainResult:
     """The result, and the page about it."""
     folder = run_folder(experiment.train, run)
     history = read_metrics(metrics_file(experiment.train, run))
@@ -140,27 +140,27 @@ def _told(outcome: Outcome, experiment: AnyExperiment, run: str, *, begun: float
         machine=_machine(),
         date=time.strftime("%Y-%m-%d %H:%M", time.localtime(begun)),
         duration_s=seconds,
-        status=outcome.stopped,
+        status=summary.stopped,
         history=history,
-        unit=outcome.unit,
-        comparisons=outcome.comparisons,
-        samples=outcome.samples,
+        unit=summary.unit,
+        comparisons=summary.comparisons,
+        samples=summary.samples,
         resolved=dump(experiment),
     )
     (folder / "report.html").write_text(render_page(page), encoding="utf-8")
     return TrainResult(
         run=run,
-        updates=outcome.updates,
-        policy=f"{run}/{outcome.last}",
-        best=f"{run}/{outcome.best}",
-        stopped=outcome.stopped,
+        updates=summary.updates,
+        policy=f"{run}/{summary.last}",
+        best=f"{run}/{summary.best}",
+        stopped=summary.stopped,
         seconds=round(seconds, 1),
-        before=outcome.before,
-        after=outcome.after,
+        before=summary.before,
+        after=summary.after,
         page=str(folder / "report.html"),
-        failed={c.name: failed for c in outcome.comparisons if (failed := c.after["overall"].get("failures"))},
+        failed={c.name: failed for c in summary.comparisons if (failed := c.after["overall"].get("failures"))},
         findings=tuple(diagnose(history)),
-        comparisons=tuple(outcome.comparisons),
+        comparisons=tuple(summary.comparisons),
     )
 
 
@@ -172,7 +172,7 @@ def _machine() -> str:
 
 
 def render(result: TrainResult, console: Console) -> None:
-    """Before and after per family, what the doctor says, and where to go on."""
+    """Print before and after per family, the doctor's findings, and the next commands."""
     for comparison in result.comparisons:
         what, rows = _rows(comparison)
         console.print(table(f"{what}, {comparison.name}", ("", "before>", "after>"), rows))

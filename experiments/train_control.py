@@ -18,7 +18,7 @@ from loomrl.config import ControlExperiment
 from loomrl.control.environment import label, snapshot
 from loomrl.errors import ConfigError
 from loomrl.experiments.judge_control import idle_return, judged
-from loomrl.experiments.outcome import Outcome
+from loomrl.experiments.summary import RunSummary
 from loomrl.experiments.training import Listener
 from loomrl.run.ledger import Ledger
 from loomrl.run.record import begin_run
@@ -48,10 +48,10 @@ class ControlTraining:
         """Reports of the `first` and the `last` evaluation."""
         self._experiment, self._ledger = experiment, ledger
         self._is_due = False
-        """Whether there is to be a checkpoint here."""
+        """True if a checkpoint is due now."""
         self._checkpoint_s = 0.0
         self._idle = idle_return(experiment)
-        """What doing nothing earns, if anything does nothing."""
+        """Return of doing nothing, if an action does nothing."""
         self._convergence = Convergence(experiment.train.stop)
         self._threads = ExitStack()
         self._threads.callback(torch.set_num_threads, torch.get_num_threads())
@@ -124,15 +124,15 @@ class ControlTraining:
         return every is not None and self.done // every > before // every
 
     def _verdict(self) -> str | None:
-        """Climb if the gate is open; why to stop, or None. Returns of different stages cannot be compared."""
-        _, gate = self._experiment.stages[self.stage]
-        mean = self.algo.window.mean_of(WINDOW if gate is None else gate.episodes)
-        if gate is None:
+        """Climb if the threshold is reached; why to stop, or None. Returns of different stages cannot be compared."""
+        _, threshold = self._experiment.stages[self.stage]
+        mean = self.algo.window.mean_of(WINDOW if threshold is None else threshold.episodes)
+        if threshold is None:
             stop = None if mean is None else self._convergence.see(mean, self.done)
             stop = stop or (None if mean is None else self._enough_success())
         else:
             stop = None
-            if mean is not None and reaches(mean, gate.reward, rounding=SINGLE):
+            if mean is not None and reaches(mean, threshold.reward, rounding=SINGLE):
                 self.stage += 1
                 self.algo.move_to(self._experiment.stages[self.stage][0])
         steps = self._experiment.train.steps
@@ -164,10 +164,10 @@ class ControlTraining:
     def judge(self) -> None:
         """Evaluations are part of training: of what it begins with, and of its last update."""
 
-    def outcome(self) -> Outcome:
-        """How it went."""
+    def summary(self) -> RunSummary:
+        """The run's summary."""
         before, after = self.judged["first"], self.judged["last"]
-        return Outcome(
+        return RunSummary(
             updates=self.algo.updates,
             last=self.done,
             best=self._ledger.kept["best"],
@@ -236,6 +236,6 @@ class ControlTraining:
             record_evaluation(self._ledger.db, Evaluation(id=f"{version}/greedy", report=report, **about))
 
     def _progress(self) -> dict[str, Any]:
-        """How far the run is, as JSON; what the algorithm knows is its own."""
+        """The run's progress, as JSON, without the algorithm's own state."""
         state = {"stopped": self.stopped, "stage": self.stage, "judged": self.judged}
         return state | {"convergence": self._convergence.state_dict()}

@@ -1,4 +1,4 @@
-"""Training of a language policy: warm start, judgement, updates, judgement again."""
+"""Training of a language policy: warm start, evaluation, updates, evaluation again."""
 
 import json
 import time
@@ -9,7 +9,7 @@ from typing import Any
 from loomrl.config import Experiment, Sampling
 from loomrl.errors import StoreError
 from loomrl.evaluation.report import judge
-from loomrl.experiments.outcome import Outcome
+from loomrl.experiments.summary import RunSummary
 from loomrl.experiments.training import Listener
 from loomrl.files import write_whole
 from loomrl.run.record import run_folder
@@ -46,7 +46,7 @@ class LanguageTraining:
     @property
     def done(self) -> int:
         """Updates."""
-        return int(self.algo.line.done)
+        return int(self.algo.collector.done)
 
     @property
     def stopped(self) -> str | None:
@@ -75,16 +75,16 @@ class LanguageTraining:
         return {}
 
     def judge(self) -> None:
-        """Judge version 0, and at the end the last one."""
-        folder = run_folder(self._experiment.train, self.algo.line.run)
+        """Evaluate version 0, and at the end the last one."""
+        folder = run_folder(self._experiment.train, self.algo.collector.run)
         self._before = _judged(self.algo, self._experiment, folder, self._db, number=0)
         if self.stopped is not None:
             self._after = _judged(self.algo, self._experiment, folder, self._db, number=self.done)
 
-    def outcome(self) -> Outcome:
-        """How it went."""
+    def summary(self) -> RunSummary:
+        """The run's summary."""
         before, after = self._before, self._after
-        return Outcome(
+        return RunSummary(
             updates=self.done,
             last=self.done,
             best=self.algo.kept["best"],
@@ -112,14 +112,16 @@ class LanguageTraining:
 
 
 def _judged(algo: Any, experiment: Experiment, folder: Path, db: LoomDB, *, number: int) -> Judged:
-    """What is known of version `number`: judged once, kept beside the metrics, on record however often it is asked."""
+    """The evaluation of version `number`: made once, kept beside the metrics, recorded however often it is asked."""
     file = folder / f"judged-{number:06d}.json"
     if not file.exists():
-        if number != algo.line.done:
-            raise StoreError(f"{file} is gone: run {algo.line.run} is past version {number}. Train under a new --run.")
+        if number != algo.collector.done:
+            raise StoreError(
+                f"{file} is gone: run {algo.collector.run} is past version {number}. Train under a new --run."
+            )
         write_whole(file, json.dumps(_judge_now(algo, experiment)).encode())
     judged: Judged = json.loads(file.read_text())
-    run = algo.line.run
+    run = algo.collector.run
     for name, way in judged.items():
         record_evaluation(
             db,
@@ -140,8 +142,8 @@ def _judge_now(algo: Any, experiment: Experiment) -> Judged:
     ways = {"greedy": sampling.model_copy(update={"temperature": 0.0, "top_p": 1.0}), "sampled": sampling}
     judged: Judged = {}
     for name, way in ways.items():
-        attempts = algo.trial(f"{name}-{algo.line.done}", experiment.evaluation, way)
-        title = f"{algo.line.run}/{algo.line.done} {name}"
+        attempts = algo.trial(f"{name}-{algo.collector.done}", experiment.evaluation, way)
+        title = f"{algo.collector.run}/{algo.collector.done} {name}"
         judged[name] = {
             "report": judge(title, attempts, confidence=experiment.evaluation.confidence).as_dict(),
             "attempts": [_shown(attempt) for attempt in attempts[:: -(-len(attempts) // SHOWN)]],

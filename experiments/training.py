@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from loomrl.config import AnyExperiment
-from loomrl.experiments.outcome import Outcome
+from loomrl.experiments.summary import RunSummary
 from loomrl.telemetry.sink import open_sinks
 
 Listener = Callable[[int, Mapping[str, float]], None]
@@ -25,7 +25,7 @@ class Training(Protocol):
 
     @property
     def limit(self) -> int:
-        """What `done` ends with."""
+        """The value of `done` at the end."""
 
     @property
     def stopped(self) -> str | None:
@@ -41,13 +41,13 @@ class Training(Protocol):
         """The present version's id, of which there is a checkpoint from now on."""
 
     def state(self) -> dict[str, Any]:
-        """What a run that takes the algorithm over needs beside it."""
+        """The state that a run needs, beside the algorithm, to take it over."""
 
     def judge(self) -> None:
         """Judge what training begins with, or at the end what it ends with."""
 
-    def outcome(self) -> Outcome:
-        """How it went, once it is over and judged."""
+    def summary(self) -> RunSummary:
+        """The run's summary, once it is over and judged."""
 
     def note(self, metrics: Mapping[str, float]) -> str:
         """The metrics on a line of the screen."""

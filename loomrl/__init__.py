@@ -27,7 +27,7 @@ _DOORS = {
     "MetaReasoningEnv": "loomrl.envs.manual",
     "MultiAgentTaskEnvironment": "loomrl.envs.teamwork.parallel:TeamParallel",
     "NexusWorker": "loomrl.experiments.notebook.nexus",
-    "PPOConfig": "loomrl.experiments.notebook.integrated",
+    "PPOConfig": "loomrl.experiments.notebook.integrated:PPOSettings",
     "PPOTrainer": "loomrl.experiments.notebook.integrated",
     "RewardComponent": "loomrl.gym.rewards",
     "RolloutEngine": "loomrl.experiments.notebook.engine",

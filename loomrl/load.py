@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from loomrl.config import AnyExperiment, experiment_class
+from loomrl.config import AnyExperiment, AnyRoot, experiment_class, trained
 from loomrl.errors import ConfigError
 from loomrl.schema import Config, Tree, merge, nest
 
@@ -62,6 +62,11 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.012345
 
 def load(files: Iterable[str | Path] = (), assignments: Iterable[str] = ()) -> AnyExperiment:
     """Defaults, then each YAML file, then each `path=value`; unknown keys and bad values are a ConfigError."""
+    return trained(load_any(files, assignments))
+
+
+def load_any(files: Iterable[str | Path] = (), assignments: Iterable[str] = ()) -> AnyRoot:
+    """As `load`, also for experiments of serving."""
     names = [str(file) for file in files]
     given = [read_yaml(name) for name in names] + [nest(parse_assignment(assignment)) for assignment in assignments]
     kinds = [tree["kind"] for tree in given if "kind" in tree]

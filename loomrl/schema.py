@@ -2,20 +2,26 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Self, get_args
+from typing import Any, ClassVar, Final, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
-from pydantic_core import ErrorDetails
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, model_validator
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from loomrl.errors import ConfigError, did_you_mean
 
 Tree = dict[str, Any]
+RECORDED: Final = "recorded"
+"""Validation context of settings that were recorded by an earlier version."""
+FORMER: Final = "former_name"
+"""Type of the validation error for a setting's former name."""
 
 
 class Config(BaseModel):
     """Base of every settings class. A field that is a union of variants is told apart by its `kind`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    former: ClassVar[Mapping[str, str]] = {}
+    """Former name of a setting → its name: refused where settings are given, read where they were recorded."""
 
     @model_validator(mode="before")
     @classmethod
@@ -30,13 +36,26 @@ class Config(BaseModel):
                 filled[name] = {"kind": kind, **filled[name]}
         return filled
 
+    @model_validator(mode="before")
     @classmethod
-    def parse(cls, raw: Any, *, origin: str = "settings") -> Self:
-        """Validate `raw`; a ConfigError lists every fault with its path, value, choices and remedy."""
+    def _refuse_former_names(cls, raw: Any, info: ValidationInfo) -> Any:
+        old = next((name for name in cls.former if isinstance(raw, Mapping) and name in raw), None)
+        if old is None:
+            return raw
+        if info.context == RECORDED:
+            return {cls.former.get(name, name): value for name, value in raw.items()}
+        raise PydanticCustomError(FORMER, "{old} is called {new} now", {"old": old, "new": cls.former[old]})
+
+    @classmethod
+    def parse(cls, raw: Any, *, origin: str = "settings", recorded: bool = False) -> Self:
+        """Validate `raw`; a ConfigError lists every fault with its path, value, choices and remedy.
+
+        `recorded`: by an earlier version, whose names of settings are read as today's.
+        """
         if not isinstance(raw, Mapping):
             raise ConfigError(f"{origin}: a mapping of settings is needed, got {type(raw).__name__} {raw!r:.80}.")
         try:
-            return cls.model_validate(raw)
+            return cls.model_validate(raw, context=RECORDED if recorded else None)
         except ValidationError as error:
             faults = [_explain(cls, raw, fault) for fault in _roots(error.errors(include_url=False))]
             raise ConfigError(f"{origin}: {len(faults)} fault(s)\n  " + "\n  ".join(faults)) from None
@@ -108,6 +127,8 @@ def _roots(faults: list[ErrorDetails]) -> list[ErrorDetails]:
 def _explain(root: type[BaseModel], raw: Any, fault: ErrorDetails) -> str:
     """One line for one error: dotted path, value, expectation, the nearest known key."""
     path, models = _walk(root, raw, fault["loc"])
+    if fault["type"] == FORMER:
+        return _renamed(path, fault)
     known = sorted({name for model in models for name in model.model_fields})
     where = ".".join(path) or "(top level)"
     if fault["type"] == "extra_forbidden":
@@ -124,6 +145,13 @@ def _explain(root: type[BaseModel], raw: Any, fault: ErrorDetails) -> str:
     return f"{where}={shown}: {message}{'' if message[-1:] in '.?' else '.'}"
 
 
+def _renamed(path: list[str], fault: ErrorDetails) -> str:
+    """One line for a setting under its former name."""
+    old, new = fault["ctx"]["old"], fault["ctx"]["new"]
+    where = "".join(f"{name}." for name in path)
+    return f"{where}{old}={fault['input'][old]!r:.120}: this setting is called {where}{new} now. Write that name."
+
+
 def _walk(root: type[BaseModel], raw: Any, loc: tuple[int | str, ...]) -> tuple[list[str], list[type[BaseModel]]]:
     """The dotted path of an error, without union tags, and the classes of its branch."""
     path: list[str] = []
@@ -138,7 +166,7 @@ def _walk(root: type[BaseModel], raw: Any, loc: tuple[int | str, ...]) -> tuple[
         path.append(str(key))
         if depth < len(loc) - 1 and not index:
             fields = [m.model_fields[str(key)] for m in models if str(key) in m.model_fields]
-            models = [m for spec in fields for m in _models_in(spec.annotation)] or models
+            models = [m for spec in fields for m in models_in(spec.annotation)] or models
         raw = raw[key] if present or (index and isinstance(raw, list | tuple)) else None
     return path, models
 
@@ -148,8 +176,9 @@ def _kind_of(model: type[BaseModel]) -> str | None:
     return None if spec is None else spec.default
 
 
-def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The settings classes in an annotation."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for part in get_args(annotation):
-        yield from _models_in(part)
+        yield from models_in(part)

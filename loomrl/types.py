@@ -180,10 +180,13 @@ class Trajectory:
     started_at: float = 0.0
     finished_at: float = 0.0
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """Data of an outside protocol, returned unchanged, and the `memory` left for later attempts. JSON values and NumPy
-    arrays.
+    """Data of an outside protocol, returned unchanged, and the `memory` left for later attempts.
 
     JSON values and NumPy arrays.
+    """
+    threads: tuple[tuple[Turn, ...], ...] = ()
+    """Further sequences of the same attempt (sub-agents, retries, edits), beside `turns`. What a thread shares with an
+    earlier one is in its first turn, with a false mask: each sampled token has a true mask once.
     """
 
     def __post_init__(self) -> None:
@@ -194,11 +197,21 @@ class Trajectory:
 
     @property
     def tokens(self) -> Tokens | None:
-        """All turns' tokens joined, or None if no token policy acted."""
-        spans = [turn.tokens for turn in self.turns if turn.tokens is not None]
-        if len(spans) < 2:
-            return spans[0] if spans else None
-        return Tokens(*(np.concatenate(columns) for columns in zip(*(span.arrays() for span in spans), strict=True)))
+        """The tokens of `turns` joined, or None if no token policy acted."""
+        return joined(self.turns)
+
+    @property
+    def sequences(self) -> tuple[tuple[Turn, ...], ...]:
+        """`turns`, then the further threads."""
+        return (self.turns, *self.threads)
+
+
+def joined(turns: Sequence[Turn]) -> Tokens | None:
+    """The tokens of consecutive turns as one sequence, or None if no token policy acted."""
+    spans = [turn.tokens for turn in turns if turn.tokens is not None]
+    if len(spans) < 2:
+        return spans[0] if spans else None
+    return Tokens(*(np.concatenate(columns) for columns in zip(*(span.arrays() for span in spans), strict=True)))
 
 
 @dataclass(frozen=True, slots=True)

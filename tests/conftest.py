@@ -168,7 +168,7 @@ def _hurry_rllib() -> None:
 
 
 def _is_free() -> bool:
-    """Whether all of Ray's cores are there soon: actors that were killed take a moment to end."""
+    """True if all of Ray's cores are there soon: actors that were killed take a moment to end."""
     import ray
 
     deadline = time.monotonic() + 2
@@ -178,7 +178,7 @@ def _is_free() -> bool:
 
 
 def _account(folder: Path) -> str:
-    """Who the server runs as: PostgreSQL refuses to be root."""
+    """The account that the server runs as: PostgreSQL refuses to be root."""
     if os.geteuid() != 0:
         return getpass.getuser()
     account = pwd.getpwnam("postgres")

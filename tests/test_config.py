@@ -93,7 +93,7 @@ def test_one_fault_is_reported_once() -> None:
 
 
 def test_every_fault_is_reported_at_once() -> None:
-    assert fault(["hub.quorum=7", "rollout.actors=-1"]).startswith("settings: 3 fault(s)")
+    assert fault(["hub.quorum=7", "rollout.runners=-1"]).startswith("settings: 3 fault(s)")
 
 
 @pytest.mark.parametrize("text", ["a: [1", "- 1\n- 2", "a: 1\na: 2", "\tb: 1", "a: !!python/object:os.system x", "3"])

@@ -36,7 +36,10 @@ def test_the_same_settings_come_through_python_the_command_line_and_a_dotted_ove
             ["kind=control", "algorithm.kind=grpo"],
             "algorithm.kind='grpo': unknown. Known: 'ppo', 'sac', 'weave'",
         ),
-        (["kind=control", "curriculum={kind: ramp, begin: {g: 1}, gate: {reward: 1}}"], "give environment.settings.g"),
+        (
+            ["kind=control", "curriculum={kind: ramp, begin: {g: 1}, threshold: {reward: 1}}"],
+            "give environment.settings.g",
+        ),
         (["kind=control", "train.stop.decline=0"], "train.stop.decline=0: Input should be greater than 0"),
     ],
 )
@@ -46,7 +49,7 @@ def test_what_is_wrong_is_named(assignments: list[str], words: str) -> None:
 
 
 def test_a_ramp_goes_in_equal_steps_to_the_environments_own_settings() -> None:
-    ramp = {"kind": "ramp", "begin": {"g": 1.0, "agents": 2}, "steps": 2, "gate": {"reward": 5}}
+    ramp = {"kind": "ramp", "begin": {"g": 1.0, "agents": 2}, "steps": 2, "threshold": {"reward": 5}}
     environment = {"settings": {"g": 3.0, "agents": 6, "other": "x"}}
     stages = ControlExperiment(name="c", environment=environment, curriculum=ramp).stages
     assert [settings for settings, _ in stages] == [
@@ -54,4 +57,4 @@ def test_a_ramp_goes_in_equal_steps_to_the_environments_own_settings() -> None:
         {"g": 2.0, "agents": 4, "other": "x"},
         {"g": 3.0, "agents": 6, "other": "x"},
     ]
-    assert [gate is None for _, gate in stages] == [False, False, True]
+    assert [threshold is None for _, threshold in stages] == [False, False, True]

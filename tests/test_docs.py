@@ -17,7 +17,7 @@ from loomrl.experiments.shipped import names, resolve
 from loomrl.experiments.train import train
 from loomrl.gym import check_environment, register_environment
 from loomrl.gym.catalogue import make
-from loomrl.gym.mixture import transcript
+from loomrl.gym.task_mixture import transcript
 from loomrl.gym.template import load_templates
 from loomrl.load import parse_yaml
 from loomrl.schema import merge
@@ -94,7 +94,7 @@ def test_team_of_the_guide_is_trained_and_judged(tmp_path: Path) -> None:
 
 
 def said_by(file: str, number: int, folder: Path) -> str:
-    """What this example prints when it is run as a script."""
+    """The output of this example, run as a script."""
     (folder / "guide.py").write_text(blocks(file, "python")[number])
     environment = os.environ | {"PYTHONPATH": str(DOCS.parent), "RAY_AUTH_MODE": "disabled"}
     command = [sys.executable, folder / "guide.py"]

@@ -20,7 +20,7 @@ import loomrl.algorithms
 
 FOREIGN = ("ray", "torch")
 LEARNER = {"_device", "_module", "_make_module", "_make_modules_ddp_if_necessary", "_set_optimizer_lr"}
-"""What a Learner has and asks for where it is built."""
+"""Names that a Learner has and asks for while it is built."""
 ON_PURPOSE = {
     "ControlConfig": {"_rl_module_spec", "_model_config"},  # as the user left them
     "OwnSteps": LEARNER,
@@ -61,7 +61,7 @@ def is_foreign(cls: type) -> bool:
 
 @cache
 def names(cls: type) -> tuple[set[str], set[str], set[str]]:
-    """What its own source assigns to itself, the methods it defines, and what it reads of itself."""
+    """The attributes that a class's source assigns, defines or reads."""
     try:
         (tree,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
     except (OSError, TypeError):  # written in C

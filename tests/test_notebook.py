@@ -1,4 +1,4 @@
-"""What docs/notebook.md shows runs as written there, block after block, in a program of its own."""
+"""The blocks of docs/notebook.md run as written there, block after block, in a program of its own."""
 
 import json
 import subprocess

@@ -42,7 +42,7 @@ def begun(program: str) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
 
 
 def words_of(process: subprocess.Popen[str]) -> str:
-    """What it says until it ends by itself."""
+    """Its output until it ends by itself."""
     process.wait(120)
     return process.communicate()[1]
 

@@ -54,7 +54,7 @@ COMMANDS = [
     ("doctor",),
     ("envs", "list"),
     ("evaluate", "own.yaml", "--policy", "oracle"),
-    pytest.param(("train", "own.yaml", "rollout.actors=1", "--run", "own"), marks=pytest.mark.slow),
+    pytest.param(("train", "own.yaml", "rollout.runners=1", "--run", "own"), marks=pytest.mark.slow),
 ]
 
 

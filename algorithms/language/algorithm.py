@@ -15,14 +15,14 @@ from typing_extensions import override
 
 from loomrl.algorithms.language.batch import Work
 from loomrl.algorithms.language.begin import ensure_origin, lessons, wants_reference
+from loomrl.algorithms.language.collector import Collector, open_collector
 from loomrl.algorithms.language.config import LanguageConfig
-from loomrl.algorithms.language.line import Line, open_line
 from loomrl.algorithms.language.measure import measure, queue_wait, signal, staleness
 from loomrl.algorithms.language.pace import Pace
 from loomrl.algorithms.language.packing import Sample, plan_update
 from loomrl.algorithms.language.publish import Probing, Publisher
 from loomrl.algorithms.language.rollout.engines import shared_engines
-from loomrl.algorithms.language.rollout.runners import Crew
+from loomrl.algorithms.language.rollout.runner_group import RunnerGroup
 from loomrl.algorithms.language.rollout.underway import Underway
 from loomrl.algorithms.language.sample import preferences, samples_of
 from loomrl.algorithms.language.saved import save_policy
@@ -36,7 +36,7 @@ from loomrl.config import DPO, EvaluationConfig, LanguagePolicy, Sampling
 from loomrl.errors import ConfigError
 from loomrl.evaluation.report import judge
 from loomrl.gym.held_out import HeldOut
-from loomrl.gym.mixture import open_cast
+from loomrl.gym.task_mixture import open_task_mixture
 from loomrl.hub import open_hub
 from loomrl.inference.weights.sealed import Weights
 from loomrl.run.ledger import Ledger
@@ -63,7 +63,7 @@ class Language(Placed):
     listen: Callable[[int, Mapping[str, float]], None] = staticmethod(lambda done, metrics: None)
     """Called with every update's metrics before its checkpoint is committed."""
 
-    _crew: Crew
+    _runners: RunnerGroup
     _ledger: Ledger
     _stopper: Stopper
     _acting: int
@@ -82,43 +82,43 @@ class Language(Placed):
     def training_step(self) -> None:
         """One update of the policy with everything that belongs to it, to be read from top to bottom."""
         self.warm_up()
-        line, clock, pace = self.line, Phases(), Pace(self._crew.worked)
+        collector, clock, pace = self.collector, Phases(), Pace(self._runners.worked)
         actor = self._actor(self._acting)
         with clock(Metric.TIME_HUB):
             if self._stream is None:
-                groups, failures = line.attempt(actor, clock.timed(Metric.TIME_ROLLOUT, self._crew.play))
+                groups, failures = collector.attempt(actor, clock.timed(Metric.TIME_ROLLOUT, self._runners.play))
             else:
                 groups, failures = self._stream.attempt(actor, clock.timed(Metric.TIME_ROLLOUT, lambda ask: ask()))
-        metrics = measure(groups, failures, family_of=line.cast.family_of) | staleness(groups, line.done)
+        metrics = measure(groups, failures, family_of=collector.mixture.family_of) | staleness(groups, collector.done)
         waited: dict[str, float] = {Metric.TIME_QUEUE: queue_wait(groups, time.time())}
         metrics |= waited if self._stream else pace.engines(clock.spent(Metric.TIME_ROLLOUT))
         with clock(Metric.TIME_LEARN), pace.learning() if self._stream else nullcontext():
             metrics |= self._learn(groups)
         with clock(Metric.TIME_PUBLISH):
-            if (line.done + 1) % self._experiment.rollout.publish_every == 0:
-                self._publish(line.done + 1)
+            if (collector.done + 1) % self._experiment.rollout.publish_every == 0:
+                self._publish(collector.done + 1)
         metrics |= self._publisher.metrics() | self._publisher.alarm(metrics.get(Metric.POLICY_DRIFT))
-        line.advance(groups)
+        collector.advance(groups)
         stop = self._stopper.observe(metrics[Metric.SUCCESS], metrics.get(Metric.POLICY_KL, 0.0))
         if self._stream is not None:
             metrics |= pace.engines(pace.seconds()) | pace.overlap()
         metrics |= clock.seconds()
         metrics[Metric.TIME_CHECKPOINT], self._last_checkpoint_s = self._last_checkpoint_s, 0.0
         self._report(metrics)
-        if stop is None and line.done >= self._experiment.train.updates:
-            stop = f"all {line.done} updates done"
+        if stop is None and collector.done >= self._experiment.train.updates:
+            stop = f"all {collector.done} updates done"
         if stop is not None and self._stream is not None:
             self._stream.pause()
-        if stop is not None or line.done % self._experiment.train.checkpoint_every == 0:
+        if stop is not None or collector.done % self._experiment.train.checkpoint_every == 0:
             self._checkpoint()
         self.stopped = stop
 
     def _learn(self, groups: Sequence[Group]) -> dict[str, float]:
         """Advantages and optimizer steps, on all learners."""
-        algorithm, line = self.config.algorithm, self.line
-        rate = self._schedule.rate(line.done)
+        algorithm, collector = self.config.algorithm, self.collector
+        rate = self._schedule.rate(collector.done)
         kept = [group for group in groups if not self._drops(group)]
-        samples, names = samples_of(kept, clip=algorithm.reward_clip, version=line.done)
+        samples, names = samples_of(kept, clip=algorithm.reward_clip, version=collector.done)
         metrics: dict[str, float] = {
             Metric.LEARNING_RATE: rate,
             Metric.GROUPS_DROPPED: float(self._experiment.rollout.groups_per_update - len(kept)),
@@ -202,9 +202,9 @@ class Language(Placed):
         ensure_room(config)
         self._open = ExitStack()
         self._db: LoomDB = self._open.enter_context(open_store(self._experiment.store_url))
-        self._cast = open_cast(self._experiment, self._db)
-        ensure_origin(config.resolved, self._cast)
-        self._line: Line | None = None
+        self._mixture = open_task_mixture(self._experiment, self._db)
+        ensure_origin(config.resolved, self._mixture)
+        self._collector: Collector | None = None
         self._stream: Stream | None = None
         self._came_from: Mapping[str, Any] | None = None
         self._updates_made = 0
@@ -215,39 +215,39 @@ class Language(Placed):
             self._open.enter_context(fleet)
             self.config = config.sampling_from(fleet.client())
         super().setup(self.config)
-        self._crew = Crew(self.env_runner_group, timeout_s=self._experiment.hub.group_timeout_s, fleet=fleet)
-        self._publisher = Publisher(self._crew, self._first_of, Probing.of_run(config))
+        self._runners = RunnerGroup(self.env_runner_group, timeout_s=self._experiment.hub.group_timeout_s, fleet=fleet)
+        self._publisher = Publisher(self._runners, self._first_of, Probing.of_run(config))
 
     def warm_up(self, report: Callable[[int, str], None] = lambda done, note: None) -> None:
         """Train on demonstrations once, before the first update; then store the first policy version."""
-        line = self.line
+        collector = self.collector
         if self.is_warm:
             return
         done = 0
-        for samples, rate, steps in lessons(self.config.resolved, self._cast):
+        for samples, rate, steps in lessons(self.config.resolved, self._mixture):
             metrics = self._update("imitate", samples, rate, minibatches=steps)
             done += steps
             report(done, f"loss {metrics[Metric.SUPERVISED_LOSS]:.3f}")
         wanted = wants_reference(self.config.resolved)
         self._first_of(lambda learner: learner.begin(reference=wanted))
         self.is_warm = True
-        self._publish(line.done)
+        self._publish(collector.done)
         self._checkpoint()
 
     @property
-    def line(self) -> Line:
-        """The run's line, opened on first use; it resumes the run of this id."""
-        if self._line is None:
-            self._line = self._open_line()
-        return self._line
+    def collector(self) -> Collector:
+        """The run's collector, opened on first use; it resumes the run of this id."""
+        if self._collector is None:
+            self._collector = self._open_collector()
+        return self._collector
 
-    def _open_line(self) -> Line:
+    def _open_collector(self) -> Collector:
         experiment, came_from = self._experiment, self._came_from
         run = run_id(self.config.run, experiment.name)
         if came_from is not None and list_policies(self._db, run=run, limit=1):
             run = f"{run}-{uuid.uuid4().hex[:8]}"
         parent = None if came_from is None else came_from["parent"]
-        code = begin_run(self._db, experiment, self._cast.snapshots, id=run, kind="train", parent=parent)
+        code = begin_run(self._db, experiment, self._mixture.snapshots, id=run, kind="train", parent=parent)
         hub = self._open.enter_context(
             open_hub(
                 beside(experiment.store_url, run),
@@ -256,22 +256,22 @@ class Language(Placed):
                 environments=experiment.environments,
             )
         )
-        self._line = line = open_line(experiment, run, hub, self._cast)
-        self._ledger, self._stopper = line.ledger(self._db, code=code), Stopper(experiment.train.stop)
+        self._collector = collector = open_collector(experiment, run, hub, self._mixture)
+        self._ledger, self._stopper = collector.ledger(self._db, code=code), Stopper(experiment.train.stop)
         if experiment.asynchronous:
-            underway = Underway(self._crew, turn_timeout_s=experiment.rollout.turn_timeout_s)
-            self._stream = Stream(line, underway)
+            underway = Underway(self._runners, turn_timeout_s=experiment.rollout.turn_timeout_s)
+            self._stream = Stream(collector, underway)
         if came_from is None:
             self._resume()
         else:
             self._load_progress({**came_from, "cursor": 0})
             self._ledger.load_state_dict(came_from)
-        return line
+        return collector
 
     # -- checkpoints ------------------------------------------------------------------------------------------------
 
     def _checkpoint(self) -> None:
-        """Stage the state needed to resume and the policy's files; then commit them through the line."""
+        """Stage the state needed to resume and the policy's files; then commit them through the collector."""
         begun = time.perf_counter()
         with tempfile.TemporaryDirectory(prefix="loomrl-checkpoint-") as name:
             folder = Path(name)
@@ -279,8 +279,8 @@ class Language(Placed):
             save_policy(
                 self.config.resolved, self._weights(), self._first_of(lambda learner: learner.adapter()), folder
             )
-            self._ledger.offer(self.line.done, self._stopper.mean)
-            self._ledger.commit(self.line.done, folder, self._progress())
+            self._ledger.offer(self.collector.done, self._stopper.mean)
+            self._ledger.commit(self.collector.done, folder, self._progress())
         self._last_checkpoint_s = time.perf_counter() - begun
 
     def _resume(self) -> None:
@@ -296,14 +296,14 @@ class Language(Placed):
 
     def _progress(self) -> dict[str, Any]:
         """The run's progress, as JSON."""
-        return {**self.line.state_dict(), "stopper": self._stopper.state_dict()}
+        return {**self.collector.state_dict(), "stopper": self._stopper.state_dict()}
 
     def _load_progress(self, state: Mapping[str, Any]) -> None:
-        self.line.load_state_dict(state)
+        self.collector.load_state_dict(state)
         self._stopper.load_state_dict(state["stopper"])
 
     def _state(self) -> dict[str, Any]:
-        """The state without the line: weights, optimizer, schedule, counters."""
+        """The state without the collector: weights, optimizer, schedule, counters."""
         return {
             "learner": self._first_of(lambda learner: learner.whole_state()),
             "schedule": self._schedule.state_dict(),
@@ -318,13 +318,13 @@ class Language(Placed):
         self._schedule.load_state_dict(state["schedule"])
         self._updates_made, self.is_warm = state["updates_made"], state["is_warm"]
         self._iteration = state["iteration"]
-        self._publish(self.line.done)
+        self._publish(self.collector.done)
 
     @override
     def get_state(self, *_: Any, **__: Any) -> dict[str, Any]:
         """The whole algorithm, for RLlib's own checkpoints."""
-        line = self._progress() | self._ledger.state_dict() | {"experiment": self._experiment.sha256}
-        return {"state": self._state(), "line": line}
+        progress = self._progress() | self._ledger.state_dict() | {"experiment": self._experiment.sha256}
+        return {"state": self._state(), "line": progress}
 
     @override
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -334,18 +334,18 @@ class Language(Placed):
                 f"the checkpoint is of experiment {state['line']['experiment'][:12]}, this is "
                 f"{self._experiment.sha256[:12]}. Restore it into the experiment it was made with."
             )
-        self._line, self._came_from = None, state["line"]
+        self._collector, self._came_from = None, state["line"]
         self._load_state(state["state"])
 
     def take_over(self, path: Any) -> None:
         """Start a run from another experiment's checkpoint, with our settings; its version is the parent."""
-        self._line, self._came_from = None, (state := peeked(path, self.STATE_FILE_NAME))["line"]
+        self._collector, self._came_from = None, (state := peeked(path, self.STATE_FILE_NAME))["line"]
         with own_settings(self.learner_group):
             self._load_state({**state["state"], "schedule": self._schedule.state_dict()})
 
     def keep(self) -> str:
         """The id of the current version, which has a checkpoint from now on."""
-        if self._ledger.parent != (version := f"{self.line.run}/{self.line.done}"):
+        if self._ledger.parent != (version := f"{self.collector.run}/{self.collector.done}"):
             self._checkpoint()
         return version
 
@@ -370,11 +370,11 @@ class Language(Placed):
 
     def trial(self, name: str, settings: EvaluationConfig, sampling: Sampling | None = None) -> list[Trajectory]:
         """The current policy's attempts at the held-out tasks, in the order of the tasks."""
-        if self._acting != self.line.done:
-            self._publish(self.line.done)
+        if self._acting != self.collector.done:
+            self._publish(self.collector.done)
         actor = self._actor(self._acting, sampling)
-        held_out = HeldOut(self._cast, settings, run=self.line.run, name=name, policy=actor)
-        return held_out.played(self._crew.play)
+        held_out = HeldOut(self._mixture, settings, run=self.collector.run, name=name, policy=actor)
+        return held_out.played(self._runners.play)
 
     @override
     def restore_env_runners(self, env_runner_group: Any) -> list[int]:
@@ -388,7 +388,7 @@ class Language(Placed):
         return False
 
     def _report(self, metrics: Mapping[str, float]) -> None:
-        self.listen(self.line.done, metrics)
+        self.listen(self.collector.done, metrics)
         for name, value in metrics.items():
             self.metrics.log_value((METRICS, str(name)), float(value), window=1)
         self.metrics.log_value(("env_runners", "episode_return_mean"), metrics[Metric.REWARD_TOTAL], window=1)

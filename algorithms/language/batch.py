@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from loomrl.algorithms.language.loss import token_weights
-from loomrl.algorithms.language.packing import MicroBatch, Packed, Sample, Step, attention_mask, rows
+from loomrl.algorithms.language.packing import MicroBatch, Packed, Sample, UpdateStep, attention_mask, rows
 from loomrl.algorithms.losses import kl_estimate
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Work:
 
     kind: Literal["imitate", "reinforce", "prefer"]
     samples: tuple[Sample, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[UpdateStep, ...]
     rate: float
     """Learning rate."""
     groups: tuple[str, ...] = ()
@@ -42,22 +42,27 @@ class Batch:
 
     packed: Packed
     order: tuple[int, ...]
+    shares: tuple[float, ...] = ()
+    """Each sample's share of its attempt."""
 
     @staticmethod
     def of(samples: Sequence[Sample], micro_batch: MicroBatch, device: Any) -> "Batch":
         """The tensors of these rows of samples."""
-        return Batch(rows(samples, micro_batch).to(device), tuple(index for row in micro_batch for index in row))
+        order = tuple(index for row in micro_batch for index in row)
+        return Batch(rows(samples, micro_batch).to(device), order, tuple(samples[index].share for index in order))
 
     @property
     def count(self) -> int:
         """The number of samples; the empty micro-batch has one without targets."""
         return max(1, len(self.order))
 
-    def weights(self, step: Step, average: Literal["token", "sequence"]) -> Tensor:
+    def weights(self, step: UpdateStep, average: Literal["token", "sequence"]) -> Tensor:
         """The weight of each action token in the step's loss; over a whole step the weights sum to one."""
         sample_K = self.packed.sample_K
         targets_N = torch.bincount(sample_K, minlength=self.count).cpu().numpy()
-        weight_N = token_weights(targets_N, average=average, tokens=step.targets, samples=step.samples)
+        weight_N = token_weights(
+            targets_N, average=average, tokens=step.targets, samples=step.samples, shares_N=self.shares
+        )
         return torch.from_numpy(weight_N).to(sample_K.device)[sample_K]
 
     def pairs(self) -> tuple[list[int], list[int]]:

@@ -1,4 +1,4 @@
-"""How a run begins: a model built where none is given, and demonstrations to imitate."""
+"""The beginning of a run: a model, built if none is given, and demonstrations to imitate."""
 
 import random
 import tempfile
@@ -19,7 +19,7 @@ from loomrl.config import DPO, Architecture, CosineRate
 from loomrl.errors import ConfigError
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.curriculum import open_curriculum
-from loomrl.gym.mixture import Cast
+from loomrl.gym.task_mixture import TaskMixture
 from loomrl.inference.chat import pictures_of
 from loomrl.inference.model import open_tokenizer, save_model
 from loomrl.inference.vision import open_vision
@@ -31,14 +31,14 @@ TEXTS = 2000
 """Demonstrations from which a tokenizer is learnt."""
 
 
-def ensure_origin(resolved: Resolved, cast: Cast) -> None:
+def ensure_origin(resolved: Resolved, mixture: TaskMixture) -> None:
     """Build and store the model that the run begins with, unless it has a path or is there already."""
     experiment, algorithm = resolved.experiment, resolved.algorithm
     artifacts = open_artifacts(experiment.artifact_url)
     if algorithm.model.path is not None or artifacts.exists(resolved.built_name):
         return
     architecture = algorithm.model.build or Architecture()
-    told = conversations(_draws(resolved, cast), algorithm.warm_start, seed=experiment.seed)
+    told = conversations(_draws(resolved, mixture), algorithm.warm_start, seed=experiment.seed)
     messages = [message for said in islice(told, TEXTS) for message in said]
     if architecture.vision is None and pictures_of(messages):
         raise ConfigError(
@@ -53,14 +53,14 @@ def ensure_origin(resolved: Resolved, cast: Cast) -> None:
         artifacts.put_folder(resolved.built_name, Path(folder))
 
 
-def lessons(resolved: Resolved, cast: Cast) -> Iterator[tuple[list[Sample], float, int]]:
+def lessons(resolved: Resolved, mixture: TaskMixture) -> Iterator[tuple[list[Sample], float, int]]:
     """The warm start in parts: samples, learning rate, optimizer steps. It rises briefly, then falls along a cosine."""
     warm_start = resolved.algorithm.warm_start
     shape = CosineRate(warmup=max(1, warm_start.steps // 20), floor=0.05)
     schedule = open_schedule(warm_start.learning_rate, shape, warm_start.steps)
     tokenizer, vision = open_tokenizer(resolved.origin), open_vision(resolved.origin)
     seed = resolved.experiment.seed
-    source = demonstrations(_draws(resolved, cast), warm_start, tokenizer, seed=seed, vision=vision)
+    source = demonstrations(_draws(resolved, mixture), warm_start, tokenizer, seed=seed, vision=vision)
     for first in range(0, warm_start.steps, AT_ONCE):
         steps = min(AT_ONCE, warm_start.steps - first)
         samples = [
@@ -71,17 +71,20 @@ def lessons(resolved: Resolved, cast: Cast) -> Iterator[tuple[list[Sample], floa
 
 
 def wants_reference(resolved: Resolved) -> bool:
-    """Whether the learners keep the policy of the beginning beside the one that learns."""
+    """True if the learners keep the reference policy beside the one that learns."""
     algorithm = resolved.algorithm
     if isinstance(algorithm, DPO):
         return True
     return algorithm.kl.coefficient > 0 or algorithm.kl.watch or resolved.experiment.train.stop.kl is not None
 
 
-def _draws(resolved: Resolved, cast: Cast) -> Iterator[tuple[BaseEnvironment, Task]]:
+def _draws(resolved: Resolved, mixture: TaskMixture) -> Iterator[tuple[BaseEnvironment, Task]]:
     """Without end, the tasks that the curriculum begins with."""
     experiment = resolved.experiment
-    curriculum, rng = open_curriculum(cast.families, experiment.curriculum), random.Random(f"{experiment.seed}/corpus")
+    curriculum, rng = (
+        open_curriculum(mixture.families, experiment.curriculum),
+        random.Random(f"{experiment.seed}/corpus"),
+    )
     while True:
-        member = cast.member(draw := curriculum.draw(rng))
+        member = mixture.member(draw := curriculum.draw(rng))
         yield member.environment, member.task(draw)

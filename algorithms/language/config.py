@@ -19,7 +19,7 @@ from loomrl.algorithms.resources import Part, needed_cpus, place
 from loomrl.config import GRPO, PPO, CustomAlgorithm, Experiment, VllmEngineConfig
 from loomrl.errors import ConfigError
 from loomrl.gym.catalogue import Registration, announced, registrations
-from loomrl.gym.mixture import known
+from loomrl.gym.task_mixture import known
 from loomrl.inference.engine import Engine
 from loomrl.named import named
 from loomrl.schema import Tree, merge, nest
@@ -57,11 +57,11 @@ class LanguageConfig(AlgorithmConfig):
         self.tree: Tree = Experiment.defaults() | {"name": "language"}
         self.changes: dict[str, Any] = {}
         self.run: str | None = None
-        """Id of the run; one that exists already is gone on with. None makes a new one."""
+        """Id of the run; an existing one is resumed. None makes a new one."""
         self.registrations: tuple[Registration, ...] = ()
         """Environments that remote runners have to know."""
         self.shared_engine: Engine | None = None
-        """What runners sample from where they have no engine of their own."""
+        """The engine of runners that have none of their own."""
 
     @classmethod
     def of(cls, experiment: Experiment, *, run: str | None = None) -> Self:
@@ -96,12 +96,12 @@ class LanguageConfig(AlgorithmConfig):
             known(environment.id)
         self.registrations = (*registrations(), *announced(each.id for each in experiment.environments))
         self.seed = experiment.seed
-        self.num_env_runners = experiment.rollout.actors
-        self.create_local_env_runner = not experiment.rollout.actors
+        self.num_env_runners = experiment.rollout.runners
+        self.create_local_env_runner = not experiment.rollout.runners
         refuse(learners.compression, learners=learners.count, gpus=learners.gpus)
         self.num_learners = learners.count
         self.num_gpus_per_learner = learners.gpus
-        place(self, experiment.placement, runners="rollout.actors", learners="algorithm.learners.count")
+        place(self, experiment.placement, runners="rollout.runners", learners="algorithm.learners.count")
         self.restart_failed_env_runners = True
         self.delay_between_env_runner_restarts_s = 0.0
         self.lr = self.algorithm.optimizer.learning_rate

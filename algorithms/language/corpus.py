@@ -9,13 +9,15 @@ import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import cycle, islice
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
+from loomrl.algorithms.language.agents import recorded
 from loomrl.config import WarmStart
 from loomrl.errors import ConfigError
+from loomrl.gym.adapters.harness.environment import Harness
 from loomrl.gym.answer import parse_submission
 from loomrl.gym.base import BaseEnvironment
 from loomrl.inference.chat import as_template, pictures_of
@@ -60,19 +62,26 @@ def demonstrations(
 def conversations(draws: Iterable[Draw], settings: WarmStart, *, seed: int) -> Iterator[Conversation]:
     """The demonstrations before tokenisation."""
     flaws = Flaws(settings, random.Random(seed))
-    source = iter(draws)
+    source = iter(draws) if settings.tasks is None else cycle(islice(draws, settings.tasks))
     while chunk := list(islice(source, CHUNK)):
-        perfect = asyncio.run(_play_all(chunk, flaws))
-        yield from [
-            flaws.put_into(said, family=f"{e.name}/{task.family}")
-            for said, (e, task) in zip(perfect, chunk, strict=True)
-        ]
+        perfect = asyncio.run(_play_all(chunk, flaws, wrong=settings.wrong, seed=seed))
+        yield from [flaws.put_into(said, family=f"{e.name}/{task.family}") for said, (e, task) in perfect]
 
 
-async def _play_all(draws: Sequence[Draw], flaws: "Flaws") -> list[Conversation]:
+async def _play_all(
+    draws: Sequence[Draw], flaws: "Flaws", *, wrong: float, seed: int
+) -> list[tuple[Conversation, Draw]]:
     """The environments' resources belong to this event loop, which ends with the chunk, so they are closed."""
     try:
-        return [await play(environment, task, slip=flaws.slip) for environment, task in draws]
+        agents = [(environment, task) for environment, task in draws if isinstance(environment, Harness)]
+        told = iter(await recorded(agents, wrong=wrong, seed=seed))
+        played: list[tuple[Conversation, Draw]] = []
+        for environment, task in draws:
+            if isinstance(environment, Harness):
+                played += [(said, (environment, task)) for said in next(told)]
+            else:
+                played.append((await play(environment, task, slip=flaws.slip), (environment, task)))
+        return played
     finally:
         for environment in {id(environment): environment for environment, _ in draws}.values():
             await environment.close()

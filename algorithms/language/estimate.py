@@ -5,6 +5,7 @@ Axes: `_T` tokens of one sample (values on its action tokens, zeros elsewhere), 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +46,44 @@ def estimate(
     flat = whiten(np.concatenate(made.advantages), np.concatenate(masks))
     ends = np.cumsum([len(mask_T) for mask_T in masks])[:-1]
     return Estimate(np.split(flat, ends), made.returns)
+
+
+class Estimator(Protocol):
+    """A learner, as far as it makes advantages."""
+
+    def advantages(self, rewards: Column, masks: Masks, *, groups: Sequence[str], values: Column | None) -> Estimate:
+        """Per token of every row."""
+
+
+def over_attempts(
+    learner: Estimator,
+    rewards: Column,
+    masks: Masks,
+    *,
+    groups: Sequence[str],
+    values: Column | None,
+    attempts: Sequence[Sequence[int]],
+) -> Estimate:
+    """The learner's advantages per sample. The threads of an attempt are one row for it, one after the other.
+
+    So an attempt is compared once with its group, and its threads share what it earned.
+    """
+    if len(attempts) == len(masks):
+        return per_sample(learner.advantages(rewards, masks, groups=groups, values=values), masks, learner)
+
+    def joined(column: Sequence[Any]) -> list[Any]:
+        return [np.concatenate([column[index] for index in threads]) for threads in attempts]
+
+    whole = joined(masks)
+    names = [groups[threads[0]] for threads in attempts] if groups else groups
+    made = learner.advantages(joined(rewards), whole, groups=names, values=values and joined(values))
+    made = per_sample(made, whole, learner)
+    ends = np.cumsum([len(mask_T) for mask_T in masks])[:-1]
+
+    def split(column: Sequence[Floats]) -> list[Floats]:
+        return np.split(np.concatenate(column), ends)
+
+    return Estimate(split(made.advantages), None if made.returns is None else split(made.returns))
 
 
 def per_sample(made: Estimate, masks: Masks, learner: object) -> Estimate:

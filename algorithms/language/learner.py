@@ -20,11 +20,11 @@ from loomrl.algorithms.advantage import explained_variance
 from loomrl.algorithms.comm import compress
 from loomrl.algorithms.language import sharding
 from loomrl.algorithms.language.batch import Batch, Work, gathered, inputs, kl, with_columns
-from loomrl.algorithms.language.estimate import Column, Estimate, estimate, per_sample
+from loomrl.algorithms.language.estimate import Column, Estimate, estimate, over_attempts
 from loomrl.algorithms.language.loss import dpo_loss, importance_weight, per_token, sum_by_sample
 from loomrl.algorithms.language.model.lora import Adapter, without_adapters
 from loomrl.algorithms.language.module import LanguageModule, imitating
-from loomrl.algorithms.language.packing import Packed, Sample, Step
+from loomrl.algorithms.language.packing import Packed, Sample, UpdateStep, attempts_of
 from loomrl.algorithms.language.sample import AGE, ENGINE, REWARD
 from loomrl.algorithms.language.score import Scores
 from loomrl.algorithms.learners import OwnSteps, memory_errors_translated, share_of
@@ -77,7 +77,7 @@ class LanguageLearner(OwnSteps):
     # -- the three ways to learn ------------------------------------------------------------------------------------
 
     def _imitate(self, work: Work) -> None:
-        def loss(batch: Batch, step: Step) -> Tensor:
+        def loss(batch: Batch, step: UpdateStep) -> Tensor:
             scores = self._forward(batch.packed)
             self._log(Metric.SUPERVISED_LOSS, -scores["logp_K"])
             idle = 0 * scores["value_K"].sum() if "value_K" in scores else 0  # or DDP waits for its gradient
@@ -90,7 +90,7 @@ class LanguageLearner(OwnSteps):
         algorithm, samples = self.config.algorithm, self._basis(work)
         single = len(work.steps) == 1
 
-        def loss(batch: Batch, step: Step) -> Tensor:
+        def loss(batch: Batch, step: UpdateStep) -> Tensor:
             scores, columns = self._forward(batch.packed), batch.packed.columns
             old_K = scores["logp_K"].detach() if single else columns[OLD]
             loss_K = per_token(self.policy_loss(scores, columns, old_K), scores["logp_K"], self)
@@ -144,7 +144,7 @@ class LanguageLearner(OwnSteps):
         reference = self._score(work, self._under_reference)["logp_K"]
         samples = with_columns(work.samples, {REFERENCE: reference})
 
-        def loss(batch: Batch, step: Step) -> Tensor:
+        def loss(batch: Batch, step: UpdateStep) -> Tensor:
             packed = batch.packed
             ours_N = sum_by_sample(self._forward(packed)["logp_K"], packed.sample_K, samples=batch.count)
             theirs_N = sum_by_sample(packed.columns[REFERENCE], packed.sample_K, samples=batch.count)
@@ -188,8 +188,9 @@ class LanguageLearner(OwnSteps):
         if in_reward:
             gaps = zip(rewards, columns[OLD], columns[REFERENCE], strict=True)
             rewards = [r_T - algorithm.kl.coefficient * kl(o_T, f_T, algorithm.kl.estimator) for r_T, o_T, f_T in gaps]
-        made = self.advantages(rewards, masks, groups=work.groups, values=scores.get("value_K"))
-        made = per_sample(made, masks, self)
+        made = over_attempts(
+            self, rewards, masks, groups=work.groups, values=scores.get("value_K"), attempts=attempts_of(work.samples)
+        )
         columns[ADVANTAGE] = made.advantages
         if made.returns is not None:
             columns |= {VALUE: scores["value_K"], RETURN: made.returns}
@@ -234,7 +235,7 @@ class LanguageLearner(OwnSteps):
 
     # -- steps ------------------------------------------------------------------------------------------------------
 
-    def _run(self, work: Work, samples: Sequence[Sample], loss: Callable[["Batch", Step], Tensor]) -> None:
+    def _run(self, work: Work, samples: Sequence[Sample], loss: Callable[["Batch", UpdateStep], Tensor]) -> None:
         """Optimizer steps over accumulated micro-batches. `loss` adds up to a mean over the step."""
         optimizer = self.get_optimizer(DEFAULT_MODULE_ID)
         parameters = [p for group in optimizer.param_groups for p in group["params"]]

@@ -6,6 +6,7 @@ A step's loss is `(weight_K * loss_K).sum()`, added up over its micro-batches an
 denominators of the whole step. DDP averages the gradients of its ranks, so there the sum is multiplied by their number.
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -53,13 +54,20 @@ def per_token(loss_K: Tensor, logp_K: Tensor, learner: object) -> Tensor:
 
 
 def token_weights(
-    targets_N: NDArray[np.int64], *, average: Literal["token", "sequence"], tokens: int, samples: int
+    targets_N: NDArray[np.int64],
+    *,
+    average: Literal["token", "sequence"],
+    tokens: int,
+    samples: float,
+    shares_N: Sequence[float] = (),
 ) -> NDArray[np.float32]:
     """The weight of every token of each sample, such that a step's weights sum to one.
 
     `targets_N` counts each sample's trained tokens; `tokens` and `samples` are the totals of the whole step, over
-    micro-batches and learners, of those tokens and of the samples that have any.
+    micro-batches and learners, of those tokens and of the samples that have any. `shares_N` are less than 1 for the
+    threads of one attempt, which together count as one sample; without them each sample is an attempt.
     """
     if average == "token":
         return np.full(len(targets_N), 1 / max(tokens, 1), np.float32)
-    return (1 / (np.maximum(targets_N, 1) * max(samples, 1))).astype(np.float32)
+    share_N = np.array(shares_N or 1.0)
+    return (share_N / (np.maximum(targets_N, 1) * (samples or 1))).astype(np.float32)

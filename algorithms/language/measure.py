@@ -2,13 +2,13 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
 from loomrl.algorithms.advantage import has_signal
 from loomrl.telemetry.metric import Metric
-from loomrl.types import Failure, Group, Task, Trajectory
+from loomrl.types import Failure, Group, Task, Tokens, Trajectory, joined
 
 
 def measure(
@@ -41,8 +41,9 @@ def measure(
 
 def staleness(groups: Iterable[Group], version: int) -> dict[str, float]:
     """Age in versions of the tokens from which policy `version` learns."""
-    tokens = [t.tokens for group in groups for t in group.usable if t.tokens is not None]
-    ages = np.concatenate([np.zeros(0, np.int32), *(version - each.versions_T[each.mask_T] for each in tokens)])
+    rows = [joined(turns) for group in groups for attempt in group.usable for turns in attempt.sequences]
+    each = [version - tokens.versions_T[tokens.mask_T] for tokens in rows if tokens is not None]
+    ages = np.concatenate([np.zeros(0, np.int32), *each])
     if not ages.size:
         return {}
     return {Metric.STALENESS_MEAN: float(ages.mean()), Metric.STALENESS_MAX: float(ages.max())}
@@ -59,11 +60,16 @@ def signal(group: Group) -> bool:
 
 
 def _written(attempt: Trajectory) -> int:
-    return sum(int(turn.tokens.mask_T.sum()) for turn in attempt.turns if turn.tokens is not None)
+    return sum(int(tokens.mask_T.sum()) for tokens in _tokens(attempt))
 
 
 def _length(attempt: Trajectory) -> int:
-    return sum(len(turn.tokens) for turn in attempt.turns if turn.tokens is not None)
+    return sum(map(len, _tokens(attempt)))
+
+
+def _tokens(attempt: Trajectory) -> Iterator[Tokens]:
+    """Those of all turns of all threads."""
+    return (turn.tokens for turns in attempt.sequences for turn in turns if turn.tokens is not None)
 
 
 def _mean(values: Iterable[float]) -> float:

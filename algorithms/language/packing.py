@@ -33,18 +33,21 @@ class Size(NamedTuple):
 
     tokens: int
     targets: int
+    share: float = 1.0
+    """Of its attempt's trained tokens."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class UpdateStep:
     """One optimizer step as one learner sees it. `targets` and `samples` count over all learners.
 
-    `samples` are those with targets. All learners have the same number of micro-batches in a step.
+    `samples` are the attempts with targets; a thread counts as its share of one. All learners have the same number of
+    micro-batches in a step.
     """
 
     micro_batches: tuple[MicroBatch, ...]
     targets: int
-    samples: int
+    samples: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,11 +59,15 @@ class Sample:
     columns: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
     pictures: tuple[bytes, ...] = ()
     """The pictures behind the image tokens that the policy did not choose, in order."""
+    attempt: str = ""
+    """The attempt that it is a thread of; empty if it is the whole attempt. The first thread comes last."""
+    share: float = 1.0
+    """Of its attempt's trained tokens."""
 
     @property
     def size(self) -> Size:
         """Its length and its number of trained tokens."""
-        return Size(len(self.ids_T), int(self.mask_T[1:].sum()))
+        return Size(len(self.ids_T), int(self.mask_T[1:].sum()), self.share)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,6 +100,18 @@ class Packed:
         return Packed(**tensors, columns=columns, pictures=self.pictures)
 
 
+def attempts_of(samples: Sequence[Sample]) -> list[list[int]]:
+    """The samples of each attempt: one, or all its threads, which follow each other."""
+    attempts: list[list[int]] = []
+    for index, sample in enumerate(samples):
+        goes_on = bool(sample.attempt) and index > 0 and samples[index - 1].attempt == sample.attempt
+        if goes_on:
+            attempts[-1].append(index)
+        else:
+            attempts.append([index])
+    return attempts
+
+
 def pack(lengths: Sequence[int], *, row: int) -> list[list[int]]:
     """Rows of at most `row` tokens (a longer sample gets its own): longest sample first, each into the fullest row."""
     rows: list[list[int]] = []
@@ -114,7 +133,7 @@ def plan_update(
     learners: int,
     rng: np.random.Generator,
     units: Sequence[Sequence[int]] | None = None,
-) -> tuple[tuple[Step, ...], ...]:
+) -> tuple[tuple[UpdateStep, ...], ...]:
     """The steps of each learner: `plan[learner][step]`, `epochs * minibatches` of them. Deterministic in `rng`.
 
     Every sample is used once per epoch, by one learner. `units` are samples that stay together in one row, such as the
@@ -129,13 +148,13 @@ def plan_update(
     return tuple(zip(*steps, strict=True))
 
 
-def _step(units: Sequence[Sequence[int]], sizes: Sequence[Size], budget: int, learners: int) -> list[Step]:
+def _step(units: Sequence[Sequence[int]], sizes: Sequence[Size], budget: int, learners: int) -> list[UpdateStep]:
     lengths = [size.tokens for size in sizes]
     work = [_micro_batches(share, lengths, budget) for share in _shares(units, lengths, learners)]
     passes = max(len(micro_batches) for micro_batches in work)
-    targets_N = [sizes[index].targets for unit in units for index in unit]
-    targets, samples = sum(targets_N), sum(count > 0 for count in targets_N)
-    return [Step((*mine, *[()] * (passes - len(mine))), targets, samples) for mine in work]
+    sizes_N = [sizes[index] for unit in units for index in unit]
+    targets, samples = sum(size.targets for size in sizes_N), sum(size.share for size in sizes_N if size.targets)
+    return [UpdateStep((*mine, *[()] * (passes - len(mine))), targets, samples) for mine in work]
 
 
 def _shares(units: Sequence[Sequence[int]], lengths: Sequence[int], learners: int) -> list[list[Sequence[int]]]:

@@ -1,4 +1,4 @@
-"""What an experiment comes to for a token policy: the algorithm's own settings, and where the first weights are."""
+"""An experiment of a token policy, resolved: the algorithm's own settings, and the place of the first weights."""
 
 from dataclasses import dataclass
 from functools import cached_property

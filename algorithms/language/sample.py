@@ -4,13 +4,14 @@ Axis: `_T` tokens of one sample.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from loomrl.algorithms.language.advantage import preference_pairs
-from loomrl.algorithms.language.packing import Sample
+from loomrl.algorithms.language.packing import Sample, attempts_of
 from loomrl.inference.chat import pictures_of
-from loomrl.types import Group, Trajectory
+from loomrl.types import Group, Trajectory, Turn, joined
 
 ENGINE = "engine"
 """Column: log-probabilities as the engine reported them."""
@@ -23,16 +24,22 @@ AGE = "age"
 
 
 def sample_of(attempt: Trajectory, *, clip: tuple[float, float] | None = None, version: int = 0) -> Sample | None:
-    """The attempt as a sample for policy `version`; None if no token policy acted.
+    """The attempt's first thread as a sample for policy `version`; None if no token policy acted.
 
     `clip` bounds the total, on the last action.
     """
-    tokens = attempt.tokens
+    extra = 0.0 if clip is None else min(max(attempt.reward.total, clip[0]), clip[1]) - attempt.reward.total
+    return _thread(attempt.turns, extra=extra, version=version)
+
+
+def _thread(turns: Sequence[Turn], *, extra: float, version: int) -> Sample | None:
+    """One thread, with `extra` reward on its last action."""
+    tokens = joined(turns)
     if tokens is None or not tokens.mask_T[1:].any():
         return None
     reward_T = np.zeros(len(tokens), np.float32)
     at, last = 0, int(np.flatnonzero(tokens.mask_T)[0])
-    for turn in attempt.turns:
+    for turn in turns:
         if turn.tokens is None:
             continue
         actions = np.flatnonzero(turn.tokens.mask_T)
@@ -40,24 +47,39 @@ def sample_of(attempt: Trajectory, *, clip: tuple[float, float] | None = None, v
             last = at + int(actions[-1])
         reward_T[last] += turn.reward.total
         at += len(turn.tokens)
-    if clip is not None:
-        reward_T[last] += min(max(attempt.reward.total, clip[0]), clip[1]) - attempt.reward.total
+    if extra:
+        reward_T[last] += extra
     mask_T = tokens.mask_T.copy()
     mask_T[0] = False
     age_T = np.where(mask_T, version - tokens.versions_T, 0).astype(np.float32)
-    pictures = tuple(pictures_of(m for turn in attempt.turns if turn.tokens is not None for m in turn.observation))
+    pictures = tuple(pictures_of(m for turn in turns if turn.tokens is not None for m in turn.observation))
     return Sample(tokens.ids_T, mask_T, {ENGINE: tokens.logprobs_T, REWARD: reward_T, AGE: age_T}, pictures)
+
+
+def threads_of(attempt: Trajectory, *, clip: tuple[float, float] | None = None, version: int = 0) -> list[Sample]:
+    """All threads of an attempt that a token policy acted in. The first thread is last, as it earned the reward."""
+    first = sample_of(attempt, clip=clip, version=version)
+    others = [_thread(turns, extra=0.0, version=version) for turns in attempt.threads]
+    found = [sample for sample in (*others, first) if sample is not None]
+    if first is None and found:  # its ids are lost, and what it earned is the others' too
+        total = attempt.reward.total if clip is None else min(max(attempt.reward.total, clip[0]), clip[1])
+        reward_T = found[-1].columns[REWARD].copy()
+        reward_T[np.flatnonzero(found[-1].mask_T)[-1]] += total - sum(float(s.columns[REWARD].sum()) for s in found)
+        found[-1] = replace(found[-1], columns={**found[-1].columns, REWARD: reward_T})
+    if len(found) < 2:
+        return found
+    drawn = sum(sample.size.targets for sample in found)
+    return [replace(sample, attempt=attempt.id, share=sample.size.targets / drawn) for sample in found]
 
 
 def samples_of(
     groups: Iterable[Group], *, clip: tuple[float, float] | None = None, version: int = 0
 ) -> tuple[list[Sample], list[str]]:
-    """All usable attempts of the groups, in order, and the group of each."""
+    """All threads of all usable attempts of the groups, in order, and the group of each."""
     samples, names = [], []
     for group in groups:
         for attempt in group.usable:
-            sample = sample_of(attempt, clip=clip, version=version)
-            if sample is not None:
+            for sample in threads_of(attempt, clip=clip, version=version):
                 samples.append(sample)
                 names.append(group.id)
     return samples, names
@@ -66,11 +88,16 @@ def samples_of(
 def preferences(
     groups: Sequence[Group], samples: Sequence[Sample], names: Sequence[str], *, pairs: int
 ) -> tuple[list[Sample], list[tuple[int, ...]]]:
-    """Every better sample followed by the worse one, and the pairs as units; at most `pairs` of each group."""
+    """Every better sample followed by the worse one, and the pairs as units; at most `pairs` of each group.
+
+    Attempts of several threads are compared as a whole, and stand in their pair with the first of them.
+    """
     chosen: list[Sample] = []
     for group in groups:
-        members = [sample for sample, name in zip(samples, names, strict=True) if name == group.id]
-        totals = np.array([sample.columns[REWARD].sum() for sample in members])
+        every = [sample for sample, name in zip(samples, names, strict=True) if name == group.id]
+        attempts = [[every[index] for index in threads] for threads in attempts_of(every)]
+        members = [replace(threads[-1], attempt="", share=1.0) for threads in attempts]
+        totals = np.array([sum(sample.columns[REWARD].sum() for sample in threads) for threads in attempts])
         for better, worse in preference_pairs(totals, limit=pairs):
             chosen += [members[better], members[worse]]
     return chosen, [(i, i + 1) for i in range(0, len(chosen), 2)]

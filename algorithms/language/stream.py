@@ -1,4 +1,4 @@
-"""A line with continuous attempts: groups are trained as they complete, never staler than `max_staleness`.
+"""A collector with continuous attempts: groups are trained as they complete, never staler than `max_staleness`.
 
 The groups that start and those that are trained are noted in the hub in advance. So after a crash the updates since the
 checkpoint are repeated from the same groups. Other attempts that the hub lacks are played again.
@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from loomrl.algorithms.language.line import TRIES, Line
+from loomrl.algorithms.language.collector import TRIES, Collector
 from loomrl.config import LanguagePolicy
 from loomrl.errors import HubError, LeaseLost
 from loomrl.gym.curriculum import Draw
@@ -55,14 +55,14 @@ class _Flight:
 
 
 class Stream:
-    """The groups of a line, numbered in the order in which they begin: `next` is the number of the next one.
+    """The groups of a collector, numbered in the order in which they begin: `next` is the number of the next one.
 
     With `max_staleness` n, at most n + 1 updates' worth of groups are in flight or being trained. The older ones go
     first, so a group as fast as the others is trained in time. A later one is cancelled and counted.
     """
 
-    def __init__(self, line: Line, players: Players) -> None:
-        self._line = line
+    def __init__(self, collector: Collector, players: Players) -> None:
+        self._collector = collector
         self._players = players
         self._next = 0
         self._flights: dict[str, _Flight] = {}
@@ -74,14 +74,14 @@ class Stream:
         """Attempts since the last update."""
         self._released = 0
         """Groups released untrained before this update began."""
-        line.run_ahead(self)
+        collector.run_ahead(self)
 
     def attempt(
         self, policy: LanguagePolicy, wait: Callable[[Callable[[], list[Trajectory]]], list[Trajectory]]
     ) -> tuple[list[Group], list[Failure]]:
         """The next update's groups, leased, and the failures since the last one; `wait` is called for every wait."""
-        line = self._line
-        line.hold()
+        collector = self._collector
+        collector.hold()
         if self._restored is not None:
             self._recover(policy, self._restored)
             self._restored = None
@@ -91,12 +91,12 @@ class Stream:
                 self._playing = True
                 self._start([name for name, flight in self._flights.items() if flight.missing], policy)
             self._cancel_late_attempts()
-            self._released = _released(line.hub.stats())
+            self._released = _released(collector.hub.stats())
             lease = self._wait(policy, wait)
-        line.take(lease)
+        collector.take(lease)
         trained = [self._flights.pop(group.id) for group in lease.groups if group.id in self._flights]
         self._players.drop([id for flight in trained for id in flight.missing])
-        return line.in_order(lease.groups), self._observe()
+        return collector.in_order(lease.groups), self._observe()
 
     def pause(self) -> None:
         """Play nothing until the next attempt."""
@@ -107,13 +107,13 @@ class Stream:
         self, policy: LanguagePolicy, wait: Callable[[Callable[[], list[Trajectory]]], list[Trajectory]]
     ) -> Lease:
         """The lease of the current update, once there are groups for it."""
-        count, hopeless, look_at = self._line.experiment.rollout.groups_per_update, False, 0.0
+        count, hopeless, look_at = self._collector.experiment.rollout.groups_per_update, False, 0.0
         while True:
             looking = time.monotonic() >= look_at
             if looking:
                 look_at = time.monotonic() + LOOK_S
-                self._line.hold()
-                stats = self._line.hub.stats()
+                self._collector.hold()
+                stats = self._collector.hub.stats()
                 hopeless = _released(stats) - self._released >= TRIES * count
                 self._admit(policy, stats, hopeless=hopeless)
             full = sum(not flight.missing for flight in self._flights.values()) >= count
@@ -129,40 +129,40 @@ class Stream:
 
     def _admit(self, policy: LanguagePolicy, stats: HubStats, *, hopeless: bool) -> None:
         """Begin as many groups as are wanted and can be trained in time."""
-        experiment, done = self._line.experiment, self._line.done
+        experiment, done = self._collector.experiment, self._collector.done
         begun = sum(one.open + one.ready for one in stats.environments.values())
         if hopeless and not begun:
-            raise HubError(f"update {done}: no group can be trained. Released so far: {self._line.causes()}.")
+            raise HubError(f"update {done}: no group can be trained. Released so far: {self._collector.causes()}.")
         ahead = experiment.hub.max_staleness + 1 - (done - policy.version)
         ahead = min(ahead, max(experiment.train.updates - done, 1))
-        room = min(experiment.rollout.groups_per_update * ahead - begun, self._line.hub.demand(version=done))
+        room = min(experiment.rollout.groups_per_update * ahead - begun, self._collector.hub.demand(version=done))
         if room <= 0 or hopeless:
             return
         draws = [self._draw(number) for number in range(self._next, self._next + room)]
-        self._line.hub.remember(self._plans_note(), json.dumps([_note(draw) for draw in draws]))
+        self._collector.hub.remember(self._plans_note(), json.dumps([_note(draw) for draw in draws]))
         self._start([self._begin(draw, policy) for draw in draws], policy)
 
     def _draw(self, number: int) -> Draw:
-        rng = random.Random(f"{self._line.experiment.seed}/{number}")
-        return self._line.draw(rng)
+        rng = random.Random(f"{self._collector.experiment.seed}/{number}")
+        return self._collector.draw(rng)
 
     def _begin(self, draw: Draw, policy: LanguagePolicy) -> str:
         """Add the next group to those in flight."""
         self._next += 1
-        return self._fly(self._next - 1, draw, policy, since=self._line.cursor)
+        return self._fly(self._next - 1, draw, policy, since=self._collector.cursor)
 
     def _fly(self, number: int, draw: Draw, policy: LanguagePolicy, *, since: int) -> str:
-        plans = self._line.siblings(str(number), draw, policy)
+        plans = self._collector.siblings(str(number), draw, policy)
         name = plans[0].attempt.group
         self._flights[name] = _Flight(draw, policy.version, {plan.attempt.id: plan for plan in plans}, since)
         return name
 
     def _start(self, names: Sequence[str], policy: LanguagePolicy) -> None:
         """Play the missing attempts of these groups."""
-        size = self._line.experiment.rollout.group_size
+        size = self._collector.experiment.rollout.group_size
         flights = {name: self._flights[name] for name in names}
         plans = [GroupPlan(n, f.draw.family.environment, size, policy.version) for n, f in flights.items()]
-        self._line.hub.open(plans)
+        self._collector.hub.open(plans)
         for flight in flights.values():
             flight.version = policy.version
             self._players.start(list(flight.missing.values()))
@@ -174,9 +174,9 @@ class Stream:
         fresh = [t for t in finished if t.group in self._flights and t.id in self._flights[t.group].missing]
         if not fresh:
             return False
-        fresh = [self._line.shaping.shaped(attempt) for attempt in fresh]
-        cursors = self._line.hub.append(fresh)
-        self._line.reach(cursors)
+        fresh = [self._collector.shaping.shaped(attempt) for attempt in fresh]
+        cursors = self._collector.hub.append(fresh)
+        self._collector.reach(cursors)
         self._arrived += fresh
         for trajectory in fresh:
             del self._flights[trajectory.group].missing[trajectory.id]
@@ -184,18 +184,18 @@ class Stream:
 
     def _cancel_late_attempts(self) -> None:
         """Cancel attempts that can no longer be trained: their first tokens are too old."""
-        floor = self._line.done - self._line.experiment.hub.max_staleness
+        floor = self._collector.done - self._collector.experiment.hub.max_staleness
         late = [plan for f in self._flights.values() if f.version < floor for plan in f.missing.values()]
         self._players.drop([plan.attempt.id for plan in late])
         self._take_in([failed_trajectory(plan.attempt, _LATE) for plan in late])
-        ready = {one.id for one in self._line.hub.ready(limit=10**6)}
+        ready = {one.id for one in self._collector.hub.ready(limit=10**6)}
         for name in [name for name, f in self._flights.items() if not f.missing and name not in ready]:
             del self._flights[name]
 
     def _observe(self) -> list[Failure]:
         """Show the quarantine the attempts since the last update; returns their failures."""
         arrived, self._arrived = self._arrived, []
-        for case in self._line.quarantine.observe(arrived):
+        for case in self._collector.quarantine.observe(arrived):
             _log.warning("quarantined: %s", case)
         return [attempt.failure for attempt in arrived if attempt.failure is not None]
 
@@ -203,7 +203,7 @@ class Stream:
 
     def _lease(self, count: int, *, hopeless: bool) -> Lease:
         """A lease of an update's groups, noted, or an empty one; of fewer groups if there cannot be more."""
-        hub, least = self._line.hub, 1 if hopeless else count
+        hub, least = self._collector.hub, 1 if hopeless else count
         lease = self._ask(lambda id: hub.lease(count, **self._terms(id), at_least=least))
         if lease.groups:
             hub.remember(self._update_note(), json.dumps([group.id for group in lease.groups]))
@@ -213,49 +213,49 @@ class Stream:
         """A lease under the update's name; a lost one is replaced."""
         for tries in range(10**6):
             try:
-                return lease(f"{self._line.run}/{self._line.done}/{tries}")
+                return lease(f"{self._collector.run}/{self._collector.done}/{tries}")
             except LeaseLost:
                 continue
         raise AssertionError("unreachable")
 
     def _terms(self, id: str) -> dict[str, Any]:
-        return {"version": self._line.done, "consumer": self._line.run, "lease_id": id}
+        return {"version": self._collector.done, "consumer": self._collector.run, "lease_id": id}
 
     # -- after a crash ----------------------------------------------------------------------------------------------
 
     def _recover(self, policy: LanguagePolicy, restored: Mapping[str, Sequence[Any]]) -> None:
         """Find the groups begun after the checkpoint too, and the hub's part of all of them."""
-        hub = self._line.hub
+        hub = self._collector.hub
         for number, (*note, since) in restored.items():
-            self._fly(int(number), self._drawn(note), policy, since=min(since, self._line.cursor))
+            self._fly(int(number), self._drawn(note), policy, since=min(since, self._collector.cursor))
         while (noted := hub.recall(self._plans_note())) is not None:
             for note in json.loads(noted):
                 self._begin(self._drawn(note), policy)
-        after = min([self._line.cursor, *(flight.since for flight in self._flights.values())])
-        for cursor, attempt in hub.replay(after=after, selection=Selection(run=self._line.run)):
+        after = min([self._collector.cursor, *(flight.since for flight in self._flights.values())])
+        for cursor, attempt in hub.replay(after=after, selection=Selection(run=self._collector.run)):
             flight = self._flights.get(attempt.group)
             if flight is not None and attempt.id in flight.missing:
                 del flight.missing[attempt.id]
-                self._arrived += [attempt] if cursor > self._line.cursor else []
-            self._line.reach([cursor])
+                self._arrived += [attempt] if cursor > self._collector.cursor else []
+            self._collector.reach([cursor])
 
     def _again(self) -> Lease | None:
         """The lease of an update that was already made before a crash, if it was."""
-        noted = self._line.hub.recall(self._update_note())
+        noted = self._collector.hub.recall(self._update_note())
         if noted is None:
             return None
-        lease = self._ask(lambda id: self._line.hub.lease_groups(json.loads(noted), **self._terms(id)))
+        lease = self._ask(lambda id: self._collector.hub.lease_groups(json.loads(noted), **self._terms(id)))
         return lease if lease.groups else None
 
     def _plans_note(self) -> str:
-        return f"{self._line.run}/plans/{self._next}"
+        return f"{self._collector.run}/plans/{self._next}"
 
     def _update_note(self) -> str:
-        return f"{self._line.run}/update/{self._line.done}"
+        return f"{self._collector.run}/update/{self._collector.done}"
 
     def _drawn(self, note: Sequence[Any]) -> Draw:
         key, level, seed, memory = note
-        family = next(family for family in self._line.cast.families if family.key == key)
+        family = next(family for family in self._collector.mixture.families if family.key == key)
         return Draw(family, level, seed, memory)
 
     def state_dict(self) -> dict[str, Any]:

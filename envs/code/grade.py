@@ -15,7 +15,7 @@ from loomrl.envs.code.admission import Test
 from loomrl.envs.code.driver import MAX_SHOWN
 from loomrl.envs.code.problem import Arguments, Problem
 from loomrl.envs.code.value import says, written
-from loomrl.gym.sandbox import Ending, Limits, Outcome, Session
+from loomrl.gym.sandbox import Ending, Execution, Limits, Session
 
 LIMITS = Limits(wall_s=10.0, cpu_s=1, memory_mb=256, processes=16, output_bytes=1 << 20, scratch_mb=16)
 """Limits of one call. An endless loop reaches the processor limit; the wall limit is wide, for busy machines."""
@@ -74,9 +74,9 @@ class Grader:
             "calls": repr(calls),
             "budget": budget,
         }
-        outcome = await self._session.run(PROGRAM, stdin=json.dumps(request).encode())
-        self._spent_s += outcome.wall_s
-        return read_reply(outcome, nonce)
+        execution = await self._session.run(PROGRAM, stdin=json.dumps(request).encode())
+        self._spent_s += execution.wall_s
+        return read_reply(execution, nonce)
 
     async def attempt(self, source: str, *calls: Arguments, budget: int = 0) -> Reply:
         """As `call`, for a submission: all its calls together have a deadline."""
@@ -105,12 +105,12 @@ class Grader:
         return not reply.error and says(reply.returned, wanted, tolerance=self._problem.tolerance)
 
 
-def read_reply(outcome: Outcome, nonce: str) -> Reply:
+def read_reply(execution: Execution, nonce: str) -> Reply:
     """The only result in a process's output; anything more or different is no result."""
     fence = nonce.encode()
-    parts = outcome.output.split(fence)
-    if outcome.ending is not Ending.EXITED or outcome.status or len(parts) != 3 or parts[0] or parts[2]:
-        return Reply(error=_ENDED[outcome.ending])
+    parts = execution.output.split(fence)
+    if execution.ending is not Ending.EXITED or execution.status or len(parts) != 3 or parts[0] or parts[2]:
+        return Reply(error=_ENDED[execution.ending])
     head, _, rest = parts[1].partition(b"\n")
     word, _, detail = head.partition(b" ")
     if word == b"value":

@@ -20,7 +20,7 @@ class Problem:
     signature: str
     """Parameters with types, and the returned type: `text: str, k: int -> str`."""
     prompt: str
-    """What the function returns, in words."""
+    """The function's result, in words."""
     source: str
     draws: tuple[Draw, ...]
     """One for each parameter."""

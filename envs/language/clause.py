@@ -24,7 +24,7 @@ class Phrase:
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """Who does what to whom."""
+    """A clause: subject, verb, object."""
 
     subject: Phrase
     verb: str

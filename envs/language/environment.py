@@ -33,7 +33,7 @@ class LanguageSettings(QuestionSettings):
     """Settings of Language."""
 
     judge: JudgeConfig | None = None
-    """Who says how coherent a right answer is; None leaves it to the rule that summaries have."""
+    """Judge of a right answer's coherence; None leaves it to the rule that summaries have."""
 
 
 class LanguageEnvironment(QuestionEnvironment):

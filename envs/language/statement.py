@@ -101,7 +101,7 @@ class _Reader:
         self._names = names
         self._place = 0
         self.subjects = subjects
-        """Whom a pronoun means, and in the end whom the sentence spoke of last."""
+        """The people a pronoun means; in the end, those of whom the sentence spoke last."""
 
     def statements(self) -> Iterator[Statement]:
         """`Ada and Ben live in Oslo and work as a baker, and she keeps a cat`."""

@@ -99,7 +99,7 @@ class Period(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Who there is, and for every person and relation the periods in order of time. The last one is the present."""
+    """All people, and for every person and relation the periods in order of time. The last one is the present."""
 
     people: tuple[str, ...]
     relations: tuple[Relation, ...]

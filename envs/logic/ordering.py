@@ -53,7 +53,7 @@ TRIES = 15
 """Statements to draw, for each person, before places are told as they are."""
 
 
-class Line:
+class Arrangement:
     """Statements about the order of some people. Places count from 0, in texts from 1."""
 
     def __init__(self, names: tuple[str, ...], theme: Theme, rng: Random) -> None:
@@ -123,17 +123,17 @@ class Line:
 def ordering(level: int, rng: Random, queries: int) -> WordPuzzle:
     """In which order do these people stand?"""
     names = tuple(rng.sample(NAMES, between(level, 4, 8)))
-    line = Line(names, rng.choice(THEMES), rng)
+    arrangement = Arrangement(names, theme := rng.choice(THEMES), rng)
     order = rng.sample(range(len(names)), len(names))
-    fixed = [line.place(item, place) for place, item in enumerate(order)]
-    world = reduce(lambda worlds, clue: worlds & clue.worlds, fixed, line.every)
+    fixed = [arrangement.place(item, place) for place, item in enumerate(order)]
+    world = reduce(lambda worlds, clue: worlds & clue.worlds, fixed, arrangement.every)
     kinds = TIERS[(level - 1) * len(TIERS) // 10]
-    said = (line.say(rng.choice(kinds)) for _ in range(TRIES * len(names)))
+    said = (arrangement.say(rng.choice(kinds)) for _ in range(TRIES * len(names)))
     clues = choose(said, rng.sample(fixed, len(fixed)), world)
     story = "\n".join(f"{clue.text}." for clue in rng.sample(clues, len(clues)))
     solution = ", ".join(names[item] for item in order)
     return WordPuzzle(
-        story=f"{', '.join(names[:-1])} and {names[-1]} {line.theme.opening}\n{story}\n{line.theme.asked}",
+        story=f"{', '.join(names[:-1])} and {names[-1]} {theme.opening}\n{story}\n{theme.asked}",
         solution=solution,
         solve="all names in order, with commas",
         query="name",

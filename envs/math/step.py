@@ -44,7 +44,7 @@ _CALLS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ'")
 """Letters that make a following `(3)` an argument, as in `f(3) = 7`."""
 
 
-class Step(NamedTuple):
+class Equality(NamedTuple):
     """An equality that was claimed."""
 
     left: Node
@@ -54,7 +54,7 @@ class Step(NamedTuple):
 class Claim(NamedTuple):
     """A step that holds."""
 
-    step: Step
+    step: Equality
     always: bool
     """True if it holds by itself, not only at a solution."""
 
@@ -107,7 +107,7 @@ def _count(reasoning: str, frame: Frame) -> tuple[int, int, int]:
     return claimed, len(found), _count_leading(_bringing(found, frame), frame.answer)
 
 
-def _steps(reasoning: str, letters: str) -> Iterator[Step]:
+def _steps(reasoning: str, letters: str) -> Iterator[Equality]:
     """The equalities in a text, in order, at most MAX_CLAIMS."""
     count = 0
     for run in _runs(reasoning, letters):
@@ -115,7 +115,7 @@ def _steps(reasoning: str, letters: str) -> Iterator[Step]:
             if not left.strip() or not right.strip() or len(left) + len(right) > MAX_CLAIM:
                 continue
             try:
-                yield Step(read(left.replace(",", ""), letters), read(right.replace(",", ""), letters))
+                yield Equality(read(left.replace(",", ""), letters), read(right.replace(",", ""), letters))
             except Unreadable:
                 continue
             count += 1
@@ -138,7 +138,7 @@ def _runs(text: str, letters: str) -> Iterator[list[str]]:
             yield sides[1:] if match[0].startswith("(") and line[match.start() - 1 : match.start()] in _CALLS else sides
 
 
-def _is_equal(step: Step, calculator: Calculator) -> bool:
+def _is_equal(step: Equality, calculator: Calculator) -> bool:
     try:
         left, right = (evaluate(side, calculator) for side in step)
         return calculator.equal(left, right)
@@ -146,9 +146,9 @@ def _is_equal(step: Step, calculator: Calculator) -> bool:
         return False
 
 
-def _bound(step: Step, solution: tuple[tuple[str, str], ...]) -> Step:
+def _bound(step: Equality, solution: tuple[tuple[str, str], ...]) -> Equality:
     bound = {name: read(text) for name, text in solution}
-    return Step(
+    return Equality(
         *(_replaced(side, lambda node: bound.get(node.name) if node.kind == "symbol" else None) for side in step)
     )
 
@@ -210,11 +210,11 @@ def _own(frame: Frame) -> Own:
     return Own(frozenset(map(_spelt, steps)), used)
 
 
-def _spelt(step: Step) -> tuple[str, ...]:
+def _spelt(step: Equality) -> tuple[str, ...]:
     return tuple(sorted(map(str, step)))
 
 
-def _is_trivial(step: Step) -> bool:
+def _is_trivial(step: Equality) -> bool:
     """True if neither side has an operation, or both have the same symbols."""
     left, right = map(_without_idle, step)
     return sorted(_words(left)) == sorted(_words(right)) or not (_operates(left) or _operates(right))

@@ -34,7 +34,7 @@ class Snapshot(Config):
     """The last one that was told."""
     notes: tuple[tuple[str, str, str, int], ...] = Field(max_length=CAPACITY)
     facts: dict[str, str] = Field(max_length=CAPACITY)
-    """Who → the topic's true value."""
+    """Person → the topic's true value."""
 
 
 def persistent_story(task: Task, rng: Random) -> Story:

@@ -1,4 +1,4 @@
-"""What chance decides in an episode, drawn as it begins: nothing that a team does changes what it will meet.
+"""All chance of an episode, drawn as it begins: nothing that a team does changes what it will meet.
 
 Axes: `_M` worlds, `_N` agents, `_S` skills, `_T` steps.
 """
@@ -24,7 +24,7 @@ PRIORITY = (0.2, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class Chance:
-    """Who is in the teams, and what arrives when. World i follows from its own generator alone."""
+    """The teams' members, and all arrivals by time. World i follows from its own generator alone."""
 
     expertise_MNS: Floats
     strength_MN: Floats

@@ -31,7 +31,7 @@ OVERDUE = 5.0
 """For every lost task, times its priority: more than its match ever paid."""
 
 LAYMAN_PACE = 0.2
-"""How fast work goes without any expertise, of the pace of a perfect expert."""
+"""Pace of work without any expertise, as a share of a perfect expert's."""
 HELP_PACE = (0.4, 0.8)
 """Pace of a helper: without trust, and what full trust adds."""
 JOINT_SHARE = 0.1
@@ -39,11 +39,11 @@ JOINT_SHARE = 0.1
 TRUST = 0.3
 """In the beginning, between any two."""
 TRUST_GAIN, TRUST_LOSS = 0.2, 0.002
-"""What of the missing trust a joint completion brings, and what of all trust a step takes."""
+"""Share of the missing trust that a joint completion brings, and share of all trust that a step takes."""
 RECORD_RATE = 0.1
-"""How much the latest task counts in an agent's records."""
+"""Weight of the latest task in an agent's records."""
 DOUBT_LEFT, RECORD_LEFT = ((1 - rate) ** np.arange(65) for rate in (TRUST_GAIN, RECORD_RATE))
-"""What is left of missing trust, and of a record, after so many tasks in one step: at most one per agent."""
+"""Remainder of missing trust, and of a record, after so many tasks in one step: at most one per agent."""
 REST, FATIGUE = 0.1, 0.06
 """Per step: what comes back of missing capacity, and what full effort takes of it."""
 DONE = 1e-9
@@ -52,7 +52,7 @@ DONE = 1e-9
 
 @dataclass(slots=True)
 class Tally:
-    """What happened in the episode so far."""
+    """Counts of the episode so far."""
 
     reward_M: Floats
     arrived_M: Ints
@@ -103,7 +103,7 @@ class Teams:
         """Work and steps that are left."""
         self.refused_MK = np.zeros(per_slot, np.int64)
         self.advance_MK = np.zeros(per_slot)
-        """What was paid for the match when a task was taken."""
+        """Reward paid for the match when a task was taken."""
         self.work_MNK = np.zeros((*per_agent, slots))
         """Work done so far on the task in a slot."""
         self.tally = Tally.empty(settings, worlds)
@@ -114,7 +114,7 @@ class Teams:
 
     @property
     def is_over(self) -> bool:
-        """Whether the limit of steps is reached."""
+        """True once the limit of steps is reached."""
         return self.step >= self.settings.steps
 
     def no_parts(self) -> Parts:
@@ -274,7 +274,7 @@ class Teams:
             numbers_MK[world, slot] = 0.0
 
     def _arrive(self, parts: Parts) -> None:
-        """What chance brings now, into a free slot; without one it is turned away, at the price of a lost task."""
+        """Put arrivals into a free slot; without one they are turned away, at the price of a lost task."""
         chance, t = self.chance, self.step
         arrives_M = chance.arrives_TM[t]
         slot_M = self.present_MK.argmin(1)

@@ -1,4 +1,4 @@
-"""What is seen of a team, as numbers in 0..1: 7 per agent, then 5 per task slot, then a matrix of agents by agents.
+"""The observation of a team, as numbers in 0..1: 7 per agent, then 5 per task slot, then a matrix of agents by agents.
 
 Axes: `_M` worlds, `_N` agents, `_K` task slots, `_O` numbers of an observation.
 """
@@ -61,7 +61,7 @@ class View:
 
 
 def observe(teams: Teams) -> Seen:
-    """What every world looks like now, `[M, O]`, in new memory."""
+    """Every world's observation, `[M, O]`, in new memory."""
     settings, skills = teams.settings, teams.settings.skills
     worlds, order_MK = teams.order_MK.shape[0], teams.order_MK
     seen_MO = np.zeros((worlds, observation_size(settings)), np.float32)

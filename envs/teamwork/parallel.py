@@ -28,7 +28,7 @@ class ParallelSettings(TeamSettings):
     """Keywords of the environment for agents that act for themselves."""
 
     shared: Share = 0.5
-    """How much of an agent's reward is the mean of the team's; the rest is what it earned itself."""
+    """Share of the team's mean in an agent's reward; the rest is what it earned itself."""
 
 
 class TeamParallel(ParallelEnv):  # type: ignore[misc]

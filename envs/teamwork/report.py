@@ -1,4 +1,4 @@
-"""How good a policy is, and how the team worked. `python -m loomrl.envs.teamwork.report [FOLDER…]`.
+"""The quality of a policy, and its team's work. `python -m loomrl.envs.teamwork.report [FOLDER…]`.
 
 Axes: `_M` episodes, `_N` agents, `_S` skills, `_O` numbers of an observation.
 """
@@ -43,7 +43,7 @@ class TeamReport:
     utilisation: float
     """Steps in which an agent worked."""
     balance: float
-    """How evenly work is spread over agents (Jain's index): 1 if all do the same, 1/n if one does everything."""
+    """Evenness of work over agents (Jain's index): 1 if all do the same, 1/n if one does everything."""
     collaboration: float
     """Jointly completed tasks of all that were completed."""
     specialisation: float

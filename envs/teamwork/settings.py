@@ -1,4 +1,4 @@
-"""What a team environment can be told: who works in it, what arrives, for how long."""
+"""Settings of a team environment: its agents, its arrivals, its length."""
 
 from typing import Any, Self
 

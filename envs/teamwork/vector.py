@@ -71,5 +71,5 @@ class TeamVector(VectorEnv[Seen, NDArray[Any], NDArray[Any]]):
 
 
 def told(parts: Parts) -> dict[str, Any]:
-    """What a step says beside its reward: `parts` by name, `[M]`, and `credit` by agent, `[M, N]`. Both sum to it."""
+    """Parts of a step's reward: `parts` by name, `[M]`, and `credit` by agent, `[M, N]`. Both sum to it."""
     return {"parts": {name: part_MN.sum(1) for name, part_MN in parts.items()}, "credit": sum(parts.values())}

@@ -52,7 +52,7 @@ def faults_for(level: int, rng: Random, *, session: bool = False) -> Faults:
     )
 
 
-class Gate:
+class Turnstile:
     """Lets calls through, or not: the clock, the rate limit, the session."""
 
     def __init__(self, faults: Faults) -> None:

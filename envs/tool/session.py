@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loomrl.envs.tool.call import Call, Malformed, read_call
-from loomrl.envs.tool.fault import LOGIN, UNCERTAIN, WAIT, Gate
+from loomrl.envs.tool.fault import LOGIN, UNCERTAIN, WAIT, Turnstile
 from loomrl.envs.tool.kit import Tool
 from loomrl.envs.tool.problem import Problem
 from loomrl.envs.tool.schema import Invalid, checked
@@ -35,7 +35,7 @@ class Session:
         self.world = problem.world.copy()
         self.count = Count()
         self._problem = problem
-        self._gate = Gate(problem.faults)
+        self._turnstile = Turnstile(problem.faults)
         self._tools = {tool.name: tool for tool in all_tools(problem)}
         self._serving = {tool.name for tool in (*problem.tools, *problem.faults.tools)}
         self._answered: dict[str, int] = {}
@@ -90,12 +90,12 @@ class Session:
 
     def _admitted(self, tool: Tool, call: Call) -> Any:
         if tool is WAIT:
-            self._gate.wait(call.arguments["seconds"])
+            self._turnstile.wait(call.arguments["seconds"])
         elif tool is LOGIN:
-            self._gate.login()
+            self._turnstile.login()
         else:
-            self._gate.admit()
-            if tool.changes and not self._gate.confirm():
+            self._turnstile.admit()
+            if tool.changes and not self._turnstile.confirm():
                 tool.run(self.world, call.arguments)
                 self._note(call)
                 raise ToolError(504, UNCERTAIN)

@@ -31,7 +31,7 @@ def ours_ppo(environments: int) -> Advance:
     """LoomRL's PPO with its own learner."""
     from loomrl.algorithms.ppo import PPOConfig
 
-    config = PPOConfig().environment("CartPole-v1").training(learning_rate=RATE, minibatch=BATCH, epochs=EPOCHS)
+    config = PPOConfig().environment("CartPole-v1").training(learning_rate=RATE, minibatch_size=BATCH, epochs=EPOCHS)
     return _rllib(config.env_runners(num_envs_per_env_runner=environments, rollout_fragment_length=FRAGMENT))
 
 
@@ -141,7 +141,7 @@ def _slow(environments: int, *, runners: int) -> Advance:
     from loomrl.algorithms.ppo import PPOConfig
     from loomrl.experiments.bench.contender import Slow  # not the class of this script, which no runner could import
 
-    config = PPOConfig().environment(Slow).training(learning_rate=RATE, minibatch=BATCH, epochs=EPOCHS)
+    config = PPOConfig().environment(Slow).training(learning_rate=RATE, minibatch_size=BATCH, epochs=EPOCHS)
     each = environments // max(1, runners)
     config = config.env_runners(num_env_runners=runners, num_envs_per_env_runner=each, rollout_fragment_length=FRAGMENT)
     return _rllib(config, cpus=1 + runners)

@@ -118,7 +118,7 @@ def _crowd(pool: Sequence[str], size: Size) -> dict[str, Any]:
 async def _play(plans: list[Plan], size: Size, folder: Path) -> dict[str, Any]:
     per_actor = size.episodes // size.actors
     rollout = RolloutConfig(
-        actors=size.actors, concurrency=per_actor, turn_timeout_s=600, episode_timeout_s=900
+        runners=size.actors, concurrency=per_actor, turn_timeout_s=600, episode_timeout_s=900
     )  # whoever waits for the last one to begin waits long
     turns, failed = 0, []
     began = time.monotonic()

@@ -21,7 +21,7 @@ import httpx
 import numpy as np
 
 from loomrl.config import HubConfig
-from loomrl.http.gate import Gate
+from loomrl.http.admission import Admission
 from loomrl.http.site import Site
 from loomrl.hub import Hub, open_hub
 from loomrl.hub.client import HubClient
@@ -200,7 +200,9 @@ def _serve_json(port: int) -> None:
         queue.append({name: getattr(data, name) for name in ScoredData.model_fields})
         return {"status": "received"}
 
-    uvicorn.run(Gate(app, site=Site(), token=None), host="127.0.0.1", port=port, log_level="warning", access_log=False)
+    uvicorn.run(
+        Admission(app, site=Site(), token=None), host="127.0.0.1", port=port, log_level="warning", access_log=False
+    )
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from loomrl.algorithms.language.batch import Batch, inputs
-from loomrl.algorithms.language.packing import Sample, Step, plan_update
+from loomrl.algorithms.language.packing import Sample, UpdateStep, plan_update
 from loomrl.algorithms.language.score import Scores, score
 from loomrl.algorithms.losses import policy_loss
 from loomrl.inference.engine import Request
@@ -127,7 +127,7 @@ class Lesson:
         self._samples = [_attempt(rng, size) for _ in range(size.samples)]
         settings: Any = SimpleNamespace(epochs=1, minibatches=1, micro_batch_tokens=size.micro_batch_tokens)
         ((step,),) = plan_update([s.size for s in self._samples], optimizer=settings, learners=1, rng=rng)
-        self._step: Step = step
+        self._step: UpdateStep = step
         self.tokens = sum(len(s.ids_T) for s in self._samples)
         """Without padding."""
 

@@ -40,7 +40,7 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 CONTENDERS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, str]]] = {
     "sync": ({}, ONE_THREAD),
     "sync_default_threads": ({}, {}),
-    "async": ({"hub.max_staleness": 1, "rollout.actors": 1}, ONE_THREAD),
+    "async": ({"hub.max_staleness": 1, "rollout.runners": 1}, ONE_THREAD),
 }
 """Each contender's changes of the experiment, and of its process's environment."""
 BALANCED = {"algorithm.optimizer.minibatches": 1, "rollout.concurrency": 16}

@@ -25,13 +25,13 @@ import ray
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 from ray.rllib.utils.actor_manager import FaultTolerantActorManager
 
-from loomrl.algorithms.language.line import Line, open_line
-from loomrl.algorithms.language.rollout.runners import Crew
+from loomrl.algorithms.language.collector import Collector, open_collector
+from loomrl.algorithms.language.rollout.runner_group import RunnerGroup
 from loomrl.config import Experiment, LanguagePolicy
 from loomrl.experiments.algorithms import open_algorithm, ray_running
 from loomrl.experiments.shipped import TRAINED, resolve
 from loomrl.gym.host.local import Plan
-from loomrl.gym.mixture import open_cast
+from loomrl.gym.task_mixture import open_task_mixture
 from loomrl.hub import Hub, Selection, open_hub
 from loomrl.inference.weights.sealed import Sealed
 from loomrl.run.record import begin_run
@@ -130,8 +130,8 @@ def record(folder: Path, size: Size) -> Recording:
     algo.listen = lambda done, metrics: history.append(dict(metrics))
     while algo.stopped is None:
         algo.train()
-    trajectories = tuple(t for _, t in algo.line.hub.replay(selection=Selection(run="real")))
-    sealed = algo._first_of(lambda learner: learner.sealed(algo.line.done))
+    trajectories = tuple(t for _, t in algo.collector.hub.replay(selection=Selection(run="real")))
+    sealed = algo._first_of(lambda learner: learner.sealed(algo.collector.done))
     algo.stop()
     settled = history[1:]
     learn_s = statistics.median(line[Metric.TIME_LEARN] for line in settled) / experiment.rollout.group_size
@@ -161,34 +161,34 @@ def simulate(folder: Path, recording: Recording, hosts: Sequence[Any], *, count:
     learners as actors; `rollout_s_for_target` is the rollout time at which the controller meets the target.
     """
     experiment = _experiment(folder).override(
-        {"rollout.actors": count, "rollout.groups_per_update": count, "train.checkpoint_every": 1}
+        {"rollout.runners": count, "rollout.groups_per_update": count, "train.checkpoint_every": 1}
     )
-    crew = Crew(Actors(hosts, count), timeout_s=experiment.hub.group_timeout_s)
+    runners = RunnerGroup(Actors(hosts, count), timeout_s=experiment.hub.group_timeout_s)
     attempts, rng = count * experiment.rollout.group_size, random.Random(count)
     found: list[dict[str, float]] = []
     with ExitStack() as stack:
-        line, clock = stack.enter_context(_line(experiment)), Clock()
-        line.hub = cast(Hub, Metered(line.hub, clock))
-        ledger = line.ledger(stack.enter_context(open_store(experiment.store_url)), code="bench")
-        _publish(crew, replace(recording.sealed, version=0))
+        collector, clock = stack.enter_context(_collector(experiment)), Clock()
+        collector.hub = cast(Hub, Metered(collector.hub, clock))
+        ledger = collector.ledger(stack.enter_context(open_store(experiment.store_url)), code="bench")
+        _publish(runners, replace(recording.sealed, version=0))
         for done in range(rounds + 1):
             clock.start()
-            groups, _ = line.attempt(_policy(experiment, done), crew.play)
-            line.advance(groups)
-            ledger.commit(line.done, _folder(folder / f"checkpoint-{done}"), line.state_dict())
+            groups, _ = collector.attempt(_policy(experiment, done), runners.play)
+            collector.advance(groups)
+            ledger.commit(collector.done, _folder(folder / f"checkpoint-{done}"), collector.state_dict())
             clock.stop()
             with clock.spent("publish"):
-                _publish(crew, replace(recording.sealed, version=done + 1))
+                _publish(runners, replace(recording.sealed, version=done + 1))
             found.append(clock.taken() | {"rollout": max(rng.choices(recording.shares_s, k=count))})
             assert sum(len(group.trajectories) for group in groups) == attempts
     return _row(count, attempts, recording, found[1:])
 
 
-def _publish(crew: Crew, sealed: Sealed) -> None:
+def _publish(runners: RunnerGroup, sealed: Sealed) -> None:
     """Weights for all, an empty probe, and admission."""
-    crew.load(sealed)
-    crew.probe(())
-    crew.admit(sealed.version)
+    runners.load(sealed)
+    runners.probe(())
+    runners.admit(sealed.version)
 
 
 def _row(count: int, attempts: int, recording: Recording, found: Sequence[dict[str, float]]) -> dict[str, Any]:
@@ -318,19 +318,19 @@ class Metered:
 
 
 @contextmanager
-def _line(experiment: Experiment) -> Iterator[Line]:
-    """A run's line, opened as by an algorithm."""
+def _collector(experiment: Experiment) -> Iterator[Collector]:
+    """A run's collector, opened as by an algorithm."""
     run = "scale"
     with open_store(experiment.store_url) as db:
-        cast = open_cast(experiment, db)
-        begin_run(db, experiment, cast.snapshots, id=run, kind="train")
+        mixture = open_task_mixture(experiment, db)
+        begin_run(db, experiment, mixture.snapshots, id=run, kind="train")
         with open_hub(
             beside(experiment.store_url, run),
             experiment.hub,
             groups_per_update=experiment.rollout.groups_per_update,
             environments=experiment.environments,
         ) as hub:
-            yield open_line(experiment, run, hub, cast)
+            yield open_collector(experiment, run, hub, mixture)
 
 
 def _policy(experiment: Experiment, version: int) -> LanguagePolicy:

@@ -75,7 +75,7 @@ def cost(rounds: str, steps: str) -> dict[str, Any]:
 
 
 def _cartpole(config: Any) -> Any:
-    config = config.environment("CartPole-v1").training(learning_rate=RATE, minibatch=BATCH, epochs=EPOCHS)
+    config = config.environment("CartPole-v1").training(learning_rate=RATE, minibatch_size=BATCH, epochs=EPOCHS)
     runners = {"num_envs_per_env_runner": ENVIRONMENTS, "rollout_fragment_length": FRAGMENT}
     return config.env_runners(**runners).build_algo()
 

@@ -40,6 +40,18 @@ def language(
 
 
 @app.command()
+def serve(
+    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Seconds to the first answer, acts per second, what the gateway adds to the bare engine, many open streams."""
+    from loomrl.experiments.bench.serve import FULL, QUICK, measure
+
+    figures = measure(QUICK if quick else FULL)
+    _tell(figures, as_json=as_json)
+
+
+@app.command()
 def envs(
     only: Annotated[list[str] | None, typer.Option(help="An environment; may be repeated. By default all.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,

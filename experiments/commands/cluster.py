@@ -34,12 +34,14 @@ def submit(
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow the log until the job ends.")] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Train on a cluster as a Ray job: ships the resolved experiment, follows the log, ends with the job's status."""
+    """Train, or serve, on a cluster as a Ray job: ships the resolved experiment, follows the log, ends with the job's
+    status.
+    """
     from loomrl.cluster.job import Jobs, settled, shared_paths
-    from loomrl.experiments.shipped import resolve
+    from loomrl.experiments.shipped import resolve_any
     from loomrl.store.runs import run_id
 
-    wanted = resolve(words)
+    wanted = resolve_any(words)
     run = run_id(run, wanted.name)
     cluster = Jobs(address)
     experiment = settled(wanted, cluster)
@@ -149,7 +151,7 @@ def _follow(cluster: "Jobs", id: str, *, to_stderr: bool) -> None:
         cluster.follow(id, write)
         write("\n" if rest else "")
     except KeyboardInterrupt:
-        _tell(f"\njob {id} goes on. `loomrl jobs logs {id}` follows it again, `loomrl jobs stop {id}` stops it")
+        _tell(f"\njob {id} continues. `loomrl jobs logs {id}` follows it again, `loomrl jobs stop {id}` stops it")
         raise
 
 

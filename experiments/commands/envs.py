@@ -55,8 +55,8 @@ def show(
 ) -> None:
     """Show an environment: families, rewards, ceilings, settings, snapshot, and the oracle's episode."""
     from loomrl.gym.catalogue import find, make
-    from loomrl.gym.mixture import known, transcript
     from loomrl.gym.registry import snapshot_of
+    from loomrl.gym.task_mixture import known, transcript
 
     found = find(known(id))
     cls = found.cls
@@ -123,8 +123,8 @@ def check(
 @app.command()
 def verify(id: Id, store: StoreUrl = "sqlite:///loom.db", as_json: AsJson = False) -> None:
     """Compare a recorded version with the importable one. Exit 1 if it has changed."""
-    from loomrl.gym.mixture import known
     from loomrl.gym.registry import Registry
+    from loomrl.gym.task_mixture import known
     from loomrl.store import open_store
 
     with open_store(store) as db:

@@ -40,7 +40,7 @@ def list_waiting(store: StoreUrl = "sqlite:///loom.db", limit: Limit = 20, as_js
 def answer(
     id: Annotated[str, typer.Argument(help="Id of the question, from `loomrl feedback list`.")],
     choice: Annotated[str, typer.Argument(help="One of its choices.")],
-    who: Annotated[str, typer.Option(help="Whose judgement it is.")] = "",
+    who: Annotated[str, typer.Option(help="Author of the judgement.")] = "",
     comment: Annotated[str, typer.Option(help="Why.")] = "",
     store: StoreUrl = "sqlite:///loom.db",
     as_json: AsJson = False,

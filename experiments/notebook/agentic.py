@@ -14,16 +14,17 @@ from loomrl.envs.teamwork.settings import TeamSettings, team_settings
 from loomrl.errors import ConfigError
 from loomrl.evaluation.returns import ReturnReport
 from loomrl.experiments.judge_control import RANDOM, evaluate_control
-from loomrl.experiments.policies import copied, find_version, is_control
+from loomrl.experiments.policies import is_control
 from loomrl.experiments.train import TrainResult, train
 from loomrl.named import named
+from loomrl.run.version import copied, find_version
 from loomrl.schema import merge
 from loomrl.store import open_store
 
 
 @dataclass(frozen=True, slots=True)
 class AgenticReport:
-    """How good a policy is. The shares are of a team (docs/teamwork.md), and None in other environments."""
+    """The quality of a policy. The shares are of a team (docs/teamwork.md), and None in other environments."""
 
     mean_reward: float | None
     """Return of an episode; in a team of agents that act for themselves, of one agent."""

@@ -14,7 +14,7 @@ CURVES: Mapping[str, tuple[str, float | None]] = {
     "level_reached": ("Level reached", 10.0),
     "steps": ("Steps of an episode", None),
 }
-"""What is drawn, where the records have it, by its name in them: a title, and where the axis ends if fixed."""
+"""Curves by their name in the records: a title, and the axis' end if fixed."""
 
 
 def draw(history: Sequence[Mapping[str, Any]], path: Path, title: str) -> Path:

@@ -20,7 +20,7 @@ from loomrl.experiments.train import TrainResult, train
 from loomrl.experiments.training import Listener
 from loomrl.gym.catalogue import find
 from loomrl.gym.manual import ManualEnvironment
-from loomrl.gym.mixture import known
+from loomrl.gym.task_mixture import known
 from loomrl.schema import Config
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.sink import metrics_file, read_metrics
@@ -34,7 +34,7 @@ def _demo(name: str) -> Any:
 
 
 class GymTrainingConfig(Config):
-    """Where the agent acts, and with which model. The defaults are those of the demo, which learns on a laptop."""
+    """The agent's environments and model. The defaults are those of the demo, which learns on a laptop."""
 
     enabled_env_types: tuple[str | EnvironmentConfig, ...] = Field(
         default_factory=lambda: resolve_language([TRAINED]).environments, min_length=1
@@ -43,11 +43,11 @@ class GymTrainingConfig(Config):
     environments_per_type: PositiveInt | None = None
     """Attempts that are open at the same time, per type; None leaves it to `rollout.concurrency`."""
     curriculum_learning: bool = False
-    """Whether levels rise with success; else every task is of `level`."""
+    """True: levels rise with success; False: every task is of `level`."""
     target_success_rate: float = Field(0.8, gt=0, lt=1)
-    """Where `curriculum_learning` keeps each family: above it the level rises."""
+    """Success at which `curriculum_learning` keeps each family: above it the level rises."""
     level: Level = 2
-    """Where the levels begin, or stay."""
+    """The initial level, or the only one."""
     group_size: PositiveInt = 8
     model: LanguageModel = _demo("model")
     sampling: Sampling = _demo("sampling")
@@ -75,8 +75,8 @@ class GymTrainingConfig(Config):
         return {"kind": "fixed", "level": self.level}
 
 
-class PPOConfig(Config):
-    """The knobs of PPO under the names that most libraries give them."""
+class PPOSettings(Config):
+    """The main settings of PPO under the names that most libraries give them; `loomrl.PPOConfig`."""
 
     learning_rate: Positive = 1e-4
     batch_size: PositiveInt = 64
@@ -90,14 +90,14 @@ class PPOConfig(Config):
     distributed: bool = False
     """Two learners, each with half of every batch, and two runners; else everything in this process."""
     compression: Literal["none", "fp16", "bf16", "powersgd"] = "none"
-    """How gradients are made smaller between the two learners."""
+    """Compression of gradients between the two learners."""
     sync_frequency: PositiveInt = 1
     """Updates between two times that the runners get new weights."""
     log_interval: PositiveInt = 1
     """Updates between two lines of the log."""
 
     def experiment(self, gym: GymTrainingConfig, *, updates: int) -> Experiment:
-        """These knobs and this gym as an Experiment of so many updates."""
+        """These settings and this gym as an Experiment of so many updates."""
         if self.batch_size % gym.group_size:
             raise ConfigError(
                 f"batch_size={self.batch_size} is no multiple of group_size={gym.group_size}: choose one that is."
@@ -117,7 +117,7 @@ class PPOConfig(Config):
         rollout: dict[str, Any] = {
             "group_size": gym.group_size,
             "groups_per_update": self.batch_size // gym.group_size,
-            "actors": 2 if self.distributed else 0,
+            "runners": 2 if self.distributed else 0,
             "publish_every": self.sync_frequency,
         }
         if gym.environments_per_type is not None:
@@ -157,7 +157,7 @@ class TrainedPolicy:
 
 @dataclass(frozen=True, slots=True)
 class TrainingSummary:
-    """What a training loop did."""
+    """The result of a training loop."""
 
     run: str
     policy: TrainedPolicy
@@ -186,7 +186,7 @@ class TrainingSummary:
 class GymPPOIntegration:
     """A gym and a PPO learner, wired through the trajectory hub."""
 
-    def __init__(self, gym_config: GymTrainingConfig, ppo_config: PPOConfig) -> None:
+    def __init__(self, gym_config: GymTrainingConfig, ppo_config: PPOSettings) -> None:
         self.gym = gym_config
         self.ppo = ppo_config
         self.summary: TrainingSummary | None = None
@@ -221,7 +221,7 @@ class GymPPOIntegration:
 class PPOTrainer:
     """PPO by the number of attempts."""
 
-    def __init__(self, config: PPOConfig, gym: GymTrainingConfig | None = None) -> None:
+    def __init__(self, config: PPOSettings, gym: GymTrainingConfig | None = None) -> None:
         self.integration = GymPPOIntegration(gym or GymTrainingConfig(), config)
 
     async def train(self, *, total_timesteps: int | None = None) -> TrainingSummary:
@@ -237,7 +237,7 @@ class PPOTrainer:
         return self.integration.summary.best
 
 
-async def create_integrated_rl_system(gym_config: GymTrainingConfig, ppo_config: PPOConfig) -> GymPPOIntegration:
+async def create_integrated_rl_system(gym_config: GymTrainingConfig, ppo_config: PPOSettings) -> GymPPOIntegration:
     """The two as one system, ready to train. What does not fit together is said here."""
     for environment in gym_config.environments:
         find(known(environment.id))

@@ -26,9 +26,9 @@ from loomrl.gym.catalogue import find
 from loomrl.gym.held_out import HeldOut
 from loomrl.gym.host.loop import PrivateLoop
 from loomrl.gym.manual import ManualEnvironment
-from loomrl.gym.mixture import gather
 from loomrl.gym.policy import Policy
 from loomrl.gym.pool import LoomRLGym
+from loomrl.gym.task_mixture import gather
 from loomrl.schema import merge
 from loomrl.store import open_store
 from loomrl.threshold import reaches
@@ -169,12 +169,12 @@ class _Text:
     def __init__(
         self, env: str | BaseEnvironment | ManualEnvironment, levels: tuple[int, ...], rollout: RolloutConfig, url: str
     ) -> None:
-        self._cast = gather([_config(env)], None, lambda id: (find(id).id, ""))
+        self._mixture = gather([_config(env)], None, lambda id: (find(id).id, ""))
         self._levels, self._rollout, self._store_url = levels, rollout, url
-        self.title = next(iter(self._cast.members))
+        self.title = next(iter(self._mixture.members))
 
     def judged(self, name: str, episodes: int, policy: Any) -> PipelineResult:
-        """What came of so many attempts."""
+        """The result of so many attempts."""
         settings = EvaluationConfig(episodes=episodes, levels=self._levels)
         loop = PrivateLoop()
         try:
@@ -199,7 +199,7 @@ class _Text:
                 choice, opened = find_policy(policy, db).choice, open_policy
         else:
             choice, opened = ScriptedPolicy(), lambda choice: lambda environment, rng: policy
-        held_out = HeldOut(self._cast, settings, run=uuid.uuid4().hex, name="evaluated", policy=choice)
+        held_out = HeldOut(self._mixture, settings, run=uuid.uuid4().hex, name="evaluated", policy=choice)
         async with LoomRLGym(self._rollout, open_policy=opened) as gym:
             for wave in held_out.waves():
                 async for trajectory in gym.run(wave):
@@ -218,7 +218,7 @@ class _Control:
         self.title = label(self._experiment.environment)
 
     def judged(self, name: str, episodes: int, policy: Any) -> PipelineResult:
-        """What came of so many episodes."""
+        """The result of so many episodes."""
         experiment = self._experiment.override({"evaluation.episodes": episodes})
         if isinstance(policy, str):
             with open_store(experiment.store_url) as db:
@@ -236,7 +236,7 @@ class _Control:
 
 
 def is_control(env: str | type) -> bool:
-    """Whether it is a control environment: a class of Gymnasium's or PettingZoo's, or a name that Gymnasium knows."""
+    """True for a control environment: a class of Gymnasium's or PettingZoo's, or a name that Gymnasium knows."""
     if isinstance(env, type):
         return not issubclass(env, BaseEnvironment)
     return isinstance(env, str) and env in gymnasium.registry and not env.startswith("loomrl/")

@@ -1,4 +1,4 @@
-"""All settings of a run. `Experiment` and `ControlExperiment` are the roots of the two trees."""
+"""All settings. `Experiment`, `ControlExperiment` and `ServingExperiment` are the roots of the three trees."""
 
 from loomrl.config.control import SAC, ControlPPO, Network
 from loomrl.config.control_experiment import (
@@ -10,8 +10,8 @@ from loomrl.config.control_experiment import (
     ControlTrain,
     CustomEnvironment,
     GymnasiumEnvironment,
-    ReturnGate,
     ReturnPatience,
+    ReturnThreshold,
 )
 from loomrl.config.engine import Checks, EngineChoice, OpenAIEngineConfig, TorchEngineConfig, VllmEngineConfig
 from loomrl.config.experiment import (
@@ -24,7 +24,6 @@ from loomrl.config.experiment import (
     EvaluationConfig,
     Experiment,
     FixedCurriculum,
-    Gate,
     HubConfig,
     Patience,
     PolicyChoice,
@@ -33,6 +32,7 @@ from loomrl.config.experiment import (
     RolloutConfig,
     ScriptedPolicy,
     StagedCurriculum,
+    Threshold,
     TrainConfig,
 )
 from loomrl.config.language import (
@@ -56,25 +56,53 @@ from loomrl.config.language import (
 )
 from loomrl.config.optimizer import AdaptiveRate, Clip, ConstantRate, CosineRate, LinearRate, Schedule
 from loomrl.config.placement import GpuPlace, Place, Placement
-from loomrl.config.root import CustomAlgorithm, Records, Root, WandB
+from loomrl.config.root import CustomAlgorithm, Records, Root, Training, WandB
+from loomrl.config.serving import (
+    Gateways,
+    Limits,
+    OpenAIServing,
+    Recording,
+    ServedArm,
+    ServingEngine,
+    ServingExperiment,
+    ServingReplicas,
+    TorchServing,
+    VllmServing,
+)
 from loomrl.config.weave import Weave
 from loomrl.errors import ConfigError, unknown
 from loomrl.schema import Tree
 
 AnyExperiment = Experiment | ControlExperiment
-KINDS: dict[str, type[Experiment] | type[ControlExperiment]] = {"language": Experiment, "control": ControlExperiment}
+"""One that trains a policy."""
+AnyRoot = AnyExperiment | ServingExperiment
+KINDS: dict[str, type[Experiment] | type[ControlExperiment] | type[ServingExperiment]] = {
+    "language": Experiment,
+    "control": ControlExperiment,
+    "serving": ServingExperiment,
+}
 
 
-def experiment_class(kind: str) -> type[Experiment] | type[ControlExperiment]:
+def experiment_class(kind: str) -> type[Experiment] | type[ControlExperiment] | type[ServingExperiment]:
     """The experiment class for this kind; a ConfigError lists the known kinds."""
     if str(kind) not in KINDS:  # YAML may have a list there
         raise ConfigError(unknown("kind", str(kind), list(KINDS)))
     return KINDS[kind]
 
 
-def parse_experiment(raw: Tree, *, origin: str) -> AnyExperiment:
-    """The experiment from plain data; without a `kind` it is one of a language policy."""
-    return experiment_class(raw.get("kind", "language")).parse(raw, origin=origin)
+def parse_experiment(raw: Tree, *, origin: str, recorded: bool = False) -> AnyExperiment:
+    """The training experiment from plain data; without a `kind` it is one of a language policy."""
+    return trained(experiment_class(raw.get("kind", "language")).parse(raw, origin=origin, recorded=recorded))
+
+
+def trained(experiment: AnyRoot) -> AnyExperiment:
+    """The experiment, if it trains a policy."""
+    if isinstance(experiment, ServingExperiment):
+        raise ConfigError(
+            f"experiment {experiment.name!r} is one of serving, which trains and judges nothing: `loomrl serve` starts "
+            "it. Name an experiment of kind language or control here."
+        )
+    return experiment
 
 
 __all__ = [
@@ -89,6 +117,7 @@ __all__ = [
     "AdaptiveRate",
     "Algorithm",
     "AnyExperiment",
+    "AnyRoot",
     "Architecture",
     "Checks",
     "Clip",
@@ -111,7 +140,7 @@ __all__ = [
     "EvaluationConfig",
     "Experiment",
     "FixedCurriculum",
-    "Gate",
+    "Gateways",
     "GpuPlace",
     "GymnasiumEnvironment",
     "HubConfig",
@@ -119,11 +148,13 @@ __all__ = [
     "LanguageModel",
     "LanguagePolicy",
     "Learners",
+    "Limits",
     "LinearRate",
     "Lora",
     "Network",
     "OpenAIEngineConfig",
     "OpenAIPolicy",
+    "OpenAIServing",
     "Optimizer",
     "Patience",
     "Place",
@@ -132,22 +163,32 @@ __all__ = [
     "PolicyGradient",
     "ProgressiveCurriculum",
     "QuarantineConfig",
+    "Recording",
     "Records",
     "Reinforce",
-    "ReturnGate",
     "ReturnPatience",
+    "ReturnThreshold",
     "RolloutConfig",
     "Root",
     "Sampling",
     "Schedule",
     "ScriptedPolicy",
+    "ServedArm",
+    "ServingEngine",
+    "ServingExperiment",
+    "ServingReplicas",
     "StagedCurriculum",
+    "Threshold",
     "TorchEngineConfig",
+    "TorchServing",
     "TrainConfig",
+    "Training",
     "VllmEngineConfig",
+    "VllmServing",
     "WandB",
     "WarmStart",
     "Weave",
     "experiment_class",
     "parse_experiment",
+    "trained",
 ]

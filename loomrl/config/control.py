@@ -1,6 +1,6 @@
 """Settings of control policies and their algorithms: network, PPO, SAC."""
 
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -56,6 +56,7 @@ class Curiosity(Config):
 class ControlPPO(ControlAlgorithm):
     """Proximal policy optimisation on arrays of steps."""
 
+    former: ClassVar = {"minibatch": "minibatch_size"}
     kind: Literal["ppo"] = "ppo"
     learning_rate: Positive = 3e-4
     schedule: Schedule = ConstantRate()
@@ -69,7 +70,7 @@ class ControlPPO(ControlAlgorithm):
     entropy_floor: float | None = None
     """Final entropy coefficient of a linear schedule; None keeps it constant."""
     epochs: PositiveInt = 4
-    minibatch: PositiveInt = 256
+    minibatch_size: PositiveInt = 256
     """Steps per optimizer step, over all learners."""
     normalize_advantages: bool = True
     target_kl: Positive | None = None

@@ -1,14 +1,14 @@
 """The Experiment of control policies: one whole run as frozen data."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from loomrl.config.basic import EntryPoint, Episodes, Positive, PositiveInt, Seed, Share
 from loomrl.config.control import SAC, ControlPPO
 from loomrl.config.placement import Place, refuse_empty
-from loomrl.config.root import CustomAlgorithm, Records, Root
+from loomrl.config.root import CustomAlgorithm, Records, Training
 from loomrl.config.weave import Weave
 from loomrl.schema import Config, merge
 
@@ -38,7 +38,7 @@ class CustomEnvironment(Config):
 ControlEnvironment = Annotated[GymnasiumEnvironment | CustomEnvironment, Field(discriminator="kind")]
 
 
-class ReturnGate(Config):
+class ReturnThreshold(Config):
     """Passed once the mean return of the latest `episodes` of a stage is at least this."""
 
     reward: float
@@ -48,8 +48,9 @@ class ReturnGate(Config):
 class SettingsStage(Config):
     """A stage of the curriculum: settings that override the environment's, and the threshold for the next stage."""
 
+    former: ClassVar = {"gate": "threshold"}
     settings: dict[str, Any]
-    gate: ReturnGate
+    threshold: ReturnThreshold
 
 
 class SettingsStages(Config):
@@ -62,11 +63,12 @@ class SettingsStages(Config):
 class SettingsRamp(Config):
     """Numeric settings that move from initial values to the environment's own, in equal steps."""
 
+    former: ClassVar = {"gate": "threshold"}
     kind: Literal["ramp"] = "ramp"
     begin: dict[str, float] = Field(min_length=1)
     """Initial values of the settings."""
     steps: PositiveInt = 5
-    gate: ReturnGate
+    threshold: ReturnThreshold
     """Threshold between any two steps."""
 
 
@@ -142,7 +144,7 @@ class ControlEvaluation(Config):
 ControlKind = Annotated[ControlPPO | SAC | Weave | CustomAlgorithm, Field(discriminator="kind")]
 
 
-class ControlExperiment(Root):
+class ControlExperiment(Training):
     """The whole run of a control policy."""
 
     kind: Literal["control"] = "control"
@@ -194,13 +196,13 @@ class ControlExperiment(Root):
         return self.algorithm.tree.names if isinstance(self.algorithm, Weave) else ()
 
     @property
-    def stages(self) -> tuple[tuple[dict[str, Any], ReturnGate | None], ...]:
+    def stages(self) -> tuple[tuple[dict[str, Any], ReturnThreshold | None], ...]:
         """The environment's settings stage by stage, each with the threshold for the next; the last stage has none."""
         final = self.environment.settings
         if self.curriculum is None:
             return ((final, None),)
         way = self.curriculum.stages if isinstance(self.curriculum, SettingsStages) else _ramp(self.curriculum, final)
-        return (*((merge(final, stage.settings), stage.gate) for stage in way), (final, None))
+        return (*((merge(final, stage.settings), stage.threshold) for stage in way), (final, None))
 
 
 def _ramp(ramp: SettingsRamp, final: dict[str, Any]) -> Sequence[SettingsStage]:
@@ -208,4 +210,4 @@ def _ramp(ramp: SettingsRamp, final: dict[str, Any]) -> Sequence[SettingsStage]:
         numbers = {name: first + (final[name] - first) * step / ramp.steps for name, first in ramp.begin.items()}
         return {name: round(value) if isinstance(final[name], int) else value for name, value in numbers.items()}
 
-    return [SettingsStage(settings=at(step), gate=ramp.gate) for step in range(ramp.steps)]
+    return [SettingsStage(settings=at(step), threshold=ramp.threshold) for step in range(ramp.steps)]

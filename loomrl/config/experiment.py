@@ -1,6 +1,6 @@
 """The Experiment of language policies: one whole run as frozen data, for Python, command line, Tune and jobs alike."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -19,7 +19,7 @@ from loomrl.config.language import (
 )
 from loomrl.config.placement import Place, refuse_empty
 from loomrl.config.rewards import RewardConfig
-from loomrl.config.root import CustomAlgorithm, Records, Root
+from loomrl.config.root import CustomAlgorithm, Records, Training
 from loomrl.schema import Config
 from loomrl.threshold import reaches
 
@@ -85,7 +85,7 @@ class AdaptiveCurriculum(_RisingCurriculum):
     """Share of a family's estimate that persists through an update without its tasks."""
 
 
-class Gate(Config):
+class Threshold(Config):
     """Passed once the last `attempts` attempts of a stage had at least this success."""
 
     success: float = Field(0.8, gt=0, le=1)
@@ -95,20 +95,22 @@ class Gate(Config):
 class ProgressiveCurriculum(_RisingCurriculum):
     """Every family goes up one level at a time, once it passes the threshold; levels never fall."""
 
+    former: ClassVar = {"gate": "threshold"}
     kind: Literal["progressive"] = "progressive"
-    gate: Gate = Gate(attempts=32)
+    threshold: Threshold = Threshold(attempts=32)
     """Required success of a family's latest attempts at its level."""
 
 
 class CurriculumStage(Config):
     """A named stage: its families ("Math/algebra.*"), its levels, and the threshold for the next stage."""
 
+    former: ClassVar = {"gate": "threshold"}
     name: str
     families: tuple[str, ...] = Field(("*",), min_length=1)
     curriculum: Annotated[FixedCurriculum | ProgressiveCurriculum | AdaptiveCurriculum, Field(discriminator="kind")] = (
         FixedCurriculum()
     )
-    gate: Gate = Gate()
+    threshold: Threshold = Threshold()
 
 
 class StagedCurriculum(Config):
@@ -157,10 +159,11 @@ class QuarantineConfig(Config):
 class RolloutConfig(Config):
     """Collection of attempts."""
 
-    actors: int = Field(0, ge=0)
+    former: ClassVar = {"actors": "runners"}
+    runners: int = Field(0, ge=0)
     """Ray actors that host episodes; 0 keeps them in this process."""
     concurrency: PositiveInt = 64
-    """Open episodes per actor."""
+    """Open episodes per runner."""
     group_size: PositiveInt = 8
     groups_per_update: PositiveInt = 8
     publish_every: PositiveInt = 1
@@ -219,7 +222,7 @@ class EvaluationConfig(Config):
     """Share of a policy's attempts that may fail; beyond it `loomrl evaluate` exits with status 1."""
 
 
-class Experiment(Root):
+class Experiment(Training):
     """The whole run of a language policy."""
 
     kind: Literal["language"] = "language"
@@ -254,9 +257,9 @@ class Experiment(Root):
         if not self.asynchronous:
             return self
         promise = f"hub.max_staleness={self.hub.max_staleness} lets rollouts and learning overlap"
-        if not self.rollout.actors:
+        if not self.rollout.runners:
             raise ValueError(
-                f"{promise}, but rollout.actors=0 makes attempts in the process that learns: set rollout.actors=1 or "
+                f"{promise}, but rollout.runners=0 makes attempts in the process that learns: set rollout.runners=1 or "
                 f"more, or hub.max_staleness={self.rollout.publish_every - 1} to take turns"
             )
         if isinstance(self.algorithm, PolicyGradient) and self.algorithm.importance_cap is None:
@@ -268,7 +271,7 @@ class Experiment(Root):
 
     @model_validator(mode="after")
     def _check_placed_actors_exist(self) -> Self:
-        refuse_empty("placement.runner", self.placement.runner, "rollout.actors", self.rollout.actors)
+        refuse_empty("placement.runner", self.placement.runner, "rollout.runners", self.rollout.runners)
         if self.placement.engine != Place() and not isinstance(self.engine, VllmEngineConfig):
             raise ValueError(
                 f"placement.engine has no effect with engine.kind={self.engine.kind}, whose engines are no actors of "

@@ -111,6 +111,8 @@ class WarmStart(Config):
     """Formats of a demonstration's end, in equal shares; `{work}` and `{answer}` are the oracle's."""
     wrong: Share = 0.0
     """Share of wrong answers, and of random other actions, which end the demonstration."""
+    tasks: PositiveInt | None = None
+    """Demonstrations are of this many tasks, again and again. None: of a new task each, which is slow for agents."""
 
 
 class KL(Config):
@@ -150,7 +152,7 @@ class Learners(Config):
     sharding: Literal["replicate", "fsdp"] = "replicate"
     """Every learner holds the whole model (DDP), or a shard of it (FSDP2)."""
     compression: Literal["none", "fp16", "bf16", "powersgd"] = "none"
-    """How gradients are made smaller on their way between learners that replicate; bf16 needs GPUs."""
+    """Compression of gradients between learners that replicate; bf16 needs GPUs."""
 
     @model_validator(mode="after")
     def _shards_need_learners(self) -> Self:

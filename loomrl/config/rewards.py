@@ -37,4 +37,4 @@ class RewardConfig(Config):
 
     parts: tuple[Annotated[CustomPart | NoveltyPart | EfficiencyPart, Field(discriminator="kind")], ...] = ()
     adaptation: NonNegative = 0.0
-    """How fast weight moves, after every update, to the parts whose mean score is behind; 0 keeps the weights."""
+    """Rate at which weight moves, after every update, to the parts whose mean score is behind; 0 keeps the weights."""

@@ -11,18 +11,23 @@ from loomrl.schema import Config
 
 
 class Root(Config):
-    """The whole run as frozen data. Equal experiments have equal `sha256`; that is the run's identity."""
+    """Frozen data that says everything about a run or a service. Equal ones have equal `sha256`: their identity."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$", max_length=100)
-    seed: Seed = 0
     store_url: StoreUrl = "sqlite:///loom.db"
     artifact_url: PathText = "artifacts"
-    placement: Placement = Placement()
 
     @property
     def sha256(self) -> str:
         """Content hash of the resolved experiment."""
         return content_hash(self.model_dump(mode="json"))
+
+
+class Training(Root):
+    """Settings of every training, of whatever kind."""
+
+    seed: Seed = 0
+    placement: Placement = Placement()
 
 
 class CustomAlgorithm(Config):

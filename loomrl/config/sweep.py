@@ -159,7 +159,7 @@ class Sweep(Config):
     """The rule for stopping trials; null runs every trial to its end."""
     search: Annotated[RandomSearch | Optuna, Field(discriminator="kind")] = RandomSearch()
     retries: int = Field(1, ge=0)
-    """How often a failed trial is resumed before it counts as failed."""
+    """Number of times a failed trial is resumed before it counts as failed."""
     seed: Seed = 0
     """Seed of the search; the experiment has its own."""
 

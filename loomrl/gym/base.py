@@ -1,4 +1,4 @@
-"""What an environment is: a task in, messages out, actions in, reward parts out.
+"""The contract of an environment: a task in, messages out, actions in, reward parts out.
 
 An author writes `reset`, `step` and `oracle`, declares the class attributes, and runs `loomrl envs check`.
 """
@@ -50,10 +50,10 @@ Difficulty = Annotated[str | int | float, BeforeValidator(_checked)]
 
 
 class EnvironmentSettings(Config):
-    """What can be set in every environment. Subclass it for more; unknown keys are refused."""
+    """Settings that every environment has. Subclass it for more; unknown keys are refused."""
 
     difficulty: Difficulty = "beginner"
-    """Which levels `reset()` draws from when it is given no task."""
+    """Levels that `reset()` draws from when it is given no task."""
     max_steps: int = Field(50, ge=1)
     """The episode is truncated after this many actions."""
 
@@ -91,7 +91,7 @@ class BaseEnvironment(ABC):
     guess_floor: ClassVar[Mapping[str, float]] = {}
     """Per family, the success of guessing; curricula subtract it."""
     sandboxed: ClassVar[bool] = False
-    """Whether it runs what the policy says in a sandbox (`loomrl.gym.sandbox`), which the checker then attacks."""
+    """True if it runs the policy's text in a sandbox (`loomrl.gym.sandbox`), which the checker then attacks."""
     dependencies: ClassVar[tuple[str, ...]] = ()
     """Distributions whose installed versions are part of the snapshot."""
     sources: ClassVar[tuple[str, ...]] = ()
@@ -117,7 +117,7 @@ class BaseEnvironment(ABC):
     async def enter(self, task: Task) -> None:
         """Wait until an attempt at this task can begin, where not all can at once. Most wait for nothing.
 
-        Called before `reset` by whoever plays many attempts. No clock of the episode runs meanwhile: bound the waiting.
+        Called before `reset` by a pool of many attempts. No clock of the episode runs meanwhile: bound the waiting.
         """
         return
 
@@ -142,7 +142,7 @@ class BaseEnvironment(ABC):
         return ()
 
     def memory(self) -> Mapping[str, Any] | None:
-        """What this attempt leaves to later ones, as JSON: asked for once, at its end. None for most environments.
+        """The memory that this attempt leaves to later ones, as JSON: asked for once, at its end. None for most.
 
         A later task of the same family may then carry it as `parameters["memory"]`; one without must do as well. A
         family leaves one at every end, or never.

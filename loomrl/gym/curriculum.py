@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
-from loomrl.config import AdaptiveCurriculum, FixedCurriculum, Gate, ProgressiveCurriculum, StagedCurriculum
+from loomrl.config import AdaptiveCurriculum, FixedCurriculum, ProgressiveCurriculum, StagedCurriculum, Threshold
 from loomrl.errors import ConfigError
 from loomrl.threshold import reaches
 from loomrl.types import Task
@@ -187,7 +187,7 @@ class Progressive:
         self.families = _some(families)
         self.settings = settings
         self._level = dict.fromkeys((family.key for family in self.families), settings.begin)
-        self._latest = {family.key: _latest(settings.gate) for family in self.families}
+        self._latest = {family.key: _latest(settings.threshold) for family in self.families}
 
     def draw(self, rng: random.Random, *, without: Container[str] = ()) -> Draw:
         """A family by its environment's share, at its level or, for the replayed share, below it."""
@@ -202,7 +202,7 @@ class Progressive:
             if outcome.level == self._level.get(outcome.family):
                 self._latest[outcome.family].append(outcome.success)
         for key, latest in self._latest.items():
-            if _passes(self.settings.gate, latest) and self._level[key] < self.settings.last_level:
+            if _passes(self.settings.threshold, latest) and self._level[key] < self.settings.last_level:
                 self._level[key] += 1
                 latest.clear()
 
@@ -218,7 +218,7 @@ class Progressive:
         """Resume from `state`; a state of other families is refused."""
         _same_families(state, self._level)
         for key, (level, latest) in state.items():
-            self._level[key], self._latest[key] = level, _latest(self.settings.gate, latest)
+            self._level[key], self._latest[key] = level, _latest(self.settings.threshold, latest)
 
 
 class Staged:
@@ -231,7 +231,7 @@ class Staged:
             for stage in settings.stages
         ]
         self._index = 0
-        self._latest = _latest(settings.stages[0].gate)
+        self._latest = _latest(settings.stages[0].threshold)
 
     @property
     def stage(self) -> str:
@@ -248,12 +248,12 @@ class Staged:
         mine = [outcome for outcome in outcomes if outcome.family in keys]
         self._inner[self._index].observe(mine)
         self._latest.extend(outcome.success for outcome in mine)
-        if _passes(self.settings.stages[self._index].gate, self._latest) and self._index + 1 < len(self._inner):
+        if _passes(self.settings.stages[self._index].threshold, self._latest) and self._index + 1 < len(self._inner):
             self._enter(self._index + 1, [])
 
     def _enter(self, index: int, latest: Sequence[float]) -> None:
         self._index = index
-        self._latest = _latest(self.settings.stages[index].gate, latest)
+        self._latest = _latest(self.settings.stages[index].threshold, latest)
 
     def progress(self) -> dict[str, float]:
         """Levels of the present stage."""
@@ -294,13 +294,13 @@ def _replayed(level: int, settings: ProgressiveCurriculum | AdaptiveCurriculum, 
     return rng.randrange(settings.first_level, level) if below else 0
 
 
-def _latest(gate: Gate, known: Iterable[float] = ()) -> deque[float]:
+def _latest(threshold: Threshold, known: Iterable[float] = ()) -> deque[float]:
     """A queue for as many successes as the threshold needs."""
-    return deque(known, maxlen=gate.attempts)
+    return deque(known, maxlen=threshold.attempts)
 
 
-def _passes(gate: Gate, latest: Sequence[float]) -> bool:
-    return len(latest) == gate.attempts and reaches(math.fsum(latest) / gate.attempts, gate.success)
+def _passes(threshold: Threshold, latest: Sequence[float]) -> bool:
+    return len(latest) == threshold.attempts and reaches(math.fsum(latest) / threshold.attempts, threshold.success)
 
 
 def _same_families(state: Mapping[str, Any], known: Mapping[str, Any]) -> None:

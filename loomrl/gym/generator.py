@@ -9,7 +9,7 @@ from loomrl.errors import ConfigError
 from loomrl.gym.base import EnvironmentSettings, levels_of
 from loomrl.gym.catalogue import find
 from loomrl.gym.curriculum import Outcome, open_curriculum
-from loomrl.gym.mixture import gather
+from loomrl.gym.task_mixture import gather
 from loomrl.gym.template import load_templates
 from loomrl.types import Task
 
@@ -35,24 +35,24 @@ class CurriculumGenerator:
         templates = load_templates(task_templates_path) if task_templates_path else ()
         named = environments or sorted({template.environment for template in templates}) or ("Math",)
         configs = [EnvironmentConfig(id=each) if isinstance(each, str) else each for each in named]
-        self._cast = gather(configs, task_templates_path, lambda id: (find(id).id, ""))
+        self._mixture = gather(configs, task_templates_path, lambda id: (find(id).id, ""))
         if curriculum is not None and initial_difficulty is not None:
             raise ConfigError(
                 f"initial_difficulty={initial_difficulty!r} has no effect beside a curriculum: set its levels."
             )
         start = _level("beginner" if initial_difficulty is None else initial_difficulty)
         settings = curriculum or AdaptiveCurriculum(start_level=start)
-        self._curriculum = open_curriculum(self._cast.families, settings)
+        self._curriculum = open_curriculum(self._mixture.families, settings)
         self._rng = random.Random(seed)
 
     def generate(self) -> Task:
         """The next task to attempt. The same seed and the same outcomes give the same tasks."""
         draw = self._curriculum.draw(self._rng)
-        return self._cast.member(draw).task(draw)
+        return self._mixture.member(draw).task(draw)
 
     def observe(self, task: Task, success: float) -> None:
-        """How an attempt at a task went, from 0 to 1."""
-        self._curriculum.observe([Outcome(self._cast.family_of(task), task.level, success)])
+        """Observe the success of an attempt at a task, from 0 to 1."""
+        self._curriculum.observe([Outcome(self._mixture.family_of(task), task.level, success)])
 
     def progress(self) -> dict[str, float]:
         """Level per family; a fraction is the chance of the next level."""
@@ -64,7 +64,7 @@ class CurriculumGenerator:
         return {"curriculum": self._curriculum.state_dict(), "randomness": [version, list(internal), gauss]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken."""
+        """Resume from `state`."""
         self._curriculum.load_state_dict(state["curriculum"])
         version, internal, gauss = state["randomness"]
         self._rng.setstate((version, tuple(internal), gauss))

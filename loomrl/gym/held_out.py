@@ -9,16 +9,16 @@ from loomrl.gym.curriculum import HELD_OUT_SEEDS, Draw, family_key
 from loomrl.gym.episode import Attempt
 from loomrl.gym.host.local import Plan
 from loomrl.gym.memory import MEMORY, MemoryBank, remembers
-from loomrl.gym.mixture import Cast
+from loomrl.gym.task_mixture import TaskMixture
 from loomrl.types import End, Group, Source, Trajectory
 
 SEEDS_APART = 1_000_003
 """Distance between evaluation seeds: two share a task only if one has a million episodes."""
 
 
-def held_out(cast: Cast, settings: EvaluationConfig) -> list[Draw]:
+def held_out(mixture: TaskMixture, settings: EvaluationConfig) -> list[Draw]:
     """Held-out tasks, spread evenly over families and levels, even if there are fewer tasks than combinations."""
-    families, levels = cast.families, settings.levels
+    families, levels = mixture.families, settings.levels
     first = HELD_OUT_SEEDS.start + settings.seed * SEEDS_APART % len(HELD_OUT_SEEDS)
     round_trip = math.lcm(len(families), len(levels))
     return [
@@ -35,9 +35,11 @@ class HeldOut:
     this object leave memories. All other attempts are in the first wave.
     """
 
-    def __init__(self, cast: Cast, settings: EvaluationConfig, *, run: str, name: str, policy: PolicyChoice) -> None:
-        self.plans = _plans(cast, settings, run=run, name=name, policy=policy)
-        remembering = {name for name, member in cast.members.items() if remembers(member.environment)}
+    def __init__(
+        self, mixture: TaskMixture, settings: EvaluationConfig, *, run: str, name: str, policy: PolicyChoice
+    ) -> None:
+        self.plans = _plans(mixture, settings, run=run, name=name, policy=policy)
+        remembering = {name for name, member in mixture.members.items() if remembers(member.environment)}
         self._rows: dict[str, list[Plan]] = {}
         """Family → its remaining attempts, for families with memory."""
         self._free: list[Plan] = []
@@ -93,11 +95,13 @@ class HeldOut:
         return replace(plan, attempt=replace(attempt, task=self._memories.given(attempt.task)))
 
 
-def _plans(cast: Cast, settings: EvaluationConfig, *, run: str, name: str, policy: PolicyChoice) -> list[Plan]:
+def _plans(
+    mixture: TaskMixture, settings: EvaluationConfig, *, run: str, name: str, policy: PolicyChoice
+) -> list[Plan]:
     """The plans, equal for every run."""
     plans = []
-    for index, draw in enumerate(held_out(cast, settings)):
-        member = cast.member(draw)
+    for index, draw in enumerate(held_out(mixture, settings)):
+        member = mixture.member(draw)
         id = f"{run}/{name}/{index}"
         attempt = Attempt(
             id=id,

@@ -17,7 +17,7 @@ from loomrl.types import Group, Trajectory
 
 
 class LoomRLGym:
-    """Environments by name, and episodes by the thousand: in this process, or in `rollout.actors` Ray actors.
+    """Environments by name, and episodes by the thousand: in this process, or in `rollout.runners` Ray actors.
 
     At most `rollout.concurrency` episodes are open per actor. An environment that never returns from a call costs
     everybody in its process `rollout.turn_timeout_s`, and only the episode at fault fails: on the main thread of this
@@ -43,8 +43,8 @@ class LoomRLGym:
 
     async def run(self, plans: Iterable[Plan]) -> AsyncGenerator[Trajectory, None]:
         """Every plan's trajectory, once, as it finishes. Plans are drawn only when there is room to play them."""
-        if self._rollout.actors:
-            refuse_crowd(self._rollout.actors)
+        if self._rollout.runners:
+            refuse_crowd(self._rollout.runners)
         rooms = [host for host in self._hosts for _ in range(self._rollout.concurrency)]
         finished: asyncio.Queue[Trajectory | None] = asyncio.Queue(maxsize=len(rooms))
         playing = asyncio.create_task(_play_all(rooms, iter(plans), finished))
@@ -81,10 +81,10 @@ class LoomRLGym:
 
     @cached_property
     def _hosts(self) -> list[Host]:
-        if not self._rollout.actors:
+        if not self._rollout.runners:
             return [LocalHost(self._make, self._rollout, open_policy=self._open_policy)]
-        actors = range(self._rollout.actors)
-        return [ActorHost(self._make, self._rollout, open_policy=self._open_policy) for _ in actors]
+        runners = range(self._rollout.runners)
+        return [ActorHost(self._make, self._rollout, open_policy=self._open_policy) for _ in runners]
 
 
 async def _play_all(rooms: list[Host], plans: Iterator[Plan], finished: asyncio.Queue[Trajectory | None]) -> None:

@@ -1,7 +1,7 @@
 """Quarantine: task families and whole environments that keep failing are paused, reported, recorded, and retried.
 
     quarantine = Quarantine(experiment.rollout.quarantine)
-    curriculum = Quarantined(open_curriculum(cast.families, experiment.curriculum), quarantine)
+    curriculum = Quarantined(open_curriculum(mixture.families, experiment.curriculum), quarantine)
 
     draw = curriculum.draw(rng)                         # EpisodeError with all causes if nothing is left to draw
     ...

@@ -46,7 +46,7 @@ class RewardComponent(Generic[X]):
 
 
 class Novelty:
-    """How rarely an attempt's actions were trained on before: 1 for new ones, 1/√2 for those seen once."""
+    """Novelty of an attempt's actions: 1 if they were never trained on, 1/√2 if once."""
 
     def __init__(self) -> None:
         self._seen: OrderedDict[str, int] = OrderedDict()

@@ -6,6 +6,7 @@ import signal
 import socket
 import threading
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -32,6 +33,7 @@ class Server(uvicorn.Server):
             app,
             log_level="warning",
             access_log=False,
+            proxy_headers=False,
             ws="none",
             timeout_keep_alive=max(1, round(self._limits.patience_s)),
             timeout_graceful_shutdown=GRACE_S,
@@ -100,3 +102,29 @@ def serve(app: ASGIApp, listeners: Sequence[socket.socket], *, limits: Limits | 
     if on_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         exit_on_sigterm()
     Server(app, listeners, limits=limits).run()
+
+
+class Embedded(Server):
+    """A server on the running event loop, beside what else is done there. Signals are not its business."""
+
+    def __init__(self, app: ASGIApp, listeners: Sequence[socket.socket], *, limits: Limits | None = None) -> None:
+        super().__init__(app, listeners, limits=limits)
+        self._serving: asyncio.Task[None] | None = None
+
+    @override
+    def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
+        return nullcontext()
+
+    async def start(self) -> None:
+        """Serve from now on."""
+        self._serving = asyncio.create_task(self.serve())
+        while not self.started:
+            if self._serving.done():
+                await self._serving
+            await asyncio.sleep(0.001)
+
+    async def close(self) -> None:
+        """Take no more requests, and end those in progress."""
+        self.should_exit = True
+        if self._serving is not None:
+            await self._serving

@@ -5,11 +5,10 @@ A page of another site is recognised by `Origin`, by `Sec-Fetch-Site`, by a `Hos
 """
 
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -28,8 +27,10 @@ class Site:
     hosts: frozenset[str] | None = frozenset()
     """Accepted host names beside this machine's own; None accepts any, for servers with a token."""
     content_types: frozenset[str] = frozenset({JSON})
+    origins: frozenset[str] = frozenset()
+    """Sites whose pages may ask, such as https://chat.example.org."""
 
-    def check(self, method: str, headers: Headers) -> None:
+    def check(self, method: str, headers: Mapping[str, str]) -> None:
         """Raise Refused for a request that a page of another site may have made."""
         host = headers.get("host", "").lower()
         if not self._is_ours(_name(host)):
@@ -39,9 +40,14 @@ class Site:
                 f"{_name(host) or 'NAME'}, if that is its name.",
             )
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin.lower()).netloc != host:
+        is_friend = origin is not None and origin.lower() in self.origins
+        if origin is not None and not is_friend and urlsplit(origin.lower()).netloc != host:
             raise Refused(403, f"Origin {origin!r} is another site: its pages may not ask this server.")
-        if headers.get("sec-fetch-site", "none") not in ("none", "same-origin") and not _is_visit(method, headers):
+        if (
+            not is_friend
+            and headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
+            and not _is_visit(method, headers)
+        ):
             raise Refused(403, "A page of another site made this request: it may not ask this server.")
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if method not in SAFE_METHODS and kind and kind not in self.content_types:
@@ -73,7 +79,7 @@ def for_programs(serve: Serve) -> Serve:
     return endpoint
 
 
-def _is_visit(method: str, headers: Headers) -> bool:
+def _is_visit(method: str, headers: Mapping[str, str]) -> bool:
     """True if somebody follows a link to us: the linking page cannot read the answer."""
     sent = headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")
     return method == "GET" and sent == ("navigate", "document")

@@ -26,17 +26,17 @@ _BASE = struct.Struct("<B7xq")
 
 _BYTE, _WORD, _LONG = (np.dtype[Any](code) for code in ("<u1", "<u2", "<u4"))
 _PLANES: dict[int, tuple[np.dtype[Any], ...]] = {1: (_BYTE,), 2: (_WORD,), 3: (_WORD, _BYTE), 4: (_LONG,)}
-"""How many bytes per value are laid out: three are two of each value, then one of each."""
+"""Bytes per value → how they are laid out: three are two of each value, then one of each."""
 
 
 @dataclass(slots=True)
 class Allowance:
-    """What is left of a payload's expansion while it is written or read."""
+    """The bytes that a payload may still expand to while it is written or read."""
 
     left: int = EXPANSION
 
     def take(self, size: int) -> bool:
-        """Whether `size` more bytes fit; if so they are taken."""
+        """True if `size` more bytes fit; they are then taken."""
         fits = size <= self.left
         self.left -= size if fits else 0
         return fits
@@ -103,7 +103,7 @@ def _narrow(flat: Array) -> tuple[int, bytes]:
 
 
 def _run_ends(flat: Array, *, most: int) -> Array | None:
-    """Where each run of equal values ends; None where there are too many to be worth it."""
+    """The end of each run of equal values; None if there are too many to be worth it."""
     changes = flat[1:] != flat[:-1]
     count = int(np.count_nonzero(changes)) + 1
     if count > most:

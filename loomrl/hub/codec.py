@@ -16,9 +16,9 @@ from loomrl.errors import CorruptPayload, HubError
 from loomrl.hub.array import Allowance, pack, unpack
 from loomrl.types import Trajectory
 
-MAGIC = b"LRT\x02"
-READABLE = (b"LRT\x01", MAGIC)
-"""Format 1 has no pictures in its messages."""
+MAGIC = b"LRT\x04"
+READABLE = (b"LRT\x01", b"LRT\x02", MAGIC)
+"""Format 1 has no pictures in its messages, format 2 no further threads. 3 is left out: one wrong bit makes it 2."""
 HEADER = struct.Struct("<4sII")
 MAX_BYTES = 1 << 30
 """Longest payload: what both databases still take in one value."""

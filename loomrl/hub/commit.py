@@ -36,7 +36,7 @@ class Committer:
         self._db = db
         self._clock = clock
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        self._gate = threading.Lock()
+        self._lock = threading.Lock()
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="hub-committer", daemon=True)
         self._thread.start()
@@ -51,7 +51,7 @@ class Committer:
         return self._results(Job(work, items))
 
     def _results(self, job: Job) -> list[Any]:
-        with self._gate:
+        with self._lock:
             if self._closed:
                 raise HubError("This hub is closed. Open it again: open_hub(url, settings).")
             self._jobs.put(job)
@@ -59,7 +59,7 @@ class Committer:
 
     def close(self) -> None:
         """Finish the jobs that were given, then end."""
-        with self._gate:
+        with self._lock:
             if not self._closed:
                 self._closed = True
                 self._jobs.put(None)

@@ -1,4 +1,4 @@
-"""Whose turn it is: start-time fair queuing over environments, with weights and minimum shares.
+"""The next environment's turn: start-time fair queuing over environments, with weights and minimum shares.
 
 Each environment has a virtual time. A group served moves it ahead by 1 / share; the one furthest behind is next. An
 environment that had nothing for a while starts from now, so it neither lost its share nor has a claim on the past.
@@ -12,7 +12,7 @@ from loomrl.gym.share import Stake, shares
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What an environment asks for: its settings, how many groups it has, when it was last served."""
+    """An environment's demand: its settings, its number of groups, and its virtual time."""
 
     environment: str
     weight: float
@@ -23,7 +23,7 @@ class Claim:
 
 @dataclass(slots=True)
 class Allotment:
-    """How many of an environment's groups are taken, and its virtual time after that."""
+    """The number of an environment's groups that are taken, and its virtual time after that."""
 
     count: int
     served: float

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from loomrl.errors import Conflict, CorruptPayload, HubError, LeaseLost, LoomError, StoreError
-from loomrl.http.gate import MAX_BYTES, Gate
+from loomrl.http.admission import MAX_BYTES, Admission
 from loomrl.http.site import JSON, Site
 from loomrl.hub import wire
 from loomrl.hub.hub import Hub
@@ -51,7 +51,7 @@ def create_app(
 
     return Starlette(
         routes=[*v2, Route("/v2/health", _endpoint(hub, _health), methods=["GET"]), *extra_routes],
-        middleware=[Middleware(Gate, site=site, token=token, max_bytes=max_bytes)],
+        middleware=[Middleware(Admission, site=site, token=token, max_bytes=max_bytes)],
         exception_handlers={LoomError: _refuse},
         lifespan=lifespan,
     )
@@ -65,7 +65,7 @@ def _health(hub: Hub, _: bytes) -> tuple[bytes, str]:
 
 def _endpoint(hub: Hub, answer: Answer) -> Callable[[Request], Any]:
     async def endpoint(request: Request) -> Response:
-        message = await request.receive()  # the gate hands a body over in one piece; `body()` would copy it
+        message = await request.receive()  # admission hands a body over in one piece; `body()` would copy it
         content, media_type = await run_in_threadpool(answer, hub, message["body"])
         return Response(content, media_type=media_type)
 

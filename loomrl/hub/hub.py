@@ -1,4 +1,4 @@
-"""What a hub promises. The same in process, sharded, as a Ray actor and over HTTP; safe to call from any thread.
+"""The contract of a hub. The same in process, sharded, as a Ray actor and over HTTP; safe to call from any thread.
 
 Exactly-once training, for a consumer: stage checkpoint n together with the lease's id, then `ack(lease, version=n)`,
 and believe checkpoint n only once the ack returned. After a crash ack again: it returns if the first ack arrived, and
@@ -44,7 +44,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which stored trajectories to read; bounds are inclusive, None takes all.
+    """The stored trajectories to read; bounds are inclusive, None takes all.
 
     `acked=True` takes what was trained on, False what was not. Versions are compared with `first_version`.
     """
@@ -64,7 +64,7 @@ EVERYTHING = Selection()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentStats:
-    """One environment's line in the hub. Groups are counted by state, attempts since the beginning.
+    """One environment's counters in the hub. Groups are counted by state, attempts since the beginning.
 
     Means are over the attempts that did not fail; `rate` is attempts per second over about the last minute.
     """
@@ -88,7 +88,7 @@ class EnvironmentStats:
 
 @dataclass(frozen=True, slots=True)
 class HubStats:
-    """What the hub holds, by environment, and how many groups may be in flight (open, ready or leased)."""
+    """The hub's content by environment, and its capacity of groups in flight (open, ready or leased)."""
 
     environments: Mapping[str, EnvironmentStats] = field(default_factory=dict)
     capacity: int = 0
@@ -96,40 +96,40 @@ class HubStats:
     @property
     def in_flight(self) -> int:
         """Groups that are open, ready or leased."""
-        return sum(line.open + line.ready + line.leased for line in self.environments.values())
+        return sum(stats.open + stats.ready + stats.leased for stats in self.environments.values())
 
     @property
     def ready(self) -> int:
         """Groups that can be leased now."""
-        return sum(line.ready for line in self.environments.values())
+        return sum(stats.ready for stats in self.environments.values())
 
 
 def merge(parts: Sequence[HubStats]) -> HubStats:
     """The statistics of several shards as one."""
-    lines: dict[str, list[EnvironmentStats]] = {}
+    found: dict[str, list[EnvironmentStats]] = {}
     for part in parts:
-        for name, line in part.environments.items():
-            lines.setdefault(name, []).append(line)
-    return HubStats({name: _sum(same) for name, same in lines.items()}, parts[0].capacity)
+        for name, stats in part.environments.items():
+            found.setdefault(name, []).append(stats)
+    return HubStats({name: _sum(same) for name, same in found.items()}, parts[0].capacity)
 
 
-def _sum(lines: Sequence[EnvironmentStats]) -> EnvironmentStats:
-    judged = [line.trajectories - line.failures for line in lines]
+def _sum(same: Sequence[EnvironmentStats]) -> EnvironmentStats:
+    judged = [stats.trajectories - stats.failures for stats in same]
 
     def mean(values: Sequence[float]) -> float:
         total: float = sum(map(mul, values, judged))
         return total / max(sum(judged), 1)
 
     counted = ("open", "ready", "leased", "acked", "trajectories", "failures", "late", "tokens", "rate")
-    causes = {cause for line in lines for cause in line.released}
-    parts = {part for line in lines for part in line.parts}
+    causes = {cause for stats in same for cause in stats.released}
+    parts = {part for stats in same for part in stats.parts}
     return replace(
-        lines[0],
-        **{name: sum(getattr(line, name) for line in lines) for name in counted},
-        released={cause: sum(line.released.get(cause, 0) for line in lines) for cause in causes},
-        success=mean([line.success for line in lines]),
-        reward=mean([line.reward for line in lines]),
-        parts={part: mean([line.parts.get(part, 0.0) for line in lines]) for part in parts},
+        same[0],
+        **{name: sum(getattr(stats, name) for stats in same) for name in counted},
+        released={cause: sum(stats.released.get(cause, 0) for stats in same) for cause in causes},
+        success=mean([stats.success for stats in same]),
+        reward=mean([stats.reward for stats in same]),
+        parts={part: mean([stats.parts.get(part, 0.0) for stats in same]) for part in parts},
     )
 
 
@@ -155,7 +155,7 @@ class Hub(ABC):
 
     @abstractmethod
     def demand(self, *, version: int) -> int:
-        """How many groups may start now at policy `version` such that none is stale before its turn comes."""
+        """The number of groups that may start now at policy `version` such that none is stale before its turn."""
 
     @abstractmethod
     def lease(
@@ -170,7 +170,7 @@ class Hub(ABC):
 
     @abstractmethod
     def ready(self, *, limit: int = 1000) -> list[Ready]:
-        """What can be leased now, oldest first over all environments."""
+        """The groups that can be leased now, oldest first over all environments."""
 
     @abstractmethod
     def lease_groups(self, ids: Sequence[str], *, version: int, consumer: str, lease_id: str | None = None) -> Lease:
@@ -203,7 +203,7 @@ class Hub(ABC):
 
     @abstractmethod
     def share(self, environment: str, *, weight: float = 1.0, min_share: float = 0.0) -> None:
-        """How much of what is leased comes from this environment, from now on. New ones have weight 1."""
+        """Set this environment's share of leased groups, from now on. New ones have weight 1."""
 
     @abstractmethod
     def remember(self, key: str, text: str) -> None:

@@ -1,4 +1,4 @@
-"""What comes into the hub: announced groups and finished attempts, and what they do to a group's state."""
+"""Arrivals at the hub: announced groups and finished attempts, and the change of a group's state by them."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -60,7 +60,7 @@ class Standing:
         return True
 
     def progress(self) -> dict[str, Any]:
-        """What attempts change of the row `at` its position."""
+        """Changes of the row `at` its position by attempts."""
         return {"at": self.position} | {name: getattr(self, name) for name in _PROGRESS}
 
     def _age(self, version: int) -> None:
@@ -115,7 +115,7 @@ class Intake:
             trajectory = parcel.trajectory
             group = standings[trajectory.group]
             late = not group.take(trajectory)
-            self.ledger.line(group.environment).count(trajectory, late=late, now=self.ledger.now)
+            self.ledger.counters(group.environment).count(trajectory, late=late, now=self.ledger.now)
             rows.append(_row(parcel, group) | {"position": position, "late": late, "created_at": self.ledger.now})
             cursors[trajectory.id] = position
         self._insert(begun)
@@ -125,7 +125,7 @@ class Intake:
         return [cursors[parcel.trajectory.id] for parcel in parcels]
 
     def check(self, parcels: Sequence[Parcel]) -> Delivery:
-        """What storing the parcels would mean; Conflict or HubError where it may not be."""
+        """The effect of storing the parcels; Conflict or HubError if they may not be stored."""
         cursors, fresh = self._sort_out(parcels)
         known = self._known(parcel.trajectory.group for parcel in fresh)
         unknown: dict[str, GroupPlan] = {}
@@ -173,7 +173,7 @@ class Intake:
     def _insert(self, begun: Sequence[Standing]) -> None:
         """Store new groups, as far as they have come."""
         for group in begun:
-            self.ledger.line(group.environment).move("", group.state, cause=group.cause)
+            self.ledger.counters(group.environment).move("", group.state, cause=group.cause)
         if begun:
             self.ledger.connection.execute(insert(groups), [asdict(group) for group in begun])
 
@@ -181,7 +181,7 @@ class Intake:
         """Write what came of groups that were open."""
         for group in standings:
             if group.state != "open":
-                self.ledger.line(group.environment).move("open", group.state, cause=group.cause)
+                self.ledger.counters(group.environment).move("open", group.state, cause=group.cause)
         if standings:
             progress = [
                 {"at": group.position} | {name: getattr(group, name) for name in _PROGRESS} for group in standings
@@ -249,7 +249,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def _equal(stored: bytes | memoryview, given: bytes | memoryview) -> bool:
-    """Whether two payloads hold equal content; other loomrls may have laid out the same content in other bytes."""
+    """True if two payloads hold equal content; other versions may have laid it out in other bytes."""
     return stored is given or bytes(stored) == bytes(given) or encode(decode(stored)) == encode(decode(given))
 
 

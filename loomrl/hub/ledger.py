@@ -13,11 +13,11 @@ from loomrl.store.hub_tables import hub_counters
 from loomrl.types import End, Trajectory
 
 RATE_S = 60.0
-"""How far back `rate` looks."""
+"""Seconds that `rate` looks back."""
 
 
 @dataclass(slots=True)
-class Line:
+class Counters:
     """One environment's counters."""
 
     environment: str
@@ -40,13 +40,13 @@ class Line:
     recent_at: float = 0.0
 
     @classmethod
-    def of(cls, row: Row[Any]) -> "Line":
-        """The line a row of `hub_counters` holds."""
+    def of(cls, row: Row[Any]) -> "Counters":
+        """The counters in a row of `hub_counters`."""
         stored = dict(row._mapping)
         return cls(**stored | {name: json.loads(stored[name]) for name in ("released", "part_sums")})
 
     def row(self) -> dict[str, Any]:
-        """What `hub_counters` holds of it."""
+        """The row of `hub_counters`."""
         values = {name: getattr(self, name) for name in self.__slots__}
         return values | {"released": json.dumps(self.released), "part_sums": json.dumps(self.part_sums)}
 
@@ -63,7 +63,8 @@ class Line:
         """Count one stored attempt."""
         self.trajectories += 1
         self.late += late
-        self.tokens += sum(len(turn.tokens) for turn in trajectory.turns if turn.tokens is not None)
+        turns = [turn for thread in trajectory.sequences for turn in thread]
+        self.tokens += sum(len(turn.tokens) for turn in turns if turn.tokens is not None)
         self.recent = self.recent * self._faded(now) + 1
         self.recent_at = max(now, self.recent_at)
         if trajectory.end is End.FAILED:
@@ -75,7 +76,7 @@ class Line:
             self.part_sums[name] = self.part_sums.get(name, 0.0) + part
 
     def stats(self, now: float) -> EnvironmentStats:
-        """The line as callers see it."""
+        """The counters as callers see them."""
         judged = max(self.trajectories - self.failures, 1)
         return EnvironmentStats(
             weight=self.weight,
@@ -100,19 +101,19 @@ class Line:
 
 
 class Ledger:
-    """What the jobs of one transaction share. Whoever holds one holds the write lock; `close` writes the counters."""
+    """State shared by one transaction's jobs. Its holder holds the write lock; `close` writes the counters."""
 
     def __init__(self, connection: Connection, now: float) -> None:
         self.connection = connection
         self.now = now
-        rows = connection.execute(ALL_LINES).all()
+        rows = connection.execute(ALL_COUNTERS).all()
         self._stored = {row.environment: dict(row._mapping) for row in rows}
-        self.lines = {row.environment: Line.of(row) for row in rows}
+        self.environments = {row.environment: Counters.of(row) for row in rows}
         self._next: dict[str, int] = {}
 
-    def line(self, environment: str) -> Line:
+    def counters(self, environment: str) -> Counters:
         """The counters of an environment; a new one begins with none."""
-        return self.lines.setdefault(environment, Line(environment))
+        return self.environments.setdefault(environment, Counters(environment))
 
     def positions(self, table: Table, count: int) -> range:
         """The next positions of a table. They grow in commit order, as nobody else may write now."""
@@ -125,11 +126,11 @@ class Ledger:
     def move(self, rows: Iterable[Any], origin: str, state: str, *, cause: str = "") -> None:
         """Count changed groups, given as rows that name their environment."""
         for row in rows:
-            self.line(row.environment).move(origin, state, cause=cause)
+            self.counters(row.environment).move(origin, state, cause=cause)
 
     def close(self) -> None:
         """Write the counters that changed."""
-        rows = [line.row() for line in self.lines.values()]
+        rows = [one.row() for one in self.environments.values()]
         new = [row for row in rows if row["environment"] not in self._stored]
         changed = [row | {"at": row["environment"]} for row in rows if row != self._stored.get(row["environment"], row)]
         if new:
@@ -138,5 +139,5 @@ class Ledger:
             self.connection.execute(_SET_LINE, changed)
 
 
-ALL_LINES = select(hub_counters)
+ALL_COUNTERS = select(hub_counters)
 _SET_LINE = update(hub_counters).where(hub_counters.c.environment == bindparam("at"))

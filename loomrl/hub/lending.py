@@ -1,4 +1,4 @@
-"""What goes out of the hub: leases, their ends, and the groups that time or age takes out of the line."""
+"""Departures from the hub: leases, their ends, and the groups that time or age removes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,17 +46,17 @@ def leaving(now: float, *, floor: int) -> ColumnElement[bool]:
 
 
 def choose(ledger: Ledger, count: int, *, at_least: int) -> list[int]:
-    """The next groups in line: environments by their shares, oldest first within each."""
-    lines = ledger.lines.values()
-    if sum(line.ready for line in lines) < at_least:
+    """The next groups to lease: environments by their shares, oldest first within each."""
+    counters = ledger.environments.values()
+    if sum(one.ready for one in counters) < at_least:
         return []
-    claims = [Claim(line.environment, line.weight, line.min_share, line.ready, line.served) for line in lines]
+    claims = [Claim(one.environment, one.weight, one.min_share, one.ready, one.served) for one in counters]
     chosen: list[int] = []
     for environment, part in allot(claims, count).items():
         waiting = (groups.c.state == "ready") & (groups.c.environment == environment)
         query = select(groups.c.position).where(waiting).order_by(groups.c.position).limit(part.count)
         chosen += ledger.connection.scalars(query)
-        ledger.line(environment).served = part.served
+        ledger.counters(environment).served = part.served
     return sorted(chosen)
 
 
@@ -68,7 +68,7 @@ def choose_named(ledger: Ledger, ids: Sequence[str]) -> list[int]:
 
 
 def lent_already(ledger: Ledger, lease_id: str) -> Loan | None:
-    """What a lease holds, if it was given out before; LeaseLost if it ended."""
+    """The groups of a lease that was given out before; LeaseLost if it ended."""
     if find(ledger, lease_id) is None:
         return None
     lease = _held(ledger, lease_id)
@@ -108,7 +108,7 @@ def renew(ledger: Ledger, lease_id: str, expires_at: float) -> float:
 
 
 def give_back(ledger: Ledger, lease_id: str) -> None:
-    """Put the groups of a held lease back in line; without effect on one that ended."""
+    """Put the groups of a held lease back into the queue; without effect on one that ended."""
     _end(ledger, "released", (leases.c.id == lease_id) & leases.c.state.in_(HELD))
 
 

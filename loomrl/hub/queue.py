@@ -17,7 +17,7 @@ from loomrl.hub.codec import decode_all, encode
 from loomrl.hub.commit import Committer
 from loomrl.hub.hub import EVERYTHING, GroupPlan, HubStats, Lease, Ready, Selection
 from loomrl.hub.intake import Intake, Parcel, check_name, check_number, check_text, parcel
-from loomrl.hub.ledger import ALL_LINES, Ledger, Line
+from loomrl.hub.ledger import ALL_COUNTERS, Counters, Ledger
 from loomrl.hub.lending import Loan
 from loomrl.hub.shard import MOST_AT_ONCE, Shard, check_counts, check_page
 from loomrl.store.db import LoomDB
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Promises:
-    """What a hub holds itself to: the settings, and how many groups one update of the learner takes."""
+    """A hub's guarantees: the settings, and the number of groups in one update of the learner."""
 
     settings: HubConfig
     groups_per_update: int
@@ -95,7 +95,7 @@ class LocalHub(Shard):
 
         def job(ledger: Ledger) -> list[str]:
             self._clear(ledger, max(plan.version for plan in plans))
-            room = self._promises.capacity - elsewhere - _in_flight(ledger.lines.values())
+            room = self._promises.capacity - elsewhere - _in_flight(ledger.environments.values())
             return self._intake(ledger).open(plans, room=room)
 
         return self._committer.run(job) if plans else []
@@ -107,10 +107,10 @@ class LocalHub(Shard):
     @override
     def occupied(self, *, version: int) -> int:
         with self._db.read() as connection:
-            lines = [Line.of(row) for row in connection.execute(ALL_LINES)]
+            counters = [Counters.of(row) for row in connection.execute(ALL_COUNTERS)]
             leaving = lending.leaving(self._clock(), floor=self._promises.floor(version))
             gone = connection.scalar(select(func.count()).select_from(groups).where(leaving)) or 0
-        return _in_flight(lines) - gone
+        return _in_flight(counters) - gone
 
     @override
     def lease(
@@ -123,14 +123,14 @@ class LocalHub(Shard):
     def ready(self, *, limit: int = 1000) -> list[Ready]:
         check_page(0, limit)
         with self._db.read() as connection:
-            lines = [Line.of(row) for row in connection.execute(ALL_LINES)]
-            return archive.read_ready(connection, [line.environment for line in lines if line.ready], limit)
+            counters = [Counters.of(row) for row in connection.execute(ALL_COUNTERS)]
+            return archive.read_ready(connection, [one.environment for one in counters if one.ready], limit)
 
     @override
     def available(self, *, version: int) -> int:
         def job(ledger: Ledger) -> int:
             self._clear(ledger, version)
-            return sum(line.ready for line in ledger.lines.values())
+            return sum(one.ready for one in ledger.environments.values())
 
         return self._committer.run(job)
 
@@ -163,8 +163,8 @@ class LocalHub(Shard):
     def stats(self) -> HubStats:
         now = self._clock()
         with self._db.read() as connection:
-            lines = [Line.of(row) for row in connection.execute(ALL_LINES)]
-        return HubStats({line.environment: line.stats(now) for line in lines}, self._promises.capacity)
+            counters = [Counters.of(row) for row in connection.execute(ALL_COUNTERS)]
+        return HubStats({one.environment: one.stats(now) for one in counters}, self._promises.capacity)
 
     @override
     def share(self, environment: str, *, weight: float = 1.0, min_share: float = 0.0) -> None:
@@ -173,8 +173,8 @@ class LocalHub(Shard):
             raise HubError(f"{environment!r}: weight={weight} must be above 0, min_share={min_share} within 0..1.")
 
         def job(ledger: Ledger) -> None:
-            line = ledger.line(environment)
-            line.weight, line.min_share = weight, min_share
+            counters = ledger.counters(environment)
+            counters.weight, counters.min_share = weight, min_share
 
         self._committer.run(job)
 
@@ -254,8 +254,8 @@ class LocalHub(Shard):
         return Lease(id, tuple(whole), loan.expires_at)
 
 
-def _in_flight(lines: Iterable[Line]) -> int:
-    return sum(line.open + line.ready + line.leased for line in lines)
+def _in_flight(counters: Iterable[Counters]) -> int:
+    return sum(one.open + one.ready + one.leased for one in counters)
 
 
 def _check(plan: GroupPlan) -> None:

@@ -1,4 +1,4 @@
-"""What a hub must offer to be one of several shards."""
+"""The contract of a hub that is one of several shards."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ class Shard(Hub):
 
     @abstractmethod
     def available(self, *, version: int) -> int:
-        """How many groups `lease` could hand out at this version."""
+        """The number of groups that `lease` could hand out at this version."""
 
     @abstractmethod
     def pin(self, lease_id: str) -> None:

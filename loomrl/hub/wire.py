@@ -53,7 +53,7 @@ class GroupHead(Message, frozen=True):
 
 
 class LeaseHead(Message, frozen=True):
-    """What stands in front of the trajectories of a lease."""
+    """The head before the trajectories of a lease."""
 
     id: str
     expires_at: float
@@ -61,7 +61,7 @@ class LeaseHead(Message, frozen=True):
 
 
 class Cursors(Message, frozen=True):
-    """What stands in front of the trajectories of `read`."""
+    """The head before the trajectories of `read`."""
 
     cursors: list[int]
 
@@ -91,7 +91,7 @@ class Operation:
         return b"" if self._bare else msgspec.json.encode(arguments), JSON
 
     def serve(self, hub: Hub, body: bytes) -> tuple[bytes, str]:
-        """What `hub` answers to a body, and its content type."""
+        """The answer of `hub` to a body, and its content type."""
         if self.name == "append":
             result: Any = hub.append(list(split(body)))
         elif self._bare:
@@ -107,7 +107,7 @@ class Operation:
         return msgspec.json.encode({KEYS[self.name]: result} if self.name in KEYS else result), JSON
 
     def result(self, answer: bytes) -> Any:
-        """What the hub's method would have returned."""
+        """The result of the hub's method."""
         if self._result is Lease:
             return _unpack_lease(answer)
         if self.name == "read":

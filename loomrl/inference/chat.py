@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from loomrl.errors import ConfigError, PolicyError
 from loomrl.inference.engine import Sight
+from loomrl.inference.spelling import Spelling
 from loomrl.inference.vision import Vision
 from loomrl.types import Message
 
@@ -60,6 +61,31 @@ class Chat:
         also = set() if tokenizer.eos_token_id is None else {int(tokenizer.eos_token_id)}
         self.stop = frozenset({self.end, *also})
         """The tokens with which a policy can end its turn."""
+
+    @cached_property
+    def spelling(self) -> Spelling:
+        """The bytes of every token."""
+        return Spelling(self._tokenizer)
+
+    @property
+    def sees(self) -> bool:
+        """True if messages may have pictures."""
+        return self._vision is not None
+
+    def takes(self, role: str) -> bool:
+        """True if the template shows messages of this role after an assistant's turn."""
+        try:
+            shown = self._render([Message("user", "-"), Message("assistant", "-"), Message(role, ANSWER)])
+        except PolicyError:
+            return False
+        return ANSWER in shown
+
+    def plain(self, text: str, *, first: bool = True) -> Ids:
+        """The ids of a text without a template, in which names of special tokens are special tokens.
+
+        `first`: with what the tokenizer puts before a text.
+        """
+        return np.asarray(self._tokenizer.encode(text, add_special_tokens=first), np.int32)
 
     def decode(self, ids: Sequence[int] | Ids) -> str:
         """The text of sampled ids without the stop token. Invalid bytes become U+FFFD."""

@@ -1,5 +1,9 @@
-"""The engine interface: token ids in; token ids, their log-probabilities and the policy version of each out."""
+"""The engine interface: token ids in; token ids, their log-probabilities and the policy version of each out.
 
+Axes: T tokens, K likeliest tokens at a position.
+"""
+
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
@@ -7,10 +11,15 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from loomrl.errors import PolicyError
 from loomrl.inference.weights.sealed import Sealed
 
 if TYPE_CHECKING:
     from loomrl.config import Sampling
+
+
+class Unsupported(PolicyError):
+    """The engine cannot do this at all: asking again, or another replica of it, does not help."""
 
 
 class Finish(StrEnum):
@@ -39,6 +48,8 @@ class Request:
     seed: int
     sights: tuple[Sight, ...] = ()
     """The pictures in the prompt, in order."""
+    top: int = 0
+    """The number of likeliest tokens that `stream` reports beside each sampled one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,6 +66,30 @@ class Completion:
     finish: Finish
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Top:
+    """The likeliest tokens at each position, the likeliest first, with log-probabilities as in `Completion`."""
+
+    ids_TK: NDArray[np.int32]
+    logprobs_TK: NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Piece:
+    """The tokens of a completion that are new since its last piece; fields as in `Completion`."""
+
+    ids_T: NDArray[np.int32]
+    logprobs_T: NDArray[np.float32]
+    versions_T: NDArray[np.int32]
+    finish: Finish | None = None
+    """None before the last piece."""
+    top: Top | None = None
+    """None unless the request asks for it."""
+
+
+Pieces = AsyncGenerator[Piece, None]
+
+
 class Engine(Protocol):
     """Answers any number of requests concurrently. Cancelling a task cancels its request."""
 
@@ -64,6 +99,12 @@ class Engine(Protocol):
 
     async def generate(self, request: Request) -> Completion:
         """The completion of one request; a PolicyError if the prompt leaves no room in the context."""
+
+    def stream(self, request: Request) -> Pieces:
+        """The same completion as its tokens are sampled; the last piece says why it ended. Closing it ends the request.
+
+        A slow reader gets larger pieces. Unsupported if the engine does not report the likeliest tokens.
+        """
 
     async def load(self, sealed: Sealed) -> None:
         """Sample with these weights from the next token on, also in open requests; caches are discarded.

@@ -71,7 +71,11 @@ def _tokens(prompt: Ids, completion: Completion) -> Tokens:
 
 def language_policies(engine: Engine, chat: Chat, *, sampling: Sampling, context: int) -> PolicyFactory:
     """The factory of speakers on one engine."""
-    voice = Voice(engine, chat, sampling, context)
+    return speakers(Voice(engine, chat, sampling, context))
+
+
+def speakers(voice: Voice) -> PolicyFactory:
+    """The factory of speakers with these settings."""
 
     def speaker(environment: BaseEnvironment, rng: random.Random) -> Speaker:
         return Speaker(voice, rng)
@@ -83,8 +87,13 @@ def open_policy(choice: PolicyChoice) -> PolicyFactory:
     """The factory that `choice` names; a language policy's model is opened once, here, and shared by all episodes."""
     if not isinstance(choice, LanguagePolicy):
         return open_other_policy(choice)
+    return speakers(open_voice(choice))
+
+
+def open_voice(choice: LanguagePolicy) -> Voice:
+    """A language policy's model on a torch engine."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     vision = open_vision(choice.path)
     chat, model = Chat(open_tokenizer(choice.path), vision), open_model(choice.path, device=device)
     engine = TorchEngine(model, context=choice.context, version=choice.version, vision=vision)
-    return language_policies(engine, chat, sampling=choice.sampling, context=choice.context)
+    return Voice(engine, chat, choice.sampling, choice.context)

@@ -1,4 +1,4 @@
-"""The versions of one run. A checkpoint is staged, settled, and then believed; older ones are let go.
+"""The versions of one run. A checkpoint is staged, settled, and then believed; older ones are deleted.
 
 To settle is to commit what a checkpoint was trained on: the hub's ack of its leases, or nothing. After a crash it is
 repeated. Either it holds and the checkpoint counts, or the checkpoint is deleted and the one before it is resumed.
@@ -39,7 +39,7 @@ class Ledger:
     file: str
     """Of a checkpoint's state, in the checkpoint."""
     data: Callable[[State], Mapping[str, Any]]
-    """From a state: what the version was trained on, as it goes on record."""
+    """From a state: the data that the version was trained on, as recorded."""
     settle: Callable[[State], None] = _nothing
     """Commits what the state was trained on, as often as it is asked; LeaseLost where that cannot be any more."""
     parent: str | None = None

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import insert, select, update
 
@@ -18,6 +18,10 @@ from loomrl.store.db import LoomDB
 from loomrl.store.events import Event, record
 from loomrl.store.rows import Row, columns_of, find, from_json, require, to_json
 from loomrl.store.tables import policies, runs
+
+if TYPE_CHECKING:
+    from loomrl.config import AnyExperiment
+    from loomrl.config.sweep import Sweep
 
 LONGEST_ID = 200
 """Maximum length of a run's id: files are named after it, and trials of a sweep extend it."""
@@ -145,21 +149,32 @@ def code_revision() -> str:
     return answer.stdout.strip()
 
 
-def _hash_today(resolved: str, run: Run) -> str | None:
-    """The hash that a recorded experiment has with the settings that were added since, each at its default."""
+def recorded_experiment(run: Run) -> "AnyExperiment":
+    """The experiment of a recorded run; settings renamed or added since have today's names and defaults."""
     from loomrl.config import parse_experiment
-    from loomrl.config.sweep import Sweep
 
+    origin = f"run {run.id}"
+    return parse_experiment(parse_yaml(run.resolved, origin=origin), origin=origin, recorded=True)
+
+
+def recorded_sweep(run: Run) -> "Sweep":
+    """The sweep of a recorded run of `loomrl sweep`, read in the same way."""
+    from loomrl.config.former import parse_recorded_sweep
+
+    origin = f"sweep {run.id}"
+    return parse_recorded_sweep(parse_yaml(run.resolved, origin=origin), origin=origin)
+
+
+def _hash_today(run: Run) -> str | None:
+    """The hash that a recorded experiment or sweep has with today's settings; None if it cannot be read."""
     try:
-        tree = parse_yaml(resolved, origin=f"run {run.id}")
-        parsed = Sweep.parse(tree) if run.kind == "sweep" else parse_experiment(tree, origin=f"run {run.id}")
+        return (recorded_sweep(run) if run.kind == "sweep" else recorded_experiment(run)).sha256
     except ConfigError:
         return None
-    return parsed.sha256
 
 
 def _refuse_other_experiment(before: Row, run: Run) -> None:
-    if run.experiment not in (before["experiment"], _hash_today(before["resolved"], run)):
+    if run.experiment not in (before["experiment"], _hash_today(run_of(before))):
         raise StoreError(
             f"run {run.id!r} was started with experiment {before['experiment']}, now {run.experiment}. "
             "Resume it with the experiment it began with (`loomrl runs` shows it), or start a new run."

@@ -4,7 +4,9 @@ from sqlalchemy import (
     BigInteger,
     Column,
     Float,
+    Index,
     Integer,
+    LargeBinary,
     MetaData,
     Table,
     Text,
@@ -128,3 +130,85 @@ events = _log(
     Column("data", Text, nullable=False),
     Column("created_at", Float, nullable=False),
 )
+
+endpoints = _log(
+    "endpoints",
+    Column("name", Text, nullable=False),
+    Column("revision", Integer, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("arms", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("created_at", Float, nullable=False),
+    UniqueConstraint("name", "revision"),
+)
+
+replicas = Table(
+    "replicas",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("role", Text, nullable=False),
+    Column("policy", Text, nullable=False, index=True),
+    Column("version", Text, nullable=False),
+    Column("endpoint", Text, nullable=False),
+    Column("address", Text, nullable=False),
+    Column("node", Text, nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("started_at", Float, nullable=False),
+    Column("beat_at", Float, nullable=False),
+)
+
+keys = _log(
+    "keys",
+    Column("id", Text, nullable=False, unique=True),
+    Column("name", Text, nullable=False),
+    Column("sha256", Text, nullable=False),
+    Column("scopes", Text, nullable=False),
+    Column("rate", Float),
+    Column("created_at", Float, nullable=False),
+    Column("expires_at", Float),
+    Column("revoked_at", Float),
+)
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("endpoint", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("opened_at", Float, nullable=False),
+    Column("last_at", Float, nullable=False),
+    Column("ended_at", Float),
+    Column("ending", Text),
+    Column("trajectory", Text),
+    Index("sessions_by_time", "endpoint", "state", "last_at"),
+)
+"""`open → ended → archived`. `ending` is JSON; `trajectory` is set once the endpoint's hub has it."""
+
+calls = _log(
+    "calls",
+    Column("id", Text, nullable=False, unique=True),
+    Column("session", Text, nullable=False),
+    Column("payload", LargeBinary, nullable=False),
+    Column("columns", LargeBinary),
+    Column("created_at", Float, nullable=False),
+    Index("calls_by_session", "session", "position"),
+)
+"""`columns` are the tokens; NULL where they are lost to redaction."""
+
+answers = _log(
+    "answers",
+    Column("mark", LargeBinary, nullable=False, index=True),
+    Column("session", Text, nullable=False, index=True),
+)
+"""Marks of conversations that end with an answer on record (`loomrl.serving.thread`)."""
+
+opt_outs = Table(
+    "opt_outs",
+    metadata,
+    Column("endpoint", Text, primary_key=True),
+    Column("person", Text, primary_key=True),
+    Column("created_at", Float, nullable=False),
+)
+"""People who are not recorded: `person` is a hash of the name that callers give."""

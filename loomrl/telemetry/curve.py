@@ -1,6 +1,6 @@
 """Small charts as SVG text. Colours are classes (`c1` … `c8`) from the page's style sheet, for light and dark mode.
 
-A point is (update, value), or (step, value) if `unit` is "steps"; NaN leaves a gap in the line.
+A point is (update, value), or (step, value) if `unit` is "steps"; NaN leaves a gap in the curve.
 """
 
 import math
@@ -25,7 +25,7 @@ LETTER = 6.2
 ROOM = 6
 """Letters that fit beside the plot."""
 MOST_POINTS = 300
-"""Maximum points of a drawn line. Longer ones keep the lowest and the highest point of every section."""
+"""Maximum points of a drawn curve. Longer ones keep the lowest and the highest point of every section."""
 MOST_BANDS = 100
 """Sections of the horizontal axis that react to the pointer."""
 MOST_CELLS = 50
@@ -33,7 +33,7 @@ MOST_CELLS = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Curve:
     """A named series; `color` is 1 … 8."""
 
     name: str
@@ -112,7 +112,7 @@ def smooth(points: Sequence[Point], window: int) -> list[Point]:
 
 
 def line_chart(
-    lines: Sequence[Line],
+    curves: Sequence[Curve],
     *,
     window: int = 1,
     span: tuple[float, float] | None = None,
@@ -123,27 +123,27 @@ def line_chart(
 
     `span` fixes the vertical axis; otherwise it follows the values.
     """
-    drawn = [line for line in lines if any(math.isfinite(value) for _, value in line.points)]
+    drawn = [curve for curve in curves if any(math.isfinite(value) for _, value in curve.points)]
     if not drawn:
         return '<p class="empty">No values.</p>'
-    means = [line if line.is_mean else replace(line, points=smooth(line.points, window)) for line in drawn]
-    axes = _axes(drawn, span, sure=[value for line in means for value in _sure(line)])
-    raw = [_path(line.points, axes, f"raw c{line.color}") for line in drawn if window > 1 and not line.is_mean]
-    thick = [_path(line.points, axes, f"mean c{line.color}") for line in means]
+    means = [curve if curve.is_mean else replace(curve, points=smooth(curve.points, window)) for curve in drawn]
+    axes = _axes(drawn, span, sure=[value for curve in means for value in _sure(curve)])
+    raw = [_path(curve.points, axes, f"raw c{curve.color}") for curve in drawn if window > 1 and not curve.is_mean]
+    thick = [_path(curve.points, axes, f"mean c{curve.color}") for curve in means]
     grid, above = _grid(axes, form, unit), _above(drawn, axes, form)
     parts = [*grid, *raw, *thick, *above, *_ends(means, axes, form), *_bands(drawn, axes, form, unit)]
-    return _svg(parts, "; ".join(f"{line.name}: {form(_end(line.points)[1])} at the end" for line in means))
+    return _svg(parts, "; ".join(f"{curve.name}: {form(_end(curve.points)[1])} at the end" for curve in means))
 
 
-def stacked_chart(lines: Sequence[Line], *, form: Form = figure, unit: Unit = "updates") -> str:
+def stacked_chart(curves: Sequence[Curve], *, form: Form = figure, unit: Unit = "updates") -> str:
     """Columns over updates or steps with stacked values; neighbours share a column as their mean.
 
-    If one line has a value, another without one counts as 0.
+    If one curve has a value, another without one counts as 0.
     """
-    steps = sorted({step for line in lines for step, value in line.points if math.isfinite(value)})
+    steps = sorted({step for curve in curves for step, value in curve.points if math.isfinite(value)})
     if not steps:
         return '<p class="empty">No values.</p>'
-    tables = [dict(line.points) for line in lines]
+    tables = [dict(curve.points) for curve in curves]
     stretches = list(_stretches(steps, MOST_CELLS))
     columns = [[_sum_over(table, stretch) / len(stretch) for table in tables] for stretch in stretches]
     ticks = round_ticks(0.0, max(sum(column) for column in columns) or 1.0)
@@ -151,12 +151,12 @@ def stacked_chart(lines: Sequence[Line], *, form: Form = figure, unit: Unit = "u
     parts = [*_grid(Axes(steps[0], steps[-1], ticks), form, unit)]
     for index, (column, stretch) in enumerate(zip(columns, stretches, strict=True)):
         left, width = axes.x(index), (RIGHT - LEFT) / len(columns)
-        parts += _column(column, [line.color for line in lines], axes, left=left, width=width)
-        shown = [(line.color, form(value)) for line, value in zip(lines, column, strict=True)]
+        parts += _column(column, [curve.color for curve in curves], axes, left=left, width=width)
+        shown = [(curve.color, form(value)) for curve, value in zip(curves, column, strict=True)]
         parts.append(_band(_between(stretch, unit), shown, left=left, width=width, rule=None))
     total = sum(columns[-1])
     parts.append(_number(axes.y(total), _short(total, form)))
-    return _svg(parts, ", ".join(line.name for line in lines))
+    return _svg(parts, ", ".join(curve.name for curve in curves))
 
 
 def strip(points: Sequence[Point], *, span: tuple[float, float], color: int, form: Form) -> str:
@@ -183,17 +183,17 @@ def _svg(parts: Iterable[str], label: str) -> str:
     )
 
 
-def _axes(lines: Sequence[Line], span: tuple[float, float] | None, *, sure: Sequence[float]) -> Axes:
-    steps = [step for line in lines for step, _ in line.points]
-    values = sorted(value for line in lines for _, value in line.points if math.isfinite(value))
+def _axes(curves: Sequence[Curve], span: tuple[float, float] | None, *, sure: Sequence[float]) -> Axes:
+    steps = [step for curve in curves for step, _ in curve.points]
+    values = sorted(value for curve in curves for _, value in curve.points if math.isfinite(value))
     return Axes(min(steps), max(steps), round_ticks(*(span or _reach(values, sure))))
 
 
-def _sure(line: Line) -> Iterator[float]:
+def _sure(curve: Curve) -> Iterator[float]:
     """Values that must be drawn in place: individual ones, and the one whose number is written."""
-    yield _end(line.points)[1]
-    if line.is_mean:
-        yield from (value for _, value in line.points if math.isfinite(value))
+    yield _end(curve.points)[1]
+    if curve.is_mean:
+        yield from (value for _, value in curve.points if math.isfinite(value))
 
 
 def _reach(values: Sequence[float], sure: Sequence[float]) -> tuple[float, float]:
@@ -244,15 +244,15 @@ def _along(axes: Axes, unit: Unit) -> Iterator[str]:
                 taken = x + half + LETTER
 
 
-def _above(lines: Sequence[Line], axes: Axes, form: Form) -> Iterator[str]:
+def _above(curves: Sequence[Curve], axes: Axes, form: Form) -> Iterator[str]:
     """A note on values above the upper edge."""
-    highest = max(value for line in lines for _, value in line.points if math.isfinite(value))
+    highest = max(value for curve in curves for _, value in curve.points if math.isfinite(value))
     if highest > axes.ticks[-1]:
         yield f'<text x="{RIGHT:g}" y="{TOP + 11:g}" text-anchor="end">highest {escape(form(highest))}</text>'
 
 
 def _path(points: Sequence[Point], axes: Axes, kind: str) -> str:
-    """One path with gaps for non-finite numbers. A lone point becomes a dot: its line has round ends."""
+    """One path with gaps for non-finite numbers. A lone point becomes a dot: its curve has round ends."""
     pieces: list[list[Point]] = [[]]
     for step, value in points:
         if math.isfinite(value):
@@ -279,9 +279,9 @@ def _end(points: Sequence[Point]) -> Point:
     return next((step, value) for step, value in reversed(points) if math.isfinite(value))
 
 
-def _ends(lines: Sequence[Line], axes: Axes, form: Form) -> Iterator[str]:
-    """A dot and a number where each line ends; numbers that would overlap move apart."""
-    ends = sorted(((axes.y(_end(line.points)[1]), line) for line in lines), key=lambda end: end[0])
+def _ends(curves: Sequence[Curve], axes: Axes, form: Form) -> Iterator[str]:
+    """A dot and a number where each curve ends; numbers that would overlap move apart."""
+    ends = sorted(((axes.y(_end(curve.points)[1]), curve) for curve in curves), key=lambda end: end[0])
     lowest = TOP
     heights = []
     for index, (y, _) in enumerate(ends):
@@ -289,9 +289,9 @@ def _ends(lines: Sequence[Line], axes: Axes, form: Form) -> Iterator[str]:
         lowest = max(min(y, BOTTOM - below), lowest)
         heights.append(lowest)
         lowest += LABEL_HEIGHT
-    for (y, line), height in zip(ends, heights, strict=True):
-        step, value = _end(line.points)
-        yield f'<circle class="dot f{line.color}" cx="{axes.x(step):.1f}" cy="{y:.1f}" r="3.5"/>'
+    for (y, curve), height in zip(ends, heights, strict=True):
+        step, value = _end(curve.points)
+        yield f'<circle class="dot f{curve.color}" cx="{axes.x(step):.1f}" cy="{y:.1f}" r="3.5"/>'
         yield _number(height, _short(value, form))
 
 
@@ -305,24 +305,24 @@ def _number(y: float, text: str) -> str:
     return f'<text class="end" x="{RIGHT + 8:g}" y="{y + 4:.1f}">{escape(text)}</text>'
 
 
-def _bands(lines: Sequence[Line], axes: Axes, form: Form, unit: Unit) -> Iterator[str]:
+def _bands(curves: Sequence[Curve], axes: Axes, form: Form, unit: Unit) -> Iterator[str]:
     """Vertical bands that show their last numbers under the pointer."""
-    tables = [dict(line.points) for line in lines]
+    tables = [dict(curve.points) for curve in curves]
     steps = sorted({step for table in tables for step in table})
     stretches = list(_stretches(steps, MOST_BANDS))
     width = (RIGHT - LEFT) / len(stretches)
     for index, stretch in enumerate(stretches):
         step = stretch[-1]
-        shown = [(line.color, form(_last_in(table, stretch))) for line, table in zip(lines, tables, strict=True)]
+        shown = [(curve.color, form(_last_in(table, stretch))) for curve, table in zip(curves, tables, strict=True)]
         yield _band(at(step, unit), shown, left=LEFT + index * width, width=width, rule=axes.x(step))
 
 
 def _band(title: str, shown: Sequence[tuple[int, str]], *, left: float, width: float, rule: float | None) -> str:
     numbers = "".join(f' <tspan class="f{color}">■</tspan> {escape(text)}' for color, text in shown)
-    line = "" if rule is None else f'<path d="M{rule:.1f} {TOP:g}V{BOTTOM:g}"/>'
+    curve = "" if rule is None else f'<path d="M{rule:.1f} {TOP:g}V{BOTTOM:g}"/>'
     return (
         f'<g class="band"><rect x="{left:.1f}" y="{TOP:g}" width="{width:.2f}" height="{BOTTOM - TOP:g}"/>'
-        f'{line}<text x="{LEFT:g}" y="10">{title} {numbers}</text></g>'
+        f'{curve}<text x="{LEFT:g}" y="10">{title} {numbers}</text></g>'
     )
 
 

@@ -102,7 +102,7 @@ def policy_collapse(history: History) -> Finding | None:
         return Finding(
             "policy collapse",
             f"KL from the reference policy is {kl:.2f} nats per token, more than {KL_EXPLODED:g}",
-            "Go on from the best checkpoint with kl.coefficient raised and optimizer.learning_rate lowered.",
+            "Resume from the best checkpoint with kl.coefficient raised and optimizer.learning_rate lowered.",
         )
     now = recent(history, Metric.SUCCESS)
     if now is None:
@@ -113,7 +113,7 @@ def policy_collapse(history: History) -> Finding | None:
     return Finding(
         "policy collapse",
         f"success {now:.2f} over the last {WINDOW} updates, {best:.2f} at its best",
-        "Go on from the best checkpoint. Lower optimizer.learning_rate or optimizer.epochs, tighten clip, "
+        "Resume from the best checkpoint. Lower optimizer.learning_rate or optimizer.epochs, tighten clip, "
         "or raise kl.coefficient; train.stop.decline stops such a run by itself.",
     )
 
@@ -259,14 +259,14 @@ def starvation(history: History) -> Finding | None:
         return Finding(
             "starvation",
             f"the learner waits for rollouts {learner:.0%} of the time (last {len(rows)} updates)",
-            "Raise rollout.actors or rollout.concurrency, make environments faster, or raise hub.max_staleness if the "
+            "Raise rollout.runners or rollout.concurrency, make environments faster, or raise hub.max_staleness if the "
             f"engines are idle, too (now {engines:.0%}).",
         )
     return Finding(
         "starvation",
         f"engines have nothing to do {engines:.0%} of the time (last {len(rows)} updates)",
-        "Add learners (algorithm.learners.count), lower optimizer.epochs or rollout.actors; raise hub.max_staleness if "
-        f"the learner waits, too (now {learner:.0%}).",
+        "Add learners (algorithm.learners.count), lower optimizer.epochs or rollout.runners; raise hub.max_staleness "
+        f"if the learner waits, too (now {learner:.0%}).",
     )
 
 

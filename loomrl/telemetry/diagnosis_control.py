@@ -258,7 +258,7 @@ def flat_learning(history: History) -> Finding | None:
         "flat learning",
         f"return {amount(trend.begun.mean)} at the start, {amount(trend.now.mean)} after {_steps(history)}, "
         f"{amount(trend.best.mean)} at its best; chance explains {amount(trend.best.chance(trend.begun))}",
-        f"{more}; set normalize_observations and normalize_rewards. Go on for longer, or begin with an easier "
+        f"{more}; set normalize_observations and normalize_rewards. Train longer, or begin with an easier "
         "environment (curriculum), if rewards are rare.",
     )
 

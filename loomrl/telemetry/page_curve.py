@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from html import escape
 
 from loomrl.telemetry.curve import (
+    Curve,
     Form,
-    Line,
     Point,
     Unit,
     amount,
@@ -77,7 +77,7 @@ def _names(history: History) -> list[str]:
 
 
 def window(history: History) -> int:
-    """The window of the thick lines."""
+    """The window of the thick curves."""
     return max(1, min(LONGEST_WINDOW, len(history) // SMOOTHED))
 
 
@@ -146,12 +146,12 @@ def _chart(panel: Panel, history: History, unit: Unit) -> str:
     present = {shown: name for shown, name in panel.names.items() if any(name in row for row in history)}
     if not present:
         return ""
-    lines = [
-        Line(shown, series(history, name), color, is_mean=name in MEANS)
+    curves = [
+        Curve(shown, series(history, name), color, is_mean=name in MEANS)
         for color, (shown, name) in enumerate(present.items(), 1)
     ]
-    chart = line_chart(lines, window=window(history), span=panel.span, form=panel.form, unit=unit)
-    return _card(panel.title, panel.note, chart, _legend(lines) if len(lines) > 1 else "")
+    chart = line_chart(curves, window=window(history), span=panel.span, form=panel.form, unit=unit)
+    return _card(panel.title, panel.note, chart, _legend(curves) if len(curves) > 1 else "")
 
 
 def _phases(history: History, unit: Unit) -> str:
@@ -159,21 +159,21 @@ def _phases(history: History, unit: Unit) -> str:
     present = [phase for phase in PHASES if any(row.get(phase) for row in history)]
     if not present:
         return ""
-    lines = [
-        Line(phase.removeprefix("time/"), series(history, phase), COLORS if phase is Metric.TIME_IDLE else color)
+    curves = [
+        Curve(phase.removeprefix("time/"), series(history, phase), COLORS if phase is Metric.TIME_IDLE else color)
         for color, phase in enumerate(present, 1)
     ]
-    totals = [sum(value for _, value in line.points if math.isfinite(value)) for line in lines]
+    totals = [sum(value for _, value in curve.points if math.isfinite(value)) for curve in curves]
     shares = [percent(total / (sum(totals) or 1)) for total in totals]
-    chart = stacked_chart(lines, form=lambda value: f"{figure(value)} s", unit=unit)
+    chart = stacked_chart(curves, form=lambda value: f"{figure(value)} s", unit=unit)
     title = "Seconds of an update" if unit == "updates" else "Seconds between measurements"
-    return _card(title, "Phase upon phase; shares of the whole run.", chart, _legend(lines, shares))
+    return _card(title, "Phase upon phase; shares of the whole run.", chart, _legend(curves, shares))
 
 
-def _legend(lines: Sequence[Line], values: Sequence[str] | None = None) -> str:
-    items = zip(lines, values or [""] * len(lines), strict=True)
+def _legend(curves: Sequence[Curve], values: Sequence[str] | None = None) -> str:
+    items = zip(curves, values or [""] * len(curves), strict=True)
     return "".join(
-        f'<li><i class="b{line.color}"></i>{escape(line.name)} <b>{escape(value)}</b></li>' for line, value in items
+        f'<li><i class="b{curve.color}"></i>{escape(curve.name)} <b>{escape(value)}</b></li>' for curve, value in items
     )
 
 
@@ -190,13 +190,13 @@ def _section(title: str, cards: Sequence[str], *, kind: str = "grid") -> str:
 def _strips(title: str, metric: Metric, history: History) -> str:
     """One row per family, from the first updates to the last."""
     form, color = (percent, 1) if metric is Metric.SUCCESS else (figure, 5)
-    lines = {part: series(history, metric.of(part)) for part in metric.parts(name for row in history for name in row)}
-    values = [value for points in lines.values() for _, value in points if math.isfinite(value)]
+    curves = {part: series(history, metric.of(part)) for part in metric.parts(name for row in history for name in row)}
+    values = [value for points in curves.values() for _, value in points if math.isfinite(value)]
     if not values:
         return ""
     top = 1.0 if metric is Metric.SUCCESS else max(values)
     rows = ""
-    for family, points in lines.items():
+    for family, points in curves.items():
         ends = [form(value) for _, value in smooth(points, window(history)) if math.isfinite(value)] or ["–"]
         cells = strip(points, span=(0.0, top), color=color, form=form)
         rows += f"<span>{escape(family)}</span>{cells}<b>{escape(ends[0])} → {escape(ends[-1])}</b>"

@@ -1,4 +1,4 @@
-"""What the tests of control algorithms share."""
+"""Settings and helpers that the tests of control algorithms share."""
 
 import time
 from typing import Any
@@ -20,7 +20,7 @@ MARKS = [
 ]
 Weights = dict[str, torch.Tensor]
 STEP_S = 0.002
-"""What a step of a slow environment takes, and an update of a slow learner."""
+"""Seconds of a step of a slow environment, and of an update of a slow learner."""
 
 
 class Sleepy(Identity):
@@ -75,6 +75,6 @@ def success(algo: Any) -> float:
 
 def ppo(env: str = "Identity", keywords: Any = None, *, fragment: int = 16, **settings: Any) -> PPOConfig:
     """A small one that learns in seconds."""
-    settings = {"learning_rate": 3e-3, "minibatch": 64, "gamma": 0.0} | settings
+    settings = {"learning_rate": 3e-3, "minibatch_size": 64, "gamma": 0.0} | settings
     made = PPOConfig().environment(env, env_config=keywords or {}).debugging(seed=7).training(**settings)
     return made.env_runners(num_envs_per_env_runner=8, rollout_fragment_length=fragment)

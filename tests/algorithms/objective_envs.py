@@ -11,7 +11,7 @@ from ray.tune.registry import register_env
 from tests.algorithms.control_envs import _create
 
 ARMS = np.array([[1.0, 0.0], [0.4, 0.4], [0.0, 1.0]])
-"""What each choice pays. The one in the middle is on the front, and below the line between the others."""
+"""The pay of each choice. The one in the middle is on the front, and below the line between the others."""
 
 
 class Arms(gymnasium.Env[Any, Any]):
@@ -59,7 +59,7 @@ class Reach(gymnasium.Env[Any, Any]):
 
 
 WAYS = {"fast": (1.0, 0.0, -1.0), "careful": (0.6, 0.5, -0.1), "wait": (0.0, 0.0, 0.0)}
-"""What each way earns in progress, style and harm: the best is the worst, and what is safe is worth nothing."""
+"""Each way's earnings in progress, style and harm: the best is the worst, and the safe one is worth nothing."""
 
 
 class Road(gymnasium.Env[Any, Any]):

@@ -38,7 +38,7 @@ def test_what_only_a_row_of_right_choices_opens_is_found_by_curiosity_alone(seed
 
 
 def test_what_was_seen_often_is_worth_ever_less() -> None:
-    algo = ppo("Countdown", curiosity={}, minibatch=32).build_algo()
+    algo = ppo("Countdown", curiosity={}, minibatch_size=32).build_algo()
     paid = [algo.train()["learners"]["default_policy"]["reward/curiosity"] for _ in range(20)]
     assert 0 < paid[-1] < 0.5 * paid[0]
     algo.stop()

@@ -118,11 +118,11 @@ def test_rllib_checkpoint_restores_into_a_run_of_its_own(tmp_path: Path) -> None
     algo.save_to_path(str(tmp_path / "checkpoint"))
     whole = finish(algo)
     restored = Language.from_checkpoint(str(tmp_path / "checkpoint"))
-    assert restored.line.run != "r"
+    assert restored.collector.run != "r"
     assert restored.training_iteration == 2
     assert same(whole, finish(restored))
     with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
-        first = min(list_policies(db, run=restored.line.run), key=lambda version: version.number)
+        first = min(list_policies(db, run=restored.collector.run), key=lambda version: version.number)
     assert first.parent == "r/2"
 
 
@@ -171,7 +171,7 @@ def test_evaluation_is_on_held_out_tasks_and_changes_nothing(tmp_path: Path) -> 
 @pytest.mark.slow  # test_language_learners.py has the quick one, of a runner and two learners
 def test_remote_runners_and_learners_learn_as_one_process_does(tmp_path: Path) -> None:
     few = {"environments": [{"id": FAR}], "train.updates": 3}
-    spread = finish(build(tmp_path / "spread", "ppo", **few, **{"rollout.actors": 1, "algorithm.learners.count": 2}))
+    spread = finish(build(tmp_path / "spread", "ppo", **few, **{"rollout.runners": 1, "algorithm.learners.count": 2}))
     alone = finish(build(tmp_path / "alone", "ppo", **few))
     assert all(np.allclose(alone[name], spread[name], atol=2e-3) for name in alone)
 
@@ -208,7 +208,7 @@ def test_environment_that_raises_or_hangs_is_quarantined_and_the_rest_is_learnt(
     }
     algo = build(tmp_path, **changes)
     history = train(algo)
-    assert {case.name for case in algo.line.quarantine.cases} == {"Moody/raises", "Moody/hangs"}
+    assert {case.name for case in algo.collector.quarantine.cases} == {"Moody/raises", "Moody/hangs"}
     algo.stop()
     assert history[0][Metric.FAILURES] > 0 == history[-1][Metric.FAILURES]
     assert all(line[Metric.SUCCESS] > 0.3 for line in history)
@@ -216,7 +216,7 @@ def test_environment_that_raises_or_hangs_is_quarantined_and_the_rest_is_learnt(
 
 @pytest.mark.slow
 def test_runner_that_dies_is_replaced_and_its_attempts_are_made_again(tmp_path: Path) -> None:
-    changes = {"rollout.actors": 2, "train.updates": 3}
+    changes = {"rollout.runners": 2, "train.updates": 3}
     whole = finish(build(tmp_path / "whole", **changes))
     algo = build(tmp_path / "killed", **changes)
     train(algo, 1)
@@ -231,7 +231,7 @@ def test_runner_that_dies_is_replaced_and_its_attempts_are_made_again(tmp_path: 
 def test_family_that_takes_its_runner_along_costs_one_timeout_and_is_quarantined(tmp_path: Path, family: str) -> None:
     changes = {
         "environments": [{"id": MOODY, "families": ["plain", family]}],
-        "rollout.actors": 1,
+        "rollout.runners": 1,
         "rollout.quarantine": {"window": 8},
         "hub.group_timeout_s": 6.0,
         "train.updates": 3,
@@ -241,7 +241,7 @@ def test_family_that_takes_its_runner_along_costs_one_timeout_and_is_quarantined
     begun = time.monotonic()
     history = train(algo)
     assert time.monotonic() - begun < 60
-    assert [case.name for case in algo.line.quarantine.cases] == [f"Moody/{family}"]
+    assert [case.name for case in algo.collector.quarantine.cases] == [f"Moody/{family}"]
     algo.stop()
     assert history[0][Metric.FAILURES] > 0 == history[-1][Metric.FAILURES]
     assert all(line[Metric.SUCCESS] > 0.3 for line in history)

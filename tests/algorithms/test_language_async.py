@@ -43,7 +43,7 @@ def begin(tmp_path: Path) -> Iterator[Callable[..., Any]]:
     begun: list[Any] = []
 
     def one(*, n: int = 1, **changes: Any) -> Any:
-        begun.append(build(tmp_path, "ppo", **{"hub.max_staleness": n, "rollout.actors": 1, **changes}))
+        begun.append(build(tmp_path, "ppo", **{"hub.max_staleness": n, "rollout.runners": 1, **changes}))
         return begun[-1]
 
     yield one
@@ -71,9 +71,9 @@ def trained(folder: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("changes", "remedy"),
     [
-        ({"hub.max_staleness": 1}, "set rollout.actors=1 or more, or hub.max_staleness=0"),
+        ({"hub.max_staleness": 1}, "set rollout.runners=1 or more, or hub.max_staleness=0"),
         ({"hub.max_staleness": 2, "rollout.publish_every": 2}, "or hub.max_staleness=1 to take turns"),
-        ({"hub.max_staleness": 1, "rollout.actors": 1, "algorithm.importance_cap": None}, "set it to 2.0"),
+        ({"hub.max_staleness": 1, "rollout.runners": 1, "algorithm.importance_cap": None}, "set it to 2.0"),
     ],
 )
 def test_what_cannot_overlap_is_refused_with_the_remedy(tmp_path: Path, changes: dict[str, Any], remedy: str) -> None:
@@ -163,7 +163,7 @@ class TestRollouts:
 
     @pytest.mark.slow
     def test_runner_that_dies_in_flight_costs_no_attempt(self, tmp_path: Path, begin: Callable[..., Any]) -> None:
-        changes = {"environments": [{"id": UNEVEN, "families": ["slow"]}], "rollout.actors": 2, "train.updates": 4}
+        changes = {"environments": [{"id": UNEVEN, "families": ["slow"]}], "rollout.runners": 2, "train.updates": 4}
         algo = begin(n=3, **changes, **{"rollout.concurrency": 32})
         learn = algo._learn
 
@@ -221,7 +221,7 @@ class TestRollouts:
         changes = {
             "environments": [{"id": UNEVEN, "families": ["quick"]}],
             "hub.max_staleness": 2,
-            "rollout.actors": 1,
+            "rollout.runners": 1,
             "train.checkpoint_every": 3,
             "train.updates": 8,
         }
@@ -230,7 +230,7 @@ class TestRollouts:
         metrics = tmp_path / "runs" / "r" / "metrics.jsonl"
         told = killed_after(5, ["train", str(tmp_path / "e.yaml"), "--run", "r"], metrics)
         algo = begin(n=2, **changes)
-        assert algo.line.done == 3
+        assert algo.collector.done == 3
         history = go(algo)
         assert [line[Metric.SUCCESS] for line in history[:2]] == [line[Metric.SUCCESS] for line in told[3:5]]
         assert [line[Metric.POLICY_LOSS] for line in history[:2]] == [line[Metric.POLICY_LOSS] for line in told[3:5]]

@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from loomrl.algorithms.language.logprob import chosen_logprobs
-from loomrl.algorithms.language.packing import MicroBatch, Sample, Size, Step, attention_mask, pack, plan_update, rows
+from loomrl.algorithms.language.packing import (
+    MicroBatch,
+    Sample,
+    Size,
+    UpdateStep,
+    attention_mask,
+    pack,
+    plan_update,
+    rows,
+)
 from loomrl.config.language import Optimizer
 
 VOCABULARY, CONTEXT = 50, 24
@@ -20,7 +29,7 @@ def width(micro_batch: MicroBatch, lengths: Sequence[int]) -> int:
     return max(sum(lengths[i] for i in row) for row in micro_batch)
 
 
-def flat(steps: Sequence[Step]) -> list[int]:
+def flat(steps: Sequence[UpdateStep]) -> list[int]:
     return [index for step in steps for micro_batch in step.micro_batches for row in micro_batch for index in row]
 
 
@@ -63,7 +72,9 @@ plans = st.fixed_dictionaries(
 )
 
 
-def planned(given_: dict[str, int], lengths: list[int], units: list[list[int]] | None) -> tuple[tuple[Step, ...], ...]:
+def planned(
+    given_: dict[str, int], lengths: list[int], units: list[list[int]] | None
+) -> tuple[tuple[UpdateStep, ...], ...]:
     settings = Optimizer(
         epochs=given_["epochs"], minibatches=given_["minibatches"], micro_batch_tokens=given_["budget"]
     )

@@ -22,7 +22,7 @@ from loomrl.errors import PolicyError
 from loomrl.inference.engine import Request
 from loomrl.inference.model import open_model
 from loomrl.inference.torch.engine import TorchEngine
-from loomrl.inference.weights.gate import Gate
+from loomrl.inference.weights.hold import Hold
 from loomrl.inference.weights.sealed import Sealed, seal, stage, unstage
 from loomrl.telemetry.metric import Metric
 from tests.algorithms.language_support import build
@@ -134,8 +134,8 @@ def test_what_stays_wrong_stops_the_run_by_name_and_nobody_acts_with_it(
     runner = warm.env_runner_group.local_env_runner
     request = Request(torch.arange(4).numpy().astype("int32"), Sampling(max_tokens=2), frozenset(), 0)
     with pytest.raises(PolicyError, match="rejected"):
-        asyncio.run(runner._gate.generate(request))
-    played = warm._crew.play(warm.line._plans(warm._actor(2), 0))
+        asyncio.run(runner._hold.generate(request))
+    played = warm._runners.play(warm.collector._plans(warm._actor(2), 0))
     assert {attempt.failure.boundary for attempt in played if attempt.failure} == {"policy"}
     assert all(attempt.failure for attempt in played)
 
@@ -179,7 +179,7 @@ def test_what_goes_wrong_once_is_published_again(
 
 @pytest.mark.slow
 def test_fault_in_a_remote_runner_is_named_with_the_runner(tmp_path: Path) -> None:
-    algo = build(tmp_path, **{"rollout.actors": 1, "environments": [{"id": FAR}]})
+    algo = build(tmp_path, **{"rollout.runners": 1, "environments": [{"id": FAR}]})
     assert algo.train()[METRICS][Metric.PUBLISH_DISTANCE] < 1e-4
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not know where tests are
     algo.env_runner_group.foreach_env_runner(lambda runner: swap_kept(runner.engine, None, None) and None)
@@ -194,13 +194,13 @@ LONG = 800
 
 
 class Threaded:
-    """One engine behind its gate on an event loop of its own, which goes on while others compute.
+    """One engine behind its hold on an event loop of its own, which goes on while others compute.
 
     Before its first weights, requests with the same prompts are opened, so long that they outlive two publications.
     """
 
     def __init__(self, engine: TorchEngine, requests: Sequence[Request] = ()) -> None:
-        self.gate, self.engine, self.requests = Gate(engine), engine, requests
+        self.hold, self.engine, self.requests = Hold(engine), engine, requests
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self.loop.run_forever)
         self.thread.start()
@@ -214,27 +214,27 @@ class Threaded:
         """Probed at once, while requests with the probes' prompts are open that were begun with the old weights."""
         if self.requests and not self.siblings:
             long = [replace(one, sampling=Sampling(max_tokens=LONG)) for one in self.requests]
-            self.siblings = [asyncio.create_task(self.gate.generate(one)) for one in long]
+            self.siblings = [asyncio.create_task(self.hold.generate(one)) for one in long]
             while self.engine.statistics.sampled_tokens < len(long):  # noqa: ASYNC110 - steps of this loop
                 await asyncio.sleep(0)
-        await self.gate.load(sealed)
-        self.answers = await self.gate.probe(self.requests)
+        await self.hold.load(sealed)
+        self.answers = await self.hold.probe(self.requests)
 
     def probe(self, requests: Sequence[Request]) -> list[list[Any]]:
-        return [self.answers if requests == self.requests else self.run(self.gate.probe(requests))]
+        return [self.answers if requests == self.requests else self.run(self.hold.probe(requests))]
 
     def admit(self, version: int) -> None:
-        self.gate.admit(version)
+        self.hold.admit(version)
 
     def reject(self, cause: str) -> None:
-        self.gate.reject(cause)
+        self.hold.reject(cause)
 
     def run(self, coroutine: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(60)
 
     def close(self) -> None:
         self.run(asyncio.wait(self.siblings)) if self.siblings else None
-        self.run(self.gate.close())
+        self.run(self.hold.close())
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join()
         self.loop.close()

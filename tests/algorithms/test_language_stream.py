@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loomrl.algorithms.language.line import Line, open_line
+from loomrl.algorithms.language.collector import Collector, open_collector
 from loomrl.algorithms.language.measure import staleness
 from loomrl.algorithms.language.stream import Stream
 from loomrl.config import Experiment, LanguagePolicy
 from loomrl.errors import HubError
 from loomrl.gym.episode import failed_trajectory
 from loomrl.gym.host.local import Plan
-from loomrl.gym.mixture import open_cast
+from loomrl.gym.task_mixture import open_task_mixture
 from loomrl.hub import EVERYTHING, open_hub
 from loomrl.store import open_store
 from loomrl.telemetry.metric import Metric
@@ -37,7 +37,7 @@ class Simulated:
     lasts: Callable[[Plan], int]
     fails: Callable[[Plan], bool] = lambda plan: False
     leaves: bool = False
-    """Whether every attempt leaves a memory."""
+    """True if every attempt leaves a memory."""
     version: int = 0
     open: dict[str, list[Any]] = field(default_factory=dict)
     started: list[str] = field(default_factory=list)
@@ -84,12 +84,12 @@ class Simulated:
 
 
 @contextmanager
-def line(folder: Path, **changes: Any) -> Iterator[Line]:
-    """A line over a hub and a LoomDB in this folder; opened again, it is a process that comes after a crash."""
+def collector(folder: Path, **changes: Any) -> Iterator[Collector]:
+    """A collector over a hub and a LoomDB in this folder; opened again, it is a process that comes after a crash."""
     given: Experiment = experiment(
         folder,
         **{
-            "rollout": {"actors": 1, "groups_per_update": GROUPS, "group_size": SIBLINGS},
+            "rollout": {"runners": 1, "groups_per_update": GROUPS, "group_size": SIBLINGS},
             "hub.max_staleness": 1,
             "train.updates": 1000,
             **changes,
@@ -100,24 +100,24 @@ def line(folder: Path, **changes: Any) -> Iterator[Line]:
         open_store(given.store_url) as db,
         open_hub(f"sqlite:///{folder}/hub.db", given.hub, groups_per_update=room) as hub,
     ):
-        yield open_line(given, "r", hub, open_cast(given, db))
+        yield open_collector(given, "r", hub, open_task_mixture(given, db))
 
 
 def update(
-    line: Line, stream: Stream, players: Simulated, *, learns_for: int = 0, checkpoint: bool = True
+    one: Collector, stream: Stream, players: Simulated, *, learns_for: int = 0, checkpoint: bool = True
 ) -> list[Group]:
     """One update, during which the players go on, and a checkpoint."""
-    policy = LanguagePolicy(path="", version=line.done)
+    policy = LanguagePolicy(path="", version=one.done)
     groups, _ = stream.attempt(policy, lambda ask: ask())
     for _ in range(learns_for):
         for entry in players.open.values():
             entry[1] -= 1
-    line.advance(groups)
-    players.version = line.done
+    one.advance(groups)
+    players.version = one.done
     if checkpoint:
-        for lease in line.leases:
-            line.hub.ack(lease, version=line.done)
-        line.leases.clear()
+        for lease in one.leases:
+            one.hub.ack(lease, version=one.done)
+        one.leases.clear()
     return groups
 
 
@@ -131,7 +131,7 @@ def test_no_token_is_older_than_promised_and_no_more_begins_than_can_be_trained(
     tmp_path_factory: pytest.TempPathFactory, bound: int, seed: int, longest: int
 ) -> None:
     rng = random.Random(seed)
-    with line(tmp_path_factory.mktemp("line"), **{"hub.max_staleness": bound}) as one:
+    with collector(tmp_path_factory.mktemp("collector"), **{"hub.max_staleness": bound}) as one:
         players = Simulated(lambda plan: rng.randint(1, longest))
         stream = Stream(one, players)
         trained: list[str] = []
@@ -145,7 +145,7 @@ def test_no_token_is_older_than_promised_and_no_more_begins_than_can_be_trained(
 
 @pytest.mark.parametrize("bound", [1, 2, 3])
 def test_nothing_is_thrown_away_where_all_are_equally_slow(tmp_path: Path, bound: int) -> None:
-    with line(tmp_path, **{"hub.max_staleness": bound}) as one:
+    with collector(tmp_path, **{"hub.max_staleness": bound}) as one:
         players = Simulated(lambda plan: 6)
         stream = Stream(one, players)
         oldest = [staleness(update(one, stream, players, learns_for=3), one.done - 1) for _ in range(12)]
@@ -154,7 +154,7 @@ def test_nothing_is_thrown_away_where_all_are_equally_slow(tmp_path: Path, bound
 
 
 def test_slow_group_delays_only_itself_and_is_given_up_when_it_is_too_old(tmp_path: Path) -> None:
-    with line(tmp_path) as one:
+    with collector(tmp_path) as one:
         players = Simulated(lambda plan: 10_000 if plan.attempt.group == "r/1" else 1)
         stream = Stream(one, players)
         trained = [id for _ in range(6) for id in ids(update(one, stream, players))]
@@ -167,7 +167,7 @@ def test_slow_group_delays_only_itself_and_is_given_up_when_it_is_too_old(tmp_pa
 
 
 def test_failed_groups_are_replaced_by_others(tmp_path: Path) -> None:
-    with line(tmp_path) as one:
+    with collector(tmp_path) as one:
         players = Simulated(lambda plan: 1, fails=lambda plan: int(plan.attempt.group[2:]) % 3 == 0)
         stream = Stream(one, players)
         trained = [id for _ in range(6) for id in ids(update(one, stream, players))]
@@ -176,7 +176,7 @@ def test_failed_groups_are_replaced_by_others(tmp_path: Path) -> None:
 
 
 def test_where_everything_fails_the_run_says_so(tmp_path: Path) -> None:
-    with line(tmp_path, **{"rollout.quarantine": {"window": 10_000}}) as one:
+    with collector(tmp_path, **{"rollout.quarantine": {"window": 10_000}}) as one:
         players = Simulated(lambda plan: 1, fails=lambda plan: True)
         with pytest.raises(HubError, match=r"update 0: no group can be trained.*quorum"):
             update(one, Stream(one, players), players)
@@ -184,7 +184,7 @@ def test_where_everything_fails_the_run_says_so(tmp_path: Path) -> None:
 
 def test_updates_after_the_checkpoint_are_made_again_from_the_same_groups_and_no_prompt_is_lost(tmp_path: Path) -> None:
     made: list[list[Group]] = []
-    with line(tmp_path, **{"train.checkpoint_every": 10}) as one:
+    with collector(tmp_path, **{"train.checkpoint_every": 10}) as one:
         rng = random.Random(1)
         players = Simulated(lambda plan: rng.randint(1, 9))
         stream = Stream(one, players)
@@ -195,7 +195,7 @@ def test_updates_after_the_checkpoint_are_made_again_from_the_same_groups_and_no
             made.append(update(one, stream, players, checkpoint=False))
         begun = {id.rpartition("/")[0] for id in players.started}
         one.hub.release([*one.leases][1])
-    with line(tmp_path, **{"train.checkpoint_every": 10}) as one:
+    with collector(tmp_path, **{"train.checkpoint_every": 10}) as one:
         rng = random.Random(2)
         again = Simulated(lambda plan: rng.randint(1, 9))
         stream = Stream(one, again)
@@ -214,7 +214,7 @@ def test_updates_after_the_checkpoint_are_made_again_from_the_same_groups_and_no
 
 
 def test_what_began_before_a_crash_goes_on_with_the_memory_it_began_with(tmp_path: Path) -> None:
-    with line(tmp_path, **{"train.checkpoint_every": 10}) as one:
+    with collector(tmp_path, **{"train.checkpoint_every": 10}) as one:
         players = Simulated(lambda plan: 1 + int(plan.attempt.group[2:]) % 3, leaves=True)
         stream = Stream(one, players)
         for _ in range(2):
@@ -222,7 +222,7 @@ def test_what_began_before_a_crash_goes_on_with_the_memory_it_began_with(tmp_pat
         state = json.loads(json.dumps(one.state_dict()))
         made = [update(one, stream, players, checkpoint=False) for _ in range(2)]
         begun = {plan.attempt.id: plan.attempt.task for plan, _, _ in players.open.values()}
-    with line(tmp_path, **{"train.checkpoint_every": 10}) as one:
+    with collector(tmp_path, **{"train.checkpoint_every": 10}) as one:
         again = Simulated(lambda plan: 10_000, leaves=True)
         stream = Stream(one, again)
         one.load_state_dict(state)
@@ -241,7 +241,7 @@ def _give_up(ask: Callable[[], list[Trajectory]]) -> list[Trajectory]:
 
 def test_tasks_follow_from_seed_and_number_alone(tmp_path: Path) -> None:
     def tasks(folder: Path, seed: int, rng: random.Random) -> dict[str, Any]:
-        with line(folder, seed=seed) as one:
+        with collector(folder, seed=seed) as one:
             players = Simulated(lambda plan: rng.randint(1, 9))
             stream = Stream(one, players)
             groups = [group for _ in range(4) for group in update(one, stream, players)]

@@ -29,8 +29,8 @@ VLLM = {
     "changes",
     [
         pytest.param({}, id="takes turns"),
-        pytest.param({"rollout.actors": 2}, id="remote runners"),
-        pytest.param({"rollout.actors": 1, "hub.max_staleness": 2}, id="overlaps"),
+        pytest.param({"rollout.runners": 2}, id="remote runners"),
+        pytest.param({"rollout.runners": 1, "hub.max_staleness": 2}, id="overlaps"),
     ],
 )
 def test_it_learns_and_an_engine_that_is_killed_on_the_way_is_replaced(tmp_path: Path, changes: dict[str, Any]) -> None:
@@ -41,11 +41,11 @@ def test_it_learns_and_an_engine_that_is_killed_on_the_way_is_replaced(tmp_path:
     try:
         for _ in range(3):
             algo.train()
-        _, before = processes(algo._crew._fleet)[0]
+        _, before = processes(algo._runners._fleet)[0]
         threading.Timer(0.05, before.send_signal, [signal.SIGKILL]).start()
         while algo.stopped is None:
             algo.train()
-        _, after = processes(algo._crew._fleet)[0]
+        _, after = processes(algo._runners._fleet)[0]
     finally:
         algo.stop()
     assert after.pid != before.pid

@@ -38,7 +38,7 @@ def sac() -> SACConfig:
 def weave() -> WeaveConfig:
     made = WeaveConfig().environment("Identity", env_config={}).debugging(seed=7)
     made = made.env_runners(num_envs_per_env_runner=8, rollout_fragment_length=16)
-    return made.training(minibatch=64, gamma=0.0, experts=2, critics=2)
+    return made.training(minibatch_size=64, gamma=0.0, experts=2, critics=2)
 
 
 KINDS: dict[str, Callable[[], Any]] = {"ppo": lambda: ppo(normalize_observations=True), "sac": sac, "weave": weave}

@@ -100,7 +100,7 @@ def test_what_follows_a_truncation_counts_and_what_follows_an_end_not(truncates:
 
 
 def test_episodes_go_on_across_rollouts_and_are_told_once() -> None:
-    algo = ppo("Countdown", fragment=4, keywords={"steps": 7}, minibatch=16).build_algo()
+    algo = ppo("Countdown", fragment=4, keywords={"steps": 7}, minibatch_size=16).build_algo()
     told = [episode for _ in range(8) for made in algo.env_runner.sample() for episode in made.episodes]
     assert told == [Episode(7.0, 7)] * 8 * 4
     algo.stop()

@@ -1,4 +1,4 @@
-"""What PPO's settings do, one by one, and what stays RLlib's."""
+"""The effects of PPO's settings, one by one, and the ones that stay RLlib's."""
 
 import subprocess
 import sys
@@ -161,7 +161,7 @@ def test_weights_of_another_network_are_named_where_they_come_alone() -> None:
 )
 def test_what_ray_has_not_is_refused_before_anything_waits_for_it(asked: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        asked(ppo(minibatch=16)).build_algo()
+        asked(ppo(minibatch_size=16)).build_algo()
 
 
 def test_evaluation_plays_as_many_episodes_as_asked_with_what_was_learnt() -> None:
@@ -174,7 +174,7 @@ def test_evaluation_plays_as_many_episodes_as_asked_with_what_was_learnt() -> No
 
 def test_an_environment_that_raises_is_replaced_where_that_is_asked_for(caplog: pytest.LogCaptureFixture) -> None:
     asked = ppo("Misbehaving", {"how": "raises"}).fault_tolerance(restart_failed_sub_environments=True)
-    algo = asked.env_runners(rollout_fragment_length=2).training(minibatch=16).build_algo()
+    algo = asked.env_runners(rollout_fragment_length=2).training(minibatch_size=16).build_algo()
     for _ in range(4):
         algo.train()
     assert any("New environments take their place" in line for line in caplog.messages)

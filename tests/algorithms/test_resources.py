@@ -58,14 +58,14 @@ def test_control_runners_go_where_the_experiment_says(cluster: Cluster) -> None:
 
 def test_language_runners_and_learner_are_told_their_places(tmp_path: Path) -> None:
     placed = {
-        "rollout.actors": 2,
+        "rollout.runners": 2,
         "algorithm.learners.count": 1,
         "placement": {"runner": {"resources": {"rollout": 1}, "gpus": 0.5}, "learner": {"cpus": 3}},
     }
     config = LanguageConfig.of(experiment(tmp_path, **placed))
     config.validate()
     assert parts_of(config) == [
-        ("rollout.actors=2", 2, {"CPU": 1, "GPU": 0.5, "rollout": 1}),
+        ("rollout.runners=2", 2, {"CPU": 1, "GPU": 0.5, "rollout": 1}),
         ("algorithm.learners.count=1", 1, {"CPU": 3, "GPU": 0}),
     ]
     assert config.needed_cpus == 5
@@ -91,8 +91,8 @@ def test_what_no_node_has_is_refused_at_once_by_name(cluster: Cluster, changes: 
 
 
 def test_language_refuses_a_gpu_that_is_not_there(cluster: Cluster, tmp_path: Path) -> None:
-    placed = {"rollout.actors": 1, "placement.runner.gpus": 1}
-    with pytest.raises(ConfigError, match=r"rollout.actors=1 with 1 each: that is 1 GPU, of which Ray has 0"):
+    placed = {"rollout.runners": 1, "placement.runner.gpus": 1}
+    with pytest.raises(ConfigError, match=r"rollout.runners=1 with 1 each: that is 1 GPU, of which Ray has 0"):
         LanguageConfig.of(experiment(tmp_path, **placed), run="r").build_algo()
 
 

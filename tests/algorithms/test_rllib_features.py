@@ -1,4 +1,4 @@
-"""What users of RLlib expect: which way each feature goes. The table in docs/control.md is this one.
+"""Features that users of RLlib expect, and our answer to each. The table in docs/control.md is this one.
 
 After a change: `python -m tests.algorithms.test_rllib_features` writes it anew.
 """
@@ -34,7 +34,7 @@ FAST, SLOWLY, REFUSED = "fast", "slowly", "refused"
 
 def ppo(env: Any = "CartPole-v1", **settings: Any) -> PPOConfig:
     made = PPOConfig().environment(env).env_runners(num_envs_per_env_runner=2, rollout_fragment_length=32)
-    return made.training(**({"minibatch": 32} | settings))
+    return made.training(**({"minibatch_size": 32} | settings))
 
 
 def sac(env: Any = "Pendulum-v1", **settings: Any) -> SACConfig:
@@ -149,7 +149,7 @@ def test_names_of_rllib_mean_what_ours_do() -> None:
     assert (found.entropy_coefficient, found.value_coefficient, found.clip_norm) == (0.01, 1.0, 1.0)
     sizes = sized().learners(num_learners=2)
     sizes.validate()
-    assert (sizes.settings.epochs, sizes.settings.minibatch, sizes.rollout_fragment_length) == (2, 128, 128)
+    assert (sizes.settings.epochs, sizes.settings.minibatch_size, sizes.rollout_fragment_length) == (2, 128, 128)
     assert sizes.train_batch_size_per_learner == 128
     other = sac(replay_buffer_config={"type": "PrioritizedEpisodeReplayBuffer", "capacity": 500}, **RATES)
     other.validate()

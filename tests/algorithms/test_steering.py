@@ -1,4 +1,4 @@
-"""What moves while it is learnt: weights towards who lags, multipliers of who must not."""
+"""Weights that adapt to the objective furthest behind, and multipliers of constraints."""
 
 import json
 import logging

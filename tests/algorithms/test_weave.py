@@ -17,12 +17,12 @@ from tests.algorithms.control_support import MARKS, Weights, ppo, same, success,
 
 pytestmark = MARKS
 ERRORS = "net.errors_MC"
-"""What the network of WEAVE has beside that of PPO."""
+"""A part of WEAVE's network that PPO's lacks."""
 
 
 def weave(env: str = "Identity", keywords: Any = None, *, fragment: int = 16, **settings: Any) -> WeaveConfig:
     """A small one that learns in seconds."""
-    settings = {"learning_rate": 3e-3, "minibatch": 64, "gamma": 0.0} | settings
+    settings = {"learning_rate": 3e-3, "minibatch_size": 64, "gamma": 0.0} | settings
     made = WeaveConfig().environment(env, env_config=keywords or {}).debugging(seed=7).training(**settings)
     return made.env_runners(num_envs_per_env_runner=8, rollout_fragment_length=fragment)
 

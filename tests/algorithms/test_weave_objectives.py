@@ -32,7 +32,7 @@ def objective_environments() -> None:
 
 
 def weave(env: str = "Arms", keywords: Any = None, **settings: Any) -> WeaveConfig:
-    asked = {"objectives": ["left", "right"], "learning_rate": 3e-3, "minibatch": 64, "experts": 2, "critics": 2}
+    asked = {"objectives": ["left", "right"], "learning_rate": 3e-3, "minibatch_size": 64, "experts": 2, "critics": 2}
     made = WeaveConfig().environment(env, env_config=keywords or {}).debugging(seed=7)
     return made.training(**(asked | settings)).env_runners(num_envs_per_env_runner=8, rollout_fragment_length=32)
 

@@ -31,7 +31,7 @@ def objective_environments() -> None:
 
 
 def weave(env: str = "Arms", keywords: Any = None, **settings: Any) -> WeaveConfig:
-    asked = {"objectives": ["left", "right"], "learning_rate": 3e-3, "minibatch": 64, "experts": 1, "critics": 1}
+    asked = {"objectives": ["left", "right"], "learning_rate": 3e-3, "minibatch_size": 64, "experts": 1, "critics": 1}
     made = WeaveConfig().environment(env, env_config=keywords or {}).debugging(seed=7)
     return made.training(**(asked | settings)).env_runners(num_envs_per_env_runner=8, rollout_fragment_length=32)
 
@@ -41,7 +41,7 @@ def road(*, steps: int = 1, **settings: Any) -> WeaveConfig:
 
 
 def trained(config: WeaveConfig, updates: int) -> tuple[Weights, list[dict[str, float]]]:
-    """What was learnt, and what every update told."""
+    """The trained algorithm, and the metrics of every update."""
     algo = config.build_algo()
     told = [algo.measured(algo.train()) for _ in range(updates)]
     algo.stop()
@@ -79,7 +79,7 @@ def test_every_leaf_has_a_column_of_value_and_a_return_and_the_front_the_axes_of
 
 
 def test_returns_are_discounted_as_thresholds_and_references_are() -> None:
-    algo = road(steps=3, gamma=0.5, minibatch=32).env_runners(rollout_fragment_length=7).build_algo()
+    algo = road(steps=3, gamma=0.5, minibatch_size=32).env_runners(rollout_fragment_length=7).build_algo()
     found = [made for _ in range(3) for made in algo.sampled()]  # episodes go on from one to the next
     rewards, valid, ended = (
         np.concatenate([getattr(r, name) for r in found]) for name in ("rewards", "valid", "ended")

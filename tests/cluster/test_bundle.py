@@ -1,4 +1,4 @@
-"""What a job takes along: what it needs, and nothing else."""
+"""A job's parcel: all that it needs, and nothing else."""
 
 import subprocess
 import sys

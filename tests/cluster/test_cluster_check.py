@@ -11,7 +11,7 @@ import pytest
 from loomrl.cluster.check import check_file, documents, kinds
 from loomrl.cluster.kuberay import RayService
 from loomrl.cluster.pod import matches
-from loomrl.config import GpuPlace, Place
+from loomrl.config import GpuPlace, Place, ServingExperiment
 from loomrl.errors import ConfigError
 from loomrl.experiments.shipped import resolve
 from loomrl.load import parse_yaml
@@ -35,7 +35,7 @@ def test_every_file_that_ships_is_sound(file: Path) -> None:
 
 def test_files_for_every_kind_of_cluster_ship() -> None:
     assert {file.stem for file in LAUNCHER} == {"aws", "gcp", "onpremise"}
-    assert {documents(file)[0]["kind"] for file in KUBERNETES} == {"RayCluster", "RayJob", "RayService"}
+    assert {documents(file)[-1]["kind"] for file in KUBERNETES} == {"RayCluster", "RayJob", "RayService"}
 
 
 @pytest.mark.parametrize("name", ["aws.yaml", "gcp.yaml", "kubernetes/cluster.yaml", "kubernetes/job.yaml"])
@@ -68,11 +68,11 @@ def test_what_may_vanish_is_on_spot_and_nothing_else() -> None:
 
 
 def test_the_service_names_something_that_is_there() -> None:
-    service = RayService.parse(documents(HOME / "kubernetes" / "service.yaml")[0])
-    module, _, name = parse_yaml(service.spec.serveConfigV2, origin="")["applications"][0]["import_path"].partition(":")
-    source = (Path(__import__("ray").__file__).parent / "serve" / "llm" / "__init__.py").read_text()
-    assert module == "ray.serve.llm"
-    assert f"def {name}(" in source
+    service = RayService.parse(documents(HOME / "kubernetes" / "service.yaml")[1])
+    (told,) = parse_yaml(service.spec.serveConfigV2, origin="")["applications"]
+    module, _, name = told["import_path"].partition(":")
+    assert (ROOT / f"{module.replace('.', '/')}.py").read_text().count(f"\ndef {name}(") == 1
+    assert ServingExperiment.parse(told["args"]["experiment"]).host == "0.0.0.0"
 
 
 @pytest.mark.parametrize(
@@ -96,6 +96,8 @@ def test_the_service_names_something_that_is_there() -> None:
         ("kubernetes/job.yaml", "kind: RayJob", "kind: RayJbo", "kind='RayJbo' is unknown.*Did you mean 'RayJob'"),
         ("kubernetes/job.yaml", "entrypoint:", "entrypiont:", "spec.entrypiont.*Did you mean 'entrypoint'"),
         ("kubernetes/service.yaml", "import_path:", "import_paht:", "serveConfigV2.*import_path"),
+        ("kubernetes/service.yaml", "gateways:", "gatewyas:", "experiment.*gatewyas.*Did you mean 'gateways'"),
+        ("kubernetes/service.yaml", "targetPort: 8000", "targetProt: 8000", "targetProt.*Did you mean 'targetPort'"),
     ],
 )
 def test_a_typo_is_named_with_what_was_meant(tmp_path: Path, name: str, right: str, wrong: str, said: str) -> None:

@@ -52,7 +52,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
 def small(folder: Path, **changes: Any) -> Experiment:
     wanted = {
         "environments": [{"id": SLOW}],
-        "rollout": {"actors": 2, "groups_per_update": GROUPS, "group_size": SIZE, "concurrency": 2},
+        "rollout": {"runners": 2, "groups_per_update": GROUPS, "group_size": SIZE, "concurrency": 2},
         "placement.runner.resources": {"rollout": 1},
         "train.updates": UPDATES,
         "train.checkpoint_every": 1,
@@ -86,7 +86,7 @@ def test_a_node_that_dies_in_the_middle_of_an_update_costs_nothing(cluster: Clus
     algo = LanguageConfig.of(wanted, run="r").build_algo()
     algo.train()
     victim = cluster.list_all_nodes()[-1]
-    play, struck = algo._crew._deal, []
+    play, struck = algo._runners._deal, []
 
     def strike(plans: Any) -> Any:
         """End a node while both runners play."""
@@ -95,7 +95,7 @@ def test_a_node_that_dies_in_the_middle_of_an_update_costs_nothing(cluster: Clus
             threading.Timer(0.5, lambda: cluster.remove_node(victim, allow_graceful=False)).start()
         return play(plans)
 
-    algo._crew._deal = strike
+    algo._runners._deal = strike
     while algo.stopped is None:
         algo.train()
     alive = [node for node in ray.nodes() if node["Alive"]]
@@ -134,7 +134,7 @@ def newest(wanted: Experiment) -> int:
 def test_a_run_goes_on_in_a_new_cluster_after_the_head_died(
     tmp_path: Path, unused_tcp_port_factory: Callable[[], int]
 ) -> None:
-    wanted = small(tmp_path, **{"rollout.actors": 1})
+    wanted = small(tmp_path, **{"rollout.runners": 1})
     (tmp_path / "experiment.yaml").write_text(dump(wanted))
     log = tmp_path / "train.log"
     with head(tmp_path, unused_tcp_port_factory()) as address:

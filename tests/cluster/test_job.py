@@ -9,17 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from loomrl.config import parse_experiment
 from loomrl.experiments.shipped import resolve
-from loomrl.load import parse_yaml
 from loomrl.store import open_store
-from loomrl.store.runs import show_run
+from loomrl.store.runs import recorded_experiment, show_run
 from tests.cluster.cluster_support import ROOT, TOKEN, cli, environment, token_cluster
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 LANGUAGE = (
     *("language/math_tiny", "seed=5", "train.updates=1", "algorithm.warm_start.steps=0", "evaluation.episodes=4"),
-    *("rollout.groups_per_update=2", "rollout.group_size=2", "rollout.actors=1", "rollout.concurrency=4"),
+    *("rollout.groups_per_update=2", "rollout.group_size=2", "rollout.runners=1", "rollout.concurrency=4"),
     "placement.runner.resources={rollout: 1}",
 )
 PLACED = ("rollout.runners=1", "placement.runner.resources={rollout: 1}")
@@ -68,7 +66,7 @@ def test_a_job_trains_exactly_the_experiment_that_was_shown_where_nothing_is_ins
     with open_store(f"sqlite:///{site.folder}/loom.db") as db:  # relative paths are those of here, as all nodes are
         recorded = show_run(db, "r")
     assert recorded.experiment == told["sha256"]
-    trained = parse_experiment(parse_yaml(recorded.resolved, origin=""), origin="")
+    trained = recorded_experiment(recorded)
     wanted = resolve([*CONTROL, *PLACED])
     assert trained.algorithm == wanted.algorithm
     assert trained.placement == wanted.placement

@@ -31,7 +31,7 @@ from tests.needs import need
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(1800)]
 UPDATES, GROUPS, SIZE = 6, 4, 4
 SMALL = (
-    *("algorithm.learners.gpus=0", "engine.gpus=0", "rollout.actors=2", "rollout.concurrency=4"),
+    *("algorithm.learners.gpus=0", "engine.gpus=0", "rollout.runners=2", "rollout.concurrency=4"),
     *(f"train.updates={UPDATES}", f"rollout.groups_per_update={GROUPS}", f"rollout.group_size={SIZE}"),
     *("train.checkpoint_every=1", "algorithm.warm_start.steps=4", "evaluation.episodes=4", "placement.wait_s=120"),
     *("algorithm.model.build.layers=1", "rollout.turn_timeout_s=300", "engine.start_timeout_s=900"),
@@ -39,7 +39,7 @@ SMALL = (
 """GPUs replaced by CPUs, and little of everything; the placement, the remote learner and vLLM are those of the file."""
 AUTH = {"RAY_AUTH_MODE": "disabled"}
 SOON = {"RAY_health_check_failure_threshold": "3", "RAY_health_check_period_ms": "500"}
-"""How a head notices soon that a node is gone."""
+"""Settings by which a head notices soon that a node is gone."""
 
 
 @dataclass

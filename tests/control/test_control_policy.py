@@ -420,7 +420,7 @@ def test_a_trained_module_acts_outside_rllib_as_inside(kind: str, tmp_path: Path
 
     register()
     asked = PPOConfig().environment("Identity", env_config={"kind": kind}).debugging(seed=7)
-    asked = asked.training(learning_rate=3e-3, minibatch=64, gamma=0.0, normalize_observations=True)
+    asked = asked.training(learning_rate=3e-3, minibatch_size=64, gamma=0.0, normalize_observations=True)
     algo = asked.env_runners(num_envs_per_env_runner=8, rollout_fragment_length=16).build_algo()
     for _ in range(4):
         algo.train()

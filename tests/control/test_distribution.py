@@ -21,7 +21,7 @@ COUNT = 20_000
 
 
 def reference(kind: str, inputs: Tensor) -> Any:
-    """What torch has for it, with one event per row."""
+    """Torch's distribution of the same kind, with one event per row."""
     if kind == "discrete":
         return theirs.Categorical(logits=inputs)
     if kind == "multi_binary":

@@ -323,7 +323,9 @@ def trainer(**settings: Any) -> Any:
     from loomrl.algorithms.ppo import PPOConfig
 
     register_env("Echo", create)
-    asked = PPOConfig().environment("Echo", env_config=settings).training(learning_rate=3e-3, minibatch=64, gamma=0.0)
+    asked = (
+        PPOConfig().environment("Echo", env_config=settings).training(learning_rate=3e-3, minibatch_size=64, gamma=0.0)
+    )
     asked.gym_env_vectorize_mode = "vector_entry_point"
     return asked.debugging(seed=7).env_runners(num_envs_per_env_runner=8, rollout_fragment_length=16)
 

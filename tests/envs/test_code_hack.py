@@ -36,7 +36,7 @@ def named(family="implement", level=3, seed=1) -> str:
 
 
 async def replies(code, *calls, budget=0):
-    """What calls of `f` in the sandbox give."""
+    """The results of calls of `f` in the sandbox."""
     async with open_sandbox().session(preload=preload(), limits=LIMITS) as session:
         grader = Grader(session, DOUBLE)
         return [await grader.call(code, call, budget=budget) for call in calls]

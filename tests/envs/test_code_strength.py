@@ -1,4 +1,4 @@
-"""How strong the tests of a task are: wrong programs of many kinds must not pass, and those that do are shown wrong.
+"""The strength of a task's tests: wrong programs of many kinds must not pass, and those that do are shown wrong.
 
 `pytest tests/envs/test_code_strength.py -m slow -s` judges 20,000 fresh inputs of every kind of task and says how many
 wrong programs were tried.

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from loomrl.envs.code.bank import PATTERNS
-from loomrl.envs.code.compose.step import ENDS, FILTERS, MACHINES, MAPS, NEIGHBOURS, ORDERS
+from loomrl.envs.code.compose.operation import ENDS, FILTERS, MACHINES, MAPS, NEIGHBOURS, ORDERS
 from loomrl.envs.code.lint import findings, readability
 from loomrl.envs.code.submission import parse_code
 from loomrl.envs.code.subset import countable, parse, refusal

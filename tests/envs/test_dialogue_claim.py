@@ -1,4 +1,4 @@
-"""What a support agent said to be possible: negation is minded, hedging and contradiction are nothing."""
+"""Claims of a support agent: negation counts, hedging and contradiction claim nothing."""
 
 import time
 

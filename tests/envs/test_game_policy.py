@@ -59,7 +59,7 @@ def server() -> Iterator[str]:
 
 
 async def game(settings, seed: int = 2):
-    """What is said in a game of the oracle, and its last step."""
+    """The messages in a game of the oracle, and its last step."""
     environment = GameEnvironment(settings)
     lines = [(await environment.reset(environment.task("board.connect_four", 3, seed)))[0].content]
     while True:

@@ -23,7 +23,7 @@ def seeds(count, *levels):
 
 
 def holds(sentence, true):
-    """Whether a sentence about yes-or-no facts holds where these facts, in lower case, are true."""
+    """True if a sentence about yes-or-no facts holds where these facts, in lower case, are true."""
 
     def literal(text):
         return (text.split()[0].lower() in true) != text.endswith(FALSE)

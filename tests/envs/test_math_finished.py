@@ -1,4 +1,4 @@
-"""What is paid for is a finished answer: the question in other words is not, an honest one in any usual notation is."""
+"""Only a finished answer is paid: an honest one in any usual notation, not the question in other words."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""Which steps are paid for: true, new, about this question – and nothing that anyone could write."""
+"""Steps that are paid for: true, new, about this question – and nothing that anyone could write."""
 
 import re
 

@@ -6,8 +6,8 @@ from loomrl.experiments.check_envs import check_all
 from loomrl.gym.catalogue import names
 from tests.needs import need
 
-NEED_SETTINGS = {"OpenEnv": "Set servers", "Verifiers": "Set modules"}
-"""What they adapt lies elsewhere: their own tests check them, with servers and modules."""
+NEED_SETTINGS = {"Harness": "no agent", "OpenEnv": "Set servers", "Verifiers": "Set modules"}
+"""Adapters of things that lie elsewhere: their own tests check them, with servers and modules."""
 NEED_PROGRAMS = {"Code": "a sandbox", "Game": "Stockfish"}
 LONG = {"ReasoningGym"}
 FEW = 0.3

@@ -10,7 +10,7 @@ from loomrl.envs.tool import ToolCallEnvironment
 from loomrl.envs.tool.call import Call
 from loomrl.envs.tool.corpus import find_pages, pages, text_of, told
 from loomrl.envs.tool.family.bank import DECOYS, TOOLS, TRANSFER
-from loomrl.envs.tool.fault import Faults, Gate, faults_for
+from loomrl.envs.tool.fault import Faults, Turnstile, faults_for
 from loomrl.envs.tool.problem import Problem
 from loomrl.envs.tool.session import Session, calls_needed, goal_of
 from loomrl.envs.tool.world import MOST_FILES, MOST_ROWS, ToolError, World
@@ -207,13 +207,13 @@ def test_faults_follow_from_the_seed_and_begin_late():
     assert len(faults_for(10, Random(1)).broken) == 5
 
 
-def test_gate_opens_after_any_number_of_refused_calls():
-    gate = Gate(Faults(burst=1, window_s=20))
-    gate.admit()
+def test_a_rate_limit_ends_after_any_number_of_refused_calls():
+    turnstile = Turnstile(Faults(burst=1, window_s=20))
+    turnstile.admit()
     refused = 0
     while True:
         try:
-            gate.admit()
+            turnstile.admit()
             break
         except ToolError:
             refused += 1

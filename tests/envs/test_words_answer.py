@@ -1,4 +1,4 @@
-"""What may differ between two right answers, what may not, and that translations are what the tables say."""
+"""Differences that two right answers may have, or not; and translations, which follow the tables."""
 
 import time
 from random import Random

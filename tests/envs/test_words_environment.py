@@ -97,7 +97,7 @@ def judged_by_people(sqlite_url, timeout_s=20.0):
 
 
 async def answered(sqlite_url, choice):
-    """What somebody does who watches the queue."""
+    """Answer the queue as a person who watches it."""
     with open_store(sqlite_url) as db:
         async with asyncio.timeout(20):
             while not (found := waiting(db, now=time.time())):  # noqa: ASYNC110

@@ -14,7 +14,7 @@ def control(folder: Path, **changes: Any) -> Sweep:
         "kind": "control",
         "name": "identity",
         "environment": {"kind": "custom", "entry_point": f"{ENVS}:Identity"},
-        "algorithm": {"kind": "ppo", "learning_rate": 3e-3, "minibatch": 64},
+        "algorithm": {"kind": "ppo", "learning_rate": 3e-3, "minibatch_size": 64},
         "rollout": {"steps": 32},
         "train": {"steps": 2048, "checkpoint_every": 512, "tell_every": 256, "folder": str(folder / "runs")},
         "evaluation": {"every": None, "episodes": 4},

@@ -32,7 +32,7 @@ def _among_strange_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def said_to(words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
-    """What stderr has, of a command that ends in an error."""
+    """The stderr of a command that ends in an error."""
     monkeypatch.setattr("sys.argv", ["loomrl", *words])
     with pytest.raises(SystemExit) as caught:
         main()

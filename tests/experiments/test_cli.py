@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from loomrl.errors import LoomError
 from loomrl.experiments.cli import app, main
-from loomrl.experiments.shipped import names, resolve
+from loomrl.experiments.shipped import names, resolve_any
 from loomrl.gym.sandbox import _proved
 from loomrl.store import open_store
 from loomrl.store.evaluations import list_evaluations
@@ -41,7 +41,7 @@ def run_json(*words: str, code: int = 0) -> dict[str, Any]:
 
 def test_every_shipped_experiment_resolves() -> None:
     assert "math" in names()
-    assert all(resolve([name]).name for name in names())
+    assert all(resolve_any([name]).name for name in names())
 
 
 def test_show_prints_what_a_file_of_it_would_resolve_to() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import ray
 
-from loomrl.config import AnyExperiment, ControlExperiment, Experiment
+from loomrl.config import AnyExperiment, ControlExperiment, Experiment, ServingExperiment
 from loomrl.config.sweep import Sweep
 from loomrl.experiments import shipped, sweep_file
 from loomrl.experiments.algorithms import open_algorithm
@@ -25,9 +25,9 @@ pytestmark = [
 ]
 KINDS = ("rollout", "learner", "engine")
 UPON = {"language/on_cluster": ("language/math_tiny",)}
-"""What is laid upon another experiment, and starts remote runners and a remote learner."""
+"""Experiments laid upon another one; they start remote runners and a remote learner."""
 LONG = {"language/math_tiny_multitask"}
-"""What imports reasoning_gym."""
+"""Experiments that import reasoning_gym."""
 
 
 def named(names: list[str]) -> list[Any]:
@@ -67,7 +67,7 @@ def control(experiment: ControlExperiment) -> dict[str, Any]:
         changes["evaluation.preferences"] = 2
     if experiment.algorithm.kind == "sac":
         return changes | {"algorithm.warmup": 8, "algorithm.batch": 8}
-    return changes | {"rollout.environments": 2, "rollout.steps": 16, "algorithm.minibatch": 16}
+    return changes | {"rollout.environments": 2, "rollout.steps": 16, "algorithm.minibatch_size": 16}
 
 
 def language(experiment: Experiment) -> dict[str, Any]:
@@ -75,14 +75,25 @@ def language(experiment: Experiment) -> dict[str, Any]:
     build = {"hidden_size": 16, "intermediate_size": 32, "layers": 1, "heads": 2}
     changes: dict[str, Any] = {f"algorithm.model.build.{name}": value for name, value in build.items()}
     changes |= {"algorithm.warm_start.steps": min(2, experiment.algorithm.warm_start.steps)}
+    if experiment.algorithm.warm_start.tasks is not None:
+        changes |= {"algorithm.warm_start.tasks": 20}
     changes |= {"algorithm.sampling.max_tokens": 4, "algorithm.learners.gpus": 0}
-    changes |= {"rollout.actors": min(2, experiment.rollout.actors), "placement.runner.gpus": 0}
+    changes |= {"rollout.runners": min(2, experiment.rollout.runners), "placement.runner.gpus": 0}
     changes |= {"rollout.groups_per_update": 2 * len(experiment.environments), "rollout.group_size": 2}
     changes |= {"train.updates": 2, "train.checkpoint_every": 2, "evaluation.episodes": 2}
     return changes
 
 
-@pytest.mark.parametrize("name", named(shipped.names()))
+SERVED = [name for name in shipped.names() if name.startswith("serving/")]
+"""Served, not trained: `tests/experiments/test_serve.py`."""
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_every_shipped_service_is_one(name: str) -> None:
+    assert isinstance(shipped.resolve_any([name]), ServingExperiment)
+
+
+@pytest.mark.parametrize("name", named([name for name in shipped.names() if name not in SERVED]))
 def test_every_shipped_experiment_makes_two_updates(
     name: str, tmp_path: Path, ray_cluster: None, one_thread: None
 ) -> None:

@@ -46,8 +46,8 @@ class TestOnARayOfItsOwn:
     @pytest.mark.parametrize(
         ("kind", "changes", "said"),
         [
-            ("language", {"rollout.actors": 40 * CORES}, "rollout.actors={} with 1 each: that is {} CPU"),
-            ("language", {"rollout.actors": 1000}, "rollout.actors=1000 with 1 each: that is 1000 CPU"),
+            ("language", {"rollout.runners": 40 * CORES}, "rollout.runners={} with 1 each: that is {} CPU"),
+            ("language", {"rollout.runners": 1000}, "rollout.runners=1000 with 1 each: that is 1000 CPU"),
             ("language", {"algorithm.learners.count": 1000}, "algorithm.learners.count=1000 with 1 each"),
             ("language", {"engine": {"kind": "vllm", "count": 1000}}, "engine.count=1000 with 1 each"),
             ("control", {"rollout.runners": 1000}, "rollout.runners=1000 with 1 each"),

@@ -44,7 +44,7 @@ def experiment(folder: Path, **changes: Any) -> ControlExperiment:
     base = ControlExperiment(
         name="identity",
         environment={"kind": "custom", "entry_point": f"{ENVS}:Identity"},
-        algorithm={"kind": "ppo", "learning_rate": 3e-3, "minibatch": 64},
+        algorithm={"kind": "ppo", "learning_rate": 3e-3, "minibatch_size": 64},
         rollout={"steps": 32},
         train={"steps": 5120, "checkpoint_every": 1024, "tell_every": 256, "folder": str(folder / "runs")},
         evaluation={"every": 2048},
@@ -195,8 +195,8 @@ def test_training_stops_when_it_is_enough(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("runners", [0, 1])
 @pytest.mark.slow
-def test_a_curriculum_climbs_when_its_gate_opens_and_goes_on_where_it_was(tmp_path: Path, runners: int) -> None:
-    ramp = {"kind": "ramp", "begin": {"steps": 2}, "steps": 2, "gate": {"reward": 1.2, "episodes": 50}}
+def test_a_curriculum_climbs_at_its_threshold_and_goes_on_where_it_was(tmp_path: Path, runners: int) -> None:
+    ramp = {"kind": "ramp", "begin": {"steps": 2}, "steps": 2, "threshold": {"reward": 1.2, "episodes": 50}}
     changes = {"environment.settings": {"steps": 8}, "curriculum": ramp, "train.steps": 6144}
     changes["rollout.runners"] = runners
     settings = experiment(tmp_path, **changes)
@@ -213,10 +213,10 @@ def test_a_curriculum_climbs_when_its_gate_opens_and_goes_on_where_it_was(tmp_pa
 
 
 @pytest.mark.parametrize(("needed", "stage"), [(0.7, 2), (0.7001, 1)])
-def test_a_gate_is_reached_by_what_float32_leaves_of_it_and_not_by_less(
+def test_a_threshold_is_reached_by_what_float32_leaves_of_it_and_not_by_less(
     tmp_path: Path, needed: float, stage: int
 ) -> None:
-    ramp = {"kind": "ramp", "begin": {"steps": 1}, "steps": 1, "gate": {"reward": needed, "episodes": 10}}
+    ramp = {"kind": "ramp", "begin": {"steps": 1}, "steps": 1, "threshold": {"reward": needed, "episodes": 10}}
     pays = {"kind": "custom", "entry_point": f"{ENVS}:Countdown", "settings": {"steps": 2, "price": 0.7}}
     settings = experiment(tmp_path, environment=pays, curriculum=ramp, **{"train.steps": 1024})
     train(settings, run="r")
@@ -224,7 +224,7 @@ def test_a_gate_is_reached_by_what_float32_leaves_of_it_and_not_by_less(
 
 
 def test_a_stage_with_other_spaces_is_refused_before_training(tmp_path: Path) -> None:
-    stages = {"kind": "stages", "stages": [{"settings": {"kind": "box"}, "gate": {"reward": 1}}]}
+    stages = {"kind": "stages", "stages": [{"settings": {"kind": "box"}, "threshold": {"reward": 1}}]}
     with pytest.raises(ConfigError, match=r"in stage 2 environment .* has the spaces"):
         train(experiment(tmp_path, curriculum=stages), run="r")
 
@@ -315,6 +315,7 @@ def test_a_run_that_began_before_a_setting_existed_is_resumed_and_another_experi
     before = train(settings, run="r")
     older = settings.model_dump(mode="json")
     del older["learners"]["threads"]
+    older["algorithm"]["minibatch"] = older["algorithm"].pop("minibatch_size")  # as it was called then
     with open_store(settings.store_url) as db, db.write() as connection:
         connection.execute(update(runs).values(experiment="older", resolved=json.dumps(older)))
         connection.execute(update(policies).values(experiment="older"))

@@ -37,7 +37,7 @@ def experiment(folder: Path, **changes: Any) -> ControlExperiment:
             scalarisation={"kind": "chebyshev"},
             reference=(-1.0, -1.0),
             learning_rate=3e-3,
-            minibatch=64,
+            minibatch_size=64,
             experts=2,
             critics=2,
         ),

@@ -1,4 +1,4 @@
-"""Where an answer is, and which tricks make none."""
+"""The place of an answer, and tricks that make none."""
 
 import time
 

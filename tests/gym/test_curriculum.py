@@ -109,11 +109,11 @@ def test_environments_are_drawn_by_their_share() -> None:
 
 @given(SUCCESSES, st.integers(0, 40), st.sampled_from(["fixed", "progressive", "adaptive", "staged"]))
 def test_curriculum_resumes_as_if_it_never_stopped(successes: list[float], stop: int, kind: str) -> None:
-    stages = {"stages": [{"name": "one", "families": ["Math/*"], "gate": {"success": 0.5, "attempts": 8}},
+    stages = {"stages": [{"name": "one", "families": ["Math/*"], "threshold": {"success": 0.5, "attempts": 8}},
                          {"name": "two", "curriculum": {"kind": "adaptive"}}]}  # fmt: skip
     settings = {
         "fixed": FixedCurriculum(),
-        "progressive": ProgressiveCurriculum(gate={"success": 0.5, "attempts": 12}),
+        "progressive": ProgressiveCurriculum(threshold={"success": 0.5, "attempts": 12}),
         "adaptive": AdaptiveCurriculum(),
         "staged": StagedCurriculum(**stages),
     }[kind]
@@ -130,8 +130,8 @@ def test_curriculum_resumes_as_if_it_never_stopped(successes: list[float], stop:
 
 
 def test_progress_is_one_level_at_a_time_by_the_latest_attempts_at_it_and_never_back() -> None:
-    gate = {"success": 0.75, "attempts": 8}
-    curriculum = open_curriculum(FAMILIES, ProgressiveCurriculum(first_level=2, last_level=3, gate=gate))
+    threshold = {"success": 0.75, "attempts": 8}
+    curriculum = open_curriculum(FAMILIES, ProgressiveCurriculum(first_level=2, last_level=3, threshold=threshold))
     curriculum.observe(tried("Math/a", 1.0, level=1, count=20))
     curriculum.observe(tried("Math/a", 1.0, level=2, count=7))
     assert set(curriculum.progress().values()) == {2.0}
@@ -143,7 +143,7 @@ def test_progress_is_one_level_at_a_time_by_the_latest_attempts_at_it_and_never_
 
 
 def test_a_progressive_curriculum_replays_what_is_below() -> None:
-    curriculum = Progressive(FAMILIES[:1], ProgressiveCurriculum(gate={"success": 0.5, "attempts": 1}))
+    curriculum = Progressive(FAMILIES[:1], ProgressiveCurriculum(threshold={"success": 0.5, "attempts": 1}))
     for level in range(1, 4):
         curriculum.observe(tried("Math/a", 1.0, level=level, count=1))
     count = Counter(level for _, level in draws(curriculum))
@@ -153,12 +153,12 @@ def test_a_progressive_curriculum_replays_what_is_below() -> None:
 
 def staged() -> Staged:
     return Staged(FAMILIES, StagedCurriculum(stages=(
-        {"name": "first", "families": ("a",), "gate": {"success": 0.75, "attempts": 8}},
+        {"name": "first", "families": ("a",), "threshold": {"success": 0.75, "attempts": 8}},
         {"name": "second", "families": ("Logic/*",), "curriculum": {"kind": "fixed", "level": 4}},
     )))  # fmt: skip
 
 
-def test_gate_opens_on_enough_success_and_not_before() -> None:
+def test_a_threshold_is_passed_on_enough_success_and_not_before() -> None:
     curriculum = staged()
     curriculum.observe(tried("Math/a", 1.0, count=7))
     assert curriculum.stage == "first"
@@ -172,10 +172,10 @@ def test_gate_opens_on_enough_success_and_not_before() -> None:
     assert (drawn.family.key, drawn.level) == ("Logic/c", 4)
 
 
-def test_a_gate_is_reached_by_what_rounding_leaves_of_it_and_not_by_less() -> None:
+def test_a_threshold_is_reached_by_what_rounding_leaves_of_it_and_not_by_less() -> None:
     def levels(*successes: float) -> dict[str, float]:
-        gate = {"success": 0.7, "attempts": len(successes)}
-        curriculum = open_curriculum(FAMILIES, ProgressiveCurriculum(gate=gate))
+        threshold = {"success": 0.7, "attempts": len(successes)}
+        curriculum = open_curriculum(FAMILIES, ProgressiveCurriculum(threshold=threshold))
         curriculum.observe([Outcome("Math/a", 1, success) for success in successes])
         return curriculum.progress()
 

@@ -9,21 +9,21 @@ from loomrl.config import EnvironmentConfig, EvaluationConfig, RolloutConfig, Sc
 from loomrl.gym.catalogue import find
 from loomrl.gym.curriculum import HELD_OUT_SEEDS
 from loomrl.gym.held_out import HeldOut, held_out
-from loomrl.gym.mixture import gather
 from loomrl.gym.pool import LoomRLGym
+from loomrl.gym.task_mixture import gather
 from loomrl.types import End
 
 
 @pytest.mark.parametrize("levels", [(1,), (1, 5, 10), tuple(range(1, 11))])
 @pytest.mark.parametrize("families", [("algebra.*",), ("calculus.*",), ("arithmetic.s*",)])
 def test_every_cell_is_tried_equally_often_and_a_part_of_them_touches_all_levels_and_families(families, levels):
-    cast = gather([EnvironmentConfig(id="Math", families=families)], None, lambda id: (find(id).id, ""))
-    cells = len(cast.families) * len(levels)
-    draws = held_out(cast, EvaluationConfig(episodes=2 * cells, levels=levels))
+    mixture = gather([EnvironmentConfig(id="Math", families=families)], None, lambda id: (find(id).id, ""))
+    cells = len(mixture.families) * len(levels)
+    draws = held_out(mixture, EvaluationConfig(episodes=2 * cells, levels=levels))
     assert set(Counter((draw.family.key, draw.level) for draw in draws).values()) == {2}
-    few = draws[: max(len(cast.families), len(levels))]
+    few = draws[: max(len(mixture.families), len(levels))]
     assert {draw.level for draw in few} == set(levels)
-    assert {draw.family.key for draw in few} == {family.key for family in cast.families}
+    assert {draw.family.key for draw in few} == {family.key for family in mixture.families}
     assert all(draw.seed in HELD_OUT_SEEDS for draw in draws)
     assert len({draw.seed for draw in draws}) == len(draws)
 
@@ -34,9 +34,9 @@ PERSISTENT = "MemoryBuffer/persistent.topic"
 async def evaluated(*families, kind="oracle", episodes=24, **rollout):
     """Waves, and attempts, of an evaluation of MemoryBuffer."""
     config = EnvironmentConfig(id="MemoryBuffer", families=families or ("topic", "persistent.*"))
-    cast = gather([config], None, lambda id: (find(id).id, ""))
+    mixture = gather([config], None, lambda id: (find(id).id, ""))
     settings = EvaluationConfig(episodes=episodes, levels=(1, 4))
-    tasks = HeldOut(cast, settings, run="r", name=kind, policy=ScriptedPolicy(kind=kind))
+    tasks = HeldOut(mixture, settings, run="r", name=kind, policy=ScriptedPolicy(kind=kind))
     waves = []
     async with LoomRLGym(RolloutConfig(**rollout)) as gym:
         for wave in tasks.waves():

@@ -108,7 +108,7 @@ async def test_groups_go_on_where_the_one_before_has_ended():
 @pytest.mark.system
 @pytest.mark.usefixtures("ray_cluster")
 async def test_it_is_the_same_in_an_actor():
-    here, there = await groups_in_a_row(3), await groups_in_a_row(3, actors=1)
+    here, there = await groups_in_a_row(3), await groups_in_a_row(3, runners=1)
     assert [[(t.task, t.extra) for t in g.trajectories] for g in here] == [
         [(t.task, t.extra) for t in g.trajectories] for g in there
     ]

@@ -27,7 +27,7 @@ def plan(name, *, environment="Guess", policy=None):
 
 
 def gym(**rollout):
-    return LoomRLGym(RolloutConfig(**{"actors": 1, "concurrency": 16, **rollout}), make=open_sample)
+    return LoomRLGym(RolloutConfig(**{"runners": 1, "concurrency": 16, **rollout}), make=open_sample)
 
 
 async def played(pool, plans):
@@ -41,7 +41,7 @@ def rests(seconds):
 
 async def test_episodes_are_spread_over_the_actors_and_labelled_as_planned():
     names = [f"t{index}" for index in range(60)]
-    made = await played(gym(actors=2, concurrency=8), [plan(name, policy=rests(0.02)) for name in names])
+    made = await played(gym(runners=2, concurrency=8), [plan(name, policy=rests(0.02)) for name in names])
     assert sorted(made) == sorted(names)
     pids = {t.turns[0].action for t in made.values()}
     assert len(pids) == 2
@@ -65,7 +65,7 @@ async def test_a_killed_actor_costs_its_open_episodes_a_second_start_only():
 @pytest.mark.slow
 async def test_many_kills_lose_no_episode_and_finish_none_twice():
     finished, pids = [], set()
-    async with gym(actors=2, concurrency=8) as pool:
+    async with gym(runners=2, concurrency=8) as pool:
         async for made in pool.run(plan(f"t{index}", policy=rests(0.05)) for index in range(400)):
             finished.append(made.id)
             assert made.end is End.TERMINATED
@@ -101,12 +101,12 @@ async def test_an_episode_that_keeps_killing_its_actor_fails_and_its_siblings_do
 
 async def test_actors_know_what_was_registered_in_this_process():
     register_environment(name="Guess", entry_point="sample_envs:GuessEnvironment", version="1.2.0")
-    made = await played(LoomRLGym(RolloutConfig(actors=1)), [plan("t")])
+    made = await played(LoomRLGym(RolloutConfig(runners=1)), [plan("t")])
     assert made["t"].reward.success == 1
 
 
 async def test_actors_open_policies_with_what_they_were_given():
-    pool = LoomRLGym(RolloutConfig(actors=1), make=open_sample, open_policy=sample_policies.open_pid)
+    pool = LoomRLGym(RolloutConfig(runners=1), make=open_sample, open_policy=sample_policies.open_pid)
     made = await played(pool, [plan("t")])
     assert made["t"].turns[0].action not in ("", str(os.getpid()))
 
@@ -130,6 +130,6 @@ async def test_actors_leave_no_files_behind():
 
 async def test_more_actors_than_there_are_cores_for_are_refused_before_any_starts():
     begun = time.monotonic()
-    with pytest.raises(ConfigError, match=r"rollout.actors=1000: Ray has CPUs for 8, 2 to each. Ask for fewer"):
-        await played(gym(actors=1000), [plan("t")])
+    with pytest.raises(ConfigError, match=r"rollout.runners=1000: Ray has CPUs for 8, 2 to each. Ask for fewer"):
+        await played(gym(runners=1000), [plan("t")])
     assert time.monotonic() - begun < 5

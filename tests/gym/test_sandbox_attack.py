@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from loomrl.errors import ConfigError, SandboxError
-from loomrl.gym.sandbox import Ending, Limits, Outcome, Sandbox, Slots, open_sandbox
+from loomrl.gym.sandbox import Ending, Execution, Limits, Sandbox, Slots, open_sandbox
 from loomrl.gym.sandbox.attack import HELD, Attack, attempt, staged, survey, whole
 from loomrl.gym.sandbox.attack_kernel import KERNEL_ATTACKS
 from loomrl.gym.sandbox.bubblewrap import Bubble, Bubblewrap, find_bubblewrap
@@ -62,18 +62,18 @@ def test_a_program_that_tries_nothing_harmful_says_that_it_was_held(told: bytes)
 
 
 @pytest.mark.parametrize(
-    "outcome",
+    "execution",
     [
-        Outcome(Ending.EXITED, 0, b"breached: 1", b"", 0.1),
-        Outcome(Ending.EXITED, 1, b"", b"SyntaxError", 0.1),
-        Outcome(Ending.SIGNALLED, 9, HELD, b"", 0.1),
-        Outcome(Ending.EXITED, 0, b"", b"", 0.1),
+        Execution(Ending.EXITED, 0, b"breached: 1", b"", 0.1),
+        Execution(Ending.EXITED, 1, b"", b"SyntaxError", 0.1),
+        Execution(Ending.SIGNALLED, 9, HELD, b"", 0.1),
+        Execution(Ending.EXITED, 0, b"", b"", 0.1),
     ],
 )
-async def test_what_does_not_say_that_it_was_held_is_a_breach(outcome: Outcome) -> None:
+async def test_what_does_not_say_that_it_was_held_is_a_breach(execution: Execution) -> None:
     class Broken:
-        async def run(self, program: str, *, stdin: bytes = b"", limits: Limits | None = None) -> Outcome:
-            return outcome
+        async def run(self, program: str, *, stdin: bytes = b"", limits: Limits | None = None) -> Execution:
+            return execution
 
     sandbox: Sandbox = Broken()  # type: ignore[assignment]
     assert [breach.attack for breach in await survey(sandbox, KERNEL_ATTACKS[:2])] == [

@@ -1,4 +1,4 @@
-"""Which sandbox is opened, and what is said where there is none."""
+"""The choice of a sandbox, and the message where there is none."""
 
 import json
 import os
@@ -105,8 +105,8 @@ def test_gvisors_bundle_says_what_it_should(tmp_path: Path) -> None:
 @pytest.mark.system
 async def test_gvisor_runs_programs_one_at_a_time_and_warm() -> None:
     sandbox = BoxedSandbox(find_gvisor(Slots()))
-    outcome = await sandbox.run("print(input()); import sys; sys.exit(4)", stdin=b"hi")
-    assert (outcome.ending, outcome.status, outcome.output) == (Ending.EXITED, 4, b"hi\n")
+    execution = await sandbox.run("print(input()); import sys; sys.exit(4)", stdin=b"hi")
+    assert (execution.ending, execution.status, execution.output) == (Ending.EXITED, 4, b"hi\n")
     async with sandbox.session(preload="import math", limits=Limits(wall_s=0.7)) as session:
         assert (await session.run("while True: pass")).ending is Ending.TIMEOUT
         assert (await session.run("import os; os.kill(os.getppid(), 9)")).status == 1

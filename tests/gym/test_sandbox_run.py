@@ -21,6 +21,7 @@ from loomrl.gym.sandbox import Ending, Limits, Sandbox, Session, Slots, open_san
 from loomrl.gym.sandbox.attack import survey
 from loomrl.gym.sandbox.attack_resource import BOMBS, POOR
 from loomrl.gym.sandbox.bubblewrap import find_bubblewrap
+from loomrl.gym.sandbox.cgroup import make_cgroup
 from loomrl.gym.sandbox.interpreter import find_interpreter
 from loomrl.gym.sandbox.process import facts, owned_by
 from loomrl.gym.sandbox.session import BoxedSandbox, WarmSession
@@ -31,7 +32,7 @@ pytestmark = [
     needs("bubblewrap"),
 ]
 LATE_S = 0.5
-"""How late a deadline may be on a machine that does much else; 0.2 s of it are the host's own grace."""
+"""Lateness of a deadline that is allowed on a machine that does much else; 0.2 s of it are the host's own grace."""
 
 
 @pytest.fixture
@@ -86,22 +87,22 @@ def descriptors() -> int:
 async def test_a_program_ends_as_it_would_outside(
     session: WarmSession, sandbox: Sandbox, program: str, ending: Ending, status: int, output: bytes, error: bytes
 ) -> None:
-    for outcome in (await sandbox.run(program, stdin=b"hello\n"), await session.run(program, stdin=b"hello\n")):
-        assert (outcome.ending, outcome.status, outcome.output) == (ending, status, output)
-        assert error in outcome.errors
+    for execution in (await sandbox.run(program, stdin=b"hello\n"), await session.run(program, stdin=b"hello\n")):
+        assert (execution.ending, execution.status, execution.output) == (ending, status, output)
+        assert error in execution.errors
 
 
 async def test_what_it_raises_is_shown_without_the_guest(session: WarmSession) -> None:
-    outcome = await session.run("def f():\n    1/0\nf()")
-    assert b"<string>" not in outcome.errors
-    assert outcome.errors.count(b"program.py") == 2
+    execution = await session.run("def f():\n    1/0\nf()")
+    assert b"<string>" not in execution.errors
+    assert execution.errors.count(b"program.py") == 2
 
 
 async def test_a_deadline_ends_a_program_and_is_hardly_late(session: WarmSession, sandbox: Sandbox) -> None:
     for stop in ("while True: pass", "import os; os.kill(os.getppid(), 19)\nwhile True: pass"):
-        outcome = await sandbox.run(stop, limits=Limits(wall_s=0.3))
-        assert outcome.ending is Ending.TIMEOUT
-        assert 0.3 <= outcome.wall_s < 0.3 + LATE_S
+        execution = await sandbox.run(stop, limits=Limits(wall_s=0.3))
+        assert execution.ending is Ending.TIMEOUT
+        assert 0.3 <= execution.wall_s < 0.3 + LATE_S
 
 
 async def test_time_of_its_own_is_a_limit_too(sandbox: Sandbox) -> None:
@@ -121,8 +122,8 @@ async def test_output_is_cut_at_its_limit(session: WarmSession, sandbox: Sandbox
 
 async def test_much_input_and_output_pass(session: WarmSession) -> None:
     numbers = b"\n".join(b"%d" % number for number in range(60_000))
-    outcome = await session.run("import sys; sys.stdout.write(sys.stdin.read())", stdin=numbers)
-    assert outcome.output == numbers
+    execution = await session.run("import sys; sys.stdout.write(sys.stdin.read())", stdin=numbers)
+    assert execution.output == numbers
     ignored = await session.run("print('not read')", stdin=numbers)
     assert (ignored.ending, ignored.output) == (Ending.EXITED, b"not read\n")
 
@@ -156,8 +157,8 @@ async def test_without_a_cgroup_memory_and_time_of_forks_are_counted(
 async def test_memory_that_forks_have_in_common_counts_once(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("loomrl.gym.sandbox.place.make_cgroup", lambda *_, **__: None)
     program = "import os, time\nx = b'x' * (60 << 20)\nfor _ in range(3): os.fork()\ntime.sleep(0.3)"
-    outcome = await sandbox.run(program, limits=Limits(wall_s=30, memory_mb=128, scratch_mb=16))
-    assert (outcome.ending, outcome.status) == (Ending.EXITED, 0)
+    execution = await sandbox.run(program, limits=Limits(wall_s=30, memory_mb=128, scratch_mb=16))
+    assert (execution.ending, execution.status) == (Ending.EXITED, 0)
 
 
 async def test_time_of_one_program_is_not_counted_against_the_next(sandbox: Sandbox) -> None:
@@ -186,14 +187,14 @@ def test_a_host_that_ignores_its_dead_children_still_counts_those_of_programs() 
 async def test_boxes_cannot_signal_each_other_by_the_files_they_share(sandbox: Sandbox) -> None:
     lock = "import fcntl, os\nfile = os.open(os.__file__, os.O_RDONLY)\n{}\nprint('locked', flush=True)"
     for call in ("fcntl.flock(file, fcntl.LOCK_EX)", "fcntl.lockf(file, fcntl.LOCK_SH)"):
-        outcome = await sandbox.run(lock.format(call))
-        assert outcome.output == b"", "another box would wait for this one"
+        execution = await sandbox.run(lock.format(call))
+        assert execution.output == b"", "another box would wait for this one"
 
 
 async def test_a_session_hands_nothing_from_one_program_to_the_next(session: WarmSession) -> None:
     await session.run("import builtins, math; builtins.print = None; math.pi = 3; open('/tmp/note', 'w').write('x')")
-    outcome = await session.run("import math, os; print(round(math.pi, 2), os.listdir('/tmp'))")
-    assert outcome.output == b"3.14 []\n"
+    execution = await session.run("import math, os; print(round(math.pi, 2), os.listdir('/tmp'))")
+    assert execution.output == b"3.14 []\n"
 
 
 async def test_a_session_notices_a_hidden_mark_on_its_scratch(session: WarmSession) -> None:
@@ -214,16 +215,16 @@ async def spoil_and_go_on(session: Session) -> None:
         "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",
         "import os; os.kill(os.getppid(), 19)",
     ):
-        outcome = await session.run(spoil)
-        assert outcome.ending in (Ending.SIGNALLED, Ending.TIMEOUT)
+        execution = await session.run(spoil)
+        assert execution.ending in (Ending.SIGNALLED, Ending.TIMEOUT)
         assert (await session.run("print(1)")).output == b"1\n"
 
 
 async def test_a_program_that_kills_its_guest_at_once_is_never_trouble_of_the_sandbox(sandbox: Sandbox) -> None:
     kill = "import os; os.kill(os.getppid(), 9)"
     for _ in range(4):
-        for outcome in await asyncio.gather(*(sandbox.run(kill) for _ in range(4))):
-            assert (outcome.ending, outcome.status) == (Ending.SIGNALLED, 9)
+        for execution in await asyncio.gather(*(sandbox.run(kill) for _ in range(4))):
+            assert (execution.ending, execution.status) == (Ending.SIGNALLED, 9)
 
 
 async def test_a_warm_session_keeps_its_interpreter(session: WarmSession) -> None:
@@ -353,5 +354,18 @@ def test_a_host_process_that_is_killed_takes_its_sandboxes_with_it() -> None:
 
 
 async def test_a_program_runs_in_another_thread_and_its_loop(sandbox: Sandbox) -> None:
-    outcome = await asyncio.to_thread(lambda: asyncio.run(sandbox.run("print(1)")))
-    assert outcome.output == b"1\n"
+    execution = await asyncio.to_thread(lambda: asyncio.run(sandbox.run("print(1)")))
+    assert execution.output == b"1\n"
+
+
+def test_a_group_left_behind_by_a_killed_host_is_taken_over_also_with_more_memory() -> None:
+    small = make_cgroup(f"loomrl-left-{os.getpid()}", memory=64 << 20, processes=8)
+    if small is None:
+        pytest.skip("this process may make no cgroup")
+    try:
+        assert make_cgroup(f"loomrl-left-{os.getpid()}", memory=128 << 20, processes=8) == small
+        limits = [folder / "memory.limit_in_bytes" for folder in small.folders]
+        limits += [folder / "memory.max" for folder in small.folders]
+        assert [file.read_text().strip() for file in limits if file.exists()] == [str(128 << 20)]
+    finally:
+        small.remove()

@@ -40,7 +40,7 @@ machines = pytest.mark.parametrize("machine", MACHINES)
 
 
 def judged(machine: str, number: int, *arguments: int, architecture: int | None = None) -> int:
-    """What the kernel would do: the program run on a call as it lies in memory."""
+    """The kernel's verdict: the program run on a call as it lies in memory."""
     architecture = MACHINES[machine][1] if architecture is None else architecture
     data = struct.pack("<IIQ6Q", number, architecture, 0, *(*arguments, *[0] * (6 - len(arguments))))
     code = list(struct.iter_unpack("<HBBI", filter_program(machine)))

@@ -1,4 +1,4 @@
-"""How long a program takes in a sandbox: `pytest tests/gym/test_sandbox_speed.py -m slow -s`."""
+"""Time of a program in a sandbox: `pytest tests/gym/test_sandbox_speed.py -m slow -s`."""
 
 import asyncio
 import statistics
@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from loomrl.gym.sandbox import Outcome, open_sandbox
+from loomrl.gym.sandbox import Execution, open_sandbox
 from tests.needs import needs
 
 pytestmark = [
@@ -18,7 +18,7 @@ pytestmark = [
 PROGRAM, STDIN = "print(sum(map(int, input().split())))", b"1 2 3"
 
 
-async def milliseconds(run: Callable[[], Awaitable[Outcome]], count: int) -> list[float]:
+async def milliseconds(run: Callable[[], Awaitable[Execution]], count: int) -> list[float]:
     """Of each run, sorted."""
     taken = []
     for _ in range(count):

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from loomrl.config import EnvironmentConfig
 from loomrl.gym.catalogue import find
-from loomrl.gym.mixture import gather
 from loomrl.gym.share import Stake, shares
+from loomrl.gym.task_mixture import gather
 
 STAKES = st.dictionaries(
     st.text(min_size=1, max_size=3), st.builds(Stake, st.floats(0.05, 20), st.floats(0, 0.15)), min_size=1, max_size=6

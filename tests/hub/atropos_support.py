@@ -93,5 +93,5 @@ def group(start: int, size: int = 4, length: int = 6, **more: Any) -> dict[str, 
 
 
 def first_tokens(batch: list[dict[str, Any]]) -> list[int]:
-    """What tells groups apart."""
+    """The first tokens of groups, which tell them apart."""
     return [data["tokens"][0][0] for data in batch]

@@ -76,6 +76,7 @@ def trajectories(draw: st.DrawFn) -> Trajectory:
         started_at=draw(FLOATS),
         finished_at=draw(FLOATS),
         extra=draw(st.dictionaries(TEXTS, JSON, max_size=3)),
+        threads=tuple(map(tuple, draw(st.lists(st.lists(turn, min_size=1, max_size=2), max_size=2)))),
     )
 
 
@@ -188,10 +189,18 @@ def test_payloads_from_before_there_were_pictures_are_read() -> None:
     assert decode(old) == attempt("a")
 
 
+def test_payloads_from_before_there_were_threads_are_read() -> None:
+    fields = msgspec.msgpack.decode(encode(attempt("a"))[HEADER.size :])
+    del fields["threads"]
+    body = msgspec.msgpack.encode(fields)
+    old = HEADER.pack(b"LRT\x02", zlib.crc32(body), len(body)) + body
+    assert decode(old) == attempt("a")
+
+
 def test_payload_of_another_format_says_so() -> None:
     payload = encode(attempt("a"))
     with pytest.raises(CorruptPayload, match="another loomrl: upgrade it"):
-        decode(b"LRT\x03" + payload[4:])
+        decode(b"LRT\x08" + payload[4:])
     with pytest.raises(CorruptPayload, match="no trajectory payload"):
         decode(b"PK\x03\x04" + payload[4:])
 

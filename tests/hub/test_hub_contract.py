@@ -1,4 +1,4 @@
-"""What every hub promises, on SQLite, on PostgreSQL, sharded, and over HTTP."""
+"""The contract of every hub, on SQLite, on PostgreSQL, sharded, and over HTTP."""
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor

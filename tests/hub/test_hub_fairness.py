@@ -15,7 +15,7 @@ WEIGHTS = st.lists(st.floats(0.05, 20), min_size=1, max_size=6)
 
 
 def serve(claims: list[Claim], turns: int, *, at_once: int = 8) -> Counter[str]:
-    """Who was served how often while everybody always has groups."""
+    """Services by environment while everybody always has groups."""
     taken = Counter[str]()
     state = {claim.environment: claim for claim in claims}
     for _ in range(turns // at_once):

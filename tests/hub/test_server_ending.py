@@ -1,4 +1,4 @@
-"""How a served hub begins and ends: a busy port is said before anything else, a killed server is back before its
+"""Start and end of a served hub: a busy port is reported before anything else, a killed server is back before its
 clients give up, a terminated one leaves its data in its file.
 """
 

@@ -54,7 +54,7 @@ def seeing_request(
 
 
 def plain_logprobs(model: PreTrainedModel, vision: Vision, asked: Request, given: Completion) -> NDArray[np.float32]:
-    """What one forward pass of Hugging Face's own says of sampled tokens; text alone decides where pictures are."""
+    """Log-probabilities of sampled tokens by one forward pass of Hugging Face's; text decides where pictures are."""
     ids_T = np.concatenate([asked.prompt_T, given.ids_T]).astype(np.int64)
     embeds = model.get_input_embeddings()(torch.from_numpy(ids_T)[None]).clone()
     with torch.no_grad():

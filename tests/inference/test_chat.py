@@ -41,7 +41,7 @@ def test_every_prompt_begins_with_the_last_one_and_what_was_sampled(turns: list)
 
 @given(TURNS)
 def test_a_transcript_reads_as_the_rendered_conversation(turns: list) -> None:
-    """Where samples are text, the ids spell what the template would write, and one end of turn after each."""
+    """If samples are text, the ids spell the template's text, with one end of turn after each."""
     transcript, conversation = Transcript(CHAT), []
     for messages, sampled, cut in turns:
         transcript.observe(messages)

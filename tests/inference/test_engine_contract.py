@@ -1,7 +1,8 @@
-"""What every engine promises, against plain forward passes of the same weights."""
+"""The contract of every engine, against plain forward passes of the same weights."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from transformers import PreTrainedModel, XGLMConfig, XGLMForCausalLM
 
 from loomrl.config.engine import VllmEngineConfig
 from loomrl.errors import ConfigError, PolicyError
-from loomrl.inference.engine import Completion, Finish, Request
+from loomrl.inference.engine import Completion, Finish, Piece, Request
 from loomrl.inference.open import Opening
 from loomrl.inference.torch.engine import TorchEngine
 from loomrl.inference.vllm.engine import Staged, VllmEngine
@@ -265,6 +266,98 @@ async def test_a_cancelled_request_makes_room(engine: Engine) -> None:
     )
 
 
+async def streamed(engine: Engine, asked: Request) -> list[Piece]:
+    return [piece async for piece in engine.stream(asked)]
+
+
+def joined(pieces: Sequence[Piece]) -> Completion:
+    """The pieces as one completion; only the last says that it is."""
+    *earlier, last = pieces
+    assert all(piece.finish is None and len(piece.ids_T) for piece in earlier)
+    assert last.finish is not None
+    return Completion(
+        np.concatenate([piece.ids_T for piece in pieces]),
+        np.concatenate([piece.logprobs_T for piece in pieces]),
+        np.concatenate([piece.versions_T for piece in pieces]),
+        last.finish,
+    )
+
+
+async def test_a_stream_has_the_tokens_of_the_completion_in_several_pieces(engine: Engine) -> None:
+    asked = [request(random_prompt(seed, 5 + seed), seed=seed, temperature=0.8) for seed in range(2 * SLOTS)]
+    pieces = await asyncio.gather(*(streamed(engine, one) for one in asked))
+    got = [joined(one) for one in pieces]
+    whole = await answers(engine, asked)
+    for one, other in zip(got, whole, strict=True):
+        assert one.ids_T.tolist() == other.ids_T.tolist()
+        assert one.versions_T.tolist() == other.versions_T.tolist()
+        assert one.finish is other.finish
+    assert drift(model(), asked, got) <= TOLERANCE
+    assert min(map(len, pieces)) > 4
+
+
+async def test_a_streamed_completion_ends_with_its_stop_token(engine: Engine) -> None:
+    (free,) = await answers(engine, [request([7, 8], max_tokens=10)])
+    stop = int(free.ids_T[4])
+    got = joined(await streamed(engine, request([7, 8], max_tokens=10, stop={stop})))
+    assert got.ids_T.tolist() == free.ids_T[: free.ids_T.tolist().index(stop) + 1].tolist()
+    assert got.finish is Finish.STOP
+
+
+async def test_the_likeliest_tokens_come_with_a_stream_if_asked_for(engine: Engine) -> None:
+    asked = [
+        replace(request(random_prompt(seed, 9), seed=seed, temperature=temperature), top=top)
+        for seed, (top, temperature) in enumerate([(3, 0.6), (0, 1.0), (7, 0.0), (1, 1.0)])
+    ]
+    for one, pieces in zip(asked, await asyncio.gather(*(streamed(engine, one) for one in asked)), strict=True):
+        if not one.top:
+            assert all(piece.top is None for piece in pieces)
+            continue
+        logp_TV = torch.log_softmax(logits(model(), one, joined(pieces).ids_T) / (one.sampling.temperature or 1.0), -1)
+        expected = logp_TV.topk(one.top)
+        assert np.concatenate([p.top.ids_TK for p in pieces if p.top]).tolist() == expected.indices.tolist()
+        got_TK = np.concatenate([p.top.logprobs_TK for p in pieces if p.top])
+        assert np.abs(got_TK - expected.values.numpy()).max() <= TOLERANCE
+
+
+async def test_a_stream_that_is_closed_makes_room(engine: Engine) -> None:
+    for _ in range(2 * SLOTS):
+        async with aclosing(engine.stream(request([1, 2], max_tokens=180))) as pieces:
+            assert len((await anext(pieces)).ids_T) >= 1
+    before = engine.statistics.sampled_tokens
+    assert len((await engine.generate(request([3], max_tokens=2))).ids_T) == 2
+    assert engine.statistics.sampled_tokens - before < 150
+
+
+async def test_a_slow_reader_gets_larger_pieces_and_all_tokens(engine: Engine) -> None:
+    asked, pieces = request([1, 2], max_tokens=60), []
+    async for piece in engine.stream(asked):
+        pieces.append(piece)
+        await engine.generate(request([5], max_tokens=12))
+    assert max(len(piece.ids_T) for piece in pieces) > 5
+    assert len(joined(pieces).ids_T) == 60
+    assert drift(model(), [asked], [joined(pieces)]) <= TOLERANCE
+
+
+async def test_the_versions_of_a_stream_are_told_as_they_come(engine: Engine) -> None:
+    base, models, asked = engine.version, [model(seed) for seed in range(2)], request([1, 2], max_tokens=150)
+    pieces, loaded = [], False
+    async for piece in engine.stream(asked):
+        pieces.append(piece)
+        if not loaded:
+            await engine.load(seal(models[1].state_dict(), base + 1))
+            loaded = True
+    got = joined(pieces)
+    assert set(got.versions_T.tolist()) == {base, base + 1}
+    expected = np.stack([logprobs(each, asked, got.ids_T) for each in models])
+    assert np.abs(expected[got.versions_T - base, np.arange(150)] - got.logprobs_T).max() <= TOLERANCE
+
+
+async def test_a_stream_of_a_prompt_that_cannot_be_continued_is_refused(engine: Engine) -> None:
+    with pytest.raises(PolicyError, match="192 tokens in context=192"):
+        await anext(engine.stream(request([1] * CONTEXT)))
+
+
 async def test_statistics_count_what_was_done(engine: Engine) -> None:
     before = engine.statistics
     await answers(engine, [request([1, 2, seed], seed=seed, max_tokens=5) for seed in range(4)])
@@ -313,6 +406,42 @@ async def test_rejected_weights_answer_nobody_and_good_ones_do(vllm: VllmEngine,
     await vllm.load(seal(model(2).state_dict(), base + 1))
     asked = [request([1, 2], max_tokens=9)]
     assert drift(model(2), asked, await answers(vllm, asked)) <= TOLERANCE
+
+
+@pytest.mark.system
+async def test_a_stream_is_held_until_its_weights_are_admitted_and_ends_if_they_are_rejected(
+    vllm: VllmEngine, tmp_path: Path
+) -> None:
+    base = vllm.version
+    pieces: list[Piece] = []
+
+    async def read() -> None:
+        async for piece in vllm.stream(request([1, 2], max_tokens=180)):
+            pieces.append(piece)
+
+    def versions() -> set[int]:
+        return {int(version) for piece in pieces for version in piece.versions_T}
+
+    reading = asyncio.create_task(read())
+    while not pieces:  # noqa: ASYNC110 - pieces come in turns of this loop
+        await asyncio.sleep(0.001)
+    await vllm.take(staged(tmp_path, 1, base + 1))
+    await asyncio.wait({reading}, timeout=0.3)
+    assert not reading.done()
+    assert versions() == {base}
+    vllm.admit(base + 1)
+    await reading
+    assert versions() == {base, base + 1}
+    pieces.clear()
+    reading = asyncio.create_task(read())
+    while not pieces:  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+    await vllm.take(staged(tmp_path, 2, base + 2))
+    await vllm.reject("probes are off")
+    with pytest.raises(PolicyError, match=f"version {base + 2} were rejected: probes are off"):
+        await reading
+    assert versions() == {base + 1}
+    await vllm.load(seal(model(2).state_dict(), base + 2))
 
 
 @pytest.mark.system

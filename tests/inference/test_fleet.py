@@ -4,7 +4,8 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from loomrl.algorithms.language.packing import Sample
 from loomrl.algorithms.language.publish import Probing, Publisher
 from loomrl.config.engine import Checks, VllmEngineConfig
 from loomrl.errors import ConfigError, PolicyError
-from loomrl.inference.engine import Completion
+from loomrl.inference.engine import Completion, Piece
 from loomrl.inference.vllm import fleet_client
 from loomrl.inference.vllm.fleet import Fleet, open_fleet
 from loomrl.inference.vllm.fleet_client import FleetClient
@@ -124,6 +125,51 @@ def never_update(actor: Any) -> None:
 def mended(actor: Any) -> None:
     for name in ("reset_prefix_cache", "update_weights"):
         vars(actor._engine._llm).pop(name, None)
+
+
+async def joined(pieces: AsyncIterator[Piece]) -> tuple[Completion, int]:
+    """The completion of a stream, and the number of its pieces."""
+    came = [piece async for piece in pieces]
+    assert came[-1].finish is not None
+    ids, logp, versions = ([getattr(piece, name) for piece in came] for name in ("ids_T", "logprobs_T", "versions_T"))
+    return Completion(*map(np.concatenate, (ids, logp, versions)), came[-1].finish), len(came)
+
+
+async def test_a_fleet_streams_and_a_closed_stream_costs_nothing(fleet: Fleet) -> None:
+    client = fleet.client()
+    asked = [request(random_prompt(seed, 20), seed=seed, max_tokens=30) for seed in range(4)]
+    got = await asyncio.gather(*(joined(client.stream(one)) for one in asked))
+    assert [one.ids_T.tolist() for one, _ in got] == [one.ids_T.tolist() for one in await answers(client, asked)]
+    assert min(count for _, count in got) > 3
+    for _ in range(12):
+        async with aclosing(client.stream(request([1, 2], max_tokens=150))) as pieces:
+            await anext(pieces)
+    await asyncio.sleep(0.3)
+    before = [ray.get(actor.statistics.remote())[1] for actor in fleet._actors]
+    await asyncio.sleep(0.5)
+    after = [ray.get(actor.statistics.remote())[1] for actor in fleet._actors]
+    assert [each.sampled_tokens for each in before] == [each.sampled_tokens for each in after]
+    with pytest.raises(PolicyError, match="192 tokens in context=192"):
+        await anext(client.stream(request([1] * 192)))
+
+
+async def test_a_stream_goes_on_after_its_engine_died(fleet: Fleet) -> None:
+    client, asked = fleet.client(), request([5, 6, 7], max_tokens=120)
+    stream, came = client.stream(asked), []
+    async for piece in stream:
+        came.append(piece)
+        if len(came) == 2:
+            index = client._open.index(1)
+            _, core = processes(fleet)[index]
+            core.kill()
+
+    async def told() -> AsyncIterator[Piece]:
+        for piece in came:
+            yield piece
+
+    whole, _ = await joined(told())
+    assert len(whole.ids_T) == 120
+    assert drift(model(1), [asked], [whole]) <= TOLERANCE
 
 
 @pytest.mark.parametrize(

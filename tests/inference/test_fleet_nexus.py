@@ -19,7 +19,7 @@ from loomrl.config.engine import VllmEngineConfig
 from loomrl.errors import PolicyError
 from loomrl.inference.vllm.engine import Staged
 from loomrl.inference.vllm.fleet import Fleet, open_fleet
-from loomrl.inference.vllm.latest import open_shelf
+from loomrl.inference.vllm.latest import open_latest_weights
 from loomrl.inference.weights.sealed import seal, stage, unstage
 from tests.needs import need
 
@@ -44,19 +44,19 @@ def cluster() -> Iterator[Cluster]:
     cluster.shutdown()
 
 
-def test_a_shelf_brings_its_file_to_whoever_asks(cluster: Cluster, tmp_path: Path) -> None:
+def test_latest_weights_bring_their_file_to_whoever_asks(cluster: Cluster, tmp_path: Path) -> None:
     here, (far,) = ray.get_runtime_context().get_node_id(), far_nodes()
     sealed = seal(model(1).state_dict(), 3)
     staged = Staged(3, stage(sealed, tmp_path / "3"))
-    shelf = open_shelf("loomrl-test", "nexus", asked_by=2)
-    ray.get(shelf.give.remote(staged))
-    found = ray.get([shelf.file.remote(staged, node) for node in (here, far, far)])
+    latest = open_latest_weights("loomrl-test", "nexus", asked_by=2)
+    ray.get(latest.give.remote(staged))
+    found = ray.get([latest.file.remote(staged, node) for node in (here, far, far)])
     assert len({staged.file, *found}) == 3
     assert all(unstage(file).checksums == sealed.checksums for file in found)
-    assert isinstance(ray.get(shelf.file.remote(Staged(2, staged.file), far)), PolicyError)
-    ray.get(shelf.close.remote())
+    assert isinstance(ray.get(latest.file.remote(Staged(2, staged.file), far)), PolicyError)
+    ray.get(latest.close.remote())
     assert not any(file.exists() for file in found)
-    ray.kill(shelf)
+    ray.kill(latest)
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def test_versions_reach_far_engines_as_deltas_or_whole_if_an_outpost_died(fleet:
     whole = publish(fleet, learnt, 1)
     learnt.model.layers[0].self_attn.q_proj.weight.data += 1e-3
     assert publish(fleet, learnt, 2) < whole / 4
-    (outpost,) = on_shelf(fleet, lambda shelf: [*shelf._outposts.values()])
+    (outpost,) = on_latest(fleet, lambda latest: [*latest._outposts.values()])
     ray.kill(outpost, no_restart=False)
     learnt.model.layers[0].self_attn.q_proj.weight.data += 1e-3
     assert publish(fleet, learnt, 3) > whole * 0.9
@@ -98,17 +98,17 @@ def test_an_engine_that_comes_back_on_another_node_has_what_was_admitted(cluster
     cluster.wait_for_nodes()
     (got,) = asyncio.run(answers(fleet.client(), ASKED))
     assert drift(model(6), ASKED, [got]) <= TOLERANCE
-    assert on_shelf(fleet, lambda shelf: [*shelf._outposts]) == [gone, *far_nodes()]
+    assert on_latest(fleet, lambda latest: [*latest._outposts]) == [gone, *far_nodes()]
     publish(fleet, model(7), 7)
 
 
 def publish(fleet: Fleet, learnt: PreTrainedModel, version: int) -> int:
     """The bytes that were sent for it."""
-    before = on_shelf(fleet, lambda shelf: shelf._relay.sent_bytes)
+    before = on_latest(fleet, lambda latest: latest._relay.sent_bytes)
     fleet.load(seal(learnt.state_dict(), version))
     fleet.admit(version)
     assert_has(fleet, learnt, version)
-    return int(on_shelf(fleet, lambda shelf: shelf._relay.sent_bytes) - before)
+    return int(on_latest(fleet, lambda latest: latest._relay.sent_bytes) - before)
 
 
 def assert_has(fleet: Fleet, learnt: PreTrainedModel, version: int) -> None:
@@ -117,8 +117,8 @@ def assert_has(fleet: Fleet, learnt: PreTrainedModel, version: int) -> None:
     assert {*got[0].versions_T.tolist()} == {version}
 
 
-def on_shelf(fleet: Fleet, call: Any) -> Any:
-    return ray.get(fleet._shelf.__ray_call__.remote(call))
+def on_latest(fleet: Fleet, call: Any) -> Any:
+    return ray.get(fleet._latest.__ray_call__.remote(call))
 
 
 def far_nodes() -> list[str]:

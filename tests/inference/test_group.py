@@ -28,7 +28,7 @@ def weights() -> dict[str, torch.Tensor]:
 
 
 def passed(*versions: Sealed) -> list[Any]:
-    """What each of two receivers says to each version: what arrived, or its error."""
+    """The answer of each of two receivers to each version: its weights, or its error."""
     meeting, store = host("test", 3, "127.0.0.1")
 
     def receiver(rank: int) -> list[Any]:

@@ -1,4 +1,4 @@
-"""What stands in an engine's memory beside and after its weights is read: faults planted in the real engine."""
+"""An engine's memory beside and after its weights is read: faults planted in the real engine."""
 
 import sys
 from collections.abc import AsyncIterator, Callable

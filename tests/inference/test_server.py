@@ -1,4 +1,4 @@
-"""What a server can do wrong, each said by its name. The servers are real ones that do exactly that."""
+"""Faults of a server, each reported by its name. The servers are real ones that do exactly that."""
 
 import asyncio
 import json
@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def ask(answers: Callable[[int], Response], *, timeout_s: float = 20, path: str = "/x") -> tuple[Any, int]:
-    """What the server is understood to say, or the error; and how often it was asked."""
+    """The server's answer as read, or the error; and the number of requests."""
     asked: list[str | None] = []
 
     async def answer(request: Request) -> Response:

@@ -35,7 +35,7 @@ def append_slowly(url: str, writer: int, count: int) -> None:
 
 
 def follow(db: LoomDB, expected: int) -> list[str]:
-    """What a reader sees who only ever goes forward."""
+    """The events seen by a reader that only goes forward."""
     seen, cursor, deadline = [], 0, time.monotonic() + 60
     while len(seen) < expected and time.monotonic() < deadline:
         for cursor, found in read_events(db, after=cursor, limit=7):  # noqa: B007, B020

@@ -111,7 +111,7 @@ def test_success_that_gives_way_to_harder_tasks_is_no_collapse_and_not_flat() ->
 
 @pytest.mark.parametrize(
     ("rollout_s", "idle_s", "told"),
-    [(0.6, 0.1, ["the learner waits", "rollout.actors"]), (0.1, 0.6, ["engines have nothing", "learners.count"])],
+    [(0.6, 0.1, ["the learner waits", "rollout.runners"]), (0.1, 0.6, ["engines have nothing", "learners.count"])],
 )
 def test_whoever_starves_is_named_with_what_to_change(rollout_s: float, idle_s: float, told: list[str]) -> None:
     rows = history(

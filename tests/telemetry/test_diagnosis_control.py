@@ -234,7 +234,7 @@ def remedies(history: History) -> str:
 
 
 def every_remedy(*, only: set[Metric] | None = None) -> str:
-    """What is ever said to try, in a run that has no other metrics than these."""
+    """All remedies ever named for a run that has only these metrics."""
     histories = [made(over) for over in (TROUBLES | BESIDE_FLATNESS).values()]
     kept = [
         [{name: v for name, v in row.items() if only is None or name in only or name == "step"} for row in history]

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import pytest
 
 from loomrl.evaluation.report import judge
-from loomrl.telemetry.curve import Line, figure, line_chart, percent, smooth, stacked_chart
+from loomrl.telemetry.curve import Curve, figure, line_chart, percent, smooth, stacked_chart
 from loomrl.telemetry.metric import PHASES, Metric
 from loomrl.telemetry.page import Answer, RunReport, Sample, duration, render_page
 from loomrl.telemetry.page_table import Comparison
@@ -18,7 +18,7 @@ VOID = {"meta"}
 
 
 class Page(HTMLParser):
-    """What a browser would make of the page: tags in order, text, and whether all tags are closed."""
+    """The page as a browser reads it: tags in order, text, and whether all tags are closed."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -116,7 +116,7 @@ def test_a_run_of_any_length_has_a_page(updates: int) -> None:
 
 
 def test_one_update_is_drawn_as_a_dot_with_its_number() -> None:
-    html = line_chart([Line("success", [(1, 0.25)])])
+    html = line_chart([Curve("success", [(1, 0.25)])])
     assert 'h0"/>' in html
     assert '<text class="end"' in html
     assert ">0.25</text>" in html
@@ -156,7 +156,7 @@ def test_a_family_that_was_never_attempted_before_has_a_row() -> None:
 
 def test_a_value_that_is_no_number_leaves_a_gap() -> None:
     points = [(1, 0.1), (2, 0.2), (3, math.nan), (4, 0.4), (5, 0.5)]
-    drawn = re.findall(r'class="mean c1" d="([^"]+)"', line_chart([Line("x", points)]))[0]
+    drawn = re.findall(r'class="mean c1" d="([^"]+)"', line_chart([Curve("x", points)]))[0]
     assert drawn.count("M") == 2
     assert "nan" not in drawn
     html = render_page(report([{"step": step, Metric.SUCCESS: value} for step, value in points]))
@@ -165,7 +165,7 @@ def test_a_value_that_is_no_number_leaves_a_gap() -> None:
 
 
 def test_nothing_but_gaps_is_said_in_words() -> None:
-    gaps = Line("x", [(1, math.nan), (2, math.inf)])
+    gaps = Curve("x", [(1, math.nan), (2, math.inf)])
     assert "No values" in line_chart([gaps])
     assert "No values" in stacked_chart([gaps])
 
@@ -176,7 +176,7 @@ def test_means_are_over_the_last_values_that_are_numbers() -> None:
 
 def test_a_lone_peak_does_not_flatten_the_curve() -> None:
     values = [(n, 1 + n / 100) for n in range(100)]
-    html = line_chart([Line("x", [*values[:50], (50, 1e6), *values[51:]])])
+    html = line_chart([Curve("x", [*values[:50], (50, 1e6), *values[51:]])])
     assert "highest 1M</text>" in html
     assert max(map(float, re.findall(r'text-anchor="end">([\d.]+)</text>', html))) < 10
 

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from loomrl.evaluation.returns import judge_returns
-from loomrl.telemetry.curve import Line, amount, line_chart, round_span, stacked_chart
+from loomrl.telemetry.curve import Curve, amount, line_chart, round_span, stacked_chart
 from loomrl.telemetry.metric import PHASES, Metric
 from loomrl.telemetry.page import render_page
 from loomrl.telemetry.page_table import Comparison
@@ -71,8 +71,8 @@ def test_axes_and_numbers_under_the_pointer_are_in_steps() -> None:
     html = page(recorded("ppo_cartpole"))
     assert "step 62,219</text>" in html
     assert not re.findall(r"\bupdates? \d", html)
-    assert "step 1,234,567</text>" in line_chart([Line("x", [(0, 1.0), (1234567, 2.0)])], unit="steps")
-    many = stacked_chart([Line("x", [(1000 * n, 1.0) for n in range(1, 101)])], unit="steps")
+    assert "step 1,234,567</text>" in line_chart([Curve("x", [(0, 1.0), (1234567, 2.0)])], unit="steps")
+    many = stacked_chart([Curve("x", [(1000 * n, 1.0) for n in range(1, 101)])], unit="steps")
     assert "steps 1,000 to 2,000" in many
 
 

@@ -1,4 +1,4 @@
-"""Where metrics go, and that a kill and a resumption leave no trace in them."""
+"""The places of metrics; a kill and a resumption leave no trace in them."""
 
 import json
 import math

@@ -17,7 +17,7 @@ def shared_engines(resolved: Resolved) -> Fleet | None:
     opening = Opening(
         origin=resolved.origin,
         context=algorithm.model.context,
-        slots=experiment.rollout.concurrency * max(1, experiment.rollout.actors),
+        slots=experiment.rollout.concurrency * max(1, experiment.rollout.runners),
         dtype=algorithm.model.dtype,
     )
     model = partial(origin_of, algorithm.model, artifact_url=experiment.artifact_url, built=resolved.built_name)

@@ -24,10 +24,12 @@ from loomrl.inference.chat import Chat
 from loomrl.inference.engine import Completion, Request
 from loomrl.inference.model import open_tokenizer
 from loomrl.inference.open import Opening, open_engine
-from loomrl.inference.policy import language_policies
+from loomrl.inference.policy import Voice, speakers
 from loomrl.inference.vision import open_vision
-from loomrl.inference.weights.gate import Gate
+from loomrl.inference.weights.hold import Hold
 from loomrl.inference.weights.sealed import Sealed
+from loomrl.serving.agents import AgentGateway
+from loomrl.serving.speech import Speech
 from loomrl.types import Trajectory
 
 T = TypeVar("T")
@@ -59,12 +61,13 @@ class LanguageRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
             shared=self.config.shared_engine,
         )
         self.engine = open_engine(experiment.engine, opening)
-        self._gate = Gate(self.engine)
+        self._hold = Hold(self.engine)
+        self._agents = AgentGateway(deadline_s=experiment.rollout.episode_timeout_s)
         self.admitted: int | None = None
         """The version that it acts with; None after a restart."""
         self.life: Life | None = None
         """Identifies this process while rollouts and learning overlap; new after every restart."""
-        local = experiment.rollout.model_copy(update={"actors": 0})
+        local = experiment.rollout.model_copy(update={"runners": 0})
         self._gym = LoomRLGym(local, make=make, open_policy=self._open_policy)
         self._playing: Playing | None = None
         if experiment.asynchronous:
@@ -94,20 +97,20 @@ class LanguageRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
 
     def load(self, sealed: Sealed) -> None:
         """Sample with these weights, and hold completions until they are admitted."""
-        self._wait(self._gate.load(sealed))
+        self._wait(self._hold.load(sealed))
 
     def probe(self, requests: Sequence[Request]) -> list[Completion]:
         """The engine's answers, held or not."""
-        return self._wait(self._gate.probe(requests))
+        return self._wait(self._hold.probe(requests))
 
     def admit(self, version: int) -> None:
         """Act with the loaded weights."""
-        self._wait(_done(partial(self._gate.admit, version)))
+        self._wait(_done(partial(self._hold.admit, version)))
         self.admitted = version
 
     def reject(self, cause: str) -> None:
         """Refuse to act until other weights have been loaded."""
-        self._wait(_done(partial(self._gate.reject, cause)))
+        self._wait(_done(partial(self._hold.reject, cause)))
         self.admitted = None
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
@@ -115,8 +118,9 @@ class LanguageRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
 
     def _open_policy(self, choice: PolicyChoice) -> PolicyFactory:
         if not isinstance(choice, LanguagePolicy):
-            return open_policy(choice)
-        return language_policies(self._gate, self._chat, sampling=choice.sampling, context=self._context)
+            return self._agents.serving(open_policy(choice))
+        voice = Voice(self._hold, self._chat, choice.sampling, self._context)
+        return self._agents.serving(speakers(voice), Speech(voice), sampling=choice.sampling)
 
     @override
     def assert_healthy(self) -> None:

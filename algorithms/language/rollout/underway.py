@@ -18,7 +18,7 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from loomrl.algorithms.language.rollout.playing import Life
-from loomrl.algorithms.language.rollout.runners import LOST, NOBODY, Crew
+from loomrl.algorithms.language.rollout.runner_group import LOST, NOBODY, RunnerGroup
 from loomrl.errors import PolicyError
 from loomrl.gym.episode import failed_trajectory, hang
 from loomrl.gym.host.actor import RETRIES
@@ -90,12 +90,12 @@ class _Desk:
 
 
 class Underway:
-    """The attempts that a crew's runners are playing."""
+    """The attempts that a runners's runners are playing."""
 
-    def __init__(self, crew: Crew, *, turn_timeout_s: float) -> None:
-        self._crew = crew
+    def __init__(self, runners: RunnerGroup, *, turn_timeout_s: float) -> None:
+        self._runners = runners
         self._turn_timeout_s = turn_timeout_s
-        self._desks = {id: _Desk(id) for id in crew.actors}
+        self._desks = {id: _Desk(id) for id in runners.actors}
         self._wait_s = min(max(len(self._desks) / VISITS_PER_S, SHORTEST_S), LONGEST_S)
         self._messages: dict[Any, tuple[_Desk, Life | None]] = {}
         """References to answers, and the runners that owe them."""
@@ -126,7 +126,7 @@ class Underway:
             del desk.plans[id]
             desks.setdefault(desk.id, []).append(id)
         for runner, theirs in desks.items():
-            self._crew.actors[runner].apply.remote(_Drop(theirs))
+            self._runners.actors[runner].apply.remote(_Drop(theirs))
 
     def finished(self) -> list[Trajectory]:
         """The results since the last call, after a short wait if there are none yet."""
@@ -183,7 +183,7 @@ class Underway:
     def _write(self, desk: _Desk, plans: Sequence[Plan]) -> None:
         desk.messages += 1
         desk.silent_since = desk.silent_since or time.monotonic()
-        self._messages[self._crew.actors[desk.id].apply.remote(_Visit(desk.life, plans))] = desk, desk.life
+        self._messages[self._runners.actors[desk.id].apply.remote(_Visit(desk.life, plans))] = desk, desk.life
 
     # -- what comes back --------------------------------------------------------------------------------------------
 
@@ -205,8 +205,8 @@ class Underway:
         if answer.life != desk.life:
             self._bury(desk)
             desk.life = answer.life
-        if answer.admitted != self._crew.version:
-            self._crew.equip(desk.id)
+        if answer.admitted != self._runners.version:
+            self._runners.equip(desk.id)
             desk.life = desk.life if answer.admitted is not None else None
         for trajectory in answer.finished:
             if desk.plans.pop(trajectory.id, None) is not None:
@@ -249,10 +249,10 @@ class Underway:
 
     def _replace_silent_runners(self) -> None:
         """Kill runners that do not answer; if none comes back, raise an error."""
-        now, limit_s = time.monotonic(), self._crew.timeout_s
+        now, limit_s = time.monotonic(), self._runners.timeout_s
         for desk in {desk.id: desk for desk, _ in self._messages.values()}.values():
             if desk.life and now - desk.silent_since > limit_s:
-                self._crew.replace(desk.id)
+                self._runners.replace(desk.id)
                 self._bury(desk)
         if all(desk.silent_since and now - desk.silent_since > 2 * limit_s for desk in self._desks.values()):
             for plan in self._waiting:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from random import Random
 
-from loomrl.envs.code.compose.step import ENDS, FILTERS, MACHINES, MAPS, NEIGHBOURS, ORDERS, Step
+from loomrl.envs.code.compose.operation import ENDS, FILTERS, MACHINES, MAPS, NEIGHBOURS, ORDERS, Operation
 from loomrl.envs.code.draw import numbers
 from loomrl.envs.code.problem import Problem, normal
 from loomrl.envs.code.trial import run
@@ -41,22 +41,22 @@ def _drawn(name: str, level: int, rng: Random) -> Problem:
     return Problem(name, _signature(end), _told([*steps, end]), normal(_source(name, [*steps, end])), (draw,))
 
 
-def _source(name: str, steps: Sequence[Step]) -> str:
+def _source(name: str, steps: Sequence[Operation]) -> str:
     head = Problem(name, _signature(steps[-1]), "", "", ()).head
     lines = [line for step in steps for line in step.code.split("\n")]
     return "\n".join([head, *(f"    {line}" for line in lines)])
 
 
-def _signature(end: Step) -> str:
+def _signature(end: Operation) -> str:
     return f"items: list[int] -> {'list[int]' if end.code == 'return items' else 'int'}"
 
 
-def _steps(level: int, rng: Random) -> list[Step]:
+def _steps(level: int, rng: Random) -> list[Operation]:
     """No two from one kind follow each other, nor does one come twice."""
     kinds = [FILTERS, MAPS, ORDERS, NEIGHBOURS][: 2 if level == _FIRST_LEVEL else 4]
     machines = max(0, level - _MACHINES_FROM + 2) // 2
     chosen = rng.sample(MACHINES, machines)
-    last: tuple[Step, ...] = ()
+    last: tuple[Operation, ...] = ()
     while len(chosen) < level - _FIRST_LEVEL + 1:
         kind = rng.choice(kinds)
         step = rng.choice(kind)
@@ -67,7 +67,7 @@ def _steps(level: int, rng: Random) -> list[Step]:
     return [step.drawn(rng) for step in chosen]
 
 
-def _told(steps: list[Step]) -> str:
+def _told(steps: list[Operation]) -> str:
     if len(steps) <= 3:
         return " ".join(step.words for step in steps)
     return "\n".join(f"{number}. {step.words}" for number, step in enumerate(steps, start=1))

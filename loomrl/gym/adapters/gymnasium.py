@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from loomrl.errors import ConfigError, EpisodeError
 from loomrl.gym.adapters import toy_text
 from loomrl.gym.adapters.space_text import plain, show
-from loomrl.gym.adapters.world import Outcome, World, WorldEnvironment, WorldSettings
+from loomrl.gym.adapters.world import World, WorldEnvironment, WorldSettings, WorldStep
 from loomrl.gym.base import EnvironmentSettings
 from loomrl.named import named
 from loomrl.threshold import as_written
@@ -109,11 +109,11 @@ class GymnasiumEnvironment(WorldEnvironment):
             return plain(str(self._env.render()))
         return show(self._env.observation_space, self._observation)
 
-    def act(self, value: Any) -> Outcome:
+    def act(self, value: Any) -> WorldStep:
         """One step."""
         self._observation, reward, terminated, truncated, _ = self._env.step(value)
         timed_out = not terminated and self.world.must_terminate
-        return Outcome(as_written(reward), terminated or truncated, not timed_out, timed_out)
+        return WorldStep(as_written(reward), terminated or truncated, not timed_out, timed_out)
 
     def needed(self) -> float:
         """The configured return, else the id's `reward_threshold` if success has no other condition."""

@@ -15,7 +15,7 @@ from pydantic import Field
 from loomrl.errors import ConfigError, EpisodeError, unknown
 from loomrl.gym.adapters.classic import Opponent
 from loomrl.gym.adapters.space_text import sample, show, written
-from loomrl.gym.adapters.world import Outcome, World, WorldEnvironment, WorldSettings
+from loomrl.gym.adapters.world import World, WorldEnvironment, WorldSettings, WorldStep
 from loomrl.gym.base import EnvironmentSettings
 from loomrl.named import named
 from loomrl.threshold import as_written
@@ -141,7 +141,7 @@ class PettingZooEnvironment(WorldEnvironment):
         allowed = (written(space, start + i, self.world.actions) for i, ok in enumerate(mask) if ok)
         return f"{text}\nAllowed: {', '.join(allowed)}"
 
-    def act(self, value: Any) -> Outcome:
+    def act(self, value: Any) -> WorldStep:
         """Play the policy's turn, and all others' turns until it is the policy's turn again."""
         self._env.step(value.item() if hasattr(value, "item") and value.ndim == 0 else value)
         return self._play_on()
@@ -169,18 +169,18 @@ class PettingZooEnvironment(WorldEnvironment):
         if env is not None:
             env.close()
 
-    def _play_on(self) -> Outcome:
+    def _play_on(self) -> WorldStep:
         """Play the others' turns until the policy's turn or the end; returns the reward earned meanwhile."""
         env = self._env
         for _ in range(_MOST_TURNS):
             if self._seat not in env.agents:
-                return Outcome(0.0, True, True)
+                return WorldStep(0.0, True, True)
             agent = env.agent_selection
             observation, reward, terminated, truncated, _ = env.last()
             over = terminated or truncated
             if agent == self._seat:
                 self._observation = observation
-                return Outcome(as_written(reward), over, True)
+                return WorldStep(as_written(reward), over, True)
             env.step(None if over else self._opponent(env, agent))
         raise EpisodeError(f"the policy had no turn in {_MOST_TURNS} turns of others.")
 

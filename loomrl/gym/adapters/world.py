@@ -59,7 +59,7 @@ class WorldSettings(EnvironmentSettings):
     """Observations with more numbers are refused: text is the wrong form for images."""
 
 
-class Outcome(NamedTuple):
+class WorldStep(NamedTuple):
     """The result of an action."""
 
     reward: float
@@ -108,7 +108,7 @@ class WorldEnvironment(BaseEnvironment):
         """The current observation as text."""
 
     @abstractmethod
-    def act(self, value: Any) -> Outcome:
+    def act(self, value: Any) -> WorldStep:
         """Apply an action of the action space."""
 
     @abstractmethod
@@ -152,15 +152,15 @@ class WorldEnvironment(BaseEnvironment):
             self._check_allowed(value)
         except Malformed as fault:
             return self._malformed(fault)
-        outcome = self.act(value)
-        self._earned.add(_finite(outcome.reward))
+        step = self.act(value)
+        self._earned.add(_finite(step.reward))
         seen = (Message("user", self.see()),)
-        info = {"reward": float(outcome.reward), "return": self._earned.total}
-        if not outcome.over:
+        info = {"reward": float(step.reward), "return": self._earned.total}
+        if not step.over:
             return Step(seen, Reward(), False, self._steps >= self.settings.max_steps, info)
-        success = float(outcome.success and self._earned.reaches(self.needed()))
+        success = float(step.success and self._earned.reaches(self.needed()))
         over = Reward(success, {"correctness": success}, success)
-        return Step(seen, over, not outcome.timed_out, outcome.timed_out, info)
+        return Step(seen, over, not step.timed_out, step.timed_out, info)
 
     def needed(self) -> float:
         """The return that success needs."""

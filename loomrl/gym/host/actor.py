@@ -43,7 +43,7 @@ def refuse_crowd(actors: int) -> None:
     most = int(PER_CORE * ray.cluster_resources().get("CPU", 0))
     if actors > most:
         raise ConfigError(
-            f"rollout.actors={actors}: Ray has CPUs for {most}, {PER_CORE} to each. Ask for fewer, or raise "
+            f"rollout.runners={actors}: Ray has CPUs for {most}, {PER_CORE} to each. Ask for fewer, or raise "
             "rollout.concurrency: every actor plays so many episodes at a time."
         )
 

@@ -7,6 +7,9 @@ from typing import Any, Protocol
 
 from loomrl.config import PolicyChoice, RolloutConfig, ScriptedPolicy
 from loomrl.errors import ConfigError, EpisodeError, PolicyError, RegistryError, failure_from
+from loomrl.gym.adapters.harness.environment import Harness
+from loomrl.gym.adapters.harness.play import play_agent
+from loomrl.gym.adapters.harness.session import sessions_of
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.episode import Attempt, Limits, close_environment, failed_trajectory, hang, run_episode
 from loomrl.gym.host.alarm import Hang, Watch
@@ -85,6 +88,8 @@ class LocalHost:
             if environment is not None:
                 await close_environment(environment, self._limits.turn_timeout_s)
             return failed_trajectory(plan.attempt, failure_from(error, boundary=boundary))
+        if isinstance(environment, Harness):
+            return await play_agent(environment, sessions_of(policy), plan.attempt, limits=self._limits)
         return await run_episode(environment, policy, plan.attempt, limits=self._limits)
 
     async def close(self) -> None:

@@ -5,13 +5,13 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from loomrl.errors import ConfigError, unknown
-from loomrl.gym.sandbox.contract import Ending, Limits, Outcome, Sandbox, Session
+from loomrl.gym.sandbox.contract import Ending, Execution, Limits, Sandbox, Session
 from loomrl.gym.sandbox.slot import Slots
 
 if TYPE_CHECKING:
     from loomrl.gym.sandbox.session import BoxedSandbox, Boxes
 
-__all__ = ["Ending", "Limits", "Outcome", "Sandbox", "Session", "Slots", "open_sandbox"]
+__all__ = ["Ending", "Execution", "Limits", "Sandbox", "Session", "Slots", "open_sandbox"]
 
 KINDS = {"bubblewrap": "bwrap", "gvisor": "runsc"}
 """Kind of sandbox → the program it needs."""

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from loomrl.gym.sandbox.contract import Ending, Limits, Outcome, Sandbox
+from loomrl.gym.sandbox.contract import Ending, Execution, Limits, Sandbox
 
 PRELUDE = '''
 import ctypes, json, os, sys
@@ -45,9 +45,9 @@ PATIENT = Limits(wall_s=30.0, cpu_s=10)
 SECRET = "LOOMRL_SANDBOX_SECRET"
 
 
-def says_held(outcome: Outcome) -> bool:
+def says_held(execution: Execution) -> bool:
     """The program tried everything, and everything was refused."""
-    return outcome.ending is Ending.EXITED and outcome.status == 0 and outcome.output == HELD
+    return execution.ending is Ending.EXITED and execution.status == 0 and execution.output == HELD
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Attack:
 
     name: str
     program: str
-    holds: Callable[[Outcome], bool] = says_held
+    holds: Callable[[Execution], bool] = says_held
     then: str = ""
     limits: Limits = PATIENT
     on_kernel: bool = False
@@ -111,15 +111,15 @@ async def attempt(sandbox: Sandbox, attack: Attack, told: bytes) -> Breach | Non
     """Run one attack. None if it was held."""
     breach = seen_in(await sandbox.run(attack.text, stdin=told, limits=attack.limits), attack)
     if breach is None and attack.then:
-        outcome = await sandbox.run(whole(attack.then), stdin=told, limits=PATIENT)
-        if not says_held(outcome):
-            return Breach(attack.name, f"afterwards: {_seen(outcome)}")
+        execution = await sandbox.run(whole(attack.then), stdin=told, limits=PATIENT)
+        if not says_held(execution):
+            return Breach(attack.name, f"afterwards: {_seen(execution)}")
     return breach
 
 
-def seen_in(outcome: Outcome, attack: Attack) -> Breach | None:
+def seen_in(execution: Execution, attack: Attack) -> Breach | None:
     """The breach that this end of the attack's program shows."""
-    return None if attack.holds(outcome) else Breach(attack.name, _seen(outcome))
+    return None if attack.holds(execution) else Breach(attack.name, _seen(execution))
 
 
 async def survey(sandbox: Sandbox, attacks: Iterable[Attack], *, at_once: int = 4) -> list[Breach]:
@@ -135,5 +135,5 @@ async def survey(sandbox: Sandbox, attacks: Iterable[Attack], *, at_once: int = 
     return [breach for breach in found if breach is not None]
 
 
-def _seen(outcome: Outcome) -> str:
-    return f"{outcome.ending} {outcome.status}: {outcome.output[:200]!r} {outcome.errors[-300:]!r}"
+def _seen(execution: Execution) -> str:
+    return f"{execution.ending} {execution.status}: {execution.output[:200]!r} {execution.errors[-300:]!r}"

@@ -1,17 +1,17 @@
 """Attacks on the host's files, processes and network."""
 
 from loomrl.gym.sandbox.attack import Attack
-from loomrl.gym.sandbox.contract import Ending, Limits, Outcome
+from loomrl.gym.sandbox.contract import Ending, Execution, Limits
 
 
-def ended_by_itself(outcome: Outcome) -> bool:
+def ended_by_itself(execution: Execution) -> bool:
     """The program ended by its own doing, and the sandbox did not fail."""
-    return outcome.ending in (Ending.SIGNALLED, Ending.EXITED)
+    return execution.ending in (Ending.SIGNALLED, Ending.EXITED)
 
 
-def timed_out(outcome: Outcome) -> bool:
+def timed_out(execution: Execution) -> bool:
     """Ended by the deadline of `BRIEF`, or soon after it."""
-    return outcome.ending is Ending.TIMEOUT and outcome.wall_s < 1.5
+    return execution.ending is Ending.TIMEOUT and execution.wall_s < 1.5
 
 
 BRIEF = Limits(wall_s=0.4)

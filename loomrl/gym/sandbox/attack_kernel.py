@@ -1,7 +1,7 @@
 """Attacks on the kernel shared by sandbox and host: system calls that must fail for any program."""
 
 from loomrl.gym.sandbox.attack import Attack
-from loomrl.gym.sandbox.contract import Ending, Outcome
+from loomrl.gym.sandbox.contract import Ending, Execution
 
 CALLS = {
     "mounts_a_file_system": "(165, 40), b'none', b'/tmp', b'tmpfs', 0, None",
@@ -75,9 +75,9 @@ os.kill(os.getpid(), 31)
 """
 
 
-def killed_by_filter(outcome: Outcome) -> bool:
+def killed_by_filter(execution: Execution) -> bool:
     """SIGSYS."""
-    return outcome.ending is Ending.SIGNALLED and outcome.status == 31
+    return execution.ending is Ending.SIGNALLED and execution.status == 31
 
 
 KERNEL_ATTACKS = (

@@ -2,53 +2,53 @@
 
 from loomrl.gym.sandbox.attack import HELD, Attack
 from loomrl.gym.sandbox.attack_host import BRIEF, timed_out
-from loomrl.gym.sandbox.contract import Ending, Limits, Outcome
+from loomrl.gym.sandbox.contract import Ending, Execution, Limits
 
 FORGED_CODES = 1, 2, 125, 126, 127, 255
 
 
-def overflowed(outcome: Outcome) -> bool:
+def overflowed(execution: Execution) -> bool:
     """Cut off at the limit."""
-    return outcome.ending is Ending.OVERFLOW and len(outcome.output) == Limits().output_bytes
+    return execution.ending is Ending.OVERFLOW and len(execution.output) == Limits().output_bytes
 
 
-def failed(outcome: Outcome) -> bool:
+def failed(execution: Execution) -> bool:
     """The program failed, and the sandbox did not."""
-    return outcome.ending in (Ending.EXITED, Ending.SIGNALLED) and outcome.status != 0
+    return execution.ending in (Ending.EXITED, Ending.SIGNALLED) and execution.status != 0
 
 
-def silent(outcome: Outcome) -> bool:
+def silent(execution: Execution) -> bool:
     """It ended without output."""
-    return outcome.ending is Ending.EXITED and not outcome.output
+    return execution.ending is Ending.EXITED and not execution.output
 
 
-def kept_a_tail(outcome: Outcome) -> bool:
+def kept_a_tail(execution: Execution) -> bool:
     """Its standard error was read to the end, and only a tail was kept."""
-    return outcome.ending is Ending.EXITED and 0 < len(outcome.errors) <= 1 << 14
+    return execution.ending is Ending.EXITED and 0 < len(execution.errors) <= 1 << 14
 
 
 def exited_with(code: int) -> "Attack":
     """Ends with an exit code that launchers use for their own failures."""
 
-    def holds(outcome: Outcome) -> bool:
-        return outcome.ending is Ending.EXITED and outcome.status == code
+    def holds(execution: Execution) -> bool:
+        return execution.ending is Ending.EXITED and execution.status == code
 
     return Attack(f"exits_with_{code}_as_a_broken_sandbox_would", f"os._exit({code})", holds=holds)
 
 
-def printed_frames(outcome: Outcome) -> bool:
+def printed_frames(execution: Execution) -> bool:
     """Its output is reported as output, even if it looks like the protocol."""
-    return outcome.ending is Ending.EXITED and outcome.output.startswith(b"FE") and outcome.output.endswith(HELD)
+    return execution.ending is Ending.EXITED and execution.output.startswith(b"FE") and execution.output.endswith(HELD)
 
 
-def ended_early(outcome: Outcome) -> bool:
+def ended_early(execution: Execution) -> bool:
     """Ended by the processor time of all its processes together, long before its deadline."""
-    return outcome.ending is Ending.TIMEOUT and outcome.wall_s < POOR.wall_s - 5
+    return execution.ending is Ending.TIMEOUT and execution.wall_s < POOR.wall_s - 5
 
 
-def broke_off(outcome: Outcome) -> bool:
+def broke_off(execution: Execution) -> bool:
     """Stopped before it had all the memory it wanted."""
-    return b"breached" not in outcome.output
+    return b"breached" not in execution.output
 
 
 POOR = Limits(wall_s=40.0, cpu_s=1, memory_mb=128, processes=16, scratch_mb=16)

@@ -57,17 +57,18 @@ def make_cgroup(name: str, *, memory: int, processes: int) -> Cgroup | None:
     parents = _parents()
     if not parents:
         return None
-    limits = {
-        "memory.max": memory,
-        "memory.swap.max": 0,
-        "memory.limit_in_bytes": memory,
-        "memory.memsw.limit_in_bytes": memory,
-        "pids.max": processes,
-    }
+    limits = (
+        ("memory.max", memory),
+        ("memory.swap.max", 0),
+        ("memory.memsw.limit_in_bytes", -1),  # it may never be less than the next, also in a group that is taken over
+        ("memory.limit_in_bytes", memory),
+        ("memory.memsw.limit_in_bytes", memory),
+        ("pids.max", processes),
+    )
     group = Cgroup(tuple(parent / name for parent in parents))
     for folder in group.folders:
         folder.mkdir(exist_ok=True)
-        for file, limit in limits.items():
+        for file, limit in limits:
             if (folder / file).exists():
                 (folder / file).write_text(str(limit))
     return group

@@ -47,7 +47,7 @@ class Ending(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Execution:
     """The result of one program. `status` is the exit code, or the signal that ended it."""
 
     ending: Ending
@@ -60,7 +60,7 @@ class Outcome:
 class Session(Protocol):
     """A warm interpreter for the programs of one episode: each runs in a fork, isolated from the others."""
 
-    async def run(self, program: str, stdin: bytes = b"") -> Outcome:
+    async def run(self, program: str, stdin: bytes = b"") -> Execution:
         """Run the text of a Python program to its end or to its limits."""
         ...
 
@@ -68,7 +68,7 @@ class Session(Protocol):
 class Sandbox(Protocol):
     """Runs untrusted Python. Only its own failures are a `SandboxError`, never anything the program did."""
 
-    async def run(self, program: str, *, stdin: bytes = b"", limits: Limits = DEFAULT_LIMITS) -> Outcome:
+    async def run(self, program: str, *, stdin: bytes = b"", limits: Limits = DEFAULT_LIMITS) -> Execution:
         """Run the text of a Python program in its own sandbox."""
         ...
 

@@ -18,7 +18,7 @@ import sys
 import time
 
 SIZES = struct.Struct("<II")
-OUTCOME = struct.Struct("<cB?dII")
+EXECUTION = struct.Struct("<cB?dII")
 EXITED, SIGNALLED, TIMEOUT, OVERFLOW = b"E", b"S", b"T", b"O"
 CHUNK = 1 << 16
 TAIL = 1 << 14
@@ -319,7 +319,7 @@ def serve() -> bytes:
             ending, status = OVERFLOW, signal.SIGKILL
         reusable = alone() and scratch_state() == clean
         output, errors = bytes(run.output[: int(OUTPUT_BYTES)]), bytes(run.errors)
-        give(b"F", OUTCOME.pack(ending, status, reusable, wall_s, len(output), len(errors)), output, errors)
+        give(b"F", EXECUTION.pack(ending, status, reusable, wall_s, len(output), len(errors)), output, errors)
 
 
 def play(program: bytes) -> None:

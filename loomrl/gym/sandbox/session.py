@@ -10,10 +10,10 @@ from typing import Protocol
 
 from loomrl.errors import SandboxError
 from loomrl.gym.sandbox.box import START_S, Box
-from loomrl.gym.sandbox.contract import DEFAULT_LIMITS, Ending, Limits, Outcome
+from loomrl.gym.sandbox.contract import DEFAULT_LIMITS, Ending, Execution, Limits
 
 SIZES = struct.Struct("<II")
-OUTCOME = struct.Struct("<cB?dII")
+EXECUTION = struct.Struct("<cB?dII")
 """As in guest.py, which cannot import it."""
 
 GRACE_S = 0.2
@@ -48,7 +48,7 @@ class BoxedSandbox:
         self.boxes = boxes
         self._closed = False
 
-    async def run(self, program: str, *, stdin: bytes = b"", limits: Limits = DEFAULT_LIMITS) -> Outcome:
+    async def run(self, program: str, *, stdin: bytes = b"", limits: Limits = DEFAULT_LIMITS) -> Execution:
         """Run the text of a Python program in its own sandbox."""
         async with self.session(limits=limits) as session:
             return await session.run(program, stdin=stdin)
@@ -79,7 +79,7 @@ class WarmSession:
         self._box: Box | None = None
         self._turn = asyncio.Lock()
 
-    async def run(self, program: str, stdin: bytes = b"") -> Outcome:
+    async def run(self, program: str, stdin: bytes = b"") -> Execution:
         """Run the text of a Python program to its end or to its limits."""
         text = program.encode("utf-8", "surrogatepass")  # what is no UTF-8 is the program's own syntax error
         request = SIZES.pack(len(text), len(stdin)) + text + stdin
@@ -96,7 +96,7 @@ class WarmSession:
         if box is not None:
             await box.end()
 
-    async def _run(self, request: bytes) -> Outcome:
+    async def _run(self, request: bytes) -> Execution:
         if self._box is not None and await _answer(self._box, request) != b"S":
             await self.close()  # without a process nothing that went wrong can be this program's doing
         if self._box is None:
@@ -104,10 +104,10 @@ class WarmSession:
             await self.warm_up(self._box, self._preload)
             if await _answer(self._box, request) != b"S":
                 raise SandboxError(f"a fresh sandbox made no process. {self._box.complaint()}")
-        outcome, reusable = await self._outcome(self._box)
+        execution, reusable = await self._execution(self._box)
         if not reusable:
             await self.close()
-        return outcome
+        return execution
 
     @staticmethod
     async def warm_up(box: Box, preload: str) -> None:
@@ -117,7 +117,7 @@ class WarmSession:
             raise SandboxError(f"the sandbox did not start. It said: {box.complaint() or 'nothing'}")
         box.started()
 
-    async def _outcome(self, box: Box) -> tuple[Outcome, bool]:
+    async def _execution(self, box: Box) -> tuple[Execution, bool]:
         """The program's outcome, and whether the box can be reused."""
         start = time.monotonic()
         reply = asyncio.ensure_future(_reply(box))
@@ -130,7 +130,7 @@ class WarmSession:
             return found
         if ending is None and not await box.ended_inside():
             raise SandboxError(f"the sandbox broke under a program. It said: {box.complaint() or 'nothing'}")
-        return Outcome(ending or Ending.SIGNALLED, signal.SIGKILL, b"", b"", time.monotonic() - start), False
+        return Execution(ending or Ending.SIGNALLED, signal.SIGKILL, b"", b"", time.monotonic() - start), False
 
     async def _watch(self, box: Box, reply: "asyncio.Task[Reply]") -> Ending | None:
         """The reason to kill the program from here, or None once the guest has answered or is dead."""
@@ -150,19 +150,19 @@ class WarmSession:
         return None
 
 
-Reply = tuple[Outcome, bool] | None
+Reply = tuple[Execution, bool] | None
 
 
 async def _reply(box: Box) -> Reply:
     """The guest's complete report of a program's end, or None if the guest is dead."""
-    head = await box.receive(1 + OUTCOME.size)
-    if len(head) < 1 + OUTCOME.size:
+    head = await box.receive(1 + EXECUTION.size)
+    if len(head) < 1 + EXECUTION.size:
         return None
-    ending, status, reusable, wall_s, out, err = OUTCOME.unpack(head[1:])
+    ending, status, reusable, wall_s, out, err = EXECUTION.unpack(head[1:])
     output, errors = await box.receive(out), await box.receive(err)
     if (len(output), len(errors)) != (out, err):
         return None
-    return Outcome(ENDINGS[ending], status, output, errors, wall_s), reusable
+    return Execution(ENDINGS[ending], status, output, errors, wall_s), reusable
 
 
 async def _answer(box: Box, message: bytes) -> bytes:

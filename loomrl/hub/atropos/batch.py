@@ -1,4 +1,4 @@
-"""Which ready groups make the next batch of an Atropos trainer: a pure function of what is ready.
+"""The next batch of an Atropos trainer: a pure function of the groups that are ready.
 
 A trainer asks for a number of sequences and groups are whole, so this is a subset sum. It promises, in this order:
 

@@ -118,7 +118,7 @@ def to_trajectories(data: ScoredData, *, group: str, environment: str) -> list[T
 
 
 def from_group(group: Group) -> dict[str, Any]:
-    """What the environment posted, with every field present, as JSON values."""
+    """The environment's post, with every field present, as JSON values."""
     members = sorted(group.trajectories, key=lambda member: int(member.id.rpartition(".")[2]))
     whole = members[0].extra["group"]
     return {

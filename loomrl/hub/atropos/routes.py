@@ -41,7 +41,7 @@ Groups = TypeAdapter(Annotated[list[ScoredData], FailFast()])
 
 
 class EnvId(BaseModel):
-    """Which environment."""
+    """The id of an environment."""
 
     env_id: int
 
@@ -209,6 +209,6 @@ def _encode(answer: Answer) -> bytes:
 
 
 def _faults(error: ValidationError) -> list[dict[str, Any]]:
-    """What is wrong and where, without echoing the body."""
+    """The faults and their places, without echoing the body."""
     faults = error.errors(include_url=False, include_context=False, include_input=False)
     return [{**fault, "loc": ["body", *fault["loc"]]} for fault in faults[:10]]

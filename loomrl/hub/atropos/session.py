@@ -156,7 +156,7 @@ class AtroposSession:
         return [group for group in self._ready() if group.id not in waiting]
 
     def status_of(self, env_id: int) -> Answer:
-        """What an environment throttles itself by."""
+        """The numbers by which an environment throttles itself."""
         state = self.state
         return state.status_of(env_id, self.queue()) if state.environment(env_id) else _no_such(env_id)
 

@@ -1,4 +1,4 @@
-"""What the Atropos protocol must not forget: the trainer, its environments, what is handed out, held and unanswered."""
+"""The durable state of the Atropos protocol: trainer, environments, batches handed out, held and unanswered."""
 
 from math import ceil
 from typing import Annotated, Any
@@ -15,7 +15,7 @@ Answer = dict[str, Any]
 
 
 class Registration(BaseModel):
-    """What a trainer says of itself."""
+    """A trainer's registration."""
 
     wandb_group: str
     wandb_project: str
@@ -28,7 +28,7 @@ class Registration(BaseModel):
 
 
 class RegisterEnv(BaseModel):
-    """What an environment says of itself."""
+    """An environment's registration."""
 
     max_token_length: int
     desired_name: Annotated[str, Field(max_length=150, pattern=r"^[^\x00]*$")]
@@ -91,7 +91,7 @@ class State(BaseModel):
         return self.environments[env_id] if env_id is not None and 0 <= env_id < len(self.environments) else None
 
     def hub_name(self, env_id: int | None) -> str:
-        """What the hub calls it; groups without a registered environment share one name."""
+        """Its name in the hub; groups without a registered environment share one name."""
         environment = self.environment(env_id)
         return PREFIX + (environment.name if environment else "")
 
@@ -103,7 +103,7 @@ class State(BaseModel):
         return {name: count for name, count in least.items() if count}
 
     def status_of(self, env_id: int, queue: list[Candidate]) -> Answer:
-        """What an environment throttles itself by. `queue_size` counts in groups of its own size.
+        """The numbers by which an environment throttles itself. `queue_size` counts in groups of its own size.
 
         Other environments' groups count packed to the largest size, less what they are promised anyway.
         """

@@ -17,7 +17,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from loomrl.config import Sampling
 from loomrl.config.engine import OpenAIEngineConfig
 from loomrl.errors import ConfigError, PolicyError
-from loomrl.inference.engine import Completion, Finish, Request
+from loomrl.inference.engine import Completion, Finish, Pieces, Request, Unsupported
+from loomrl.inference.engine import Piece as Whole
 from loomrl.inference.remote.dialect import Completions, Dialect, Piece, SglangTokens, VllmTokens, read
 from loomrl.inference.remote.server import Server, run_apart
 from loomrl.inference.remote.weights import Routes, ServerWeights, SglangRoutes, VllmRoutes, nearby, version_of
@@ -103,6 +104,13 @@ class OpenAIEngine:
             if self._closed and mine is not None and not mine.cancelling():
                 raise PolicyError("no completion: the engine was closed.") from None
             raise
+
+    async def stream(self, request: Request) -> Pieces:
+        """The same completion, in one piece at its end: the version of each token is not known earlier."""
+        if request.top:
+            raise Unsupported(f"top={request.top}: an engine on a server reports no likeliest tokens. Ask for none.")
+        done = await self.generate(request)
+        yield Whole(done.ids_T, done.logprobs_T, done.versions_T, done.finish)
 
     async def load(self, sealed: Sealed) -> None:
         """Sample with these weights from the next token on, also in open requests; caches are discarded.

@@ -11,17 +11,20 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
 from loomrl.errors import PolicyError
-from loomrl.inference.engine import Completion, Request, Sight
+from loomrl.inference.engine import Completion, Pieces, Request, Sight
+from loomrl.inference.torch.feed import Feed
 from loomrl.inference.torch.network import Network
 from loomrl.inference.torch.open import open_network
 from loomrl.inference.torch.rows import Opened, Rows
-from loomrl.inference.torch.sampling import draw
+from loomrl.inference.torch.sampling import Draw, draw
 from loomrl.inference.vision import Vision, check_sights
 from loomrl.inference.weights.copy import load_weights, read_back
 from loomrl.inference.weights.sealed import Sealed
 
 TURNS = 8
-"""Turns of the event loop after a request ends, so that follow-up requests can join the next step."""
+"""Turns of the event loop after a request ends, so that follow-up requests can join the next step; and after every
+step whose tokens are read as they come: they leave, and new requests arrive, through several turns.
+"""
 FILL_TOKENS = 8192
 """Maximum prompt tokens in one forward pass, padding included; a single longer prompt is allowed."""
 
@@ -77,14 +80,34 @@ class TorchEngine:
 
     async def generate(self, request: Request) -> Completion:
         """The completion of one request; a PolicyError if the prompt leaves no room in the context."""
+        return await self._enter(request, None).answer
+
+    async def stream(self, request: Request) -> Pieces:
+        """The same completion, each token once it is sampled; closing it frees the row before the next step."""
+        feed = Feed()
+        answer = self._enter(request, feed).answer
+        answer.add_done_callback(lambda _: feed.more.set())
+        try:
+            finish = None
+            while finish is None:
+                await feed.more.wait()
+                feed.more.clear()
+                finish = answer.result().finish if answer.done() else None
+                yield feed.take(finish)
+        finally:
+            if not answer.cancel() and not answer.cancelled():
+                answer.exception()  # seen, even if the reader went before it came
+
+    def _enter(self, request: Request, feed: Feed | None) -> Opened:
+        """Put a request into the queue, and see to it that steps are made."""
         self._check(request)
         self._attach(asyncio.get_running_loop())
-        opened = Opened(request, asyncio.get_running_loop().create_future())
+        opened = Opened(request, asyncio.get_running_loop().create_future(), feed)
         self._waiting.append(opened)
         if self._pump is None or self._pump.done():
             self._pump = asyncio.create_task(self._run())
             self._pump.add_done_callback(self._stopped)
-        return await opened.answer
+        return opened
 
     async def load(self, sealed: Sealed) -> None:
         """Sample with these weights from the next token on, also in open requests; caches are recomputed.
@@ -150,7 +173,9 @@ class TorchEngine:
     async def _run(self) -> None:
         """Step while there is work; no request is left without an answer."""
         while self._waiting or self._rows.opened:
-            for _ in range(TURNS if self._guarded_step() else 1):
+            is_new = self._guarded_step()
+            is_read = any(opened.feed is not None for opened in self._rows.opened)
+            for _ in range(TURNS if is_new or is_read else 1):
                 await asyncio.sleep(0)
 
     def _stopped(self, pump: asyncio.Task[None]) -> None:
@@ -223,9 +248,10 @@ class TorchEngine:
         columns = self._rows.columns()
         x = torch.from_numpy(columns).to(self._open_network().model.device)
         logits_NV = self._open_network().step(x[0].long(), x[1].long(), int(columns[1].max()) + 1)
-        token_N, logprob_N = draw(logits_NV, x[2], x[3] if columns[3].min() < 1 else None, x[4])
-        drawn = torch.stack([token_N.double(), logprob_N.double()]).cpu().numpy()
+        found = draw(logits_NV, x[2], x[3] if columns[3].min() < 1 else None, x[4])
+        drawn = torch.stack([found.token_N.double(), found.logprob_N.double()]).cpu().numpy()
         ended = self._rows.append(drawn[0].astype(np.int64), drawn[1], self._version)
+        self._feed(drawn, found)
         broken = np.flatnonzero(~np.isfinite(drawn[1]))
         for row in broken:
             self._answer(self._rows.opened[row], f"weights of version {self._version} gave logits that are not finite")
@@ -237,6 +263,18 @@ class TorchEngine:
         self._count(sampled_tokens=len(self._rows), steps=1)
         self._remove(gone)
         return len(gone)
+
+    def _feed(self, drawn_2N: NDArray[np.float64], found: Draw) -> None:
+        """Hand the tokens of this step to those who read them as they come."""
+        fed = [(row, opened) for row, opened in enumerate(self._rows.opened) if opened.feed is not None]
+        most = max((opened.request.top for _, opened in fed), default=0)
+        best = found.logp_NV.topk(min(most, self._vocabulary)) if most else None
+        ids_NK, logprobs_NK = ([], []) if best is None else (best.indices.tolist(), best.values.tolist())
+        for row, opened in fed:
+            assert opened.feed is not None
+            top = opened.request.top
+            likeliest = (ids_NK[row][:top], logprobs_NK[row][:top]) if top else None
+            opened.feed.add(int(drawn_2N[0, row]), float(drawn_2N[1, row]), self._version, likeliest)
 
     def _remove(self, rows: set[int] | list[int]) -> None:
         for source, target, length in self._rows.remove(rows):

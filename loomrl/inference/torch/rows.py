@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loomrl.inference.engine import Completion, Finish, Request
+from loomrl.inference.torch.feed import Feed
 from loomrl.inference.torch.sampling import uniforms
 
 NOTHING = -1
@@ -19,10 +20,11 @@ NOTHING = -1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Opened:
-    """A request and the future of its answer."""
+    """A request and the future of its answer; `feed` takes its tokens if they are read as they come."""
 
     request: Request
     answer: asyncio.Future[Completion]
+    feed: Feed | None = None
 
 
 class Rows:

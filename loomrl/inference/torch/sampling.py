@@ -1,7 +1,9 @@
 """Sampling one token per row, each from its own random stream.
 
-Axes: N rows, V the vocabulary.
+Axes: N rows, V the vocabulary, K likeliest tokens.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -25,8 +27,16 @@ def _mix(x_N: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return mixed_N
 
 
-def draw(logits_NV: Tensor, temperature_N: Tensor, top_p_N: Tensor | None, uniform_N: Tensor) -> tuple[Tensor, Tensor]:
-    """One token per row and its log-probability in the whole distribution.
+class Draw(NamedTuple):
+    """One token per row and its log-probability in the whole distribution; all log-probabilities, to look up more."""
+
+    token_N: Tensor
+    logprob_N: Tensor
+    logp_NV: Tensor
+
+
+def draw(logits_NV: Tensor, temperature_N: Tensor, top_p_N: Tensor | None, uniform_N: Tensor) -> Draw:
+    """Draw from each row's distribution.
 
     Temperature 0 takes the likeliest token, with its log-probability at 1. `top_p_N` is None if no row uses top-p.
     """
@@ -40,7 +50,7 @@ def draw(logits_NV: Tensor, temperature_N: Tensor, top_p_N: Tensor | None, unifo
     at_N1 = torch.searchsorted(bound_NV, uniform_N[:, None] * bound_NV[:, -1:], right=True)
     token_N = at_N1[:, 0].clamp_(max=logits_NV.shape[1] - 1)
     token_N = torch.where(greedy_N, logp_NV.argmax(-1), token_N)
-    return token_N, logp_NV.gather(1, token_N[:, None])[:, 0]
+    return Draw(token_N, logp_NV.gather(1, token_N[:, None])[:, 0], logp_NV)
 
 
 def _nucleus(weight_NV: Tensor, top_p_N: Tensor) -> Tensor:

@@ -1,11 +1,12 @@
-"""A vLLM engine in a Ray actor of its own, which takes its weights from the fleet's shelf."""
+"""A vLLM engine in a Ray actor of its own, which takes its weights from the fleet's `LatestWeights`."""
 
 import asyncio
 import os
 import tempfile
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -14,11 +15,11 @@ import ray
 
 from loomrl.config.engine import VllmEngineConfig
 from loomrl.errors import LoomError, PolicyError
-from loomrl.inference.engine import Completion, Request
+from loomrl.inference.engine import Completion, Piece, Request
 from loomrl.inference.open import Opening
 from loomrl.inference.torch.engine import Statistics
-from loomrl.inference.vllm.engine import EngineLost, Staged, VllmEngine
-from loomrl.inference.vllm.latest import Given, shelf_name
+from loomrl.inference.vllm.engine import STARTING, EngineLost, Staged, VllmEngine
+from loomrl.inference.vllm.latest import Given, latest_weights_name
 from loomrl.inference.weights.group import Meeting
 
 T = TypeVar("T")
@@ -52,8 +53,23 @@ class VllmActor:
         """One completion. An engine that is still starting answers EngineLost."""
         if self._engine is None:
             self._start()
-            return EngineLost("it is starting")
+            return EngineLost(STARTING)
         return await self._answered(lambda engine: engine.generate(request))
+
+    async def stream(self, request: Request) -> AsyncGenerator[Piece | LoomError, None]:
+        """One completion in pieces, or an error at the end of them."""
+        if self._engine is None:
+            self._start()
+            yield EngineLost(STARTING)
+            return
+        try:
+            async with aclosing(self._engine.stream(request)) as pieces:
+                async for piece in pieces:
+                    yield piece
+        except EngineLost as error:
+            yield self._dying(error)
+        except LoomError as error:
+            yield error
 
     async def probe(self, requests: Sequence[Request]) -> list[Completion] | LoomError:
         """The completions with the current weights, admitted or not."""
@@ -64,7 +80,7 @@ class VllmActor:
         return await self._answered(ask)
 
     async def take(self) -> LoomError | None:
-        """Sample with the weights on the shelf; completions are held until the weights are admitted."""
+        """Sample with the latest weights; completions are held until the weights are admitted."""
 
         async def take(engine: VllmEngine) -> None:
             await self._take(engine)
@@ -144,11 +160,11 @@ class VllmActor:
         self._engine = engine
 
     async def _take(self, engine: VllmEngine) -> Given | None:
-        """The shelf's weights, loaded into the engine unless they were rejected."""
-        shelf = ray.get_actor(shelf_name(self._fleet))  # not given by handle, which a restart might not find
-        given: Given | None = await shelf.given.remote()
+        """The latest weights, loaded into the engine unless they were rejected."""
+        latest = ray.get_actor(latest_weights_name(self._fleet))  # not given by handle, which a restart might not find
+        given: Given | None = await latest.given.remote()
         if given is not None and given.rejected is None and given.staged != engine.applied:
-            file = await shelf.file.remote(given.staged, await self._node(engine))
+            file = await latest.file.remote(given.staged, await self._node(engine))
             if isinstance(file, PolicyError):
                 raise file
             await engine.take(given.staged, file)

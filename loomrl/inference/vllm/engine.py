@@ -7,6 +7,8 @@ new weights are returned once those are admitted.
 import asyncio
 import time
 import uuid
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,12 +18,13 @@ import numpy as np
 from loomrl.config import Sampling
 from loomrl.config.engine import VllmEngineConfig
 from loomrl.errors import PolicyError
-from loomrl.inference.engine import Completion, Finish, Request
+from loomrl.inference.engine import Completion, Finish, Piece, Pieces, Request
 from loomrl.inference.open import Opening
 from loomrl.inference.torch.engine import Statistics
 from loomrl.inference.vision import Vision, check_sights, open_vision
 from loomrl.inference.vllm.log_tail import cause as said_cause
 from loomrl.inference.vllm.log_tail import tail
+from loomrl.inference.vllm.output import Labels, is_finite, sampling_params, top_of
 from loomrl.inference.vllm.start import refused, start
 from loomrl.inference.vllm.vision import prompt_of
 from loomrl.inference.weights.group import Meeting
@@ -31,6 +34,8 @@ from loomrl.inference.weights.staging import staging_folder
 FIRST = Request(np.zeros(1, np.int32), Sampling(max_tokens=1), frozenset(), 0)
 ARRIVED_S = 0.02
 """Interval between polls whether all weights have arrived."""
+STARTING = "it is starting"
+"""The message of an EngineLost that is no sign of trouble."""
 CLOSE_S = 1.0
 """Time for vLLM's processes to end by themselves before they are killed."""
 
@@ -61,25 +66,25 @@ class VllmEngine:
         self._busy_since = 0.0
         self._applied = Staged(version, Path())
         self._admitted = version
-        self._gate: asyncio.Future[None] | None = None
+        self._decided: asyncio.Future[None] | None = None
         self._refused: str | None = None
         self._updating = asyncio.Lock()
         self._closed = False
 
     @classmethod
-    async def open(cls, choice: VllmEngineConfig, opening: Opening, *, log: Path) -> "VllmEngine":
-        """An engine with the folder's weights as version 0; a ConfigError states why it cannot start."""
+    async def open(cls, choice: VllmEngineConfig, opening: Opening, *, log: Path, version: int = 0) -> "VllmEngine":
+        """An engine with the folder's weights as this version; a ConfigError states why it cannot start."""
         vision = open_vision(opening.origin)
         llm = await asyncio.to_thread(start, choice, opening, log)
         await llm.collective_rpc("loomrl_prepare")
-        await llm.update_weight_version("0")
+        await llm.update_weight_version(str(version))
         try:  # some of what vLLM cannot do shows with the first token only
             await cls(llm, context=opening.context, log=log).probe(FIRST)
         except EngineLost as error:
             llm.shutdown(timeout=CLOSE_S)
             raise refused(opening, said_cause(log) or str(error), log) from None
         await llm.collective_rpc("loomrl_remember")
-        return cls(llm, context=opening.context, log=log, vision=vision)
+        return cls(llm, context=opening.context, log=log, version=version, vision=vision)
 
     @property
     def version(self) -> int:
@@ -97,30 +102,58 @@ class VllmEngine:
         if self._refused is not None:
             raise PolicyError(self._refused)
         completion = await self.probe(request)
-        while self._gate is not None and completion.versions_T[-1] > self._admitted:
-            await asyncio.shield(self._gate)
+        await self._hold(int(completion.versions_T[-1]))
         return completion
+
+    async def stream(self, request: Request) -> Pieces:
+        """The same completion in pieces, each once the versions that sampled it are admitted."""
+        if self._refused is not None:
+            raise PolicyError(self._refused)
+        self._check(request)
+        with self._opened(request) as name:
+            async with aclosing(self._pieces(name, request)) as pieces:
+                async for piece in pieces:
+                    self._counted = replace(
+                        self._counted, sampled_tokens=self._counted.sampled_tokens + len(piece.ids_T)
+                    )
+                    if len(piece.versions_T):
+                        await self._hold(int(piece.versions_T[-1]))
+                    yield piece
 
     async def probe(self, request: Request) -> Completion:
         """The completion, admitted or not: for deciding about admission."""
         self._check(request)
+        with self._opened(request) as name:
+            async with aclosing(self._pieces(name, request, whole=True)) as pieces:
+                piece = [piece async for piece in pieces][-1]
+        self._counted = replace(self._counted, sampled_tokens=self._counted.sampled_tokens + len(piece.ids_T))
+        assert piece.finish is not None
+        return Completion(piece.ids_T, piece.logprobs_T, piece.versions_T, piece.finish)
+
+    @contextmanager
+    def _opened(self, request: Request) -> Iterator[str]:
+        """Count an open request, under a name of its own."""
         name = uuid.uuid4().hex
         if not self._open:
             self._busy_since = time.perf_counter()
         self._open[name] = time.perf_counter()
         try:
-            completion = await self._complete(name, request)
+            yield name
         finally:
             del self._open[name]
-            if not self._open:
-                busy_s = self._counted.busy_s + time.perf_counter() - self._busy_since
-                self._counted = replace(self._counted, busy_s=busy_s)
-        self._counted = replace(
-            self._counted,
-            sampled_tokens=self._counted.sampled_tokens + len(completion.ids_T),
-            prompt_tokens=self._counted.prompt_tokens + len(request.prompt_T),
-        )
-        return completion
+            busy_s = 0.0 if self._open else time.perf_counter() - self._busy_since
+            self._counted = replace(
+                self._counted,
+                busy_s=self._counted.busy_s + busy_s,
+                prompt_tokens=self._counted.prompt_tokens + len(request.prompt_T),
+            )
+
+    async def _hold(self, version: int) -> None:
+        """Return once this version is admitted; a PolicyError if it is rejected instead."""
+        while self._decided is not None and version > self._admitted:
+            await asyncio.shield(self._decided)
+        if self._refused is not None and version > self._admitted:
+            raise PolicyError(self._refused)
 
     async def load(self, sealed: Sealed) -> None:
         """Sample with these weights from the next token on, also in open requests; caches are discarded."""
@@ -154,8 +187,8 @@ class VllmEngine:
             except PolicyError:
                 self._applied = Staged(self._applied.version, Path("half applied"))
                 raise
-            if self._gate is None:
-                self._gate = asyncio.get_running_loop().create_future()
+            if self._decided is None:
+                self._decided = asyncio.get_running_loop().create_future()
             self._applied, self._refused = staged, None
             self._admitted = min(self._admitted, staged.version - 1)
             await self._call(self._llm.resume_generation())
@@ -220,14 +253,14 @@ class VllmEngine:
         self._llm = None  # or it is shut down again when the interpreter ends, and complains
 
     def _end_hold(self, error: PolicyError | None) -> None:
-        gate, self._gate = self._gate, None
-        if gate is None:
+        decided, self._decided = self._decided, None
+        if decided is None:
             return
         if error is None:
-            gate.set_result(None)
+            decided.set_result(None)
         else:
-            gate.set_exception(error)
-            gate.exception()  # seen, even if nobody waits
+            decided.set_exception(error)
+            decided.exception()  # seen, even if nobody waits
 
     def _check(self, request: Request) -> None:
         if self._closed:
@@ -242,46 +275,50 @@ class VllmEngine:
             )
         check_sights(request, self._vision)
 
-    async def _complete(self, name: str, request: Request) -> Completion:
-        from vllm import SamplingParams
-        from vllm.sampling_params import RequestOutputKind
+    async def _pieces(self, name: str, request: Request, *, whole: bool = False) -> Pieces:
+        """The tokens as vLLM samples them; with `whole`, in one piece."""
+        params = sampling_params(request, room=self._context - len(request.prompt_T), whole=whole)
+        labels = Labels(self._llm, name)
+        async with aclosing(self._outputs(prompt_of(request, self._vision), params, name)) as outputs:
+            async for found in outputs:
+                yield self._piece(found, labels, request.top)
 
-        sampling = SamplingParams(
-            temperature=request.sampling.temperature,
-            top_p=request.sampling.top_p,
-            max_tokens=min(request.sampling.max_tokens, self._context - len(request.prompt_T)),
-            seed=request.seed,
-            stop_token_ids=sorted(request.stop),
-            ignore_eos=True,
-            detokenize=False,
-            logprobs=0,
-            flat_logprobs=True,
-            output_kind=RequestOutputKind.FINAL_ONLY,
-        )
-        completion: Completion = await self._call(self._last(name, request, sampling))
-        return completion
-
-    async def _last(self, name: str, request: Request, sampling: Any) -> Completion:
-        async for output in self._llm.generate(prompt_of(request, self._vision), sampling, name):
-            found = output.outputs[0]
+    def _piece(self, found: Any, labels: Labels, top: int) -> Piece:
+        """A piece of vLLM's output; a PolicyError if it is not fit to be one."""
         if self._closed:
             raise PolicyError("no completion: the engine was closed.")
-        if found.finish_reason not in list(Finish):
+        if found.finish_reason not in (None, *Finish):
             raise PolicyError(self._refused or f"no completion: vLLM ended the request with {found.finish_reason!r}.")
-        logprobs_T = np.array(found.logprobs.logprobs, np.float32)
-        versions_T = np.empty(len(found.token_ids), np.int32)
-        for span in found.weight_versions:
-            versions_T[span.start : span.end] = int(span.version)
-        if not np.isfinite(logprobs_T).all():
+        versions_T = labels.take(found)
+        first = found.logprobs.start_indices
+        logprobs_T = np.array([found.logprobs.logprobs[start] for start in first], np.float32)
+        if not is_finite(logprobs_T):
             raise PolicyError(f"no completion: weights of version {versions_T[-1]} gave logits that are not finite.")
-        return Completion(np.array(found.token_ids, np.int32), logprobs_T, versions_T, Finish(found.finish_reason))
+        return Piece(
+            np.array(found.token_ids, np.int32),
+            logprobs_T,
+            versions_T,
+            None if found.finish_reason is None else Finish(found.finish_reason),
+            top_of(found.logprobs, top),
+        )
+
+    async def _outputs(self, prompt: Any, params: Any, name: str) -> AsyncGenerator[Any, None]:
+        with self._translated():
+            async with aclosing(self._llm.generate(prompt, params, name)) as outputs:
+                async for output in outputs:
+                    yield output.outputs[0]
 
     async def _call(self, waited: Any) -> Any:
         """vLLM's answer; its exceptions become ours."""
+        with self._translated():
+            return await waited
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
         from vllm.v1.engine.exceptions import EngineDeadError
 
         try:
-            return await waited
+            yield
         except PolicyError:
             raise
         except EngineDeadError:

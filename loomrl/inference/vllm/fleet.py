@@ -24,7 +24,7 @@ from loomrl.inference.torch.engine import Statistics
 from loomrl.inference.vllm.actor import VllmActor
 from loomrl.inference.vllm.engine import EngineLost, Staged
 from loomrl.inference.vllm.fleet_client import FleetClient, alive_or_killed, engine_name
-from loomrl.inference.vllm.latest import open_shelf
+from loomrl.inference.vllm.latest import open_latest_weights
 from loomrl.inference.vllm.start import require_vllm
 from loomrl.inference.weights.broadcast import Broadcast
 from loomrl.inference.weights.sealed import Sealed, stage
@@ -59,7 +59,7 @@ class Fleet:
         self._given: Staged | None = None
         self._loads = 0
         self._worked: dict[str, Statistics] = {}
-        self._shelf = open_shelf(self._name, plan.choice.transport, asked_by=plan.choice.count)
+        self._latest = open_latest_weights(self._name, plan.choice.transport, asked_by=plan.choice.count)
         options = {"num_cpus": 1, "num_gpus": plan.choice.gpus, **plan.options}
         options |= {"max_restarts": -1, "max_concurrency": 2 * plan.opening.slots + 64}
         self._actors: list[Any] = [
@@ -93,7 +93,7 @@ class Fleet:
         self._loads += 1
         file = stage(sealed, self._folder / f"{sealed.version}-{self._loads}.safetensors")
         self._given = Staged(sealed.version, file)
-        ray.get(self._shelf.give.remote(self._given))
+        ray.get(self._latest.give.remote(self._given))
         if self._broadcast is not None:
             self._send(self._broadcast, self._given, sealed)
         self._each("take")
@@ -107,7 +107,7 @@ class Fleet:
         if self._given is None or self._given.version != version:
             has = None if self._given is None else self._given.version
             raise PolicyError(f"version {version} cannot be admitted: the engines were given {has}.")
-        ray.get(self._shelf.admit.remote())
+        ray.get(self._latest.admit.remote())
         self._each("admit", version)
         for file in self._folder.glob("*.safetensors"):
             if file != self._given.file:
@@ -116,7 +116,7 @@ class Fleet:
     def reject(self, cause: str) -> None:
         """Fail all held and open requests; engines refuse work until good weights are loaded."""
         self._given = None
-        ray.get(self._shelf.reject.remote(cause))
+        ray.get(self._latest.reject.remote(cause))
         self._each("reject", cause)
 
     def asked(self) -> Callable[[], Statistics]:
@@ -138,8 +138,8 @@ class Fleet:
             ray.kill(actor)
         if self._loads:
             with suppress(RayError):
-                ray.get(self._shelf.close.remote(), timeout=CLOSE_S)
-        ray.kill(self._shelf)
+                ray.get(self._latest.close.remote(), timeout=CLOSE_S)
+        ray.kill(self._latest)
         if self._broadcast is not None:
             self._broadcast.end()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -178,7 +178,7 @@ class Fleet:
             raise ConfigError("engine.transport='shared' needs all engines on this machine. Choose auto.")
 
     def _send(self, broadcast: Broadcast, staged: Staged, sealed: Sealed) -> None:
-        """Send through a group of all engines. If one of them is lost meanwhile, they load from the shelf."""
+        """Send through a group of all engines. If one is lost meanwhile, each loads the latest weights by itself."""
         meeting, ranks = broadcast.invite(self._each("member"))
 
         async def all_at_once() -> list[Any]:

@@ -3,16 +3,19 @@
 import asyncio
 import time
 from collections import OrderedDict, deque
+from collections.abc import Awaitable
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import ray
 from ray.exceptions import RayActorError, RayTaskError
 from xxhash import xxh3_64_intdigest
 
 from loomrl.errors import PolicyError
-from loomrl.inference.engine import Completion, Request
-from loomrl.inference.vllm.engine import EngineLost
-from loomrl.inference.vllm.latest import shelf_name
+from loomrl.inference.engine import Completion, Piece, Pieces, Request
+from loomrl.inference.vllm.engine import STARTING, EngineLost
+from loomrl.inference.vllm.latest import latest_weights_name
 from loomrl.inference.weights.sealed import Sealed
 
 BLOCK = 16
@@ -47,7 +50,7 @@ class FleetClient:
     @property
     def version(self) -> int:
         """The last admitted version; 0 before the first."""
-        return int(ray.get(ray.get_actor(shelf_name(self._fleet)).version.remote()))
+        return int(ray.get(ray.get_actor(latest_weights_name(self._fleet)).version.remote()))
 
     async def generate(self, request: Request) -> Completion:
         """The completion of one request, from any living engine.
@@ -55,7 +58,7 @@ class FleetClient:
         A PolicyError if none answers within an engine's start time, with their last errors.
         """
         keys = _prefixes(request)
-        deadline: float | None = None
+        search = _Search(self._timeout_s)
         while True:
             index = self._route(keys)
             answer = await self._ask(index, request)
@@ -63,15 +66,45 @@ class FleetClient:
                 return answer
             if not isinstance(answer, EngineLost):
                 raise answer
-            now = time.monotonic()
-            deadline = deadline or now + self._timeout_s
-            self._lost_at[index] = now
-            if str(answer) != STARTING:
-                self._causes.append(f"engine {index}: {answer}")
-            if now > deadline:
-                raise PolicyError(f"no engine answered for {self._timeout_s:g} s. {' '.join(self._causes)}")
-            if self._count == 1 or min(now - at for at in self._lost_at) < AVOID_S:
-                await asyncio.sleep(AVOID_S / 4)
+            await self._lost(index, answer, search)
+
+    async def stream(self, request: Request) -> Pieces:
+        """The completion of one request in pieces. If its engine dies, another goes on after the tokens so far."""
+        keys = _prefixes(request)
+        search = _Search(self._timeout_s)
+        while True:
+            index = self._route(keys)
+            actor, lost = self._actor(index), None
+            told = actor.stream.remote(request)
+            self._open[index] += 1
+            try:
+                while lost is None:
+                    piece = await alive(actor, _next(told))
+                    if isinstance(piece, EngineLost):
+                        lost = piece
+                    elif isinstance(piece, PolicyError):
+                        raise piece
+                    else:
+                        yield piece
+                        if piece.finish is not None:
+                            return
+                        request, search = _after(request, piece), _Search(self._timeout_s)
+            finally:
+                self._open[index] -= 1
+                ray.cancel(told)
+            await self._lost(index, lost, search)
+
+    async def _lost(self, index: int, error: EngineLost, search: "_Search") -> None:
+        """Avoid this engine for a while; a PolicyError once the search has taken too long."""
+        now = time.monotonic()
+        search.deadline = search.deadline or now + search.timeout_s
+        self._lost_at[index] = now
+        if str(error) != STARTING:
+            self._causes.append(f"engine {index}: {error}")
+        if now > search.deadline:
+            raise PolicyError(f"no engine answered for {self._timeout_s:g} s. {' '.join(self._causes)}")
+        if self._count == 1 or min(now - at for at in self._lost_at) < AVOID_S:
+            await asyncio.sleep(AVOID_S / 4)
 
     async def load(self, sealed: Sealed) -> None:
         """Not supported: a PolicyError."""
@@ -81,16 +114,18 @@ class FleetClient:
         """Does nothing: the fleet belongs to its owner."""
 
     async def _ask(self, index: int, request: Request) -> Completion | PolicyError:
-        if index not in self._actors:
-            self._actors[index] = ray.get_actor(engine_name(self._fleet, index))
+        actor = self._actor(index)
         self._open[index] += 1
         try:
-            answer: Completion | PolicyError = await alive_or_killed(
-                self._actors[index], self._actors[index].generate.remote(request)
-            )
+            answer: Completion | PolicyError = await alive_or_killed(actor, actor.generate.remote(request))
         finally:
             self._open[index] -= 1
         return answer
+
+    def _actor(self, index: int) -> Any:
+        if index not in self._actors:
+            self._actors[index] = ray.get_actor(engine_name(self._fleet, index))
+        return self._actors[index]
 
     def _route(self, keys: list[int]) -> int:
         """An engine that has at least half of the prompt cached, unless it is too busy; else the idlest."""
@@ -107,7 +142,12 @@ class FleetClient:
         return chosen
 
 
-STARTING = "it is starting"
+@dataclass(slots=True)
+class _Search:
+    """A search for an engine that answers; its time begins with the first that does not."""
+
+    timeout_s: float
+    deadline: float | None = None
 
 
 def engine_name(fleet: str, index: int) -> str:
@@ -116,8 +156,17 @@ def engine_name(fleet: str, index: int) -> str:
 
 
 async def alive_or_killed(actor: Any, reference: Any) -> Any:
+    """An actor's answer to one call, which is cancelled with the task that waits; otherwise as `alive`."""
+    try:
+        return await alive(actor, _resolve(reference))
+    except asyncio.CancelledError:
+        ray.cancel(reference)
+        raise
+
+
+async def alive(actor: Any, awaited: Awaitable[Any]) -> Any:
     """An actor's answer; an EngineLost if it died or hangs, in which case it is killed and Ray restarts it."""
-    answer = asyncio.ensure_future(_resolve(reference))
+    answer = asyncio.ensure_future(awaited)
     try:
         while True:
             done, _ = await asyncio.wait({answer}, timeout=PING_S)
@@ -134,11 +183,25 @@ async def alive_or_killed(actor: Any, reference: Any) -> Any:
         return EngineLost(" ".join(str(error).split())[:500])
     except RayTaskError as error:
         raise error.cause from None
-    except asyncio.CancelledError:
-        ray.cancel(reference)
-        raise
     finally:
         answer.cancel()
+
+
+async def _next(told: Any) -> Piece | PolicyError:
+    """The next piece of an actor's stream."""
+    piece: Piece | PolicyError = await (await anext(told))
+    return piece
+
+
+def _after(request: Request, piece: Piece) -> Request:
+    """The request for the rest of a completion; with the same seed, the same numbers would be drawn again."""
+    given = len(piece.ids_T)
+    return replace(
+        request,
+        prompt_T=np.concatenate([request.prompt_T, piece.ids_T]),
+        sampling=request.sampling.model_copy(update={"max_tokens": request.sampling.max_tokens - given}),
+        seed=(request.seed + given) % 2**63,
+    )
 
 
 async def _resolve(reference: Any) -> Any:

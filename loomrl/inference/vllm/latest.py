@@ -1,4 +1,4 @@
-"""The shelf of a fleet: the last weights given to its engines, as a file on each engine's node.
+"""The latest weights given to a fleet's engines, as a file on each engine's node.
 
 On the learner's node it is the file that the learner staged in shared memory; on other nodes, and on all nodes if
 `engine.transport` is nexus, an outpost stages the weights that Nexus delivers.
@@ -34,7 +34,7 @@ class Given:
     rejected: str | None = None
 
 
-class Shelf:
+class LatestWeights:
     """An actor on the learner's node; its calls may come from any number of threads."""
 
     def __init__(self, name: str, transport: str) -> None:
@@ -93,14 +93,14 @@ class Shelf:
             ray.get([outpost.close.remote() for outpost in self._outposts.values()], timeout=CLOSE_S)
 
 
-def open_shelf(name: str, transport: str, *, asked_by: int) -> Any:
-    """A shelf on this node, with this name in Ray, for this many engines."""
+def open_latest_weights(name: str, transport: str, *, asked_by: int) -> Any:
+    """The actor on this node, with this name in Ray, for this many engines."""
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     options = {"num_cpus": 0, "max_concurrency": 2 * asked_by + 4, "scheduling_strategy": here}
-    actor: Any = ray.remote(Shelf)
-    return actor.options(name=shelf_name(name), **options).remote(name, transport)
+    actor: Any = ray.remote(LatestWeights)
+    return actor.options(name=latest_weights_name(name), **options).remote(name, transport)
 
 
-def shelf_name(fleet: str) -> str:
-    """The shelf's name in Ray."""
-    return f"{fleet}-shelf"
+def latest_weights_name(fleet: str) -> str:
+    """The actor's name in Ray."""
+    return f"{fleet}-latest-weights"

@@ -1,4 +1,4 @@
-"""What would pay without work being done, and does not."""
+"""Tricks that would pay without work, and do not."""
 
 import numpy as np
 import pytest

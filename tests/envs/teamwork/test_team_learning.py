@@ -23,7 +23,7 @@ def test_ppo_soon_beats_greedy() -> None:
         learning_rate=1e-3,
         schedule={"kind": "linear"},
         gamma=0.95,
-        minibatch=2048,
+        minibatch_size=2048,
         epochs=5,
         normalize_observations=True,
         normalize_rewards=True,

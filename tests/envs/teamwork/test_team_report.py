@@ -149,7 +149,7 @@ def test_a_table_has_a_line_per_policy_and_a_column_per_number():
 
 
 def test_agents_that_act_for_themselves_are_judged_as_a_team():
-    """What an agent decides from its own view is what a central policy decides from the whole."""
+    """An agent decides from its own view as a central policy does from the whole."""
 
     def choosy(seen):
         match = np.diagonal(View.of(seen, SETTINGS).matrix_MNN, axis1=1, axis2=2)

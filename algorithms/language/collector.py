@@ -1,0 +1,262 @@
+"""The collection of one run: curriculum → attempts → hub → lease → ack, with nothing lost or trained twice.
+
+The hub's ack is the commit point: a checkpoint is staged with the leases it was trained on, and counts once the hub has
+the acks (`loomrl.run.ledger`). Attempts that the hub has already are not made again.
+"""
+
+import logging
+import random
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any, Protocol
+
+from loomrl.artifacts import open_artifacts
+from loomrl.checkpoints import Checkpoints
+from loomrl.config import Experiment, LanguagePolicy
+from loomrl.errors import HubError, LeaseLost
+from loomrl.gym.curriculum import Curriculum, Draw, Outcome, open_curriculum
+from loomrl.gym.episode import Attempt
+from loomrl.gym.host.local import Plan
+from loomrl.gym.memory import MemoryBank
+from loomrl.gym.quarantine import Quarantine, Quarantined
+from loomrl.gym.rewards import Shaping, open_shaping
+from loomrl.gym.task_mixture import TaskMixture
+from loomrl.hub import GroupPlan, Hub, Lease, Selection
+from loomrl.run.ledger import Ledger
+from loomrl.store import LoomDB
+from loomrl.types import Failure, Group, Trajectory
+
+_log = logging.getLogger(__name__)
+
+TRIES = 3
+"""Number of tries of an update, each with other tasks, while every group of it fails."""
+
+
+class Ahead(Protocol):
+    """Groups begun before their turn, which a collector resumes with."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state needed to resume, as JSON."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Resume from `state`."""
+
+
+@dataclass(slots=True)
+class Collector:
+    """Collects attempts for one run and holds their leases.
+
+    `done` counts its updates, and is the version of the policy that acts.
+    """
+
+    experiment: Experiment
+    run: str
+    hub: Hub
+    mixture: TaskMixture
+    curriculum: Curriculum
+    quarantine: Quarantine
+    """Part of the curriculum, which leaves out quarantined families."""
+    clock: Callable[[], float]
+    done: int = 0
+    cursor: int = 0
+    """Behind the attempts of all updates that are done. Those of later ones, if there are any, come after it."""
+    leases: dict[str, float] = field(default_factory=dict)
+    """Leases trained on since the last checkpoint, in order, and when each expires."""
+    reached: int = 0
+    """Behind the attempts of the present update, too."""
+    shaping: Shaping = field(default_factory=lambda: Shaping(()))
+    """Adds the experiment's own parts to rewards."""
+    memories: MemoryBank = field(default_factory=MemoryBank)
+    """Memories that groups leave to later ones."""
+    stream: Ahead | None = None
+    """Groups begun beyond the present update, if rollouts do not wait for it."""
+
+    def attempt(
+        self, policy: LanguagePolicy, play: Callable[[Sequence[Plan]], Iterable[Trajectory]]
+    ) -> tuple[list[Group], list[Failure]]:
+        """This update's groups, leased, and what failed on the way to them.
+
+        What the hub has already is not played again. If all of it failed, other tasks are tried; families that keep
+        failing are quarantined.
+        """
+        failures: list[Failure] = []
+        self.hold()
+        for tries in range(TRIES):
+            plans = {plan.attempt.id: plan for plan in self._plans(policy, tries)}
+            stored = list(self.hub.replay(after=self.cursor, selection=Selection(run=self.run)))
+            attempts = {t.id: t for _, t in stored if t.id in plans}
+            fresh = play([plan for id, plan in plans.items() if id not in attempts])
+            played = sorted(map(self.shaping.shaped, fresh), key=_by_plan)
+            cursors = [*(c for c, t in stored if t.id in plans), *(self.hub.append(played) if played else ())]
+            self.reach(cursors)
+            everything = [*attempts.values(), *played]
+            failures += [attempt.failure for attempt in everything if attempt.failure is not None]
+            for case in self.quarantine.observe(everything):
+                _log.warning("quarantined: %s", case)
+            lease = self._lease(dict.fromkeys(plan.attempt.group for plan in plans.values()))
+            if lease.groups:
+                self.take(lease)
+                return self.in_order(lease.groups), failures
+        raise HubError(f"update {self.done}: no group can be trained. Released so far: {self.causes()}.")
+
+    def advance(self, groups: Sequence[Group]) -> None:
+        """Update `done + 1` was made from these groups."""
+        usable = [attempt for group in groups for attempt in group.usable]
+        self.curriculum.observe(Outcome(self.mixture.family_of(t.task), t.task.level, t.reward.success) for t in usable)
+        self.shaping.observe(usable)
+        for group in groups:
+            self.memories.commit(group)
+        self.done += 1
+        self.cursor = self.reached
+
+    def hold(self) -> None:
+        """Renew every lease of which less than half its term is left."""
+        soon = self.clock() + self.experiment.hub.lease_s / 2
+        for id, expires_at in self.leases.items():
+            if expires_at < soon:
+                self.leases[id] = self.hub.renew(id)
+
+    def _lease(self, groups: Collection[str]) -> Lease:
+        """Whichever of these groups can be trained: what a killed process left of later updates stays where it is.
+
+        A lease that the killed process held is taken over, a lost one replaced.
+        """
+        for attempt in count():
+            id = f"{self.run}/{self.done}/{attempt}"
+            try:
+                lease = self.hub.lease_groups(list(groups), version=self.done, consumer=self.run, lease_id=id)
+                if not lease.groups:
+                    ready = [one.id for one in self.hub.ready(limit=10**6) if one.id in groups]
+                    lease = self.hub.lease_groups(ready, version=self.done, consumer=self.run, lease_id=id)
+            except LeaseLost:
+                continue
+            return lease
+        raise AssertionError("unreachable")
+
+    def _plans(self, policy: LanguagePolicy, tries: int) -> list[Plan]:
+        """The attempts of this update: the same after a restart, because they follow from seed and update alone."""
+        rng = random.Random(f"{self.experiment.seed}/{self.done}/{tries}")
+        rollout, plans, groups = self.experiment.rollout, [], []
+        for index in range(tries * rollout.groups_per_update, (tries + 1) * rollout.groups_per_update):
+            member = self.mixture.member(draw := self.draw(rng))
+            name = f"{self.done}/{index}"
+            groups.append(GroupPlan(f"{self.run}/{name}", member.name, rollout.group_size, policy.version))
+            plans += self.siblings(name, draw, policy)
+        self.hub.open(groups)
+        return plans
+
+    def draw(self, rng: random.Random) -> Draw:
+        """The curriculum's next task, with the memory that its family has now."""
+        drawn = self.curriculum.draw(rng)
+        return replace(drawn, memory=self.memories.snapshot(drawn.family.key))
+
+    def siblings(self, name: str, draw: Draw, policy: LanguagePolicy) -> list[Plan]:
+        """The attempts of a group; what they are follows from its name in the run, and the draw."""
+        member, group, size = self.mixture.member(draw), f"{self.run}/{name}", self.experiment.rollout.group_size
+        first = Attempt(
+            id=f"{group}/0",
+            task=member.task(draw),
+            group=group,
+            group_size=size,
+            version=policy.version,
+            run=self.run,
+            snapshot=member.snapshot,
+        )
+        return [
+            Plan(
+                attempt=replace(first, id=f"{group}/{sibling}"),
+                policy=policy,
+                settings=member.config.settings,
+                seed=f"{self.experiment.seed}/{name}/{sibling}",
+            )
+            for sibling in range(size)
+        ]
+
+    # -- what others know of it -------------------------------------------------------------------------------------
+
+    def settle(self, state: Mapping[str, Any]) -> None:
+        """Ack everything that a checkpoint was trained on; LeaseLost where somebody else has got it."""
+        self.hold()
+        for lease_id in state["leases"]:
+            self.hub.ack(lease_id, version=state["done"])
+        self.leases = {}
+
+    def ledger(self, db: LoomDB, *, code: str) -> Ledger:
+        """The run's versions, each of which counts once the hub has the acks of what it was trained on."""
+        return Ledger(
+            experiment=self.experiment,
+            run=self.run,
+            db=db,
+            checkpoints=Checkpoints(open_artifacts(self.experiment.artifact_url), self.run),
+            clock=self.clock,
+            code=code,
+            file="line.json",  # the name in checkpoints of every version
+            data=lambda state: {"leases": state["leases"], "cursor": state["cursor"]},
+            settle=self.settle,
+        )
+
+    def take(self, lease: Lease) -> None:
+        """Hold this lease until it is acked."""
+        self.leases[lease.id] = lease.expires_at
+
+    def reach(self, cursors: Iterable[int]) -> None:
+        """Attempts of the present update are at these cursors."""
+        self.reached = max([self.reached, *cursors])
+
+    def run_ahead(self, stream: Ahead) -> None:
+        """From now on groups begin before their turn."""
+        self.stream = stream
+
+    @staticmethod
+    def in_order(groups: Iterable[Group]) -> list[Group]:
+        """Groups and their attempts finish in any order; sums must not depend on it."""
+        ordered = sorted(groups, key=lambda group: (len(group.id), group.id))
+        return [Group(g.id, tuple(sorted(g.trajectories, key=_by_plan)), g.cause) for g in ordered]
+
+    def causes(self) -> dict[str, int]:
+        """Why groups were released, and how many."""
+        return {cause: n for stats in self.hub.stats().environments.values() for cause, n in stats.released.items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state needed to resume, as JSON."""
+        return {
+            "done": self.done,
+            "cursor": self.cursor,
+            "leases": [*self.leases],
+            "curriculum": self.curriculum.state_dict(),
+            "memories": self.memories.state_dict(),
+            "shaping": self.shaping.state_dict(),
+            "stream": self.stream and self.stream.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Resume from `state`; what it was trained on is settled."""
+        self.done, self.cursor = state["done"], state["cursor"]
+        self.reached = self.cursor
+        self.curriculum.load_state_dict(state["curriculum"])
+        self.memories.load_state_dict(state.get("memories", {}))
+        if "shaping" in state:
+            self.shaping.load_state_dict(state["shaping"])
+        if self.stream is not None:
+            self.stream.load_state_dict(state["stream"])
+
+
+def _by_plan(attempt: Trajectory) -> tuple[int, str]:
+    return len(attempt.id), attempt.id
+
+
+def open_collector(experiment: Experiment, run: str, hub: Hub, mixture: TaskMixture) -> Collector:
+    """The collector of a run at its beginning."""
+    quarantine = Quarantine(experiment.rollout.quarantine)
+    return Collector(
+        experiment=experiment,
+        run=run,
+        hub=hub,
+        mixture=mixture,
+        curriculum=Quarantined(open_curriculum(mixture.families, experiment.curriculum), quarantine),
+        quarantine=quarantine,
+        shaping=open_shaping(experiment.rewards),
+        clock=time.time,
+    )

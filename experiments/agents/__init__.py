@@ -1,0 +1,1 @@
+"""Agents that import nothing of LoomRL, and the tasks on which they are trained."""

@@ -1,0 +1,302 @@
+"""Serving: from command to first answer, acts per second, what the gateway adds to the bare engine, a thousand streams.
+
+Everything goes through `loomrl serve`, as users run it: front, gateways, policy replica, LoomDB, `record: before`.
+Load comes from `wrk` where it is installed, which is written in C; else from clients in Python, which are slower.
+"""
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+
+from loomrl.config import Sampling
+from loomrl.experiments.bench.model import machine
+from loomrl.experiments.bench.served import Client, save_control, save_language
+from loomrl.inference.engine import Request
+from loomrl.inference.model import open_model, open_tokenizer
+from loomrl.inference.torch.engine import TorchEngine
+
+START_S = 180.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """How much is measured."""
+
+    act_s: int = 10
+    connections: int = 16
+    rounds: int = 3
+    streams: int = 16
+    tokens: int = 128
+    crowd: int = 1000
+    crowd_tokens: int = 32
+
+
+FULL = Size()
+QUICK = Size(act_s=1, rounds=1, tokens=32, crowd=50)
+
+
+def measure(size: Size = FULL) -> dict[str, Any]:
+    """Every figure of `loomrl bench serve`."""
+    figures: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory(prefix="loomrl-bench-") as name:
+        folder = Path(name)
+        save_control(folder / "pole")
+        save_language(folder / "talk")
+        _say("control: start, acts")
+        with served(folder, "pole") as service:
+            figures |= _acts(service, size)
+        _say("language: start, streams")
+        with served(folder, "talk") as service:
+            figures["serve_start_s"] = round(service.start_s, 1)
+            figures |= _against_engine(service, folder / "talk", size)
+            _say(f"{size.crowd} open streams")
+            figures |= _crowd(service, size)
+    figures["machine"] = machine("cpu")
+    return figures
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A running `loomrl serve`."""
+
+    url: str
+    key: str | None
+    pid: int
+    start_s: float
+    """Seconds from the command to its first answer."""
+    endpoint: str
+
+
+@contextmanager
+def served(folder: Path, what: str) -> Iterator[Service]:
+    """`loomrl serve` of a folder, until the block ends."""
+    command = [sys.executable, "-m", "loomrl", "serve", str(folder / what), "--endpoint", what, "--port", "0", "--json"]
+    command += [f"store_url=sqlite:///{folder / what}.db", f"artifact_url={folder / 'artifacts'}"]
+    began = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        assert process.stdout is not None
+        told = _told(process.stdout)
+        if told is None:
+            raise RuntimeError(f"{' '.join(command)} ended with {process.wait()}: its message stands above.")
+        service = Service(told["url"], told.get("key"), process.pid, 0.0, what)
+        _first_answer(service)
+        yield Service(service.url, service.key, process.pid, time.perf_counter() - began, what)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def _told(lines: Iterable[str]) -> dict[str, Any] | None:
+    """The first JSON object that is printed."""
+    text = ""
+    for line in lines:
+        text += line
+        with suppress(json.JSONDecodeError):
+            found: dict[str, Any] = json.loads(text)
+            return found
+    return None
+
+
+def _first_answer(service: Service) -> None:
+    body = {"observation": [0.0] * 4} if service.endpoint == "pole" else _chat(service, tokens=4)
+    path = "/v1/act" if service.endpoint == "pole" else "/v1/chat/completions"
+    with httpx.Client(base_url=service.url, headers=_headers(service), timeout=START_S) as client:
+        client.post(path, json={"model": service.endpoint, **body}).raise_for_status()
+
+
+def _headers(service: Service) -> dict[str, str]:
+    return {} if service.key is None else {"authorization": f"Bearer {service.key}"}
+
+
+def _chat(service: Service, *, tokens: int, stream: bool = False, number: int = 0) -> dict[str, Any]:
+    """A request for at most so many tokens."""
+    return {
+        "model": service.endpoint,
+        "messages": [{"role": "user", "content": f"Tell me about {number}."}],
+        "max_tokens": tokens,
+        "stream": stream,
+    }
+
+
+# -- acting ---------------------------------------------------------------------------------------------------------
+
+
+def _acts(service: Service, size: Size) -> dict[str, Any]:
+    body = json.dumps({"model": "pole", "observation": [0.1, -0.2, 0.3, 0.0]})
+    rates, late = [], []
+    if shutil.which("wrk") is None:
+        raise RuntimeError("wrk is not installed, and clients in Python are slower than the gateway: apt install wrk")
+    for _ in range(size.rounds):
+        rate, p99 = _wrk(service, body, size)
+        rates.append(rate)
+        late.append(p99)
+    return {
+        f"act_qps_{size.connections}": round(statistics.median(rates)),
+        "act_p99_ms": round(statistics.median(late), 1),
+        "act_driver": "wrk -t1",
+    }
+
+
+def _wrk(service: Service, body: str, size: Size) -> tuple[float, float]:
+    """Requests per second, and milliseconds of the 99th percentile; a RuntimeError if one was not answered."""
+    with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
+        script.write(f"wrk.method = 'POST'\nwrk.body = '{body}'\nwrk.headers['content-type'] = 'application/json'\n")
+        for name, value in _headers(service).items():
+            script.write(f"wrk.headers['{name}'] = '{value}'\n")
+        script.flush()
+        command = ["wrk", "-t1", f"-c{size.connections}", f"-d{size.act_s}", "--latency", "-s", script.name]
+        run = subprocess.run([*command, f"{service.url}/v1/act"], capture_output=True, text=True, check=True)
+    if "Non-2xx" in run.stdout or "Socket errors" in run.stdout:
+        raise RuntimeError(f"not every act was answered:\n{run.stdout}")
+    rate = float(re.findall(r"Requests/sec:\s+([\d.]+)", run.stdout)[0])
+    value, unit = re.findall(r"99%\s+([\d.]+)(us|ms|s)\b", run.stdout)[0]
+    return rate, float(value) * {"us": 1e-3, "ms": 1.0, "s": 1e3}[unit]
+
+
+# -- language -------------------------------------------------------------------------------------------------------
+
+
+def _against_engine(service: Service, folder: Path, size: Size) -> dict[str, Any]:
+    """Tokens per second and first tokens of many streams: through the gateway, and from the bare engine, in turns."""
+    bare, through = [], []
+    for _ in range(size.rounds):
+        bare.append(_bare(folder, size))
+        through.append(asyncio.run(_streams(service, size, size.streams, size.tokens)))
+    rate, ttft = (statistics.median(each[at] for each in bare) for at in (0, 1))
+    served_rate, served_ttft = (statistics.median(each[at] for each in through) for at in (0, 1))
+    return {
+        "engine_tokens_per_s": round(rate),
+        "gateway_tokens_per_s": round(served_rate),
+        "gateway_overhead": round(1 - served_rate / rate, 3),
+        "engine_ttft_ms": round(1e3 * ttft, 1),
+        "gateway_ttft_ms": round(1e3 * (served_ttft - ttft), 1),
+    }
+
+
+def _bare(folder: Path, size: Size) -> tuple[float, float]:
+    """The engine alone, in a process of its own with the replica's number of threads."""
+    command = [sys.executable, "-m", "loomrl.experiments.bench.serve", str(folder), str(size.streams), str(size.tokens)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    run = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    rate, ttft = json.loads(run.stdout.splitlines()[-1])
+    return float(rate), float(ttft)
+
+
+async def _streams(service: Service, size: Size, count: int, tokens: int) -> tuple[float, float]:
+    """Tokens per second of so many streams at once, and the median time to the first token."""
+    async with Client(service.url, _headers(service)) as client:
+        await client.stream(_chat(service, tokens=4, stream=True))
+        began = time.perf_counter()
+        asked = (_chat(service, tokens=tokens, stream=True, number=number) for number in range(count))
+        found = await asyncio.gather(*map(client.stream, asked))
+    seconds = time.perf_counter() - began
+    return sum(each.tokens for each in found) / seconds, statistics.median(each.first_s for each in found)
+
+
+def _crowd(service: Service, size: Size) -> dict[str, Any]:
+    """Many streams open at once: the memory they cost, and whether all came to their end."""
+    before = _memory(service.pid)
+    most = 0
+
+    async def watched() -> list[int]:
+        nonlocal most
+        crowd = asyncio.create_task(_all(service, size))
+        while not crowd.done():
+            most = max(most, _memory(service.pid))
+            await asyncio.wait((crowd,), timeout=0.25)
+        return await crowd
+
+    ended = asyncio.run(watched())
+    return {
+        "streams_open": size.crowd,
+        "streams_finished": len(ended),
+        "streams_rss_bytes": max(0, most - before),
+    }
+
+
+async def _all(service: Service, size: Size) -> list[int]:
+    async with Client(service.url, _headers(service)) as client:
+        bodies = [_chat(service, tokens=size.crowd_tokens, stream=True, number=n) for n in range(size.crowd)]
+        return [each.tokens for each in await asyncio.gather(*map(client.stream, bodies))]
+
+
+def _memory(pid: int) -> int:
+    """Resident bytes of every process of the service's session."""
+    total = 0
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if os.getsid(int(entry.name)) == pid or _is_child(int(entry.name), pid):
+                    total += int((entry / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+            except (OSError, ProcessLookupError):
+                continue
+    return total
+
+
+def _is_child(pid: int, ancestor: int) -> bool:
+    while pid > 1:
+        if pid == ancestor:
+            return True
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return False
+
+
+def _say(what: str) -> None:
+    print(what, file=sys.stderr, flush=True)
+
+
+# -- the bare engine ------------------------------------------------------------------------------------------------
+
+
+async def _engine_alone(folder: Path, count: int, tokens: int) -> tuple[float, float]:
+    from loomrl.inference.chat import Chat
+    from loomrl.types import Message
+
+    chat = Chat(open_tokenizer(folder))
+    engine = TorchEngine(open_model(folder), slots=64, context=1024)
+    firsts: list[float] = []
+
+    async def one(number: int, most: int) -> int:
+        prompt = chat.opening((Message("user", f"Tell me about {number}."),)).ids
+        sampling, drawn, began = Sampling(temperature=1.0, max_tokens=most), 0, time.perf_counter()
+        async for piece in engine.stream(Request(prompt, sampling, chat.stop, number)):
+            if not drawn:
+                firsts.append(time.perf_counter() - began)
+            drawn += len(piece.ids_T)
+        return drawn
+
+    await one(0, 4)
+    firsts.clear()
+    began = time.perf_counter()
+    drawn = await asyncio.gather(*(one(number, tokens) for number in range(count)))
+    return sum(drawn) / (time.perf_counter() - began), float(np.median(firsts))
+
+
+def main(words: Sequence[str]) -> None:
+    """`FOLDER STREAMS TOKENS`: the bare engine's figures as JSON."""
+    folder, count, tokens = words
+    print(json.dumps(asyncio.run(_engine_alone(Path(folder), int(count), int(tokens)))))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,87 @@
+"""What the measurement of serving serves, and its client for streams."""
+
+import asyncio
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import torch
+from gymnasium import spaces
+
+from loomrl.algorithms.language.model.build import build_reading
+from loomrl.config import Architecture
+from loomrl.config.control import Network
+from loomrl.control.network import ActorCritic
+from loomrl.control.policy import ControlPolicy
+from loomrl.control.space import acts, seen
+
+
+def save_control(folder: Path) -> None:
+    """A policy for CartPole's spaces, of the usual size, untrained."""
+    observed, network = spaces.Box(-5.0, 5.0, (4,)), Network(hidden=(64, 64))
+    acted: spaces.Space[Any] = spaces.Discrete(2)
+    torch.manual_seed(0)
+    folder.mkdir()
+    net = ActorCritic(seen(observed), acts(acted), network, normalize=False)
+    ControlPolicy(net, observed, acted, network).save(folder)
+
+
+def save_language(folder: Path) -> None:
+    """A Llama of 2.7 million parameters with a tokenizer of bytes, untrained."""
+    architecture = Architecture(hidden_size=192, intermediate_size=512, layers=6, heads=6)
+    model, tokenizer, _ = build_reading(architecture, ["Tell me about 1."], context=1024, seed=0)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """What came of a stream."""
+
+    tokens: int
+    first_s: float
+
+
+class Client:
+    """Streams answers over plain sockets: a client that costs little beside what it measures."""
+
+    def __init__(self, url: str, headers: dict[str, str]) -> None:
+        self._at = urlsplit(url)
+        self._headers = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Every stream has a connection of its own, which ends with it."""
+
+    async def stream(self, body: dict[str, Any]) -> Streamed:
+        """Ask, and read to the end; a RuntimeError for anything but a whole answer."""
+        content = json.dumps({**body, "stream_options": {"include_usage": True}}).encode()
+        reader, writer = await asyncio.open_connection(self._at.hostname, self._at.port)
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: {self._at.netloc}\r\ncontent-type: application/json\r\n"
+        head += f"content-length: {len(content)}\r\nconnection: close\r\n{self._headers}\r\n"
+        began = time.perf_counter()
+        writer.write(head.encode() + content)
+        try:
+            status = await reader.readline()
+            if b" 200 " not in status:
+                raise RuntimeError(f"{status!r}: {(await reader.read()).decode()[-300:]}")
+            first_s, usage, is_done = 0.0, 0, False
+            async for line in reader:
+                if not first_s and line.startswith(b"data: "):  # sent once the first token is there
+                    first_s = time.perf_counter() - began
+                if line.startswith(b"data: {") and b'"usage":{' in line:
+                    usage = json.loads(line[6:])["usage"]["completion_tokens"]
+                is_done = is_done or line.startswith(b"data: [DONE]")
+        finally:
+            writer.close()
+        if not is_done:
+            raise RuntimeError("a stream broke off")
+        return Streamed(usage, first_s or time.perf_counter() - began)

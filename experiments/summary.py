@@ -1,0 +1,26 @@
+"""The result of a training of any kind."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from loomrl.telemetry.page import Sample
+from loomrl.telemetry.page_table import Comparison
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """The result of a training. `last` and `best` are numbers of policy versions."""
+
+    updates: int
+    last: int
+    best: int
+    stopped: str
+    """The reason for its end."""
+    unit: Literal["updates", "steps"]
+    """Unit of the history."""
+    before: Mapping[str, float | None]
+    """Success or return before the first update, by kind of evaluation."""
+    after: Mapping[str, float | None]
+    comparisons: Sequence[Comparison]
+    samples: Sequence[Sample] = ()

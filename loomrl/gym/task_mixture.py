@@ -1,0 +1,194 @@
+"""The environments of an experiment: opened, recorded, with their families and tasks."""
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+
+from loomrl.config import EnvironmentConfig, Experiment
+from loomrl.errors import ConfigError, unknown
+from loomrl.gym.base import BaseEnvironment
+from loomrl.gym.curriculum import Draw, Family, family_key
+from loomrl.gym.episode import Attempt, run_episode
+from loomrl.gym.host.loop import PrivateLoop
+from loomrl.gym.memory import with_memory
+from loomrl.gym.policy import OraclePolicy
+from loomrl.gym.registry import Registry, make, register_environment
+from loomrl.gym.share import Stake, shares
+from loomrl.gym.template import Noted, TaskTemplate, load_templates
+from loomrl.named import named
+from loomrl.store import LoomDB
+from loomrl.types import Source, Task
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One environment of the experiment."""
+
+    config: EnvironmentConfig
+    environment: BaseEnvironment
+    snapshot: str
+    templates: Mapping[str, TaskTemplate] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The environment's name, as in its tasks."""
+        return self.environment.name
+
+    @property
+    def families(self) -> list[Family]:
+        """The chosen families and the task templates."""
+        guess = self.environment.guess_floor
+        names = [name for name in self.environment.families if self._chosen(name)]
+        if not names:
+            known = ", ".join(self.environment.families)
+            raise ConfigError(f"environments {self.name} families={list(self.config.families)}: none. Known: {known}.")
+        return [Family(self.name, name, guess=guess.get(name, 0.0)) for name in [*names, *self.templates]]
+
+    def task(self, draw: Draw) -> Task:
+        """The task that was drawn."""
+        template = self.templates.get(draw.family.name)
+        task = self.environment.task(template.family if template else draw.family.name, draw.level, draw.seed)
+        return with_memory(template.task(task) if template else task, draw.memory)
+
+    def _chosen(self, family: str) -> bool:
+        return not self.config.families or any(fnmatchcase(family, pattern) for pattern in self.config.families)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskMixture:
+    """All environments of an experiment."""
+
+    members: Mapping[str, Member]
+
+    @property
+    def families(self) -> list[Family]:
+        """Every family of every member, with its environment's share in the run."""
+        stakes = {name: Stake(member.config.weight, member.config.min_share) for name, member in self.members.items()}
+        share = shares(stakes)
+        return [replace(f, share=share[f.environment]) for member in self.members.values() for f in member.families]
+
+    @property
+    def snapshots(self) -> dict[str, str]:
+        """`Name@version` → snapshot hash, as runs record it."""
+        return {f"{name}@{member.environment.version}": member.snapshot for name, member in self.members.items()}
+
+    def member(self, draw: Draw) -> Member:
+        """The environment of a drawn task."""
+        return self.members[draw.family.environment]
+
+    def family_of(self, task: Task) -> str:
+        """The curriculum's key for the family of a task."""
+        return family_key(task)
+
+
+Record = Callable[[str], tuple[str, str]]
+"""Environment id → the id with its version, and its recorded snapshot."""
+
+
+def open_task_mixture(experiment: Experiment, db: LoomDB) -> TaskMixture:
+    """Open every environment of the experiment, and record the versions in LoomDB."""
+    registry = Registry(db)
+
+    def record(id: str) -> tuple[str, str]:
+        version = registry.register(id)
+        return version.id, version.snapshot
+
+    return gather(experiment.environments, experiment.templates, record)
+
+
+def gather(environments: Sequence[EnvironmentConfig], templates: str | None, record: Record) -> TaskMixture:
+    """Open these environments with the task templates of that file; a template without its environment is an error."""
+    given = load_templates(templates) if templates else ()
+    members: dict[str, Member] = {}
+    for config in environments:
+        member = _member(config, given, record)
+        if member.name in members:
+            raise ConfigError(f"environments: {member.name!r} is listed twice. Give it one entry and a larger weight.")
+        members[member.name] = member
+    strangers = {template.environment for template in given} - members.keys()
+    if strangers:
+        raise ConfigError(f"{templates}: environment " + unknown("name", min(strangers), members))
+    return TaskMixture(members)
+
+
+def _member(config: EnvironmentConfig, templates: Sequence[TaskTemplate], record: Record) -> Member:
+    name = known(config.id)
+    id, snapshot = record(f"{name}@{config.version}" if config.version else name)
+    environment = make(id, config.settings)
+    mine = {t.name: t for t in templates if t.environment == environment.name}
+    member = Member(config=config, environment=environment, snapshot=snapshot, templates=mine)
+    for template in mine.values():
+        _try_out(member, template)
+    return member
+
+
+def _try_out(member: Member, template: TaskTemplate) -> None:
+    """Reset one task at every level of the template, so that errors surface before training starts."""
+    ignored, loop = set(template.parameters), PrivateLoop()
+    try:
+        for level in template.levels:
+            task = template.task(member.environment.task(template.family, level, 0))
+            ignored &= loop.wait(_unread(member.environment, task))
+    except Exception as error:
+        raise ConfigError(f"template {template.name!r}, level {level}: {member.name} refuses it: {error}") from error
+    finally:
+        loop.close()
+    if ignored or not template.parameters:
+        takers = member.environment.template_families
+        taken = "; ".join(f"{family} ({', '.join(names)})" for family, names in takers.items())
+        raise ConfigError(
+            f"template {template.name!r}: it would change nothing, because {member.name}'s family {template.family!r} "
+            f"does not read its parameters ({', '.join(sorted(ignored)) or 'there are none'}). "
+            f"Families of {member.name} that take some: {taken or 'none'}."
+        )
+
+
+async def _unread(environment: BaseEnvironment, task: Task) -> set[str]:
+    """The task's parameters that nothing reads, even in a whole episode of the oracle."""
+    noted = Noted(task.parameters)
+    try:
+        await environment.reset(replace(task, parameters=noted))
+        for _ in range(environment.settings.max_steps):
+            if not noted.unread:
+                break
+            step = await environment.step(_perfect(environment))
+            if step.terminated or step.truncated:
+                break
+    finally:
+        await environment.close()
+    return noted.unread
+
+
+def _perfect(environment: BaseEnvironment) -> str:
+    """The oracle's action; empty if there is no oracle."""
+    try:
+        return environment.oracle()
+    except NotImplementedError:
+        return ""
+
+
+def known(id: str) -> str:
+    """The environment's id; one given as `pkg.module:Class` is registered under its own name first."""
+    if ":" not in id:
+        return id
+    entry_point, _, _ = id.partition("@")
+    cls = named(entry_point, what="environment")
+    if not (isinstance(cls, type) and issubclass(cls, BaseEnvironment)):
+        raise ConfigError(f"environment {id!r} is no environment. Derive it from loomrl.gym.BaseEnvironment.")
+    name = cls.name or cls.__name__
+    register_environment(name=name, entry_point=entry_point, version=cls.version)
+    return name
+
+
+def transcript(environment: BaseEnvironment, task: Task) -> list[tuple[str, str]]:
+    """The oracle's episode: speakers and texts, with the reward of each turn."""
+    attempt = Attempt(id="sample", task=task, group="sample", source=Source.DEMONSTRATION)
+    played = asyncio.run(run_episode(environment, OraclePolicy(environment, random.Random(0)), attempt))
+    said: list[tuple[str, str]] = []
+    for turn in played.turns:
+        said += [(message.role, message.text) for message in turn.observation]
+        parts = ", ".join(f"{name} {value:g}" for name, value in turn.reward.parts.items())
+        said += [("assistant (oracle)", turn.action), ("reward", f"{turn.reward.total:g}: {parts}")]
+    return said + ([("failed", str(played.failure))] if played.failure else [])

@@ -1,0 +1,57 @@
+"""A run's versions by name, and copies of their checkpoints."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from loomrl.artifacts import MARKER, Artifacts, locate, open_artifacts
+from loomrl.checkpoints import Checkpoints
+from loomrl.config import AnyExperiment
+from loomrl.errors import ArtifactError
+from loomrl.store import LoomDB
+from loomrl.store.policies import list_policies, show_policy
+from loomrl.store.runs import recorded_experiment, show_run
+from loomrl.types import PolicyVersion
+
+
+def latest_of(run: str, db: LoomDB) -> PolicyVersion | None:
+    """The last version of a run, or None if there is no such run."""
+    made = list_policies(db, run=run, limit=1)
+    return made[0] if made else None
+
+
+def find_version(text: str, db: LoomDB) -> PolicyVersion | None:
+    """The last version of `RUN`, or `RUN/NUMBER`; None if there is no such run."""
+    return latest_of(text, db) or (show_policy(db, text) if "/" in text else None)
+
+
+def experiment_of(version: PolicyVersion, db: LoomDB) -> AnyExperiment:
+    """The experiment that made the version."""
+    return recorded_experiment(show_run(db, version.run))
+
+
+def copied(version: PolicyVersion, db: LoomDB) -> Path:
+    """The version's checkpoint, copied from its artifact and verified."""
+    places = list(_places(version, db))
+    for artifacts, name in places:
+        if artifacts.exists(name):
+            return artifacts.get_folder(name, Path(tempfile.mkdtemp(prefix="loomrl-policy-")) / "policy")
+    looked = ", ".join(dict.fromkeys(f"{artifacts.url}/{name}" for artifacts, name in places))
+    raise ArtifactError(
+        f"policy {version.id!r} is on record, but no whole checkpoint of it is at {looked}. Of a run the first, the "
+        f"best and the last are kept. If one was deleted, or lacks its {MARKER}, restore it from a copy; if the folder "
+        "was moved, move the database with it."
+    )
+
+
+def _places(version: PolicyVersion, db: LoomDB) -> Iterator[tuple[Artifacts, str]]:
+    """Possible locations of the checkpoint: its own URL, below `artifact_url`, and there beside the database."""
+    root = experiment_of(version, db).artifact_url
+    roots = [root]
+    if db.is_sqlite and "://" not in root:
+        roots.append(str(Path(db.engine.url.database or "").parent / root))
+    if "://" in version.url:  # of earlier LoomRLs
+        yield locate(version.url)
+    for each in roots:
+        artifacts = open_artifacts(each, make=False)
+        yield artifacts, Checkpoints(artifacts, version.run).url(version.number)

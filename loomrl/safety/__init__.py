@@ -1,0 +1,1 @@
+"""Rules about text before it is stored or shown. Pure."""

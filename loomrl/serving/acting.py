@@ -1,0 +1,123 @@
+"""A control policy as a served one."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+
+from loomrl.control.policy import ControlPolicy
+from loomrl.control.preference import PREFERENCE, is_steered, steered
+from loomrl.control.space_json import space_to_json
+from loomrl.errors import ConfigError
+from loomrl.serving.act import MAX_BATCH
+from loomrl.serving.answer import Event
+from loomrl.serving.batches import Together
+from loomrl.serving.policy import About, Act, Acted, Continuation
+from loomrl.serving.refusal import Cause, Refusal
+
+
+class Acting:
+    """Acts with an exported control policy. Calls that come together share one pass of the network."""
+
+    def __init__(self, policy: ControlPolicy, *, version: str, number: int) -> None:
+        self._policy, self._number = policy, number
+        observed = policy.observation_space
+        objectives = 0
+        if isinstance(observed, spaces.Dict) and is_steered(observed):
+            objectives = int(np.prod(observed.spaces[PREFERENCE].shape or ()))
+        self._about = About(
+            kind="control",
+            version=version,
+            number=number,
+            objectives=objectives,
+            spaces={"observation": space_to_json(observed), "action": space_to_json(policy.action_space)},
+        )
+        self._together = Together(self._run)
+
+    @staticmethod
+    def open(folder: Path, *, version: str, number: int) -> "Acting":
+        """The policy exported to a folder."""
+        return Acting(ControlPolicy.load(folder), version=version, number=number)
+
+    @property
+    def about(self) -> About:
+        """The policy's description."""
+        return self._about
+
+    async def answer(self, continuation: Continuation) -> AsyncIterator[Event]:
+        """A Refusal: control policies act."""
+        raise Refusal(Cause.INVALID, "A control policy cannot chat: ask /v1/act.", where="model")
+        yield  # an asynchronous generator
+
+    async def act(self, act: Act) -> Acted:
+        """The actions for a batch."""
+        return await self._together.act(act)
+
+    async def _run(self, act: Act) -> Acted:
+        return self._acted(act)
+
+    def _acted(self, act: Act) -> Acted:
+        count = _length(act.observations)
+        if not 0 < count <= MAX_BATCH:
+            raise Refusal(
+                Cause.INVALID, f"A batch has 1 to {MAX_BATCH} observations, not {count}.", where="observations"
+            )
+        generator = None
+        if act.explore and act.seed is not None:
+            generator = torch.Generator().manual_seed(act.seed)
+        try:
+            observations = self._steered(act, count)
+            actions = self._policy.act_batch(observations, explore=act.explore, generator=generator)
+        except ConfigError as error:
+            raise Refusal(Cause.INVALID, str(error), where="observation") from None
+        return Acted(actions=np.ascontiguousarray(actions), version=self._number)
+
+    def _steered(self, act: Act, count: int) -> Any:
+        """Observations with the wish's preference as part of them."""
+        observed = self._policy.observation_space
+        if not is_steered(observed):
+            if act.preferences is not None or act.earned is not None:
+                raise Refusal(
+                    Cause.INVALID, "This policy has one objective: it takes no preference.", where="preference"
+                )
+            return act.observations
+        if act.preferences is None:
+            if isinstance(act.observations, dict) and PREFERENCE in act.observations:
+                return act.observations
+            message = f"This policy has {self._about.objectives} objectives: give a preference, weights that sum to 1."
+            raise Refusal(Cause.INVALID, message, where="preference")
+        if len(act.preferences) not in (1, count):
+            message = f"{len(act.preferences)} preferences for {count} observations: give one, or one for each."
+            raise Refusal(Cause.INVALID, message, where="preference")
+        parts = [
+            steered(
+                observed, _row(act.observations, row), act.preferences[row % len(act.preferences)], _earned(act, row)
+            )
+            for row in range(count)
+        ]
+        return _stacked(observed, parts)
+
+
+def _length(value: Any) -> int:
+    while isinstance(value, dict | list | tuple):
+        if not value:
+            return 0
+        value = next(iter(value.values())) if isinstance(value, dict) else value[0]
+    return len(value) if np.ndim(value) else 0
+
+
+def _row(value: Any, row: int) -> Any:
+    return {name: _row(part, row) for name, part in value.items()} if isinstance(value, dict) else value[row]
+
+
+def _earned(act: Act, row: int) -> Any:
+    return None if act.earned is None else act.earned[row % len(act.earned)]
+
+
+def _stacked(space: spaces.Space[Any], rows: list[Any]) -> Any:
+    if isinstance(space, spaces.Dict):
+        return {name: _stacked(part, [row[name] for row in rows]) for name, part in space.spaces.items()}
+    return np.stack([np.asarray(row) for row in rows])

@@ -1,0 +1,104 @@
+"""From sessions that have ended to trajectories in the endpoint's hub, and the end of what is too old."""
+
+import logging
+from dataclasses import dataclass
+
+from loomrl.config import HubConfig
+from loomrl.errors import HubError
+from loomrl.hub.codec import encode
+from loomrl.hub.hub import Hub
+from loomrl.hub.open import open_hub
+from loomrl.serving.recording.payload import decode
+from loomrl.serving.recording.record import Ending
+from loomrl.serving.recording.trajectory import Session, trajectory_of
+from loomrl.store import LoomDB, beside
+from loomrl.store.sessions import (
+    StoredSession,
+    archive_sessions,
+    end_idle,
+    end_old,
+    ended_sessions,
+    forget,
+    read_calls,
+)
+from loomrl.types import Source, Trajectory
+
+log = logging.getLogger(__name__)
+DAY_S = 86_400.0
+TOGETHER = 32
+"""Sessions in one append."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """When sessions end, and how long they are kept."""
+
+    idle_s: float = 900.0
+    """Without a call for this long a session has ended. Longer than any call may take."""
+    deadline_s: float = DAY_S
+    """No session is open for longer."""
+    days: float = 30.0
+    """Sessions and their calls are deleted this long after their last call. Their trajectories are the hub's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """One round: sessions that ended by time, became trajectories, and were deleted."""
+
+    ended: int = 0
+    stored: int = 0
+    deleted: int = 0
+
+
+def open_endpoint_hub(url: str, endpoint: str, settings: HubConfig) -> Hub:
+    """The endpoint's own hub: a LoomDB beside the one behind `url`."""
+    return open_hub(beside(url, f"endpoint-{endpoint}"), settings)
+
+
+class Archive:
+    """Moves an endpoint's sessions into its hub. Repeating a round that was cut off is harmless; two at once too."""
+
+    def __init__(self, db: LoomDB, hub: Hub, endpoint: str, *, terms: Terms | None = None) -> None:
+        self._db, self._hub, self._endpoint = db, hub, endpoint
+        self._terms = terms or Terms()
+
+    def sweep(self, *, now: float) -> Archived:
+        """End what is idle or past its deadline, store what has ended, delete what is old."""
+        terms = self._terms
+        idle, late = Ending(at=now, cause="idle").data(), Ending(at=now, cause="deadline").data()
+        ended = end_idle(self._db, self._endpoint, idle, at=now, idle_s=terms.idle_s)
+        ended += end_old(self._db, self._endpoint, late, at=now, age_s=terms.deadline_s)
+        stored = self._store()
+        deleted = forget(self._db, self._endpoint, before=now - terms.days * DAY_S)
+        return Archived(ended, stored, deleted)
+
+    def _store(self) -> int:
+        stored = 0
+        while sessions := ended_sessions(self._db, self._endpoint, limit=TOGETHER):
+            made = {session.id: self._made(session) for session in sessions}
+            self._hub.append([payload for payload in made.values() if payload])
+            archive_sessions(self._db, {id: id if payload else "" for id, payload in made.items()})
+            stored += sum(map(bool, made.values()))
+        return stored
+
+    def _made(self, session: StoredSession) -> bytes:
+        """The session's trajectory; nothing if it has none, so that one damaged record does not stop the others."""
+        try:
+            return encode(trajectory_on_record(self._db, session))
+        except (HubError, ValueError) as error:
+            log.error("session %s becomes no trajectory: %s", session.id, error)
+            return b""
+
+
+def trajectory_on_record(db: LoomDB, session: StoredSession) -> Trajectory:
+    """The trajectory of an ended session: the same each time, on every machine."""
+    _, rows = read_calls(db, session.id)
+    about = Session(id=session.id, endpoint=session.endpoint, key=session.key, ending=ending_of(session))
+    return trajectory_of(about, [decode(row.payload, row.columns) for row in rows], source=Source.PRODUCTION)
+
+
+def ending_of(session: StoredSession) -> Ending:
+    """How a session ended."""
+    assert session.ending is not None, "it has ended"
+    assert session.ended_at is not None, "it has ended"
+    return Ending(at=session.ended_at, **session.ending)

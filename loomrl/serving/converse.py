@@ -1,0 +1,236 @@
+"""A conversation's next answer: session → arm → replica, its events as they come, and its record."""
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import AsyncGenerator, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from loomrl.serving.answer import Answer, Closed, Event, Gathered, Heading, Usage
+from loomrl.serving.call import Ask
+from loomrl.serving.dispatch import Begun, Candidate, begin, candidates, close, next_event, nobody
+from loomrl.serving.recorder import Call, Recorder, SpokenChoice
+from loomrl.serving.refusal import Cause, Refusal
+from loomrl.serving.split import shadows
+from loomrl.serving.thread import Known, continuation
+from loomrl.serving.view import View
+from loomrl.store.endpoints import Endpoint, State
+
+log = logging.getLogger(__name__)
+Mode = Literal["before", "after", "off"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visit:
+    """The circumstances of a call."""
+
+    id: str
+    endpoint: Endpoint
+    session: str
+    is_new: bool = False
+    """The session was named for this call: nothing of it is on record."""
+    unit: str
+    """Sticks to an arm: the caller's user, else the session."""
+    key: str
+    dialect: str
+    deadline: float
+    """Of the event loop's clock."""
+    at: float = field(default_factory=time.time)
+
+
+class Exchange:
+    """Answers calls and has them recorded. `before` records before an answer ends, `after` soon after it."""
+
+    def __init__(self, view: View, recorder: Recorder | None, *, mode: Mode = "before") -> None:
+        self.view = view
+        self.recorder = recorder if mode != "off" else None
+        self.mode = mode
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def open(self, ask: Ask, visit: Visit) -> "Conversation":
+        """The conversation, once its first tokens are here."""
+        known = None
+        takes = self.recorder is not None and await self.recorder.takes(visit.endpoint.name, ask)
+        if self.recorder is not None and takes and ask.prompt is None and not visit.is_new:
+            known = await self.recorder.known(visit.session, ask, key=visit.key)
+        if visit.endpoint.state is not State.SERVING and known is None:
+            message = f"Endpoint {visit.endpoint.name!r} is being drained: it takes no new conversations."
+            raise Refusal(Cause.UNAVAILABLE, message)
+        options = list(candidates(self.view, visit.endpoint, visit.unit))
+        if not options:
+            raise nobody(visit.endpoint)
+        _refuse_control(options[0], visit.endpoint)
+        begun = await begin(
+            options, lambda option: continuation(ask, known), endpoint=visit.endpoint, deadline=visit.deadline
+        )
+        self._ask_shadows(ask, visit)
+        return Conversation(self, ask, visit, known=known, begun=begun, is_recorded=takes)
+
+    def later(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do this in the background, to its end."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Finish what is done in the background."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _ask_shadows(self, ask: Ask, visit: Visit) -> None:
+        for arm in shadows(visit.endpoint.name, visit.endpoint.arms, visit.unit):
+            for policy in self.view.replicas(arm.policy)[:1]:
+                self.later(self._shadow(Candidate(arm, policy), ask, visit))
+
+    async def _shadow(self, candidate: Candidate, ask: Ask, visit: Visit) -> None:
+        """An answer that nobody hears; on record as a session of its own."""
+        shadow = Visit(
+            id=uuid.uuid4().hex,
+            endpoint=visit.endpoint,
+            session=f"{visit.session}~{candidate.arm.name}",
+            unit=visit.unit,
+            key=visit.key,
+            dialect=visit.dialect,
+            deadline=visit.deadline,
+        )
+        try:
+            takes = self.recorder is not None and await self.recorder.takes(visit.endpoint.name, ask)
+            begun = await begin(
+                [candidate], lambda _: continuation(ask, None), endpoint=visit.endpoint, deadline=visit.deadline
+            )
+            heard = Conversation(self, ask, shadow, known=None, begun=begun, is_recorded=takes)
+            async for _ in heard.events():
+                pass
+            await heard.keep()
+        except Refusal as refusal:
+            log.info("Shadow %s did not answer: %s", candidate.arm.name, refusal)
+
+
+class Conversation:
+    """One call from its first event to its record."""
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        ask: Ask,
+        visit: Visit,
+        *,
+        known: Known | None,
+        begun: Begun,
+        is_recorded: bool,
+    ) -> None:
+        self._exchange, self._ask, self._visit, self._known = exchange, ask, visit, known
+        self._begun = begun
+        self._choices = [Gathered() for _ in range(ask.drawing.n)]
+        self.is_recorded = is_recorded
+        arm = begun.candidate.arm
+        self.heading = Heading(
+            id=visit.id,
+            created=visit.at,
+            model=ask.model,
+            version=begun.candidate.policy.about.version,
+            arm=arm.name,
+            session=visit.session,
+            trajectory=visit.session if self.is_recorded else "",
+        )
+
+    async def events(self) -> AsyncGenerator[Event, None]:
+        """All events; a Refusal if the answer breaks off. What was sampled by then is recorded."""
+        is_whole = False
+        try:
+            for event in self._begun.first:
+                self._choices[event.index].add(event)
+                yield event
+            while True:
+                try:
+                    event = await next_event(self._begun.rest, self._visit.deadline)
+                except StopAsyncIteration:
+                    break
+                self._choices[event.index].add(event)
+                yield event
+            is_whole = True
+        finally:
+            if not is_whole:
+                await close(self._begun.rest)
+                self._exchange.later(self._keep_broken())
+
+    async def whole(self) -> Answer:
+        """The answer, once it is complete; a Refusal if it breaks off."""
+        async for _ in self.events():
+            pass
+        return Answer(
+            heading=self.heading, choices=tuple(choice.choice() for choice in self._choices), usage=self.usage
+        )
+
+    @property
+    def usage(self) -> Usage:
+        """Counts up to now."""
+        cached = 0 if self._known is None else len(self._known.ids_T)
+        return Usage(
+            prompt=cached + len(self._choices[0].opened),
+            cached=cached,
+            completion=sum(len(choice.ids) for choice in self._choices),
+        )
+
+    async def keep(self) -> None:
+        """Record the call: durably before this returns, or in the background, as the mode says."""
+        recorder = self._exchange.recorder
+        if recorder is None or not self.is_recorded:
+            return
+        if self._exchange.mode == "after":
+            self._exchange.later(recorder.keep(self._call()))
+            return
+        try:
+            async with asyncio.timeout_at(self._visit.deadline):
+                await recorder.keep(self._call())
+        except TimeoutError:
+            raise Refusal(Cause.TIMEOUT, "The answer could not be recorded in time.", retry_after_s=1.0) from None
+
+    async def _keep_broken(self) -> None:
+        recorder = self._exchange.recorder
+        if recorder is None or not self.is_recorded or not any(choice.drawn for choice in self._choices):
+            return
+        try:
+            await recorder.keep(self._call())
+        except Refusal as refusal:
+            log.warning("A broken call is not on record: %s", refusal)
+
+    def _call(self) -> Call:
+        visit, arm = self._visit, self._begun.candidate.arm
+        return Call(
+            id=visit.id,
+            session=visit.session,
+            endpoint=visit.endpoint.name,
+            arm=arm.name,
+            version=self.heading.version,
+            parent="" if self._known is None else self._known.parent,
+            dialect=visit.dialect,
+            ask=self._ask,
+            choices=tuple(_spoken(index, choice) for index, choice in enumerate(self._choices)),
+            key=visit.key,
+            started_at=visit.at,
+            finished_at=time.time(),
+        )
+
+
+def _spoken(index: int, choice: Gathered) -> SpokenChoice:
+    closed = choice.closed or Closed(text="", finish="stop")
+    return SpokenChoice(
+        index=index,
+        opened_T=choice.opened,
+        ids_T=choice.ids,
+        logprobs_T=choice.logprobs,
+        versions_T=choice.versions,
+        text=closed.text,
+        calls=closed.calls,
+        sights=choice.sights,
+        finish="cancelled" if choice.closed is None else closed.finish,
+    )
+
+
+def _refuse_control(candidate: Candidate, endpoint: Endpoint) -> None:
+    if candidate.policy.about.kind == "control":
+        message = f"Endpoint {endpoint.name!r} has a control policy, which cannot chat: ask /v1/act."
+        raise Refusal(Cause.INVALID, message, where="model")

@@ -1,0 +1,1 @@
+"""A service as processes: on Ray Serve, behind HAProxy, following LoomDB."""

@@ -1,0 +1,206 @@
+"""A service on Ray Serve: deployed, looked after, ended."""
+
+import logging
+import secrets
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import ray
+from ray import serve
+
+from loomrl.config import ServingExperiment
+from loomrl.errors import ServeError
+from loomrl.serving.deployment.process import Station
+from loomrl.serving.deployment.replica import FRONT, GATEWAY, HEAD, LOAD, POLICY
+from loomrl.serving.deployment.steward import application, arms_of, prefix, set_arms
+from loomrl.store import LoomDB, open_store
+from loomrl.store.endpoints import Arm
+from loomrl.store.replicas import ReplicaRole, ReplicaState, live_replicas
+
+LOOK_S = 0.05
+FAILED = ("DEPLOY_FAILED", "UNHEALTHY")
+
+
+@dataclass(frozen=True, slots=True)
+class Deployed:
+    """A service that answers."""
+
+    url: str
+    endpoint: str
+    revision: int
+    arms: tuple[Arm, ...]
+
+
+def deploy(experiment: ServingExperiment, *, alone: bool, timeout_s: float = 300.0) -> Deployed:
+    """Serve; returns once the front, the gateways and every arm answer. `alone`: on a Ray of this machine only.
+
+    A ServeError says what failed; what had been started by then is ended.
+    """
+    with open_store(experiment.store_url) as db:
+        arms = arms_of(experiment, db)
+        station = _station(experiment, alone=alone)
+        logging.getLogger("ray.serve").setLevel(logging.WARNING)
+        serve.start(proxy_location="Disabled")
+        revision = set_arms(db, experiment.endpoint, arms)
+        try:
+            _run([*_doors(station), *(_policy(station, arm.policy) for arm in arms)])
+            _wait(db, station, {arm.policy for arm in arms}, until=time.monotonic() + timeout_s)
+            _wait_for_answers(db, experiment.endpoint, _url(experiment), until=time.monotonic() + timeout_s)
+        except BaseException:
+            undeploy(experiment.endpoint)
+            raise
+        return Deployed(_url(experiment), experiment.endpoint, revision, arms)
+
+
+def undeploy(endpoint: str) -> None:
+    """End every application of an endpoint, in order: the door first."""
+    there = serve.status().applications
+    for name in (f"{endpoint}.front", f"{endpoint}.gateways", *(n for n in there if n.startswith(prefix(endpoint)))):
+        if name in there:
+            serve.delete(name)
+
+
+def build(settings: dict[str, Any]) -> serve.Application:
+    """The application for `serve deploy` and KubeRay: `args: {experiment: …}`. It starts the others by itself."""
+    experiment = ServingExperiment.parse(settings.get("experiment"), origin="args.experiment")
+    station = _station(experiment, alone=False)
+    with open_store(experiment.store_url) as db:
+        set_arms(db, experiment.endpoint, arms_of(experiment, db))
+    return _front(station)
+
+
+def change(station: Station, missing: Mapping[str, str], over: frozenset[str]) -> frozenset[str]:
+    """Start and end policy applications of the endpoint; the names of those that are there."""
+    endpoint = station.experiment.endpoint
+    there = serve.status().applications
+    if f"{endpoint}.gateways" not in there:
+        _run([_gateways(station)])
+    if missing:
+        _run([_policy(station, key) for key in missing.values()])
+    for name in over:
+        serve.delete(name, _blocking=False)
+    return frozenset(name for name in there if name.startswith(prefix(endpoint)))
+
+
+# -- applications -----------------------------------------------------------------------------------------------------
+
+
+def _station(experiment: ServingExperiment, *, alone: bool) -> Station:
+    host = "127.0.0.1" if alone else str(ray.util.get_node_ip_address())
+    return Station(experiment=experiment, token=secrets.token_hex(32), host=host)
+
+
+def _run(targets: list[serve.RunTarget]) -> None:
+    serve.run_many(targets, wait_for_ingress_deployment_creation=False, wait_for_applications_running=False)
+
+
+def _doors(station: Station) -> list[serve.RunTarget]:
+    name = f"{station.experiment.endpoint}.front"
+    return [serve.RunTarget(_front(station), name=name, route_prefix=None), _gateways(station)]
+
+
+def _front(station: Station) -> serve.Application:
+    return FRONT.options(ray_actor_options={"num_cpus": 0, "resources": HEAD}).bind(station, change)
+
+
+def _gateways(station: Station) -> serve.RunTarget:
+    gateways = station.experiment.gateways
+    place: dict[str, Any] = {"num_cpus": gateways.cpus}
+    if not station.has_front:
+        place["resources"] = HEAD
+    count = gateways.count if station.has_front else 1
+    bound = GATEWAY.options(num_replicas=count, ray_actor_options=place).bind(station)
+    return serve.RunTarget(bound, name=f"{station.experiment.endpoint}.gateways", route_prefix=None)
+
+
+def _policy(station: Station, key: str) -> serve.RunTarget:
+    replicas = station.experiment.replicas
+    options: dict[str, Any] = {"ray_actor_options": {"num_cpus": 1, **replicas.options()}}
+    if replicas.most > replicas.least:
+        load = {"load": replicas.load or LOAD}
+        options["autoscaling_config"] = {
+            "min_replicas": replicas.least,
+            "max_replicas": replicas.most,
+            "upscale_delay_s": 3.0,
+            "downscale_delay_s": 60.0,
+            "policy": {"policy_function": "loomrl.serving.deployment.replica:Scaled", "policy_kwargs": load},
+        }
+    else:
+        options["num_replicas"] = replicas.least
+    bound = POLICY.options(**options).bind(station, key)
+    return serve.RunTarget(bound, name=application(station.experiment.endpoint, key), route_prefix=None)
+
+
+# -- waiting ----------------------------------------------------------------------------------------------------------
+
+
+def _wait(db: LoomDB, station: Station, keys: set[str], *, until: float) -> None:
+    """Return once everything is there; a ServeError as soon as it is clear that something will not be."""
+    endpoint = station.experiment.endpoint
+    looked = time.monotonic()
+    while missing := _missing(db, station, keys):
+        if time.monotonic() > until:
+            raise ServeError(f"endpoint {endpoint!r}: {', '.join(missing)} did not start in time. {_said(endpoint)}")
+        if time.monotonic() - looked > 1.0:
+            looked = time.monotonic()
+            _refuse_failed(endpoint)
+        time.sleep(LOOK_S)
+
+
+def _wait_for_answers(db: LoomDB, endpoint: str, url: str, *, until: float) -> None:
+    """Return once the front answers, and every gateway that there is has seen the policies."""
+    gateways = live_replicas(db, role=ReplicaRole.GATEWAY, endpoint=endpoint)
+    for each in [*(f"http://{row.address}" for row in gateways), url]:
+        while not _is_ready(each):
+            if time.monotonic() > until:
+                raise ServeError(f"{each}/readyz does not say that it is ready.")
+            time.sleep(LOOK_S)
+
+
+def _is_ready(url: str) -> bool:
+    with suppress(httpx.TransportError):
+        return httpx.get(f"{url}/readyz", timeout=5.0).status_code == httpx.codes.OK
+    return False
+
+
+def _url(experiment: ServingExperiment) -> str:
+    """The address for callers on this machine."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(experiment.host, experiment.host)
+    return f"http://{f'[{host}]' if ':' in host else host}:{experiment.port}"
+
+
+def _missing(db: LoomDB, station: Station, keys: set[str]) -> list[str]:
+    rows = [row for row in live_replicas(db, endpoint=station.experiment.endpoint) if row.state is ReplicaState.READY]
+    roles = [ReplicaRole.FRONT, ReplicaRole.GATEWAY]
+    there = {row.policy for row in rows}
+    return [
+        *(str(role.value) for role in roles if not any(row.role is role for row in rows)),
+        *sorted(keys - there),
+    ]
+
+
+def _refuse_failed(endpoint: str) -> None:
+    failed = [name for name, app in _applications(endpoint).items() if app.status in FAILED]
+    if failed:
+        raise ServeError(f"endpoint {endpoint!r} cannot be served: {_said(endpoint)}")
+
+
+def _applications(endpoint: str) -> dict[str, Any]:
+    return {name: app for name, app in serve.status().applications.items() if name.startswith(f"{endpoint}.")}
+
+
+def _said(endpoint: str) -> str:
+    """What Serve says about the applications that are not well, without its traces."""
+    said = []
+    for name, app in _applications(endpoint).items():
+        for deployment in app.deployments.values():
+            lines = [line for line in str(deployment.message).splitlines() if "Error: " in line]
+            if lines:
+                said.append(lines[-1].strip().removeprefix("RuntimeError: "))
+            elif app.status in FAILED and deployment.message:
+                said.append(f"{name}: {deployment.message.strip().splitlines()[-1]}")
+    return " ".join(dict.fromkeys(said)) or "Ray's logs say more (/tmp/ray/session_latest/logs/serve)."

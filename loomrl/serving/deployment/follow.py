@@ -1,0 +1,99 @@
+"""A replica that follows a run: each newer, or better, version is checked and loaded in place, under open calls."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+
+from loomrl.errors import LoomError
+from loomrl.serving.answer import Event
+from loomrl.serving.deployment.source import OpenFolder, PolicySource, fetch, followed_version
+from loomrl.serving.policy import About, Act, Acted, Continuation, ServedPolicy
+from loomrl.store import LoomDB
+from loomrl.types import PolicyVersion
+
+log = logging.getLogger(__name__)
+LOOK_S = 1.0
+
+
+class Following:
+    """A ServedPolicy whose weights change. A version that cannot be loaded is logged, and the one before stays."""
+
+    def __init__(self, source: PolicySource, policy: ServedPolicy, db: LoomDB) -> None:
+        self._source, self._policy, self._db = source, policy, db
+        self._about = policy.about
+        self._refused = ""
+        """The version that could not be loaded; it is not tried again."""
+        self.swaps = 0
+        """Versions that were loaded since the start."""
+
+    @property
+    def about(self) -> About:
+        """The policy's description now."""
+        return self._about
+
+    def answer(self, continuation: Continuation) -> AsyncIterator[Event]:
+        """The events of all choices; their tokens may be of several versions, and say so."""
+        return self._policy.answer(continuation)
+
+    async def act(self, act: Act) -> Acted:
+        """The actions for a batch, all of one version."""
+        return await self._policy.act(act)
+
+    async def follow(self, changed: Callable[[], Awaitable[None]]) -> None:
+        """Follow for ever; `changed` is awaited after each swap."""
+        while True:
+            try:
+                if await self.look():
+                    await changed()
+            except LoomError as error:
+                log.warning("%s cannot be followed now: %s", self._source.key, error)
+            await asyncio.sleep(LOOK_S)
+
+    async def look(self) -> bool:
+        """Load the version that the run has now, if it is another one. True if it was loaded."""
+        wanted = await asyncio.to_thread(self._wanted)
+        if wanted is None or wanted.id in (self._about.version, self._refused):
+            return False
+        files = await asyncio.to_thread(fetch, self._source, self._db)
+        try:
+            if files.version in (self._about.version, self._refused):
+                return False
+            await self._load(files)
+        except LoomError as error:
+            self._refused = files.version
+            log.error("Version %s was refused, %s stays: %s", files.version, self._about.version, error)
+            return False
+        finally:
+            await asyncio.to_thread(files.discard)
+        self._about = replace(self._about, version=files.version, number=files.number)
+        self.swaps += 1
+        log.info("%s has version %s now.", self._source.key, files.version)
+        return True
+
+    def _wanted(self) -> PolicyVersion | None:
+        assert self._source.follow is not None
+        return followed_version(self._source.run, self._source.follow, self._db)
+
+    async def _load(self, files: OpenFolder) -> None:
+        if self._source.kind == "control":
+            from loomrl.serving.acting import Acting
+
+            self._policy = await asyncio.to_thread(Acting.open, files.path, version=files.version, number=files.number)
+            return
+        from loomrl.inference.model import open_model
+        from loomrl.inference.weights.sealed import Sealed, seal
+        from loomrl.serving.speech import Speech
+
+        def sealed() -> Sealed:
+            return seal(open_model(files.path).state_dict(), files.number)
+
+        assert isinstance(self._policy, Speech)
+        await self._policy.load(await asyncio.to_thread(sealed))
+
+
+async def cancelled(task: asyncio.Task[None] | None) -> None:
+    """Cancel a task and wait for its end."""
+    if task is not None:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

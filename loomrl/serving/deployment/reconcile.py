@@ -1,0 +1,123 @@
+"""A gateway's view of LoomDB: endpoints and live replicas, looked up again and again, and a link to each replica."""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from loomrl.errors import StoreError
+from loomrl.serving.channel import HELLO_S, Link
+from loomrl.serving.policy import ServedPolicy
+from loomrl.serving.refusal import Refusal
+from loomrl.store import LoomDB
+from loomrl.store.endpoints import Endpoint, State, list_endpoints
+from loomrl.store.replicas import Replica, ReplicaRole, ReplicaState, live_replicas
+
+log = logging.getLogger(__name__)
+PACE_S = 0.25
+"""Time between two looks at LoomDB: a change is known everywhere after twice this."""
+
+
+class StoredView:
+    """What LoomDB says is served. While it cannot be read, what was known last holds."""
+
+    def __init__(self, db: LoomDB, *, token: str, only: str | None = None) -> None:
+        """With `only`, the endpoint of this name and its replicas."""
+        self._db, self._token, self._only = db, token, only
+        self._endpoints: Mapping[str, Endpoint] = {}
+        self._links: dict[str, Link] = {}
+        self._groups: Mapping[str, tuple[Link, ...]] = {}
+        self._opening: dict[str, asyncio.Task[None]] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Look once, link every replica that answers, and look again and again from then on."""
+        await self.look()
+        if self._opening:
+            await asyncio.wait(self._opening.values(), timeout=HELLO_S)
+            await self.look()
+        self._task = asyncio.create_task(self._keep_looking())
+
+    async def close(self) -> None:
+        """End the looking and hang up."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+        for task in list(self._opening.values()):
+            task.cancel()
+        await asyncio.gather(*(link.close() for link in self._links.values()))
+
+    def endpoint(self, name: str) -> Endpoint | None:
+        """The endpoint of this name."""
+        return self._endpoints.get(name)
+
+    def endpoints(self) -> Sequence[Endpoint]:
+        """All of them."""
+        return list(self._endpoints.values())
+
+    def replicas(self, policy: str) -> Sequence[ServedPolicy]:
+        """The replicas of an arm's policy that can be reached; the one with the fewest calls first."""
+        links = self._groups.get(policy, ())
+        if len(links) < 2 and not any(link.is_lost for link in links):
+            return links
+        return sorted((link for link in links if not link.is_lost), key=lambda link: link.busy)
+
+    async def look(self) -> None:
+        """Read LoomDB now; wait for replicas that are new to be linked."""
+        try:
+            endpoints, replicas = await asyncio.to_thread(self._read)
+        except StoreError as error:
+            log.warning("LoomDB cannot be read, what was known holds: %s", error)
+            return
+        self._endpoints = {each.name: each for each in endpoints if each.state is not State.DELETED}
+        wanted = {each.address: each for each in replicas}
+        for address in [*self._links]:
+            if self._links[address].is_lost or address not in wanted:
+                self._drop(address)
+        for address in wanted:
+            if address not in self._links and address not in self._opening:
+                self._opening[address] = asyncio.create_task(self._open(address))
+        self._group(wanted)
+
+    def _read(self) -> tuple[list[Endpoint], list[Replica]]:
+        replicas = live_replicas(self._db, role=ReplicaRole.POLICY, endpoint=self._only)
+        endpoints = [each for each in list_endpoints(self._db) if self._only in (None, each.name)]
+        return endpoints, [each for each in replicas if each.state is ReplicaState.READY]
+
+    async def _keep_looking(self) -> None:
+        while True:
+            await asyncio.sleep(PACE_S)
+            try:
+                await self.look()
+            except Exception:
+                log.exception("The gateway's view could not be renewed.")
+
+    async def _open(self, address: str) -> None:
+        try:
+            self._links[address] = await Link.open(address, token=self._token)
+        except Refusal as refusal:
+            log.warning("%s", refusal)
+        finally:
+            self._opening.pop(address, None)
+
+    def _drop(self, address: str) -> None:
+        """Let a replica go: calls in progress end by themselves."""
+        link = self._links.pop(address)
+        if link.is_lost:
+            return
+
+        async def leave() -> None:
+            while link.busy and not link.is_lost:  # noqa: ASYNC110 - the last call may be any of them
+                await asyncio.sleep(PACE_S)
+            await link.close()
+            self._opening.pop(f"leaving {address}", None)
+
+        self._opening[f"leaving {address}"] = asyncio.create_task(leave())
+
+    def _group(self, wanted: Mapping[str, Replica]) -> None:
+        groups: dict[str, tuple[Link, ...]] = {}
+        for address, replica in wanted.items():
+            if (link := self._links.get(address)) is not None:
+                groups[replica.policy] = (*groups.get(replica.policy, ()), link)
+        self._groups = groups

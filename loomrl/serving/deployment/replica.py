@@ -1,0 +1,99 @@
+"""The processes of a service as deployments of Ray Serve. Calls do not pass through Serve: it keeps them alive."""
+
+import asyncio
+import logging
+import os
+from typing import Any
+
+from ray import serve
+
+from loomrl.errors import LoomError
+from loomrl.serving.deployment.process import FrontProcess, GatewayProcess, PolicyProcess, Station
+from loomrl.serving.deployment.steward import LOOK_S, Change, Steward
+
+log = logging.getLogger(__name__)
+CALLS = "loomrl_calls"
+"""Metric of a replica: its open calls."""
+HEAD = {"node:__internal_head__": 0.001}
+"""The front is on the head node, whose address is known."""
+LOAD = 16
+"""Open calls per replica beyond which another one is started, by default."""
+_USUAL: dict[str, Any] = {
+    "graceful_shutdown_wait_loop_s": 0.1,
+    "graceful_shutdown_timeout_s": 15.0,
+    "health_check_period_s": 1.0,
+    "health_check_timeout_s": 30.0,
+}
+
+
+class PolicyReplica:
+    """One policy version in a process of its own."""
+
+    async def __init__(self, station: Station, key: str) -> None:  # type: ignore[misc]
+        self._process = PolicyProcess(station, key)
+        await _started(self._process)
+
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """Its load, for the number of replicas."""
+        return {CALLS: float(self._process.calls)}
+
+    async def __del__(self) -> None:
+        await self._process.stop()
+
+
+class GatewayReplica:
+    """One gateway."""
+
+    async def __init__(self, station: Station) -> None:  # type: ignore[misc]
+        self._process = GatewayProcess(station)
+        await _started(self._process)
+
+    async def __del__(self) -> None:
+        await self._process.stop()
+
+
+class FrontReplica:
+    """HAProxy, the housekeeping, and the steward, who has the other applications started and ended."""
+
+    async def __init__(self, station: Station, change: Change) -> None:  # type: ignore[misc]
+        self._process = FrontProcess(station)
+        await _started(self._process)
+        self._steward = Steward(station)
+        self._task = asyncio.create_task(self._look_after(change))
+
+    async def _look_after(self, change: Change) -> None:
+        while True:
+            try:
+                await asyncio.to_thread(self._steward.look, change)
+            except Exception:
+                log.exception("The applications of this endpoint could not be looked after.")
+            await asyncio.sleep(LOOK_S)
+
+    async def __del__(self) -> None:
+        self._task.cancel()
+        await self._process.stop()
+
+
+class Scaled:
+    """As many replicas as keep each at `load` open calls; Serve's bounds hold."""
+
+    def __init__(self, load: float) -> None:
+        self._load = load
+
+    def __call__(self, ctx: Any) -> tuple[float, dict[str, Any]]:
+        """The wanted number of replicas, and no state."""
+        calls = sum((ctx.aggregated_metrics or {}).get(CALLS, {}).values())
+        return max(1.0, -(-calls // self._load)), {}
+
+
+async def _started(process: PolicyProcess | GatewayProcess | FrontProcess) -> None:
+    """Start it. What a user can change is said in one line; Serve would show the last of a long trace."""
+    try:
+        await process.start()
+    except LoomError as error:
+        raise RuntimeError(f"{type(error).__name__}: {error} (process {os.getpid()})") from None
+
+
+POLICY: Any = serve.deployment(name="policy", **_USUAL)(PolicyReplica)
+GATEWAY: Any = serve.deployment(name="gateway", **_USUAL)(GatewayReplica)
+FRONT: Any = serve.deployment(name="front", **_USUAL)(FrontReplica)

@@ -1,0 +1,161 @@
+"""The origin of a served policy, as plain data: found in LoomDB before anything starts, opened in a replica."""
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from loomrl.config import ControlExperiment, LanguageAlgorithm, Sampling, ServedArm
+from loomrl.errors import ArtifactError, ConfigError, unknown
+from loomrl.files import is_file
+from loomrl.run.version import copied, experiment_of, find_version, latest_of
+from loomrl.store import LoomDB
+from loomrl.store.policies import list_policies, show_policy
+from loomrl.store.runs import find_run, list_runs
+from loomrl.types import PolicyVersion
+
+Kind = Literal["language", "control"]
+Follow = Literal["newest", "best"]
+FORMS = ("RUN", "RUN/NUMBER", "a model's folder", "an exported control policy's folder")
+STATES = ("line.json", "course.json")
+"""Files of a checkpoint that name the best version of its run."""
+TRIES = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicySource:
+    """A policy to serve. `key` is what arms and replicas call it: `RUN/12`, `RUN@newest`, or a folder."""
+
+    key: str
+    kind: Kind
+    version: str
+    """Id of the policy version; for a folder its name."""
+    number: int = 0
+    run: str = ""
+    follow: Follow | None = None
+    folder: str = ""
+    """The files, if no run made them."""
+    context: int | None = None
+    """Tokens of a conversation; None: what the model has."""
+    sampling: Sampling | None = None
+    """The run's own; None is the default."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFolder:
+    """The files of a policy on this machine."""
+
+    path: Path
+    version: str
+    number: int
+    copy: Path | None = None
+    """A copy to be deleted after use."""
+
+    def discard(self) -> None:
+        """Delete the copy."""
+        if self.copy is not None:
+            shutil.rmtree(self.copy, ignore_errors=True)
+
+
+def key_of(arm: ServedArm, db: LoomDB) -> str:
+    """The key of an arm's policy: a run's last version by its number, a folder by its absolute path."""
+    return source_of(f"{arm.what}@{arm.follow}" if arm.follow else arm.what, db).key
+
+
+def source_of(what: str, db: LoomDB) -> PolicySource:
+    """The policy of this name or key; a ConfigError says what it could be."""
+    run, _, follow = what.rpartition("@")
+    if follow in ("newest", "best") and find_run(db, what) is None:
+        return _followed(run, "newest" if follow == "newest" else "best", db)
+    if is_file(f"{what}/policy.json"):
+        folder = Path(what).expanduser().absolute()
+        return PolicySource(key=str(folder), kind="control", version=folder.name, folder=str(folder))
+    if is_file(f"{what}/config.json"):
+        folder = Path(what).expanduser().absolute()
+        return PolicySource(key=str(folder), kind="language", version=folder.name, folder=str(folder))
+    if _is_folder(what):
+        raise ConfigError(
+            f"{what!r} is a folder and no policy: it has neither config.json (a model in Hugging Face's format) nor "
+            "policy.json (a control policy). `loomrl export RUN FOLDER` writes both kinds."
+        )
+    version = find_version(what, db)
+    if version is None:
+        raise ConfigError("policy " + unknown("name", what, [*FORMS, *(run.id for run in list_runs(db))]))
+    return _of_version(version, version.id, db)
+
+
+def fetch(source: PolicySource, db: LoomDB) -> OpenFolder:
+    """The files of a policy: verified copies of a run's checkpoint, or its folder."""
+    if source.folder:
+        return OpenFolder(Path(source.folder), source.version, source.number)
+    if source.follow is None:
+        return _fetched(show_policy(db, source.version), db)
+    for left in reversed(range(TRIES)):
+        version = followed_version(source.run, source.follow, db)
+        try:
+            return _fetched(version, db)
+        except ArtifactError:  # pruned since it was listed
+            if not left:
+                raise
+    raise AssertionError("unreachable")
+
+
+def followed_version(run: str, follow: Follow, db: LoomDB) -> PolicyVersion:
+    """The version of a run that its followers should have now."""
+    newest = latest_of(run, db)
+    if newest is None:
+        raise ConfigError(f"run {run!r} has no version yet: its first checkpoint makes one.")
+    if follow == "newest":
+        return newest
+    checkpoint = copied(newest, db)
+    try:
+        states = [json.loads((checkpoint / name).read_text()) for name in STATES if (checkpoint / name).is_file()]
+    finally:
+        shutil.rmtree(checkpoint.parent, ignore_errors=True)
+    best = next((state["kept"].get("best") for state in states), None)
+    known = {version.number: version for version in list_policies(db, run=run, limit=1_000_000)}
+    return known.get(newest.number if best is None else best, newest)
+
+
+def _followed(run: str, follow: Follow, db: LoomDB) -> PolicySource:
+    newest = latest_of(run, db)
+    if newest is None:
+        known = [each.id for each in list_runs(db)]
+        message = "has no version yet" if run in known else unknown("run", run, known)
+        raise ConfigError(f"follow {run!r}: {message}")
+    return _of_version(newest, f"{run}@{follow}", db, follow=follow)
+
+
+def _of_version(version: PolicyVersion, key: str, db: LoomDB, *, follow: Follow | None = None) -> PolicySource:
+    experiment = experiment_of(version, db)
+    if isinstance(experiment, ControlExperiment):
+        return PolicySource(
+            key=key, kind="control", version=version.id, number=version.number, run=version.run, follow=follow
+        )
+    algorithm = experiment.algorithm
+    own = algorithm if isinstance(algorithm, LanguageAlgorithm) else None
+    return PolicySource(
+        key=key,
+        kind="language",
+        version=version.id,
+        number=version.number,
+        run=version.run,
+        follow=follow,
+        context=own.model.context if own else None,
+        sampling=own.sampling if own else None,
+    )
+
+
+def _fetched(version: PolicyVersion, db: LoomDB) -> OpenFolder:
+    checkpoint = copied(version, db)
+    inside = checkpoint / "policy"
+    path = inside if inside.is_dir() else checkpoint / "model"
+    return OpenFolder(path, version.id, version.number, copy=checkpoint.parent)
+
+
+def _is_folder(text: str) -> bool:
+    try:
+        return Path(text).is_dir()
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,97 @@
+"""Which applications an endpoint needs: one for each policy of its arms, as LoomDB says now."""
+
+import hashlib
+import logging
+import re
+import time
+from collections.abc import Callable, Mapping
+
+from loomrl.config import ServingExperiment
+from loomrl.errors import LoomError
+from loomrl.serving.deployment.process import Station
+from loomrl.serving.deployment.source import key_of, source_of
+from loomrl.store import LoomDB, open_store
+from loomrl.store.endpoints import Arm, Role, State, list_endpoints, set_endpoint
+
+log = logging.getLogger(__name__)
+LOOK_S = 0.5
+SPARE_S = 5.0
+"""An application that no arm names is ended after this: a step back within it costs nothing."""
+Change = Callable[[Station, Mapping[str, str], frozenset[str]], frozenset[str]]
+"""Starts these applications (name → key of the policy), ends those, and returns the names of all that are there."""
+
+
+def application(endpoint: str, key: str) -> str:
+    """The name of the application that serves a policy."""
+    return (
+        f"{prefix(endpoint)}{re.sub(r'[^A-Za-z0-9]+', '-', key)[-40:]}-{hashlib.sha256(key.encode()).hexdigest()[:8]}"
+    )
+
+
+def prefix(endpoint: str) -> str:
+    """How the names of an endpoint's policy applications begin."""
+    return f"{endpoint}.policy-"
+
+
+class Steward:
+    """Compares an endpoint's arms with the applications that there are. Two of them at once are harmless."""
+
+    def __init__(self, station: Station) -> None:
+        self._station = station
+        self._db: LoomDB | None = None
+        self._spare: dict[str, float] = {}
+        self._bad: set[str] = set()
+
+    def look(self, change: Change) -> None:
+        """Have missing applications started, and those ended that have not been named for a while."""
+        wanted = self.wanted()
+        if wanted is None:
+            return
+        there = change(self._station, {}, frozenset())
+        now = time.monotonic()
+        spare = {name for name in there if name not in wanted}
+        self._spare = {name: self._spare.get(name, now) for name in spare}
+        over = frozenset(name for name, since in self._spare.items() if now - since > SPARE_S)
+        missing = {name: key for name, key in wanted.items() if name not in there and self._is_good(key)}
+        if missing or over:
+            change(self._station, missing, over)
+
+    def wanted(self) -> dict[str, str] | None:
+        """The applications that the arms need: name → key; None if there is no such endpoint."""
+        name = self._station.experiment.endpoint
+        found = next((each for each in list_endpoints(self._open()) if each.name == name), None)
+        if found is None or found.state is State.DELETED:
+            return None
+        return {application(name, arm.policy): arm.policy for arm in found.arms}
+
+    def _is_good(self, key: str) -> bool:
+        """False, and said once, for a policy that does not exist."""
+        if key in self._bad:
+            return False
+        try:
+            source_of(key, self._open())
+        except LoomError as error:
+            log.error("An arm of %r cannot be served: %s", self._station.experiment.endpoint, error)
+            self._bad.add(key)
+            return False
+        return True
+
+    def _open(self) -> LoomDB:
+        if self._db is None:
+            self._db = open_store(self._station.experiment.store_url)
+        return self._db
+
+
+def arms_of(experiment: ServingExperiment, db: LoomDB) -> tuple[Arm, ...]:
+    """The arms with their policies' keys; a ConfigError for one that does not exist."""
+    return tuple(
+        Arm(name=arm.label, policy=key_of(arm, db), share=arm.share, role=Role(arm.role)) for arm in experiment.arms
+    )
+
+
+def set_arms(db: LoomDB, name: str, arms: tuple[Arm, ...]) -> int:
+    """The endpoint's revision with these arms: a new one only if they differ."""
+    now = next((each for each in list_endpoints(db) if each.name == name), None)
+    if now is not None and now.arms == arms and now.state is State.SERVING:
+        return now.revision
+    return set_endpoint(db, name, arms, at=time.time(), reason="loomrl serve").revision

@@ -1,0 +1,23 @@
+"""All dialects by their paths."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from loomrl.serving.dialect.anthropic import Messages
+from loomrl.serving.dialect.chat import Chat
+from loomrl.serving.dialect.completions import Completions
+from loomrl.serving.dialect.dialect import Dialect
+from loomrl.serving.dialect.openai import error_of
+from loomrl.serving.dialect.responses import Responses
+from loomrl.serving.refusal import Refusal
+
+DIALECTS: Mapping[str, Dialect] = {
+    dialect.path: dialect for dialect in (Chat(), Completions(), Responses(), Messages())
+}
+"""Stateless, and shared by all requests."""
+
+
+def errors_of(path: str) -> Callable[[Refusal], dict[str, Any]]:
+    """The writer of errors for a path, of a dialect or of none, below the root or a session."""
+    dialect = next((dialect for dialect in DIALECTS.values() if path.endswith(dialect.path)), None)
+    return error_of if dialect is None else dialect.refusal

@@ -1,0 +1,119 @@
+"""A call on its way: the chosen arm first, then another replica, then the stable arm, within a deadline."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from loomrl.serving.answer import Event, Opened
+from loomrl.serving.policy import Act, Acted, Continuation, ServedPolicy
+from loomrl.serving.refusal import Cause, Refusal
+from loomrl.serving.split import chosen, stable
+from loomrl.serving.view import View
+from loomrl.store.endpoints import Arm, Endpoint
+
+MOVABLE = frozenset({Cause.UNAVAILABLE, Cause.TIMEOUT, Cause.FULL, Cause.INTERNAL})
+"""Causes for which another replica or arm may answer."""
+PATIENCE = 0.5
+"""Share of the remaining time for the first event of an arm behind which another one stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A replica that could answer, and its arm."""
+
+    arm: Arm
+    policy: ServedPolicy
+
+
+def candidates(view: View, endpoint: Endpoint, unit: str) -> Iterator[Candidate]:
+    """The replicas to try, in order: at most two of the unit's arm, then two of the stable one."""
+    first, last = chosen(endpoint.name, endpoint.arms, unit), stable(endpoint.arms)
+    arms = [arm for arm in (first, last) if arm is not None]
+    for arm in dict.fromkeys(arms):
+        for policy in view.replicas(arm.policy)[:2]:
+            yield Candidate(arm, policy)
+
+
+def nobody(endpoint: Endpoint) -> Refusal:
+    """The refusal where no replica is up."""
+    message = f"No replica of endpoint {endpoint.name!r} is up."
+    return Refusal(Cause.UNAVAILABLE, message, retry_after_s=1.0)
+
+
+@dataclass(slots=True)
+class Begun:
+    """An answer whose first tokens are here: from now on nobody else can give it."""
+
+    candidate: Candidate
+    first: list[Event]
+    rest: AsyncIterator[Event]
+
+
+async def begin(
+    options: Sequence[Candidate],
+    continuation: Callable[[Candidate], Continuation],
+    *,
+    endpoint: Endpoint,
+    deadline: float,
+) -> Begun:
+    """The first answer that begins in time."""
+    failure: Refusal | None = None
+    for place, option in enumerate(options):
+        events = option.policy.answer(continuation(option))
+        try:
+            first = await _first(events, _until(deadline, is_last=place == len(options) - 1))
+        except Refusal as refusal:
+            if refusal.cause not in MOVABLE:
+                raise
+            failure = refusal
+            continue
+        return Begun(option, first, events)
+    raise failure or nobody(endpoint)
+
+
+async def _first(events: AsyncIterator[Event], deadline: float) -> list[Event]:
+    """The events up to the first that is more than a prompt."""
+    first = [await next_event(events, deadline)]
+    while isinstance(first[-1], Opened):
+        first.append(await next_event(events, deadline))
+    return first
+
+
+async def next_event(events: AsyncIterator[Event], deadline: float) -> Event:
+    """The next event; a Refusal at the deadline. The end of the events is StopAsyncIteration."""
+    try:
+        async with asyncio.timeout_at(deadline):
+            return await anext(events)
+    except TimeoutError:
+        await close(events)
+        raise Refusal(Cause.TIMEOUT, "The policy did not answer before the deadline.", retry_after_s=1.0) from None
+
+
+async def close(events: AsyncIterator[Event]) -> None:
+    """End an answer that is not wanted any more."""
+    async with aclosing(events):  # type: ignore[type-var]
+        pass
+
+
+async def act(
+    options: Sequence[Candidate], wish: Act, *, endpoint: Endpoint, deadline: float
+) -> tuple[Candidate, Acted]:
+    """The actions of the first replica that answers in time."""
+    failure: Refusal | None = None
+    for place, option in enumerate(options):
+        try:
+            async with asyncio.timeout_at(_until(deadline, is_last=place == len(options) - 1)):
+                return option, await option.policy.act(wish)
+        except TimeoutError:
+            failure = Refusal(Cause.TIMEOUT, "The policy did not act before the deadline.", retry_after_s=1.0)
+        except Refusal as refusal:
+            if refusal.cause not in MOVABLE:
+                raise
+            failure = refusal
+    raise failure or nobody(endpoint)
+
+
+def _until(deadline: float, *, is_last: bool) -> float:
+    now = asyncio.get_running_loop().time()
+    return deadline if is_last else now + PATIENCE * (deadline - now)

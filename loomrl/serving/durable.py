@@ -1,0 +1,361 @@
+"""The durable recorder: calls in LoomDB, many in one transaction; recent sessions in memory."""
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import groupby
+from typing import Any, TypeVar
+
+from loomrl.errors import StoreError
+from loomrl.safety.redaction import PatternRedactor, Redactor
+from loomrl.serving.archive import ending_of, trajectory_on_record
+from loomrl.serving.call import Ask
+from loomrl.serving.recorder import check_owner, ended_otherwise, has_ended, no_session
+from loomrl.serving.recording.payload import decode, encode, private, private_ending
+from loomrl.serving.recording.record import Call, Ending, Kept, kept, spoken, told
+from loomrl.serving.recording.writer import Writer
+from loomrl.serving.refusal import Cause, Refusal
+from loomrl.serving.thread import Known, Spoken, Threads, answer_marks
+from loomrl.store import LoomDB, open_store
+from loomrl.store.sessions import (
+    NewCall,
+    StoredSession,
+    end_session,
+    find_session,
+    keep_calls,
+    opted_out,
+    person_hash,
+    read_calls,
+    read_session,
+)
+from loomrl.types import Trajectory
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+LONGEST_ID = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSettings:
+    """Limits of a recorder."""
+
+    most_bytes: int = 256 << 20
+    """Memory for recent sessions; the least recently used are forgotten, and read again when needed."""
+    most_sessions: int = 50_000
+    most_waiting: int = 4096
+    """Calls that wait for their commit; more have to wait before they are taken in."""
+    fresh_s: float = 10.0
+    """How long a session in memory is believed not to have been ended elsewhere."""
+    opt_out_s: float = 5.0
+    """How old the list of people who opted out may be."""
+
+
+@dataclass(slots=True)
+class _Recent:
+    """A session in memory."""
+
+    key: str
+    endpoint: str
+    threads: Threads = field(default_factory=Threads)
+    after: int = 0
+    """Calls of other processes are known up to here."""
+    checked_at: float = 0.0
+    ended: bool = False
+
+
+def open_recorder(
+    url: str,
+    *,
+    redactor: Redactor | None = None,
+    settings: StoreSettings | None = None,
+    clock: Callable[[], float] = time.time,
+) -> "Store":
+    """The recorder in the LoomDB behind a URL; `redactor` None is the one for secrets and e-mail addresses."""
+    return Store(open_store(url), redactor=redactor or PatternRedactor(), settings=settings, clock=clock)
+
+
+class Store:
+    """A Recorder in LoomDB. Any number of processes may share the database; one event loop uses one Store."""
+
+    def __init__(
+        self,
+        db: LoomDB,
+        *,
+        redactor: Redactor,
+        settings: StoreSettings | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._db, self._redactor, self._clock = db, redactor, clock
+        self._settings = settings or StoreSettings()
+        self._recent: OrderedDict[str, _Recent] = OrderedDict()
+        self._marks: dict[tuple[str, bytes], str] = {}
+        self._size = 0
+        self._out: frozenset[str] = frozenset()
+        self._out_at = float("-inf")
+        self._writer = Writer(self._commit, most=self._settings.most_waiting)
+
+    async def takes(self, endpoint: str, ask: Ask) -> bool:
+        """As of `Recorder`."""
+        if not ask.store:
+            return False
+        if not ask.user:
+            return True
+        if self._clock() - self._out_at > self._settings.opt_out_s:
+            self._out_at = self._clock()
+            self._out = await self._read(opted_out, self._db)
+        return person_hash(endpoint, ask.user) not in self._out
+
+    async def session_of(self, key: str, ask: Ask) -> str | None:
+        """As of `Recorder`."""
+        marks = answer_marks(ask)
+        if not marks:
+            return None
+        name = self._marks.get((key, marks[0]))
+        if name is not None and (recent := await self._session(name)) is not None and not recent.ended:
+            return name
+        return await self._read(find_session, self._db, key, marks)
+
+    async def known(self, session: str, ask: Ask, *, key: str | None = None) -> Known | None:
+        """As of `Recorder`."""
+        _check_id(session)
+        recent = await self._session(session)
+        if recent is None:
+            return None
+        check_owner(session, recent.key, key)
+        if recent.ended:
+            raise has_ended(session)
+        found = recent.threads.longest(ask)
+        if not recent.threads.is_newest(ask, found):
+            recent = await self._load(session) or recent
+            found = recent.threads.longest(ask)
+        return None if found is None else found.known()
+
+    async def keep(self, call: Call) -> None:
+        """As of `Recorder`."""
+        name = call.session
+        _check_id(name)
+        if not await self.takes(call.endpoint, call.ask):
+            return
+        recent = self._recent.get(name)
+        if call.parent and (recent is None or call.parent not in recent.threads.named):
+            recent = await self._load(name)
+        recent = recent or self._remember(name, _Recent(call.key, call.endpoint))
+        if (recent.key, recent.endpoint) != (call.key, call.endpoint):
+            raise no_session(name)
+        parent = recent.threads.named.get(call.parent)
+        record = kept(call, parent)
+        new = [one for one in spoken(record, parent) if one.name not in recent.threads.named]
+        self._add(name, recent, new)
+        await self._writer.do(_Keeping(call, record, parent, new), failed=partial(self._failed, name, recent, new))
+
+    async def complete(
+        self,
+        session: str,
+        *,
+        key: str | None = None,
+        reward: float | None = None,
+        success: float | None = None,
+        outcome: Mapping[str, Any] | None = None,
+    ) -> Trajectory:
+        """As of `Recorder`."""
+        _check_id(session)
+        ending = private_ending(told(reward, success, outcome, at=self._clock()), self._redactor)
+        if (recent := self._recent.get(session)) is not None:
+            check_owner(session, recent.key, key)
+        stored: StoredSession = await self._writer.do(_Ending(session, key, ending))
+        if recent is not None:
+            recent.ended = True
+        if not ending.agrees(ending_of(stored)):
+            raise ended_otherwise(session)
+        return await self._read(trajectory_on_record, self._db, stored)
+
+    async def close(self) -> None:
+        """As of `Recorder`; closes the database too."""
+        await asyncio.to_thread(self._writer.close)
+        self._db.close()
+
+    # -- memory -----------------------------------------------------------------------------------------------------
+
+    async def _session(self, session: str) -> _Recent | None:
+        """The session, from memory if it is there and was looked at lately."""
+        recent = self._recent.get(session)
+        if recent is None:
+            return await self._load(session)
+        self._recent.move_to_end(session)
+        if self._clock() - recent.checked_at > self._settings.fresh_s:
+            recent.checked_at = self._clock()
+            stored = await self._read(read_session, self._db, session)
+            if stored is not None:
+                self._update(recent, stored)
+        return recent
+
+    async def _load(self, session: str) -> _Recent | None:
+        """Read what is on record and not in memory yet."""
+        there = self._recent.get(session)
+        stored, rows = await self._read(read_calls, self._db, session, after=0 if there is None else there.after)
+        recent = self._recent.get(session)  # meanwhile others may have read it, or it was forgotten
+        if stored is None:
+            return recent
+        if recent is None and there is not None:
+            return await self._load(session)
+        if recent is None:
+            recent = self._remember(session, _Recent(stored.key, stored.endpoint))
+        self._update(recent, stored)
+        for row in rows:
+            record = decode(row.payload, row.columns)
+            parent = recent.threads.named.get(record.record.parent)
+            self._add(session, recent, [one for one in spoken(record, parent) if one.name not in recent.threads.named])
+            recent.after = max(recent.after, row.position)
+        return recent
+
+    def _update(self, recent: _Recent, stored: StoredSession) -> None:
+        recent.key, recent.endpoint, recent.ended = stored.key, stored.endpoint, stored.state != "open"
+        recent.checked_at = self._clock()
+
+    def _remember(self, session: str, recent: _Recent) -> _Recent:
+        self._recent[session] = recent
+        recent.checked_at = self._clock()
+        return recent
+
+    def _add(self, session: str, recent: _Recent, new: Sequence[Spoken]) -> None:
+        """Remember answers; the sessions that were used least recently make room."""
+        before = recent.threads.size
+        for one in new:
+            recent.threads.add(one)
+            if one.mark:
+                self._marks[recent.key, one.mark] = session
+        self._size += recent.threads.size - before
+        while len(self._recent) > 1 and (
+            self._size > self._settings.most_bytes or len(self._recent) > self._settings.most_sessions
+        ):
+            self._forget(next(name for name in self._recent if name != session))
+
+    def _forget(self, session: str) -> None:
+        recent = self._recent.pop(session)
+        self._size -= recent.threads.size
+        for mark in recent.threads.marked:
+            if self._marks.get((recent.key, mark)) == session:
+                del self._marks[recent.key, mark]
+
+    def _failed(self, session: str, recent: _Recent, new: Sequence[Spoken], error: BaseException) -> None:
+        """Forget answers that are not on record; a session that is not ours, or has ended, is read again."""
+        if self._recent.get(session) is not recent:
+            return
+        if isinstance(error, Refusal) and error.cause in (Cause.UNKNOWN, Cause.CONFLICT):
+            self._forget(session)
+            return
+        before = recent.threads.size
+        for one in new:
+            recent.threads.remove(one.name)
+        self._size += recent.threads.size - before
+
+    async def _read(self, work: Callable[..., T], *arguments: Any, **named: Any) -> T:
+        try:
+            return await asyncio.to_thread(work, *arguments, **named)
+        except StoreError as error:
+            raise _unavailable(error) from None
+
+    # -- in the writing thread --------------------------------------------------------------------------------------
+
+    def _commit(self, jobs: "list[_Keeping | _Ending]") -> list[Any]:
+        """The result of each job, or an exception."""
+        results: list[Any] = []
+        for is_keeping, together in groupby(jobs, lambda job: isinstance(job, _Keeping)):
+            work = self._keep if is_keeping else self._end
+            results += work(list(together))  # type: ignore[arg-type]
+        return results
+
+    def _keep(self, jobs: "list[_Keeping]") -> list[Any]:
+        new = [_attempted(partial(self._new, job)) for job in jobs]
+        whole = [call for call in new if isinstance(call, NewCall)]
+        try:
+            fates = iter(keep_calls(self._db, whole))
+        except StoreError as error:
+            return [_unavailable(error)] * len(jobs)
+        return [_answer(next(fates), call.session) if isinstance(call, NewCall) else call for call in new]
+
+    def _new(self, job: "_Keeping") -> NewCall:
+        """The call as it may be stored. Answers after something that was redacted have no ids to stand on."""
+        record = private(job.record, self._redactor)
+        if job.parent is not None and job.parent.redacted:
+            record = Kept(record=record.record, columns=())
+        for one in job.new:
+            one.redacted = record.lost
+        payload, columns = encode(record)
+        return NewCall(
+            id=job.call.id,
+            session=job.call.session,
+            endpoint=job.call.endpoint,
+            key=job.call.key,
+            payload=payload,
+            columns=columns,
+            marks=tuple(one.mark for one in record.columns if one.mark),
+            created_at=self._clock(),
+        )
+
+    def _end(self, jobs: "list[_Ending]") -> list[Any]:
+        return [_attempted(partial(self._ended, job)) for job in jobs]
+
+    def _ended(self, job: "_Ending") -> StoredSession:
+        stored = read_session(self._db, job.session)
+        if stored is None:
+            raise no_session(job.session)
+        check_owner(job.session, stored.key, job.key)
+        ended = end_session(self._db, job.session, job.ending.data(), at=job.ending.at)
+        assert ended is not None, "it was there"
+        return ended
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Keeping:
+    """A call to keep, the answer that it continues, and its own ones."""
+
+    call: Call
+    record: Kept
+    parent: Spoken | None
+    new: Sequence[Spoken]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """A session to end."""
+
+    session: str
+    key: str | None
+    ending: Ending
+
+
+def _check_id(session: str) -> None:
+    if not session or len(session) > LONGEST_ID or not session.isprintable():
+        form = f"1 to {LONGEST_ID} printable characters"
+        raise Refusal(Cause.INVALID, f"session {session!r:.100}: its id must be {form}.", where="session")
+
+
+def _attempted(work: Callable[[], Any]) -> Any:
+    """The result, or the exception that the one who waits is to get."""
+    try:
+        return work()
+    except Refusal as refusal:
+        return refusal
+    except StoreError as error:
+        return _unavailable(error)
+    except Exception as error:
+        log.exception("a job of the recorder failed")
+        return Refusal(Cause.INTERNAL, f"The call could not be recorded: {type(error).__name__}.")
+
+
+def _answer(fate: str, session: str) -> Refusal | None:
+    if fate == "foreign":
+        return no_session(session)
+    return has_ended(session) if fate == "ended" else None
+
+
+def _unavailable(error: StoreError) -> Refusal:
+    log.error("the recorder's database: %s", error)
+    return Refusal(
+        Cause.UNAVAILABLE, "The call could not be recorded: its database does not answer.", retry_after_s=1.0
+    )

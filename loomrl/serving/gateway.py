@@ -1,0 +1,358 @@
+"""The gateway as an ASGI application."""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from loomrl.serving import dispatch
+from loomrl.serving.act import read_act, refuse_language, write_act
+from loomrl.serving.answer import Heading
+from loomrl.serving.call import Ask
+from loomrl.serving.converse import Conversation, Exchange, Visit
+from loomrl.serving.dialect import models
+from loomrl.serving.dialect.dialect import Dialect
+from loomrl.serving.dialect.known import DIALECTS, errors_of
+from loomrl.serving.door import Caller, Incoming, Keys, Receive, Scope, Send, body_of, incoming
+from loomrl.serving.refusal import Cause, Refusal
+from loomrl.serving.room import Room
+from loomrl.store.endpoints import Endpoint
+
+log = logging.getLogger(__name__)
+JSON = "application/json"
+LARGE = 1 << 17
+"""Bytes from which a body is read in a thread: pictures and long lists would keep other callers waiting."""
+Headers = list[tuple[bytes, bytes]]
+Check = Callable[[str, Mapping[str, str]], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewaySettings:
+    """Limits of a gateway."""
+
+    deadline_s: float = 120.0
+    slots: int = 1024
+    """Calls answered at a time."""
+    queue: int = 1024
+    """Calls that wait for a place."""
+    max_bytes: int = 10 << 20
+
+
+class Gateway:
+    """Answers HTTP: other people's dialects, `/v1/act`, sessions, health."""
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        *,
+        keys: Keys,
+        settings: GatewaySettings | None = None,
+        check: Check | None = None,
+    ) -> None:
+        self._exchange, self._keys, self._check = exchange, keys, check
+        self.settings = settings or GatewaySettings()
+        self._rooms: dict[str, Room] = {}
+        self._encode = msgspec.json.Encoder().encode
+        self._decode = msgspec.json.Decoder().decode
+        self.is_ready = True
+        """False sends load balancers elsewhere, while what is open goes on."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] == "lifespan":
+            await _live(receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008, "reason": "This server speaks plain HTTP only."})
+            return
+        reply = _Reply(send)
+        path: str = scope["path"]
+        try:
+            head = incoming(scope)
+            path = head.path
+            reply.id = head.id
+            if self._check is not None:
+                self._check(head.method, head.headers)
+            await self._route(head, receive, reply)
+        except Refusal as refusal:
+            await self._refuse(path, refusal, reply)
+        except Exception:
+            log.exception("Request %s failed.", reply.id)
+            message = f"The gateway failed; its log says more about {reply.id}."
+            await self._refuse(path, Refusal(Cause.INTERNAL, message), reply)
+
+    async def _route(self, head: Incoming, receive: Receive, reply: "_Reply") -> None:
+        dialect = DIALECTS.get(head.path)
+        if dialect is not None:
+            _only("POST", head)
+            await self._converse(dialect, head, receive, reply)
+        elif head.path == "/v1/act":
+            _only("POST", head)
+            await self._act(head, receive, reply)
+        elif head.path == "/complete" and head.session:
+            _only("POST", head)
+            await self._complete(head, receive, reply)
+        elif head.path == "/v1/models" or head.path.startswith("/v1/models/"):
+            _only("GET", head)
+            await self._models(head, reply)
+        elif head.path == "/healthz":
+            await reply.whole(200, b"ok", kind="text/plain")
+        elif head.path == "/readyz":
+            is_ready = self.is_ready and any(self._can_answer(each) for each in self._exchange.view.endpoints())
+            await reply.whole(200 if is_ready else 503, b"ready" if is_ready else b"not ready", kind="text/plain")
+        else:
+            known = ", ".join([*DIALECTS, "/v1/act", "/v1/models", "/sessions/ID/…", "/healthz", "/readyz"])
+            raise Refusal(Cause.UNKNOWN, f"There is no {head.path!r:.100}. Known: {known}.")
+
+    # -- conversations ----------------------------------------------------------------------------------------------
+
+    async def _converse(self, dialect: Dialect, head: Incoming, receive: Receive, reply: "_Reply") -> None:
+        caller = await self._keys.caller(head.token, scope="act")
+        deadline = self._deadline()
+        body = await self._body(receive, head)
+        ask = await asyncio.to_thread(self._read, dialect, body) if len(body) > LARGE else self._read(dialect, body)
+        endpoint = self._endpoint(ask.model)
+        visit = await self._visit(ask, head, caller, endpoint, dialect.path, deadline)
+        async with self._room(endpoint).enter(caller.key or visit.session, deadline=deadline):
+            await _unless_gone(receive, self._answered(dialect, ask, visit, caller, reply))
+
+    def _read(self, dialect: Dialect, body: bytes) -> Ask:
+        return dialect.read(self._object(body))
+
+    async def _answered(self, dialect: Dialect, ask: Ask, visit: Visit, caller: Caller, reply: "_Reply") -> None:
+        conversation = await self._exchange.open(ask, visit)
+        reply.heading = conversation.heading
+        reply.is_recorded = conversation.is_recorded
+        try:
+            if ask.stream:
+                await self._streamed(dialect, ask, conversation, reply)
+                return
+            answer = await conversation.whole()
+            await conversation.keep()
+            await reply.whole(200, self._encode(dialect.whole(ask, answer)))
+        finally:
+            self._keys.spent(caller, conversation.usage.prompt + conversation.usage.completion)
+
+    async def _streamed(self, dialect: Dialect, ask: Ask, conversation: Conversation, reply: "_Reply") -> None:
+        stream = dialect.stream(ask)
+        await reply.begin(200, "text/event-stream", stream.begin(conversation.heading))
+        try:
+            async with aclosing(conversation.events()) as events:
+                async for event in events:
+                    await reply.more(stream.write(event))
+            await conversation.keep()
+        except Refusal as refusal:
+            await reply.end(stream.fail(refusal))
+            return
+        await reply.end(stream.finish(conversation.usage))
+
+    async def _visit(
+        self, ask: Ask, head: Incoming, caller: Caller, endpoint: Endpoint, dialect: str, deadline: float
+    ) -> Visit:
+        session = caller.session or head.session
+        recorder = self._exchange.recorder
+        if not session and recorder is not None and ask.store and ask.prompt is None:
+            session = await recorder.session_of(caller.key, ask) or ""
+        is_new = not session
+        session = session or uuid.uuid4().hex
+        return Visit(
+            id=uuid.uuid4().hex,
+            endpoint=endpoint,
+            session=session,
+            is_new=is_new,
+            unit=ask.user or session,
+            key=caller.key,
+            dialect=dialect,
+            deadline=deadline,
+        )
+
+    # -- control ----------------------------------------------------------------------------------------------------
+
+    async def _act(self, head: Incoming, receive: Receive, reply: "_Reply") -> None:
+        caller = await self._keys.caller(head.token, scope="act")
+        ask = read_act(await self._body(receive, head), head.headers.get("content-type", JSON), head.query)
+        endpoint = self._endpoint(ask.model)
+        session = caller.session or head.session
+        options = list(dispatch.candidates(self._exchange.view, endpoint, session or head.id))
+        if options:
+            refuse_language(options[0].policy.about, endpoint.name)
+        candidate, acted = await dispatch.act(options, ask.act, endpoint=endpoint, deadline=self._deadline())
+        reply.heading = Heading(
+            id=head.id,
+            created=0.0,
+            model=endpoint.name,
+            version=candidate.policy.about.version,
+            arm=candidate.arm.name,
+            session=session,
+            trajectory="",
+        )
+        await reply.whole(200, write_act(ask, acted, reply.heading), kind=ask.kind)
+
+    # -- the rest ---------------------------------------------------------------------------------------------------
+
+    async def _complete(self, head: Incoming, receive: Receive, reply: "_Reply") -> None:
+        caller = await self._keys.caller(head.token, scope="record")
+        recorder = self._exchange.recorder
+        if recorder is None:
+            raise Refusal(Cause.INVALID, "This endpoint records nothing: there is no session to end.")
+        told = self._object(await self._body(receive, head) or b"{}")
+        for name in told:
+            if name not in ("reward", "success", "outcome"):
+                raise Refusal(Cause.INVALID, f"{name!r} is unknown. Known: reward, success, outcome.", where=name)
+        reward, success, outcome = _number(told, "reward"), _number(told, "success"), told.get("outcome")
+        if outcome is not None and not isinstance(outcome, dict):
+            raise Refusal(Cause.INVALID, "'outcome' must be an object.", where="outcome")
+        trajectory = await recorder.complete(
+            head.session, key=caller.key, reward=reward, success=success, outcome=outcome
+        )
+        await reply.whole(200, self._encode({"session": head.session, "trajectory": trajectory.id}))
+
+    async def _models(self, head: Incoming, reply: "_Reply") -> None:
+        await self._keys.caller(head.token, scope="act")
+        endpoints = self._exchange.view.endpoints()
+        is_anthropic = "anthropic-version" in head.headers
+        name = head.path.removeprefix("/v1/models").removeprefix("/")
+        if name:
+            endpoints = [self._endpoint(name)]
+        listed = [(each.name, each.created_at) for each in endpoints]
+        answer = models.one(*listed[0], anthropic=is_anthropic) if name else models.many(listed, anthropic=is_anthropic)
+        await reply.whole(200, self._encode(answer))
+
+    async def _refuse(self, path: str, refusal: Refusal, reply: "_Reply") -> None:
+        if reply.is_begun:
+            return
+        retry = refusal.retry_after_s
+        extra: Headers = [] if retry is None else [(b"retry-after", str(max(1, round(retry))).encode())]
+        if refusal.cause is Cause.BUDGET:
+            extra.append((b"x-should-retry", b"false"))  # clients of OpenAI and Anthropic would try a 429 again
+        if refusal.cause is Cause.KEY:
+            extra.append((b"www-authenticate", b"Bearer"))
+        if refusal.cause is Cause.BUDGET and retry is None:
+            extra.append((b"x-should-retry", b"false"))  # the clients of OpenAI and Anthropic would try again and again
+        await reply.whole(refusal.status, self._encode(errors_of(path)(refusal)), extra=extra)
+
+    # -- parts ------------------------------------------------------------------------------------------------------
+
+    def _deadline(self) -> float:
+        return asyncio.get_running_loop().time() + self.settings.deadline_s
+
+    async def _body(self, receive: Receive, head: Incoming) -> bytes:
+        return await body_of(receive, head.headers, most=self.settings.max_bytes)
+
+    def _object(self, body: bytes) -> Mapping[str, Any]:
+        try:
+            given = self._decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise Refusal(Cause.INVALID, f"The body is no JSON: {error}.") from None
+        if not isinstance(given, dict):
+            raise Refusal(Cause.INVALID, "The body must be a JSON object.")
+        return given
+
+    def _endpoint(self, name: str) -> Endpoint:
+        view = self._exchange.view
+        known = view.endpoints()
+        found = known[0] if not name and len(known) == 1 else view.endpoint(name)
+        if found is None:
+            names = ", ".join(sorted(each.name for each in known)) or "none"
+            raise Refusal(Cause.UNKNOWN, f"There is no model {name!r:.100}. Known: {names}.", where="model")
+        return found
+
+    def _can_answer(self, endpoint: Endpoint) -> bool:
+        return any(dispatch.candidates(self._exchange.view, endpoint, ""))
+
+    def _room(self, endpoint: Endpoint) -> Room:
+        room = self._rooms.get(endpoint.name)
+        if room is None:
+            room = self._rooms[endpoint.name] = Room(slots=self.settings.slots, queue=self.settings.queue)
+        return room
+
+
+class _Reply:
+    """Writes one response, with the headers that all of them have."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.id = uuid.uuid4().hex
+        self.heading: Heading | None = None
+        self.is_recorded = False
+        self.is_begun = False
+
+    async def whole(self, status: int, body: bytes, *, kind: str = JSON, extra: Headers | None = None) -> None:
+        """The response at once."""
+        await self._start(status, kind, [(b"content-length", str(len(body)).encode()), *(extra or [])])
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def begin(self, status: int, kind: str, body: bytes) -> None:
+        """The first part."""
+        await self._start(status, kind, [(b"cache-control", b"no-cache")])
+        await self.more(body)
+
+    async def more(self, body: bytes) -> None:
+        """A further part."""
+        if body:
+            await self._send({"type": "http.response.body", "body": body, "more_body": True})
+
+    async def end(self, body: bytes) -> None:
+        """The last part."""
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def _start(self, status: int, kind: str, extra: Headers) -> None:
+        self.is_begun = True
+        headers: Headers = [(b"content-type", kind.encode()), (b"x-request-id", self.id.encode()), *extra]
+        if (heading := self.heading) is not None:
+            headers += [
+                (b"x-loomrl-version", heading.version.encode()),
+                (b"x-loomrl-arm", heading.arm.encode()),
+                (b"x-loomrl-recorded", b"true" if self.is_recorded else b"false"),
+            ]
+            if heading.trajectory:
+                headers += [
+                    (b"x-loomrl-session", heading.session.encode()),
+                    (b"x-loomrl-trajectory", heading.trajectory.encode()),
+                ]
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+
+async def _unless_gone(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
+    """Do the work unless the caller hangs up first: then it is cancelled."""
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_disconnected(receive))
+    try:
+        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+    finally:
+        task.cancel()
+        gone.cancel()
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _only(method: str, head: Incoming) -> None:
+    if head.method != method:
+        raise Refusal(Cause.INVALID, f"{head.path} takes {method}, not {head.method}.")
+
+
+def _number(told: Mapping[str, Any], name: str) -> float | None:
+    value = told.get(name)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise Refusal(Cause.INVALID, f"{name!r} must be a number.", where=name)
+    return value
+
+
+async def _live(receive: Receive, send: Send) -> None:
+    while True:
+        message = await receive()
+        await send({"type": f"{message['type']}.complete"})
+        if message["type"] == "lifespan.shutdown":
+            return

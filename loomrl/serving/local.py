@@ -1,0 +1,62 @@
+"""A gateway in this process, on its event loop: for the agents of a rollout, and for tests."""
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from loomrl.http.listen import open_door
+from loomrl.http.server import Embedded
+from loomrl.serving.converse import Exchange, Mode
+from loomrl.serving.door import Keys, NoKeys
+from loomrl.serving.gateway import Gateway, GatewaySettings
+from loomrl.serving.policy import ServedPolicy
+from loomrl.serving.recorder import Recorder
+from loomrl.serving.view import FixedView, View
+from loomrl.store.endpoints import Arm, Endpoint
+
+
+def only(name: str, policy: ServedPolicy) -> FixedView:
+    """One endpoint with one policy."""
+    version = policy.about.version
+    endpoint = Endpoint(name=name, revision=1, arms=(Arm(name="stable", policy=version),), created_at=0.0)
+    return FixedView({name: endpoint}, {version: [policy]})
+
+
+class LocalGateway:
+    """Serves a view on this machine only. Use it with `async with`."""
+
+    def __init__(
+        self,
+        view: View | Mapping[str, ServedPolicy],
+        recorder: Recorder | None,
+        *,
+        keys: Keys | None = None,
+        mode: Mode = "before",
+        settings: GatewaySettings | None = None,
+        port: int = 0,
+    ) -> None:
+        if isinstance(view, Mapping):
+            views = [only(name, policy) for name, policy in view.items()]
+            known = {name: endpoint for each in views for name, endpoint in each.known.items()}
+            view = FixedView(known, {version: p for each in views for version, p in each.policies.items()})
+        self._door = open_door("127.0.0.1", port)
+        self.exchange = Exchange(view, recorder, mode=mode)
+        self.gateway = Gateway(self.exchange, keys=keys or NoKeys(), settings=settings)
+        self._server = Embedded(self.gateway, self._door.listeners)
+
+    @property
+    def url(self) -> str:
+        """The address; OpenAI's base URL has `/v1` behind it, a session `/sessions/ID` before that."""
+        return self._door.url
+
+    async def __aenter__(self) -> Self:
+        await self._server.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._server.close()
+        await self.exchange.close()
+        if self.exchange.recorder is not None:
+            await self.exchange.recorder.close()

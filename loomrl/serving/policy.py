@@ -1,0 +1,94 @@
+"""A served policy, as the gateway sees it: in this process, or in a replica behind a channel."""
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loomrl.serving.answer import Event
+from loomrl.serving.call import Drawing, Said, Tool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """A picture among known ids: the PNG file, and the index of its first token."""
+
+    png: bytes
+    start: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Continuation:
+    """A conversation to continue: the ids of its known part, and the messages after it.
+
+    Known ids end with a sampled answer. Without any, the messages are the whole conversation.
+    """
+
+    known_T: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    pictures: tuple[Picture, ...] = ()
+    """Those among the known ids."""
+    messages: tuple[Said, ...] = ()
+    """The new ones."""
+    prompt: str | tuple[int, ...] | None = None
+    """In the place of messages: plain text, or ids."""
+    tools: tuple[Tool, ...] = ()
+    tool_choice: str = "auto"
+    parallel_tool_calls: bool = True
+    drawing: Drawing = field(default_factory=Drawing)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """What a policy is: known before the first call."""
+
+    kind: str
+    """`language` or `control`."""
+    version: str
+    """The policy version's id at the start; a folder's name if it has none."""
+    number: int
+    context: int = 0
+    """Tokens of a conversation; 0 for control."""
+    sees: bool = False
+    """Pictures are understood."""
+    objectives: int = 0
+    """Of a control policy that takes a preference."""
+    spaces: Mapping[str, Any] = field(default_factory=dict)
+    """Of a control policy: `observation` and `action`, as JSON (`loomrl.control.space_json`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Act:
+    """Observations for a control policy: a batch, flat as the environment gives it (`loomrl.serving.act`)."""
+
+    observations: Any
+    """An array with the batch first, or for spaces of parts a mapping or list of such."""
+    preferences: NDArray[np.float32] | None = None
+    """Weights of objectives, one row for each observation."""
+    earned: NDArray[np.float32] | None = None
+    explore: bool = False
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Acted:
+    """Actions, batch first, the number of the version that chose them, and their log-probabilities if it explored."""
+
+    actions: Any
+    version: int
+    logprobs: NDArray[np.float32] | None = None
+
+
+class ServedPolicy(Protocol):
+    """Answers any number of calls concurrently. Closing the iterator, or cancelling, ends the sampling."""
+
+    @property
+    def about(self) -> About:
+        """The policy's description."""
+
+    def answer(self, continuation: Continuation) -> AsyncIterator[Event]:
+        """The events of all choices; a Refusal (INVALID, TOO_LONG) before the first one if it cannot be answered."""
+
+    async def act(self, act: Act) -> Acted:
+        """The actions for a batch; a Refusal if the observations are not of the space."""

@@ -1,0 +1,124 @@
+"""A call on record as bytes: its words without secrets, and its tokens where no secret can be read from them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from loomrl.errors import CorruptPayload
+from loomrl.hub.array import Allowance, pack, unpack
+from loomrl.safety.redaction import NoRedactor, Redaction, Redactor
+from loomrl.serving.call import Said, Tool, ToolCall
+from loomrl.serving.recording.record import Columns, Ending, Kept, Record, Words
+
+_ARRAY = 1
+
+
+def encode(call: Kept) -> tuple[bytes, bytes | None]:
+    """Words and token columns; text that is no Unicode (half surrogates) is stored with U+FFFD."""
+    words = _encoded(call.record)
+    return words, None if call.lost else _encoded(call.columns)
+
+
+def decode(payload: bytes, columns: bytes | None) -> Kept:
+    """The call of `encode`; CorruptPayload for anything else."""
+    allowance = Allowance()
+
+    def restore(code: int, data: memoryview) -> Any:
+        if code != _ARRAY:
+            raise ValueError(f"extension {code} is unknown")
+        return unpack(data, allowance)
+
+    try:
+        record = msgspec.msgpack.decode(payload, type=Record)
+        decoder = msgspec.msgpack.Decoder(tuple[Columns, ...], ext_hook=restore, dec_hook=_array)
+        return Kept(record=record, columns=() if columns is None else decoder.decode(columns))
+    except (msgspec.DecodeError, ValueError, TypeError) as error:
+        raise CorruptPayload(f"a recorded call cannot be read: {error}. Restore the store from a copy.") from None
+
+
+def private(call: Kept, redactor: Redactor) -> Kept:
+    """The call as it may be stored. Where something was found, or nobody can look, its tokens are lost."""
+    if isinstance(redactor, NoRedactor):
+        return call
+    redaction = Redaction(redactor)
+    record = _redacted(call.record, redaction)
+    unseen = not isinstance(call.record.prompt, str | None) or any(one.finish == "cancelled" for one in record.choices)
+    if redaction.kinds or unseen or _hidden(call.record, redactor):
+        return Kept(record=record, columns=())
+    return call
+
+
+def private_ending(ending: Ending, redactor: Redactor) -> Ending:
+    """The end of a session as it may be stored."""
+    return replace(ending, outcome=Redaction(redactor).value(dict(ending.outcome)))
+
+
+def _redacted(record: Record, redaction: Redaction) -> Record:
+    text = redaction.text
+    return replace(
+        record,
+        messages=tuple(_said(one, redaction) for one in record.messages),
+        prompt=text(record.prompt) if isinstance(record.prompt, str) else None,
+        tools=tuple(_tool(one, redaction) for one in record.tools),
+        tool_choice=text(record.tool_choice),
+        drawing=replace(record.drawing, stop=tuple(map(text, record.drawing.stop))),
+        user=text(record.user),
+        choices=tuple(_words(one, redaction) for one in record.choices),
+    )
+
+
+def _said(one: Said, redaction: Redaction) -> Said:
+    calls, answers = _calls(one.calls, redaction), redaction.text(one.answers)
+    return replace(one, text=redaction.text(one.text), calls=calls, answers=answers)
+
+
+def _words(one: Words, redaction: Redaction) -> Words:
+    return replace(one, text=redaction.text(one.text), calls=_calls(one.calls, redaction))
+
+
+def _calls(calls: Sequence[ToolCall], redaction: Redaction) -> tuple[ToolCall, ...]:
+    return tuple(
+        ToolCall(id=redaction.text(one.id), name=redaction.text(one.name), arguments=redaction.json(one.arguments))
+        for one in calls
+    )
+
+
+def _tool(one: Tool, redaction: Redaction) -> Tool:
+    name, description = redaction.text(one.name), redaction.text(one.description)
+    return Tool(name=name, description=description, parameters=redaction.value(dict(one.parameters)))
+
+
+def _hidden(record: Record, redactor: Redactor) -> bool:
+    """Whether an answer with the stop string that may have ended it, which is in its tokens only, has a finding."""
+    return any(
+        redactor.redact(one.text + stop).kinds for one in record.choices for stop in record.drawing.stop if one.text
+    )
+
+
+def _encoded(value: Any) -> bytes:
+    def convert(one: Any) -> Any:
+        if isinstance(one, np.ndarray):
+            return msgspec.msgpack.Ext(_ARRAY, pack(one, Allowance()))
+        raise TypeError(f"{type(one).__name__} is neither JSON nor a NumPy array")
+
+    try:
+        return msgspec.msgpack.encode(value, enc_hook=convert)
+    except UnicodeEncodeError:
+        return msgspec.msgpack.encode(_unicode(msgspec.to_builtins(value, enc_hook=convert, builtin_types=(bytes,))))
+
+
+def _unicode(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, dict):
+        return {_unicode(key): _unicode(one) for key, one in value.items()}
+    return [_unicode(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def _array(kind: Any, value: Any) -> Any:
+    if not isinstance(value, np.ndarray):
+        raise ValueError("an array is needed")
+    return value

@@ -1,0 +1,220 @@
+"""A call on record: its words, and its token columns, which may be lost. Only what is new since its parent is in it."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loomrl.canonical import canonical_json
+from loomrl.serving.call import Ask, Drawing, Said, Tool, ToolCall
+from loomrl.serving.policy import Picture
+from loomrl.serving.refusal import Cause, Refusal
+from loomrl.serving.thread import Spoken, answer_mark, marks
+
+Finish = Literal["stop", "length", "tool_calls", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SpokenChoice:
+    """One choice of an answer, with all that was sampled."""
+
+    index: int
+    opened_T: NDArray[np.int32]
+    """The ids that were new in the prompt."""
+    ids_T: NDArray[np.int32]
+    logprobs_T: NDArray[np.float32]
+    versions_T: NDArray[np.int32]
+    text: str
+    calls: tuple[ToolCall, ...] = ()
+    finish: str
+    """`stop`, `length`, `tool_calls`, or `cancelled`."""
+    sights: tuple[int, ...] = ()
+    """The first token of each picture of the new messages, counted from the beginning of the thread."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Call:
+    """One request and its answer. `parent` is `Known.parent`, or empty where a thread begins."""
+
+    id: str
+    session: str
+    endpoint: str
+    arm: str
+    version: str
+    parent: str
+    dialect: str
+    ask: Ask
+    choices: tuple[SpokenChoice, ...]
+    key: str
+    """The id of the caller's key, never the key."""
+    started_at: float
+    finished_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Words:
+    """A choice without its tokens."""
+
+    index: int
+    text: str
+    calls: tuple[ToolCall, ...] = ()
+    finish: str
+    sights: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Columns:
+    """The tokens of a choice, and the mark by which a later conversation is recognised."""
+
+    mark: bytes
+    opened_T: NDArray[np.int32] | None
+    """None: those of the first choice."""
+    ids_T: NDArray[np.int32]
+    logprobs_T: NDArray[np.float32]
+    versions_T: NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """The words of a call."""
+
+    id: str
+    session: str
+    endpoint: str
+    arm: str
+    version: str
+    parent: str
+    dialect: str
+    begins: int
+    """Messages of the conversation before the new ones."""
+    messages: tuple[Said, ...]
+    prompt: str | tuple[int, ...] | None = None
+    tools: tuple[Tool, ...] = ()
+    """Those of a whole thread are with its first call."""
+    tool_choice: str = "auto"
+    drawing: Drawing = field(default_factory=Drawing)
+    user: str = ""
+    choices: tuple[Words, ...]
+    started_at: float
+    finished_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Kept:
+    """A call as it is kept: columns are one for each choice, or none at all where they are lost."""
+
+    record: Record
+    columns: tuple[Columns, ...]
+
+    @property
+    def lost(self) -> bool:
+        """Whether its tokens may not be stored, or those before it."""
+        return not self.columns
+
+    def opened_T(self, at: int) -> NDArray[np.int32]:
+        """The new prompt ids of the choice at a position."""
+        opened_T = self.columns[at].opened_T
+        if opened_T is None:
+            opened_T = self.columns[0].opened_T
+        assert opened_T is not None, "the first choice has its own"
+        return opened_T
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """The end of a session."""
+
+    at: float
+    cause: Literal["told", "idle", "deadline"] = "told"
+    reward: float | None = None
+    success: float | None = None
+    outcome: Mapping[str, Any] = field(default_factory=dict)
+
+    def agrees(self, other: "Ending") -> bool:
+        """Whether both say the same of the session."""
+        mine, theirs = ((one.reward, one.success, dict(one.outcome)) for one in (self, other))
+        return mine == theirs
+
+    def data(self) -> dict[str, Any]:
+        """Everything but the time, as JSON."""
+        judged = {"reward": self.reward, "success": self.success, "outcome": dict(self.outcome)}
+        return {"cause": self.cause, **judged}
+
+
+def told(reward: float | None, success: float | None, outcome: Mapping[str, Any] | None, *, at: float) -> Ending:
+    """The end that a caller tells; Refusal INVALID for what is no number in range, or no JSON."""
+    if reward is not None and not math.isfinite(reward):
+        raise Refusal(Cause.INVALID, f"reward={reward} must be a finite number.", where="reward")
+    if success is not None and not 0 <= success <= 1:
+        raise Refusal(Cause.INVALID, f"success={success} must be between 0 and 1.", where="success")
+    try:
+        canonical_json(outcome or {})
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Refusal(Cause.INVALID, f"outcome must be JSON: {error}.", where="outcome") from None
+    return Ending(at=at, reward=reward, success=success, outcome=outcome or {})
+
+
+def kept(call: Call, parent: Spoken | None) -> Kept:
+    """A call as it is kept, after the answer that it continues."""
+    ask, begins = call.ask, 0 if parent is None else parent.messages
+    record = Record(
+        id=call.id,
+        session=call.session,
+        endpoint=call.endpoint,
+        arm=call.arm,
+        version=call.version,
+        parent="" if parent is None else parent.name,
+        dialect=call.dialect,
+        begins=begins,
+        messages=ask.messages[begins:],
+        prompt=ask.prompt,
+        tools=ask.tools if parent is None else (),
+        tool_choice=ask.tool_choice,
+        drawing=ask.drawing,
+        user=ask.user,
+        choices=tuple(_words(choice) for choice in call.choices),
+        started_at=call.started_at,
+        finished_at=call.finished_at,
+    )
+    if call.parent and parent is None:  # its ids are gone, and without them the new ones make no sense
+        return Kept(record=record, columns=())
+    before = marks(ask)[-1] if ask.prompt is None else b""
+    return Kept(record=record, columns=tuple(_columns(call, at, before) for at in range(len(call.choices))))
+
+
+def spoken(call: Kept, parent: Spoken | None) -> list[Spoken]:
+    """The answers of a call, to be continued; none if its tokens are lost."""
+    record = call.record
+    images = [image for said in record.messages for image in said.images]
+    return [
+        Spoken(
+            call=record.id,
+            index=words.index,
+            mark=columns.mark if len(words.sights) == len(images) else b"",
+            messages=record.begins + len(record.messages) + 1,
+            opened_T=call.opened_T(at),
+            ids_T=columns.ids_T,
+            pictures=tuple(Picture(png=png, start=start) for png, start in zip(images, words.sights, strict=False)),
+            parent=parent,
+        )
+        for at, (words, columns) in enumerate(zip(record.choices, call.columns, strict=False))
+    ]
+
+
+def _words(choice: SpokenChoice) -> Words:
+    return Words(index=choice.index, text=choice.text, calls=choice.calls, finish=choice.finish, sights=choice.sights)
+
+
+def _columns(call: Call, at: int, before: bytes) -> Columns:
+    choice, first = call.choices[at], call.choices[0]
+    repeated = at > 0 and np.array_equal(choice.opened_T, first.opened_T)
+    return Columns(
+        mark=answer_mark(before, choice.text, choice.calls) if before else b"",
+        opened_T=None if repeated else choice.opened_T,
+        ids_T=choice.ids_T,
+        logprobs_T=choice.logprobs_T,
+        versions_T=choice.versions_T,
+    )

@@ -1,0 +1,160 @@
+"""A session as one trajectory: its calls become threads, in which every sampled token is learnt once.
+
+The first continuation of an answer extends its thread. Later ones, and further choices of a call, fork it: they begin
+with the same ids, none of them to be learnt again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loomrl.serving.call import Said
+from loomrl.serving.recording.record import Columns, Ending, Kept, Words
+from loomrl.serving.wording import worded
+from loomrl.types import NO_VERSION, End, Message, Reward, Source, Task, Tokens, Trajectory, Turn
+
+Ids = NDArray[np.int32]
+FAMILY = "session"
+NOTHING = np.zeros(0, np.int32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """A session that has ended."""
+
+    id: str
+    endpoint: str
+    key: str = ""
+    ending: Ending
+
+
+@dataclass(slots=True, eq=False)
+class _Thread:
+    turns: list[Turn] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Tip:
+    """An answer, the thread that it is in, and all before it: messages, and ids unless they are lost."""
+
+    thread: _Thread
+    number: int
+    """The answer's turn in its thread."""
+    messages: tuple[Message, ...]
+    ids_T: Ids | None
+
+    @property
+    def is_last(self) -> bool:
+        """Whether nothing continues it in its thread."""
+        return self.number == len(self.thread.turns) - 1
+
+
+def trajectory_of(session: Session, calls: Sequence[Kept], *, source: Source = Source.PRODUCTION) -> Trajectory:
+    """The trajectory of an ended session from its calls, in the order in which they were kept; at least one."""
+    threads = _threads(calls)
+    ending = session.ending
+    reward = _reward(ending)
+    first, *further = [tuple(thread.turns) for thread in threads]
+    first = (*first[:-1], replace(first[-1], reward=reward))
+    drawn = [turn.tokens.versions_T[turn.tokens.mask_T] for turns in (first, *further) for turn in turns if turn.tokens]
+    versions = np.concatenate([*drawn, NOTHING])
+    records = [call.record for call in calls]
+    return Trajectory(
+        id=session.id,
+        task=Task(session.endpoint, records[0].version, FAMILY, 1, 0),
+        turns=first,
+        end=End.TERMINATED if ending.cause == "told" else End.TRUNCATED,
+        reward=reward,
+        group=session.id,
+        first_version=int(versions.min()) if versions.size else NO_VERSION,
+        last_version=int(versions.max()) if versions.size else NO_VERSION,
+        source=source,
+        started_at=min(record.started_at for record in records),
+        finished_at=max(record.finished_at for record in records),
+        extra=_extra(session, calls, threads),
+        threads=tuple(further),
+    )
+
+
+def _threads(calls: Sequence[Kept]) -> list[_Thread]:
+    threads: list[_Thread] = []
+    tips: dict[str, _Tip] = {}
+    for call in calls:
+        parent = tips.get(call.record.parent)
+        for at, words in enumerate(call.record.choices):
+            tip = _spoken(call, at, parent)
+            if tip.number == 0:
+                threads.append(tip.thread)
+            tips[f"{call.record.id}/{words.index}"] = tip
+    return threads
+
+
+def _spoken(call: Kept, at: int, parent: _Tip | None) -> _Tip:
+    """The next turn of the parent's thread; or, if that goes on already, the first turn of a new one."""
+    extends = parent is not None and parent.is_last
+    thread = parent.thread if parent is not None and extends else _Thread()
+    before: tuple[Message, ...] = () if parent is None else parent.messages
+    before_T = _first(call) if parent is None else parent.ids_T
+    new, words = _new(call), call.record.choices[at]
+    tokens = ids_T = None
+    if before_T is not None and not call.lost:
+        opened_T = call.opened_T(at)
+        ids_T = np.concatenate([before_T, opened_T, call.columns[at].ids_T])
+        tokens = _tokens(call.columns[at], opened_T if extends else np.concatenate([before_T, opened_T]))
+    action = _action(words)
+    thread.turns.append(Turn(new if extends else (*before, *new), action, tokens=tokens))
+    thread.names.append(f"{call.record.id}/{words.index}")
+    return _Tip(thread, len(thread.turns) - 1, (*before, *new, Message("assistant", action)), ids_T)
+
+
+def _first(call: Kept) -> Ids | None:
+    """The ids before a call without a parent: lost, if it had one that is not on record."""
+    return None if call.record.parent else NOTHING
+
+
+def _tokens(columns: Columns, opened_T: Ids) -> Tokens:
+    given = len(opened_T)
+    return Tokens(
+        np.concatenate([opened_T, columns.ids_T]),
+        np.repeat([False, True], [given, len(columns.ids_T)]),
+        np.concatenate([np.zeros(given, np.float32), columns.logprobs_T]),
+        np.concatenate([np.full(given, NO_VERSION, np.int32), columns.versions_T]),
+    )
+
+
+def _new(call: Kept) -> tuple[Message, ...]:
+    record = call.record
+    if isinstance(record.prompt, str):
+        return (Message("user", record.prompt),)
+    return worded(record.messages, record.tools, tool_role=True)
+
+
+def _action(words: Words) -> str:
+    """An answer as the policy writes it."""
+    (message,) = worded([Said(role="assistant", text=words.text, calls=words.calls)], tool_role=True)
+    return message.content
+
+
+def _reward(ending: Ending) -> Reward:
+    parts = {} if ending.reward is None else {"outcome": ending.reward}
+    return Reward(ending.reward or 0.0, parts, ending.success or 0.0)
+
+
+def _extra(session: Session, calls: Sequence[Kept], threads: Sequence[_Thread]) -> dict[str, Any]:
+    """The origin of a trajectory: how it ended, and which calls its turns are."""
+    ending = session.ending
+    return {
+        "session": {
+            "key": session.key,
+            "ended": ending.cause,
+            "judged": ending.reward is not None or ending.success is not None,
+            "outcome": dict(ending.outcome),
+            "arms": sorted({call.record.arm for call in calls}),
+            "versions": sorted({call.record.version for call in calls}),
+            "calls": [thread.names for thread in threads],
+        }
+    }

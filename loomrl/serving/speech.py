@@ -1,0 +1,219 @@
+"""A language policy behind the gateway: conversations become token ids here, and sampled ids become text and calls."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import torch
+
+from loomrl.config import Sampling
+from loomrl.errors import PolicyError
+from loomrl.inference.chat import Chat
+from loomrl.inference.engine import Finish, Piece, Unsupported
+from loomrl.inference.model import open_model, open_tokenizer
+from loomrl.inference.policy import Voice
+from loomrl.inference.torch.engine import TorchEngine
+from loomrl.inference.vision import open_vision
+from loomrl.inference.weights.sealed import Sealed
+from loomrl.serving.answer import Candidate, Closed, Drawn, Event, Opened, Token
+from loomrl.serving.policy import About, Act, Acted, Continuation
+from loomrl.serving.preparation import Preparation, Task
+from loomrl.serving.reading import Reader
+from loomrl.serving.refusal import Cause, Refusal
+from loomrl.serving.writing import Writing
+
+LONG = 1 << 15
+"""Characters of a conversation that is tokenised in a thread."""
+RETRY_S = 1.0
+"""Pause before a caller's next try after the engine failed."""
+
+
+class Speech:
+    """A ServedPolicy: samples from an engine, in the words of a chat template."""
+
+    def __init__(self, voice: Voice, *, version: str = "") -> None:
+        self._voice = voice
+        self._chat = voice.chat
+        self._preparation = Preparation(voice)
+        self._long = asyncio.Semaphore(1)
+        self._about = About(
+            kind="language",
+            version=version,
+            number=voice.engine.version,
+            context=voice.context,
+            sees=voice.chat.sees,
+        )
+
+    @property
+    def about(self) -> About:
+        """The policy's description."""
+        return self._about
+
+    async def load(self, sealed: Sealed) -> None:
+        """Sample with these weights from the next token on, as the engine's `load`."""
+        await self._voice.engine.load(sealed)
+
+    async def close(self) -> None:
+        """Close the engine. Open answers end with a Refusal."""
+        await self._voice.engine.close()
+
+    async def act(self, act: Act) -> Acted:
+        """Not supported: a Refusal."""
+        raise Refusal(Cause.INVALID, "this policy answers in words. Ask it through a chat or completions API.")
+
+    async def answer(self, continuation: Continuation) -> AsyncGenerator[Event, None]:
+        """The events of all choices, each choice's in order; a Refusal before the first one if it cannot be answered.
+
+        A Refusal (UNAVAILABLE) later if the engine fails. Closing it ends the sampling.
+        """
+        task = await self._prepared(continuation)
+        count = continuation.drawing.n
+        choices = [self._choice(task, index) for index in range(count)]
+        async with aclosing(choices[0] if count == 1 else _merged(choices)) as events:
+            async for event in events:
+                yield event
+
+    async def _prepared(self, continuation: Continuation) -> Task:
+        """The task; long text is tokenised in a thread, so that others do not wait for it."""
+        prompt = continuation.prompt
+        texts = [prompt] if isinstance(prompt, str) else [said.text for said in continuation.messages]
+        if sum(map(len, texts)) < LONG:
+            return self._preparation.task(continuation)
+        async with self._long:
+            return await asyncio.to_thread(self._preparation.task, continuation)
+
+    async def _choice(self, task: Task, index: int) -> AsyncGenerator[Event, None]:
+        """The events of one choice."""
+        asked = task.continuation
+        reads = bool(asked.tools) and asked.tool_choice != "none"
+        writing = Writing(
+            self._chat.spelling, stop=asked.drawing.stop, reader=Reader() if reads else None, forced=task.forced
+        )
+        sights = tuple(sight.start for sight in task.request.sights[len(asked.pictures) :])
+        opened: Opened | None = Opened(index=index, ids_T=task.opened_T, sights=sights)
+        request = replace(task.request, seed=(task.request.seed + index) % 2**63)
+        try:
+            async with aclosing(self._voice.engine.stream(request)) as pieces:
+                async for piece in pieces:
+                    if opened is not None:  # now the engine has accepted the request
+                        yield opened
+                        opened = None
+                    drawn, finish = self._drawn(piece, writing, asked, index)
+                    if len(drawn.ids_T) or drawn.text:
+                        yield drawn
+                    if finish is not None:
+                        break
+        except Unsupported as error:
+            raise Refusal(Cause.INVALID, str(error)) from error
+        except PolicyError as error:
+            raise Refusal(Cause.UNAVAILABLE, str(error), retry_after_s=RETRY_S) from error
+        assert finish is not None, "an engine's last piece says why it ended"
+        yield Closed(
+            index=index,
+            text=writing.text,
+            calls=writing.calls,
+            finish="length" if finish is Finish.LENGTH else "tool_calls" if writing.calls else "stop",
+            stopped_by=writing.stopped_by,
+        )
+
+    def _drawn(self, piece: Piece, writing: Writing, asked: Continuation, index: int) -> tuple[Drawn, Finish | None]:
+        """The event of a piece up to the token that ends the answer, and the reason if there is one."""
+        text, count, finish = "", 0, piece.finish
+        for id in piece.ids_T.tolist():
+            count += 1
+            if id in self._chat.stop:
+                break
+            text += writing.add(id)
+            if writing.stopped_by or (writing.calls and not asked.parallel_tool_calls):
+                finish = Finish.STOP
+                break
+        if finish is not None:
+            text += writing.end()
+        drawn = Drawn(
+            index=index,
+            ids_T=piece.ids_T[:count],
+            logprobs_T=piece.logprobs_T[:count],
+            versions_T=piece.versions_T[:count],
+            text=text,
+            tokens=self._tokens(piece, count) if asked.drawing.logprobs else (),
+        )
+        return drawn, finish
+
+    def _tokens(self, piece: Piece, count: int) -> tuple[Token, ...]:
+        """The tokens with their bytes, without the end of the turn, which is no part of the text."""
+        pairs = list(zip(piece.ids_T[:count].tolist(), piece.logprobs_T[:count].tolist(), strict=True))
+        if pairs and pairs[-1][0] in self._chat.stop:
+            pairs.pop()
+        top = (
+            [()] * count
+            if piece.top is None
+            else [
+                tuple(map(self._candidate, ids, logprobs))
+                for ids, logprobs in zip(piece.top.ids_TK.tolist(), piece.top.logprobs_TK.tolist(), strict=True)
+            ]
+        )
+        return tuple(Token(drawn=self._candidate(*pair), top=best) for pair, best in zip(pairs, top, strict=False))
+
+    def _candidate(self, id: int, logprob: float) -> Candidate:
+        return Candidate(id=id, token=self._chat.spelling[id], logprob=logprob)
+
+
+async def _merged(streams: Sequence[AsyncGenerator[Event, None]]) -> AsyncGenerator[Event, None]:
+    """The events of all streams as they come. The first error ends all of them."""
+    events: asyncio.Queue[Event | BaseException | None] = asyncio.Queue(maxsize=len(streams))
+
+    async def drain(stream: AsyncGenerator[Event, None]) -> None:
+        try:
+            async with aclosing(stream):
+                async for event in stream:
+                    await events.put(event)
+            await events.put(None)
+        except Exception as error:  # noqa: BLE001 - handed to the reader
+            await events.put(error)
+
+    tasks = [asyncio.create_task(drain(stream)) for stream in streams]
+    try:
+        left = len(tasks)
+        while left:
+            event = await events.get()
+            if isinstance(event, BaseException):
+                raise event
+            if event is None:
+                left -= 1
+            else:
+                yield event
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """The engine of a policy from a folder, and how it samples unless a caller says otherwise."""
+
+    slots: int = 64
+    """Maximum number of answers at once; further ones wait."""
+    context: int = 4096
+    """Maximum tokens of a conversation; less if the model has less."""
+    dtype: str = "float32"
+    device: str = ""
+    """Empty: the GPU if there is one."""
+    sampling: Sampling = field(default_factory=lambda: Sampling(max_tokens=512))
+
+
+def open_speech(folder: str | Path, setting: Setting | None = None, *, version: str = "", number: int = 0) -> Speech:
+    """The language policy in a folder, on a torch engine; a ConfigError if it cannot be opened.
+
+    `number` is the policy version that its tokens record.
+    """
+    setting = setting or Setting()
+    vision, device = open_vision(folder), setting.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    chat, model = Chat(open_tokenizer(folder), vision), open_model(folder, dtype=setting.dtype, device=device)
+    known = int(getattr(model.config.get_text_config(), "max_position_embeddings", setting.context))
+    context = min(setting.context, known)
+    engine = TorchEngine(model, slots=setting.slots, context=context, version=number, vision=vision)
+    voice = Voice(engine, chat, setting.sampling, context)
+    return Speech(voice, version=version or Path(folder).name)

@@ -1,0 +1,208 @@
+"""Endpoints: names that people call, and the policies behind each, by a revision that only grows.
+
+A change is a new row; the newest row of a name holds. Two who change one endpoint at once cannot overwrite each other:
+whoever names an old revision is refused.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+
+from sqlalchemy import Connection, func, insert, select
+
+from loomrl.errors import StoreError, did_you_mean, there_are
+from loomrl.store.db import LoomDB
+from loomrl.store.events import Event, record
+from loomrl.store.rows import Row, from_json, to_json
+from loomrl.store.tables import endpoints
+from loomrl.threshold import reaches
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+
+
+class Role(StrEnum):
+    """The part of an arm: stable answers whatever nobody else does, shadow answers nobody and is compared."""
+
+    STABLE = "stable"
+    CANARY = "canary"
+    SHADOW = "shadow"
+
+
+class State(StrEnum):
+    """A draining endpoint finishes open calls and refuses new ones; a deleted one is gone, but its history stays."""
+
+    SERVING = "serving"
+    DRAINING = "draining"
+    DELETED = "deleted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """A policy behind an endpoint."""
+
+    name: str
+    policy: str
+    """Key of the served policy, as replicas announce it: `RUN/12`, a folder, `RUN@newest`."""
+    share: float = 1.0
+    """Share of the traffic, 0..1; of a shadow, the share of calls that it gets a copy of."""
+    role: Role = Role.STABLE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """One revision of an endpoint: one stable arm, and shares that sum to 1 without shadows."""
+
+    name: str
+    revision: int
+    arms: tuple[Arm, ...]
+    state: State = State.SERVING
+    reason: str = ""
+    """The reason of the change, for people."""
+    created_at: float
+
+    @property
+    def stable(self) -> Arm:
+        """The arm that answers whatever no other does."""
+        return next(arm for arm in self.arms if arm.role is Role.STABLE)
+
+
+def set_endpoint(
+    db: LoomDB, name: str, arms: Sequence[Arm], *, at: float, revision: int | None = None, reason: str = ""
+) -> Endpoint:
+    """Give the endpoint these arms. `revision` is the one the caller saw (0: none); None overwrites whatever holds."""
+    if not _NAME.fullmatch(name):
+        raise StoreError(
+            f"endpoint={name!r:.120}: at most 100 letters, digits, '.', '_' and '-' are needed, such as policy-1."
+        )
+    _check(name, arms)
+    draft = Endpoint(name=name, revision=0, arms=tuple(arms), reason=reason, created_at=at)
+    return _change(db, draft, revision)
+
+
+def drain_endpoint(db: LoomDB, name: str, *, at: float, revision: int | None = None, reason: str = "") -> Endpoint:
+    """Have the endpoint refuse new calls. `set_endpoint` opens it again."""
+    draft = Endpoint(name=name, revision=0, arms=(), state=State.DRAINING, reason=reason, created_at=at)
+    return _change(db, draft, revision)
+
+
+def delete_endpoint(db: LoomDB, name: str, *, at: float, revision: int | None = None, reason: str = "") -> Endpoint:
+    """Delete the endpoint. Its history stays, and a new one of its name continues its revisions."""
+    draft = Endpoint(name=name, revision=0, arms=(), state=State.DELETED, reason=reason, created_at=at)
+    return _change(db, draft, revision)
+
+
+def show_endpoint(db: LoomDB, name: str) -> Endpoint:
+    """The endpoint of this name, as it is now; a StoreError names the nearest one."""
+    with db.read() as connection:
+        found = _newest(connection, name)
+        if found is None or found.state is State.DELETED:
+            raise _no_such(connection, name)
+    return found
+
+
+def list_endpoints(db: LoomDB) -> list[Endpoint]:
+    """Every endpoint as it is now, by name."""
+    with db.read() as connection:
+        return _all(connection)
+
+
+def history_of(db: LoomDB, name: str, *, limit: int = 50) -> list[Endpoint]:
+    """The latest revisions of an endpoint, newest first, deleted ones too."""
+    query = select(endpoints).where(endpoints.c.name == name).order_by(endpoints.c.revision.desc()).limit(limit)
+    with db.read() as connection:
+        return [_endpoint_of(row) for row in connection.execute(query).mappings()]
+
+
+def read_endpoints(db: LoomDB, *, after: int = 0, limit: int = 1000) -> list[tuple[int, Endpoint]]:
+    """The next changes past a position, oldest first. Continue reading from the last one's position."""
+    query = select(endpoints).where(endpoints.c.position > after).order_by(endpoints.c.position).limit(limit)
+    with db.read() as connection:
+        return [(row["position"], _endpoint_of(row)) for row in connection.execute(query).mappings()]
+
+
+def _all(connection: Connection) -> list[Endpoint]:
+    newest = select(func.max(endpoints.c.position)).group_by(endpoints.c.name)
+    query = select(endpoints).where(endpoints.c.position.in_(newest)).order_by(endpoints.c.name)
+    found = [_endpoint_of(row) for row in connection.execute(query).mappings()]
+    return [endpoint for endpoint in found if endpoint.state is not State.DELETED]
+
+
+def _newest(connection: Connection, name: str) -> Endpoint | None:
+    query = select(endpoints).where(endpoints.c.name == name).order_by(endpoints.c.revision.desc()).limit(1)
+    row = connection.execute(query).mappings().one_or_none()
+    return None if row is None else _endpoint_of(row)
+
+
+def _change(db: LoomDB, draft: Endpoint, seen: int | None) -> Endpoint:
+    """Store the draft under the next revision; without arms it keeps those it had."""
+    name = draft.name
+    with db.write() as connection:
+        before = _newest(connection, name)
+        held = 0 if before is None or before.state is State.DELETED else before.revision
+        if not draft.arms and not held:
+            raise _no_such(connection, name)
+        if seen is not None and seen != held:
+            raise StoreError(
+                f"endpoint {name!r} is at revision {held}, and the change was made for revision {seen}: somebody "
+                "changed it meanwhile. Look at it again (`loomrl endpoints show`), and repeat the change."
+            )
+        revision = 1 if before is None else before.revision + 1
+        kept = before.arms if before and not draft.arms else draft.arms
+        after = replace(draft, revision=revision, arms=kept)
+        _store(connection, after)
+    return after
+
+
+def _no_such(connection: Connection, name: str) -> StoreError:
+    known = [endpoint.name for endpoint in _all(connection)]
+    return StoreError(f"there is no endpoint {name!r:.100}. {there_are(known)}{did_you_mean(name[:100], known)}")
+
+
+def _store(connection: Connection, endpoint: Endpoint) -> None:
+    arms = [asdict(arm) for arm in endpoint.arms]
+    row = {
+        "name": endpoint.name,
+        "revision": endpoint.revision,
+        "state": endpoint.state.value,
+        "arms": to_json({"arms": arms}, what=f"endpoint {endpoint.name!r}"),
+        "reason": endpoint.reason,
+        "created_at": endpoint.created_at,
+    }
+    connection.execute(insert(endpoints).values(**row))
+    data = {"revision": endpoint.revision, "state": endpoint.state.value, "arms": arms, "reason": endpoint.reason}
+    record(connection, Event(kind="endpoint.changed", subject=endpoint.name, data=data, created_at=endpoint.created_at))
+
+
+def _endpoint_of(row: Row) -> Endpoint:
+    arms = from_json(row["arms"])["arms"]
+    return Endpoint(
+        name=row["name"],
+        revision=row["revision"],
+        state=State(row["state"]),
+        arms=tuple(Arm(**{**arm, "role": Role(arm["role"])}) for arm in arms),
+        reason=row["reason"],
+        created_at=row["created_at"],
+    )
+
+
+def _check(name: str, arms: Sequence[Arm]) -> None:
+    """A StoreError for arms that no call could be divided among."""
+    where = f"endpoint {name!r}"
+    names = [arm.name for arm in arms]
+    twice = sorted({each for each in names if names.count(each) > 1})
+    if twice:
+        raise StoreError(f"{where}: arms need different names, and {', '.join(twice)} is there twice.")
+    stable = [arm.name for arm in arms if arm.role is Role.STABLE]
+    if len(stable) != 1:
+        found = ", ".join(stable) or "none"
+        raise StoreError(f"{where}: one stable arm is needed, which answers whatever no other does; there is {found}.")
+    for arm in arms:
+        if not 0 <= arm.share <= 1:
+            raise StoreError(f"{where}: share={arm.share} of arm {arm.name!r} must lie between 0 and 1.")
+    total = sum(arm.share for arm in arms if arm.role is not Role.SHADOW)
+    if not (reaches(total, 1.0) and reaches(1.0, total)):
+        raise StoreError(
+            f"{where}: the shares of {', '.join(a.name for a in arms if a.role is not Role.SHADOW)} sum to {total:g}, "
+            "and must sum to 1 (shadows do not count)."
+        )

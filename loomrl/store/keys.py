@@ -1,0 +1,146 @@
+"""Keys of callers. The key itself is shown once; LoomDB holds its SHA-256, which suffices as keys are random."""
+
+import hashlib
+import json
+import re
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from sqlalchemy import func, select, update
+
+from loomrl.errors import StoreError, unknown
+from loomrl.store.db import LoomDB
+from loomrl.store.events import Event, record
+from loomrl.store.rows import Row, columns_of, find, insert_once, require
+from loomrl.store.tables import events, keys
+
+SCOPES = ("act", "feedback", "record", "admin")
+"""`act`: call policies. `feedback`: judge answers. `record`: end sessions and read what was recorded. `admin`: all."""
+PREFIX = "loom"
+SECRET_BYTES = 24
+"""192 random bits: nobody guesses them, so a fast hash protects them."""
+CHANGES = ("key.created", "key.revoked")
+FORM = re.compile(rf"{PREFIX}-([0-9a-f]{{12}})-([0-9a-f]{{{2 * SECRET_BYTES}}})")
+"""The public id, and the secret."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """A key as it is stored."""
+
+    id: str
+    name: str
+    """The owner's name, for people."""
+    sha256: str
+    scopes: tuple[str, ...]
+    rate: float | None = None
+    """Requests per second; None is unlimited."""
+    created_at: float
+    expires_at: float | None = None
+    revoked_at: float | None = None
+
+    def holds(self, now: float) -> bool:
+        """True if it is neither revoked nor expired."""
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+
+def create_key(
+    db: LoomDB,
+    name: str,
+    *,
+    scopes: Iterable[str] = ("act",),
+    rate: float | None = None,
+    expires_at: float | None = None,
+    at: float,
+) -> tuple[str, Key]:
+    """Store a new key; returns the plain key, which cannot be had again, and its record."""
+    wanted = tuple(dict.fromkeys(scopes))
+    _check(name, wanted, rate)
+    if expires_at is not None and expires_at <= at:
+        raise StoreError(f"key {name!r}: it would have expired before it begins. Choose a later time.")
+    id, secret = secrets.token_hex(6), secrets.token_hex(SECRET_BYTES)
+    key = Key(
+        id=id,
+        name=name,
+        sha256=digest(secret),
+        scopes=wanted,
+        rate=rate,
+        created_at=at,
+        expires_at=expires_at,
+    )
+    row = columns_of(key) | {"scopes": json.dumps(wanted)}
+    with db.write() as connection:
+        insert_once(connection, keys, row)
+        data = {"name": name, "scopes": list(wanted), "rate": rate, "expires_at": expires_at}
+        record(connection, Event(kind="key.created", subject=id, data=data, created_at=at))
+    return f"{PREFIX}-{id}-{secret}", key
+
+
+def revoke_key(db: LoomDB, id: str, *, at: float, reason: str = "") -> Key:
+    """Revoke a key by its id, or by the key itself. A second time changes nothing."""
+    found = FORM.fullmatch(id)
+    id = found[1] if found else id
+    with db.write() as connection:
+        key = _key_of(require(connection, keys, id))
+        if key.revoked_at is not None:
+            return key
+        connection.execute(update(keys).where(keys.c.id == id).values(revoked_at=at))
+        record(connection, Event(kind="key.revoked", subject=id, data={"reason": reason}, created_at=at))
+    return replace(key, revoked_at=at)
+
+
+def list_keys(db: LoomDB, *, limit: int = 1000) -> list[Key]:
+    """The latest keys, newest first; revoked and expired ones too."""
+    query = select(keys).order_by(keys.c.position.desc()).limit(limit)
+    with db.read() as connection:
+        return [_key_of(row) for row in connection.execute(query).mappings()]
+
+
+def read_keys(db: LoomDB, *, after: int = 0) -> tuple[int, list[Key]]:
+    """The keys that were created or revoked past a position of the event log, and the position to continue from."""
+    changes = events.c.kind.in_(CHANGES) & (events.c.position > after)
+    changed = select(events.c.subject).where(changes)
+    with db.read() as connection:
+        newest = connection.scalar(select(func.max(events.c.position)).where(changes))
+        if newest is None:
+            return after, []
+        rows = connection.execute(select(keys).where(keys.c.id.in_(changed))).mappings()
+        return newest, [_key_of(row) for row in rows]
+
+
+def record_refusals(db: LoomDB, counts: Mapping[str, int], *, at: float) -> None:
+    """Put on record how many calls were refused, by cause and key: `{"key": 10000, "budget 3f9a1c2b7d4e": 7}`."""
+    with db.write() as connection:
+        record(connection, Event(kind="key.refused", subject="keys", data=dict(counts), created_at=at))
+
+
+def find_key(db: LoomDB, id: str) -> Key | None:
+    """The key of this id, if there is one."""
+    with db.read() as connection:
+        row = find(connection, keys, id)
+    return None if row is None else _key_of(row)
+
+
+def digest(secret: str) -> str:
+    """The hash of a key's secret part, as it is stored."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def _check(name: str, scopes: tuple[str, ...], rate: float | None) -> None:
+    if not name or len(name) > 100:
+        raise StoreError(f"key name={name!r:.120}: say in 1 to 100 characters whose it is.")
+    if not scopes:
+        raise StoreError(f"key {name!r}: without a scope it would open nothing. Known: {', '.join(SCOPES)}.")
+    for scope in scopes:
+        if scope not in SCOPES:
+            raise StoreError(f"key {name!r}: " + unknown("scope", scope, SCOPES))
+    if rate is not None and not rate > 0:
+        raise StoreError(f"key {name!r}: rate={rate} must be above 0; without one it is unlimited.")
+
+
+def _key_of(row: Row) -> Key:
+    columns = dict(row)
+    del columns["position"]
+    columns["scopes"] = tuple(json.loads(row["scopes"]))
+    return Key(**columns)

@@ -1,0 +1,119 @@
+"""Replicas: the processes that serve now, where they are reached, and when each was last heard of.
+
+Times are the database's own on PostgreSQL, so that the clocks of machines need not agree.
+"""
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from sqlalchemy import Connection, delete, insert, select, text, update
+
+from loomrl.store.db import LoomDB
+from loomrl.store.rows import Row, columns_of
+from loomrl.store.tables import replicas
+
+BEAT_S = 1.0
+"""Time between two signs of life."""
+DEAD_S = 5.0
+"""A replica that was silent this long is taken for dead."""
+
+
+class ReplicaRole(StrEnum):
+    """The part that a process has in serving."""
+
+    POLICY = "policy"
+    GATEWAY = "gateway"
+    FRONT = "front"
+
+
+class ReplicaState(StrEnum):
+    """A draining replica finishes open calls and gets no new ones."""
+
+    STARTING = "starting"
+    READY = "ready"
+    DRAINING = "draining"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """A process that serves."""
+
+    id: str
+    role: ReplicaRole
+    policy: str = ""
+    """Key of the policy it serves, as arms name it; empty for gateways and fronts."""
+    version: str = ""
+    """Id of the policy version it holds now."""
+    endpoint: str = ""
+    """The endpoint of a gateway or front."""
+    address: str
+    """The address it is reached at: `host:port`."""
+    node: str
+    """Host name of its machine."""
+    pid: int
+    state: ReplicaState = ReplicaState.STARTING
+    started_at: float = 0.0
+    beat_at: float = 0.0
+
+
+def beat(db: LoomDB, replica: Replica) -> Replica:
+    """Record that the replica lives and what it serves; a row that was taken for dead is there again."""
+    with db.write() as connection:
+        now = _now(connection, db)
+        alive = replace(replica, started_at=replica.started_at or now, beat_at=now)
+        row = columns_of(alive) | {"role": alive.role.value, "state": alive.state.value}
+        if not connection.execute(update(replicas).where(replicas.c.id == alive.id).values(**row)).rowcount:
+            connection.execute(insert(replicas).values(**row))
+    return alive
+
+
+def leave(db: LoomDB, id: str) -> None:
+    """Remove a replica that ends."""
+    with db.write() as connection:
+        connection.execute(delete(replicas).where(replicas.c.id == id))
+
+
+def live_replicas(
+    db: LoomDB,
+    *,
+    role: ReplicaRole | None = None,
+    endpoint: str | None = None,
+    policies: Iterable[str] | None = None,
+    dead_s: float = DEAD_S,
+) -> list[Replica]:
+    """The replicas that were heard of lately, the eldest first."""
+    query = select(replicas).order_by(replicas.c.started_at, replicas.c.id)
+    if role is not None:
+        query = query.where(replicas.c.role == role.value)
+    if endpoint is not None:
+        query = query.where(replicas.c.endpoint == endpoint)
+    if policies is not None:
+        query = query.where(replicas.c.policy.in_(list(policies)))
+    with db.read() as connection:
+        since = _now(connection, db) - dead_s
+        rows = connection.execute(query.where(replicas.c.beat_at > since)).mappings()
+        return [_replica_of(row) for row in rows]
+
+
+def bury(db: LoomDB, *, dead_s: float = DEAD_S) -> list[str]:
+    """Remove the rows of the dead, and return their ids. It writes only if somebody died."""
+    with db.read() as connection:
+        since = _now(connection, db) - dead_s
+        dead = list(connection.scalars(select(replicas.c.id).where(replicas.c.beat_at <= since)))
+    if not dead:
+        return []
+    with db.write() as connection:
+        silent = replicas.c.id.in_(dead) & (replicas.c.beat_at <= since)
+        return list(connection.scalars(delete(replicas).where(silent).returning(replicas.c.id)))
+
+
+def _now(connection: Connection, db: LoomDB) -> float:
+    if db.is_sqlite:  # one machine
+        return time.time()
+    return float(connection.execute(text("SELECT extract(epoch FROM clock_timestamp())")).scalar_one())
+
+
+def _replica_of(row: Row) -> Replica:
+    return Replica(**{**row, "role": ReplicaRole(row["role"]), "state": ReplicaState(row["state"])})

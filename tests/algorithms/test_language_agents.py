@@ -1,0 +1,87 @@
+"""Agents in rollouts: their demonstrations are what a policy sees, and their attempts are trajectories like others."""
+
+import asyncio
+import sys
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pytest
+
+from loomrl.algorithms.language.agents import recorded, whole
+from loomrl.algorithms.language.corpus import conversations, demonstrations
+from loomrl.algorithms.language.model.build import build_tokenizer
+from loomrl.config import WarmStart
+from loomrl.gym.adapters.harness import Harness
+from loomrl.inference.chat import Chat
+from loomrl.serving.call import Said, Tool
+from loomrl.serving.wording import worded
+from loomrl.types import Message
+
+pytestmark = [pytest.mark.system, pytest.mark.skipif(sys.platform != "linux", reason="agents need Linux")]
+MARKET = "loomrl.experiments.agents.market"
+SETTINGS: dict[str, Any] = {
+    "agent": {"python": "loomrl.experiments.agents.shop"},
+    "tasks": {
+        "total": {"generate": f"{MARKET}:total", "oracle": f"{MARKET}:oracle", "guess": f"{MARKET}:guess"},
+    },
+}
+
+
+def draws(count: int) -> list[tuple[Harness, Any]]:
+    harness = Harness(SETTINGS)
+    return [(harness, harness.task("total", 1, seed)) for seed in range(count)]
+
+
+def test_a_demonstration_is_the_conversation_of_the_agent_with_its_oracle() -> None:
+    (said,) = asyncio.run(recorded(draws(1), wrong=0.0, seed=0))[0]
+    assert [message.role for message in said] == [
+        "system",
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
+    assert '"name": "price"' in said[0].content, "the tools are told"
+    row = draws(1)[0][0].row(draws(1)[0][1])
+    assert [said[3].content, said[5].content] == [str(price) for price in row.task["prices"].values()]
+    assert said[-1].content.endswith(f"<answer>{row.answer}</answer>")
+
+
+def test_demonstrations_are_tokenised_as_the_gateway_renders_conversations() -> None:
+    settings = WarmStart(tasks=3)
+    told = list(islice(conversations(draws(3), settings, seed=0), 3))
+    tokenizer = build_tokenizer([message.content for said in told for message in said], vocabulary=400)
+    chat = Chat(tokenizer)
+    for said, shown in zip(told, demonstrations(draws(3), settings, tokenizer, seed=0), strict=False):
+        ids: list[int] = []
+        heard = 0
+        for index, message in enumerate(said):
+            if message.role != "assistant":
+                continue
+            new = said[heard:index]
+            prompt = chat.following(new).ids[1:] if ids else chat.opening(new).ids
+            ids += [*prompt.tolist(), *chat.encode(message.content).tolist()]
+            heard = index + 1
+        assert shown.ids == ids
+        assert np.sum(shown.mask) == sum(len(chat.encode(m.content)) for m in said if m.role == "assistant")
+
+
+def test_guesses_take_the_place_of_the_oracle_and_equal_seeds_give_equal_demonstrations() -> None:
+    guessed = asyncio.run(recorded(draws(2), wrong=1.0, seed=0))
+    assert all(len(said) == 3 and said[-1].content.startswith("<answer>") for (said,) in guessed)
+    assert asyncio.run(recorded(draws(2), wrong=1.0, seed=0)) == guessed
+    assert asyncio.run(recorded(draws(2), wrong=1.0, seed=1)) != guessed
+
+
+def test_whole_conversations_are_those_that_none_continues() -> None:
+    one, two, three = (Message("user", text) for text in "abc")
+    assert whole([(one,), (one, two), (three,), (one, two)]) == ((one, two), (three,))
+
+
+def test_the_words_of_tools_are_one_for_demonstrations_and_policies() -> None:
+    tool = Tool(name="price", description="A price.", parameters={"type": "object"})
+    said = [Said(role="system", text="Rules."), Said(role="user", text="?")]
+    assert worded(said, [tool], tool_role=True)[0].content.startswith("Rules.\n\n# Tools")

@@ -1,0 +1,333 @@
+"""Agents of others as environments: real processes against a real gateway, with an oracle in the place of a model."""
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loomrl.errors import ConfigError
+from loomrl.gym.adapters.harness import Done, Harness
+from loomrl.gym.adapters.harness.play import play_agent
+from loomrl.gym.curriculum import HELD_OUT_SEEDS
+from loomrl.gym.episode import Attempt, Limits
+from loomrl.gym.policy import OraclePolicy
+from loomrl.serving.agents import AgentGateway
+from loomrl.types import End, Message, Reward, Trajectory
+
+pytestmark = [pytest.mark.system, pytest.mark.skipif(sys.platform != "linux", reason="agents need Linux")]
+
+ASK = """
+import json, os, subprocess, sys, time, urllib.error, urllib.request
+
+def ask(text, before=(), path="/chat/completions"):
+    body = json.dumps({"model": "any", "messages": [*before, {"role": "user", "content": text}]}).encode()
+    key = {"content-type": "application/json", "authorization": "Bearer " + os.environ["OPENAI_API_KEY"]}
+    request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + path, body, key)
+    return json.load(urllib.request.urlopen(request))["choices"][0]["message"]["content"]
+
+task = json.loads(os.environ["LOOM_TASK"])
+"""
+ROW = {"task": {"word": "sun"}, "answer": "SUN"}
+
+
+def shouted(task: Mapping[str, Any], conversation: tuple[Message, ...]) -> str:
+    return conversation[-1].content.upper()
+
+
+def says_file(done: Done) -> float:
+    return float((done.folder / "result.txt").read_text() == str(done.row.answer))
+
+
+def half(done: Done) -> Reward:
+    return Reward(0.5, {"correctness": 0.5}, 0.5)
+
+
+def raises(done: Done) -> float:
+    raise RuntimeError("no opinion")
+
+
+def three(done: Done) -> float:
+    return 3.0
+
+
+def function_agent(task: Mapping[str, Any]) -> str:
+    scope: dict[str, Any] = {}
+    exec(ASK, scope)
+    return scope["ask"](task["word"])
+
+
+def harness(agent: Mapping[str, Any], tasks: Mapping[str, Any] | None = None, **settings: Any) -> Harness:
+    family = {"items": [ROW], "oracle": f"{__name__}:shouted", **(tasks or {})}
+    return Harness({"agent": agent, "tasks": {"words": family}, **settings})
+
+
+def script(folder: Path, text: str) -> dict[str, Any]:
+    file = folder / "agent.py"
+    file.write_text(ASK + text)
+    return {"python": str(file)}
+
+
+async def played(environment: Harness, *, seconds: float = 20.0) -> Trajectory:
+    sessions = AgentGateway().serving(OraclePolicy)(environment, random.Random(0))
+    attempt = Attempt(id="a", task=environment.task("words", 1, 0), group="a")
+    return await play_agent(environment, sessions, attempt, limits=Limits(10.0, seconds))  # type: ignore[arg-type]
+
+
+def written(file: Path) -> None:
+    """Wait until something is in the file."""
+    until = time.monotonic() + 60
+    while not file.exists() or not file.read_text():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def gone(file: Path) -> bool:
+    """Whether the processes that an agent wrote down have ended."""
+    pids = [int(line) for line in file.read_text().split()]
+    assert pids
+    for _ in range(100):
+        if not any(Path(f"/proc/{pid}").exists() for pid in pids):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+async def test_an_agent_is_played_as_it_is_and_what_was_said_is_its_trajectory(tmp_path: Path) -> None:
+    trajectory = await played(harness(script(tmp_path, "print('thinking')\nprint(ask(task['word']))")))
+    assert (trajectory.end, trajectory.reward.success) == (End.TERMINATED, 1.0)
+    assert [(turn.observation, turn.action) for turn in trajectory.turns] == [((Message("user", "sun"),), "SUN")]
+    assert trajectory.turns[-1].reward.total == 1.0
+    assert trajectory.extra["agent"]["output"] == "thinking\nSUN\n"
+
+
+async def test_a_wrong_answer_is_a_reward_of_0_and_no_failure(tmp_path: Path) -> None:
+    trajectory = await played(harness(script(tmp_path, "ask(task['word'])\nprint('moon')")))
+    assert (trajectory.end, trajectory.reward.total, trajectory.failure) == (End.TERMINATED, 0.0, None)
+
+
+async def test_a_crash_is_a_failure_of_the_agent_with_its_last_words(tmp_path: Path) -> None:
+    trajectory = await played(harness(script(tmp_path, "ask('x')\nraise ValueError('out of ideas')")))
+    assert trajectory.failure is not None
+    assert (trajectory.end, trajectory.failure.boundary, trajectory.failure.kind) == (End.FAILED, "agent", "Exit")
+    assert "ValueError: out of ideas" in trajectory.failure.message
+    assert len(trajectory.turns) == 1, "what it said before is kept"
+
+
+async def test_a_signal_is_a_failure(tmp_path: Path) -> None:
+    trajectory = await played(harness(script(tmp_path, "ask('x')\nos.kill(os.getpid(), 11)")))
+    assert trajectory.failure is not None
+    assert trajectory.failure.kind == "Signal"
+    assert "signal 11" in trajectory.failure.message
+
+
+async def test_an_agent_that_asks_nothing_is_a_failure_that_names_the_variables(tmp_path: Path) -> None:
+    trajectory = await played(harness(script(tmp_path, "print('SUN')")))
+    assert trajectory.failure is not None
+    assert trajectory.failure.kind == "Silent"
+    assert "OPENAI_BASE_URL" in trajectory.failure.message
+
+
+async def test_a_hang_is_truncated_and_no_child_survives_not_even_one_of_another_session(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    text = f"""
+ask(task['word'])
+child = subprocess.Popen(['sleep', '300'])
+other = subprocess.Popen(['sleep', '300'], start_new_session=True)
+double = subprocess.check_output(['sh', '-c', 'setsid sleep 300 >/dev/null & echo $!'])
+open({str(pids)!r}, 'w').write(f'{{os.getpid()}} {{child.pid}} {{other.pid}} {{int(double)}}')
+print('SUN', flush=True)
+time.sleep(300)
+"""
+    start = time.monotonic()
+    trajectory = await played(harness(script(tmp_path, text), budget={"seconds": 2.0}))
+    assert time.monotonic() - start < 15
+    assert (trajectory.end, trajectory.failure, trajectory.reward.total) == (End.TRUNCATED, None, 0.0)
+    assert gone(pids)
+
+
+async def test_children_are_killed_when_an_agent_ends_by_itself(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    text = f"""
+child = subprocess.Popen(['sleep', '300'], start_new_session=True)
+open({str(pids)!r}, 'w').write(str(child.pid))
+print(ask(task['word']))
+"""
+    assert (await played(harness(script(tmp_path, text)))).reward.success == 1.0
+    assert gone(pids)
+
+
+async def test_an_agent_with_too_many_processes_has_failed_and_all_of_them_end(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    text = f"""
+ask(task['word'])
+file = open({str(pids)!r}, 'w')
+for _ in range(40):
+    print(subprocess.Popen(['sleep', '300'], start_new_session=True).pid, file=file, flush=True)
+time.sleep(300)
+"""
+    trajectory = await played(harness(script(tmp_path, text), processes=12))
+    assert trajectory.failure is not None
+    assert trajectory.failure.kind == "Crowd"
+    assert gone(pids)
+
+
+async def test_an_agent_that_kills_its_keeper_is_a_failure_and_leaves_nothing(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    text = f"""
+child = subprocess.Popen(['sleep', '300'], start_new_session=True)
+open({str(pids)!r}, 'w').write(f'{{os.getpid()}} {{child.pid}}')
+os.kill(os.getppid(), 9)
+time.sleep(300)
+"""
+    trajectory = await played(harness(script(tmp_path, text)))
+    assert trajectory.failure is not None
+    assert (trajectory.failure.boundary, trajectory.failure.kind) == ("agent", "Lost")
+    assert gone(pids)
+
+
+async def test_a_flood_of_output_is_bounded_and_a_failure(tmp_path: Path) -> None:
+    text = "ask('x')\nwhile True: print('x' * 1000)"
+    trajectory = await played(harness(script(tmp_path, text), output_bytes=10_000))
+    assert trajectory.failure is not None
+    assert trajectory.failure.kind == "Overflow"
+    assert len(trajectory.extra["agent"]["output"]) <= 2000
+
+
+async def test_of_errors_only_the_end_is_kept(tmp_path: Path) -> None:
+    text = "ask('x')\nsys.stderr.write('noise ' * 1_000_000)\nsys.stderr.write('the end')\nsys.exit(4)"
+    trajectory = await played(harness(script(tmp_path, text)))
+    assert trajectory.failure is not None
+    assert trajectory.failure.message.endswith("the end")
+    assert len(trajectory.failure.message) < 2000
+
+
+@pytest.mark.parametrize(("budget", "calls"), [({"calls": 3}, 3), ({"tokens": 100}, 1)])
+async def test_beyond_its_budget_an_agent_gets_429_and_is_truncated(
+    tmp_path: Path, budget: dict[str, int], calls: int
+) -> None:
+    text = """
+try:
+    while True: ask(task['word'])
+except urllib.error.HTTPError as error:
+    print(error.code, error.headers['x-should-retry'])
+"""
+    trajectory = await played(harness(script(tmp_path, text), budget={**budget, "seconds": 20.0}))
+    assert (trajectory.end, trajectory.reward.total) == (End.TRUNCATED, 0.0)
+    assert trajectory.extra["agent"]["output"] == "429 false\n"
+    assert sum(map(len, trajectory.sequences)) >= calls
+    assert trajectory.extra["agent"]["overrun"] == next(iter(budget))
+
+
+async def test_parallel_conversations_are_threads_of_one_attempt(tmp_path: Path) -> None:
+    text = """
+first = ask('one')
+ask('another')
+before = [{'role': 'user', 'content': 'one'}, {'role': 'assistant', 'content': first}]
+ask('two', before)
+print('SUN')
+"""
+    trajectory = await played(harness(script(tmp_path, text)))
+    told = [[turn.observation[-1].content for turn in turns] for turns in trajectory.sequences]
+    assert told == [["one", "two"], ["another"]]
+
+
+async def test_a_function_and_a_command_are_agents_too() -> None:
+    function = await played(harness({"python": f"{__name__}:function_agent", "path": [str(Path.cwd())]}))
+    assert function.reward.success == 1.0, function.failure
+    body = '{"model": "x", "messages": [{"role": "user", "content": "sun"}]}'
+    ask = f"curl -sf $OPENAI_BASE_URL/chat/completions -H \"Authorization: Bearer $OPENAI_API_KEY\" -d '{body}'"
+    command = await played(harness({"command": ["sh", "-c", f"{ask} | grep -o SUN"]}))
+    assert command.reward.success == 1.0, command.failure
+
+
+async def test_an_agent_gets_its_files_and_its_own_environment_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hidden")
+    text = """
+assert 'AWS_SECRET_ACCESS_KEY' not in os.environ and os.environ['EXTRA'] == '1'
+assert json.load(open(os.environ['LOOM_TASK_FILE'])) == task and os.getcwd() == os.environ['HOME']
+open('result.txt', 'w').write(ask(open('data/in.txt').read()))
+"""
+    row = {**ROW, "files": {"data/in.txt": "sun"}}
+    agent = {**script(tmp_path, text), "env": {"EXTRA": "1"}}
+    environment = harness(agent, {"items": [row], "scorer": f"{__name__}:says_file"})
+    assert (await played(environment)).reward.success == 1.0
+
+
+async def test_scorers_give_success_or_a_reward_and_their_own_errors_are_failures(tmp_path: Path) -> None:
+    agent = script(tmp_path, "ask('x')\nsys.exit(3)")
+    by_status = await played(harness(agent, {"scorer": "exit"}))
+    assert (by_status.end, by_status.reward.success) == (End.TERMINATED, 0.0)
+    agent = script(tmp_path, "ask('x')")
+    assert (await played(harness(agent, {"scorer": "exit"}))).reward.success == 1.0
+    assert (await played(harness(agent, {"scorer": f"{__name__}:half"}))).reward.success == 0.5
+    for name, said in (("raises", "RuntimeError: no opinion"), ("three", "3.0")):
+        failure = (await played(harness(agent, {"scorer": f"{__name__}:{name}"}))).failure
+        assert failure is not None
+        assert failure.boundary == "scorer"
+        assert said in failure.message
+
+
+async def test_a_cancelled_attempt_kills_its_agent(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    text = f"open({str(pids)!r}, 'w').write(str(os.getpid()))\nask('x')\ntime.sleep(300)"
+    playing = asyncio.create_task(played(harness(script(tmp_path, text))))
+    await asyncio.to_thread(written, pids)
+    playing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await playing
+    assert gone(pids)
+
+
+def test_agents_end_with_the_process_that_plays_them(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    text = f"subprocess.Popen(['sleep', '300'])\nopen({str(pids)!r}, 'w').write(str(os.getpid()))\ntime.sleep(300)"
+    agent = script(tmp_path, text)
+    program = f"""
+import asyncio
+from tests.gym.test_harness import harness, played
+asyncio.run(played(harness({agent!r})))
+"""
+    host = subprocess.Popen([sys.executable, "-c", program], start_new_session=True)
+    try:
+        written(pids)
+    finally:
+        os.killpg(host.pid, signal.SIGKILL)
+        host.wait()
+    assert gone(pids)
+
+
+def test_settings_are_refused_with_the_remedy(tmp_path: Path) -> None:
+    agent = script(tmp_path, "")
+    for broken, said in (
+        ({"agent": {}}, "one of the two"),
+        ({"agent": {"python": "a.py", "command": ["b"]}}, "one of the two"),
+        ({"agent": {"python": "nowhere/agent.py"}}, "there is no file"),
+        ({"agent": {"python": "no.such.module"}}, "no.such.module"),
+        ({"agent": {"command": ["no-such-program"]}}, "no such program"),
+        ({"agent": agent, "sandbox": True}, "network"),
+        ({"agent": agent, "tasks": {}}, "no tasks"),
+        ({"agent": agent, "tasks": {"words": {"items": [ROW], "scorer": "anser"}}}, "Known: answer, tags, exit"),
+        ({"agent": agent, "tasks": {"words": {"items": [ROW], "file": "x"}}}, "one source"),
+        ({"agent": agent, "tasks": {"words": {"file": "nowhere.jsonl"}}}, "JSON lines"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            Harness({"tasks": {"words": {"items": [ROW]}}, **broken})
+
+
+def test_rows_for_evaluations_are_never_drawn_in_training(tmp_path: Path) -> None:
+    rows = [{"task": {"word": str(number)}} for number in range(20)]
+    environment = harness(script(tmp_path, ""), {"items": rows})
+    drawn = [{environment.row(environment.task("words", 1, seed)).task["word"] for seed in seeds}
+             for seeds in (range(400), range(HELD_OUT_SEEDS.start, HELD_OUT_SEEDS.start + 400))]  # fmt: skip
+    assert drawn[0].isdisjoint(drawn[1])
+    assert (len(drawn[0]), len(drawn[1])) == (16, 4)

@@ -1,0 +1,149 @@
+"""What is found, what is left alone, and how long it takes."""
+
+import json
+import string
+import time
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from loomrl.safety.pattern import OTHERS, PATTERNS
+from loomrl.safety.redaction import PatternRedactor, Redaction
+
+redactor = PatternRedactor()
+LETTERS = string.ascii_letters + string.digits
+BODY = "aB3" * 16
+BLOCK = f"-----BEGIN RSA PRIVATE KEY-----\n{BODY}\n{BODY}\n-----END RSA PRIVATE KEY-----"
+SECRETS = {
+    "openai": f"sk-proj-{BODY}",
+    "old openai": f"sk-{BODY}",
+    "anthropic": f"sk-ant-api03-{BODY}",
+    "github": f"ghp_{BODY[:36]}",
+    "github fine": f"github_pat_{BODY}",
+    "aws": "AKIAIOSFODNN7EXAMPLE",
+    "slack": "xoxb-123456789012-abcdefABCDEF",
+    "google": f"AIza{BODY[:35]}",
+    "gitlab": f"glpat-{BODY[:20]}",
+    "hugging face": f"hf_{BODY[:34]}",
+    "stripe": f"sk_live_{BODY[:24]}",
+    "ours": f"loom-{'0a1' * 4}-{'0a1b' * 12}",
+    "jwt": f"eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.{BODY}",
+    "private key": BLOCK,
+    "email": "ada.lovelace+news@example.co.uk",
+    "unicode email": "jürgen@köln.example.de",
+}
+ASSIGNED = {
+    "password=hunter2": "hunter2",
+    "PASSWORD: 'correct horse battery'": "correct horse battery",
+    'DB_PASSWORD = "p,a;s s"': "p,a;s s",
+    '{"user": "x", "password": "tr0ub4dor&3"}': "tr0ub4dor&3",
+    '{\\"token\\": \\"abcdef123456\\"}': "abcdef123456",
+    "client_secret=abc.def": "abc.def",
+    "Authorization: Bearer abcdef": "abcdef",
+    "my password is hunter2": "hunter2",
+    "api_key=1234567": "1234567",
+    "pwd=1234": "1234",
+    "postgresql://loom:swordfish@db/x": "swordfish",
+}
+HARMLESS = [
+    "The password is wrong.",
+    "max_token: 2048, token = None",
+    "A task-management-system-for-everyone and risk-assessment",
+    "commit 4edbfe0a9c1b2d3e4f5061728394a5b6c7d8e9f0 of 2026-11-23",
+    "login(user, password)",
+    "see @alice, 3 @ 4, a@b",
+    "https://example.com:8080/a?b=c#d",
+    "def f(x): return x['key'] + 1  # [redacted:email]",
+]
+
+
+@pytest.mark.parametrize("secret", SECRETS.values(), ids=SECRETS)
+@pytest.mark.parametrize("around", ["{}", "use {}, please", "({})", '"{}"', "a\n{}\nb", "k:{}"])
+def test_a_secret_goes_and_the_rest_stays(secret: str, around: str) -> None:
+    redacted = redactor.redact(around.format(secret))
+    assert secret not in redacted.text
+    assert redacted.kinds
+    assert redacted.text.startswith(around.partition("{}")[0])
+
+
+@pytest.mark.parametrize("text", ASSIGNED)
+def test_an_assigned_value_goes(text: str) -> None:
+    redacted = redactor.redact(text)
+    assert ASSIGNED[text] not in redacted.text
+    assert redacted.kinds
+
+
+@pytest.mark.parametrize("text", HARMLESS)
+def test_ordinary_text_stays(text: str) -> None:
+    assert redactor.redact(text).text == text
+    assert not redactor.redact(text).kinds
+
+
+PIECES = [*SECRETS.values(), *ASSIGNED, *HARMLESS, "password", "=", ": ", '"', "'", "\\", "@", "[redacted:key]", "sk-"]
+
+
+@given(st.lists(st.sampled_from(PIECES) | st.text(max_size=4), max_size=6).map("".join))
+@example("password=[redacted:key]x")
+@example("token: [redacted:email] ")
+def test_redacting_twice_changes_nothing_more(text: str) -> None:
+    once = redactor.redact(text)
+    twice = redactor.redact(once.text)
+    assert twice.text == once.text
+    assert not twice.kinds
+
+
+UNITS = ["a", "a@", "@", "a.", "sk-", "password", "password=", 'token:"', "\\", "-----BEGIN PRIVATE KEY", "eyJa."]
+UNITS += [
+    "://a:",
+    "ghp_",
+    "a@b.",
+    "[redacted:",
+    " ",
+    "password is ",
+    "eyJaaaaaaaaa.",
+    "-----BEGIN RSA PRIVATE KEY-----",
+]
+
+
+FORMS = [*PIECES, "AGE-SECRET-KEY-1" + "A" * 20, "ya29." + BODY, "SG." + BODY + "." + BODY, "Bearer " + BODY]
+FORMS += [f"{name}_{BODY}" for name in OTHERS.split("|")] + ["xapp-12345678", "a%40b.org", "Paßwort", "PAſſWORD=12345"]
+
+
+@given(st.lists(st.sampled_from(FORMS) | st.text(max_size=4), max_size=5).map("".join))
+@example("PAſſWORD=12345")
+def test_a_text_that_has_a_form_has_a_hint_of_it(text: str) -> None:
+    for pattern in PATTERNS:
+        assert pattern.is_possible(text.casefold()) or not pattern.form.search(text)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_the_time_is_linear(unit: str) -> None:
+    def took(size: int) -> float:
+        text = unit * (size // len(unit))
+        started = time.thread_time()
+        redactor.redact(text)
+        return time.thread_time() - started
+
+    small = min(took(20_000) for _ in range(3))
+    assert min(took(160_000) for _ in range(3)) < max(40 * small, 0.5), "a square would take many seconds"
+
+
+def test_json_stays_json_and_names_promise_secrets() -> None:
+    redaction = Redaction(redactor)
+    text = json.dumps({"to": "ada@example.com", "db": {"password": "x y z", "port": 5432}, "list": ["é"]})
+    clean = json.loads(redaction.json(text))
+    assert clean == {"to": "[redacted:email]", "db": {"password": "[redacted:password]", "port": 5432}, "list": ["é"]}
+    assert set(redaction.kinds) == {"email", "password"}
+
+
+def test_json_without_findings_stays_as_it_was_written() -> None:
+    redaction = Redaction(redactor)
+    assert redaction.json('{"a" : "\\u00e9"}') == '{"a" : "\\u00e9"}'
+    assert not redaction.kinds
+
+
+def test_a_secret_that_json_would_drop_is_found() -> None:
+    redaction = Redaction(redactor)
+    assert "hunter2" not in redaction.json('{"password": "hunter2", "password": ""}')
+    assert redaction.kinds

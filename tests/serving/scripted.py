@@ -1,0 +1,165 @@
+"""A policy of a script: it answers with what it is told to, in ids of its own, and logs every id that it drew."""
+
+import random
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from loomrl.serving.answer import Closed, Drawn, Event, Opened
+from loomrl.serving.call import Ask, Drawing, Said, Tool, ToolCall
+from loomrl.serving.policy import About, Act, Acted, Continuation
+from loomrl.serving.recorder import Call, Known, Recorder, SpokenChoice, continuation
+
+END = 0
+
+
+def encoded(text: str) -> list[int]:
+    """One id for each character."""
+    return [ord(letter) + 1 for letter in text]
+
+
+def decoded(ids: "np.ndarray[tuple[int], np.dtype[np.int32]]") -> str:
+    """The text of ids."""
+    return "".join(chr(int(id) - 1) for id in ids if id > END)
+
+
+def said(message: Said) -> str:
+    """A message as the script renders it."""
+    calls = "".join(f"<{call.name} {call.arguments}>" for call in message.calls)
+    return f"[{message.role}:{message.text}{calls}]"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Logged:
+    """One choice as the engine saw it."""
+
+    context: tuple[int, ...]
+    ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    versions: tuple[int, ...]
+
+
+@dataclass
+class Script:
+    """A ServedPolicy."""
+
+    rng: random.Random
+    log: list[Logged] = field(default_factory=list)
+    version: int = 1
+
+    @property
+    def about(self) -> About:
+        return About(kind="language", version="v", number=1, context=1 << 20)
+
+    async def act(self, act: Act) -> Acted:
+        raise NotImplementedError
+
+    async def answer(self, continuation: Continuation) -> AsyncIterator[Event]:
+        """The same new ids for all choices; other answers for each."""
+        opening = "" if continuation.known_T.size else "".join(tool.name for tool in continuation.tools)
+        new = encoded(opening + "".join(map(said, continuation.messages)) + "[assistant:")
+        if continuation.prompt is not None:
+            new = encoded(continuation.prompt) if isinstance(continuation.prompt, str) else list(continuation.prompt)
+        for index in range(continuation.drawing.n):
+            text, calls, finish = self._answer(continuation)
+            ids = encoded(text + "".join(f"<{call.name} {call.arguments}>" for call in calls))
+            ids += [END] if finish != "length" else []
+            logprobs = [-self.rng.random() for _ in ids]
+            versions = [self.version + (at > len(ids) // 2) for at in range(len(ids))]
+            context = (*map(int, continuation.known_T), *new)
+            logged = Logged(context, tuple(ids), tuple(np.float32(logprobs).tolist()), tuple(versions))
+            self.log.append(logged)
+            yield Opened(index=index, ids_T=np.array(new, np.int32))
+            half = len(ids) // 2
+            for part in (slice(0, half), slice(half, None)):
+                yield Drawn(
+                    index=index,
+                    ids_T=np.array(ids[part], np.int32),
+                    logprobs_T=np.array(logprobs[part], np.float32),
+                    versions_T=np.array(versions[part], np.int32),
+                )
+            yield Closed(index=index, text=text, calls=calls, finish=finish)
+
+    def _answer(self, continuation: Continuation) -> "tuple[str, tuple[ToolCall, ...], str]":
+        text = "".join(self.rng.choices("ab é漢🙂\n", k=self.rng.randint(1, 5)))
+        calls: tuple[ToolCall, ...] = ()
+        if continuation.tools and self.rng.random() < 0.5:
+            arguments = f'{{"b": 1, "a": "{self.rng.randint(0, 2)}"}}'
+            calls = (ToolCall(id=f"call{self.rng.random()}", name=continuation.tools[0].name, arguments=arguments),)
+        cut = self.rng.random() < 0.2
+        return text, calls, "length" if cut else "tool_calls" if calls else "stop"
+
+
+@dataclass
+class Desk:
+    """A gateway in small: knows, answers, keeps."""
+
+    recorder: Recorder
+    policy: Script
+    key: str = "key"
+    count: int = 0
+
+    async def call(self, session: str, ask: Ask, *, id: str = "") -> Call:
+        """One call, kept."""
+        known = await self.recorder.known(session, ask, key=self.key)
+        call = await self.answered(session, ask, known, id=id)
+        await self.recorder.keep(call)
+        return call
+
+    async def answered(self, session: str, ask: Ask, known: Known | None, *, id: str = "") -> Call:
+        """One call, not kept yet."""
+        self.count += 1
+        events = [event async for event in self.policy.answer(continuation(ask, known))]
+        return Call(
+            id=id or f"{session}-{self.count}",
+            session=session,
+            endpoint="end",
+            arm="stable",
+            version="v",
+            parent="" if known is None else known.parent,
+            dialect="script",
+            ask=ask,
+            choices=tuple(choice(events, index) for index in range(ask.drawing.n)),
+            key=self.key,
+            started_at=float(self.count),
+            finished_at=self.count + 0.5,
+        )
+
+
+def choice(events: list[Event], index: int) -> SpokenChoice:
+    """One choice from its events."""
+    mine = [event for event in events if event.index == index]
+    drawn = [event for event in mine if isinstance(event, Drawn)]
+    (opened,) = [event for event in mine if isinstance(event, Opened)]
+    (closed,) = [event for event in mine if isinstance(event, Closed)]
+    return SpokenChoice(
+        index=index,
+        opened_T=opened.ids_T,
+        ids_T=np.concatenate([one.ids_T for one in drawn]),
+        logprobs_T=np.concatenate([one.logprobs_T for one in drawn]),
+        versions_T=np.concatenate([one.versions_T for one in drawn]),
+        text=closed.text,
+        calls=closed.calls,
+        finish=closed.finish,
+    )
+
+
+def ask(*messages: Said, tools: tuple[Tool, ...] = (), n: int = 1) -> Ask:
+    """A conversation."""
+    return Ask(model="m", messages=messages, tools=tools, drawing=Drawing(n=n))
+
+
+def user(text: str) -> Said:
+    """A user's message."""
+    return Said(role="user", text=text)
+
+
+def reply(call: Call, index: int = 0, *, id: str = "") -> Said:
+    """An answer as a client repeats it: outer spaces lost, ids and the layout of arguments its own."""
+    one = call.choices[index]
+    calls = tuple(
+        ToolCall(id=id or f"other{at}", name=c.name, arguments=c.arguments.replace(" ", ""))
+        for at, c in enumerate(one.calls)
+    )
+    return Said(role="assistant", text=one.text.strip(), calls=calls)

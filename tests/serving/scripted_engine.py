@@ -1,0 +1,52 @@
+"""An engine that samples what a test wrote, and remembers what it was asked."""
+
+import asyncio
+import random
+from collections.abc import Sequence
+
+import numpy as np
+
+from loomrl.errors import PolicyError
+from loomrl.inference.chat import Chat
+from loomrl.inference.engine import Completion, Finish, Piece, Pieces, Request
+from loomrl.inference.weights.sealed import Sealed
+
+
+class ScriptedEngine:
+    """Answers each request with the next text, its ids cut into pieces at random."""
+
+    def __init__(self, chat: Chat, answers: Sequence[str], *, seed: int = 0) -> None:
+        self.version = 7
+        self.asked: list[Request] = []
+        self.closed = 0
+        """Streams that ended, of themselves or not."""
+        self._scripts = [chat.encode(text) for text in answers]
+        self._rng = random.Random(seed)
+
+    async def generate(self, request: Request) -> Completion:
+        """Not needed here."""
+        raise NotImplementedError
+
+    async def stream(self, request: Request) -> Pieces:
+        """The next text, up to the request's length, then the end of the turn."""
+        self.asked.append(request)
+        ids = self._scripts.pop(0)[: request.sampling.max_tokens]
+        at = 0
+        try:
+            while at < len(ids):
+                end = min(len(ids), at + self._rng.choice([1, 1, 2, 5]))
+                part = ids[at:end]
+                finish = None if end < len(ids) else Finish.STOP if part[-1] in request.stop else Finish.LENGTH
+                at = end
+                await asyncio.sleep(0)
+                yield Piece(part, np.full(len(part), -0.5, np.float32), np.full(len(part), 7, np.int32), finish)
+        finally:
+            self.closed += 1
+
+    async def load(self, sealed: Sealed) -> None:
+        """Its version becomes another."""
+        self.version = sealed.version
+
+    async def close(self) -> None:
+        """Fail from now on."""
+        raise PolicyError("the engine is closed")

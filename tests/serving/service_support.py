@@ -1,0 +1,118 @@
+"""Runs of tiny policies on record, and the processes of a service on one event loop."""
+
+import json
+import shutil
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from loomrl.artifacts import open_artifacts
+from loomrl.checkpoints import Checkpoints
+from loomrl.config import Experiment, ServingExperiment
+from loomrl.inference.model import save_model
+from loomrl.load import dump
+from loomrl.serving.deployment.process import FrontProcess, GatewayProcess, PolicyProcess, Station
+from loomrl.serving.deployment.steward import arms_of, set_arms
+from loomrl.store import LoomDB, open_store
+from loomrl.store.policies import record_policy
+from loomrl.store.runs import Run, start_run
+from loomrl.types import PolicyVersion
+from tests.inference.sample_models import tiny_model, tiny_tokenizer
+
+
+def start(db: LoomDB, folder: Path, run: str = "run") -> Experiment:
+    """A run of a language policy without a version yet."""
+    settings = {"name": "x", "store_url": f"sqlite:///{folder}/loom.db", "artifact_url": f"{folder}/artifacts"}
+    model = {"context": 128, "path": str(folder)}
+    experiment = Experiment.parse({**settings, "algorithm": {"kind": "grpo", "model": model}})
+    start_run(
+        db,
+        Run(
+            id=run,
+            name="x",
+            kind="train",
+            experiment=experiment.sha256,
+            resolved=dump(experiment),
+            code="c",
+            environments={},
+            started_at=1.0,
+        ),
+    )
+    return experiment
+
+
+def record(db: LoomDB, experiment: Experiment, number: int, *, run: str = "run", best: int | None = None) -> str:
+    """A version with weights of its own, as training leaves it: a checkpoint, pruned as training does, and a row."""
+    made = Path(experiment.artifact_url).parent / f"made-{number}"
+    save_model(tiny_model(seed=number), tiny_tokenizer(), made / "model")
+    kept = {"best": number if best is None else best, "last": number}
+    (made / "line.json").write_text(json.dumps({"kept": kept}))
+    checkpoints = Checkpoints(open_artifacts(experiment.artifact_url), run)
+    checkpoints.put(number, made)
+    shutil.rmtree(made)
+    version = PolicyVersion(
+        id=f"{run}/{number}",
+        number=number,
+        url=checkpoints.url(number),
+        run=run,
+        algorithm="grpo",
+        experiment=experiment.sha256,
+        parent=None,
+        data={},
+        code="c",
+        created_at=float(number),
+    )
+    record_policy(db, version)
+    checkpoints.prune(kept.values())
+    return version.id
+
+
+class Service:
+    """Policies, gateways and front, on this event loop."""
+
+    def __init__(self, experiment: ServingExperiment) -> None:
+        self.station = Station(experiment=experiment, token="secret")
+        self.policies: list[PolicyProcess] = []
+        self.gateways = [GatewayProcess(self.station) for _ in range(experiment.gateways.count)]
+        self.front = FrontProcess(self.station)
+        self.url = f"http://127.0.0.1:{experiment.port}"
+
+    async def start(self) -> None:
+        experiment = self.station.experiment
+        with open_store(experiment.store_url) as db:
+            arms = arms_of(experiment, db)
+            set_arms(db, experiment.endpoint, arms)
+        for arm in arms:
+            await self.add(arm.policy)
+        if not self.station.has_front:
+            del self.gateways[1:]
+        for each in (*self.gateways, self.front):
+            await each.start()
+
+    async def add(self, key: str) -> PolicyProcess:
+        self.policies.append(PolicyProcess(self.station, key))
+        await self.policies[-1].start()
+        return self.policies[-1]
+
+    async def stop(self) -> None:
+        for each in (self.front, *self.gateways, *self.policies):
+            await each.stop()
+
+
+@asynccontextmanager
+async def service(folder: Path, free_port: Callable[[], int], **settings: Any) -> AsyncIterator[Service]:
+    """A service of the LoomDB in this folder."""
+    tree = {
+        "name": "x",
+        "store_url": f"sqlite:///{folder}/loom.db",
+        "artifact_url": f"{folder}/artifacts",
+        "port": free_port(),
+        **settings,
+    }
+    made = Service(ServingExperiment.parse(tree))
+    await made.start()
+    try:
+        yield made
+    finally:
+        await made.stop()

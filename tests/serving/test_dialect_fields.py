@@ -1,0 +1,194 @@
+"""The fields of each dialect: read into an Ask, accepted with a neutral value only, or refused; and pictures."""
+
+import base64
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from loomrl.picture import drawn, size_of
+from loomrl.serving.call import Ask, Drawing, Tool
+from loomrl.serving.dialect import models
+from loomrl.serving.dialect.fields import MOST_JPEGS
+from loomrl.serving.refusal import Refusal
+from tests.serving.wires import SCHEMA, WIRES
+
+CHAT, TEXT, RESPONSES, MESSAGES = WIRES
+PICTURE = drawn(np.full((2, 3, 3), 200, np.uint8))
+
+
+def jpeg(width: int = 3, height: int = 2) -> bytes:
+    made = BytesIO()
+    Image.new("RGB", (width, height), (200, 0, 0)).save(made, "JPEG")
+    return made.getvalue()
+
+
+def read(name: str, **more: Any) -> Ask:
+    return WIRES[name].dialect.read(WIRES[name].body | WIRES[name].tools | more)
+
+
+def shown(name: str, picture: bytes, kind: str = "image/png") -> dict[str, Any]:
+    """The fields of a conversation with a picture."""
+    data = base64.b64encode(picture).decode()
+    url = f"data:{kind};base64,{data}"
+    field, parts = {
+        CHAT: ("messages", [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": url}}]),
+        RESPONSES: ("input", [{"type": "input_text", "text": "a"}, {"type": "input_image", "image_url": url}]),
+        MESSAGES: (
+            "messages",
+            [
+                {"type": "text", "text": "a"},
+                {"type": "image", "source": {"type": "base64", "media_type": kind, "data": data}},
+            ],
+        ),
+    }[name]
+    return {field: [{"role": "user", "content": parts}]}
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "drawing"),
+    [
+        (CHAT, {"max_tokens": 3, "stop": "a"}, Drawing(max_tokens=3, stop=("a",))),
+        (CHAT, {"max_completion_tokens": 3, "max_tokens": 3, "n": 2}, Drawing(max_tokens=3, n=2)),
+        (CHAT, {"temperature": 0, "top_p": 0.5, "seed": -7}, Drawing(temperature=0.0, top_p=0.5, seed=-7)),
+        (CHAT, {"logprobs": True, "top_logprobs": 20}, Drawing(logprobs=True, top_logprobs=20)),
+        (TEXT, {"stop": ["a", "b"], "n": 2, "best_of": 2}, Drawing(max_tokens=16, stop=("a", "b"), n=2)),
+        (TEXT, {"logprobs": 0}, Drawing(max_tokens=16, logprobs=True)),
+        (RESPONSES, {"max_output_tokens": 3, "temperature": 2}, Drawing(max_tokens=3, temperature=2.0)),
+        (MESSAGES, {"stop_sequences": ["a"], "temperature": 1}, Drawing(max_tokens=9, stop=("a",), temperature=1.0)),
+    ],
+)
+def test_sampling_is_read(name: str, fields: dict[str, Any], drawing: Drawing) -> None:
+    assert read(name, **fields).drawing == drawing
+
+
+@pytest.mark.parametrize("name", [CHAT, RESPONSES, MESSAGES])
+def test_tools_are_read(name: str) -> None:
+    assert read(name).tools == (Tool(name="add", description="Sum.", parameters=SCHEMA),)
+    assert (read(name).tool_choice, read(name).parallel_tool_calls) == ("auto", True)
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "neutral", "other"),
+    [
+        *(
+            (CHAT, *row)
+            for row in [("frequency_penalty", 0, 1), ("presence_penalty", 0.0, -1), ("logit_bias", {}, {"1": 2})]
+        ),
+        *((CHAT, *row) for row in [("modalities", ["text"], ["audio"]), ("service_tier", "auto", "flex")]),
+        *((CHAT, *row) for row in [("reasoning_effort", "none", "low"), ("verbosity", "medium", "low")]),
+        (CHAT, "response_format", {"type": "text"}, {"type": "json_object"}),
+        (CHAT, "prediction", None, {"type": "content", "content": "a"}),
+        (CHAT, "functions", None, []),
+        (CHAT, "web_search_options", None, {}),
+        (CHAT, "stop", ["a"] * 4, ["a"] * 5),
+        (CHAT, "stop", None, [""]),
+        (CHAT, "n", 1, 0),
+        (CHAT, "stream_options", None, {"include_usage": True}),
+        (CHAT, "top_logprobs", 0, 1),
+        (CHAT, "max_tokens", 1, 0),
+        (CHAT, "user", "a", "a" * 257),
+        (TEXT, "suffix", "", "a"),
+        (TEXT, "best_of", 1, 2),
+        (TEXT, "logprobs", 5, 6),
+        (TEXT, "prompt", ["a"], ["a", "b"]),
+        (TEXT, "prompt", [[1, 2]], [[1], [2]]),
+        (TEXT, "prompt", [1, 2], [1, -2]),
+        (TEXT, "prompt", "a", [True]),
+        (RESPONSES, "previous_response_id", None, "resp_1"),
+        (RESPONSES, "conversation", None, "conv_1"),
+        (RESPONSES, "truncation", "disabled", "auto"),
+        (RESPONSES, "background", False, True),
+        (RESPONSES, "include", ["reasoning.encrypted_content"], ["file_search_call.results"]),
+        (RESPONSES, "prompt", None, {"id": "p"}),
+        (RESPONSES, "text", {"format": {"type": "text"}}, {"format": {"type": "json_object"}}),
+        (RESPONSES, "reasoning", {"effort": None}, {"effort": "low"}),
+        (MESSAGES, "thinking", {"type": "disabled"}, {"type": "enabled", "budget_tokens": 1}),
+        (MESSAGES, "top_k", None, 5),
+        (MESSAGES, "temperature", 1, 1.5),
+        (MESSAGES, "service_tier", "auto", "batch"),
+        (MESSAGES, "container", None, "c"),
+        (MESSAGES, "mcp_servers", [], [{"type": "url"}]),
+        (MESSAGES, "cache_control", {"type": "ephemeral"}, {"type": "eternal"}),
+    ],
+)
+def test_field_is_accepted_with_its_neutral_value_only(name: str, field: str, neutral: Any, other: Any) -> None:
+    read(name, **{field: neutral})
+    with pytest.raises(Refusal) as caught:
+        read(name, **{field: other})
+    assert caught.value.where.startswith(field)
+
+
+@pytest.mark.parametrize("name", [CHAT, RESPONSES])
+def test_caller_may_opt_out_of_being_recorded_and_name_its_user(name: str) -> None:
+    ask = read(name, store=False, user="u", metadata={"a": "b"})
+    assert (ask.store, ask.user, ask.shown["metadata"]) == (False, "u", {"a": "b"})
+    assert read(MESSAGES, metadata={"user_id": "u"}).user == "u"
+
+
+def test_prompt_of_completions_is_text_or_ids() -> None:
+    assert [read(TEXT, prompt=prompt).prompt for prompt in ("a", ["a"], [1, 2], [[1, 2]])] == ["a", "a", (1, 2), (1, 2)]
+    for more in ({"prompt": [1]}, {"logprobs": 1}):
+        with pytest.raises(Refusal, match=r"repeated|prompt"):
+            read(TEXT, echo=True, **more)
+
+
+@pytest.mark.parametrize("name", [CHAT, RESPONSES, MESSAGES])
+def test_pictures_are_read_as_png(name: str) -> None:
+    (said,) = read(name, **shown(name, PICTURE)).messages
+    assert (said.text, said.images) == ("a", (PICTURE,))
+    (said,) = read(name, **shown(name, jpeg(), "image/jpeg")).messages
+    assert size_of(said.images[0]) == (3, 2)
+
+
+@pytest.mark.parametrize("name", [CHAT, RESPONSES, MESSAGES])
+@pytest.mark.parametrize(
+    ("picture", "kind", "message"),
+    [
+        (b"GIF89a", "image/gif", "not supported"),
+        (b"no picture", "image/png", "begins no PNG"),
+        (b"no picture", "image/jpeg", "cannot be read"),
+        (jpeg(4000, 1000), "image/jpeg", "pixels"),
+    ],
+    ids=["gif", "broken png", "broken jpeg", "large jpeg"],
+)
+def test_file_that_is_no_picture_is_refused(name: str, picture: bytes, kind: str, message: str) -> None:
+    with pytest.raises(Refusal, match=message):
+        read(name, **shown(name, picture, kind))
+
+
+def test_pictures_are_never_fetched_and_not_too_many() -> None:
+    url = {"type": "image_url", "image_url": {"url": "http://example.org/a.png"}}
+    with pytest.raises(Refusal, match="not fetched") as caught:
+        read(CHAT, messages=[{"role": "user", "content": [url]}])
+    assert caught.value.where == "messages.0.content.0.image_url.url"
+    (message,) = shown(CHAT, jpeg(), "image/jpeg")["messages"]
+    with pytest.raises(Refusal, match="JPEG"):
+        read(CHAT, messages=[message] * (MOST_JPEGS + 1))
+
+
+@pytest.mark.parametrize("name", [CHAT, RESPONSES, MESSAGES])
+def test_answer_is_not_continued_in_the_middle(name: str) -> None:
+    field = "input" if name == RESPONSES else "messages"
+    with pytest.raises(Refusal, match="not continued"):
+        read(name, **{field: [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})
+    with pytest.raises(Refusal, match="no message"):
+        read(name, **{field: []})
+
+
+def test_result_that_is_an_error_says_so() -> None:
+    use = {"type": "tool_use", "id": "c", "name": "add", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "c", "is_error": True, "content": [{"type": "text", "text": "No."}]}
+    ask = read(MESSAGES, messages=[{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}])
+    assert ask.messages[-1].text == "Error: No."
+
+
+def test_models_are_listed_for_both_kinds_of_clients() -> None:
+    assert models.many([("a", 1.5)])["data"] == [models.one("a", 1.5)]
+    assert models.one("a", 1.5) == {"id": "a", "object": "model", "created": 1, "owned_by": "loomrl"}
+    listed = models.many([("a", 1.5), ("b", 2)], anthropic=True)
+    assert (listed["first_id"], listed["last_id"], listed["has_more"]) == ("a", "b", False)
+    assert listed["data"][0]["created_at"] == "1970-01-01T00:00:01Z"
+    assert models.many([], anthropic=True)["data"] == []

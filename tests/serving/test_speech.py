@@ -1,0 +1,553 @@
+"""Conversations answered by an engine: its ids are what is told, and the text never takes anything back."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loomrl.config import Sampling
+from loomrl.inference.chat import Chat
+from loomrl.inference.engine import Completion, Finish, Piece, Pieces, Request, Sight, Unsupported
+from loomrl.inference.policy import Voice
+from loomrl.inference.torch.engine import TorchEngine
+from loomrl.inference.weights.sealed import seal
+from loomrl.serving.answer import Closed, Drawn, Event, Gathered, Opened
+from loomrl.serving.call import Drawing, Said, Tool, ToolCall
+from loomrl.serving.policy import Act, Continuation, Picture
+from loomrl.serving.refusal import Cause, Refusal
+from loomrl.serving.speech import Setting, Speech, open_speech
+from loomrl.serving.wording import worded
+from loomrl.types import Message
+from tests.inference.sample_models import TEMPLATE, logprobs, tiny_model, tiny_tokenizer
+from tests.inference.sample_pictures import noise, plain_logprobs, seeing_model, seeing_tokenizer
+from tests.serving.scripted_engine import ScriptedEngine
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+TOKENIZER = tiny_tokenizer()
+CHAT = Chat(TOKENIZER)
+CONTEXT = 250
+HELLO = (Said(role="user", text="What is 1 + 1?"),)
+WEATHER = Tool(name="weather", description="Of a place.", parameters={"type": "object"})
+CLOCK = Tool(name="clock")
+CALL = '<tool_call>\n{"name": "weather", "arguments": {"place": "Ulm"}}\n</tool_call>'
+
+
+def gathered(events: Sequence[Event], count: int) -> list[Gathered]:
+    """The events of a call by choice."""
+    choices = [Gathered() for _ in range(count)]
+    for event in events:
+        choices[event.index].add(event)
+    return choices
+
+
+def scripted(*answers: str, context: int = 4000, chat: Chat = CHAT, seed: int = 0) -> tuple[Speech, ScriptedEngine]:
+    engine = ScriptedEngine(chat, answers, seed=seed)
+    return Speech(Voice(engine, chat, Sampling(max_tokens=900), context), version="v"), engine
+
+
+class Logging(TorchEngine):
+    """Remembers every request, and every token that left it."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(tiny_model(), context=CONTEXT, **options)
+        self.log: list[tuple[Request, list[Piece]]] = []
+
+    async def stream(self, request: Request) -> Pieces:
+        pieces: list[Piece] = []
+        self.log.append((request, pieces))
+        async with aclosing(super().stream(request)) as told:
+            async for piece in told:
+                pieces.append(piece)
+                yield piece
+
+
+def sampling(max_tokens: int = 12) -> tuple[Speech, Logging]:
+    engine = Logging(slots=4, version=3)
+    return Speech(Voice(engine, CHAT, Sampling(max_tokens=max_tokens), CONTEXT), version="tiny"), engine
+
+
+async def events(answer: AsyncIterator[Event]) -> list[Event]:
+    return [event async for event in answer]
+
+
+async def one(speech: Speech, **asked: Any) -> Gathered:
+    """The single choice of a call."""
+    told = await events(speech.answer(Continuation(**asked)))
+    assert isinstance(told[0], Opened)
+    assert isinstance(told[-1], Closed)
+    (choice,) = gathered(told, 1)
+    assert "".join(event.text for event in told if isinstance(event, Drawn)) == told[-1].text
+    return choice
+
+
+def closed(choice: Gathered) -> Closed:
+    assert choice.closed is not None
+    return choice.closed
+
+
+def spelled(ids: Sequence[int] | np.ndarray) -> str:
+    return str(TOKENIZER.decode(list(ids), clean_up_tokenization_spaces=False))
+
+
+# -- ids ----------------------------------------------------------------------------------------------------------
+
+
+async def test_what_is_told_is_what_the_engine_sampled() -> None:
+    speech, engine = sampling()
+    known, asked = np.zeros(0, np.int32), HELLO
+    for turn in range(4):
+        choice = await one(speech, known_T=known, messages=asked, drawing=Drawing(seed=turn))
+        request, pieces = engine.log[-1]
+        assert request.prompt_T.tolist() == [*known.tolist(), *choice.opened.tolist()]
+        assert choice.ids.tolist() == np.concatenate([piece.ids_T for piece in pieces]).tolist()
+        assert set(choice.versions.tolist()) == {3}
+        assert np.abs(choice.logprobs - logprobs(tiny_model(), request, choice.ids)).max() < 1e-4
+        assert closed(choice).text == CHAT.decode(choice.ids)
+        known, asked = np.concatenate([request.prompt_T, choice.ids]), (Said(role="user", text="And?"),)
+
+
+async def test_a_known_answer_that_was_cut_is_ended_and_one_that_ended_is_not_ended_twice() -> None:
+    first = CHAT.opening((Message("user", "x"),)).ids
+    for answer, begins in (([70, 71], "<|end|>"), ([70, CHAT.end], "")):
+        speech, _ = scripted("yes")
+        known = np.array([*first, *answer], np.int32)
+        choice = await one(speech, known_T=known, messages=(Said(role="user", text="y"),))
+        assert spelled(choice.opened) == begins + "<|user|>y<|end|><|assistant|>"
+
+
+async def test_choices_have_one_prompt_and_seeds_of_their_own() -> None:
+    speech, engine = sampling()
+    told = await events(speech.answer(Continuation(messages=HELLO, drawing=Drawing(n=6, seed=5))))
+    choices = gathered(told, 6)
+    assert len({tuple(choice.opened) for choice in choices}) == 1
+    assert len({tuple(choice.ids) for choice in choices}) == 6
+    alone = await one(speech, messages=HELLO, drawing=Drawing(seed=5))
+    assert alone.ids.tolist() == choices[0].ids.tolist()
+    assert len({request.seed for request, _ in engine.log[:6]}) == 6
+
+
+async def test_without_a_seed_answers_differ() -> None:
+    speech, _ = sampling()
+    assert len({tuple((await one(speech, messages=HELLO)).ids) for _ in range(4)}) > 1
+
+
+async def test_new_weights_answer_from_the_next_token_on() -> None:
+    speech, _ = sampling(max_tokens=60)
+    versions: list[int] = []
+    async with aclosing(speech.answer(Continuation(messages=HELLO, drawing=Drawing(seed=1)))) as told:
+        async for event in told:
+            if isinstance(event, Drawn):
+                versions += event.versions_T.tolist()
+                if len(versions) == 1:
+                    await speech.load(seal(tiny_model(seed=1).state_dict(), 4))
+    assert versions[0] == 3
+    assert set(versions) == {3, 4}
+
+
+async def test_weights_are_swapped_under_many_callers_and_every_token_says_its_version() -> None:
+    models = [tiny_model(seed=seed) for seed in range(3)]
+    speech, engine = sampling(max_tokens=12)
+    callers = [
+        asyncio.create_task(one(speech, messages=HELLO, drawing=Drawing(seed=seed, temperature=0.9)))
+        for seed in range(16)
+    ]
+    swaps = 0
+    while not all(caller.done() for caller in callers):
+        swaps += 1
+        await speech.load(seal(models[swaps % 3].state_dict(), 3 + swaps))
+        for _ in range(12):
+            await asyncio.sleep(0)
+    assert swaps > 5
+    answers = [await caller for caller in callers]
+    by_prompt = {tuple(piece.ids_T.tolist()[0] for piece in pieces): request for request, pieces in engine.log}
+    for answer in answers:
+        request = by_prompt[tuple(answer.ids.tolist())]
+        expected = np.stack([logprobs(each, request, answer.ids) for each in models])
+        by_version = expected[(answer.versions - 3) % 3, np.arange(len(answer.ids))]
+        assert np.abs(by_version - answer.logprobs).max() < 1e-4
+
+
+# -- text ---------------------------------------------------------------------------------------------------------
+
+PARTS = st.lists(
+    st.sampled_from(["é", "😀", "\nObs", "\nObservation:", "STOP", "ST", "a", " ", CALL, "<tool_call>", "</", "{"])
+    | st.text(st.characters(exclude_categories=["Cs"]), max_size=4),
+    max_size=8,
+).map("".join)
+
+
+@given(
+    PARTS,
+    st.lists(st.sampled_from(["STOP", "\nObservation:", "TOP", "😀", "a"]), max_size=3),
+    st.booleans(),
+    st.integers(0, 9),
+)
+def test_joined_text_is_the_whole_text_whatever_the_pieces(text: str, stop: list[str], tools: bool, seed: int) -> None:
+    async def check() -> tuple[str, str, list[str], list[int]]:
+        speech, _ = scripted(text, seed=seed)
+        asked = {"tools": (WEATHER,) if tools else (), "drawing": Drawing(stop=tuple(stop), max_tokens=900)}
+        choice = await one(speech, messages=HELLO, **asked)
+        done = closed(choice)
+        return done.text, done.stopped_by, [call.arguments for call in done.calls], choice.ids.tolist()
+
+    got = asyncio.run(check())
+    ends = ((at + len(one), at) for one in stop if (at := text.find(one)) >= 0)
+    _, first = min(ends, default=(0, len(text)))
+    if not tools:
+        assert got[0] == text[:first]
+    assert bool(got[1]) == (first < len(text))
+    whole = CHAT.encode(text).tolist()
+    assert got[3] == whole[: len(got[3])]
+    if first == len(text):
+        assert got[3] == whole
+        if tools and text.count("<tool_call>") == text.count(CALL):
+            assert len(got[2]) == text.count(CALL)
+
+
+@given(st.lists(st.integers(0, 299), max_size=30))
+def test_random_ids_become_the_text_that_the_tokenizer_gives(ids: list[int]) -> None:
+    from loomrl.serving.writing import Writing
+
+    writing = Writing(CHAT.spelling)
+    deltas = [writing.add(id) for id in ids] + [writing.end()]
+    whole = TOKENIZER.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    assert "".join(deltas) == writing.text == whole
+
+
+async def test_a_stop_string_ends_the_sampling_with_the_token_that_completed_it() -> None:
+    text = "one two STOP three four five"
+    for seed in range(8):
+        speech, engine = scripted(text, seed=seed)
+        choice = await one(speech, messages=HELLO, drawing=Drawing(stop=("STOP",)))
+        done = closed(choice)
+        assert (done.text, done.stopped_by, done.finish) == ("one two ", "STOP", "stop")
+        assert "STOP" in spelled(choice.ids)
+        assert "STOP" not in spelled(choice.ids[:-1])
+        assert engine.closed == 1
+
+
+async def test_an_answer_that_was_cut_says_so_and_shows_half_a_character_as_one_that_is_none() -> None:
+    speech, _ = scripted("ab😀")
+    ids = CHAT.encode("ab😀")
+    choice = await one(speech, messages=HELLO, drawing=Drawing(max_tokens=len(ids) - 2))
+    assert closed(choice).finish == "length"
+    assert closed(choice).text == "ab\ufffd"
+
+
+# -- tools --------------------------------------------------------------------------------------------------------
+
+
+async def test_calls_are_read_and_their_text_is_not_shown() -> None:
+    speech, engine = scripted(f"I look.\n{CALL}\n{CALL}")
+    done = closed(await one(speech, messages=HELLO, tools=(WEATHER, CLOCK)))
+    assert (done.text, done.finish) == ("I look.", "tool_calls")
+    assert [(call.name, json.loads(call.arguments)) for call in done.calls] == [("weather", {"place": "Ulm"})] * 2
+    assert len({call.id for call in done.calls}) == 2
+    prompt = spelled(engine.asked[0].prompt_T)
+    assert prompt.startswith("<|system|># Tools")
+    assert '{"name": "clock", "description": "", "parameters": {}}' in prompt
+
+
+async def test_without_tools_or_with_the_choice_of_none_a_call_is_text() -> None:
+    for asked in ({}, {"tools": (WEATHER,), "tool_choice": "none"}):
+        speech, _ = scripted(CALL)
+        done = closed(await one(speech, messages=HELLO, **asked))
+        assert (done.text, done.calls, done.finish) == (CALL, (), "stop")
+
+
+@pytest.mark.parametrize(
+    ("choice", "tools", "forced"),
+    [
+        ("required", (WEATHER, CLOCK), '<tool_call>\n{"name": "'),
+        ("required", (CLOCK,), '<tool_call>\n{"name": "clock", "arguments":'),
+        ("tool:weather", (WEATHER, CLOCK), '<tool_call>\n{"name": "weather", "arguments":'),
+    ],
+)
+async def test_a_required_call_is_begun_in_the_prompt(choice: str, tools: tuple[Tool, ...], forced: str) -> None:
+    rest = '{"x": 1}}\n</tool_call>'
+    if forced.endswith('"'):
+        rest = f'weather", "arguments": {rest}'
+    speech, _ = scripted(rest)
+    got = await one(speech, messages=HELLO, tools=tools, tool_choice=choice)
+    assert spelled(got.opened).endswith("<|assistant|>" + forced)
+    assert CHAT.decode(got.ids) == rest
+    (call,) = closed(got).calls
+    assert (call.name, call.arguments) == (json.loads((forced + rest).split("\n")[1])["name"], '{"x": 1}')
+
+
+async def test_a_required_call_that_turns_out_malformed_is_text_with_its_beginning() -> None:
+    speech, _ = scripted("no idea")
+    done = closed(await one(speech, messages=HELLO, tools=(CLOCK,), tool_choice="required"))
+    assert (done.text, done.finish) == ('<tool_call>\n{"name": "clock", "arguments":no idea', "stop")
+
+
+async def test_one_call_is_enough_if_they_must_not_be_parallel() -> None:
+    speech, engine = scripted(f"{CALL}\n{CALL}\nand more")
+    choice = await one(speech, messages=HELLO, tools=(WEATHER,), parallel_tool_calls=False)
+    assert len(closed(choice).calls) == 1
+    assert (closed(choice).text, closed(choice).finish) == ("", "tool_calls")
+    assert spelled(choice.ids).count("</tool_call>") == 1
+    assert engine.closed == 1
+
+
+ASSISTANT = Said(role="assistant", text="Let me see.", calls=(ToolCall(id="a", name="clock", arguments='{ "z": "é"}'),))
+
+
+def test_messages_become_the_same_text_each_time() -> None:
+    again = replace(ASSISTANT, calls=(ToolCall(id="other", name="clock", arguments='{"z":"\\u00e9"}'),))
+    results = [Said(role="tool", text=text, answers="a") for text in ("noon", "night")]
+    messages = worded([*HELLO, ASSISTANT, *results], tool_role=False)
+    assert messages == worded([*HELLO, again, *results], tool_role=False)
+    assert messages[1].content == 'Let me see.\n<tool_call>\n{"name": "clock", "arguments": {"z": "é"}}\n</tool_call>'
+    assert messages[2].content == "<tool_response>\nnoon\n</tool_response>\n<tool_response>\nnight\n</tool_response>"
+    assert [message.role for message in messages] == ["user", "assistant", "user"]
+    assert [message.role for message in worded([*HELLO, ASSISTANT, *results], tool_role=True)][2:] == ["tool", "tool"]
+
+
+def test_tools_join_the_system_message() -> None:
+    system, _ = worded([Said(role="system", text="Be brief."), *HELLO], [CLOCK], tool_role=True)
+    assert system.content.startswith("Be brief.\n\n# Tools")
+    assert len(worded(HELLO, [CLOCK], tool_role=True)) == 2
+
+
+async def test_results_of_tools_are_the_users_where_the_template_knows_no_other_role() -> None:
+    refusal = "{% if m.role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}"
+    chat = Chat(tiny_tokenizer(TEMPLATE.replace("{{ m.content }}", refusal + "{{ m.content }}")))
+    speech, engine = scripted("fine", chat=chat)
+    await one(speech, messages=(*HELLO, ASSISTANT, Said(role="tool", text="noon", answers="a")))
+    assert "<|user|><tool_response>\nnoon\n</tool_response><|end|>" in spelled(engine.asked[0].prompt_T)
+
+
+# -- settings -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_callers_settings_count_and_others_are_the_policys() -> None:
+    speech, engine = scripted("a", "b", context=100)
+    await one(speech, messages=HELLO, drawing=Drawing(temperature=0.5, top_p=0, max_tokens=7, seed=-1))
+    await one(speech, messages=HELLO)
+    first, second = engine.asked
+    assert (first.sampling.temperature, first.sampling.max_tokens, first.seed) == (0.5, 7, 2**63 - 1)
+    assert 0 < first.sampling.top_p < 1e-6
+    assert (second.sampling.temperature, second.sampling.max_tokens) == (1.0, 100 - len(second.prompt_T))
+
+
+async def test_the_likeliest_tokens_come_with_their_bytes() -> None:
+    speech, _ = sampling(max_tokens=20)
+    choice = await one(speech, messages=HELLO, drawing=Drawing(seed=2, logprobs=True, top_logprobs=3))
+    ended = choice.ids[-1] == CHAT.end
+    assert [token.drawn.id for token in choice.tokens] == choice.ids.tolist()[: -1 if ended else None]
+    assert b"".join(token.drawn.token for token in choice.tokens).decode(errors="replace") == closed(choice).text
+    for token, logprob in zip(choice.tokens, choice.logprobs, strict=False):
+        assert token.drawn.logprob == pytest.approx(float(logprob))
+        assert len(token.top) == 3
+        assert token.top[0].logprob == max(each.logprob for each in token.top) >= token.drawn.logprob - 1e-6
+
+
+async def test_a_prompt_is_continued_as_text_or_as_ids() -> None:
+    speech, engine = scripted("a", "b")
+    await one(speech, prompt="What is<|end|>")
+    ids = engine.asked[0].prompt_T.tolist()
+    assert ids == TOKENIZER.encode("What is<|end|>")
+    await one(speech, prompt=tuple(ids))
+    assert engine.asked[1].prompt_T.tolist() == ids
+
+
+# -- pictures -----------------------------------------------------------------------------------------------------
+
+MODEL, VISION = seeing_model()
+
+
+async def test_pictures_are_seen_where_they_are_and_known_ones_are_not_made_again() -> None:
+    chat = Chat(seeing_tokenizer(), VISION)
+    engine = TorchEngine(MODEL, slots=2, context=180, vision=VISION)
+    speech = Speech(Voice(engine, chat, Sampling(max_tokens=4), 180))
+    assert speech.about.sees
+    known, pictures = np.zeros(0, np.int32), []
+    for turn, told in enumerate(((noise(1), noise(2)), (), (noise(3),))):
+        asked = Continuation(
+            known_T=known,
+            pictures=tuple(pictures),
+            messages=(Said(role="user", text="What colour?", images=told),),
+            drawing=Drawing(seed=turn),
+        )
+        (choice,) = gathered(await events(speech.answer(asked)), 1)
+        known = np.concatenate([known, choice.opened, choice.ids])
+        pictures += [Picture(png=png, start=start) for png, start in zip(told, choice.sights, strict=True)]
+        for picture in pictures:
+            ids_T = VISION.seen(picture.png).ids_T
+            assert known[picture.start : picture.start + len(ids_T)].tolist() == ids_T.tolist()
+        sights = tuple(Sight(picture.png, picture.start) for picture in pictures)
+        request = Request(known[: -len(choice.ids)], Sampling(), frozenset(), turn, sights)
+        completion = Completion(choice.ids, choice.logprobs, choice.versions, Finish.LENGTH)
+        plain_T = plain_logprobs(MODEL, VISION, request, completion)
+        assert np.abs(plain_T - choice.logprobs).max() < 1e-4
+
+
+async def test_a_picture_that_is_broken_inside_is_refused() -> None:
+    chat = Chat(seeing_tokenizer(), VISION)
+    speech = Speech(Voice(ScriptedEngine(chat, ["a"]), chat, Sampling(), 180))
+    broken = noise(1)[:60] + bytes(200)
+    with pytest.raises(Refusal, match="cannot be read") as refused:
+        await anext(speech.answer(Continuation(messages=(Said(role="user", images=(broken,)),))))
+    assert (refused.value.cause, refused.value.where) == (Cause.INVALID, "messages")
+
+
+async def test_pictures_are_refused_by_a_policy_of_text() -> None:
+    speech, _ = sampling()
+    with pytest.raises(Refusal, match="sees no pictures"):
+        await anext(speech.answer(Continuation(messages=(Said(role="user", images=(noise(1),)),))))
+
+
+# -- refusals -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "cause", "message"),
+    [
+        (
+            {"messages": (Said(role="user", text="What is " * 300),)},
+            Cause.TOO_LONG,
+            "tokens, and the policy's context is 250",
+        ),
+        ({"messages": (Said(role="user", text="x" * 10**7),)}, Cause.TOO_LONG, "at least"),
+        ({"prompt": tuple([5] * 250)}, Cause.TOO_LONG, "has 250 tokens"),
+        ({"prompt": ""}, Cause.INVALID, "no tokens"),
+        ({"prompt": (3, 300)}, Cause.INVALID, "token id 300: ids are 0 to 281"),
+        ({"messages": HELLO, "drawing": Drawing(temperature=-1.0)}, Cause.INVALID, "temperature=-1.0"),
+        ({"messages": HELLO, "drawing": Drawing(max_tokens=0)}, Cause.INVALID, "max_tokens=0"),
+        ({"messages": HELLO, "drawing": Drawing(n=0)}, Cause.INVALID, "n=0"),
+        ({"messages": HELLO, "drawing": Drawing(stop=("",))}, Cause.INVALID, "stop string is empty"),
+        ({"messages": HELLO, "drawing": Drawing(logprobs=True, top_logprobs=21)}, Cause.INVALID, "top_logprobs=21"),
+        ({"messages": HELLO, "tool_choice": "required"}, Cause.INVALID, "the tools are none"),
+        ({"messages": HELLO, "tools": (CLOCK,), "tool_choice": "tool:x"}, Cause.INVALID, "the tools are clock"),
+        ({"messages": (Said(role="user", images=(b"no png",)),)}, Cause.INVALID, "begins no PNG"),
+    ],
+)
+async def test_what_cannot_be_answered_is_refused_before_the_first_event(
+    asked: dict[str, Any], cause: Cause, message: str
+) -> None:
+    speech, engine = sampling()
+    with pytest.raises(Refusal, match=message) as refused:
+        await anext(speech.answer(Continuation(**asked)))
+    assert refused.value.cause is cause
+    assert not engine.log
+
+
+async def test_what_an_engine_cannot_do_is_the_callers_error() -> None:
+    class Plain(ScriptedEngine):
+        async def stream(self, request: Request) -> Pieces:
+            raise Unsupported("no likeliest tokens")
+            yield
+
+    speech = Speech(Voice(Plain(CHAT, ["a"]), CHAT, Sampling(), 100))
+    with pytest.raises(Refusal, match="no likeliest tokens") as refused:
+        await anext(speech.answer(Continuation(messages=HELLO)))
+    assert refused.value.cause is Cause.INVALID
+
+
+async def test_a_long_conversation_is_tokenised_beside_the_others() -> None:
+    speech, engine = scripted("fine", context=10**6)
+    long = asyncio.create_task(one(speech, messages=(Said(role="user", text="What is the answer? " * 40_000),)))
+    turns = 0
+    while not engine.asked:
+        await asyncio.sleep(0.001)
+        turns += 1
+    assert turns > 10
+    assert closed(await long).text == "fine"
+    assert len(engine.asked[0].prompt_T) > 40_000
+
+
+async def test_messages_that_the_template_refuses_are_named() -> None:
+    strict = "{% if messages[0].role != 'user' %}{{ raise_exception('the user begins') }}{% endif %}" + TEMPLATE
+    speech, _ = scripted("a", chat=Chat(tiny_tokenizer(strict)))
+    with pytest.raises(Refusal, match="refuses system, user: the user begins") as refused:
+        await anext(speech.answer(Continuation(messages=(Said(role="system", text="x"), *HELLO))))
+    assert (refused.value.cause, refused.value.where) == (Cause.INVALID, "messages")
+
+
+async def test_a_policy_of_words_does_not_act() -> None:
+    with pytest.raises(Refusal, match="answers in words"):
+        await scripted()[0].act(Act(observations=np.zeros(1)))
+
+
+@pytest.mark.parametrize("choices", [1, 3])
+async def test_an_engine_that_fails_is_unavailable(choices: int) -> None:
+    speech, _ = sampling(max_tokens=100)
+
+    async def until_closed() -> None:
+        async for event in speech.answer(Continuation(messages=HELLO, drawing=Drawing(n=choices, seed=1))):
+            if isinstance(event, Drawn):
+                await speech.close()
+
+    with pytest.raises(Refusal, match="engine was closed") as refused:
+        await until_closed()
+    assert refused.value.cause is Cause.UNAVAILABLE
+
+
+# -- ending early -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("choices", [1, 5])
+async def test_closing_or_cancelling_ends_the_sampling(choices: int) -> None:
+    speech, engine = sampling(max_tokens=200)
+    asked = Continuation(messages=HELLO, drawing=Drawing(n=choices, seed=3))
+    async with aclosing(speech.answer(asked)) as told:
+        while not isinstance(await anext(told), Drawn):
+            pass
+
+    async def drain() -> None:
+        await events(speech.answer(asked))
+
+    task = asyncio.create_task(drain())
+    while len(engine.log) < 2 * choices:  # noqa: ASYNC110 - requests come in turns of this loop
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    before = engine.statistics.sampled_tokens
+    for _ in range(300):
+        await asyncio.sleep(0)
+    assert engine.statistics.sampled_tokens - before <= 4
+
+
+async def test_a_stop_string_frees_the_engine() -> None:
+    speech, engine = sampling(max_tokens=150)
+    free = await one(speech, messages=HELLO, drawing=Drawing(seed=8))
+    text = CHAT.decode(free.ids)
+    stop = text[10:13]
+    choice = await one(speech, messages=HELLO, drawing=Drawing(seed=8, stop=(stop,)))
+    assert closed(choice).text == text[: text.index(stop)]
+    assert choice.ids.tolist() == free.ids.tolist()[: len(choice.ids)]
+    logged = sum(len(piece.ids_T) for piece in engine.log[-1][1])
+    assert logged == len(choice.ids)
+
+
+async def test_other_work_goes_on_beside_many_streams() -> None:
+    speech, _ = sampling(max_tokens=60)
+    streams = [asyncio.create_task(events(speech.answer(Continuation(messages=HELLO)))) for _ in range(12)]
+    turns = 0
+    while not all(stream.done() for stream in streams):
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > 60
+
+
+# -- opening ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_folder_is_opened(tmp_path: Any) -> None:
+    tiny_model().save_pretrained(tmp_path / "tiny")
+    TOKENIZER.save_pretrained(tmp_path / "tiny")
+    speech = open_speech(tmp_path / "tiny", Setting(slots=2, device="cpu", context=9999), number=4)
+    about = speech.about
+    assert (about.kind, about.version, about.number, about.context, about.sees) == ("language", "tiny", 4, 256, False)
+    choice = await one(speech, messages=HELLO, drawing=Drawing(max_tokens=5, seed=1))
+    assert set(choice.versions.tolist()) == {4}
+    await speech.close()
