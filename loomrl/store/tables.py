@@ -212,3 +212,48 @@ opt_outs = Table(
     Column("created_at", Float, nullable=False),
 )
 """People who are not recorded: `person` is a hash of the name that callers give."""
+
+observations = _log(
+    "observations",
+    Column("endpoint", Text, nullable=False),
+    Column("source", Text, nullable=False),
+    Column("payload", LargeBinary, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Index("observations_by_endpoint", "endpoint", "position"),
+)
+"""Outcomes of calls, many in a row, as the gateways saw them; `source` is the gateway."""
+
+verdicts = _log(
+    "verdicts",
+    Column("id", Text, nullable=False, unique=True),
+    Column("policy", Text, nullable=False, index=True),
+    Column("against", Text),
+    Column("suite", Text, nullable=False),
+    Column("allowed", Integer, nullable=False),
+    Column("report", Text, nullable=False),
+    Column("created_at", Float, nullable=False),
+)
+
+releases = _log(
+    "releases",
+    Column("release", Text, nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("endpoint", Text, nullable=False, index=True),
+    Column("state", Text, nullable=False),
+    Column("content", Text, nullable=False),
+    Column("created_at", Float, nullable=False),
+    UniqueConstraint("release", "number"),
+)
+"""A release's passage: the row with the highest number holds. `content` is JSON."""
+
+ab_tests = _log(
+    "ab_tests",
+    Column("name", Text, nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("endpoint", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("content", Text, nullable=False),
+    Column("created_at", Float, nullable=False),
+    UniqueConstraint("name", "number"),
+)
+"""The row with the highest number holds. `content` is JSON."""

@@ -313,11 +313,16 @@ async def test_the_likeliest_tokens_come_with_a_stream_if_asked_for(engine: Engi
         if not one.top:
             assert all(piece.top is None for piece in pieces)
             continue
-        logp_TV = torch.log_softmax(logits(model(), one, joined(pieces).ids_T) / (one.sampling.temperature or 1.0), -1)
-        expected = logp_TV.topk(one.top)
-        assert np.concatenate([p.top.ids_TK for p in pieces if p.top]).tolist() == expected.indices.tolist()
-        got_TK = np.concatenate([p.top.logprobs_TK for p in pieces if p.top])
-        assert np.abs(got_TK - expected.values.numpy()).max() <= TOLERANCE
+        check_top(one, pieces)
+
+
+def check_top(asked: Request, pieces: Sequence[Piece]) -> None:
+    """The likeliest tokens are those of a plain forward pass."""
+    logp_TV = torch.log_softmax(logits(model(), asked, joined(pieces).ids_T) / (asked.sampling.temperature or 1.0), -1)
+    expected = logp_TV.topk(asked.top)
+    assert np.concatenate([p.top.ids_TK for p in pieces if p.top]).tolist() == expected.indices.tolist()
+    got_TK = np.concatenate([p.top.logprobs_TK for p in pieces if p.top])
+    assert np.abs(got_TK - expected.values.numpy()).max() <= TOLERANCE
 
 
 async def test_a_stream_that_is_closed_makes_room(engine: Engine) -> None:
@@ -330,13 +335,14 @@ async def test_a_stream_that_is_closed_makes_room(engine: Engine) -> None:
 
 
 async def test_a_slow_reader_gets_larger_pieces_and_all_tokens(engine: Engine) -> None:
-    asked, pieces = request([1, 2], max_tokens=60), []
+    asked, pieces = replace(request([1, 2], max_tokens=60), top=3), []
     async for piece in engine.stream(asked):
         pieces.append(piece)
         await engine.generate(request([5], max_tokens=12))
     assert max(len(piece.ids_T) for piece in pieces) > 5
     assert len(joined(pieces).ids_T) == 60
     assert drift(model(), [asked], [joined(pieces)]) <= TOLERANCE
+    check_top(asked, pieces)
 
 
 async def test_the_versions_of_a_stream_are_told_as_they_come(engine: Engine) -> None:

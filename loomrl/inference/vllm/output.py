@@ -62,12 +62,19 @@ def sampling_params(request: Request, *, room: int, whole: bool) -> Any:
 
 
 def top_of(told: Any, count: int) -> Top | None:
-    """The likeliest tokens of flat log-probabilities, in which each position begins with the sampled one."""
+    """The likeliest tokens of flat log-probabilities.
+
+    The sampled token is first at each position, and again among the likeliest; only once in outputs that vLLM joined
+    for a slow reader. Ranks tell in both.
+    """
     if not count:
         return None
-    ids = [told.token_ids[start + 1 : start + 1 + count] for start in told.start_indices]
-    logprobs = [told.logprobs[start + 1 : start + 1 + count] for start in told.start_indices]
-    return Top(np.array(ids, np.int32).reshape(-1, count), np.array(logprobs, np.float32).reshape(-1, count))
+    by_rank = [
+        {told.ranks[at]: at for at in range(start, end)}
+        for start, end in zip(told.start_indices, told.end_indices, strict=True)
+    ]
+    at_TK = np.array([[one[rank] for rank in range(1, count + 1)] for one in by_rank], np.intp).reshape(-1, count)
+    return Top(np.array(told.token_ids, np.int32)[at_TK], np.array(told.logprobs, np.float32)[at_TK])
 
 
 def is_finite(logprobs_T: NDArray[np.float32]) -> bool:

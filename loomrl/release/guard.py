@@ -1,0 +1,67 @@
+"""Guards: what a release must not make worse, and what a comparison found about it."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Better(StrEnum):
+    """The good direction of a metric."""
+
+    HIGHER = "higher"
+    LOWER = "lower"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guard:
+    """A metric of calls or sessions, and how much worse the challenger may be."""
+
+    metric: str
+    better: Better
+    low: float = 0.0
+    """Values lie between `low` and `high`; those beyond count as the bound."""
+    high: float = 1.0
+    margin: float = 0.0
+    """The difference of means that is accepted, in the metric's unit."""
+    times: float | None = None
+    """Instead of a margin: this many times the baseline's mean is accepted (for metrics where lower is better)."""
+    quantile: float | None = None
+    """Compare this quantile instead of the mean, by the share of values above `times` the baseline's quantile."""
+    required: bool = True
+    """False: a release does not wait for observations of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One arm's observations of a metric. `value` is its mean, or its quantile; NaN without observations."""
+
+    value: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """The evidence about one guard up to now. It holds at every look, and all guards together share one error rate."""
+
+    guard: Guard
+    baseline: Side
+    challenger: Side
+    difference: float
+    """Challenger minus baseline, over concurrent traffic only."""
+    low: float
+    """Confidence bounds of the difference."""
+    high: float
+    is_worse: bool
+    """Proved worse than the baseline, and by the estimate by more than the guard accepts."""
+    is_fine: bool
+    """Proved not worse by more than the guard accepts."""
+
+    @property
+    def reason(self) -> str:
+        """One line for people."""
+        name, base, new = self.guard.metric, self.baseline, self.challenger
+        if self.guard.quantile is not None:
+            name = f"p{100 * self.guard.quantile:g} of {name}"
+        return (
+            f"{name}: {new.value:.4g} of {new.count} against {base.value:.4g} of {base.count}, "
+            f"difference {self.difference:+.4g} in [{self.low:+.4g}, {self.high:+.4g}]"
+        )
