@@ -18,7 +18,9 @@ class Observation:
     unit: int
     """A hash of the unit's name, 64 bits."""
     metric: str
-    """`error`, `latency_s`, `violation`, `reward`, `success`, `negative`, or one of the caller's."""
+    """`error`, `latency_s`, `violation`, `trip`, `reward`, `success`, `negative`, or one of the caller's."""
     value: float
     at: float
     """Unix time."""
+    test: str = ""
+    """The A/B test that assigned the unit; empty if the endpoint's shares did."""
