@@ -159,6 +159,32 @@ class Turn:
     tokens: Tokens | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Steps:
+    """The steps of a control policy, in order: `_T` is the step.
+
+    Observations are as the caller sent them: an array with the steps first, or a mapping or list of such.
+    """
+
+    observations: Any
+    actions: Any
+    """An array with the steps first."""
+    logprobs_T: NDArray[np.float32]
+    """Of the drawn action, before it was scaled or clipped to the space; 0 where it was not sampled."""
+    sampled_T: NDArray[np.bool_]
+    """True where the policy explored, false where it took the likeliest action."""
+    versions_T: NDArray[np.int32]
+    lanes_T: NDArray[np.int32]
+    """The row in its batch: 0 unless several observations came in one call."""
+    times_T: NDArray[np.float64]
+    """When the call came, in seconds since 1970."""
+    wishes: Mapping[str, Any] = field(default_factory=dict)
+    """`preference` and `earned` where they came beside the observations: arrays with the steps first."""
+
+    def __len__(self) -> int:
+        return len(self.versions_T)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trajectory:
     """One finished attempt at a task. Written once, never edited; later judgements are `Feedback`."""
@@ -188,6 +214,8 @@ class Trajectory:
     """Further sequences of the same attempt (sub-agents, retries, edits), beside `turns`. What a thread shares with an
     earlier one is in its first turn, with a false mask: each sampled token has a true mask once.
     """
+    steps: Steps | None = None
+    """Of a control policy, which has no turns."""
 
     def __post_init__(self) -> None:
         if (self.end is End.FAILED) != (self.failure is not None):

@@ -113,17 +113,20 @@ class Recording(Config):
 
     mode: Literal["before", "after", "off"] = "before"
     """A conversation's call is durable before its last byte leaves (before), soon after it (after), or not recorded.
-    Acts of control policies are not recorded.
+    Of control policies, acts that name a session are recorded.
     """
     retention_days: Positive = 30.0
     """Sessions and their calls are deleted this long after their last call; their trajectories stay in the hub."""
+    rate: Share = 1.0
+    """Share of control sessions whose acts are recorded, by a hash of the session."""
     idle_s: Seconds = 900.0
     """A session without a call for so long is over."""
 
     @model_validator(mode="after")
     def _check_off(self) -> Self:
-        if self.mode == "off" and self.retention_days != type(self).model_fields["retention_days"].default:
-            raise ValueError("retention_days has no effect with mode=off: nothing is recorded. Leave it out")
+        for name in ("retention_days", "rate", "idle_s"):
+            if self.mode == "off" and getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"{name} has no effect with mode=off: nothing is recorded. Leave it out")
         return self
 
 

@@ -131,6 +131,14 @@ class ControlPolicy:
         """Actions for a vector environment's observations, in its form."""
         return self._taken(self._seen(observations, one=False), explore, generator)
 
+    def sample_batch(self, observations: Any, *, generator: torch.Generator | None = None) -> tuple[Array, Array]:
+        """Sampled actions, and their log-probabilities as they were drawn, before scaling and clipping."""
+        inputs_BI = self._decided(self._seen(observations, one=False))
+        with torch.inference_mode():
+            drawn = self._drawn(inputs_BI, generator)
+            logprobs_B = self._net.distribution.logp(inputs_BI, drawn)
+        return self._in_space(drawn), logprobs_B.numpy()
+
     def value(self, observation: Any) -> float:
         """The expected discounted return; a ConfigError if that is not one number."""
         if not isinstance(self._net, ActorCritic):
@@ -146,13 +154,20 @@ class ControlPolicy:
         return torch.from_numpy(owned).to(next(self._net.parameters()).device)
 
     def _taken(self, seen_B: Tensor, explore: bool, generator: torch.Generator | None) -> Array:
-        distribution = self._net.distribution
+        inputs_BI = self._decided(seen_B)
         with torch.inference_mode():
-            inputs_BI = self._net.decide(self._net.features(seen_B)).cpu()
-            if explore:
-                drawn = distribution.sample(inputs_BI, distribution.noise(len(inputs_BI), generator=generator))
-            else:
-                drawn = distribution.mode(inputs_BI)
+            drawn = self._drawn(inputs_BI, generator) if explore else self._net.distribution.mode(inputs_BI)
+        return self._in_space(drawn)
+
+    def _decided(self, seen_B: Tensor) -> Tensor:
+        with torch.inference_mode():
+            return self._net.decide(self._net.features(seen_B)).cpu()
+
+    def _drawn(self, inputs_BI: Tensor, generator: torch.Generator | None) -> Tensor:
+        distribution = self._net.distribution
+        return distribution.sample(inputs_BI, distribution.noise(len(inputs_BI), generator=generator))
+
+    def _in_space(self, drawn: Tensor) -> Array:
         taken_N = self._translate(drawn.numpy()).astype(self.action_space.dtype)
         if isinstance(self.action_space, spaces.Box):  # bounds of 64 or 16 bits are not those of 32
             taken_N = taken_N.clip(self.action_space.low, self.action_space.high)

@@ -16,9 +16,9 @@ from loomrl.errors import CorruptPayload, HubError
 from loomrl.hub.array import Allowance, pack, unpack
 from loomrl.types import Trajectory
 
-MAGIC = b"LRT\x04"
-READABLE = (b"LRT\x01", b"LRT\x02", MAGIC)
-"""Format 1 has no pictures in its messages, format 2 no further threads. 3 is left out: one wrong bit makes it 2."""
+MAGIC = b"LRT\x07"
+READABLE = (b"LRT\x01", b"LRT\x02", b"LRT\x04", MAGIC)
+"""Format 1 has no pictures in its messages, 2 no further threads, 4 no steps. No single wrong bit makes one another."""
 HEADER = struct.Struct("<4sII")
 MAX_BYTES = 1 << 30
 """Longest payload: what both databases still take in one value."""

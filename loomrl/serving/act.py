@@ -1,8 +1,9 @@
 """`/v1/act`: observations in, actions out, as JSON, MessagePack or `.npy`.
 
 JSON and MessagePack have the same fields: `model`, `observation` or a batch `observations`, `preference` (one for all,
-or one for each), `earned`, `explore`, `seed`. In MessagePack arrays may be `{"dtype", "shape", "data"}`. A `.npy` body
-is a batch of observations; the rest stands in the query: `?model=NAME&explore=1`.
+or one for each), `earned`, `explore`, `seed`, `user`, and `store`, which is false for a call that must not be recorded.
+In MessagePack arrays may be `{"dtype", "shape", "data"}`. A `.npy` body is a batch of observations; the rest stands in
+the query: `?model=NAME&explore=1`.
 """
 
 import io
@@ -20,7 +21,8 @@ from loomrl.serving.refusal import Cause, Refusal
 
 JSON, NPY, MSGPACK = "application/json", "application/x-npy", "application/msgpack"
 KINDS = (JSON, NPY, MSGPACK, "application/x-msgpack")
-FIELDS = ("model", "observation", "observations", "preference", "earned", "explore", "seed")
+FIELDS = ("model", "observation", "observations", "preference", "earned", "explore", "seed", "store", "user")
+IN_QUERY = ("model", "explore", "seed", "store", "user")
 MAX_BATCH = 4096
 
 
@@ -33,6 +35,10 @@ class ActAsk:
     is_one: bool
     kind: str
     """The content type, in which it is answered too."""
+    store: bool = True
+    """False keeps the call off the record."""
+    user: str = ""
+    """The person behind the call, by the caller's name for them."""
 
     @property
     def can_be_joined(self) -> bool:
@@ -72,6 +78,9 @@ def read_act(body: bytes, kind: str, query: Mapping[str, str]) -> ActAsk:
     _check(isinstance(model, str), "model", "a string")
     _check(isinstance(explore, bool), "explore", "true or false")
     _check(seed is None or (isinstance(seed, int) and 0 <= seed < 2**63), "seed", "a whole number, not negative")
+    store, user = given.get("store", True), given.get("user", "")
+    _check(isinstance(store, bool), "store", "true or false")
+    _check(isinstance(user, str), "user", "a string")
     wish = Act(
         observations=_as_one(observations) if is_one else observations,
         preferences=_rows(given.get("preference"), "preference"),
@@ -79,7 +88,7 @@ def read_act(body: bytes, kind: str, query: Mapping[str, str]) -> ActAsk:
         explore=explore,
         seed=seed,
     )
-    return ActAsk(model=model, act=wish, is_one=is_one, kind=kind)
+    return ActAsk(model=model, act=wish, is_one=is_one, kind=kind, store=store, user=user)
 
 
 def write_act(ask: ActAsk, acted: Acted, heading: Heading) -> bytes:
@@ -111,8 +120,8 @@ def refuse_language(about: About, name: str) -> None:
 
 def _of_npy(body: bytes, query: Mapping[str, str]) -> ActAsk:
     for name in query:
-        if name not in ("model", "explore", "seed"):
-            raise Refusal(Cause.INVALID, f"{name!r} is unknown. Known: model, explore, seed.", where=name)
+        if name not in IN_QUERY:
+            raise Refusal(Cause.INVALID, f"{name!r} is unknown. Known: {', '.join(IN_QUERY)}.", where=name)
     try:
         observations = np.load(io.BytesIO(body), allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
@@ -124,7 +133,8 @@ def _of_npy(body: bytes, query: Mapping[str, str]) -> ActAsk:
         explore=query.get("explore", "0") in ("1", "true"),
         seed=None if seed is None else int(seed),
     )
-    return ActAsk(model=query.get("model", ""), act=wish, is_one=False, kind=NPY)
+    store, user = query.get("store", "1") not in ("0", "false"), query.get("user", "")
+    return ActAsk(model=query.get("model", ""), act=wish, is_one=False, kind=NPY, store=store, user=user)
 
 
 def _check(is_right: bool, where: str, needed: str) -> None:

@@ -70,10 +70,13 @@ class Acting:
             generator = torch.Generator().manual_seed(act.seed)
         try:
             observations = self._steered(act, count)
-            actions = self._policy.act_batch(observations, explore=act.explore, generator=generator)
+            if act.explore:
+                actions, logprobs = self._policy.sample_batch(observations, generator=generator)
+            else:
+                actions, logprobs = self._policy.act_batch(observations), None
         except ConfigError as error:
             raise Refusal(Cause.INVALID, str(error), where="observation") from None
-        return Acted(actions=np.ascontiguousarray(actions), version=self._number)
+        return Acted(actions=np.ascontiguousarray(actions), version=self._number, logprobs=logprobs)
 
     def _steered(self, act: Act, count: int) -> Any:
         """Observations with the wish's preference as part of them."""

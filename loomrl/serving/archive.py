@@ -8,6 +8,7 @@ from loomrl.errors import HubError
 from loomrl.hub.codec import encode
 from loomrl.hub.hub import Hub
 from loomrl.hub.open import open_hub
+from loomrl.serving.recording.acts import are_acts, decode_acts
 from loomrl.serving.recording.payload import decode
 from loomrl.serving.recording.record import Ending
 from loomrl.serving.recording.trajectory import Session, trajectory_of
@@ -94,7 +95,9 @@ def trajectory_on_record(db: LoomDB, session: StoredSession) -> Trajectory:
     """The trajectory of an ended session: the same each time, on every machine."""
     _, rows = read_calls(db, session.id)
     about = Session(id=session.id, endpoint=session.endpoint, key=session.key, ending=ending_of(session))
-    return trajectory_of(about, [decode(row.payload, row.columns) for row in rows], source=Source.PRODUCTION)
+    calls = [decode(row.payload, row.columns) for row in rows if not are_acts(row.payload)]
+    acts = [decode_acts(row.payload) for row in rows if are_acts(row.payload)]
+    return trajectory_of(about, calls, acts, source=Source.PRODUCTION)
 
 
 def ending_of(session: StoredSession) -> Ending:

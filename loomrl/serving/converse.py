@@ -20,6 +20,8 @@ from loomrl.store.endpoints import Endpoint, State
 
 log = logging.getLogger(__name__)
 Mode = Literal["before", "after", "off"]
+MOST_LATER = 4096
+"""Calls that are recorded after their answer at a time; further ones wait for their record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,10 +43,13 @@ class Visit:
 
 
 class Exchange:
-    """Answers calls and has them recorded. `before` records before an answer ends, `after` soon after it."""
+    """Answers calls and has them recorded. `before` records before an answer ends, `after` soon after it.
 
-    def __init__(self, view: View, recorder: Recorder | None, *, mode: Mode = "before") -> None:
-        self.view = view
+    `rate` is the share of sessions whose acts are recorded.
+    """
+
+    def __init__(self, view: View, recorder: Recorder | None, *, mode: Mode = "before", rate: float = 1.0) -> None:
+        self.view, self.rate = view, rate
         self.recorder = recorder if mode != "off" else None
         self.mode = mode
         self._tasks: set[asyncio.Task[None]] = set()
@@ -67,6 +72,17 @@ class Exchange:
         )
         self._ask_shadows(ask, visit)
         return Conversation(self, ask, visit, known=known, begun=begun, is_recorded=takes)
+
+    async def keep(self, work: Coroutine[Any, Any, None], *, deadline: float) -> None:
+        """Record: durably before this returns, or in the background, as the mode says."""
+        if self.mode == "after" and len(self._tasks) < MOST_LATER:
+            self.later(_logged(work))
+            return
+        try:
+            async with asyncio.timeout_at(deadline):
+                await work
+        except TimeoutError:
+            raise Refusal(Cause.TIMEOUT, "The answer could not be recorded in time.", retry_after_s=1.0) from None
 
     def later(self, work: Coroutine[Any, Any, None]) -> None:
         """Do this in the background, to its end."""
@@ -179,23 +195,13 @@ class Conversation:
         recorder = self._exchange.recorder
         if recorder is None or not self.is_recorded:
             return
-        if self._exchange.mode == "after":
-            self._exchange.later(recorder.keep(self._call()))
-            return
-        try:
-            async with asyncio.timeout_at(self._visit.deadline):
-                await recorder.keep(self._call())
-        except TimeoutError:
-            raise Refusal(Cause.TIMEOUT, "The answer could not be recorded in time.", retry_after_s=1.0) from None
+        await self._exchange.keep(recorder.keep(self._call()), deadline=self._visit.deadline)
 
     async def _keep_broken(self) -> None:
         recorder = self._exchange.recorder
         if recorder is None or not self.is_recorded or not any(choice.drawn for choice in self._choices):
             return
-        try:
-            await recorder.keep(self._call())
-        except Refusal as refusal:
-            log.warning("A broken call is not on record: %s", refusal)
+        await _logged(recorder.keep(self._call()))
 
     def _call(self) -> Call:
         visit, arm = self._visit, self._begun.candidate.arm
@@ -213,6 +219,13 @@ class Conversation:
             started_at=visit.at,
             finished_at=time.time(),
         )
+
+
+async def _logged(work: Coroutine[Any, Any, None]) -> None:
+    try:
+        await work
+    except Refusal as refusal:
+        log.warning("A call is not on record: %s", refusal)
 
 
 def _spoken(index: int, choice: Gathered) -> SpokenChoice:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,9 +13,11 @@ from typing import Any, TypeVar
 
 from loomrl.errors import StoreError
 from loomrl.safety.redaction import PatternRedactor, Redactor
+from loomrl.serving.act import ActAsk
 from loomrl.serving.archive import ending_of, trajectory_on_record
 from loomrl.serving.call import Ask
 from loomrl.serving.recorder import check_owner, ended_otherwise, has_ended, no_session
+from loomrl.serving.recording.acts import NewActs, are_acts, encode_acts, together
 from loomrl.serving.recording.payload import decode, encode, private, private_ending
 from loomrl.serving.recording.record import Call, Ending, Kept, kept, spoken, told
 from loomrl.serving.recording.writer import Writer
@@ -98,7 +101,7 @@ class Store:
         self._out_at = float("-inf")
         self._writer = Writer(self._commit, most=self._settings.most_waiting)
 
-    async def takes(self, endpoint: str, ask: Ask) -> bool:
+    async def takes(self, endpoint: str, ask: Ask | ActAsk) -> bool:
         """As of `Recorder`."""
         if not ask.store:
             return False
@@ -151,6 +154,11 @@ class Store:
         new = [one for one in spoken(record, parent) if one.name not in recent.threads.named]
         self._add(name, recent, new)
         await self._writer.do(_Keeping(call, record, parent, new), failed=partial(self._failed, name, recent, new))
+
+    async def keep_acts(self, new: NewActs) -> None:
+        """As of `Recorder`."""
+        _check_id(new.session)
+        await self._writer.do(new)
 
     async def complete(
         self,
@@ -206,10 +214,12 @@ class Store:
             recent = self._remember(session, _Recent(stored.key, stored.endpoint))
         self._update(recent, stored)
         for row in rows:
+            recent.after = max(recent.after, row.position)
+            if are_acts(row.payload):
+                continue
             record = decode(row.payload, row.columns)
             parent = recent.threads.named.get(record.record.parent)
             self._add(session, recent, [one for one in spoken(record, parent) if one.name not in recent.threads.named])
-            recent.after = max(recent.after, row.position)
         return recent
 
     def _update(self, recent: _Recent, stored: StoredSession) -> None:
@@ -261,13 +271,14 @@ class Store:
 
     # -- in the writing thread --------------------------------------------------------------------------------------
 
-    def _commit(self, jobs: "list[_Keeping | _Ending]") -> list[Any]:
+    def _commit(self, jobs: "list[_Keeping | NewActs | _Ending]") -> list[Any]:
         """The result of each job, or an exception."""
-        results: list[Any] = []
-        for is_keeping, together in groupby(jobs, lambda job: isinstance(job, _Keeping)):
-            work = self._keep if is_keeping else self._end
-            results += work(list(together))  # type: ignore[arg-type]
-        return results
+        works: dict[type, Callable[[Any], list[Any]]] = {
+            _Keeping: self._keep,
+            NewActs: self._keep_acts,
+            _Ending: self._end,
+        }
+        return [result for kind, alike in groupby(jobs, type) for result in works[kind](list(alike))]
 
     def _keep(self, jobs: "list[_Keeping]") -> list[Any]:
         new = [_attempted(partial(self._new, job)) for job in jobs]
@@ -277,6 +288,29 @@ class Store:
         except StoreError as error:
             return [_unavailable(error)] * len(jobs)
         return [_answer(next(fates), call.session) if isinstance(call, NewCall) else call for call in new]
+
+    def _keep_acts(self, new: list[NewActs]) -> list[Any]:
+        rows = together(new)
+        try:
+            fates = keep_calls(self._db, [self._row(acts) for acts, _ in rows])
+        except StoreError as error:
+            return [_unavailable(error)] * len(new)
+        results: list[Any] = [None] * len(new)
+        for (acts, positions), fate in zip(rows, fates, strict=True):
+            for position in positions:
+                results[position] = _answer(fate, acts.session)
+        return results
+
+    def _row(self, new: NewActs) -> NewCall:
+        return NewCall(
+            id=uuid.uuid4().hex,
+            session=new.session,
+            endpoint=new.endpoint,
+            key=new.key,
+            payload=encode_acts(new.acts),
+            columns=None,
+            created_at=self._clock(),
+        )
 
     def _new(self, job: "_Keeping") -> NewCall:
         """The call as it may be stored. Answers after something that was redacted have no ids to stand on."""

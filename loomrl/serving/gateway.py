@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 import uuid
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import aclosing, suppress
@@ -21,6 +22,7 @@ from loomrl.serving.dialect.known import DIALECTS, errors_of
 from loomrl.serving.door import Caller, Incoming, Keys, Receive, Scope, Send, body_of, incoming
 from loomrl.serving.refusal import Cause, Refusal
 from loomrl.serving.room import Room
+from loomrl.serving.stepping import is_recorded, new_acts
 from loomrl.store.endpoints import Endpoint
 
 log = logging.getLogger(__name__)
@@ -177,11 +179,17 @@ class Gateway:
         caller = await self._keys.caller(head.token, scope="act")
         ask = read_act(await self._body(receive, head), head.headers.get("content-type", JSON), head.query)
         endpoint = self._endpoint(ask.model)
-        session = caller.session or head.session
-        options = list(dispatch.candidates(self._exchange.view, endpoint, session or head.id))
+        session, at, deadline = caller.session or head.session, time.time(), self._deadline()
+        options = list(dispatch.candidates(self._exchange.view, endpoint, ask.user or session or head.id))
         if options:
             refuse_language(options[0].policy.about, endpoint.name)
-        candidate, acted = await dispatch.act(options, ask.act, endpoint=endpoint, deadline=self._deadline())
+        candidate, acted = await dispatch.act(options, ask.act, endpoint=endpoint, deadline=deadline)
+        recorder = self._exchange.recorder
+        if recorder is not None and await is_recorded(self._exchange, ask, endpoint=endpoint.name, session=session):
+            place = {"session": session, "endpoint": endpoint.name, "key": caller.key}
+            new = new_acts(candidate, ask.act, acted, place=place, at=at)
+            await self._exchange.keep(recorder.keep_acts(new), deadline=deadline)
+            reply.is_recorded = True
         reply.heading = Heading(
             id=head.id,
             created=0.0,
@@ -189,7 +197,7 @@ class Gateway:
             version=candidate.policy.about.version,
             arm=candidate.arm.name,
             session=session,
-            trajectory="",
+            trajectory=session if reply.is_recorded else "",
         )
         await reply.whole(200, write_act(ask, acted, reply.heading), kind=ask.kind)
 
@@ -232,8 +240,6 @@ class Gateway:
             extra.append((b"x-should-retry", b"false"))  # clients of OpenAI and Anthropic would try a 429 again
         if refusal.cause is Cause.KEY:
             extra.append((b"www-authenticate", b"Bearer"))
-        if refusal.cause is Cause.BUDGET and retry is None:
-            extra.append((b"x-should-retry", b"false"))  # the clients of OpenAI and Anthropic would try again and again
         await reply.whole(refusal.status, self._encode(errors_of(path)(refusal)), extra=extra)
 
     # -- parts ------------------------------------------------------------------------------------------------------

@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+from loomrl.serving.act import ActAsk
 from loomrl.serving.call import Ask
+from loomrl.serving.recording.acts import Acts, NewActs
 from loomrl.serving.recording.record import Call, Ending, Kept, SpokenChoice, kept, spoken, told
 from loomrl.serving.recording.trajectory import Session, trajectory_of
 from loomrl.serving.refusal import Cause, Refusal
@@ -34,7 +36,7 @@ class Recorder(Protocol):
         Refusal UNKNOWN for the session of another key (None does not check), CONFLICT for one that has ended.
         """
 
-    async def takes(self, endpoint: str, ask: Ask) -> bool:
+    async def takes(self, endpoint: str, ask: Ask | ActAsk) -> bool:
         """Whether the call would be recorded: not if its caller or its user opted out. `keep` ignores such calls."""
 
     async def session_of(self, key: str, ask: Ask) -> str | None:
@@ -42,6 +44,9 @@ class Recorder(Protocol):
 
     async def keep(self, call: Call) -> None:
         """Keep a call, once by its id: durable when it returns. It opens its session. Refusals as of `known`."""
+
+    async def keep_acts(self, new: NewActs) -> None:
+        """Keep acts of a control policy; else as `keep`."""
 
     async def complete(
         self,
@@ -90,6 +95,7 @@ class _Open:
     endpoint: str
     threads: Threads = field(default_factory=Threads)
     calls: dict[str, Kept] = field(default_factory=dict)
+    acts: list[Acts] = field(default_factory=list)
 
 
 class Memory:
@@ -108,7 +114,7 @@ class Memory:
         found = there.threads.longest(ask) if there else None
         return None if found is None else found.known()
 
-    async def takes(self, endpoint: str, ask: Ask) -> bool:
+    async def takes(self, endpoint: str, ask: Ask | ActAsk) -> bool:
         """As of `Recorder`."""
         return ask.store
 
@@ -124,16 +130,17 @@ class Memory:
         """As of `Recorder`; durable as this process is."""
         if not await self.takes(call.endpoint, call.ask):
             return
-        there = self._find(call.session, call.key) or _Open(call.key, call.endpoint)
-        if there.endpoint != call.endpoint:
-            raise no_session(call.session)
-        self._open[call.session] = there
+        there = self._opened(call)
         if call.id in there.calls:
             return
         parent = there.threads.named.get(call.parent)
         there.calls[call.id] = record = kept(call, parent)
         for answer in spoken(record, parent):
             there.threads.add(answer)
+
+    async def keep_acts(self, new: NewActs) -> None:
+        """As of `Recorder`; durable as this process is."""
+        self._opened(new).acts.append(new.acts)
 
     async def complete(
         self,
@@ -152,7 +159,7 @@ class Memory:
         if there is None:
             raise no_session(session)
         about = Session(id=session, endpoint=there.endpoint, key=there.key, ending=ending)
-        made = trajectory_of(about, list(there.calls.values()), source=self._source)
+        made = trajectory_of(about, list(there.calls.values()), there.acts, source=self._source)
         del self._open[session]
         _put(self._ended, session, (there.key, ending), TOMBSTONES)
         _put(self._made, session, made, REMEMBERED)
@@ -160,6 +167,13 @@ class Memory:
 
     async def close(self) -> None:
         """As of `Recorder`."""
+
+    def _opened(self, new: Call | NewActs) -> _Open:
+        there = self._find(new.session, new.key) or _Open(new.key, new.endpoint)
+        if there.endpoint != new.endpoint:
+            raise no_session(new.session)
+        self._open[new.session] = there
+        return there
 
     def _find(self, session: str, key: str | None) -> _Open | None:
         if session in self._ended:

@@ -196,7 +196,7 @@ class GatewayProcess:
         view = StoredView(db, token=station.token, only=experiment.endpoint)
         await view.start()
         self._stack.push_async_callback(view.close)
-        self._exchange = Exchange(view, recorder, mode=experiment.record.mode)
+        self._exchange = Exchange(view, recorder, mode=experiment.record.mode, rate=experiment.record.rate)
         self._gateway = Gateway(
             self._exchange,
             keys=StoredKeys(db, required=is_key_needed(experiment)),

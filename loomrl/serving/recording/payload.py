@@ -18,23 +18,15 @@ _ARRAY = 1
 
 def encode(call: Kept) -> tuple[bytes, bytes | None]:
     """Words and token columns; text that is no Unicode (half surrogates) is stored with U+FFFD."""
-    words = _encoded(call.record)
-    return words, None if call.lost else _encoded(call.columns)
+    words = packed(call.record)
+    return words, None if call.lost else packed(call.columns)
 
 
 def decode(payload: bytes, columns: bytes | None) -> Kept:
     """The call of `encode`; CorruptPayload for anything else."""
-    allowance = Allowance()
-
-    def restore(code: int, data: memoryview) -> Any:
-        if code != _ARRAY:
-            raise ValueError(f"extension {code} is unknown")
-        return unpack(data, allowance)
-
     try:
         record = msgspec.msgpack.decode(payload, type=Record)
-        decoder = msgspec.msgpack.Decoder(tuple[Columns, ...], ext_hook=restore, dec_hook=_array)
-        return Kept(record=record, columns=() if columns is None else decoder.decode(columns))
+        return Kept(record=record, columns=() if columns is None else restored(columns, tuple[Columns, ...]))
     except (msgspec.DecodeError, ValueError, TypeError) as error:
         raise CorruptPayload(f"a recorded call cannot be read: {error}. Restore the store from a copy.") from None
 
@@ -98,7 +90,21 @@ def _hidden(record: Record, redactor: Redactor) -> bool:
     )
 
 
-def _encoded(value: Any) -> bytes:
+def restored(data: bytes, form: Any) -> Any:
+    """The value of `packed`; ValueError, TypeError or msgspec.DecodeError for anything else."""
+    allowance = Allowance()
+
+    def restore(code: int, data: memoryview) -> Any:
+        if code != _ARRAY:
+            raise ValueError(f"extension {code} is unknown")
+        return unpack(data, allowance)
+
+    return msgspec.msgpack.Decoder(form, ext_hook=restore, dec_hook=_array).decode(data)
+
+
+def packed(value: Any) -> bytes:
+    """MessagePack with arrays."""
+
     def convert(one: Any) -> Any:
         if isinstance(one, np.ndarray):
             return msgspec.msgpack.Ext(_ARRAY, pack(one, Allowance()))

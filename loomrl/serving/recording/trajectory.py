@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loomrl.serving.call import Said
+from loomrl.serving.recording.acts import Acts, joined_steps
 from loomrl.serving.recording.record import Columns, Ending, Kept, Words
 from loomrl.serving.wording import worded
 from loomrl.types import NO_VERSION, End, Message, Reward, Source, Task, Tokens, Trajectory, Turn
@@ -53,8 +54,38 @@ class _Tip:
         return self.number == len(self.thread.turns) - 1
 
 
-def trajectory_of(session: Session, calls: Sequence[Kept], *, source: Source = Source.PRODUCTION) -> Trajectory:
-    """The trajectory of an ended session from its calls, in the order in which they were kept; at least one."""
+def trajectory_of(
+    session: Session, calls: Sequence[Kept], acts: Sequence[Acts] = (), *, source: Source = Source.PRODUCTION
+) -> Trajectory:
+    """The trajectory of an ended session from its calls and acts, as they were kept; at least one."""
+    if not acts:
+        return _spoken_trajectory(session, calls, source)
+    acted = _acted_trajectory(session, acts, source)
+    return replace(_spoken_trajectory(session, calls, source), steps=acted.steps) if calls else acted
+
+
+def _acted_trajectory(session: Session, acts: Sequence[Acts], source: Source) -> Trajectory:
+    """The trajectory of a session in which a control policy acted; ValueError if its steps are no one sequence."""
+    ending, steps = session.ending, joined_steps([one.steps for one in acts])
+    arms, versions = ([getattr(one, name) for one in acts] for name in ("arm", "version"))
+    return Trajectory(
+        id=session.id,
+        task=Task(session.endpoint, versions[0], FAMILY, 1, 0),
+        turns=(),
+        end=_end(ending),
+        reward=_reward(ending),
+        group=session.id,
+        first_version=int(steps.versions_T.min()),
+        last_version=int(steps.versions_T.max()),
+        source=source,
+        started_at=float(steps.times_T[0]),
+        finished_at=float(steps.times_T[-1]),
+        extra=_extra(session, arms, versions, []),
+        steps=steps,
+    )
+
+
+def _spoken_trajectory(session: Session, calls: Sequence[Kept], source: Source) -> Trajectory:
     threads = _threads(calls)
     ending = session.ending
     reward = _reward(ending)
@@ -67,7 +98,7 @@ def trajectory_of(session: Session, calls: Sequence[Kept], *, source: Source = S
         id=session.id,
         task=Task(session.endpoint, records[0].version, FAMILY, 1, 0),
         turns=first,
-        end=End.TERMINATED if ending.cause == "told" else End.TRUNCATED,
+        end=_end(ending),
         reward=reward,
         group=session.id,
         first_version=int(versions.min()) if versions.size else NO_VERSION,
@@ -75,7 +106,12 @@ def trajectory_of(session: Session, calls: Sequence[Kept], *, source: Source = S
         source=source,
         started_at=min(record.started_at for record in records),
         finished_at=max(record.finished_at for record in records),
-        extra=_extra(session, calls, threads),
+        extra=_extra(
+            session,
+            [record.arm for record in records],
+            [record.version for record in records],
+            [thread.names for thread in threads],
+        ),
         threads=tuple(further),
     )
 
@@ -139,12 +175,18 @@ def _action(words: Words) -> str:
     return message.content
 
 
+def _end(ending: Ending) -> End:
+    return End.TERMINATED if ending.cause == "told" else End.TRUNCATED
+
+
 def _reward(ending: Ending) -> Reward:
     parts = {} if ending.reward is None else {"outcome": ending.reward}
     return Reward(ending.reward or 0.0, parts, ending.success or 0.0)
 
 
-def _extra(session: Session, calls: Sequence[Kept], threads: Sequence[_Thread]) -> dict[str, Any]:
+def _extra(
+    session: Session, arms: Sequence[str], versions: Sequence[str], calls: Sequence[Sequence[str]]
+) -> dict[str, Any]:
     """The origin of a trajectory: how it ended, and which calls its turns are."""
     ending = session.ending
     return {
@@ -153,8 +195,8 @@ def _extra(session: Session, calls: Sequence[Kept], threads: Sequence[_Thread]) 
             "ended": ending.cause,
             "judged": ending.reward is not None or ending.success is not None,
             "outcome": dict(ending.outcome),
-            "arms": sorted({call.record.arm for call in calls}),
-            "versions": sorted({call.record.version for call in calls}),
-            "calls": [thread.names for thread in threads],
+            "arms": sorted(set(arms)),
+            "versions": sorted(set(versions)),
+            "calls": list(calls),
         }
     }

@@ -1,0 +1,116 @@
+"""Acts of a session on record: the steps that were written together are one row of `calls`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from loomrl.errors import CorruptPayload
+from loomrl.serving.recording.payload import packed, restored
+from loomrl.types import Steps
+
+MARK = b"\xc1"
+"""First byte of acts: no MessagePack begins with it, so that no call does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Acts:
+    """Steps of one session, arm and version."""
+
+    arm: str
+    version: str
+    steps: Steps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NewActs:
+    """Acts to be kept: those of one call, or of several that are written together."""
+
+    session: str
+    endpoint: str
+    key: str
+    """The id of the caller's key, never the key."""
+    acts: Acts
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """Acts of equal place may be written together."""
+        return self.session, self.endpoint, self.key, self.acts.arm, self.acts.version
+
+
+def are_acts(payload: bytes) -> bool:
+    """Whether a recorded call is one of `encode_acts`."""
+    return payload[:1] == MARK
+
+
+def encode_acts(acts: Acts) -> bytes:
+    """The row's payload."""
+    return MARK + packed(acts)
+
+
+def decode_acts(payload: bytes) -> Acts:
+    """The acts of `encode_acts`; CorruptPayload for anything else."""
+    try:
+        acts: Acts = restored(payload[1:], Acts)
+    except (msgspec.DecodeError, ValueError, TypeError) as error:
+        raise CorruptPayload(f"recorded acts cannot be read: {error}. Restore the store from a copy.") from None
+    return acts
+
+
+def together(new: Sequence[NewActs]) -> list[tuple[NewActs, list[int]]]:
+    """The acts in as few rows as they fit in, each with the positions of what is in it."""
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for position, one in enumerate(new):
+        groups.setdefault((*one.place, _form(one.acts.steps)), []).append(position)
+    return [
+        (
+            replace(
+                new[at[0]], acts=replace(new[at[0]].acts, steps=joined_steps([new[each].acts.steps for each in at]))
+            ),
+            at,
+        )
+        for at in groups.values()
+    ]
+
+
+def joined_steps(parts: Sequence[Steps]) -> Steps:
+    """All steps, by time; ValueError if their observations have different forms."""
+    if len(parts) == 1:
+        return parts[0]
+    if len(forms := {_form(part) for part in parts}) > 1:
+        raise ValueError(f"its observations have {len(forms)} different forms, which no sequence of steps can hold")
+    times_T = np.concatenate([part.times_T for part in parts])
+    order_T = np.argsort(times_T, kind="stable")
+
+    def column(name: str) -> Any:
+        return _ordered(_joined([getattr(part, name) for part in parts]), order_T)
+
+    return Steps(**{name: column(name) for name in Steps.__dataclass_fields__})
+
+
+def _joined(values: Sequence[Any]) -> Any:
+    first = values[0]
+    if isinstance(first, Mapping):
+        return {name: _joined([value[name] for value in values]) for name in first}
+    if isinstance(first, list | tuple):
+        return [_joined(list(part)) for part in zip(*values, strict=True)]
+    return np.concatenate(values)
+
+
+def _ordered(value: Any, order_T: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _ordered(part, order_T) for name, part in value.items()}
+    return [_ordered(part, order_T) for part in value] if isinstance(value, list) else value[order_T]
+
+
+def _form(steps: Steps) -> tuple[Any, ...]:
+    """What must be equal in steps that are joined; the width of numbers may differ."""
+    return _shape(steps.observations), _shape(steps.actions), _shape(steps.wishes)
+
+
+def _shape(value: Any) -> tuple[Any, ...]:
+    if isinstance(value, Mapping):
+        return tuple((name, _shape(value[name])) for name in sorted(value))
+    return tuple(map(_shape, value)) if isinstance(value, list | tuple) else value.shape[1:]

@@ -1,0 +1,172 @@
+"""Acts of a session become a trajectory: what was seen, what was done, how likely it was."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import torch
+
+from loomrl.config import HubConfig
+from loomrl.errors import CorruptPayload
+from loomrl.hub.codec import decode, encode
+from loomrl.serving.act import read_act
+from loomrl.serving.acting import Acting
+from loomrl.serving.archive import Archive, Terms, open_endpoint_hub
+from loomrl.serving.converse import Exchange
+from loomrl.serving.durable import open_recorder
+from loomrl.serving.local import LocalGateway, only
+from loomrl.serving.recorder import Memory
+from loomrl.serving.recording.acts import are_acts, decode_acts
+from loomrl.serving.stepping import is_recorded
+from loomrl.store import LoomDB, open_store
+from loomrl.store.sessions import opt_out, read_calls
+from loomrl.types import End, Steps
+from tests.serving.control_support import control_policy
+
+SEEN = np.random.default_rng(3).normal(size=(12, 4)).round(3)
+
+
+class Pole:
+    """A gateway before a control policy, with a recorder in LoomDB."""
+
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        self.store_url = f"sqlite:///{folder}/loom.db"
+        acting = Acting(control_policy(), version="run/3", number=3)
+        self.local = LocalGateway({"pole": acting}, open_recorder(self.store_url), **settings)
+        self.client = httpx.AsyncClient(base_url=self.local.url, timeout=30)
+
+    async def act(self, session: str, body: dict[str, Any]) -> httpx.Response:
+        answer = await self.client.post(f"/sessions/{session}/v1/act", json={"model": "pole", **body})
+        assert answer.status_code == 200, answer.text
+        return answer
+
+    def db(self) -> LoomDB:
+        return open_store(self.store_url)
+
+    async def __aenter__(self) -> "Pole":
+        await self.local.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        await self.client.aclose()
+        await self.local.__aexit__(None, None, None)
+
+
+@pytest.fixture
+async def pole(tmp_path: Path) -> AsyncIterator[Pole]:
+    async with Pole(tmp_path) as served:
+        yield served
+
+
+async def test_steps_of_a_session_reach_the_endpoints_hub_as_one_trajectory(pole: Pole) -> None:
+    done = []
+    for at, seen in enumerate(SEEN):
+        answer = await pole.act("drive", {"observation": seen.tolist(), "explore": at % 2 == 0, "seed": at})
+        assert answer.headers["x-loomrl-recorded"] == "true"
+        assert answer.headers["x-loomrl-trajectory"] == "drive"
+        done.append(answer.json())
+    ended = await pole.client.post("/sessions/drive/complete", json={"reward": 7.5, "success": 1.0})
+    assert ended.json() == {"session": "drive", "trajectory": "drive"}
+    with pole.db() as db, open_endpoint_hub(pole.store_url, "pole", HubConfig()) as hub:
+        assert Archive(db, hub, "pole").sweep(now=2e9).stored == 1
+        ((_, stored),) = hub.read()
+    assert (stored.turns, stored.end, stored.reward.total, stored.reward.success) == ((), End.TERMINATED, 7.5, 1.0)
+    steps = stored.steps
+    assert steps is not None
+    np.testing.assert_array_equal(steps.observations, SEEN)
+    assert steps.actions.tolist() == [each["action"] for each in done]
+    assert steps.sampled_T.tolist() == [True, False] * 6
+    assert set(steps.versions_T) == {3}
+    policy = control_policy()
+    for at in range(0, 12, 2):
+        action, logprob = policy.sample_batch(SEEN[at : at + 1], generator=torch.Generator().manual_seed(at))
+        assert (action[0], logprob[0]) == (steps.actions[at], steps.logprobs_T[at])
+        assert done[at]["logprob"] == pytest.approx(float(logprob[0]))
+    assert stored.extra["session"]["versions"] == ["run/3"]
+
+
+async def test_log_probabilities_are_those_of_the_frequencies() -> None:
+    acting = Acting(control_policy(), version="v", number=0)
+    ask = read_act(b'{"observations": [[0.3, 0.2, -0.1, 0.4]], "explore": true}', "application/json", {})
+    many = np.repeat(ask.act.observations, 4000, axis=0)
+    actions, logprobs = control_policy().sample_batch(many, generator=torch.Generator().manual_seed(0))
+    likely = {int(action): float(np.exp(logprobs[actions == action][0])) for action in np.unique(actions)}
+    assert sum(likely.values()) == pytest.approx(1.0, abs=1e-5)
+    assert np.mean(actions) == pytest.approx(likely[1], abs=0.03)
+    assert (await acting.act(ask.act)).logprobs is not None
+
+
+async def test_acts_without_a_session_or_against_their_callers_will_are_not_recorded(pole: Pole) -> None:
+    with pole.db() as db:
+        opt_out(db, "pole", ["ada"], at=0.0)
+    alone = await pole.client.post("/v1/act", json={"model": "pole", "observation": SEEN[0].tolist()})
+    assert alone.headers["x-loomrl-recorded"] == "false"
+    for wish in ({"store": False}, {"user": "ada"}):
+        answer = await pole.act("quiet", {"observation": SEEN[0].tolist(), **wish})
+        assert answer.headers["x-loomrl-recorded"] == "false"
+    assert (await pole.act("quiet", {"observation": SEEN[1].tolist(), "user": "bob"})).json()["action"] in (0, 1)
+    with pole.db() as db:
+        assert sum(len(decode_acts(row.payload).steps) for row in read_calls(db, "quiet")[1]) == 1
+
+
+async def test_batches_name_the_row_and_many_acts_share_a_row_of_the_record(pole: Pole) -> None:
+    await asyncio.gather(*(pole.act("fleet", {"observations": SEEN[:5].tolist()}) for _ in range(40)))
+    with pole.db() as db:
+        rows = read_calls(db, "fleet")[1]
+    assert all(are_acts(row.payload) for row in rows)
+    parts = [decode_acts(row.payload).steps for row in rows]
+    assert sum(map(len, parts)) == 200
+    assert len(rows) < 40
+    assert {tuple(part.lanes_T[at : at + 5]) for part in parts for at in range(0, len(part), 5)} == {(0, 1, 2, 3, 4)}
+
+
+async def test_an_ended_or_foreign_session_takes_no_acts(pole: Pole) -> None:
+    await pole.act("over", {"observation": SEEN[0].tolist()})
+    await pole.client.post("/sessions/over/complete", json={})
+    body = {"model": "pole", "observation": SEEN[0].tolist()}
+    assert (await pole.client.post("/sessions/over/v1/act", json=body)).status_code == 409
+
+
+async def test_acts_that_are_recorded_after_the_answer_are_all_there_when_the_gateway_ends(tmp_path: Path) -> None:
+    async with Pole(tmp_path, mode="after") as served:
+        await asyncio.gather(*(served.act(f"s{at % 3}", {"observation": SEEN[at].tolist()}) for at in range(12)))
+    with served.db() as db, open_endpoint_hub(served.store_url, "pole", HubConfig()) as hub:
+        Archive(db, hub, "pole", terms=Terms(idle_s=1.0)).sweep(now=2e9)
+        found = [one for _, one in hub.read()]
+    assert {(one.id, len(one.steps or ())) for one in found} == {("s0", 4), ("s1", 4), ("s2", 4)}
+    assert {one.end for one in found} == {End.TRUNCATED}
+
+
+async def test_the_rate_is_the_share_of_sessions_and_a_session_is_recorded_whole() -> None:
+    acting = Acting(control_policy(), version="v", number=0)
+    exchange = Exchange(only("pole", acting), Memory(), rate=0.3)
+    ask = read_act(b'{"observation": [0, 0, 0, 0]}', "application/json", {})
+    names = [f"s{number}" for number in range(2000)]
+    first = [await is_recorded(exchange, ask, endpoint="pole", session=name) for name in names]
+    again = [await is_recorded(exchange, ask, endpoint="pole", session=name) for name in names]
+    assert first == again
+    assert np.mean(first) == pytest.approx(0.3, abs=0.04)
+
+
+async def test_a_recorder_in_memory_makes_the_same_trajectory() -> None:
+    acting = Acting(control_policy(), version="v", number=4)
+    memory = Memory()
+    async with LocalGateway({"pole": acting}, memory) as local, httpx.AsyncClient(base_url=local.url) as client:
+        for seen in SEEN[:3]:
+            await client.post("/sessions/m/v1/act", json={"model": "pole", "observation": seen.tolist()})
+        made = await memory.complete("m", reward=2.0)
+    assert made.steps is not None
+    assert (len(made.steps), made.first_version, made.reward.total) == (3, 4, 2.0)
+    again = decode(encode(made)).steps
+    assert again is not None
+    for name in Steps.__dataclass_fields__:
+        np.testing.assert_array_equal(getattr(again, name), getattr(made.steps, name))
+
+
+def test_damaged_acts_are_named() -> None:
+    with pytest.raises(CorruptPayload, match="recorded acts"):
+        decode_acts(b"\xc1\x81\xa3arm\x01")
