@@ -27,6 +27,7 @@ from loomrl.store.releases import (
     begin,
     last_observation,
     newest_release,
+    refuse_open,
 )
 from loomrl.types import Stage, Verdict
 
@@ -121,6 +122,7 @@ def begin_release(db: LoomDB, wish: Wish, *, at: float) -> Release:
     present = show_endpoint(db, wish.endpoint)
     if present.state is not State.SERVING:
         raise StoreError(f"endpoint {wish.endpoint!r} is {present.state}: `loomrl endpoints set` opens it again.")
+    refuse_open(newest_release(db, wish.endpoint))
     refuse_arms(wish.endpoint, present.arms)
     baseline = present.stable.policy
     if baseline == wish.challenger:

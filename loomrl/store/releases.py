@@ -59,15 +59,19 @@ class Change:
 def begin(db: LoomDB, first: ReleaseRow, change: Change) -> ReleaseRow:
     """Store the first row of a new release, which gets its name here. A second open one of an endpoint is refused."""
     with db.write() as connection:
-        open_one = _newest(connection, first.endpoint)
-        if open_one is not None and open_one.state == OPEN:
-            raise StoreError(
-                f"endpoint {first.endpoint!r}: release {open_one.release} is open ({open_one.reason}). Wait for its "
-                f"end, or end it: loomrl release abort {first.endpoint}"
-            )
+        refuse_open(_newest(connection, first.endpoint))
         known = select(func.count(func.distinct(releases.c.release))).where(releases.c.endpoint == first.endpoint)
         name = f"{first.endpoint}-{connection.scalar(known) + 1}"
         return _write(connection, replace(first, release=name, number=1), change)
+
+
+def refuse_open(newest: ReleaseRow | None) -> None:
+    """A StoreError if the endpoint's newest release has not ended."""
+    if newest is not None and newest.state == OPEN:
+        raise StoreError(
+            f"endpoint {newest.endpoint!r}: release {newest.release} is open ({newest.reason}). Wait for its end, or "
+            f"end it: loomrl release abort {newest.endpoint}"
+        )
 
 
 def advance(db: LoomDB, row: ReleaseRow, change: Change) -> ReleaseRow | None:
