@@ -87,9 +87,7 @@ class Release:
 
     def arms(self, passage: Passage, present: Endpoint) -> list[Arm]:
         """The endpoint's arms in a state of this release."""
-        return arms_of(
-            self.plan, passage, present=present.arms, baseline=self.baseline, challenger=self.challenger
-        )
+        return arms_of(self.plan, passage, present=present.arms, baseline=self.baseline, challenger=self.challenger)
 
     def touched(self, present: Endpoint) -> str:
         """What the endpoint has become by others, if they changed arms of this release; else empty."""
@@ -119,14 +117,8 @@ class Wish:
 
 def begin_release(db: LoomDB, wish: Wish, *, at: float) -> Release:
     """Begin a release: the version is started, and gets its first share once it is up. A LoomError says why not."""
-    present = show_endpoint(db, wish.endpoint)
-    if present.state is not State.SERVING:
-        raise StoreError(f"endpoint {wish.endpoint!r} is {present.state}: `loomrl endpoints set` opens it again.")
-    refuse_open(newest_release(db, wish.endpoint))
-    refuse_arms(wish.endpoint, present.arms)
+    present = releasable(db, wish.endpoint, wish.challenger)
     baseline = present.stable.policy
-    if baseline == wish.challenger:
-        raise ConfigError(f"{wish.challenger!r} is the stable version of endpoint {wish.endpoint!r} already.")
     passage = Passage(since=at, reason=f"{wish.plan.strategy} of {wish.challenger} against {baseline}")
     content = {
         "plan": wish.plan.model_dump(mode="json"),
@@ -153,6 +145,18 @@ def begin_release(db: LoomDB, wish: Wish, *, at: float) -> Release:
     arms = arms_of(wish.plan, passage, present=present.arms, baseline=baseline, challenger=wish.challenger)
     change = Change(arms=arms, seen=present.revision, stages={baseline: Stage.PRODUCTION}, verdict=wish.verdict)
     return Release.of(begin(db, first, change))
+
+
+def releasable(db: LoomDB, endpoint: str, challenger: str) -> Endpoint:
+    """The endpoint, if a release of this policy to it could begin now; a LoomError says why not."""
+    present = show_endpoint(db, endpoint)
+    if present.state is not State.SERVING:
+        raise StoreError(f"endpoint {endpoint!r} is {present.state}: `loomrl endpoints set` opens it again.")
+    refuse_open(newest_release(db, endpoint))
+    refuse_arms(endpoint, present.arms)
+    if present.stable.policy == challenger:
+        raise ConfigError(f"{challenger!r} is the stable version of endpoint {endpoint!r} already.")
+    return present
 
 
 def move(db: LoomDB, release: Release, to: Passage, present: Endpoint, row: ReleaseRow) -> Release | None:

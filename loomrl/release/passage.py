@@ -191,7 +191,9 @@ def refuse_arms(endpoint: str, present: Sequence[Arm]) -> None:
     """A StoreError for an endpoint whose traffic is divided already, or whose names are taken."""
     stable = _stable_in(present)
     if stable.name != STABLE:
-        raise StoreError(f"endpoint {endpoint!r}: a release needs a stable arm called {STABLE!r}; it is {stable.name!r}.")
+        raise StoreError(
+            f"endpoint {endpoint!r}: a release needs a stable arm called {STABLE!r}; it is {stable.name!r}."
+        )
     for arm in present:
         if arm is stable:
             continue
@@ -201,7 +203,9 @@ def refuse_arms(endpoint: str, present: Sequence[Arm]) -> None:
                 f"itself: give all of it to {STABLE!r} first (`loomrl endpoints set {endpoint} {STABLE}={stable.policy}`)."
             )
         if arm.name == CANARY:
-            raise StoreError(f"endpoint {endpoint!r}: the release needs the name {CANARY!r}, and an arm has it. Remove it.")
+            raise StoreError(
+                f"endpoint {endpoint!r}: the release needs the name {CANARY!r}, and an arm has it. Remove it."
+            )
 
 
 def parse_word(text: str) -> Word:
@@ -245,7 +249,9 @@ def _approved(plan: ReleasePlan, now_at: Passage, *, who: str, why: str) -> Pass
     if who not in plan.approvers:
         allowed = ", ".join(plan.approvers) or "nobody: it asks for no approval"
         raise ConfigError(f"approve: {who!r} has no right to. The plan allows {allowed}.")
-    asked = [at for at, step in enumerate(steps) if at > max(now_at.step, now_at.approved) and step.share in plan.approvals]
+    asked = [
+        at for at, step in enumerate(steps) if at > max(now_at.step, now_at.approved) and step.share in plan.approvals
+    ]
     if not asked:
         raise ConfigError("approve: every step that needs an approval has it.")
     said = f"{_said(Word.APPROVE, who, why)}: {steps[asked[0]]}"

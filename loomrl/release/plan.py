@@ -1,16 +1,9 @@
-"""A plan in steps, whatever its strategy; and the strategy by the improvement that the gate found."""
+"""A plan in steps, whatever its strategy."""
 
 from dataclasses import dataclass
 
 from loomrl.config.release import GuardSetting, ReleasePlan
-from loomrl.errors import ConfigError
 from loomrl.release.guard import Better, Guard
-from loomrl.threshold import reaches
-
-BLUE_GREEN_FROM, CANARY_FROM = 0.15, 0.05
-"""Improvement of success from which a version is switched at once, or starts with a tenth of the traffic."""
-SMALL_SHARE = 0.05
-"""First share of a version that is hardly better."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,23 +42,13 @@ def guards_of(plan: ReleasePlan) -> tuple[Guard, ...]:
     return tuple(_guard(setting) for setting in plan.guards)
 
 
-def settled(plan: ReleasePlan, improvement: float | None) -> ReleasePlan:
-    """The plan with a strategy; a ConfigError if the version is worse. `improvement`: None if no gate was run."""
+def settled(plan: ReleasePlan, strategy: str, first_share: float) -> ReleasePlan:
+    """The plan with the strategy that the gate advises, and its first share, unless the plan says one itself."""
     if plan.strategy != "auto":
         return plan
-    if improvement is None:
-        return plan.override({"strategy": "canary"})
-    if improvement < 0:
-        raise ConfigError(
-            f"the gate found this version worse, by {-improvement:.3g}. It is not released by itself: choose a "
-            "strategy (--strategy canary, shadow, …) if it should be tried all the same."
-        )
-    if reaches(improvement, BLUE_GREEN_FROM):
-        return ReleasePlan.parse(plan.model_dump(mode="json") | {"strategy": "blue_green"}, origin="plan")
-    first = plan.steps[0]
-    if reaches(improvement, CANARY_FROM) or first.share <= SMALL_SHARE:
-        return plan.override({"strategy": "canary"})
-    return plan.override({"strategy": "canary", "steps.0.share": SMALL_SHARE})
+    if strategy != "canary":
+        return plan.override({"strategy": strategy})
+    return plan.override({"strategy": strategy, "steps.0.share": min(first_share, plan.steps[0].share)})
 
 
 def _guard(setting: GuardSetting) -> Guard:

@@ -87,4 +87,3 @@ class Callers:
                 )
             )
         append_observations(self._db, ENDPOINT, "gateway", rows, now)
-

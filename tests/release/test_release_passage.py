@@ -238,20 +238,16 @@ def test_a_finished_release_can_be_rolled_back_by_a_person() -> None:
 
 
 @pytest.mark.parametrize(
-    ("improvement", "strategy", "first"),
-    [(0.15, "blue_green", 0.1), (0.05, "canary", 0.1), (0.04, "canary", 0.05), (None, "canary", 0.1)],
+    ("advice", "strategy", "first"),
+    [(("blue_green", 1.0), "blue_green", 0.1), (("canary", 0.1), "canary", 0.1), (("canary", 0.05), "canary", 0.05)],
+    ids=["much", "some", "little"],
 )
-def test_strategy_follows_the_improvement_that_the_gate_found(
-    improvement: float | None, strategy: str, first: float
+def test_strategy_is_the_one_that_the_gate_advises_unless_the_plan_says_one(
+    advice: tuple[str, float], strategy: str, first: float
 ) -> None:
-    plan = settled(ReleasePlan(), improvement)
+    plan = settled(ReleasePlan(), *advice)
     assert (plan.strategy, plan.steps[0].share) == (strategy, first)
-
-
-def test_a_worse_version_is_left_to_a_person() -> None:
-    with pytest.raises(ConfigError, match="found this version worse, by 0.01"):
-        settled(ReleasePlan(), -0.01)
-    assert settled(ReleasePlan(strategy="shadow"), -0.01).strategy == "shadow"
+    assert settled(ReleasePlan(strategy="shadow"), *advice).strategy == "shadow"
 
 
 def test_shadow_answers_nobody_and_ends_where_it_began() -> None:
