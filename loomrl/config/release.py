@@ -1,5 +1,6 @@
 """The plan of a release as frozen data: its steps, its guards, and the people who must agree."""
 
+from itertools import pairwise
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -119,7 +120,7 @@ class ReleasePlan(Config):
     @model_validator(mode="after")
     def _check_steps(self) -> Self:
         shares = [step.share for step in self.steps]
-        if any(later <= earlier for earlier, later in zip(shares, shares[1:], strict=False)) or shares[-1] != 1:
+        if any(later <= earlier for earlier, later in pairwise(shares)) or shares[-1] != 1:
             raise ValueError(f"steps: shares must rise to 1, and these are {', '.join(f'{s:g}' for s in shares)}")
         if self.strategy in ("immediate", "shadow") and self.steps[:-1] != STEPS[:-1]:
             raise ValueError(f"steps has no effect with strategy={self.strategy}: leave it out")

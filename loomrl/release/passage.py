@@ -200,7 +200,7 @@ def refuse_arms(endpoint: str, present: Sequence[Arm]) -> None:
         if arm.role is Role.CANARY and arm.share > 0:
             raise StoreError(
                 f"endpoint {endpoint!r}: arm {arm.name!r} has {arm.share:g} of the traffic. A release divides it by "
-                f"itself: give all of it to {STABLE!r} first (`loomrl endpoints set {endpoint} {STABLE}={stable.policy}`)."
+                f"itself; give all of it to {STABLE!r} first: loomrl endpoints set {endpoint} {STABLE}={stable.policy}"
             )
         if arm.name == CANARY:
             raise StoreError(
@@ -239,7 +239,7 @@ def _unproved(plan: ReleasePlan, evidence: Evidence) -> list[str]:
 def _is_beyond(guard: GuardSetting, finding: Finding) -> bool:
     """Proved worse, and beyond the guard's limit."""
     assert guard.limit is not None
-    if guard.better == Better.LOWER:
+    if finding.guard.better is Better.LOWER:
         return finding.low > 0 and finding.challenger.value > guard.limit
     return finding.high < 0 and finding.challenger.value < guard.limit
 

@@ -138,7 +138,7 @@ def newest_of(connection: Connection, name: str) -> Endpoint | None:
 
 
 def change_endpoint(connection: Connection, draft: Endpoint, seen: int | None) -> Endpoint:
-    """Store the draft under the next revision, in a transaction of others; one that drains or is deleted keeps its arms."""
+    """Store the draft under the next revision, in a transaction of others. Draining and deleting keep the arms."""
     name = draft.name
     if draft.state is State.SERVING:
         _check(name, draft.arms)

@@ -53,7 +53,7 @@ class Change:
     """The endpoint's revision that the arms were made for."""
     stages: Mapping[str, Stage] = field(default_factory=dict)
     """Policy → its stage from now on; those that are not on record have none."""
-    verdict: Verdict = Verdict(True)
+    verdict: Verdict
 
 
 def begin(db: LoomDB, first: ReleaseRow, change: Change) -> ReleaseRow:
@@ -61,7 +61,7 @@ def begin(db: LoomDB, first: ReleaseRow, change: Change) -> ReleaseRow:
     with db.write() as connection:
         refuse_open(_newest(connection, first.endpoint))
         known = select(func.count(func.distinct(releases.c.release))).where(releases.c.endpoint == first.endpoint)
-        name = f"{first.endpoint}-{connection.scalar(known) + 1}"
+        name = f"{first.endpoint}-{(connection.scalar(known) or 0) + 1}"
         return _write(connection, replace(first, release=name, number=1), change)
 
 
@@ -173,7 +173,9 @@ def _deploy(connection: Connection, row: ReleaseRow, change: Change) -> None:
         if stored is None:  # a folder, or a run that is followed
             continue
         if stored["stage"] != stage.value:
-            move(connection, policy, stage=stage, moved_at=row.created_at, reason=f"release {row.release}: {row.reason}")
+            move(
+                connection, policy, stage=stage, moved_at=row.created_at, reason=f"release {row.release}: {row.reason}"
+            )
         deployment = Deployment(
             id=f"{row.release}/{row.number}/{policy}",
             policy=policy,

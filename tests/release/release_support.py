@@ -29,12 +29,9 @@ ALLOWED = Verdict(True, ("tests",))
 
 def prepare(db: LoomDB) -> None:
     """A run with two versions, and an endpoint that serves the first."""
-    start_run(
-        db,
-        Run(
-            id="run", name="x", kind="train", experiment="0" * 64, resolved="{}", code="c", environments={}, started_at=1.0
-        ),
-    )  # fmt: skip
+    made = {"experiment": "0" * 64, "code": "c"}
+    run = Run(id="run", name="x", kind="train", resolved="{}", environments={}, started_at=1.0, **made)
+    start_run(db, run)
     for number in (1, 2):
         record_policy(
             db,

@@ -230,7 +230,7 @@ class GatewayProcess:
 
 
 class FrontProcess:
-    """HAProxy before the gateways; and the housekeeping: the dead are buried, sessions archived, releases controlled."""
+    """HAProxy before the gateways; and the housekeeping: burying the dead, archiving sessions, moving releases on."""
 
     def __init__(self, station: Station) -> None:
         self._station = station
