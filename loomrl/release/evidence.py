@@ -8,9 +8,9 @@ from loomrl.config.release import ReleasePlan
 from loomrl.release.comparison import Comparison
 from loomrl.release.guard import Finding
 from loomrl.release.mismatch import Mismatch
-from loomrl.release.observation import Observation
 from loomrl.release.passage import CANARY, STABLE, Evidence
 from loomrl.release.plan import guards_of
+from loomrl.store.observations import Observation
 
 Shares = Mapping[str, float]
 

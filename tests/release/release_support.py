@@ -6,11 +6,10 @@ from collections.abc import Mapping
 
 from loomrl.config.release import ReleasePlan
 from loomrl.release.ledger import Release, Wish, begin_release
-from loomrl.release.observation import Observation
 from loomrl.serving.split import chosen, uniform
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import Arm, set_endpoint, show_endpoint
-from loomrl.store.observations import append_observations
+from loomrl.store.observations import Observation, append_observations
 from loomrl.store.policies import record_policy
 from loomrl.store.replicas import Replica, ReplicaRole, ReplicaState, beat
 from loomrl.store.runs import Run, start_run
