@@ -56,12 +56,11 @@ def judge_version(
     suite: Suite,
     db: LoomDB,
     *,
-    seed: int | None = None,
     clock: Callable[[], float] = time.time,
 ) -> StoredVerdict:
-    """Play the suite with fresh seeds, or with `seed` to repeat a verdict, and record the verdict."""
+    """Play the suite, with fresh seeds unless it fixes one, and record the verdict."""
     parties, began = find_parties(version, against, suite, db), clock()
-    seed = secrets.randbelow(SEEDS) if seed is None else seed
+    seed = secrets.randbelow(SEEDS) if suite.seed is None else suite.seed
     play: Any = play_language if isinstance(suite, LanguageSuite) else play_control
     played: Played = play(suite, parties.challenger, parties.baseline, db, seed=seed)
     found = improvement(played.scores, error_rate=suite.error_rate)

@@ -26,16 +26,18 @@ Id = Annotated[str, typer.Argument(metavar="ID", help="Id of a verdict.")]
 
 @app.command(DEFAULT)
 def run(
-    version: Annotated[str, typer.Argument(help="RUN, RUN/12, a model's folder, an exported control policy.")],
-    settings: Annotated[list[str] | None, typer.Argument(metavar="[PATH=VALUE]...")] = None,
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="VERSION [PATH=VALUE]...",
+            help="RUN, RUN/12, a model's folder, or an exported control policy; then settings of the suite.",
+        ),
+    ],
     against: Annotated[
         str | None,
         typer.Option(help="The baseline: as VERSION, or production[:ENDPOINT]. Without it none is compared."),
     ] = None,
     suite: Annotated[str, typer.Option(help="A suite's file, or the name of a shipped one.")] = "language",
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="Repeat a verdict's tasks; by default they are fresh.")
-    ] = None,
     store: StoreUrl = "sqlite:///loom.db",
     as_json: AsJson = False,
 ) -> None:
@@ -44,9 +46,10 @@ def run(
     from loomrl.experiments.gate_suite import resolve_suite
     from loomrl.store import open_store
 
-    resolved = resolve_suite(suite, settings or [])
+    version, *settings = words
+    resolved = resolve_suite(suite, settings)
     with open_store(store) as db:
-        verdict = judge_version(version, against, resolved, db, seed=seed)
+        verdict = judge_version(version, against, resolved, db)
     _tell(verdict, as_json=as_json)
     raise typer.Exit(EXIT[verdict.outcome])
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from loomrl.canonical import content_hash
-from loomrl.config.basic import EntryPoint, Episodes, Level, NonNegative, Positive, PositiveInt, ServerUrl, Share
+from loomrl.config.basic import EntryPoint, Episodes, Level, NonNegative, Positive, PositiveInt, Seed, ServerUrl, Share
 from loomrl.config.control_experiment import ControlEnvironment, GymnasiumEnvironment
 from loomrl.config.experiment import EnvironmentConfig
 from loomrl.schema import Config
@@ -193,6 +193,8 @@ class Approval(Config):
 class _Suite(Config):
     name: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$", max_length=100)
     version: str = Field(pattern=r"^\d+\.\d+\.\d+$")
+    seed: Seed | None = None
+    """Seed of all tasks and prompts; None draws a new one for each verdict, which policies cannot have learned."""
     error_rate: Rate = 0.05
     """Of each check. A threshold counts as met only if that is proved at this rate."""
     may_fail: Share = 0.02

@@ -25,10 +25,12 @@ class Scores:
     """Tasks that the challenger did not solve."""
 
     @property
-    def differences(self) -> list[tuple[str, float]]:
-        """Challenger minus baseline with the task's family, where both attempts ended."""
-        pairs = zip(self.families, self.challenger, self.baseline or (), strict=self.baseline is not None)
-        return [(family, mine - theirs) for family, mine, theirs in pairs if mine is not None and theirs is not None]
+    def pairs(self) -> list[tuple[str, tuple[float, float]]]:
+        """The task's family with the scores of baseline and challenger, where both attempts ended."""
+        if self.baseline is None:
+            return []
+        rows = zip(self.families, self.baseline, self.challenger, strict=True)
+        return [(family, (old, new)) for family, old, new in rows if old is not None and new is not None]
 
     def failed(self, may_fail: float) -> str | None:
         """A reason if more than this share of the attempts failed."""
@@ -70,8 +72,8 @@ def regression(every: Sequence[Scores], margin: float, *, error_rate: float, may
         return Check(name="regression", state=State.ERROR, reason=broken)
     families = _by_family(every)
     budget, figures, bad = error_rate / len(families), {}, []
-    for family, values in families.items():
-        found, p = difference(values, error_rate=budget), worse(values)
+    for family, pairs in families.items():
+        found, p = difference(pairs, error_rate=budget), worse([new - old for old, new in pairs])
         figures[family] = {**asdict(found), "p": p}
         if found.mean < -margin and p <= budget:
             bad.append(f"{family} {found.mean:+.3f} in [{found.low:+.3f}, {found.high:+.3f}], p={p:.2g}")
@@ -85,8 +87,8 @@ def regression(every: Sequence[Scores], margin: float, *, error_rate: float, may
 
 def improvement(every: Sequence[Scores], *, error_rate: float) -> Bounded | None:
     """The mean difference over all tasks; None without a baseline."""
-    values = [value for scores in every for _, value in scores.differences]
-    return difference(values, error_rate=error_rate / 2) if values else None
+    pairs = [pair for scores in every for _, pair in scores.pairs]
+    return difference(pairs, error_rate=error_rate / 2) if pairs else None
 
 
 def refuse_blind(sizes: Mapping[str, int], margin: float, *, error_rate: float, is_binary: bool) -> None:
@@ -100,13 +102,14 @@ def refuse_blind(sizes: Mapping[str, int], margin: float, *, error_rate: float, 
         raise ConfigError(
             f"regression.margin={margin:g}: thresholds that cannot be met: {family} has {count} tasks, too few to "
             f"prove a difference of {margin:g} with error_rate={error_rate:g} shared by {len(sizes)} families. "
-            f"At least {least} per family are needed: raise benchmarks.N.episodes, name fewer families, or raise the margin."
+            f"At least {least} per family are needed: raise benchmarks.N.episodes, name fewer families, or raise the "
+            "margin."
         )
 
 
-def _by_family(every: Sequence[Scores]) -> dict[str, list[float]]:
-    families: dict[str, list[float]] = {}
+def _by_family(every: Sequence[Scores]) -> dict[str, list[tuple[float, float]]]:
+    families: dict[str, list[tuple[float, float]]] = {}
     for scores in every:
-        for family, value in scores.differences:
-            families.setdefault(f"{scores.benchmark}/{family}", []).append(value)
+        for family, pair in scores.pairs:
+            families.setdefault(f"{scores.benchmark}/{family}", []).append(pair)
     return families

@@ -6,7 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats  # type: ignore[import-untyped,unused-ignore]
 
+from loomrl.release.guard import Better, Guard
+from loomrl.release.paired import paired
+
 RESAMPLES = 9_999
+_SUCCESS = Guard(metric="success", better=Better.HIGHER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,20 +36,15 @@ def share(total: float, count: int, *, error_rate: float) -> Bounded:
     return Bounded(total / count, low, high, count)
 
 
-def difference(differences: Sequence[float], *, error_rate: float) -> Bounded:
-    """The mean of paired differences in -1..1, each bound at this error rate.
-
-    Gains and losses are bounded apart, so that it holds for small samples and where no pair differs.
-    """
-    values = np.asarray(differences, float)
-    gained = share(float(values.clip(min=0).sum()), len(values), error_rate=error_rate / 2)
-    lost = share(float(-values.clip(max=0).sum()), len(values), error_rate=error_rate / 2)
-    return Bounded(float(values.mean()), gained.low - lost.high, gained.high - lost.low, len(values))
+def difference(pairs: Sequence[tuple[float, float]], *, error_rate: float) -> Bounded:
+    """The mean of challenger minus baseline over pairs (baseline, challenger), each bound at this error rate."""
+    found = paired(_SUCCESS, pairs, error_rate=error_rate, planned=len(pairs))
+    return Bounded(found.difference, found.low, found.high, len(pairs))
 
 
 def worse(differences: Sequence[float], *, seed: int = 0) -> float:
     """P-value against "pairs differ in either direction alike", if the mean is negative (sign flips; for successes and
-    failures McNemar's exact test).
+    failures McNemar's exact test). Of a fixed number of pairs it proves more than bounds that hold at any number.
     """
     values = np.asarray(differences, float)
     values = values[values != 0]
