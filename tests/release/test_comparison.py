@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from loomrl.release.comparison import Comparison
 from loomrl.release.guard import Better, Finding, Guard
-from loomrl.release.observation import Observation
+from loomrl.store.observations import Observation
 
 GUARDS = (
     Guard(metric="success", better=Better.HIGHER, margin=0.05),
