@@ -50,10 +50,10 @@ def announce(db: LoomDB, policy: str) -> None:
     beat(db, row)
 
 
-def released(db: LoomDB, **changes: object) -> Release:
-    """A release of the second version."""
+def released(db: LoomDB, *, version: str = NEW, **changes: object) -> Release:
+    """A release of a version."""
     plan = ReleasePlan.parse(FAST | changes)
-    wish = Wish(endpoint=ENDPOINT, challenger=NEW, plan=plan, verdict=ALLOWED, who="ann")
+    wish = Wish(endpoint=ENDPOINT, challenger=version, plan=plan, verdict=ALLOWED, who="ann")
     return begin_release(db, wish, at=time.time())
 
 
