@@ -184,6 +184,21 @@ class Steps:
     def __len__(self) -> int:
         return len(self.versions_T)
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Steps):
+            return NotImplemented
+        return all(_same(getattr(self, name), getattr(other, name)) for name in self.__dataclass_fields__)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _same(mine: Any, theirs: Any) -> bool:
+    if isinstance(mine, Mapping) and isinstance(theirs, Mapping):
+        return mine.keys() == theirs.keys() and all(_same(value, theirs[name]) for name, value in mine.items())
+    if isinstance(mine, list | tuple) and isinstance(theirs, list | tuple):
+        return len(mine) == len(theirs) and all(map(_same, mine, theirs))
+    return np.array_equal(mine, theirs)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trajectory:

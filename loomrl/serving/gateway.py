@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -31,6 +32,7 @@ LARGE = 1 << 17
 """Bytes from which a body is read in a thread: pictures and long lists would keep other callers waiting."""
 Headers = list[tuple[bytes, bytes]]
 Check = Callable[[str, Mapping[str, str]], None]
+Shape = Callable[[Refusal], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +76,7 @@ class Gateway:
             return
         reply = _Reply(send)
         path: str = scope["path"]
+        shape = partial(errors_of, anthropic=any(name == b"anthropic-version" for name, _ in scope["headers"]))
         try:
             head = incoming(scope)
             path = head.path
@@ -82,11 +85,11 @@ class Gateway:
                 self._check(head.method, head.headers)
             await self._route(head, receive, reply)
         except Refusal as refusal:
-            await self._refuse(path, refusal, reply)
+            await self._refuse(shape(path), refusal, reply)
         except Exception:
             log.exception("Request %s failed.", reply.id)
             message = f"The gateway failed; its log says more about {reply.id}."
-            await self._refuse(path, Refusal(Cause.INTERNAL, message), reply)
+            await self._refuse(shape(path), Refusal(Cause.INTERNAL, message), reply)
 
     async def _route(self, head: Incoming, receive: Receive, reply: "_Reply") -> None:
         dialect = DIALECTS.get(head.path)
@@ -231,16 +234,16 @@ class Gateway:
         answer = models.one(*listed[0], anthropic=is_anthropic) if name else models.many(listed, anthropic=is_anthropic)
         await reply.whole(200, self._encode(answer))
 
-    async def _refuse(self, path: str, refusal: Refusal, reply: "_Reply") -> None:
+    async def _refuse(self, shape: Shape, refusal: Refusal, reply: "_Reply") -> None:
         if reply.is_begun:
             return
         retry = refusal.retry_after_s
         extra: Headers = [] if retry is None else [(b"retry-after", str(max(1, round(retry))).encode())]
-        if refusal.cause is Cause.BUDGET:
+        if refusal.cause is Cause.BUDGET and retry is None:
             extra.append((b"x-should-retry", b"false"))  # clients of OpenAI and Anthropic would try a 429 again
         if refusal.cause is Cause.KEY:
             extra.append((b"www-authenticate", b"Bearer"))
-        await reply.whole(refusal.status, self._encode(errors_of(path)(refusal)), extra=extra)
+        await reply.whole(refusal.status, self._encode(shape(refusal)), extra=extra)
 
     # -- parts ------------------------------------------------------------------------------------------------------
 

@@ -116,13 +116,6 @@ def history_of(db: LoomDB, name: str, *, limit: int = 50) -> list[Endpoint]:
         return [_endpoint_of(row) for row in connection.execute(query).mappings()]
 
 
-def read_endpoints(db: LoomDB, *, after: int = 0, limit: int = 1000) -> list[tuple[int, Endpoint]]:
-    """The next changes past a position, oldest first. Continue reading from the last one's position."""
-    query = select(endpoints).where(endpoints.c.position > after).order_by(endpoints.c.position).limit(limit)
-    with db.read() as connection:
-        return [(row["position"], _endpoint_of(row)) for row in connection.execute(query).mappings()]
-
-
 def _all(connection: Connection) -> list[Endpoint]:
     newest = select(func.max(endpoints.c.position)).group_by(endpoints.c.name)
     query = select(endpoints).where(endpoints.c.position.in_(newest)).order_by(endpoints.c.name)

@@ -213,6 +213,21 @@ def opt_in(db: LoomDB, endpoint: str, people: Iterable[str]) -> None:
         connection.execute(delete(opt_outs).where(opt_outs.c.endpoint == endpoint, opt_outs.c.person.in_(names)))
 
 
+@dataclass(frozen=True, slots=True)
+class OptOut:
+    """Somebody who is not recorded, by their hash."""
+
+    person: str
+    created_at: float
+
+
+def list_opt_outs(db: LoomDB, endpoint: str) -> list[OptOut]:
+    """Who opted out of an endpoint, latest first."""
+    query = select(opt_outs.c.person, opt_outs.c.created_at).where(opt_outs.c.endpoint == endpoint)
+    with db.read() as connection:
+        return [OptOut(*row) for row in connection.execute(query.order_by(opt_outs.c.created_at.desc()))]
+
+
 def opted_out(db: LoomDB) -> frozenset[str]:
     """The hashes of all who opted out."""
     with db.read() as connection:

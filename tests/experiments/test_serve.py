@@ -19,6 +19,7 @@ from loomrl.experiments.serve import body_for, check_sources, curl, resolve_serv
 from loomrl.serving.deployment.source import source_of
 from loomrl.store import open_store
 from loomrl.store.keys import FORM
+from loomrl.store.sessions import person_hash
 from tests.needs import needs
 from tests.serving.control_support import control_policy
 
@@ -99,6 +100,17 @@ def test_the_curl_line_asks_what_the_policy_can_answer() -> None:
     beyond = experiment.override({"host": "0.0.0.0"})
     assert "'Authorization: Bearer KEY'" in curl("http://h:1", beyond, body, "KEY")
     assert '"Authorization: Bearer $LOOMRL_KEY"' in curl("http://h:1", beyond, body, None)
+
+
+def test_people_opt_out_and_in_and_are_listed_without_their_names() -> None:
+    run_json("people", "opt-out", "ada", "bob", "--endpoint", "math")
+    listed = run_json("people", "list", "--endpoint", "math")["people"]
+    assert {each["person"] for each in listed} == {person_hash("math", "ada"), person_hash("math", "bob")}
+    assert "ada" not in run("people", "list", "--endpoint", "math")
+    run_json("people", "opt-in", "ada", "--endpoint", "math")
+    (left,) = run_json("people", "list", "--endpoint", "math")["people"]
+    assert left["person"] == person_hash("math", "bob")
+    assert run_json("people", "list")["people"] == []
 
 
 def test_keys_are_created_listed_and_revoked() -> None:

@@ -197,6 +197,14 @@ def test_payloads_from_before_there_were_threads_are_read() -> None:
     assert decode(old) == attempt("a")
 
 
+def test_payloads_from_before_there_were_steps_are_read() -> None:
+    fields = msgspec.msgpack.decode(encode(attempt("a"))[HEADER.size :])
+    del fields["steps"]
+    body = msgspec.msgpack.encode(fields)
+    old = HEADER.pack(b"LRT\x04", zlib.crc32(body), len(body)) + body
+    assert decode(old) == attempt("a")
+
+
 def test_payload_of_another_format_says_so() -> None:
     payload = encode(attempt("a"))
     with pytest.raises(CorruptPayload, match="another loomrl: upgrade it"):

@@ -265,16 +265,27 @@ async def test_a_draining_endpoint_goes_on_with_what_it_knows_only() -> None:
 
 
 class Spent(NoKeys):
-    """Knows everybody, and nobody has anything left."""
+    """Knows everybody, and nobody has anything left: for a while, or for good."""
+
+    def __init__(self, retry_after_s: float | None) -> None:
+        self.retry_after_s = retry_after_s
 
     async def caller(self, token: str | None, *, scope: str) -> Caller:
-        raise Refusal(Cause.BUDGET, "nothing is left", retry_after_s=1.0)
+        raise Refusal(Cause.BUDGET, "nothing is left", retry_after_s=self.retry_after_s)
 
 
-async def test_a_spent_budget_is_not_tried_again_by_clients() -> None:
-    async with LocalGateway({"m": script()}, None, keys=Spent()) as gateway, httpx.AsyncClient() as client:
+@pytest.mark.parametrize(
+    ("retry_after_s", "after", "again"),
+    [pytest.param(None, None, "false", id="for good"), pytest.param(2.0, "2", None, id="for a while")],
+)
+async def test_a_spent_budget_is_tried_again_only_if_waiting_helps(
+    retry_after_s: float | None, after: str | None, again: str | None
+) -> None:
+    keys = Spent(retry_after_s)
+    async with LocalGateway({"m": script()}, None, keys=keys) as gateway, httpx.AsyncClient() as client:
         answer = await client.post(f"{gateway.url}{CHAT}", json=HELLO)
-        assert (answer.status_code, answer.headers["x-should-retry"]) == (429, "false")
+        assert answer.status_code == 429
+        assert (answer.headers.get("retry-after"), answer.headers.get("x-should-retry")) == (after, again)
 
 
 async def test_large_bodies_are_read_as_small_ones() -> None:
@@ -319,6 +330,8 @@ async def test_models_are_listed() -> None:
         assert [each["id"] for each in (await served.client.get("/v1/models")).json()["data"]] == ["m"]
         assert (await served.client.get("/v1/models/m")).json()["id"] == "m"
         assert (await served.client.get("/v1/models/x")).status_code == 404
+        unknown = await served.client.get("/v1/models/x", headers={"anthropic-version": "2023-06-01"})
+        assert (unknown.status_code, unknown.json()["type"]) == (404, "error")
 
 
 async def test_control_acts_beside_language() -> None:

@@ -12,7 +12,6 @@ from loomrl.store.endpoints import (
     drain_endpoint,
     history_of,
     list_endpoints,
-    read_endpoints,
     set_endpoint,
     show_endpoint,
 )
@@ -79,13 +78,6 @@ def test_a_deleted_endpoint_is_gone_and_its_name_continues_its_revisions(store: 
     with pytest.raises(StoreError, match="no endpoint 'math'"):
         drain_endpoint(store, "math", at=3.0)
     assert set_endpoint(store, "math", [STABLE], at=3.0, revision=0).revision == 3
-
-
-def test_changes_are_read_once_from_a_cursor(store: LoomDB) -> None:
-    set_endpoint(store, "math", [STABLE], at=1.0)
-    ((position, _),) = read_endpoints(store)
-    drain_endpoint(store, "math", at=2.0)
-    assert [each.state for _, each in read_endpoints(store, after=position)] == [State.DRAINING]
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from loomrl.serving.dialect.openai import (
     read_metadata,
     read_neutral,
     read_stream_options,
+    read_tool_choice,
     read_user,
     usage_of,
 )
@@ -45,7 +46,7 @@ class Chat:
         fields = Fields(body)
         stream = fields.flag("stream", default=False)
         tools = _tools(fields)
-        choice = _tool_choice(fields)
+        choice = read_tool_choice(fields, _chosen_tool)
         check_tools(tools, choice)
         metadata = read_metadata(fields)
         ask = Ask(
@@ -195,17 +196,11 @@ def _tool(entry: Fields) -> Tool:
     return tool
 
 
-def _tool_choice(fields: Fields) -> str:
-    choice = fields.take("tool_choice")
-    if choice is None or isinstance(choice, str):
-        return fields.choice("tool_choice", ("auto", "none", "required"), "auto")
-    entry = Fields(choice, "tool_choice")
-    entry.choice("type", ("function",))
+def _chosen_tool(entry: Fields) -> str:
     function = Fields(entry.need("function"), entry.path("function"))
     name = function.name("name")
     function.end()
-    entry.end()
-    return f"tool:{name}"
+    return name
 
 
 def _messages(fields: Fields) -> tuple[Said, ...]:

@@ -17,7 +17,9 @@ DIALECTS: Mapping[str, Dialect] = {
 """Stateless, and shared by all requests."""
 
 
-def errors_of(path: str) -> Callable[[Refusal], dict[str, Any]]:
-    """The writer of errors for a path, of a dialect or of none, below the root or a session."""
+def errors_of(path: str, *, anthropic: bool) -> Callable[[Refusal], dict[str, Any]]:
+    """The writer of errors for a path, below the root or a session; one of no dialect takes the client's."""
     dialect = next((dialect for dialect in DIALECTS.values() if path.endswith(dialect.path)), None)
-    return error_of if dialect is None else dialect.refusal
+    if dialect is None:
+        return DIALECTS[Messages.path].refusal if anthropic else error_of
+    return dialect.refusal

@@ -1,7 +1,7 @@
 """The common parts of OpenAI's three dialects: errors, counts of tokens, log-probabilities, fields of requests."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from loomrl.serving.answer import Candidate, Token, Usage
@@ -63,6 +63,18 @@ def read_drawing(fields: Fields, *, max_tokens: int | None, logprobs: bool, top:
         logprobs=logprobs,
         top_logprobs=top,
     )
+
+
+def read_tool_choice(fields: Fields, named: Callable[[Fields], str]) -> str:
+    """The choice of tools; `named` reads the tool's name from the object that chooses one."""
+    choice = fields.take("tool_choice")
+    if choice is None or isinstance(choice, str):
+        return fields.choice("tool_choice", ("auto", "none", "required"), "auto")
+    entry = Fields(choice, "tool_choice")
+    entry.choice("type", ("function",))
+    name = named(entry)
+    entry.end()
+    return f"tool:{name}"
 
 
 def read_neutral(fields: Fields) -> None:

@@ -15,7 +15,7 @@ from loomrl.serving.dialect.conversation import (
     check_tools,
 )
 from loomrl.serving.dialect.fields import Fields, check_bounds, invalid, objects
-from loomrl.serving.dialect.openai import MOST_TOKENS, MOST_TOP, check_json, read_metadata, read_user
+from loomrl.serving.dialect.openai import MOST_TOKENS, MOST_TOP, check_json, read_metadata, read_tool_choice, read_user
 from loomrl.serving.dialect.openai import read_stream_options as read_options
 
 LOGPROBS = "message.output_text.logprobs"
@@ -32,7 +32,7 @@ def read_request(body: Mapping[str, Any]) -> Ask:
     fields = Fields(body)
     stream = fields.flag("stream", default=False)
     tools = tuple(_tool(entry) for entry in fields.parts("tools", MOST_TOOLS))
-    choice = _tool_choice(fields)
+    choice = read_tool_choice(fields, lambda entry: entry.name("name"))
     check_tools(tools, choice)
     ask = Ask(
         model=fields.name("model"),
@@ -127,17 +127,6 @@ def _tool(entry: Fields) -> Tool:
     entry.neutral("allowed_callers", ["direct"])
     entry.end()
     return tool
-
-
-def _tool_choice(fields: Fields) -> str:
-    choice = fields.take("tool_choice")
-    if choice is None or isinstance(choice, str):
-        return fields.choice("tool_choice", ("auto", "none", "required"), "auto")
-    entry = Fields(choice, "tool_choice")
-    entry.choice("type", ("function",))
-    name = entry.name("name")
-    entry.end()
-    return f"tool:{name}"
 
 
 def _messages(fields: Fields) -> tuple[Said, ...]:
