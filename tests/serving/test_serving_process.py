@@ -7,10 +7,12 @@ from typing import Any
 import httpx
 import pytest
 
+from loomrl.config import ServingExperiment
 from loomrl.errors import ConfigError
 from loomrl.serving.deployment.source import followed_version, source_of
 from loomrl.store import open_store
 from loomrl.store.endpoints import Arm, Role, delete_endpoint, drain_endpoint, set_endpoint
+from loomrl.store.events import read_events
 from loomrl.store.keys import create_key
 from loomrl.store.replicas import live_replicas
 from loomrl.store.sessions import read_calls
@@ -64,6 +66,10 @@ async def test_a_run_is_served_recorded_and_ended_in_order(
             assert len(calls) == 1
     with open_store(f"sqlite:///{folder}/loom.db") as db:
         assert live_replicas(db) == []
+        told = [event for _, event in read_events(db, subject="policy") if event.kind.startswith("service.")]
+    assert [event.kind for event in told] == ["service.started", "service.ended"]
+    assert {event.data["experiment"] for event in told} == {served.station.experiment.sha256}
+    assert ServingExperiment.parse(told[0].data["resolved"]) == served.station.experiment
     with pytest.raises(httpx.ConnectError):
         await ask(served.url)
 

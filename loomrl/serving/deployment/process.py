@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from loomrl.config import HubConfig, ServingExperiment
 from loomrl.errors import LoomError, StoreError
@@ -21,6 +22,7 @@ from loomrl.http.listen import is_loopback, open_door
 from loomrl.http.refusal import Refused
 from loomrl.http.server import Embedded
 from loomrl.http.site import JSON, Site
+from loomrl.load import dump
 from loomrl.serving.act import KINDS
 from loomrl.serving.channel import ChannelServer
 from loomrl.serving.converse import Exchange
@@ -34,6 +36,7 @@ from loomrl.serving.gateway import Check, Gateway, GatewaySettings
 from loomrl.serving.policy import ServedPolicy
 from loomrl.serving.refusal import Cause, Refusal
 from loomrl.store import LoomDB, open_store
+from loomrl.store.events import Event, append_events
 from loomrl.store.replicas import BEAT_S, Replica, ReplicaRole, ReplicaState, beat, bury, leave, live_replicas
 
 log = logging.getLogger(__name__)
@@ -257,6 +260,8 @@ class FrontProcess:
             self._tasks.append(asyncio.create_task(_again(self._follow, PACE_S)))
         self._presence = Presence.of(self._db, self._station, ReplicaRole.FRONT, address)
         await self._presence.start()
+        resolved = {"experiment": experiment.sha256, "resolved": dump(experiment)}
+        await asyncio.to_thread(append_events, self._db, [self._event("service.started", resolved)])
         self._tasks.append(asyncio.create_task(_again(self._bury, BEAT_S)))
         self._tasks.append(asyncio.create_task(self._release()))
         if experiment.record.mode != "off":
@@ -270,7 +275,19 @@ class FrontProcess:
             await self._front.close()
         if self._presence is not None:
             await self._presence.end()
+            await self._say_ended()
         await self._stack.aclose()
+
+    async def _say_ended(self) -> None:
+        assert self._db is not None
+        event = self._event("service.ended", {"experiment": self._station.experiment.sha256})
+        try:
+            await asyncio.to_thread(append_events, self._db, [event])
+        except StoreError as error:
+            log.warning("The end of the service is not on record: %s", error)
+
+    def _event(self, kind: str, data: Mapping[str, Any]) -> Event:
+        return Event(kind=kind, subject=self._station.experiment.endpoint, data=data, created_at=time.time())
 
     async def _follow(self) -> None:
         assert self._front is not None
