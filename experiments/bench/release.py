@@ -26,8 +26,8 @@ from loomrl.release.mismatch import Mismatch
 from loomrl.release.paired import paired
 
 ERROR_RATE = 0.05
-BLOCK = 1_000_000
-"""Units simulated at once."""
+BLOCK = 100_000
+"""Units simulated at once: more do not fit into the caches."""
 
 SUCCESS = Guard(metric="success", better=Better.HIGHER, margin=0.05)
 REWARD = Guard(metric="reward", better=Better.HIGHER, margin=0.05)
