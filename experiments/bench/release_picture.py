@@ -12,7 +12,7 @@ from loomrl.experiments.bench.release_traffic import RAMP, WHOLE, Metric, assign
 from loomrl.files import write_whole
 from loomrl.release.betting import Floats
 from loomrl.release.comparison import Comparison
-from loomrl.release.observation import Observation
+from loomrl.store.observations import Observation
 
 STEP = 20
 """Units between two looks."""

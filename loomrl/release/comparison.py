@@ -11,7 +11,7 @@ import numpy as np
 from loomrl.errors import ConfigError
 from loomrl.release.betting import Capital, Floats, least_difference
 from loomrl.release.guard import Better, Finding, Guard, Side
-from loomrl.release.observation import Observation
+from loomrl.store.observations import Observation
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from loomrl.errors import ConfigError
 from loomrl.release.comparison import Comparison
 from loomrl.release.guard import Better, Finding, Guard
-from loomrl.release.observation import Observation
 from loomrl.release.paired import paired
 from loomrl.release.planning import Effect, plan_size
+from loomrl.store.observations import Observation
 
 GUARDS = (
     Guard(metric="success", better=Better.HIGHER, margin=0.05),

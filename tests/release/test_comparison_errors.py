@@ -13,8 +13,8 @@ from loomrl.release.betting import Floats
 from loomrl.release.comparison import Comparison, Mean, score
 from loomrl.release.guard import Better, Guard
 from loomrl.release.mismatch import Mismatch
-from loomrl.release.observation import Observation
 from loomrl.release.paired import paired
+from loomrl.store.observations import Observation
 
 RELEASES = 200
 RAMP = steps([(200, 0.1), (200, 0.25), (400, 0.5)])
