@@ -25,7 +25,7 @@ class Bounds:
             return Wrong("no number")
         if _within(action, self._low, self._high):
             return None
-        return Wrong("out of bounds", np.clip(action, self._low, self._high).astype(action.dtype))
+        return Wrong("out of bounds", _clipped(action, self._low, self._high))
 
 
 class Rate:
@@ -42,7 +42,7 @@ class Rate:
         low, high = before - self._most, before + self._most
         if _within(action, low, high):
             return None
-        return Wrong("changes too fast", np.clip(action, low, high).astype(action.dtype))
+        return Wrong("changes too fast", _clipped(action, low, high))
 
 
 class States:
@@ -62,6 +62,13 @@ class States:
             if high is not None and seen[at] > high:
                 return None
         return Wrong("forbidden state")
+
+
+def _clipped(action: NDArray[Any], low: NDArray[Any], high: NDArray[Any]) -> NDArray[Any]:
+    """The nearest action between the bounds; of whole numbers, a whole one."""
+    if action.dtype.kind in "biu":
+        low, high = np.ceil(low), np.floor(high)
+    return np.clip(action, low, high).astype(action.dtype)
 
 
 def _within(action: NDArray[Any], low: NDArray[Any], high: NDArray[Any]) -> bool:

@@ -179,6 +179,11 @@ class Conversation:
             earlier = [] if self._watch is None else self._watch.hits
             self._watch = Watch(monitor, self._ask, origin, deadline=visit.deadline, call=visit.id, earlier=earlier)
 
+    @property
+    def has_violated(self) -> bool:
+        """Whether a rule of the monitor was hit, also where another answer took this one's place."""
+        return self._watch is not None and bool(self._watch.hits)
+
     def events(self) -> AsyncGenerator[Event, None]:
         """The events that may leave; a Refusal if the answer breaks off. What was sampled by then is recorded."""
         return self._drawn() if self._watch is None else self._watched(self._watch)
@@ -322,9 +327,13 @@ def _spoken(index: int, choice: Gathered, said: tuple[str, str] | None) -> Spoke
 
 
 def _origin(endpoint: Endpoint, candidate: Candidate, session: str) -> Origin:
-    version = candidate.policy.about.version
     return Origin(
-        endpoint=endpoint.name, arm=candidate.arm.name, role=candidate.arm.role, version=version, session=session
+        endpoint=endpoint.name,
+        arm=candidate.arm.name,
+        role=candidate.arm.role,
+        version=candidate.policy.about.version,
+        session=session,
+        revision=endpoint.revision,
     )
 
 

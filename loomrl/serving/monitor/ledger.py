@@ -4,18 +4,20 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 from loomrl.errors import StoreError
 from loomrl.store.db import LoomDB
 from loomrl.store.events import Event, append_events
+from loomrl.store.observations import Observation, append_observations
 from loomrl.store.quarantine import Quarantine, read_quarantine, record_quarantine
 
 log = logging.getLogger(__name__)
 FLUSH_S = 2.0
-"""Time between two rows of counts."""
+"""Time between two rows of counts; a trip is written at once."""
 LOOK_S = 0.25
 """Time between two looks at what others quarantined or freed."""
 EXAMPLES = 5
@@ -49,6 +51,8 @@ class Ledger:
         self._counts: dict[Hit, _Counted] = {}
         self._held: set[tuple[str, str]] = set()
         self._after = 0
+        self._trips: list[tuple[str, Observation]] = []
+        self._has_tripped = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self.total: Counter[str] = Counter()
         """Rule → hits since the start."""
@@ -56,8 +60,8 @@ class Ledger:
     async def start(self) -> None:
         """Know the quarantine, follow it, and write what is counted."""
         await self._follow()
-        self._tasks = [asyncio.create_task(self._again(self._follow, LOOK_S))]
-        self._tasks.append(asyncio.create_task(self._again(self.flush, FLUSH_S)))
+        self._tasks = [asyncio.create_task(_again(self._follow, partial(asyncio.sleep, LOOK_S)))]
+        self._tasks.append(asyncio.create_task(_again(self.flush, self._until_due)))
 
     async def close(self) -> None:
         """Write the rest."""
@@ -76,6 +80,11 @@ class Ledger:
         if len(counted.sessions) < EXAMPLES and session not in counted.sessions:
             counted.sessions.append(session)
 
+    def trip(self, endpoint: str, observation: Observation) -> None:
+        """Tell the endpoint's release of a hit that takes it back."""
+        self._trips.append((endpoint, observation))
+        self._has_tripped.set()
+
     def is_held(self, endpoint: str, session: str) -> bool:
         """Whether the session is in quarantine."""
         return (endpoint, session) in self._held
@@ -90,10 +99,15 @@ class Ledger:
 
     async def flush(self) -> None:
         """Write the counts, one event for each kind of hit."""
+        now = self._clock()
+        self._has_tripped.clear()
+        while self._trips:
+            endpoint, observation = self._trips[0]
+            await asyncio.to_thread(append_observations, self._db, endpoint, "monitor", [observation], now)
+            del self._trips[0]
         counts, self._counts = self._counts, {}
         if not counts:
             return
-        now = self._clock()
         rows = [
             Event(kind="monitor.hit", subject=hit.endpoint, data=_data(hit, counted), created_at=now)
             for hit, counted in counts.items()
@@ -114,13 +128,20 @@ class Ledger:
             place = (change.endpoint, change.session)
             self._held.add(place) if change.held else self._held.discard(place)
 
-    async def _again(self, work: Callable[[], "asyncio.Future[None] | object"], pause_s: float) -> None:
-        while True:
-            await asyncio.sleep(pause_s)
-            try:
-                await work()  # type: ignore[misc]
-            except StoreError as error:
-                log.warning("The monitor's record: %s", error)
+    async def _until_due(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FLUSH_S):
+                await self._has_tripped.wait()
+
+
+async def _again(work: Callable[[], Awaitable[None]], pause: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        await pause()
+        try:
+            await work()
+        except StoreError as error:
+            log.warning("The monitor's record is written later: %s", error)
+            await asyncio.sleep(LOOK_S)
 
 
 def _data(hit: Hit, counted: _Counted) -> dict[str, object]:

@@ -3,10 +3,12 @@
 import asyncio
 import logging
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,6 +23,7 @@ from loomrl.serving.policy import Acted
 from loomrl.serving.refusal import Cause, Refusal
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import Role
+from loomrl.store.observations import Observation
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -39,6 +42,8 @@ class Origin:
     role: Role
     version: str
     session: str
+    revision: int
+    """Of the endpoint."""
 
 
 class Late(Exception):
@@ -99,6 +104,8 @@ class Monitor:
             then=then or self.rules[rule].then,
         )
         self.ledger.count(hit, origin.session)
+        if self.rules[rule].trip and hit.then != "failed":
+            self.ledger.trip(origin.endpoint, _trip(origin))
 
     # -- answers ----------------------------------------------------------------------------------------------------
 
@@ -213,6 +220,11 @@ class Monitor:
                 return await done
         except TimeoutError:
             raise Late(f"no answer within {self.settings.limit_ms:g} ms") from None
+
+
+def _trip(origin: Origin) -> Observation:
+    unit = int.from_bytes(blake2b(origin.session.encode(), digest_size=8).digest())
+    return Observation(revision=origin.revision, arm=origin.arm, unit=unit, metric="trip", value=1.0, at=time.time())
 
 
 class Forbidden(Refusal):

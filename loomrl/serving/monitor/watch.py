@@ -65,11 +65,6 @@ class Watch:
         self.has_moved = False
         """The stable arm shall answer."""
 
-    @property
-    def has_tripped(self) -> bool:
-        """Whether a rule that takes releases back was hit."""
-        return any(self._monitor.rules[hit.rule].trip for hit in self.hits)
-
     def said(self, index: int) -> tuple[str, str]:
         """The rule that changed a choice, and what the caller got of it; both empty if none did."""
         choice = self._choices[index]
