@@ -71,7 +71,7 @@ class Blocked:
     """Phrases as whole words, in any case, with any space between their words."""
 
     def __init__(self, phrases: Iterable[str]) -> None:
-        listed = sorted({" ".join(phrase.casefold().split()) for phrase in phrases}, key=len, reverse=True)
+        listed = sorted({" ".join(phrase.lower().split()) for phrase in phrases}, key=len, reverse=True)
         forms = "|".join(r"\s+".join(map(re.escape, phrase.split(" "))) for phrase in listed)
         self._form = re.compile(rf"(?<!\w)(?:{forms})(?!\w)", re.IGNORECASE)
         self._begun = frozenset(phrase[:length] for phrase in listed for length in range(1, len(phrase) + 1))
@@ -86,7 +86,7 @@ class Blocked:
         if saying.is_whole:
             return None
         for start in _word_starts(text, max(since, len(text) - self._reach)):
-            if " ".join(text[start:].casefold().split()) in self._begun:
+            if " ".join(text[start:].lower().split()) in self._begun:
                 return Found(start, "", is_sure=False)
         return None
 
