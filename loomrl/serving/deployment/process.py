@@ -236,7 +236,7 @@ class GatewayProcess:
 
 
 class FrontProcess:
-    """HAProxy before the gateways; and the housekeeping of a service: the dead are buried, sessions archived."""
+    """HAProxy before the gateways; and the housekeeping: burying the dead, archiving sessions, moving releases on."""
 
     def __init__(self, station: Station) -> None:
         self._station = station
@@ -264,6 +264,7 @@ class FrontProcess:
         self._presence = Presence.of(self._db, self._station, ReplicaRole.FRONT, address)
         await self._presence.start()
         self._tasks.append(asyncio.create_task(_again(self._bury, BEAT_S)))
+        self._tasks.append(asyncio.create_task(self._release()))
         if experiment.record.mode != "off":
             self._tasks.append(asyncio.create_task(self._archive()))
 
@@ -287,6 +288,18 @@ class FrontProcess:
     async def _bury(self) -> None:
         assert self._db is not None
         await asyncio.to_thread(bury, self._db)
+
+    async def _release(self) -> None:
+        from loomrl.release.controller import PACE_S as RELEASE_S
+        from loomrl.release.controller import Controller
+
+        assert self._db is not None
+        controller = Controller(self._db, self._station.experiment.endpoint)
+
+        async def tick() -> None:
+            await asyncio.to_thread(controller.tick)
+
+        await _again(tick, RELEASE_S)
 
     async def _archive(self) -> None:
         from loomrl.serving.archive import Archive, Terms, open_endpoint_hub
