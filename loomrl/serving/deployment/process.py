@@ -33,6 +33,7 @@ from loomrl.serving.deployment.opening import open_policy
 from loomrl.serving.deployment.reconcile import PACE_S, StoredView
 from loomrl.serving.deployment.source import fetch, source_of
 from loomrl.serving.gateway import Check, Gateway, GatewaySettings
+from loomrl.serving.monitor.monitor import Monitor
 from loomrl.serving.policy import ServedPolicy
 from loomrl.serving.refusal import Cause, Refusal
 from loomrl.store import LoomDB, open_store
@@ -199,7 +200,13 @@ class GatewayProcess:
         view = StoredView(db, token=station.token, only=experiment.endpoint)
         await view.start()
         self._stack.push_async_callback(view.close)
-        self._exchange = Exchange(view, recorder, mode=experiment.record.mode, rate=experiment.record.rate)
+        monitor = None
+        if experiment.monitor.rules:
+            monitor = Monitor(experiment.monitor, db)
+            await monitor.start()
+            self._stack.push_async_callback(monitor.close)
+        record = experiment.record
+        self._exchange = Exchange(view, recorder, mode=record.mode, rate=record.rate, monitor=monitor)
         self._gateway = Gateway(
             self._exchange,
             keys=StoredKeys(db, required=is_key_needed(experiment)),

@@ -4,7 +4,7 @@ The first continuation of an answer extends its thread. Later ones, and further 
 with the same ids, none of them to be learnt again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -80,7 +80,7 @@ def _acted_trajectory(session: Session, acts: Sequence[Acts], source: Source) ->
         source=source,
         started_at=float(steps.times_T[0]),
         finished_at=float(steps.times_T[-1]),
-        extra=_extra(session, arms, versions, []),
+        extra=_extra(session, arms, versions, {}),
         steps=steps,
     )
 
@@ -110,7 +110,10 @@ def _spoken_trajectory(session: Session, calls: Sequence[Kept], source: Source) 
             session,
             [record.arm for record in records],
             [record.version for record in records],
-            [thread.names for thread in threads],
+            {
+                "calls": [thread.names for thread in threads],
+                "stopped": {f"{r.id}/{one.index}": one.rule for r in records for one in r.choices if one.rule},
+            },
         ),
         threads=tuple(further),
     )
@@ -184,9 +187,7 @@ def _reward(ending: Ending) -> Reward:
     return Reward(ending.reward or 0.0, parts, ending.success or 0.0)
 
 
-def _extra(
-    session: Session, arms: Sequence[str], versions: Sequence[str], calls: Sequence[Sequence[str]]
-) -> dict[str, Any]:
+def _extra(session: Session, arms: Sequence[str], versions: Sequence[str], more: Mapping[str, Any]) -> dict[str, Any]:
     """The origin of a trajectory: how it ended, and which calls its turns are."""
     ending = session.ending
     return {
@@ -197,6 +198,6 @@ def _extra(
             "outcome": dict(ending.outcome),
             "arms": sorted(set(arms)),
             "versions": sorted(set(versions)),
-            "calls": list(calls),
+            **more,
         }
     }
