@@ -12,7 +12,6 @@ from loomrl.config.suite import LanguageSuite
 from loomrl.gym.catalogue import make
 from loomrl.gym.curriculum import HELD_OUT_SEEDS
 from loomrl.gym.policy import Action
-from loomrl.release.gate.probe import KINDS
 from loomrl.types import Message, Tokens
 
 HERE = "tests.release.gate_support"

@@ -56,7 +56,7 @@ def test_approval_lets_a_waiting_verdict_pass_and_leaves_the_evidence(store: Loo
 
 def test_approval_without_the_right_or_of_another_outcome_is_refused(store: LoomDB) -> None:
     record_verdict(store, WAITING)
-    with pytest.raises(StoreError, match="may not approve.*Did you mean 'anna'"):
+    with pytest.raises(StoreError, match=r"may not approve.*Did you mean 'anna'"):
         approve_verdict(store, "v1", who="ana", at=2.0)
     record_verdict(store, replace(WAITING, id="v2", outcome=Outcome.REFUSED))
     with pytest.raises(StoreError, match="is refused: only one that waits"):
