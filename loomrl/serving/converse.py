@@ -5,12 +5,13 @@ import logging
 import time
 import uuid
 from collections.abc import AsyncGenerator, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from loomrl.serving.answer import Answer, Closed, Event, Gathered, Heading, Usage
 from loomrl.serving.call import Ask
-from loomrl.serving.dispatch import Begun, Candidate, begin, candidates, close, next_event, nobody
+from loomrl.serving.dispatch import Begun, Candidate, begin, candidates, close, next_event
+from loomrl.serving.measure import Measured, Measures, measuring
 from loomrl.serving.recorder import Call, Recorder, SpokenChoice
 from loomrl.serving.refusal import Cause, Refusal
 from loomrl.serving.split import shadows
@@ -38,13 +39,16 @@ class Visit:
     deadline: float
     """Of the event loop's clock."""
     at: float = field(default_factory=time.time)
+    measured: Measured | None = None
 
 
 class Exchange:
     """Answers calls and has them recorded. `before` records before an answer ends, `after` soon after it."""
 
-    def __init__(self, view: View, recorder: Recorder | None, *, mode: Mode = "before") -> None:
-        self.view = view
+    def __init__(
+        self, view: View, recorder: Recorder | None, *, mode: Mode = "before", measures: Measures | None = None
+    ) -> None:
+        self.view, self.measures = view, measures
         self.recorder = recorder if mode != "off" else None
         self.mode = mode
         self._tasks: set[asyncio.Task[None]] = set()
@@ -59,14 +63,19 @@ class Exchange:
             message = f"Endpoint {visit.endpoint.name!r} is being drained: it takes no new conversations."
             raise Refusal(Cause.UNAVAILABLE, message)
         options = list(candidates(self.view, visit.endpoint, visit.unit))
-        if not options:
-            raise nobody(visit.endpoint)
-        _refuse_control(options[0], visit.endpoint)
-        begun = await begin(
-            options, lambda option: continuation(ask, known), endpoint=visit.endpoint, deadline=visit.deadline
-        )
+        if options:
+            _refuse_control(options[0], visit.endpoint)
+        measured = None
+        if self.measures is not None:
+            measured = self.measures.begin(visit.endpoint, visit.unit, session=visit.session, key=visit.key)
+        with measuring(measured):
+            begun = await begin(
+                options, lambda option: continuation(ask, known), endpoint=visit.endpoint, deadline=visit.deadline
+            )
+        if measured is not None:
+            measured.first()
         self._ask_shadows(ask, visit)
-        return Conversation(self, ask, visit, known=known, begun=begun, is_recorded=takes)
+        return Conversation(self, ask, replace(visit, measured=measured), known=known, begun=begun, is_recorded=takes)
 
     def later(self, work: Coroutine[Any, Any, None]) -> None:
         """Do this in the background, to its end."""
@@ -145,12 +154,15 @@ class Conversation:
                 yield event
             while True:
                 try:
-                    event = await next_event(self._begun.rest, self._visit.deadline)
+                    with measuring(self._visit.measured):
+                        event = await next_event(self._begun.rest, self._visit.deadline)
                 except StopAsyncIteration:
                     break
                 self._choices[event.index].add(event)
                 yield event
             is_whole = True
+            if self._visit.measured is not None:
+                self._visit.measured.answered(self._begun.candidate.arm.name)
         finally:
             if not is_whole:
                 await close(self._begun.rest)
