@@ -170,18 +170,23 @@ def hub(
     from loomrl.hub import open_hub
     from loomrl.hub.atropos.routes import atropos_routes
     from loomrl.hub.serve import serve_hub
+    from loomrl.store import open_store
+    from loomrl.store.notes import Notes
 
     experiment = resolve_language(words or [])
     rollout = experiment.rollout
     come_back_when_killed()
-    with open_hub(
-        experiment.store_url,
-        experiment.hub,
-        groups_per_update=rollout.groups_per_update,
-        environments=experiment.environments,
-    ) as served:
+    with (
+        open_hub(
+            experiment.store_url,
+            experiment.hub,
+            groups_per_update=rollout.groups_per_update,
+            environments=experiment.environments,
+        ) as served,
+        open_store(experiment.store_url) as db,
+    ):
         print(f"hub of {experiment.store_url} on {door.url}", file=sys.stderr, flush=True)
-        serve_hub(served, door, extra_routes=atropos_routes(served))
+        serve_hub(served, door, extra_routes=atropos_routes(served, Notes(db)))
 
 
 @app.command()

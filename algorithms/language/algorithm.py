@@ -43,6 +43,7 @@ from loomrl.run.ledger import Ledger
 from loomrl.run.record import begin_run
 from loomrl.run.stopping import Stopper
 from loomrl.store import LoomDB, beside, open_store
+from loomrl.store.notes import Notes
 from loomrl.store.policies import list_policies
 from loomrl.store.runs import run_id
 from loomrl.telemetry.metric import Metric
@@ -248,15 +249,17 @@ class Language(Placed):
             run = f"{run}-{uuid.uuid4().hex[:8]}"
         parent = None if came_from is None else came_from["parent"]
         code = begin_run(self._db, experiment, self._mixture.snapshots, id=run, kind="train", parent=parent)
+        url = beside(experiment.store_url, run)
         hub = self._open.enter_context(
             open_hub(
-                beside(experiment.store_url, run),
+                url,
                 experiment.hub,
                 groups_per_update=experiment.rollout.groups_per_update * experiment.train.checkpoint_every,
                 environments=experiment.environments,
             )
         )
-        self._collector = collector = open_collector(experiment, run, hub, self._mixture)
+        notes = Notes(self._open.enter_context(open_store(url)))
+        self._collector = collector = open_collector(experiment, run, hub, notes, self._mixture)
         self._ledger, self._stopper = collector.ledger(self._db, code=code), Stopper(experiment.train.stop)
         if experiment.asynchronous:
             underway = Underway(self._runners, turn_timeout_s=experiment.rollout.turn_timeout_s)
