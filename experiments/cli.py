@@ -103,11 +103,11 @@ def evaluate(
     if episodes is not None:
         experiment = experiment.override({"evaluation.episodes": episodes})
     if isinstance(experiment, ControlExperiment):
-        from loomrl.experiments import judge_control
+        from loomrl.experiments import evaluate_control
 
-        judgement = judge_control.evaluate_control(experiment, policies)
-        shown = judge_control.as_result(judgement)
-        emit(shown, as_json=as_json, show=lambda console: judge_control.render(judgement, console))
+        result = evaluate_control.evaluate_control(experiment, policies)
+        shown = evaluate_control.as_result(result)
+        emit(shown, as_json=as_json, show=lambda console: evaluate_control.render(result, console))
         return
     from loomrl.experiments.evaluate import as_result, evaluate_policies, render, too_many_failed
 
@@ -140,7 +140,7 @@ def train(
     result = train(experiment, run=run)
     emit(result.as_dict(), as_json=as_json, show=lambda console: render(result, console))
     if result.is_unjudged:
-        print(f"loomrl: no success is known: attempts of the last judgement failed, {result.failed}", file=sys.stderr)
+        print(f"loomrl: no success is known: attempts of the last evaluation failed, {result.failed}", file=sys.stderr)
         raise typer.Exit(1)
 
 

@@ -111,7 +111,7 @@ class Going:
         self._training: Training | None = None
         self._open = ExitStack()
         self.ended = _why_ended(self._db, run)
-        """Why there is nothing left to do."""
+        """The reason why nothing is left to do; None while something is."""
         if self.ended is None:
             fresh = taken is not None and not list_policies(self._db, run=run, limit=1)
             training = open_training(experiment, run, self._db, clock=time.time, taken=taken if fresh else None)

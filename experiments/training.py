@@ -29,7 +29,7 @@ class Training(Protocol):
 
     @property
     def stopped(self) -> str | None:
-        """Why the run is over, once it is."""
+        """The reason why the run is over; None while it is not."""
 
     def begin(self) -> None:
         """Resume from the newest checkpoint; without any, make and keep what training begins with."""

@@ -30,7 +30,7 @@ from loomrl.algorithms.language.stream import Stream
 from loomrl.algorithms.learners import own_settings, training_data, unwrapped
 from loomrl.algorithms.origin import peeked
 from loomrl.algorithms.phase import Phases
-from loomrl.algorithms.resources import Placed, ensure_ray, ensure_room
+from loomrl.algorithms.resources import Placed, ensure_room
 from loomrl.algorithms.schedule import open_schedule
 from loomrl.config import DPO, EvaluationConfig, LanguagePolicy, Sampling
 from loomrl.errors import ConfigError
@@ -199,7 +199,6 @@ class Language(Placed):
     def setup(self, config: LanguageConfig) -> None:
         """Find or build the first weights, then let RLlib build learners and runners from them."""
         self._experiment = config.experiment
-        ensure_ray()
         ensure_room(config)
         self._open = ExitStack()
         self._db: LoomDB = self._open.enter_context(open_store(self._experiment.store_url))

@@ -56,7 +56,7 @@ class Collector:
     run: str
     hub: Hub
     notes: Notes
-    """What the run notes in advance, to repeat after a crash."""
+    """The run's notes of what it began, from which it repeats updates after a crash."""
     mixture: TaskMixture
     curriculum: Curriculum
     quarantine: Quarantine
@@ -122,7 +122,7 @@ class Collector:
                 self.leases[id] = self.hub.renew(id)
 
     def _lease(self, groups: Collection[str]) -> Lease:
-        """Whichever of these groups can be trained: what a killed process left of later updates stays where it is.
+        """Those of these groups that can be trained; what a killed process left of later updates stays in the hub.
 
         A lease that the killed process held is taken over, a lost one replaced.
         """
@@ -217,7 +217,7 @@ class Collector:
         return [Group(g.id, tuple(sorted(g.trajectories, key=_by_plan)), g.cause) for g in ordered]
 
     def causes(self) -> dict[str, int]:
-        """Why groups were released, and how many."""
+        """The number of released groups by cause."""
         return {cause: n for stats in self.hub.stats().environments.values() for cause, n in stats.released.items()}
 
     def state_dict(self) -> dict[str, Any]:
