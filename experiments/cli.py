@@ -73,7 +73,7 @@ def show(words: Words = None, as_json: AsJson = False) -> None:
         console.print(dump(experiment), end="", markup=False, highlight=False)
         console.print(f"# sha256: {experiment.sha256}", highlight=False)
 
-    result = {"experiment": experiment.model_dump(mode="json"), "sha256": experiment.sha256}
+    result = {"experiment": experiment.plain, "sha256": experiment.sha256}
     emit(result, as_json=as_json, show=render)
 
 

@@ -59,6 +59,6 @@ class Training(Protocol):
 @contextmanager
 def metrics_kept(training: Training, experiment: AnyExperiment, run: str) -> Iterator[Listener]:
     """Write metrics to the run's files and to W&B. What a killed run wrote after its last checkpoint is cut off."""
-    resolved = experiment.model_dump(mode="json")
+    resolved = experiment.plain
     with open_sinks(experiment.train, run=run, experiment=resolved, step=training.done) as sink:
         yield sink.write

@@ -112,4 +112,4 @@ def parse_assignments(assignments: Iterable[str]) -> Tree:
 
 def dump(settings: Config) -> str:
     """A resolved experiment, or another tree, as YAML; loading it gives an equal one."""
-    return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    return yaml.safe_dump(settings.plain, sort_keys=False, allow_unicode=True)

@@ -67,7 +67,7 @@ class LanguageConfig(NamedConfig):
     def of(cls, experiment: Experiment, *, run: str | None = None) -> Self:
         """The configuration of this experiment."""
         config = cls()
-        config.tree, config.run = experiment.model_dump(mode="json"), run
+        config.tree, config.run = experiment.plain, run
         return config
 
     @override
