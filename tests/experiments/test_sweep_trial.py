@@ -54,14 +54,13 @@ def recorded_earlier(sweep: Sweep, run: str, folder: Path) -> dict[str, Any]:
         resolved = show_run(db, run).resolved
         assert "minibatch_size:" in resolved
         with db.write() as connection:
-            connection.execute(
-                text("UPDATE runs SET experiment = :hash, resolved = :resolved WHERE id = :run"),
-                {
-                    "hash": taken["experiment"],
-                    "resolved": resolved.replace("minibatch_size:", "minibatch:"),
-                    "run": run,
-                },
-            )
+            given = {
+                "hash": taken["experiment"],
+                "resolved": resolved.replace("minibatch_size:", "minibatch:"),
+                "run": run,
+            }
+            connection.execute(text("UPDATE runs SET experiment = :hash, resolved = :resolved WHERE id = :run"), given)
+            connection.execute(text("UPDATE policies SET experiment = :hash WHERE run = :run"), given)
     return taken
 
 
