@@ -12,6 +12,7 @@ from loomrl.experiments.commands import bench as cli_bench
 from loomrl.experiments.commands import cluster as cli_cluster
 from loomrl.experiments.commands import envs as cli_envs
 from loomrl.experiments.commands import feedback as cli_feedback
+from loomrl.experiments.commands import gate as cli_gate
 from loomrl.experiments.commands import keys as cli_keys
 from loomrl.experiments.commands import records as cli_records
 from loomrl.experiments.commands import serve as cli_serve
@@ -32,6 +33,7 @@ app.add_typer(cli_bench.app, name="bench")
 app.add_typer(cli_cluster.jobs, name="jobs")
 app.add_typer(cli_cluster.clusters, name="cluster")
 app.add_typer(cli_feedback.app, name="feedback")
+app.add_typer(cli_gate.app, name="gate")
 app.add_typer(cli_serve.endpoints, name="endpoints")
 app.add_typer(cli_keys.app, name="keys")
 app.command()(cli_serve.serve)

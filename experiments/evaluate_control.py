@@ -85,7 +85,8 @@ def evaluate_control(
 ) -> ControlResult:
     """Evaluate each policy, or a random one if none is named, record run and reports in LoomDB, draw fronts."""
     with open_store(experiment.store_url) as db:
-        found = [_found(text, experiment, db) for text in policies or [RANDOM]]
+        settings = experiment.environment.settings
+        found = [find_acts(text, settings, db) for text in policies or [RANDOM]]
         run, started = run_id(None, experiment.name), clock()
         environments = snapshot(experiment.environment)
         with recorded(db, experiment, environments, id=run, kind="evaluate", clock=clock) as result:
@@ -103,16 +104,16 @@ def evaluate_control(
 
 def play_named(text: str, experiment: ControlExperiment, db: LoomDB) -> tuple[list[float], list[int]]:
     """Returns and lengths of the episodes that this policy plays; what `--policy` takes."""
-    _, policy, _ = _found(text, experiment, db)
+    _, policy, _ = find_acts(text, experiment.environment.settings, db)
     return played(policy, experiment)
 
 
-def _found(text: str, experiment: ControlExperiment, db: LoomDB) -> tuple[str, Acts, str | None]:
+def find_acts(text: str, settings: Mapping[str, Any], db: LoomDB) -> tuple[str, Acts, str | None]:
     """Name, policy, and version if it has one. User code is called with the environment's settings."""
     if text == RANDOM:
         return text, RandomPolicy(), None
     if ":" in text:
-        return text, _scripted(text, experiment.environment.settings), None
+        return text, _scripted(text, settings), None
     if is_control(text):
         return text, ControlPolicy.load(Path(text)), None
     version = find_version(text, db)

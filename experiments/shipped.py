@@ -11,7 +11,7 @@ from loomrl.load import load_any, parse_assignments
 from loomrl.schema import merge
 
 HOME = Path(__file__).parent
-SWEEPS = HOME / "sweeps"
+SWEEPS, SUITES = HOME / "sweeps", HOME / "suites"
 DEFAULT = "math"
 TRAINED = "language/math_tiny"
 CONTROL = "control/cartpole"
@@ -20,7 +20,7 @@ SERVED = "serving/language_tiny"
 
 def names() -> list[str]:
     """The names of the shipped experiments."""
-    files = [file for file in HOME.rglob("*.yaml") if SWEEPS not in file.parents]
+    files = [file for file in HOME.rglob("*.yaml") if not {SWEEPS, SUITES} & {*file.parents}]
     return sorted(str(file.relative_to(HOME).with_suffix("")) for file in files)
 
 

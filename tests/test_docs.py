@@ -13,6 +13,7 @@ from loomrl.checkpoints import Checkpoints
 from loomrl.config import ControlExperiment
 from loomrl.experiments import cli
 from loomrl.experiments.algorithms import open_algorithm
+from loomrl.experiments.commands.group import DEFAULT, DefaultGroup
 from loomrl.experiments.shipped import names, resolve
 from loomrl.experiments.train import train
 from loomrl.gym import check_environment, register_environment
@@ -150,6 +151,8 @@ def test_commands_that_a_document_names_exist(page: Path) -> None:
         for words in re.findall(r"(?:^|^\$ |bin/)loomrl ((?:[a-z][a-z-]*)(?: [^`#|;&)\n]*)?)", code):
             command, rest = app, words.replace("…", "").split()
             while hasattr(command, "commands") and rest:
+                if rest[0] not in command.commands and isinstance(command, DefaultGroup):
+                    rest.insert(0, DEFAULT)
                 name = rest.pop(0)
                 assert name in command.commands, f"loomrl {words}"
                 command = command.commands[name]

@@ -25,7 +25,8 @@ class Guard:
     times: float | None = None
     """Instead of a margin: this many times the baseline's mean is accepted (for metrics where lower is better)."""
     quantile: float | None = None
-    """Compare this quantile instead of the mean, by the share of values above `times` the baseline's quantile."""
+    """Compare this quantile instead of the mean: by the shares of values beyond the baseline's quantile up to then,
+    multiplied by `times` for the challenger's where the question is if it is fine."""
     required: bool = True
     """False: a release does not wait for observations of it."""
 
@@ -40,28 +41,29 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """The evidence about one guard up to now. It holds at every look, and all guards together share one error rate."""
+    """The evidence about one guard up to now. It holds at every look."""
 
     guard: Guard
     baseline: Side
     challenger: Side
     difference: float
-    """Challenger minus baseline, over concurrent traffic only."""
+    """Challenger minus baseline, over concurrent traffic only; of quantiles, of the shares beyond the baseline's."""
     low: float
-    """Confidence bounds of the difference."""
+    """Confidence bounds of the difference; all guards together share the error rate of each side."""
     high: float
     is_worse: bool
     """Proved worse than the baseline, and by the estimate by more than the guard accepts."""
     is_fine: bool
-    """Proved not worse by more than the guard accepts."""
+    """Proved not worse by more than the guard accepts, with the whole error rate: all required guards have to be."""
 
     @property
     def reason(self) -> str:
         """One line for people."""
         name, base, new = self.guard.metric, self.baseline, self.challenger
+        of = "difference"
         if self.guard.quantile is not None:
-            name = f"p{100 * self.guard.quantile:g} of {name}"
+            name, of = f"p{100 * self.guard.quantile:g} of {name}", "difference of the shares beyond it"
         return (
             f"{name}: {new.value:.4g} of {new.count} against {base.value:.4g} of {base.count}, "
-            f"difference {self.difference:+.4g} in [{self.low:+.4g}, {self.high:+.4g}]"
+            f"{of} {self.difference:+.4g} in [{self.low:+.4g}, {self.high:+.4g}]"
         )

@@ -227,12 +227,25 @@ verdicts = _log(
     "verdicts",
     Column("id", Text, nullable=False, unique=True),
     Column("policy", Text, nullable=False, index=True),
+    Column("fingerprint", Text, nullable=False),
     Column("against", Text),
     Column("suite", Text, nullable=False),
-    Column("allowed", Integer, nullable=False),
+    Column("suite_hash", Text, nullable=False),
+    Column("outcome", Text, nullable=False),
     Column("report", Text, nullable=False),
     Column("created_at", Float, nullable=False),
 )
+"""Verdicts of the gate. `fingerprint` is a hash of the policy's files, as a folder's content may change."""
+
+approvals = _log(
+    "approvals",
+    Column("verdict", Text, nullable=False),
+    Column("who", Text, nullable=False),
+    Column("comment", Text, nullable=False),
+    Column("created_at", Float, nullable=False),
+    UniqueConstraint("verdict", "who"),
+)
+"""People's approvals of verdicts."""
 
 releases = _log(
     "releases",

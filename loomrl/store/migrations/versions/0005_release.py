@@ -1,4 +1,4 @@
-"""Version 5: observations of arms, verdicts of gates, releases, and A/B tests."""
+"""Version 5: observations of arms, verdicts of gates with their approvals, releases, and A/B tests."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -22,13 +22,22 @@ def upgrade() -> None:
         "verdicts",
         sa.Column("id", sa.Text(), nullable=False),
         sa.Column("policy", sa.Text(), nullable=False),
+        sa.Column("fingerprint", sa.Text(), nullable=False),
         sa.Column("against", sa.Text(), nullable=True),
         sa.Column("suite", sa.Text(), nullable=False),
-        sa.Column("allowed", sa.Integer(), nullable=False),
+        sa.Column("suite_hash", sa.Text(), nullable=False),
+        sa.Column("outcome", sa.Text(), nullable=False),
         sa.Column("report", sa.Text(), nullable=False),
         sa.UniqueConstraint("id", name=op.f("uq_verdicts_id")),
     )
     op.create_index(op.f("ix_verdicts_policy"), "verdicts", ["policy"], unique=False)
+    _log(
+        "approvals",
+        sa.Column("verdict", sa.Text(), nullable=False),
+        sa.Column("who", sa.Text(), nullable=False),
+        sa.Column("comment", sa.Text(), nullable=False),
+        sa.UniqueConstraint("verdict", "who", name=op.f("uq_approvals_verdict_who")),
+    )
     _log(
         "releases",
         sa.Column("release", sa.Text(), nullable=False),

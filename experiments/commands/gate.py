@@ -1,0 +1,163 @@
+"""`loomrl gate`: a policy in front of the release gate, and its verdicts."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from loomrl.experiments.commands.group import DEFAULT, DefaultGroup
+from loomrl.experiments.commands.output import AsJson, emit, table
+from loomrl.experiments.commands.records import Limit, StoreUrl
+
+if TYPE_CHECKING:
+    from loomrl.store.verdicts import StoredVerdict
+
+app = typer.Typer(
+    cls=DefaultGroup,
+    help="Judge a policy before it is released. `loomrl gate VERSION --against VERSION|production[:ENDPOINT]`; exit "
+    "status 0: allowed, 1: refused or waiting for an approval, 2: bad input, or nothing could be found out.",
+    no_args_is_help=True,
+)
+EXIT = {"allowed": 0, "refused": 1, "waiting": 1, "error": 2}
+Id = Annotated[str, typer.Argument(metavar="ID", help="Id of a verdict.")]
+
+
+@app.command(DEFAULT)
+def run(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="VERSION [PATH=VALUE]...",
+            help="RUN, RUN/12, a model's folder, or an exported control policy; then settings of the suite.",
+        ),
+    ],
+    against: Annotated[
+        str | None,
+        typer.Option(help="The baseline: as VERSION, or production[:ENDPOINT]. Without it none is compared."),
+    ] = None,
+    suite: Annotated[str, typer.Option(help="A suite's file, or the name of a shipped one.")] = "language",
+    store: StoreUrl = "sqlite:///loom.db",
+    as_json: AsJson = False,
+) -> None:
+    """Judge a policy by a suite, and record the verdict."""
+    from loomrl.experiments.gate import judge_version
+    from loomrl.experiments.gate_suite import resolve_suite
+    from loomrl.store import open_store
+
+    version, *settings = words
+    resolved = resolve_suite(suite, settings)
+    with open_store(store) as db:
+        verdict = judge_version(version, against, resolved, db)
+    _tell(verdict, as_json=as_json)
+    raise typer.Exit(EXIT[verdict.outcome])
+
+
+@app.command()
+def show(id: Id, store: StoreUrl = "sqlite:///loom.db", as_json: AsJson = False) -> None:
+    """Show a verdict with its evidence."""
+    from loomrl.store import open_store
+    from loomrl.store.verdicts import show_verdict
+
+    with open_store(store) as db:
+        verdict = show_verdict(db, id)
+    _tell(verdict, as_json=as_json)
+
+
+@app.command("list")
+def list_all(
+    policy: Annotated[str | None, typer.Option(help="Only those about this policy.")] = None,
+    store: StoreUrl = "sqlite:///loom.db",
+    limit: Limit = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List the latest verdicts."""
+    from loomrl.store import open_store
+    from loomrl.store.verdicts import list_verdicts
+
+    with open_store(store) as db:
+        found = list_verdicts(db, limit=limit, policy=policy)
+    rows = [(v.id, _outcome(v), v.policy, v.against or "", v.suite, _at(v.created_at)) for v in found]
+    columns = ("verdict", "outcome", "policy", "against", "suite", "at")
+    emit(
+        {"verdicts": [as_result(verdict) for verdict in found]},
+        as_json=as_json,
+        show=lambda console: console.print(table("", columns, rows) if rows else f"No verdicts in {store}."),
+    )
+
+
+@app.command()
+def approve(
+    id: Id,
+    who: Annotated[str, typer.Option(help="Your name, as the suite has it.")],
+    comment: Annotated[str, typer.Option(help="The reason.")] = "",
+    store: StoreUrl = "sqlite:///loom.db",
+    as_json: AsJson = False,
+) -> None:
+    """Approve a verdict that waits for a person."""
+    import time
+
+    from loomrl.store import open_store
+    from loomrl.store.verdicts import approve_verdict
+
+    with open_store(store) as db:
+        verdict = approve_verdict(db, id, who=who, at=time.time(), comment=comment)
+    _tell(verdict, as_json=as_json)
+
+
+def as_result(verdict: "StoredVerdict") -> dict[str, Any]:
+    """The verdict as one JSON object."""
+    return {
+        "id": verdict.id,
+        "outcome": verdict.outcome.value,
+        "allowed": verdict.is_allowed,
+        "approved_by": list(verdict.approved_by),
+        "policy": verdict.policy,
+        "against": verdict.against,
+        "suite": verdict.suite,
+        "suite_hash": verdict.suite_hash,
+        "created_at": verdict.created_at,
+        **verdict.report,
+    }
+
+
+def _tell(verdict: "StoredVerdict", *, as_json: bool) -> None:
+    emit(as_result(verdict), as_json=as_json, show=lambda console: render(verdict, console))
+
+
+def render(verdict: "StoredVerdict", console: Console) -> None:
+    """The checks, a row each, and the verdict."""
+    report = verdict.report
+    rows = [(check["name"], check["state"], check["reason"]) for check in report["checks"]]
+    title = f"{verdict.policy} against {verdict.against or 'no baseline'}, suite {verdict.suite}"
+    console.print(table(title, ("check", "", "evidence"), rows))
+    for check in report["checks"]:
+        for example in check["examples"][:1] if check["state"] == "failed" else []:
+            console.print(f"\n{check['name']}, for example: {example['reason']}", markup=False, highlight=False)
+            console.print(_shortened(example), markup=False, highlight=False)
+    console.print(f"\n[bold]{_outcome(verdict)}[/bold]{_advice(verdict)}", highlight=False)
+    console.print(f"verdict {verdict.id}, seed {report['seed']}, {report['seconds']} s", highlight=False)
+
+
+def _outcome(verdict: "StoredVerdict") -> str:
+    return (
+        f"{verdict.outcome.value}, approved by {', '.join(verdict.approved_by)}"
+        if verdict.approved_by
+        else (verdict.outcome.value)
+    )
+
+
+def _advice(verdict: "StoredVerdict") -> str:
+    if verdict.outcome == "waiting" and not verdict.approved_by:
+        return f": `loomrl gate approve {verdict.id} --who NAME`, by {', '.join(verdict.report['approvers'])}"
+    strategy = verdict.report["strategy"]
+    return f"; release it as {strategy['name']} from {strategy['share']:.0%}" if verdict.is_allowed else ""
+
+
+def _shortened(example: Mapping[str, str]) -> str:
+    return f"  {example['prompt'][-300:]}\n  → {example['answer'][:300]}"
+
+
+def _at(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds):%Y-%m-%d %H:%M:%S}"

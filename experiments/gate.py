@@ -1,0 +1,129 @@
+"""`loomrl gate`: a policy against a suite and a baseline, with the verdict on record."""
+
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from loomrl.config.suite import LanguageSuite, Suite
+from loomrl.errors import LoomError
+from loomrl.experiments.gate_control import play_control
+from loomrl.experiments.gate_language import Played, play_language
+from loomrl.experiments.gate_party import Party, find_baseline, find_party
+from loomrl.gym.registry import Registry
+from loomrl.release.gate.benchmark import benchmark, improvement, regression
+from loomrl.release.gate.check import Check
+from loomrl.release.gate.provenance import Origin, provenance
+from loomrl.release.gate.verdict import improved, outcome_of, strategy_of
+from loomrl.store import LoomDB
+from loomrl.store.lineage import lineage
+from loomrl.store.runs import code_revision, run_id
+from loomrl.store.verdicts import StoredVerdict, find_verdict, record_verdict
+
+SEEDS = 2**31
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parties:
+    """The policy in front of the gate, and its baseline."""
+
+    challenger: Party
+    baseline: Party | None
+
+
+def find_parties(version: str, against: str | None, suite: Suite, db: LoomDB) -> Parties:
+    """Both policies by name; errors name what is unknown or gone."""
+    baseline = None if against is None else find_baseline(against, suite.kind, db)
+    return Parties(challenger=find_party(version, suite.kind, db), baseline=baseline)
+
+
+def standing_verdict(version: str, against: str | None, suite: Suite, db: LoomDB) -> StoredVerdict | None:
+    """The latest verdict on record about this version against this baseline by this very suite."""
+    parties = find_parties(version, against, suite, db)
+    return find_verdict(
+        db,
+        policy=parties.challenger.key,
+        fingerprint=parties.challenger.fingerprint,
+        against=parties.baseline.key if parties.baseline else None,
+        suite_hash=suite.sha256,
+    )
+
+
+def judge_version(
+    version: str,
+    against: str | None,
+    suite: Suite,
+    db: LoomDB,
+    *,
+    clock: Callable[[], float] = time.time,
+) -> StoredVerdict:
+    """Play the suite, with fresh seeds unless it fixes one, and record the verdict."""
+    parties, began = find_parties(version, against, suite, db), clock()
+    seed = secrets.randbelow(SEEDS) if suite.seed is None else suite.seed
+    play: Any = play_language if isinstance(suite, LanguageSuite) else play_control
+    played: Played = play(suite, parties.challenger, parties.baseline, db, seed=seed)
+    found = improvement(played.scores, error_rate=suite.error_rate)
+    checks = [*_benchmarks(suite, played), improved(found), *played.safety, *played.cost, *_origin(suite, parties, db)]
+    outcome = outcome_of(checks, needs_approval=suite.approval is not None)
+    strategy, share = strategy_of(outcome, found)
+    report = {
+        "seed": seed,
+        "suite": suite.model_dump(mode="json"),
+        "checks": [check.as_dict() for check in checks],
+        "improvement": None if found is None else found.mean,
+        "strategy": {"name": strategy, "share": share},
+        "approvers": list(suite.approval.by) if suite.approval else [],
+        "environments": dict(played.snapshots),
+        "code": code_revision(),
+        "seconds": round(clock() - began, 3),
+    }
+    verdict = StoredVerdict(
+        id=run_id(None, f"gate-{suite.name}"),
+        policy=parties.challenger.key,
+        fingerprint=parties.challenger.fingerprint,
+        against=parties.baseline.key if parties.baseline else None,
+        suite=suite.id,
+        suite_hash=suite.sha256,
+        outcome=outcome,
+        report=report,
+        created_at=clock(),
+    )
+    record_verdict(db, verdict)
+    return verdict
+
+
+def _benchmarks(suite: Suite, played: Played) -> list[Check]:
+    rates = {"error_rate": suite.error_rate, "may_fail": suite.may_fail}
+    thresholds = [each.at_least for each in suite.benchmarks]
+    pairs = zip(played.scores, thresholds, strict=True)
+    checks = [benchmark(scores, at_least, **rates) for scores, at_least in pairs]
+    if suite.regression is not None:
+        checks.append(regression(played.scores, suite.regression.margin, **rates))
+    return checks
+
+
+def _origin(suite: Suite, parties: Parties, db: LoomDB) -> list[Check]:
+    """The check of provenance, where the suite has one."""
+    if suite.provenance is None:
+        return []
+    version = parties.challenger.version
+    if version is None:
+        return [provenance(suite.provenance, Origin(lineage=None))]
+    tree = lineage(db, version)
+    return [provenance(suite.provenance, Origin(lineage=tree, gone=_gone(tree, suite, db)))]
+
+
+def _gone(tree: dict[str, Any], suite: Suite, db: LoomDB) -> list[str]:
+    """Environment versions of a language policy that the registry cannot open as they were recorded."""
+    if suite.kind == "control":
+        return []
+    registry, gone = Registry(db), []
+    for id in tree["made_from"]["environments"]:
+        try:
+            is_there = registry.verify(id).equal
+        except LoomError:
+            is_there = False
+        if not is_there:
+            gone.append(id)
+    return gone

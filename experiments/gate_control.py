@@ -1,0 +1,203 @@
+"""The gate of control policies: both parties play episodes with the same fresh seeds."""
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import VectorEnv
+from numpy.typing import NDArray
+
+from loomrl.config.suite import Bounds, ControlBenchmark, ControlSuite, Smoothness
+from loomrl.control.environment import agents_in, label, open_environments, snapshot
+from loomrl.control.play import Acts
+from loomrl.errors import ConfigError
+from loomrl.experiments.gate_cost import memory_of, turns
+from loomrl.experiments.gate_language import BASELINE, CHALLENGER, Played
+from loomrl.experiments.gate_party import Party
+from loomrl.experiments.judge_control import find_acts
+from loomrl.named import named
+from loomrl.release.gate.benchmark import Scores, refuse_blind
+from loomrl.release.gate.check import Check, Example, State
+from loomrl.release.gate.cost import cost
+from loomrl.release.gate.safety import Judged, actions_in_bounds, in_box, smoothness
+from loomrl.store import LoomDB
+
+AT_ONCE = 16
+"""Environments played side by side."""
+MOST_STEPS = 200
+"""Batches of observations that are repeated with noise."""
+
+
+@dataclass(slots=True)
+class Episodes:
+    """Episodes of one policy, in the order of their seeds."""
+
+    returns: list[float | None] = field(default_factory=list)
+    """None where the environment raised."""
+    seen: list[list[NDArray[np.float64]]] = field(default_factory=list)
+    """Flattened observations, per episode."""
+    actions: list[Any] = field(default_factory=list)
+    batches: list[Any] = field(default_factory=list)
+    """Observations of all places, as the policy got them."""
+    failures: dict[str, int] = field(default_factory=dict)
+
+
+def play_control(suite: ControlSuite, challenger: Party, baseline: Party | None, db: LoomDB, *, seed: int) -> Played:
+    """Play the suite; a ConfigError before the first episode if its thresholds cannot be met."""
+    if suite.regression is not None and baseline is not None:
+        sizes = {f"{label(one.environment)}": one.episodes for one in suite.benchmarks}
+        refuse_blind(sizes, suite.regression.margin, error_rate=suite.error_rate, is_binary=False)
+    parties = {CHALLENGER: challenger} | ({} if baseline is None else {BASELINE: baseline})
+    memory = memory_of(suite, parties, db)
+    scores: list[Scores] = []
+    safety: list[Check] = []
+    costs: list[Check] = []
+    for index, benchmark in enumerate(suite.benchmarks):
+        acts = {name: find_acts(party.key, benchmark.environment.settings, db)[1] for name, party in parties.items()}
+        played = {name: play_once(policy, benchmark, seed=seed) for name, policy in acts.items()}
+        scores.append(_scores(benchmark, played))
+        safety += _safety(suite, benchmark, acts[CHALLENGER], played[CHALLENGER], seed)
+        if index == 0 and suite.cost is not None and played[CHALLENGER].batches:
+            batches = played[CHALLENGER].batches[: suite.cost.answers]
+            measured = turns({name: policy.act_batch for name, policy in acts.items()}, batches)
+            told = {name: replace(each, memory_mb=memory.get(name)) for name, each in measured.items()}
+            costs = cost(suite.cost, told[CHALLENGER], told.get(BASELINE), error_rate=suite.error_rate)
+    snapshots = {name: hash for one in suite.benchmarks for name, hash in snapshot(one.environment).items()}
+    return Played(tuple(scores), tuple(safety), tuple(costs), snapshots)
+
+
+def play_once(policy: Acts, benchmark: ControlBenchmark, *, seed: int) -> Episodes:
+    """Play each episode of the benchmark once; what an environment raises is a failure of its episodes."""
+    played, choice = Episodes(), benchmark.environment
+    agents = agents_in(choice, choice.settings)
+    for first in range(0, benchmark.episodes, AT_ONCE):
+        count = min(AT_ONCE, benchmark.episodes - first)
+        with closing(open_environments(choice, count * agents, choice.settings)) as environments:
+            policy.begin(environments, seed=seed + first)
+            try:
+                returns = _wave(policy, environments, played, seed=seed + first)
+                played.returns += returns.reshape(count, agents).mean(1).tolist()
+            except ConfigError:
+                raise
+            except Exception as error:  # noqa: BLE001 - the boundary to environments and policies of others
+                kind = f"episode: {type(error).__name__}: {error!s:.200}"
+                played.failures[kind] = played.failures.get(kind, 0) + count
+                played.returns += [None] * count
+    return played
+
+
+def _wave(policy: Acts, environments: VectorEnv[Any, Any, Any], played: Episodes, *, seed: int) -> NDArray[np.float64]:
+    """The return of every place's first episode."""
+    space, count = environments.single_observation_space, environments.num_envs
+    observations, _ = environments.reset(seed=seed)
+    returns, is_over = np.zeros(count), np.zeros(count, bool)
+    seen: list[list[NDArray[np.float64]]] = [[] for _ in range(count)]
+    played.seen += seen
+    while not is_over.all():
+        actions = policy.act_batch(observations)
+        played.batches.append(observations)
+        for place in np.flatnonzero(~is_over):
+            seen[place].append(_flat(space, observations, int(place)))
+            played.actions.append(actions[place])
+        observations, rewards, terminated, truncated, _ = environments.step(actions)
+        if np.ndim(rewards) != 1 or not np.isfinite(rewards).all():
+            raise ConfigError(f"the environment pays {rewards!r:.100}: the gate needs one finite number per step.")
+        returns += np.where(is_over, 0.0, rewards)
+        is_over |= np.asarray(terminated) | np.asarray(truncated)
+    return returns
+
+
+def _flat(space: spaces.Space[Any], observations: Any, place: int) -> NDArray[np.float64]:
+    one = (
+        {name: part[place] for name, part in observations.items()}
+        if isinstance(observations, dict)
+        else (observations[place])
+    )
+    return np.asarray(spaces.flatten(space, one), np.float64)
+
+
+def _scores(benchmark: ControlBenchmark, played: dict[str, Episodes]) -> Scores:
+    def scaled(episodes: Episodes) -> list[float | None]:
+        width = benchmark.high - benchmark.low
+        return [None if one is None else min(1.0, max(0.0, (one - benchmark.low) / width)) for one in episodes.returns]
+
+    name, mine = label(benchmark.environment), played[CHALLENGER]
+    return Scores(
+        benchmark=name,
+        families=["episode"] * benchmark.episodes,
+        challenger=scaled(mine),
+        baseline=scaled(played[BASELINE]) if BASELINE in played else None,
+        failures={kind: count for each in played.values() for kind, count in each.failures.items()},
+    )
+
+
+def _safety(suite: ControlSuite, benchmark: ControlBenchmark, policy: Acts, played: Episodes, seed: int) -> list[Check]:
+    rules, checks = suite.safety, []
+    with closing(open_environments(benchmark.environment, 1, benchmark.environment.settings)) as environments:
+        seen, acted = environments.single_observation_space, environments.single_action_space
+    if rules.bounds is not None:
+        checks.append(actions_in_bounds(played.actions, _inside(acted, rules.bounds)))
+    if rules.forbidden is not None:
+        forbidden = rules.forbidden
+        tests = (
+            [named(forbidden.states, what="safety.forbidden.states")]
+            if isinstance(forbidden.states, str)
+            else [in_box(box.low, box.high) for box in forbidden.states]
+        )
+        outcomes = [_entered(episode, tests) for episode in played.seen]
+        judged = Judged(outcomes=outcomes, failures=played.failures)
+        rates = {"error_rate": suite.error_rate, "may_fail": suite.may_fail}
+        checks.append(judged.check("safety.forbidden", forbidden.at_most, **rates))
+    if rules.smoothness is not None:
+        checks.append(_smooth(rules.smoothness, policy, played, seen, acted, seed))
+    return checks
+
+
+def _inside(space: spaces.Space[Any], bounds: Bounds) -> Callable[[object], bool]:
+    """Whether an action is in the space, whatever the width of its numbers, and in the suite's bounds."""
+    low = None if bounds.low is None else np.asarray(bounds.low)
+    high = None if bounds.high is None else np.asarray(bounds.high)
+
+    def inside(action: object) -> bool:
+        value = np.asarray(action)
+        if isinstance(space, spaces.Discrete):
+            fits = value.ndim == 0 and float(value) == int(value) and space.contains(np.int64(value))
+        else:
+            fits = value.shape == space.shape and bool(np.isfinite(value).all())
+            fits = fits and space.contains(value.astype(space.dtype))
+        return fits and (low is None or high is None or bool((value >= low).all() and (value <= high).all()))
+
+    return inside
+
+
+def _entered(episode: Sequence[NDArray[np.float64]], tests: Sequence[Callable[[Any], bool]]) -> Example | None:
+    for step, observation in enumerate(episode):
+        if any(test(observation) for test in tests):
+            state = np.round(observation, 3).tolist()
+            return Example(prompt=f"step {step}", answer=f"{state!r:.300}", reason="a forbidden state")
+    return None
+
+
+def _smooth(
+    rule: Smoothness, policy: Acts, played: Episodes, seen: spaces.Space[Any], acted: spaces.Space[Any], seed: int
+) -> Check:
+    """Repeat observations with noise, after the episodes, and compare the actions."""
+    is_bounded = isinstance(acted, spaces.Box) and bool(np.isfinite([acted.low, acted.high]).all())
+    if not isinstance(seen, spaces.Box) or not (is_bounded or isinstance(acted, spaces.Discrete)):
+        reason = f"it needs numbers to be seen, and choices or bounded numbers as actions; here are {seen} and {acted}"
+        return Check(name="safety.smoothness", state=State.NOT_APPLICABLE, reason=reason)
+    rng, batches = np.random.default_rng(seed), played.batches[:: max(1, len(played.batches) // MOST_STEPS)]
+    spread = np.std(np.concatenate(batches), axis=0) if batches else np.zeros(seen.shape)
+    changes: list[float] = []
+    for batch in batches:
+        noisy = (batch + rng.normal(size=batch.shape) * rule.noise * spread).clip(seen.low, seen.high)
+        before, after = policy.act_batch(batch), policy.act_batch(noisy.astype(seen.dtype))
+        if isinstance(acted, spaces.Box):
+            moved = np.abs(np.asarray(after) - before) / (acted.high - acted.low)
+            changes += moved.reshape(len(batch), -1).mean(1).tolist()
+        else:
+            changes += np.not_equal(before, after).astype(float).tolist()
+    return smoothness(changes, rule.at_most)

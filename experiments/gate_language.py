@@ -1,0 +1,256 @@
+"""The gate of language policies: both parties play the same fresh tasks, and answer the same probes."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from loomrl.config import EvaluationConfig, LanguagePolicy, OpenAIPolicy, PolicyChoice, RolloutConfig
+from loomrl.config.suite import Benchmark, JudgeModel, LanguageSuite, PairProbing, Probing
+from loomrl.experiments.gate_cost import memory_of, side_by_side
+from loomrl.experiments.gate_party import Party
+from loomrl.experiments.policies import find_policy, meet, open_policy
+from loomrl.gym.episode import Attempt
+from loomrl.gym.held_out import HeldOut, held_out
+from loomrl.gym.host.local import Plan
+from loomrl.gym.judge.judge import Inquiry, OpenAIJudgeConfig
+from loomrl.gym.judge.open import open_judge
+from loomrl.gym.policy import PolicyFactory
+from loomrl.gym.pool import LoomRLGym
+from loomrl.gym.registry import Registry
+from loomrl.gym.task_mixture import TaskMixture, gather, known
+from loomrl.named import named
+from loomrl.release.gate.benchmark import Scores, refuse_blind
+from loomrl.release.gate.check import Check, Example
+from loomrl.release.gate.cost import cost
+from loomrl.release.gate.detector import QUESTIONS, RULES, Detector, decision
+from loomrl.release.gate.probe import Probe, make_probe
+from loomrl.release.gate.safety import Judged
+from loomrl.store import LoomDB
+from loomrl.telemetry.progress import progress
+from loomrl.types import End, Failure, Message, Source, Task, Trajectory
+
+PROBES = "loomrl.release.gate.probe:ProbeEnvironment"
+MOST_EXAMPLES = 5
+CHALLENGER, BASELINE = "challenger", "baseline"
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """All that was played for a verdict."""
+
+    scores: tuple[Scores, ...]
+    safety: tuple[Check, ...]
+    cost: tuple[Check, ...]
+    snapshots: Mapping[str, str]
+    """`Name@version` of each environment → its snapshot."""
+
+
+def play_language(suite: LanguageSuite, challenger: Party, baseline: Party | None, db: LoomDB, *, seed: int) -> Played:
+    """Play the suite; a ConfigError before the first task if its thresholds cannot be met."""
+    choices = {CHALLENGER: choice_of(suite, challenger, db)}
+    if baseline is not None:
+        choices[BASELINE] = choice_of(suite, baseline, db)
+    for choice in choices.values():
+        meet(choice)
+    registry, mixtures = Registry(db), []
+
+    def record(id: str) -> tuple[str, str]:
+        version = registry.register(id)
+        return version.id, version.snapshot
+
+    for benchmark in suite.benchmarks:
+        mixtures.append(gather([benchmark.environment], None, record))
+    if suite.regression is not None and baseline is not None:
+        sizes = Counter(name for one, mixture in zip(suite.benchmarks, mixtures, strict=True)
+                        for name in _families(mixture, one, seed))  # fmt: skip
+        refuse_blind(sizes, suite.regression.margin, error_rate=suite.error_rate, is_binary=True)
+    memory = memory_of(suite, {CHALLENGER: challenger, BASELINE: baseline}, db)
+    probes = record(known(PROBES))
+    playing = _Playing(suite, choices, seed, probes[0].partition("@")[2], memory)
+    scores, safety, costs = asyncio.run(playing.all(mixtures))
+    snapshots = {name: snapshot for mixture in mixtures for name, snapshot in mixture.snapshots.items()}
+    return Played(scores, safety, costs, snapshots | {probes[0]: probes[1]})
+
+
+def choice_of(suite: LanguageSuite, party: Party, db: LoomDB) -> PolicyChoice:
+    """The policy with the suite's sampling."""
+    choice = find_policy(party.key, db, temperature=suite.temperature).choice
+    if suite.max_tokens is not None and isinstance(choice, LanguagePolicy | OpenAIPolicy):
+        fewest = min(suite.max_tokens, choice.sampling.max_tokens)
+        return choice.model_copy(update={"sampling": choice.sampling.model_copy(update={"max_tokens": fewest})})
+    return choice
+
+
+def _families(mixture: TaskMixture, benchmark: Benchmark, seed: int) -> list[str]:
+    return [f"{draw.family.environment}/{draw.family.name}" for draw in held_out(mixture, _evaluation(benchmark, seed))]
+
+
+def _evaluation(benchmark: Benchmark, seed: int) -> EvaluationConfig:
+    return EvaluationConfig(episodes=benchmark.episodes, levels=benchmark.levels, seed=seed)
+
+
+@dataclass(slots=True)
+class _Playing:
+    """Plays a suite in one event loop, in which each policy is opened once."""
+
+    suite: LanguageSuite
+    choices: Mapping[str, PolicyChoice]
+    seed: int
+    probe_version: str
+    memory: Mapping[str, float]
+    opened: dict[str, PolicyFactory] = field(default_factory=dict)
+
+    async def all(
+        self, mixtures: Sequence[TaskMixture]
+    ) -> tuple[tuple[Scores, ...], tuple[Check, ...], tuple[Check, ...]]:
+        """Scores of the benchmarks, and the checks of safety and cost."""
+        async with LoomRLGym(RolloutConfig(), open_policy=self._open) as gym:
+            pairs = zip(self.suite.benchmarks, mixtures, strict=True)
+            scores = [await self._scores(gym, one, mixture) for one, mixture in pairs]
+            safety = await self._safety(gym)
+        costs = await self._cost(mixtures[0])
+        return tuple(scores), tuple(safety), tuple(costs)
+
+    async def _cost(self, mixture: TaskMixture) -> list[Check]:
+        limits = self.suite.cost
+        if limits is None:
+            return []
+        settings = EvaluationConfig(episodes=limits.answers, levels=self.suite.benchmarks[0].levels, seed=self.seed)
+        policies = {name: self._open(choice) for name, choice in self.choices.items()}
+        measured = await side_by_side(policies, mixture, settings)
+        told = {name: replace(each, memory_mb=self.memory.get(name)) for name, each in measured.items()}
+        return cost(limits, told[CHALLENGER], told.get(BASELINE), error_rate=self.suite.error_rate)
+
+    def _open(self, choice: PolicyChoice) -> PolicyFactory:
+        key = choice.model_dump_json()
+        if key not in self.opened:
+            self.opened[key] = open_policy(choice)
+        return self.opened[key]
+
+    # -- benchmarks -------------------------------------------------------------------------------------------------
+
+    async def _scores(self, gym: LoomRLGym, benchmark: Benchmark, mixture: TaskMixture) -> Scores:
+        played = {name: await self._attempts(gym, benchmark, mixture, name) for name in self.choices}
+        mine, theirs = played[CHALLENGER], played.get(BASELINE)
+        every = [*mine, *(theirs or ())]
+        return Scores(
+            benchmark=next(iter(mixture.members)),
+            families=[trajectory.task.family for trajectory in mine],
+            challenger=[_score(trajectory) for trajectory in mine],
+            baseline=None if theirs is None else [_score(trajectory) for trajectory in theirs],
+            failures=Counter(_kind(trajectory.failure) for trajectory in every if trajectory.failure),
+            examples=[_example(t, f"success {t.reward.success:g}") for t in mine if _score(t) == 0][:MOST_EXAMPLES],
+        )
+
+    async def _attempts(
+        self, gym: LoomRLGym, benchmark: Benchmark, mixture: TaskMixture, name: str
+    ) -> list[Trajectory]:
+        settings = _evaluation(benchmark, self.seed)
+        tasks = HeldOut(mixture, settings, run="gate", name=name, policy=self.choices[name])
+        with progress(f"{name}: {next(iter(mixture.members))}", len(tasks)) as report:
+            for wave in tasks.waves():
+                async for trajectory in gym.run(wave):
+                    tasks.take(trajectory)
+                    report(tasks.done)
+        return tasks.trajectories
+
+    # -- safety -----------------------------------------------------------------------------------------------------
+
+    async def _safety(self, gym: LoomRLGym) -> list[Check]:
+        checks = []
+        for kind in type(self.suite.safety).model_fields:
+            probing = getattr(self.suite.safety, kind)
+            if probing is None:
+                continue
+            is_pair = isinstance(probing, PairProbing)
+            answers = await self._answers(gym, kind, 2 * probing.pairs if is_pair else probing.prompts)
+            judged = _judged_pairs(answers) if is_pair else await _judged(kind, answers, probing)
+            rates = {"error_rate": self.suite.error_rate, "may_fail": self.suite.may_fail}
+            checks.append(judged.check(f"safety.{kind}", probing.at_most, **rates))
+        return checks
+
+    async def _answers(self, gym: LoomRLGym, kind: str, count: int) -> list[Trajectory]:
+        plans = []
+        for index in range(count):
+            task = Task("GateProbe", self.probe_version, kind, 1, 2 * self.seed + index)
+            id = f"gate/{kind}/{index}"
+            attempt = Attempt(id=id, task=task, group=id, source=Source.EVALUATION)
+            plans.append(Plan(attempt=attempt, policy=self.choices[CHALLENGER], seed=id))
+        found = {trajectory.id: trajectory async for trajectory in gym.run(plans)}
+        return [found[plan.attempt.id] for plan in plans]
+
+
+async def _judged(kind: str, answers: Sequence[Trajectory], probing: Probing) -> Judged:
+    """The flaws of these answers. A detector or judge that fails is no outcome, as an attempt that failed is none."""
+    outcomes: list[Example | None] = []
+    failures: Counter[str] = Counter()
+    opinion = _opinion(kind, probing)
+    for answer in answers:
+        if answer.failure is not None:
+            failures[_kind(answer.failure)] += 1
+            continue
+        probe = make_probe(kind, answer.task.seed)
+        try:
+            flaw = await opinion(probe, answer.turns[-1].action)
+        except Exception as error:  # noqa: BLE001 - the boundary to detectors of others
+            failures[f"detector: {type(error).__name__}: {error!s:.200}"] += 1
+            continue
+        outcomes.append(None if flaw is None else _example(answer, flaw))
+    return Judged(outcomes=outcomes, failures=failures)
+
+
+def _opinion(kind: str, probing: Probing) -> Callable[[Probe, str], Awaitable[str | None]]:
+    if probing.judge is not None:
+        return _asking(kind, probing.judge)
+    rule: Detector = RULES[kind]
+    if probing.detector is not None:
+        rule = named(probing.detector, what=f"safety.{kind}.detector")
+
+    async def detect(probe: Probe, answer: str) -> str | None:
+        return rule(probe, answer)
+
+    return detect
+
+
+def _asking(kind: str, model: JudgeModel) -> Callable[[Probe, str], Awaitable[str | None]]:
+    judge = open_judge(OpenAIJudgeConfig(url=model.url, model=model.model, key_variable=model.key_variable))
+
+    async def ask(probe: Probe, answer: str) -> str | None:
+        conversation = (*probe.messages, Message("assistant", answer))
+        opinion = await judge.ask(Inquiry(QUESTIONS[kind], conversation, ("no", "yes")))
+        return None if opinion.choice == "yes" else f"{opinion.who}: {opinion.reason}"
+
+    return ask
+
+
+def _judged_pairs(answers: Sequence[Trajectory]) -> Judged:
+    """The pairs whose decisions differ."""
+    outcomes: list[Example | None] = []
+    failures: Counter[str] = Counter()
+    for one, other in zip(answers[::2], answers[1::2], strict=True):
+        broken = one.failure or other.failure
+        if broken is not None:
+            failures[_kind(broken)] += 1
+            continue
+        said = [decision(each.turns[-1].action) for each in (one, other)]
+        differ = said[0] != said[1]
+        reason = f"{said[0] or 'no decision'}, but {said[1] or 'no decision'} for: {_prompt(other)}"
+        outcomes.append(_example(one, reason) if differ else None)
+    return Judged(outcomes=outcomes, failures=failures)
+
+
+def _score(trajectory: Trajectory) -> float | None:
+    return None if trajectory.end is End.FAILED else trajectory.reward.success
+
+
+def _kind(failure: Failure) -> str:
+    return f"{failure.boundary}: {failure.kind}: {failure.message:.200}"
+
+
+def _example(trajectory: Trajectory, reason: str) -> Example:
+    return Example(prompt=_prompt(trajectory), answer=trajectory.turns[-1].action[:2000], reason=reason)
+
+
+def _prompt(trajectory: Trajectory) -> str:
+    return "\n".join(f"{message.role}: {message.text}" for message in trajectory.turns[0].observation)[:2000]

@@ -1,0 +1,257 @@
+"""The comparison of two arms of an endpoint, by what their units met at the same time."""
+
+import math
+from bisect import insort
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from loomrl.errors import ConfigError
+from loomrl.release.betting import Capital, Floats, least_difference
+from loomrl.release.guard import Better, Finding, Guard, Side
+from loomrl.store.observations import Observation
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """Scores of observations in order, for bets on harm (`score`, `below`) and on harmlessness (`-score`, `above`).
+
+    A unit falls to the challenger with a known chance p, so `(is challenger - p) * (harm - centre)` has the mean
+    `p * (1 - p) * (harm of challenger - harm of baseline)` at that moment, whatever time has done to both, for any
+    centre that is known beforehand.
+    """
+
+    score: Floats
+    weight: Floats
+    below: Floats
+    above: Floats
+
+
+def scores(harm: Floats, is_challenger: Floats, chance: Floats, centre: Floats) -> Scores:
+    """Scores of harms in [0, 1]; the arrays may have leading axes."""
+    return Scores(
+        (is_challenger - chance) * (harm - centre),
+        chance * (1 - chance),
+        np.maximum((1 - chance) * centre, chance * (1 - centre)),
+        np.maximum((1 - chance) * (1 - centre), chance * centre),
+    )
+
+
+class Comparison:
+    """Evidence about a challenger arm against the baseline arm, valid whenever it is looked at.
+
+    All guards together have one `error_rate`: the chance that a challenger that is at no moment worse in anything is
+    ever found worse in something. A challenger that is worse by more than a guard accepts is ever found fine by that
+    guard with at most the same chance; since all required guards must find it fine, that is not divided. Several
+    challengers of one baseline divide the error rate among them.
+    """
+
+    def __init__(self, guards: Sequence[Guard], *, baseline: str, challenger: str, error_rate: float = 0.05) -> None:
+        if baseline == challenger:
+            raise ConfigError(f"baseline={baseline!r}: the challenger is the same arm. Compare two arms.")
+        if not 0 < error_rate < 1:
+            raise ConfigError(f"error_rate={error_rate}: must lie between 0 and 1, for example 0.05.")
+        self.baseline = baseline
+        self.challenger = challenger
+        self.not_finite: Counter[str] = Counter()
+        """Observations that were no finite number, by metric: not counted otherwise."""
+        self._tracks = [_Track(guard, error_rate / max(1, len(guards)), error_rate) for guard in guards]
+        self._metrics = {guard.metric for guard in guards}
+        self._seen: dict[str, set[int]] = {metric: set() for metric in self._metrics}
+        self._chances: dict[int, float] = {}
+
+    def observe(self, observations: Iterable[Observation], shares: Callable[[int], Mapping[str, float]]) -> None:
+        """Take observations in the order of the log. `shares` gives those of the arms under a revision.
+
+        Observations of other arms do not count, nor those of a revision under which one of the two had no share:
+        nothing was concurrent then. All have to be assigned by these shares (see `Observation.test`).
+        """
+        batches: dict[str, list[tuple[float, float, float]]] = {metric: [] for metric in self._metrics}
+        for observation in observations:
+            if observation.metric not in batches or observation.arm not in (self.baseline, self.challenger):
+                continue
+            if not math.isfinite(observation.value):
+                self.not_finite[observation.metric] += 1
+                continue
+            chance = self._chance(observation.revision, shares)
+            seen = self._seen[observation.metric]
+            if observation.unit in seen or not 0 < chance < 1:
+                continue
+            seen.add(observation.unit)
+            is_challenger = float(observation.arm == self.challenger)
+            batches[observation.metric].append((observation.value, is_challenger, chance))
+        for track in self._tracks:
+            batch = batches[track.guard.metric]
+            if batch:
+                track.take(*np.asarray(batch, np.float64).T)
+
+    def findings(self) -> tuple[Finding, ...]:
+        """The evidence about each guard, in their order."""
+        return tuple(track.finding() for track in self._tracks)
+
+    @property
+    def clipped(self) -> dict[str, int]:
+        """Observations beyond the bounds of their guard, by metric; they count as the bound."""
+        return {track.guard.metric: track.clipped for track in self._tracks if track.clipped}
+
+    def _chance(self, revision: int, shares: Callable[[int], Mapping[str, float]]) -> float:
+        """The challenger's chance among units of the two arms; 0 if it has none."""
+        if revision not in self._chances:
+            given = shares(revision)
+            new, old = given.get(self.challenger, 0.0), given.get(self.baseline, 0.0)
+            self._chances[revision] = new / (new + old) if new > 0 and old > 0 else 0.0
+        return self._chances[revision]
+
+
+def check_guard(guard: Guard) -> None:
+    """A ConfigError names what contradicts itself."""
+    name = f"guard {guard.metric!r}"
+    if not guard.low < guard.high:
+        raise ConfigError(f"{name}: low={guard.low} must be below high={guard.high}.")
+    if guard.margin < 0:
+        raise ConfigError(f"{name}: margin={guard.margin} must not be negative.")
+    if guard.quantile is not None and not 0 < guard.quantile < 1:
+        raise ConfigError(f"{name}: quantile={guard.quantile} must lie between 0 and 1, for example 0.95.")
+    if guard.better is Better.HIGHER and (guard.times is not None or guard.quantile is not None):
+        raise ConfigError(f"{name}: times and quantile need a metric where lower is better. Give a margin.")
+    if guard.times is None:
+        return
+    if guard.times < 1 or guard.margin:
+        raise ConfigError(f"{name}: times={guard.times} must be at least 1, and margin={guard.margin} left out.")
+    if guard.quantile is None and guard.low != 0:
+        raise ConfigError(f"{name}: times needs low=0, not {guard.low}. Give a margin.")
+
+
+@dataclass(slots=True)
+class _Arm:
+    count: int = 0
+    total: float = 0.0
+    ordered: list[float] = field(default_factory=list)
+    """Only for quantiles."""
+
+    def value(self, quantile: float | None) -> float:
+        if not self.count:
+            return math.nan
+        return self.total / self.count if quantile is None else _quantile(self.ordered, quantile)
+
+
+class _Sums:
+    """Running mean of harms, known before each of them, and the sums of scores and weights."""
+
+    def __init__(self) -> None:
+        self._harm, self._count = 0.5, 1.0
+        self.score = self.weight = 0.0
+
+    def take(self, harm: Floats, is_challenger: Floats, chance: Floats) -> Scores:
+        sums = np.cumsum(np.concatenate([[self._harm], harm]))
+        found = scores(harm, is_challenger, chance, sums[:-1] / (self._count + np.arange(len(harm))))
+        self._harm, self._count = float(sums[-1]), self._count + len(harm)
+        self.score = float(np.cumsum(np.concatenate([[self.score], found.score]))[-1])
+        self.weight = float(np.cumsum(np.concatenate([[self.weight], found.weight]))[-1])
+        return found
+
+    @property
+    def difference(self) -> float:
+        return self.score / self.weight if self.weight else math.nan
+
+
+class _Track:
+    """The observations of one guard."""
+
+    def __init__(self, guard: Guard, share_of_error: float, error_rate: float) -> None:
+        check_guard(guard)
+        self.guard = guard
+        self.clipped = 0
+        self._share_of_error = share_of_error
+        self._error_rate = error_rate
+        self._range = guard.high - guard.low if guard.quantile is None else 1.0
+        self._accepted = guard.margin / self._range
+        self._arms = (_Arm(), _Arm())
+        self._plain, self._eased = _Sums(), _Sums()
+        self._worse, self._fine = Capital(0.0), Capital(-self._accepted)
+        self._history: list[Scores] = []
+        self._bounds: tuple[float, float] | None = (-1.0, 1.0)
+
+    def take(self, values: Floats, is_challenger: Floats, chance: Floats) -> None:
+        """Finite values in order. The eased harm is the one after what the guard accepts by `times`."""
+        plain, eased = (self._beyond if self.guard.quantile is not None else self._harms)(values, is_challenger)
+        known = ~np.isnan(plain)
+        plain, eased, is_challenger, chance = plain[known], eased[known], is_challenger[known], chance[known]
+        if not len(plain):
+            return
+        found = self._plain.take(plain, is_challenger, chance)
+        self._worse.grow(found.score, found.weight, found.below)
+        self._history.append(found)
+        self._bounds = None
+        found = self._eased.take(eased, is_challenger, chance)
+        self._fine.grow(-found.score, found.weight, found.above)
+
+    def _harms(self, values: Floats, is_challenger: Floats) -> tuple[Floats, Floats]:
+        """Of means: 0 is the best value, 1 the worst."""
+        guard = self.guard
+        inside = np.clip(values, guard.low, guard.high)
+        self.clipped += int((inside != values).sum())
+        for index, arm in enumerate(self._arms):
+            mine = inside[is_challenger == index]
+            arm.count += len(mine)
+            arm.total = float(np.cumsum(np.concatenate([[arm.total], mine]))[-1])
+        harm = (inside - guard.low if guard.better is Better.LOWER else guard.high - inside) / self._range
+        return harm, np.where(is_challenger == 1, harm / (guard.times or 1.0), harm)
+
+    def _beyond(self, values: Floats, is_challenger: Floats) -> tuple[Floats, Floats]:
+        """Of quantiles: 1 beyond the baseline's quantile up to then, else 0; NaN before there is one."""
+        assert self.guard.quantile is not None
+        plain, eased = np.full(len(values), math.nan), np.full(len(values), math.nan)
+        times, baseline = self.guard.times or 1.0, self._arms[0].ordered
+        for place, (value, index) in enumerate(zip(values.tolist(), is_challenger.tolist(), strict=True)):
+            if baseline:
+                limit = _quantile(baseline, self.guard.quantile)
+                plain[place], eased[place] = value > limit, value > limit * (times if index else 1.0)
+            arm = self._arms[int(index)]
+            insort(arm.ordered, value)
+            arm.count += 1
+        return plain, eased
+
+    def finding(self) -> Finding:
+        """The evidence up to now."""
+        guard = self.guard
+        if self._bounds is None:
+            self._bounds = self._interval()
+        difference, (low, high) = self._plain.difference, self._bounds
+        if guard.better is Better.HIGHER:
+            difference, low, high = -difference, -high, -low
+        old, new = (Side(value=arm.value(guard.quantile), count=arm.count) for arm in self._arms)
+        return Finding(
+            guard=guard,
+            baseline=old,
+            challenger=new,
+            difference=difference * self._range,
+            low=low * self._range,
+            high=high * self._range,
+            is_worse=self._worse.log_most >= -math.log(self._share_of_error)
+            and self._eased.difference > self._accepted,
+            is_fine=self._fine.log_now >= -math.log(self._error_rate),
+        )
+
+    @property
+    def _is_proved_worse(self) -> bool:
+        """Stays true: that it was worse once is not refuted by what comes later."""
+        return self._worse.log_most >= -math.log(self._share_of_error)
+
+    def _interval(self) -> tuple[float, float]:
+        """Bounds of the difference of harms; each fails with the chance that a false alarm has."""
+        score, weight, below, above = (
+            np.concatenate([getattr(part, name) for part in self._history])
+            for name in ("score", "weight", "below", "above")
+        )
+        self._history = [Scores(score, weight, below, above)]
+        low = least_difference(score, weight, below, self._share_of_error)
+        high = -least_difference(-score, weight, above, self._share_of_error)
+        return low, high
+
+
+def _quantile(ordered: list[float], quantile: float) -> float:
+    """The smallest value that at least this share of the values does not exceed."""
+    return ordered[max(0, math.ceil(quantile * len(ordered)) - 1)]

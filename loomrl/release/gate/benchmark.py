@@ -1,0 +1,115 @@
+"""Scores of a policy and its baseline on the same tasks: benchmark, regression, improvement."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+
+from loomrl.errors import ConfigError
+from loomrl.release.gate.check import Check, Example, State
+from loomrl.release.gate.proof import Bounded, difference, share, worse
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scores:
+    """Scores in 0..1 on the tasks of one benchmark, in one order. None: the attempt failed."""
+
+    benchmark: str
+    families: Sequence[str]
+    """The family of each task."""
+    challenger: Sequence[float | None]
+    baseline: Sequence[float | None] | None
+    """None without a baseline."""
+    failures: Mapping[str, int] = field(default_factory=dict)
+    """Kind of failure → count."""
+    examples: Sequence[Example] = ()
+    """Tasks that the challenger did not solve."""
+
+    @property
+    def pairs(self) -> list[tuple[str, tuple[float, float]]]:
+        """The task's family with the scores of baseline and challenger, where both attempts ended."""
+        if self.baseline is None:
+            return []
+        rows = zip(self.families, self.baseline, self.challenger, strict=True)
+        return [(family, (old, new)) for family, old, new in rows if old is not None and new is not None]
+
+    def failed(self, may_fail: float) -> str | None:
+        """A reason if more than this share of the attempts failed."""
+        attempts = [*self.challenger, *(self.baseline or ())]
+        return too_many_failed(sum(score is None for score in attempts), len(attempts), may_fail, self.failures)
+
+
+def too_many_failed(failed: int, attempts: int, may_fail: float, failures: Mapping[str, int]) -> str | None:
+    """A reason if more than the allowed share of attempts failed."""
+    if failed <= may_fail * attempts:
+        return None
+    kinds = "; ".join(f"{count} × {kind}" for kind, count in sorted(failures.items()))
+    return f"{failed} of {attempts} attempts failed (may_fail={may_fail:g}): {kinds}"
+
+
+def benchmark(scores: Scores, at_least: float | None, *, error_rate: float, may_fail: float) -> Check:
+    """The challenger's mean success, against the threshold."""
+    name = f"benchmark {scores.benchmark}"
+    broken = scores.failed(may_fail)
+    if broken is not None:
+        return Check(name=name, state=State.ERROR, reason=broken, figures={"failures": dict(scores.failures)})
+    done = [score for score in scores.challenger if score is not None]
+    found = share(math.fsum(done), len(done), error_rate=error_rate)
+    figures = {"success": asdict(found), "at_least": at_least, "failures": dict(scores.failures)}
+    if at_least is None:
+        return Check(name=name, state=State.PASSED, reason=f"success {found}, no threshold", figures=figures)
+    state = State.PASSED if found.low >= at_least else State.FAILED
+    verb = "proved" if state is State.PASSED else "not proved"
+    reason = f"success {found}: at least {at_least:g} is {verb}"
+    return Check(name=name, state=state, reason=reason, figures=figures, examples=scores.examples)
+
+
+def regression(every: Sequence[Scores], margin: float, *, error_rate: float, may_fail: float) -> Check:
+    """Each family against the baseline's; fails where the estimate is beyond the margin and worsening is proved."""
+    if any(scores.baseline is None for scores in every):
+        return Check(name="regression", state=State.NOT_APPLICABLE, reason="there is no baseline")
+    broken = next(filter(None, (scores.failed(may_fail) for scores in every)), None)
+    if broken is not None:
+        return Check(name="regression", state=State.ERROR, reason=broken)
+    families = _by_family(every)
+    budget, figures, bad = error_rate / len(families), {}, []
+    for family, pairs in families.items():
+        found, p = difference(pairs, error_rate=budget), worse([new - old for old, new in pairs])
+        figures[family] = {**asdict(found), "p": p}
+        if found.mean < -margin and p <= budget:
+            bad.append(f"{family} {found.mean:+.3f} in [{found.low:+.3f}, {found.high:+.3f}], p={p:.2g}")
+    if bad:
+        reason = f"worse than the baseline by more than {margin:g}: {'; '.join(bad)}"
+        return Check(name="regression", state=State.FAILED, reason=reason, figures=figures)
+    least = min(figures, key=lambda family: float(figures[family]["mean"]))
+    reason = f"no family is proved worse by more than {margin:g}; lowest {least} {figures[least]['mean']:+.3f}"
+    return Check(name="regression", state=State.PASSED, reason=reason, figures=figures)
+
+
+def improvement(every: Sequence[Scores], *, error_rate: float) -> Bounded | None:
+    """The mean difference over all tasks; None without a baseline."""
+    pairs = [pair for scores in every for _, pair in scores.pairs]
+    return difference(pairs, error_rate=error_rate / 2) if pairs else None
+
+
+def refuse_blind(sizes: Mapping[str, int], margin: float, *, error_rate: float, is_binary: bool) -> None:
+    """A ConfigError if a family's sample cannot show a worsening by the margin, even where no other pair differs."""
+    budget = error_rate / len(sizes)
+    needed = math.ceil(-math.log2(budget))
+    least = math.ceil((needed - 1) / margin) if is_binary else needed
+    small = {family: count for family, count in sizes.items() if count < least}
+    if small:
+        family, count = min(small.items())
+        raise ConfigError(
+            f"regression.margin={margin:g}: thresholds that cannot be met: {family} has {count} tasks, too few to "
+            f"prove a difference of {margin:g} with error_rate={error_rate:g} shared by {len(sizes)} families. "
+            f"At least {least} per family are needed: raise benchmarks.N.episodes, name fewer families, or raise the "
+            "margin."
+        )
+
+
+def _by_family(every: Sequence[Scores]) -> dict[str, list[tuple[float, float]]]:
+    families: dict[str, list[tuple[float, float]]] = {}
+    for scores in every:
+        for family, pair in scores.pairs:
+            families.setdefault(f"{scores.benchmark}/{family}", []).append(pair)
+    return families

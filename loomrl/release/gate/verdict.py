@@ -1,0 +1,41 @@
+"""The verdict over all checks, and the strategy of release that the improvement suggests."""
+
+from collections.abc import Sequence
+
+from loomrl.release.gate.check import Check, State
+from loomrl.release.gate.proof import Bounded
+from loomrl.store.verdicts import Outcome
+
+BLUE_GREEN, CANARY = 0.15, 0.05
+"""Improvements from which a release is all at once, or begins with a larger canary."""
+
+
+def improved(found: Bounded | None) -> Check:
+    """The improvement as a check: a policy that is proved worse than its baseline is not released."""
+    name = "improvement"
+    if found is None:
+        return Check(name=name, state=State.NOT_APPLICABLE, reason="there is no baseline")
+    reason = f"{found.mean:+.3f} in [{found.low:+.3f}, {found.high:+.3f}] over {found.count} pairs"
+    figures = {"mean": found.mean, "low": found.low, "high": found.high, "count": found.count}
+    if found.high < 0:
+        return Check(name=name, state=State.FAILED, reason=f"worse than the baseline: {reason}", figures=figures)
+    return Check(name=name, state=State.PASSED, reason=reason, figures=figures)
+
+
+def outcome_of(checks: Sequence[Check], *, needs_approval: bool) -> Outcome:
+    """The outcome: a failed check refuses; otherwise one without a result leaves everything open."""
+    states = {check.state for check in checks}
+    if State.FAILED in states:
+        return Outcome.REFUSED
+    if State.ERROR in states:
+        return Outcome.ERROR
+    return Outcome.WAITING if needs_approval else Outcome.ALLOWED
+
+
+def strategy_of(outcome: Outcome, found: Bounded | None) -> tuple[str, float]:
+    """The strategy of release and its first share: `blue_green`, `canary`, or `stop`."""
+    if outcome in (Outcome.REFUSED, Outcome.ERROR):
+        return "stop", 0.0
+    if found is not None and found.mean >= BLUE_GREEN:
+        return "blue_green", 1.0
+    return "canary", 0.10 if found is not None and found.mean >= CANARY else 0.05

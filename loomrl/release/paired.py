@@ -1,0 +1,67 @@
+"""The comparison of two policies on the same tasks: differences within pairs need far fewer samples."""
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+
+from loomrl.errors import ConfigError
+from loomrl.release.betting import BETS, Floats, least_difference, log_capital
+from loomrl.release.comparison import check_guard
+from loomrl.release.guard import Better, Finding, Guard, Side
+
+
+def paired(
+    guard: Guard, pairs: Iterable[tuple[float, float]], *, error_rate: float = 0.05, planned: int | None = None
+) -> Finding:
+    """The evidence of pairs (baseline's value, challenger's value) of the same tasks, in an order known beforehand.
+
+    It is valid at any number of pairs. Where the number is `planned`, the bets suit that number, which makes the
+    bounds at it tighter. The error rate is this guard's alone: several divide it before.
+    """
+    check_guard(guard)
+    if guard.quantile is not None:
+        raise ConfigError(f"guard {guard.metric!r}: quantile={guard.quantile} of pairs is unknown. Compare the mean.")
+    values = np.asarray(list(pairs), np.float64).reshape(-1, 2)
+    if not np.isfinite(values).all():
+        place = int(np.argwhere(~np.isfinite(values))[0, 0])
+        raise ConfigError(f"guard {guard.metric!r}: pair {place} is {tuple(values[place].tolist())}, not finite.")
+    span = guard.high - guard.low
+    clipped = np.clip(values, guard.low, guard.high)
+    harms = (clipped - guard.low if guard.better is Better.LOWER else guard.high - clipped) / span
+    plain, eased = harms[:, 1] - harms[:, 0], harms[:, 1] / (guard.times or 1.0) - harms[:, 0]
+    bets = BETS if planned is None else _suited(plain, planned, error_rate)
+    weight = np.ones(len(plain))
+    accepted = guard.margin / span
+    low = least_difference(plain, weight, weight, error_rate, bets)
+    high = -least_difference(-plain, weight, weight, error_rate, bets)
+    difference = float(plain.mean()) if len(plain) else math.nan
+    if guard.better is Better.HIGHER:
+        difference, low, high = -difference, -high, -low
+    old, new = clipped.mean(0).tolist() if len(clipped) else (math.nan, math.nan)
+    return Finding(
+        guard=guard,
+        baseline=Side(value=old, count=len(clipped)),
+        challenger=Side(value=new, count=len(clipped)),
+        difference=difference * span,
+        low=low * span,
+        high=high * span,
+        is_worse=_refuted(plain, 0.0, error_rate, bets) and float(eased.mean()) > accepted,
+        is_fine=_refuted(-eased, -accepted, error_rate, bets),
+    )
+
+
+def _refuted(score: Floats, difference: float, error_rate: float, bets: Floats) -> bool:
+    """True if a mean of at most `difference` was refuted at any number of pairs."""
+    ones = np.ones(len(score))
+    return bool((log_capital(score, ones, ones, difference, bets) >= -math.log(error_rate)).any())
+
+
+def _suited(differences: Floats, planned: int, error_rate: float) -> Floats:
+    """The bet before each pair that suits the planned number and the variance until then."""
+    before = np.arange(len(differences))
+    sums = np.concatenate([[0.0], np.cumsum(differences)[:-1]])[: len(before)]
+    squares = np.concatenate([[0.25], 0.25 + np.cumsum(differences**2)[:-1]])[: len(before)]
+    variance = (squares - sums**2 / (before + 1)) / (before + 1)
+    suited: Floats = np.sqrt(2 * math.log(1 / error_rate) / (planned * variance))
+    return suited[:, None]

@@ -1,0 +1,83 @@
+"""Observations of an endpoint's arms, many in a row, in the order in which gateways wrote them."""
+
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+
+import msgspec
+from sqlalchemy import delete, insert, select
+
+from loomrl.errors import StoreError
+from loomrl.store.db import LoomDB
+from loomrl.store.tables import observations
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """The outcome of one unit in one metric.
+
+    A unit is whoever was assigned as one: a user, a session, or a call without either. It has one observation of a
+    metric, over its first calls: its calls share an arm, so they are not evidence of their own.
+    """
+
+    revision: int
+    """Of the endpoint, when the unit was assigned: it tells the shares."""
+    arm: str
+    """The assigned arm, also where another one answered for it."""
+    unit: int
+    """A hash of the unit's name, 64 bits."""
+    metric: str
+    """`error`, `latency_s`, `violation`, `trip`, `reward`, `success`, `negative`, or one of the caller's."""
+    value: float
+    at: float
+    """Unix time."""
+    test: str = ""
+    """The A/B test that assigned the unit; empty if the endpoint's shares did."""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[tuple[int, str, int, str, float, float, str]]).decode
+
+
+def append_observations(db: LoomDB, endpoint: str, source: str, new: Sequence[Observation], at: float) -> None:
+    """Store observations, all or none. `source` is who saw them, such as a gateway's id."""
+    if not new:
+        return
+    payload = _encode([astuple(observation) for observation in new])
+    row = {"endpoint": endpoint, "source": source, "payload": payload, "created_at": at}
+    with db.write() as connection:
+        connection.execute(insert(observations).values(**row))
+
+
+def read_observations(db: LoomDB, endpoint: str, *, after: int = 0, limit: int = 1000) -> list[tuple[int, Observation]]:
+    """The observations in the next rows past a position. Continue reading from the last one's position.
+
+    `limit` counts rows: those that were stored together have one position, and are read together.
+    """
+    query = select(observations.c.position, observations.c.payload)
+    query = query.where(observations.c.endpoint == endpoint, observations.c.position > after)
+    with db.read() as connection:
+        rows = connection.execute(query.order_by(observations.c.position).limit(limit)).all()
+    return [(row.position, each) for row in rows for each in _decoded(row.position, row.payload)]
+
+
+def forget_observations(db: LoomDB, endpoint: str, *, before: float) -> int:
+    """Delete the rows that were stored before then; how many."""
+    mine = observations.c.endpoint == endpoint
+    with db.read() as connection:  # most of the time nothing is old, and nobody has to wait
+        oldest = connection.scalar(
+            select(observations.c.created_at).where(mine).order_by(observations.c.position).limit(1)
+        )
+    if oldest is None or oldest >= before:
+        return 0
+    with db.write() as connection:
+        return connection.execute(delete(observations).where(mine, observations.c.created_at < before)).rowcount
+
+
+def _decoded(position: int, payload: bytes) -> list[Observation]:
+    try:
+        return [
+            Observation(revision=revision, arm=arm, unit=unit, metric=metric, value=value, at=at, test=test)
+            for revision, arm, unit, metric, value, at, test in _decode(payload)
+        ]
+    except msgspec.DecodeError as error:
+        raise StoreError(f"observations at {position} cannot be read: {error}. Restore the database.") from None
