@@ -249,14 +249,9 @@ class Language(Placed):
         parent = None if came_from is None else came_from["parent"]
         code = begin_run(self._db, experiment, self._mixture.snapshots, id=run, kind="train", parent=parent)
         url = beside(experiment.store_url, run)
-        hub = self._open.enter_context(
-            open_hub(
-                url,
-                experiment.hub,
-                groups_per_update=experiment.rollout.groups_per_update * experiment.train.checkpoint_every,
-                environments=experiment.environments,
-            )
-        )
+        groups = experiment.rollout.groups_per_update * experiment.train.checkpoint_every
+        hub = open_hub(url, experiment.hub, groups_per_update=groups, environments=experiment.environments)
+        self._open.enter_context(hub)
         notes = Notes(self._open.enter_context(open_store(url)))
         self._collector = collector = open_collector(experiment, run, hub, notes, self._mixture)
         self._ledger, self._stopper = collector.ledger(self._db, code=code), Stopper(experiment.train.stop)
