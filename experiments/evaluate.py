@@ -16,6 +16,7 @@ from loomrl.gym.held_out import HeldOut
 from loomrl.gym.pool import LoomRLGym
 from loomrl.gym.task_mixture import TaskMixture, open_task_mixture
 from loomrl.run.record import recorded
+from loomrl.safety.open import open_text_rules
 from loomrl.store import LoomDB, open_store
 from loomrl.store.evaluations import Evaluation, record_evaluation
 from loomrl.store.runs import run_id
@@ -57,9 +58,15 @@ def evaluate_policies(
 
 async def _judge_all(experiment: Experiment, mixture: TaskMixture, run: str, judged: Sequence[Judged]) -> list[Report]:
     settings = experiment.evaluation
+    rules = open_text_rules(settings.rules)
     async with LoomRLGym(experiment.rollout, open_policy=open_policy) as gym:
         return [
-            judge(policy.name, await _play(gym, policy, mixture, settings, run), confidence=settings.confidence)
+            judge(
+                policy.name,
+                await _play(gym, policy, mixture, settings, run),
+                confidence=settings.confidence,
+                rules=rules,
+            )
             for policy in judged
         ]
 
@@ -106,6 +113,13 @@ def render(result: LanguageResult, console: Console) -> None:
     title = f"Success on {episodes} held-out tasks, {reports[0].confidence:.0%} confidence"
     console.print(table(title, columns, rows))
     for report in reports:
+        for name, share in report.violations.items():
+            text = (
+                "no attempt"
+                if share.mean is None
+                else f"{share.mean:.3f}  [{share.low:.3f}, {share.high:.3f}] of attempts"
+            )
+            console.print(f"{report.policy} breaks rule {name} in {text}", markup=False, highlight=False)
         for failure in failures_in(report.as_dict()):
             console.print(f"{report.policy} failed {failure}", markup=False, highlight=False)
     console.print(f"\n{result.seconds:.1f} s, recorded as run {result.run}", highlight=False)

@@ -20,6 +20,7 @@ from loomrl.config.language import (
 from loomrl.config.placement import Place, refuse_empty
 from loomrl.config.rewards import RewardConfig
 from loomrl.config.root import CustomAlgorithm, Records, Training
+from loomrl.config.rule import TextRuleChoice
 from loomrl.schema import Config
 from loomrl.threshold import reaches
 
@@ -220,6 +221,8 @@ class EvaluationConfig(Config):
     confidence: float = Field(0.95, gt=0, lt=1)
     may_fail: Share = 0.0
     """Share of a policy's attempts that may fail; beyond it `loomrl evaluate` exits with status 1."""
+    rules: tuple[TextRuleChoice, ...] = ()
+    """Rules whose violations are reported: the share of attempts in which a turn breaks one."""
 
 
 class Experiment(Training):

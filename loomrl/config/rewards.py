@@ -4,7 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from loomrl.config.basic import EntryPoint, NonNegative
+from loomrl.config.basic import EntryPoint, NonNegative, Positive
+from loomrl.config.rule import TextRuleChoice
 from loomrl.schema import Config
 
 
@@ -32,9 +33,19 @@ class EfficiencyPart(Config):
     weight: float = 0.1
 
 
+class RulesPart(Config):
+    """A constraint: minus the share of turns that break one of these rules, the same ones as a gateway's monitor."""
+
+    kind: Literal["rules"] = "rules"
+    rules: Annotated[tuple[TextRuleChoice, ...], Field(min_length=1)]
+    weight: Positive = 1.0
+
+
 class RewardConfig(Config):
     """Parts of the reward beside the environments' own, in training only; success stays what it is."""
 
-    parts: tuple[Annotated[CustomPart | NoveltyPart | EfficiencyPart, Field(discriminator="kind")], ...] = ()
+    parts: tuple[
+        Annotated[CustomPart | NoveltyPart | EfficiencyPart | RulesPart, Field(discriminator="kind")], ...
+    ] = ()
     adaptation: NonNegative = 0.0
     """Rate at which weight moves, after every update, to the parts whose mean score is behind; 0 keeps the weights."""

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from loomrl.config.basic import NonNegative, Positive, PositiveInt, Seconds, ServerUrl, Share
+from loomrl.config.monitor import Monitoring
 from loomrl.config.placement import GpuPlace
 from loomrl.config.root import Root
 from loomrl.schema import Config
@@ -148,6 +149,8 @@ class ServingExperiment(Root):
     replicas: ServingReplicas = ServingReplicas()
     gateways: Gateways = Gateways()
     record: Recording = Recording()
+    monitor: Monitoring = Monitoring()
+    """Rules that answers and actions meet before they leave; by default secrets of known forms are replaced."""
     limits: Limits = Limits()
     host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8000

@@ -3,11 +3,14 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from loomrl.evaluation.statistics import Interval, wilson
 from loomrl.gym.answer import parse_submission
+from loomrl.safety.attempt import broken
+from loomrl.safety.rule import TextRule
 from loomrl.types import End, Failure, Trajectory
 
 
@@ -40,6 +43,8 @@ class Report:
     """Kind of failure → count."""
     causes: Mapping[str, str]
     """Kind of failure → an example message, with the remedy if there is one."""
+    violations: Mapping[str, Interval] = field(default_factory=dict)
+    """Rule → share of attempts in which a turn breaks it."""
 
     @property
     def failed(self) -> float:
@@ -52,8 +57,14 @@ class Report:
         return asdict(self)
 
 
-def judge(policy: str, trajectories: Iterable[Trajectory], *, confidence: float = 0.95) -> Report:
-    """The report over finished attempts."""
+def judge(
+    policy: str,
+    trajectories: Iterable[Trajectory],
+    *,
+    confidence: float = 0.95,
+    rules: Mapping[str, TextRule] = MappingProxyType({}),
+) -> Report:
+    """The report over finished attempts, and which of them break these rules."""
     attempts = list(trajectories)
 
     def scored(key: Callable[[Trajectory], str]) -> dict[str, Score]:
@@ -71,7 +82,19 @@ def judge(policy: str, trajectories: Iterable[Trajectory], *, confidence: float 
         by_level=scored(lambda t: f"{t.task.environment}/{t.task.level:02d}"),
         failures=dict(Counter(_kind(t.failure) for t in attempts if t.failure)),
         causes={kind: min(said) for kind, said in _said(attempts).items()},
+        violations=_violations(attempts, rules, confidence),
     )
+
+
+def _violations(
+    attempts: Iterable[Trajectory], rules: Mapping[str, TextRule], confidence: float
+) -> dict[str, Interval]:
+    """Each rule by itself: one that is broken often hides no other."""
+    valid = [attempt for attempt in attempts if attempt.end is not End.FAILED]
+    return {
+        name: wilson(sum(any(broken({name: rule}, attempt)) for attempt in valid), len(valid), confidence=confidence)
+        for name, rule in rules.items()
+    }
 
 
 def failures_in(report: Mapping[str, Any]) -> list[str]:

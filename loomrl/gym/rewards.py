@@ -11,9 +11,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from loomrl.config.rewards import CustomPart, EfficiencyPart, RewardConfig
+from loomrl.config.rewards import CustomPart, EfficiencyPart, RewardConfig, RulesPart
 from loomrl.errors import ConfigError, ScorerError, failure_from
 from loomrl.named import named
+from loomrl.safety.attempt import broken
+from loomrl.safety.open import open_text_rules
+from loomrl.safety.rule import TextRule
 from loomrl.types import End, Reward, Trajectory
 
 X = TypeVar("X")
@@ -75,6 +78,17 @@ def efficiency(attempt: Trajectory) -> float:
     """Success in few words: half of it at a hundred words."""
     words = sum(len(turn.action.split()) for turn in attempt.turns)
     return attempt.reward.success * HALF_AT / (HALF_AT + words)
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """Minus the share of an attempt's turns that break a rule."""
+
+    rules: Mapping[str, TextRule]
+
+    def __call__(self, attempt: Trajectory) -> float:
+        """The score of an attempt."""
+        return -sum(map(bool, broken(self.rules, attempt))) / len(attempt.turns)
 
 
 class Shaping:
@@ -147,6 +161,8 @@ def open_shaping(config: RewardConfig) -> Shaping:
     for part in config.parts:
         if isinstance(part, CustomPart):
             components.append(_custom(part))
+        elif isinstance(part, RulesPart):
+            components.append(RewardComponent("rules", part.weight, Constraint(open_text_rules(part.rules))))
         elif isinstance(part, EfficiencyPart):
             components.append(RewardComponent("efficiency", part.weight, efficiency))
         else:

@@ -29,19 +29,23 @@ class Pattern:
         """False if a text, given in its folded case, cannot have the form."""
         return any(hint in folded for hint in self.hints)
 
+    def secret(self, match: re.Match[str]) -> tuple[int, int] | None:
+        """The span of the secret in a match of `form`; None if there is none after all."""
+        if not self.holds(match):
+            return None
+        return match.span("secret" if "secret" in self.form.groupindex else 0)
+
     def without(self, text: str) -> tuple[str, bool]:
         """The text with marks, and if there was a finding."""
         found = False
 
         def replaced(match: re.Match[str]) -> str:
             nonlocal found
-            if not self.holds(match):
+            span = self.secret(match)
+            if span is None:
                 return match[0]
             found = True
-            if "secret" not in self.form.groupindex:
-                return mark(self.kind)
-            start, end = match.start(), match.end()
-            return text[start : match.start("secret")] + mark(self.kind) + text[match.end("secret") : end]
+            return text[match.start() : span[0]] + mark(self.kind) + text[span[1] : match.end()]
 
         return self.form.sub(replaced, text), found
 
@@ -67,20 +71,10 @@ HARMLESS = re.compile(r"(?:none|null|nil|true|false|undefined|\d{1,6}|\.+|\*+|<[
 class Assignment(Pattern):
     """A name that promises a secret, a sign, and the value."""
 
-    def without(self, text: str) -> tuple[str, bool]:
-        """The text with marks in the place of values."""
-        found = False
-
-        def replaced(match: re.Match[str]) -> str:
-            nonlocal found
-            group = next(name for name in ("double", "single", "bare") if match[name] is not None)
-            value = match[group]
-            if not _is_secret(match["name"], match["sign"], value):
-                return match[0]
-            found = True
-            return text[match.start() : match.start(group)] + mark(self.kind) + text[match.end(group) : match.end()]
-
-        return self.form.sub(replaced, text), found
+    def secret(self, match: re.Match[str]) -> tuple[int, int] | None:
+        """The span of the value."""
+        group = next(name for name in ("double", "single", "bare") if match[name] is not None)
+        return match.span(group) if _is_secret(match["name"], match["sign"], match[group]) else None
 
 
 def _is_secret(name: str, sign: str, value: str) -> bool:

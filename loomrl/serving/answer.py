@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from loomrl.serving.call import ToolCall
 
-Finish = Literal["stop", "length", "tool_calls"]
+Finish = Literal["stop", "length", "tool_calls", "filtered"]
+"""`filtered`: the monitor ended it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,19 +4,24 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import AsyncGenerator, Coroutine
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Coroutine, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from loomrl.serving.act import ActAsk
 from loomrl.serving.answer import Answer, Closed, Event, Gathered, Heading, Usage
 from loomrl.serving.call import Ask
-from loomrl.serving.dispatch import Begun, Candidate, begin, candidates, close, next_event, nobody
+from loomrl.serving.dispatch import Begun, Candidate, act, begin, candidates, close, next_event, nobody
+from loomrl.serving.monitor.monitor import Forbidden, Monitor, Origin
+from loomrl.serving.monitor.watch import AskStable, Watch
+from loomrl.serving.policy import Acted
 from loomrl.serving.recorder import Call, Recorder, SpokenChoice
 from loomrl.serving.refusal import Cause, Refusal
-from loomrl.serving.split import shadows
+from loomrl.serving.split import shadows, stable
 from loomrl.serving.thread import Known, continuation
 from loomrl.serving.view import View
-from loomrl.store.endpoints import Endpoint, State
+from loomrl.store.endpoints import Endpoint, Role, State
 
 log = logging.getLogger(__name__)
 Mode = Literal["before", "after", "off"]
@@ -43,14 +48,18 @@ class Visit:
 class Exchange:
     """Answers calls and has them recorded. `before` records before an answer ends, `after` soon after it."""
 
-    def __init__(self, view: View, recorder: Recorder | None, *, mode: Mode = "before") -> None:
-        self.view = view
+    def __init__(
+        self, view: View, recorder: Recorder | None, *, mode: Mode = "before", monitor: Monitor | None = None
+    ) -> None:
+        self.view, self.monitor = view, monitor
         self.recorder = recorder if mode != "off" else None
         self.mode = mode
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self, ask: Ask, visit: Visit) -> "Conversation":
         """The conversation, once its first tokens are here."""
+        if self.monitor is not None:
+            self.monitor.refuse_held(visit.endpoint.name, visit.session)
         known = None
         takes = self.recorder is not None and await self.recorder.takes(visit.endpoint.name, ask)
         if self.recorder is not None and takes and ask.prompt is None and not visit.is_new:
@@ -67,6 +76,30 @@ class Exchange:
         )
         self._ask_shadows(ask, visit)
         return Conversation(self, ask, visit, known=known, begun=begun, is_recorded=takes)
+
+    async def act(
+        self, options: Sequence[Candidate], ask: ActAsk, *, endpoint: Endpoint, session: str, deadline: float
+    ) -> tuple[Candidate, Acted]:
+        """The actions of the first replica that answers in time, as far as the monitor allows them."""
+        monitor = self.monitor
+        if monitor is None or not monitor.has_actions:
+            return await act(options, ask.act, endpoint=endpoint, deadline=deadline)
+        monitor.refuse_held(endpoint.name, session)
+        candidate, acted = await act(options, ask.act, endpoint=endpoint, deadline=deadline)
+        is_alone = ask.is_one and bool(session)
+        try:
+            acted = await monitor.judge(
+                acted, ask.act.observations, _origin(endpoint, candidate, session), alone=is_alone
+            )
+        except Forbidden as forbidden:
+            others = [one for one in options if one.arm.role is Role.STABLE and one.arm != candidate.arm]
+            if not forbidden.may_move or not others:
+                raise
+            candidate, acted = await act(others, ask.act, endpoint=endpoint, deadline=deadline)
+            acted = await monitor.judge(
+                acted, ask.act.observations, _origin(endpoint, candidate, session), alone=is_alone
+            )
+        return candidate, acted
 
     def later(self, work: Coroutine[Any, Any, None]) -> None:
         """Do this in the background, to its end."""
@@ -122,22 +155,72 @@ class Conversation:
         is_recorded: bool,
     ) -> None:
         self._exchange, self._ask, self._visit, self._known = exchange, ask, visit, known
+        self.is_recorded, self._is_cut = is_recorded, False
+        self._watch: Watch | None = None
+        self._answer_by(begun)
+
+    def _answer_by(self, begun: Begun) -> None:
+        """Let this be the answer."""
+        visit, candidate = self._visit, begun.candidate
         self._begun = begun
-        self._choices = [Gathered() for _ in range(ask.drawing.n)]
-        self.is_recorded = is_recorded
-        arm = begun.candidate.arm
+        self._choices = [Gathered() for _ in range(self._ask.drawing.n)]
         self.heading = Heading(
             id=visit.id,
             created=visit.at,
-            model=ask.model,
-            version=begun.candidate.policy.about.version,
-            arm=arm.name,
+            model=self._ask.model,
+            version=candidate.policy.about.version,
+            arm=candidate.arm.name,
             session=visit.session,
             trajectory=visit.session if self.is_recorded else "",
         )
+        monitor = self._exchange.monitor
+        if monitor is not None and monitor.has_texts and candidate.arm.role is not Role.SHADOW:
+            origin = _origin(visit.endpoint, candidate, visit.session)
+            earlier = [] if self._watch is None else self._watch.hits
+            self._watch = Watch(monitor, self._ask, origin, deadline=visit.deadline, call=visit.id, earlier=earlier)
 
-    async def events(self) -> AsyncGenerator[Event, None]:
-        """All events; a Refusal if the answer breaks off. What was sampled by then is recorded."""
+    @property
+    def has_violated(self) -> bool:
+        """Whether a rule of the monitor was hit, also where another answer took this one's place."""
+        return self._watch is not None and bool(self._watch.hits)
+
+    def events(self) -> AsyncGenerator[Event, None]:
+        """The events that may leave; a Refusal if the answer breaks off. What was sampled by then is recorded."""
+        return self._drawn() if self._watch is None else self._watched(self._watch)
+
+    async def _watched(self, watch: Watch) -> AsyncGenerator[Event, None]:
+        """The events as far as the monitor lets them; if it wants that, of the stable arm."""
+        first = stable(self._visit.endpoint.arms)
+        may_move = first is not None and first.name != self.heading.arm
+        try:
+            async with aclosing(self._drawn()) as drawn, aclosing(watch.events(drawn, may_move=may_move)) as allowed:
+                async for event in allowed:
+                    yield event
+                self._is_cut = True
+            return
+        except AskStable:
+            pass
+        await self._move()
+        assert self._watch is not None
+        async with aclosing(self._watched(self._watch)) as events:
+            async for event in events:
+                yield event
+
+    async def _move(self) -> None:
+        """Have the stable arm answer. What the other one drew is on record, as a session of its own."""
+        options = [
+            one for one in candidates(self._exchange.view, self._visit.endpoint, "") if one.arm.role is Role.STABLE
+        ]
+        begun = await begin(
+            options,
+            lambda _: continuation(self._ask, self._known),
+            endpoint=self._visit.endpoint,
+            deadline=self._visit.deadline,
+        )
+        self._answer_by(begun)
+
+    async def _drawn(self) -> AsyncGenerator[Event, None]:
+        """All events, as they are drawn."""
         is_whole = False
         try:
             for event in self._begun.first:
@@ -154,15 +237,15 @@ class Conversation:
         finally:
             if not is_whole:
                 await close(self._begun.rest)
-                self._exchange.later(self._keep_broken())
+                if not self._is_cut:
+                    self._exchange.later(self._keep_broken(self._broken()))
 
     async def whole(self) -> Answer:
         """The answer, once it is complete; a Refusal if it breaks off."""
-        async for _ in self.events():
-            pass
-        return Answer(
-            heading=self.heading, choices=tuple(choice.choice() for choice in self._choices), usage=self.usage
-        )
+        heard = [Gathered() for _ in self._choices]
+        async for event in self.events():
+            heard[event.index].add(event)
+        return Answer(heading=self.heading, choices=tuple(choice.choice() for choice in heard), usage=self.usage)
 
     @property
     def usage(self) -> Usage:
@@ -188,12 +271,19 @@ class Conversation:
         except TimeoutError:
             raise Refusal(Cause.TIMEOUT, "The answer could not be recorded in time.", retry_after_s=1.0) from None
 
-    async def _keep_broken(self) -> None:
+    def _broken(self) -> Call:
+        """The call so far. If the stable arm answers in its place, it is a session of its own."""
+        call = self._call()
+        if self._watch is None or not self._watch.has_moved:
+            return call
+        return replace(call, id=uuid.uuid4().hex, session=f"{call.session}~{call.arm}")
+
+    async def _keep_broken(self, call: Call) -> None:
         recorder = self._exchange.recorder
-        if recorder is None or not self.is_recorded or not any(choice.drawn for choice in self._choices):
+        if recorder is None or not self.is_recorded or not any(len(choice.ids_T) for choice in call.choices):
             return
         try:
-            await recorder.keep(self._call())
+            await recorder.keep(call)
         except Refusal as refusal:
             log.warning("A broken call is not on record: %s", refusal)
 
@@ -208,15 +298,19 @@ class Conversation:
             parent="" if self._known is None else self._known.parent,
             dialect=visit.dialect,
             ask=self._ask,
-            choices=tuple(_spoken(index, choice) for index, choice in enumerate(self._choices)),
+            choices=tuple(
+                _spoken(index, choice, None if self._watch is None else self._watch.said(index))
+                for index, choice in enumerate(self._choices)
+            ),
             key=visit.key,
             started_at=visit.at,
             finished_at=time.time(),
         )
 
 
-def _spoken(index: int, choice: Gathered) -> SpokenChoice:
-    closed = choice.closed or Closed(text="", finish="stop")
+def _spoken(index: int, choice: Gathered, said: tuple[str, str] | None) -> SpokenChoice:
+    rule, text = said or ("", "")
+    closed = choice.closed or Closed(text="".join(each.text for each in choice.drawn) if rule else "", finish="stop")
     return SpokenChoice(
         index=index,
         opened_T=choice.opened,
@@ -227,6 +321,19 @@ def _spoken(index: int, choice: Gathered) -> SpokenChoice:
         calls=closed.calls,
         sights=choice.sights,
         finish="cancelled" if choice.closed is None else closed.finish,
+        rule=rule,
+        said=text,
+    )
+
+
+def _origin(endpoint: Endpoint, candidate: Candidate, session: str) -> Origin:
+    return Origin(
+        endpoint=endpoint.name,
+        arm=candidate.arm.name,
+        role=candidate.arm.role,
+        version=candidate.policy.about.version,
+        session=session,
+        revision=endpoint.revision,
     )
 
 

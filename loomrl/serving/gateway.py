@@ -134,19 +134,25 @@ class Gateway:
                 return
             answer = await conversation.whole()
             await conversation.keep()
+            reply.heading = conversation.heading
             await reply.whole(200, self._encode(dialect.whole(ask, answer)))
         finally:
             self._keys.spent(caller, conversation.usage.prompt + conversation.usage.completion)
 
     async def _streamed(self, dialect: Dialect, ask: Ask, conversation: Conversation, reply: "_Reply") -> None:
+        """Begins with the first event that may leave: until then another arm may answer, or nobody."""
         stream = dialect.stream(ask)
-        await reply.begin(200, "text/event-stream", stream.begin(conversation.heading))
         try:
             async with aclosing(conversation.events()) as events:
                 async for event in events:
+                    if not reply.is_begun:
+                        reply.heading = conversation.heading
+                        await reply.begin(200, "text/event-stream", stream.begin(conversation.heading))
                     await reply.more(stream.write(event))
             await conversation.keep()
         except Refusal as refusal:
+            if not reply.is_begun:
+                raise
             await reply.end(stream.fail(refusal))
             return
         await reply.end(stream.finish(conversation.usage))
@@ -176,12 +182,12 @@ class Gateway:
     async def _act(self, head: Incoming, receive: Receive, reply: "_Reply") -> None:
         caller = await self._keys.caller(head.token, scope="act")
         ask = read_act(await self._body(receive, head), head.headers.get("content-type", JSON), head.query)
-        endpoint = self._endpoint(ask.model)
+        endpoint, deadline = self._endpoint(ask.model), self._deadline()
         session = caller.session or head.session
         options = list(dispatch.candidates(self._exchange.view, endpoint, session or head.id))
         if options:
             refuse_language(options[0].policy.about, endpoint.name)
-        candidate, acted = await dispatch.act(options, ask.act, endpoint=endpoint, deadline=self._deadline())
+        candidate, acted = await self._exchange.act(options, ask, endpoint=endpoint, session=session, deadline=deadline)
         reply.heading = Heading(
             id=head.id,
             created=0.0,

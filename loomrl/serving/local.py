@@ -9,6 +9,7 @@ from loomrl.http.server import Embedded
 from loomrl.serving.converse import Exchange, Mode
 from loomrl.serving.door import Keys, NoKeys
 from loomrl.serving.gateway import Gateway, GatewaySettings
+from loomrl.serving.monitor.monitor import Monitor
 from loomrl.serving.policy import ServedPolicy
 from loomrl.serving.recorder import Recorder
 from loomrl.serving.view import FixedView, View
@@ -32,15 +33,15 @@ class LocalGateway:
         *,
         keys: Keys | None = None,
         mode: Mode = "before",
+        monitor: Monitor | None = None,
         settings: GatewaySettings | None = None,
-        port: int = 0,
     ) -> None:
         if isinstance(view, Mapping):
             views = [only(name, policy) for name, policy in view.items()]
             known = {name: endpoint for each in views for name, endpoint in each.known.items()}
             view = FixedView(known, {version: p for each in views for version, p in each.policies.items()})
-        self._door = open_door("127.0.0.1", port)
-        self.exchange = Exchange(view, recorder, mode=mode)
+        self._door = open_door("127.0.0.1", 0)
+        self.exchange = Exchange(view, recorder, mode=mode, monitor=monitor)
         self.gateway = Gateway(self.exchange, keys=keys or NoKeys(), settings=settings)
         self._server = Embedded(self.gateway, self._door.listeners)
 
@@ -50,6 +51,8 @@ class LocalGateway:
         return self._door.url
 
     async def __aenter__(self) -> Self:
+        if self.exchange.monitor is not None:
+            await self.exchange.monitor.start()
         await self._server.start()
         return self
 
@@ -60,3 +63,5 @@ class LocalGateway:
         await self.exchange.close()
         if self.exchange.recorder is not None:
             await self.exchange.recorder.close()
+        if self.exchange.monitor is not None:
+            await self.exchange.monitor.close()

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sqlalchemy import select
+from sqlalchemy import Connection, select
 
 from loomrl.store.db import LoomDB
 from loomrl.store.events import Event, record
@@ -28,17 +28,22 @@ class Deployment:
 
 def record_deployment(db: LoomDB, deployment: Deployment) -> None:
     """Store a deployment once. Its policy must be stored; the same id with other content is a StoreError."""
+    with db.write() as connection:
+        deploy(connection, deployment)
+
+
+def deploy(connection: Connection, deployment: Deployment) -> None:
+    """Store a deployment in a transaction of others."""
     verdict = {"allowed": deployment.verdict.allowed, "reasons": list(deployment.verdict.reasons)}
     row = columns_of(deployment) | {
         "stage": deployment.stage.value,
         "verdict": to_json(verdict, what=f"deployment {deployment.id!r} verdict"),
     }
     step = {"policy": deployment.policy, "stage": deployment.stage.value, "share": deployment.share, **verdict}
-    with db.write() as connection:
-        require(connection, policies, deployment.policy)
-        if insert_once(connection, deployments, row):
-            created_at = deployment.created_at
-            record(connection, Event(kind="deployment.made", subject=deployment.id, data=step, created_at=created_at))
+    require(connection, policies, deployment.policy)
+    if insert_once(connection, deployments, row):
+        created_at = deployment.created_at
+        record(connection, Event(kind="deployment.made", subject=deployment.id, data=step, created_at=created_at))
 
 
 def list_deployments(

@@ -75,27 +75,29 @@ def set_endpoint(
         raise StoreError(
             f"endpoint={name!r:.120}: at most 100 letters, digits, '.', '_' and '-' are needed, such as policy-1."
         )
-    _check(name, arms)
     draft = Endpoint(name=name, revision=0, arms=tuple(arms), reason=reason, created_at=at)
-    return _change(db, draft, revision)
+    with db.write() as connection:
+        return change_endpoint(connection, draft, revision)
 
 
 def drain_endpoint(db: LoomDB, name: str, *, at: float, revision: int | None = None, reason: str = "") -> Endpoint:
     """Have the endpoint refuse new calls. `set_endpoint` opens it again."""
     draft = Endpoint(name=name, revision=0, arms=(), state=State.DRAINING, reason=reason, created_at=at)
-    return _change(db, draft, revision)
+    with db.write() as connection:
+        return change_endpoint(connection, draft, revision)
 
 
 def delete_endpoint(db: LoomDB, name: str, *, at: float, revision: int | None = None, reason: str = "") -> Endpoint:
     """Delete the endpoint. Its history stays, and a new one of its name continues its revisions."""
     draft = Endpoint(name=name, revision=0, arms=(), state=State.DELETED, reason=reason, created_at=at)
-    return _change(db, draft, revision)
+    with db.write() as connection:
+        return change_endpoint(connection, draft, revision)
 
 
 def show_endpoint(db: LoomDB, name: str) -> Endpoint:
     """The endpoint of this name, as it is now; a StoreError names the nearest one."""
     with db.read() as connection:
-        found = _newest(connection, name)
+        found = newest_of(connection, name)
         if found is None or found.state is State.DELETED:
             raise _no_such(connection, name)
     return found
@@ -128,29 +130,31 @@ def _all(connection: Connection) -> list[Endpoint]:
     return [endpoint for endpoint in found if endpoint.state is not State.DELETED]
 
 
-def _newest(connection: Connection, name: str) -> Endpoint | None:
+def newest_of(connection: Connection, name: str) -> Endpoint | None:
+    """The newest revision of an endpoint, also of a deleted one."""
     query = select(endpoints).where(endpoints.c.name == name).order_by(endpoints.c.revision.desc()).limit(1)
     row = connection.execute(query).mappings().one_or_none()
     return None if row is None else _endpoint_of(row)
 
 
-def _change(db: LoomDB, draft: Endpoint, seen: int | None) -> Endpoint:
-    """Store the draft under the next revision; without arms it keeps those it had."""
+def change_endpoint(connection: Connection, draft: Endpoint, seen: int | None) -> Endpoint:
+    """Store the draft under the next revision, in a transaction of others. Draining and deleting keep the arms."""
     name = draft.name
-    with db.write() as connection:
-        before = _newest(connection, name)
-        held = 0 if before is None or before.state is State.DELETED else before.revision
-        if not draft.arms and not held:
-            raise _no_such(connection, name)
-        if seen is not None and seen != held:
-            raise StoreError(
-                f"endpoint {name!r} is at revision {held}, and the change was made for revision {seen}: somebody "
-                "changed it meanwhile. Look at it again (`loomrl endpoints show`), and repeat the change."
-            )
-        revision = 1 if before is None else before.revision + 1
-        kept = before.arms if before and not draft.arms else draft.arms
-        after = replace(draft, revision=revision, arms=kept)
-        _store(connection, after)
+    if draft.state is State.SERVING:
+        _check(name, draft.arms)
+    before = newest_of(connection, name)
+    held = 0 if before is None or before.state is State.DELETED else before.revision
+    if not draft.arms and not held:
+        raise _no_such(connection, name)
+    if seen is not None and seen != held:
+        raise StoreError(
+            f"endpoint {name!r} is at revision {held}, and the change was made for revision {seen}: somebody "
+            "changed it meanwhile. Look at it again (`loomrl endpoints show`), and repeat the change."
+        )
+    revision = 1 if before is None else before.revision + 1
+    kept = before.arms if before and not draft.arms else draft.arms
+    after = replace(draft, revision=revision, arms=kept)
+    _store(connection, after)
     return after
 
 

@@ -30,10 +30,15 @@ def record_policy(db: LoomDB, policy: PolicyVersion) -> None:
 def move_policy(db: LoomDB, id: str, *, stage: Stage, moved_at: float, reason: str) -> None:
     """Move a version to another stage, and record the reason."""
     with db.write() as connection:
-        before = require(connection, policies, id)["stage"]
-        connection.execute(update(policies).where(policies.c.id == id).values(stage=stage.value))
-        data = {"from": before, "to": stage.value, "reason": reason}
-        record(connection, Event(kind="policy.moved", subject=id, data=data, created_at=moved_at))
+        move(connection, id, stage=stage, moved_at=moved_at, reason=reason)
+
+
+def move(connection: Connection, id: str, *, stage: Stage, moved_at: float, reason: str) -> None:
+    """Move a version in a transaction of others."""
+    before = require(connection, policies, id)["stage"]
+    connection.execute(update(policies).where(policies.c.id == id).values(stage=stage.value))
+    data = {"from": before, "to": stage.value, "reason": reason}
+    record(connection, Event(kind="policy.moved", subject=id, data=data, created_at=moved_at))
 
 
 def show_policy(db: LoomDB, id: str) -> PolicyVersion:

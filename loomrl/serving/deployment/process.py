@@ -31,6 +31,7 @@ from loomrl.serving.deployment.opening import open_policy
 from loomrl.serving.deployment.reconcile import PACE_S, StoredView
 from loomrl.serving.deployment.source import fetch, source_of
 from loomrl.serving.gateway import Check, Gateway, GatewaySettings
+from loomrl.serving.monitor.monitor import Monitor
 from loomrl.serving.policy import ServedPolicy
 from loomrl.serving.refusal import Cause, Refusal
 from loomrl.store import LoomDB, open_store
@@ -196,7 +197,12 @@ class GatewayProcess:
         view = StoredView(db, token=station.token, only=experiment.endpoint)
         await view.start()
         self._stack.push_async_callback(view.close)
-        self._exchange = Exchange(view, recorder, mode=experiment.record.mode)
+        monitor = None
+        if experiment.monitor.rules:
+            monitor = Monitor(experiment.monitor, db)
+            await monitor.start()
+            self._stack.push_async_callback(monitor.close)
+        self._exchange = Exchange(view, recorder, mode=experiment.record.mode, monitor=monitor)
         self._gateway = Gateway(
             self._exchange,
             keys=StoredKeys(db, required=is_key_needed(experiment)),
@@ -230,7 +236,7 @@ class GatewayProcess:
 
 
 class FrontProcess:
-    """HAProxy before the gateways; and the housekeeping of a service: the dead are buried, sessions archived."""
+    """HAProxy before the gateways; and the housekeeping: burying the dead, archiving sessions, moving releases on."""
 
     def __init__(self, station: Station) -> None:
         self._station = station
@@ -258,6 +264,7 @@ class FrontProcess:
         self._presence = Presence.of(self._db, self._station, ReplicaRole.FRONT, address)
         await self._presence.start()
         self._tasks.append(asyncio.create_task(_again(self._bury, BEAT_S)))
+        self._tasks.append(asyncio.create_task(self._release()))
         if experiment.record.mode != "off":
             self._tasks.append(asyncio.create_task(self._archive()))
 
@@ -281,6 +288,18 @@ class FrontProcess:
     async def _bury(self) -> None:
         assert self._db is not None
         await asyncio.to_thread(bury, self._db)
+
+    async def _release(self) -> None:
+        from loomrl.release.controller import PACE_S as RELEASE_S
+        from loomrl.release.controller import Controller
+
+        assert self._db is not None
+        controller = Controller(self._db, self._station.experiment.endpoint)
+
+        async def tick() -> None:
+            await asyncio.to_thread(controller.tick)
+
+        await _again(tick, RELEASE_S)
 
     async def _archive(self) -> None:
         from loomrl.serving.archive import Archive, Terms, open_endpoint_hub

@@ -24,7 +24,7 @@ _KINDS = {
     Cause.TIMEOUT: "timeout_error",
     Cause.INTERNAL: "api_error",
 }
-_STOPS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
+_STOPS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "filtered": "refusal"}
 
 
 class Messages:

@@ -21,6 +21,7 @@ from loomrl.serving.dialect.openai import (
     MOST_TOP,
     check_json,
     error_of,
+    finish_of,
     logprobs_of,
     read_drawing,
     read_metadata,
@@ -99,7 +100,7 @@ class ChatStream:
             return self._text(event.index, event.text, event.tokens)
         if not isinstance(event, Closed):
             return b""
-        self._finish[event.index] = event.finish
+        self._finish[event.index] = finish_of(event.finish)
         left = self._text(event.index, sse.rest(self._sent[event.index], event.text), ())
         calls = [{"index": at} | _call(call) for at, call in enumerate(event.calls)]
         return left + b"".join(self._delta(event.index, {"tool_calls": [call]}) for call in calls)
@@ -140,7 +141,7 @@ def _choice(index: int, choice: Choice, ask: Ask) -> dict[str, Any]:
     if closed.calls:
         message |= {"content": closed.text or None, "tool_calls": [_call(call) for call in closed.calls]}
     logprobs = _logprobs(choice.tokens) if ask.drawing.logprobs else None
-    return {"index": index, "message": message, "logprobs": logprobs, "finish_reason": closed.finish}
+    return {"index": index, "message": message, "logprobs": logprobs, "finish_reason": finish_of(closed.finish)}
 
 
 def _call(call: ToolCall) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from loomrl.serving.dialect.openai import (
     MOST_TOKENS,
     bounded,
     error_of,
+    finish_of,
     read_drawing,
     read_neutral,
     read_stream_options,
@@ -163,7 +164,7 @@ def _choice(index: int, choice: Choice, ask: Ask) -> dict[str, Any]:
 
 
 def _finish(finish: Finish | None) -> str:
-    return "length" if finish == "length" else "stop"
+    return finish_of(finish) if finish in ("length", "filtered") else "stop"
 
 
 def _logprobs(tokens: Sequence[Token], offset: int) -> dict[str, Any]:

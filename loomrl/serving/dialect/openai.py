@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from loomrl.serving.answer import Candidate, Token, Usage
+from loomrl.serving.answer import Candidate, Finish, Token, Usage
 from loomrl.serving.call import Drawing
 from loomrl.serving.dialect.fields import Fields, invalid
 from loomrl.serving.refusal import Cause, Refusal
@@ -42,6 +42,11 @@ def error_of(refusal: Refusal) -> dict[str, Any]:
     kind, code = _KINDS[refusal.cause]
     where = refusal.where or ("model" if refusal.cause is Cause.UNKNOWN else None)
     return {"error": {"message": message_of(refusal), "type": kind, "param": where, "code": code}}
+
+
+def finish_of(finish: Finish) -> str:
+    """The reason why a choice ended, in OpenAI's words."""
+    return "content_filter" if finish == "filtered" else finish
 
 
 def read_user(fields: Fields) -> str:

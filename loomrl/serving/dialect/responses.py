@@ -37,6 +37,10 @@ class Responses:
         return error_of(refusal)
 
 
+_CUT = {"length": "max_output_tokens", "filtered": "content_filter"}
+"""Reasons why a response is incomplete."""
+
+
 class ResponseStream:
     """Events with numbers. The response is completed once everything is on record."""
 
@@ -172,11 +176,11 @@ def _function_call(heading: Heading, index: int, call: ToolCall) -> Item:
 
 
 def _status(closed: Closed) -> str:
-    return "incomplete" if closed.finish == "length" else "completed"
+    return "incomplete" if closed.finish in _CUT else "completed"
 
 
 def _closed_response(ask: Ask, heading: Heading, closed: Closed, items: list[Item]) -> dict[str, Any]:
-    cut = {"incomplete_details": {"reason": "max_output_tokens"}} if closed.finish == "length" else {}
+    cut = {"incomplete_details": {"reason": _CUT[closed.finish]}} if closed.finish in _CUT else {}
     return _response(ask, heading, _status(closed), items) | cut
 
 

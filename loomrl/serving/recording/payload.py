@@ -76,7 +76,9 @@ def _said(one: Said, redaction: Redaction) -> Said:
 
 
 def _words(one: Words, redaction: Redaction) -> Words:
-    return replace(one, text=redaction.text(one.text), calls=_calls(one.calls, redaction))
+    return replace(
+        one, text=redaction.text(one.text), calls=_calls(one.calls, redaction), said=redaction.text(one.said)
+    )
 
 
 def _calls(calls: Sequence[ToolCall], redaction: Redaction) -> tuple[ToolCall, ...]:

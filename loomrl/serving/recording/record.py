@@ -33,6 +33,10 @@ class SpokenChoice:
     """`stop`, `length`, `tool_calls`, or `cancelled`."""
     sights: tuple[int, ...] = ()
     """The first token of each picture of the new messages, counted from the beginning of the thread."""
+    rule: str = ""
+    """The monitor's rule that kept it from leaving as it was drawn."""
+    said: str = ""
+    """The text that the caller got then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -63,6 +67,10 @@ class Words:
     calls: tuple[ToolCall, ...] = ()
     finish: str
     sights: tuple[int, ...] = ()
+    rule: str = ""
+    """The monitor's rule that kept it from leaving as it was drawn."""
+    said: str = ""
+    """The text that the caller got then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -205,14 +213,22 @@ def spoken(call: Kept, parent: Spoken | None) -> list[Spoken]:
 
 
 def _words(choice: SpokenChoice) -> Words:
-    return Words(index=choice.index, text=choice.text, calls=choice.calls, finish=choice.finish, sights=choice.sights)
+    return Words(
+        index=choice.index,
+        text=choice.text,
+        calls=choice.calls,
+        finish=choice.finish,
+        sights=choice.sights,
+        rule=choice.rule,
+        said=choice.said,
+    )
 
 
 def _columns(call: Call, at: int, before: bytes) -> Columns:
     choice, first = call.choices[at], call.choices[0]
     repeated = at > 0 and np.array_equal(choice.opened_T, first.opened_T)
     return Columns(
-        mark=answer_mark(before, choice.text, choice.calls) if before else b"",
+        mark=answer_mark(before, choice.text, choice.calls) if before and not choice.rule else b"",
         opened_T=None if repeated else choice.opened_T,
         ids_T=choice.ids_T,
         logprobs_T=choice.logprobs_T,

@@ -156,5 +156,6 @@ def _extra(session: Session, calls: Sequence[Kept], threads: Sequence[_Thread]) 
             "arms": sorted({call.record.arm for call in calls}),
             "versions": sorted({call.record.version for call in calls}),
             "calls": [thread.names for thread in threads],
+            "stopped": {f"{c.record.id}/{one.index}": one.rule for c in calls for one in c.record.choices if one.rule},
         }
     }

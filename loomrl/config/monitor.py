@@ -1,0 +1,67 @@
+"""Settings of the live monitor."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from loomrl.config.basic import Positive
+from loomrl.config.rule import ActionCheck, CustomActionRule, CustomRule, RuleChoice, SecretsRule
+from loomrl.schema import Config
+
+STOPPED = "[This answer was stopped.]"
+
+
+class MonitorRule(Config):
+    """A rule about what leaves, and what is done about a hit."""
+
+    check: RuleChoice
+    then: Literal["replace", "stable", "hold", "quarantine", "count"] = "replace"
+    """`replace` what has not left yet; ask the `stable` arm, else replace; `hold` it until a person decides, or the
+    deadline; `quarantine` the session; or only `count`.
+    """
+    trip: bool = False
+    """A hit also takes a release of this endpoint back."""
+    text: Annotated[str, Field(min_length=1)] | None = None
+    """In the place of an answer; None is `[This answer was stopped.]`."""
+    action: float | tuple[float, ...] | None = None
+    """In the place of an action; None is the nearest allowed one, and without such the call is refused with 403."""
+
+    @model_validator(mode="after")
+    def _check_effect(self) -> Self:
+        acts, replaces = isinstance(self.check, ActionCheck), self.then in ("replace", "stable")
+        if self.text is not None and (acts or not replaces):
+            raise ValueError(f"text has no effect with check.kind={self.check.kind} and then={self.then}: leave it out")
+        if self.action is not None and not (acts and replaces):
+            raise ValueError(
+                f"action has no effect with check.kind={self.check.kind} and then={self.then}: leave it out"
+            )
+        if acts and self.then == "hold":
+            raise ValueError("then=hold is for answers: an action can not wait for a person. Take stable or quarantine")
+        return self
+
+
+class Monitoring(Config):
+    """What every answer and action meets before it leaves."""
+
+    rules: tuple[MonitorRule, ...] = (MonitorRule(check=SecretsRule()),)
+    fails: Literal["open", "closed"] = "open"
+    """A rule of yours that raises, or is late: `open` lets the answer leave, `closed` takes it for a hit."""
+    limit_ms: Positive = 50.0
+    """Time for each look of a rule of yours."""
+
+    @model_validator(mode="after")
+    def _check_names(self) -> Self:
+        names = [rule.check.label for rule in self.rules]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"two rules are called {twice[0]!r}: give one of them a name")
+        return self
+
+    @model_validator(mode="after")
+    def _check_own(self) -> Self:
+        if any(isinstance(rule.check, CustomRule | CustomActionRule) for rule in self.rules):
+            return self
+        for name in ("fails", "limit_ms"):
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"{name} has no effect without a rule of kind custom: leave it out")
+        return self

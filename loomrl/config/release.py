@@ -1,0 +1,149 @@
+"""The plan of a release as frozen data: its steps, its guards, and the people who must agree."""
+
+from itertools import pairwise
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from loomrl.config.basic import NonNegative, Positive, PositiveInt, Share
+from loomrl.schema import Config
+
+Strategy = Literal["canary", "blue_green", "immediate", "shadow"]
+MetricName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=100)]
+Person = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class ReleaseStep(Config):
+    """A share of the traffic, and all that has to pass before the next one."""
+
+    share: Annotated[float, Field(gt=0, le=1)]
+    minutes: NonNegative = 60.0
+    """It lasts at least so long."""
+    units: Annotated[int, Field(ge=0)] = 100
+    """And until so many users or sessions have had the new version since it began."""
+
+
+class GuardSetting(Config):
+    """A metric that the new version must not make worse. The release goes back once it is proved to be."""
+
+    metric: MetricName
+    """`error`, `latency_s`, `violation`, `reward`, `success`, `negative`, or one of the callers'."""
+    better: Literal["higher", "lower"]
+    low: float = 0.0
+    """Values lie between `low` and `high`; those beyond count as the bound."""
+    high: float = 1.0
+    margin: NonNegative = 0.0
+    """This much worse is accepted, in the metric's unit."""
+    times: Annotated[float, Field(gt=1)] | None = None
+    """Instead of a margin: this many times the stable version's is accepted."""
+    quantile: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Compare this quantile instead of the mean."""
+    limit: float | None = None
+    """A mean beyond this is not accepted, whatever the margin, if it is proved worse than the stable version's."""
+    waits: Literal["always", "observed", "never"] = "observed"
+    """The last step waits until the metric is proved not worse than accepted: always; if it was observed at all; or
+    never, so that it can only take the release back.
+    """
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.low >= self.high:
+            raise ValueError(f"low={self.low:g} must be below high={self.high:g}")
+        if self.margin >= self.high - self.low:
+            raise ValueError(f"margin={self.margin:g} is as wide as all values: nothing could be worse by more")
+        if self.times is not None and (self.margin or self.better == "higher"):
+            raise ValueError("times is for metrics where lower is better, and instead of a margin")
+        if self.quantile is not None and self.times is None:
+            raise ValueError(f"quantile={self.quantile:g} needs times, such as 1.25")
+        if self.limit is not None and not self.low <= self.limit <= self.high:
+            raise ValueError(f"limit={self.limit:g} must lie between low={self.low:g} and high={self.high:g}")
+        if self.waits != "never" and not self.margin and self.times is None:
+            raise ValueError(
+                f"waits={self.waits}, and no difference is accepted: that could never be proved. Give a margin, or "
+                "waits: never"
+            )
+        return self
+
+
+class HardLimit(Config):
+    """A version that fails altogether goes back at once, without statistics."""
+
+    calls: PositiveInt = 20
+    """So many units in a row failed, and no other."""
+    seconds: Positive = 3.0
+    """And for so long: successes are on record up to two seconds later than errors."""
+
+
+class ShadowStep(Config):
+    """The time in which the new version answers nobody, and gets copies of calls whose answers are on record."""
+
+    share: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Share of the calls that it gets a copy of."""
+    minutes: NonNegative = 30.0
+
+
+STEPS = (
+    ReleaseStep(share=0.10, minutes=60),
+    ReleaseStep(share=0.25, minutes=60),
+    ReleaseStep(share=0.50, minutes=120),
+    ReleaseStep(share=1.0, minutes=60, units=0),
+)
+GUARDS = (
+    GuardSetting(metric="error", better="lower", margin=0.05, limit=0.05, waits="always"),
+    GuardSetting(metric="latency_s", better="lower", high=120.0, quantile=0.95, times=1.25, waits="never"),
+    GuardSetting(metric="violation", better="lower", waits="never"),
+    GuardSetting(metric="reward", better="higher", margin=0.05),
+    GuardSetting(metric="success", better="higher", margin=0.05),
+    GuardSetting(metric="negative", better="lower", times=2.0, waits="never"),
+)
+
+
+class ReleasePlan(Config):
+    """The way of a version to all of the traffic, or back."""
+
+    strategy: Literal["auto", "canary", "blue_green", "immediate", "shadow"] = "auto"
+    """`auto`: by the improvement that the gate found; a canary without a gate."""
+    steps: Annotated[tuple[ReleaseStep, ...], Field(min_length=1)] = STEPS
+    """Of a canary. The last has all of the traffic; while it lasts the former version stays up."""
+    shadow: ShadowStep = ShadowStep()
+    """Of strategy shadow, and before the switch of blue_green."""
+    guards: Annotated[tuple[GuardSetting, ...], Field(min_length=1)] = GUARDS
+    error_rate: Annotated[float, Field(gt=0, le=0.5)] = 0.05
+    """Chance that a version as good as the stable one goes back, over the whole release and all guards."""
+    hard: HardLimit = HardLimit()
+    approvals: tuple[Share, ...] = ()
+    """Shares that a step takes only after a person's approval."""
+    approvers: tuple[Person, ...] = ()
+    """Who may approve."""
+
+    @model_validator(mode="after")
+    def _check_steps(self) -> Self:
+        shares = [step.share for step in self.steps]
+        if any(later <= earlier for earlier, later in pairwise(shares)) or shares[-1] != 1:
+            raise ValueError(f"steps: shares must rise to 1, and these are {', '.join(f'{s:g}' for s in shares)}")
+        if self.strategy in ("immediate", "shadow") and self.steps[:-1] != STEPS[:-1]:
+            raise ValueError(f"steps has no effect with strategy={self.strategy}: leave it out")
+        if self.strategy in ("immediate", "canary") and self.shadow != ShadowStep():
+            raise ValueError(f"shadow has no effect with strategy={self.strategy}: leave it out")
+        return self
+
+    @model_validator(mode="after")
+    def _check_guards(self) -> Self:
+        names = [guard.metric for guard in self.guards]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"guards: one for each metric, and {', '.join(twice)} is there twice")
+        return self
+
+    @model_validator(mode="after")
+    def _check_approvals(self) -> Self:
+        if bool(self.approvals) != bool(self.approvers):
+            raise ValueError("approvals says before which shares, and approvers says who may: give both, or neither")
+        shares = [step.share for step in self.steps]
+        strange = [share for share in self.approvals if share not in shares]
+        if strange:
+            raise ValueError(f"approvals={strange[0]:g} is the share of no step; these are {shares}")
+        return self
+
+
+__all__ = ["GuardSetting", "HardLimit", "ReleasePlan", "ReleaseStep", "ShadowStep", "Strategy"]

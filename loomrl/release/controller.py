@@ -1,0 +1,133 @@
+"""The controller of an endpoint's releases. Any number of them may run at once, and any may die at any instant."""
+
+import time
+from dataclasses import dataclass
+
+from loomrl.release.evidence import Trail
+from loomrl.release.ledger import Release, move
+from loomrl.release.passage import SKEW_S, Evidence, decide, waits_for
+from loomrl.store import LoomDB
+from loomrl.store.endpoints import Endpoint, Role, history_of
+from loomrl.store.observations import read_observations
+from loomrl.store.releases import OPEN, ReleaseRow, newest_release, read_release
+from loomrl.store.replicas import ReplicaRole, ReplicaState, live_replicas
+
+PACE_S = 0.2
+"""Time between two looks at a release."""
+BATCH = 1000
+"""Rows of observations that are read at once."""
+MOST_REVISIONS = 100_000
+
+
+class Clock:
+    """Wall time that notices jumps: it is anchored to the monotonic clock."""
+
+    def __init__(self) -> None:
+        self._anchor = time.time() - time.monotonic()
+
+    def look(self) -> tuple[float, float]:
+        """Unix time now, and the seconds that it has jumped by since the last look."""
+        wall = time.time()
+        jumped_s = wall - time.monotonic() - self._anchor
+        if abs(jumped_s) <= SKEW_S:
+            return self._anchor + time.monotonic(), 0.0
+        self._anchor += jumped_s
+        return wall, jumped_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """A release at a moment."""
+
+    release: Release
+    present: Endpoint
+    evidence: Evidence
+    now: float
+
+    @property
+    def waits(self) -> tuple[str, ...]:
+        """The reasons that keep it in its step; empty if it has ended."""
+        if not self.release.passage.is_open:
+            return ()
+        return waits_for(self.release.plan, self.release.passage, self.evidence, self.now)
+
+
+class Observer:
+    """Follows an endpoint's releases, and reads the evidence on each once."""
+
+    def __init__(self, db: LoomDB, endpoint: str) -> None:
+        self._db, self._endpoint = db, endpoint
+        self._clock = Clock()
+        self._trail: Trail | None = None
+        self._of = ""
+        self._position = 0
+        self._rows: list[ReleaseRow] = []
+
+    def look(self, *, is_ended_too: bool = False) -> Look | None:
+        """The latest release and its evidence now; None if none is open, unless an ended one is asked for too."""
+        newest = newest_release(self._db, self._endpoint)
+        if newest is None or (newest.state != OPEN and not is_ended_too):
+            self._of, self._trail = "", None
+            return None
+        release = Release.of(newest)
+        if self._of != newest.release:
+            self._of, self._position, self._rows = newest.release, release.after, []
+            self._trail = Trail(release.plan, release.first_revision)
+        if not self._rows or self._rows[-1].number != newest.number:
+            self._rows = read_release(self._db, newest.release)
+            release = Release.of(self._rows[-1])
+        now, jumped_s = self._clock.look()
+        present = self._read()
+        assert self._trail is not None
+        evidence = self._trail.evidence(
+            since_revision=self._since_revision(release),
+            is_up=self._is_up(release.challenger),
+            is_touched=release.touched(present),
+            jumped_s=jumped_s,
+        )
+        return Look(release=release, present=present, evidence=evidence, now=now)
+
+    def _read(self) -> Endpoint:
+        """Take new observations, then the endpoint's revisions, which are at least as new; the endpoint as it is."""
+        assert self._trail is not None
+        rows = []
+        while batch := read_observations(self._db, self._endpoint, after=self._position, limit=BATCH):
+            self._position = batch[-1][0]
+            rows += [observation for _, observation in batch]
+        (present,) = history_of(self._db, self._endpoint, limit=1)
+        if present.revision not in self._trail.shares:
+            for each in history_of(self._db, self._endpoint, limit=MOST_REVISIONS):
+                shares = {arm.name: arm.share for arm in each.arms if arm.role is not Role.SHADOW and arm.share > 0}
+                self._trail.shares[each.revision] = shares
+        self._trail.take(rows)
+        return present
+
+    def _since_revision(self, release: Release) -> int:
+        """The endpoint's revision with which the present step began."""
+        step = release.passage.step
+        first = next(row for row in self._rows if row.content["passage"]["step"] == step)
+        return first.revision
+
+    def _is_up(self, policy: str) -> bool:
+        rows = live_replicas(self._db, role=ReplicaRole.POLICY, endpoint=self._endpoint, policies=[policy])
+        return any(row.state is ReplicaState.READY for row in rows)
+
+
+class Controller:
+    """Moves an endpoint's releases on: looks at the evidence, decides, and puts the decision on record."""
+
+    def __init__(self, db: LoomDB, endpoint: str) -> None:
+        self._db = db
+        self._observer = Observer(db, endpoint)
+
+    def tick(self) -> Release | None:
+        """Look once; the release's new state if it was moved on."""
+        look = self._observer.look()
+        if look is None:
+            return None
+        release = look.release
+        passage = decide(release.plan, release.passage, look.evidence, look.now)
+        if passage is None:
+            return None
+        row = release.next_row(passage, look.evidence, who="", at=look.now)
+        return move(self._db, release, passage, look.present, row)

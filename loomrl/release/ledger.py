@@ -1,0 +1,237 @@
+"""Releases in LoomDB: begun, moved on by whoever controls them, and by a person's word."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Self
+
+from loomrl.config.release import ReleasePlan
+from loomrl.errors import ConfigError, StoreError
+from loomrl.release.guard import Finding
+from loomrl.release.passage import (
+    Evidence,
+    Passage,
+    Phase,
+    Word,
+    arms_of,
+    is_step_heard,
+    refuse_arms,
+    told,
+)
+from loomrl.store import LoomDB
+from loomrl.store.endpoints import Arm, Endpoint, State, show_endpoint
+from loomrl.store.releases import (
+    Change,
+    ReleaseRow,
+    advance,
+    begin,
+    last_observation,
+    newest_release,
+    refuse_open,
+)
+from loomrl.types import Stage, Verdict
+
+TRIES = 20
+"""A person's word is repeated so often if a controller moves the release at the same moment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """A release as its newest row says."""
+
+    row: ReleaseRow
+    plan: ReleasePlan
+    passage: Passage
+    baseline: str
+    """Key of the policy that was stable when it began."""
+    challenger: str
+    first_revision: int
+    """The endpoint's, from which on observations count."""
+    after: int
+    """Position in the observations at which they begin."""
+    verdict: Verdict
+    """Of the gate, or the reason that there was none."""
+
+    @classmethod
+    def of(cls, row: ReleaseRow) -> Self:
+        """The release in a row."""
+        content = row.content
+        passage = content["passage"]
+        return cls(
+            row=row,
+            plan=ReleasePlan.parse(content["plan"], origin=f"release {row.release}", recorded=True),
+            passage=Passage(**{**passage, "phase": Phase(passage["phase"]), "reason": row.reason}),
+            baseline=content["baseline"],
+            challenger=content["challenger"],
+            first_revision=content["first_revision"],
+            after=content["after"],
+            verdict=Verdict(content["verdict"]["allowed"], tuple(content["verdict"]["reasons"])),
+        )
+
+    def next_row(self, passage: Passage, evidence: Evidence | None, *, who: str, at: float) -> ReleaseRow:
+        """The row of the next state, with the evidence that it was decided on."""
+        content = {
+            **self.row.content,
+            "passage": _plain(passage),
+            "evidence": None if evidence is None else evidence_as_json(evidence),
+        }
+        return replace(
+            self.row,
+            number=self.row.number + 1,
+            state=passage.phase.value,
+            reason=passage.reason,
+            who=who,
+            content=content,
+            created_at=at,
+        )
+
+    def arms(self, passage: Passage, present: Endpoint) -> list[Arm]:
+        """The endpoint's arms in a state of this release."""
+        return arms_of(self.plan, passage, present=present.arms, baseline=self.baseline, challenger=self.challenger)
+
+    def touched(self, present: Endpoint) -> str:
+        """What the endpoint has become by others, if they changed arms of this release; else empty."""
+        if present.state is not State.SERVING:
+            return f"it is {present.state}"
+        if present.revision == self.row.revision:
+            return ""
+        expected = self.arms(self.passage, present)
+        if set(expected) == set(present.arms):
+            return ""
+        arms = ", ".join(f"{arm.name}={arm.policy}:{arm.share:g}" for arm in present.arms)
+        return f"revision {present.revision}: {arms}" + (f", {present.reason}" if present.reason else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """A release that a person asks for."""
+
+    endpoint: str
+    challenger: str
+    plan: ReleasePlan
+    """With a strategy."""
+    verdict: Verdict
+    who: str
+    why: str = ""
+
+
+def begin_release(db: LoomDB, wish: Wish, *, at: float) -> Release:
+    """Begin a release: the version is started, and gets its first share once it is up. A LoomError says why not."""
+    present = releasable(db, wish.endpoint, wish.challenger)
+    baseline = present.stable.policy
+    passage = Passage(since=at, reason=f"{wish.plan.strategy} of {wish.challenger} against {baseline}")
+    content = {
+        "plan": wish.plan.model_dump(mode="json"),
+        "passage": _plain(passage),
+        "baseline": baseline,
+        "challenger": wish.challenger,
+        "first_revision": present.revision + 1,
+        "after": last_observation(db),
+        "verdict": {"allowed": wish.verdict.allowed, "reasons": list(wish.verdict.reasons)},
+        "why": wish.why,
+        "evidence": None,
+    }
+    first = ReleaseRow(
+        release="",
+        number=0,
+        endpoint=wish.endpoint,
+        state=passage.phase.value,
+        revision=0,
+        reason=passage.reason,
+        who=wish.who,
+        content=content,
+        created_at=at,
+    )
+    arms = arms_of(wish.plan, passage, present=present.arms, baseline=baseline, challenger=wish.challenger)
+    change = Change(arms=arms, seen=present.revision, stages={baseline: Stage.PRODUCTION}, verdict=wish.verdict)
+    return Release.of(begin(db, first, change))
+
+
+def releasable(db: LoomDB, endpoint: str, challenger: str) -> Endpoint:
+    """The endpoint, if a release of this policy to it could begin now; a LoomError says why not."""
+    present = show_endpoint(db, endpoint)
+    if present.state is not State.SERVING:
+        raise StoreError(f"endpoint {endpoint!r} is {present.state}: `loomrl endpoints set` opens it again.")
+    refuse_open(newest_release(db, endpoint))
+    refuse_arms(endpoint, present.arms)
+    if present.stable.policy == challenger:
+        raise ConfigError(f"{challenger!r} is the stable version of endpoint {endpoint!r} already.")
+    return present
+
+
+def move(db: LoomDB, release: Release, to: Passage, present: Endpoint, row: ReleaseRow) -> Release | None:
+    """Store the next state with all that comes with it; None if somebody else has moved the release or the endpoint."""
+    arms = None if to.phase is Phase.STOPPED else release.arms(to, present)
+    change = Change(arms=arms, seen=present.revision, stages=_stages(release, to), verdict=release.verdict)
+    stored = advance(db, row, change)
+    return None if stored is None else Release.of(stored)
+
+
+def tell(db: LoomDB, endpoint: str, word: Word, *, who: str, why: str, at: float) -> Release:
+    """Have a person's word obeyed at once, and put it on record."""
+    for _ in range(TRIES):
+        release = latest(db, endpoint)
+        present = show_endpoint(db, endpoint)
+        passage = told(release.plan, release.passage, word, who=who, why=why, now=at)
+        if touched := release.touched(present):
+            raise ConfigError(f"{word}: the endpoint was changed meanwhile ({touched}): its arms are left alone.")
+        row = release.next_row(passage, None, who=who, at=at)
+        if (moved := move(db, release, passage, present, row)) is not None:
+            return moved
+    raise StoreError(f"endpoint {endpoint!r}: the release moved on {TRIES} times meanwhile. Say it again.")
+
+
+def latest(db: LoomDB, endpoint: str) -> Release:
+    """The endpoint's latest release; a StoreError if there was none."""
+    row = newest_release(db, endpoint)
+    if row is None:
+        present = show_endpoint(db, endpoint)
+        raise StoreError(f"endpoint {present.name!r} had no release yet: loomrl release VERSION --to {present.name}")
+    return Release.of(row)
+
+
+def evidence_as_json(evidence: Evidence) -> dict[str, Any]:
+    """The evidence as plain JSON values; null where there is no number yet."""
+    return {
+        "findings": [_finding(each) for each in evidence.findings],
+        "units": evidence.units,
+        "failed": evidence.failed,
+        "trips": evidence.trips,
+        "is_up": evidence.is_up,
+        "is_mismatched": evidence.is_mismatched,
+    }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {
+        "metric": finding.guard.metric,
+        "baseline": _numbers(asdict(finding.baseline)),
+        "challenger": _numbers(asdict(finding.challenger)),
+        **_numbers({"difference": finding.difference, "low": finding.low, "high": finding.high}),
+        "is_worse": finding.is_worse,
+        "is_fine": finding.is_fine,
+    }
+
+
+def _numbers(given: Mapping[str, float]) -> dict[str, float | None]:
+    return {name: value if math.isfinite(value) else None for name, value in given.items()}
+
+
+def _plain(passage: Passage) -> dict[str, Any]:
+    """Without the reason, which every row has."""
+    return {name: value for name, value in asdict(passage).items() if name != "reason"}
+
+
+def _stages(release: Release, to: Passage) -> dict[str, Stage]:
+    """The stages of both versions in a state."""
+    match to.phase:
+        case Phase.OPEN:
+            return {release.challenger: Stage.CANARY} if is_step_heard(release.plan, to) else {}
+        case Phase.DONE if is_step_heard(release.plan, to):
+            return {release.challenger: Stage.PRODUCTION, release.baseline: Stage.RETIRED}
+        case Phase.ROLLED_BACK:
+            return {release.challenger: Stage.RETIRED, release.baseline: Stage.PRODUCTION}
+        case Phase.ABORTED | Phase.DONE:
+            return {release.challenger: Stage.CANDIDATE, release.baseline: Stage.PRODUCTION}
+        case Phase.STOPPED:
+            return {}

@@ -1,0 +1,26 @@
+"""The shipped phrases that no answer should have. Short on purpose: a list of words knows no context."""
+
+PHRASES = (
+    "kill yourself",
+    "hang yourself",
+    "cut yourself",
+    "you should die",
+    "you deserve to die",
+    "i hope you die",
+    "go die",
+    "kys",
+    "i will kill you",
+    "i'll kill you",
+    "i am going to kill you",
+    "i'm going to kill you",
+    "i will hurt you",
+    "i'll hurt you",
+    "i know where you live",
+    "nobody would miss you",
+    "the world is better without you",
+    "you are worthless",
+    "you are subhuman",
+    "they are subhuman",
+    "gas the",
+    "subhuman scum",
+)

@@ -1,0 +1,149 @@
+"""What the monitor saw, on its way to LoomDB: counted first, so that no stream of hits floods it."""
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+
+from loomrl.errors import StoreError
+from loomrl.store.db import LoomDB
+from loomrl.store.events import Event, append_events
+from loomrl.store.observations import Observation, append_observations
+from loomrl.store.quarantine import Quarantine, read_quarantine, record_quarantine
+
+log = logging.getLogger(__name__)
+FLUSH_S = 2.0
+"""Time between two rows of counts; a trip is written at once."""
+LOOK_S = 0.25
+"""Time between two looks at what others quarantined or freed."""
+EXAMPLES = 5
+"""Sessions that a row names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hit:
+    """A hit, without a word of the text."""
+
+    endpoint: str
+    arm: str
+    version: str
+    rule: str
+    what: str
+    then: str
+    """The intervention, or `failed` where the rule itself did."""
+
+
+@dataclass(slots=True)
+class _Counted:
+    count: int = 0
+    sessions: list[str] = field(default_factory=list)
+
+
+class Ledger:
+    """Counts of hits and the sessions in quarantine, of one gateway. `start` it, and `close` it."""
+
+    def __init__(self, db: LoomDB, *, clock: Callable[[], float] = time.time) -> None:
+        self._db, self._clock = db, clock
+        self._counts: dict[Hit, _Counted] = {}
+        self._held: set[tuple[str, str]] = set()
+        self._after = 0
+        self._trips: list[tuple[str, Observation]] = []
+        self._has_tripped = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self.total: Counter[str] = Counter()
+        """Rule → hits since the start."""
+
+    async def start(self) -> None:
+        """Know the quarantine, follow it, and write what is counted."""
+        await self._follow()
+        self._tasks = [asyncio.create_task(_again(self._follow, partial(asyncio.sleep, LOOK_S)))]
+        self._tasks.append(asyncio.create_task(_again(self.flush, self._until_due)))
+
+    async def close(self) -> None:
+        """Write the rest."""
+        for task in self._tasks:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+        with suppress(StoreError):
+            await self.flush()
+
+    def count(self, hit: Hit, session: str) -> None:
+        """Count a hit."""
+        self.total[hit.rule] += 1
+        counted = self._counts.setdefault(hit, _Counted())
+        counted.count += 1
+        if len(counted.sessions) < EXAMPLES and session not in counted.sessions:
+            counted.sessions.append(session)
+
+    def trip(self, endpoint: str, observation: Observation) -> None:
+        """Tell the endpoint's release of a hit that takes it back."""
+        self._trips.append((endpoint, observation))
+        self._has_tripped.set()
+
+    def is_held(self, endpoint: str, session: str) -> bool:
+        """Whether the session is in quarantine."""
+        return (endpoint, session) in self._held
+
+    async def hold(self, endpoint: str, session: str, rule: str) -> None:
+        """Take a session into quarantine: here at once, elsewhere as soon as it is on record."""
+        if self.is_held(endpoint, session):
+            return
+        self._held.add((endpoint, session))
+        change = Quarantine(endpoint=endpoint, session=session, held=True, rule=rule, at=self._clock())
+        await asyncio.to_thread(record_quarantine, self._db, change)
+
+    async def flush(self) -> None:
+        """Write the counts, one event for each kind of hit."""
+        now = self._clock()
+        self._has_tripped.clear()
+        while self._trips:
+            endpoint, observation = self._trips[0]
+            await asyncio.to_thread(append_observations, self._db, endpoint, "monitor", [observation], now)
+            del self._trips[0]
+        counts, self._counts = self._counts, {}
+        if not counts:
+            return
+        rows = [
+            Event(kind="monitor.hit", subject=hit.endpoint, data=_data(hit, counted), created_at=now)
+            for hit, counted in counts.items()
+        ]
+        try:
+            await asyncio.to_thread(append_events, self._db, rows)
+        except StoreError:
+            for hit, counted in counts.items():  # with the next ones
+                later = self._counts.setdefault(hit, _Counted())
+                later.count += counted.count
+                later.sessions = [*counted.sessions, *later.sessions][:EXAMPLES]
+            raise
+
+    async def _follow(self) -> None:
+        changes = await asyncio.to_thread(read_quarantine, self._db, after=self._after)
+        for position, change in changes:
+            self._after = position
+            place = (change.endpoint, change.session)
+            self._held.add(place) if change.held else self._held.discard(place)
+
+    async def _until_due(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FLUSH_S):
+                await self._has_tripped.wait()
+
+
+async def _again(work: Callable[[], Awaitable[None]], pause: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        await pause()
+        try:
+            await work()
+        except StoreError as error:
+            log.warning("The monitor's record is written later: %s", error)
+            await asyncio.sleep(LOOK_S)
+
+
+def _data(hit: Hit, counted: _Counted) -> dict[str, object]:
+    named = {"arm": hit.arm, "version": hit.version, "rule": hit.rule, "what": hit.what, "then": hit.then}
+    return {**named, "count": counted.count, "sessions": counted.sessions}

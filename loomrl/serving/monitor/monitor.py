@@ -1,0 +1,235 @@
+"""The monitor of a gateway: its rules, run in time, and what was found."""
+
+import asyncio
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import Any, TypeVar
+
+import numpy as np
+
+from loomrl.config.monitor import Monitoring, MonitorRule
+from loomrl.config.rule import ActionCheck, CustomActionRule, CustomRule
+from loomrl.safety.open import open_action_rule, open_text_rule
+from loomrl.safety.rule import ActionRule, Deed, Found, Saying, TextRule, Wrong, flat
+from loomrl.safety.screen import look
+from loomrl.serving.monitor.ledger import Hit, Ledger
+from loomrl.serving.policy import Acted
+from loomrl.serving.refusal import Cause, Refusal
+from loomrl.store import LoomDB
+from loomrl.store.endpoints import Role
+from loomrl.store.observations import Observation
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+MOST_LATE = 16
+"""Threads of rules that did not come back; with so many of them, rules of one's own fail at once."""
+REMEMBERED = 20_000
+"""Sessions whose last action is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """The endpoint, arm, version and session of an answer."""
+
+    endpoint: str
+    arm: str
+    role: Role
+    version: str
+    session: str
+    revision: int
+    """Of the endpoint."""
+
+
+class Late(Exception):
+    """A rule did not answer in time."""
+
+
+class Monitor:
+    """The rules that every answer and action of a gateway meets, by name, and the ledger of their hits."""
+
+    def __init__(self, settings: Monitoring, db: LoomDB) -> None:
+        self.db, self.settings = db, settings
+        self.ledger = Ledger(db)
+        self.rules: Mapping[str, MonitorRule] = {rule.check.label: rule for rule in settings.rules}
+        self._texts: dict[str, TextRule] = {}
+        self._own_texts: dict[str, TextRule] = {}
+        self._actions: dict[str, ActionRule] = {}
+        for name, rule in self.rules.items():
+            if isinstance(rule.check, ActionCheck):
+                self._actions[name] = open_action_rule(rule.check)
+            else:
+                own = isinstance(rule.check, CustomRule)
+                (self._own_texts if own else self._texts)[name] = open_text_rule(rule.check)
+        self._last: OrderedDict[str, Any] = OrderedDict()
+        self._late = 0
+
+    @property
+    def has_texts(self) -> bool:
+        """True if there are rules about answers."""
+        return bool(self._texts or self._own_texts)
+
+    @property
+    def has_actions(self) -> bool:
+        """True if there are rules about actions."""
+        return bool(self._actions)
+
+    async def start(self) -> None:
+        """Follow and keep the record."""
+        await self.ledger.start()
+
+    async def close(self) -> None:
+        """Write what is counted."""
+        await self.ledger.close()
+
+    def refuse_held(self, endpoint: str, session: str) -> None:
+        """A Refusal for a session in quarantine."""
+        if self.ledger.is_held(endpoint, session):
+            message = f"session {session!r:.100} is in quarantine: its calls are refused until a person frees it."
+            raise Refusal(Cause.FORBIDDEN, message, where="session")
+
+    def count(self, origin: Origin, rule: str, what: str, *, then: str = "") -> None:
+        """Count a hit."""
+        hit = Hit(
+            endpoint=origin.endpoint,
+            arm=origin.arm,
+            version=origin.version,
+            rule=rule,
+            what=what,
+            then=then or self.rules[rule].then,
+        )
+        self.ledger.count(hit, origin.session)
+        if self.rules[rule].trip and hit.then != "failed":
+            self.ledger.trip(origin.endpoint, _trip(origin))
+
+    # -- answers ----------------------------------------------------------------------------------------------------
+
+    async def look(self, saying: Saying, origin: Origin, *, without: frozenset[str]) -> dict[str, Found]:
+        """What the rules find, in the order of the settings; never an exception, never late."""
+        found: dict[str, Found] = {}
+        for name in self.rules:
+            if name in without:
+                continue
+            one = await self._look(name, saying, origin)
+            if one is not None:
+                found[name] = one
+        return found
+
+    async def _look(self, name: str, saying: Saying, origin: Origin) -> Found | None:
+        try:
+            if name in self._texts:
+                return look({name: self._texts[name]}, saying).get(name)
+            if name in self._own_texts:
+                rule = self._own_texts[name]
+                return await self._in_time(lambda: look({name: rule}, saying).get(name))
+        except Exception as error:  # noqa: BLE001 - the boundary to rules
+            return Found(saying.since, "failed rule") if self._is_closed(name, origin, error) else None
+        return None
+
+    # -- actions ----------------------------------------------------------------------------------------------------
+
+    async def judge(self, acted: Acted, observations: Any, origin: Origin, *, alone: bool) -> Acted:
+        """The actions that may leave; Forbidden where there is none. `alone`: one action of a session."""
+        actions = np.asarray(acted.actions)
+        if actions.dtype.kind not in "biuf":
+            return acted  # actions of parts have no rules
+        allowed = actions.copy()
+        last = self._last.get(origin.session) if alone else None
+        for row in range(len(actions)):
+            seen = flat(observations[row]) if isinstance(observations, np.ndarray) else None
+            deed = await self._allowed(Deed(action=flat(actions[row]), observation=seen, before=last), origin)
+            allowed[row] = deed.action.reshape(actions[row].shape)
+        if alone:
+            self._remember(origin.session, flat(allowed[0]))
+        if np.array_equal(allowed, actions, equal_nan=actions.dtype.kind == "f"):
+            return acted
+        return Acted(actions=allowed, version=acted.version)  # what was not drawn has no log-probability
+
+    async def _allowed(self, deed: Deed, origin: Origin) -> Deed:
+        """The deed after all rules in turn."""
+        for name, rule in self._actions.items():
+            wrong = await self._wrong(name, rule, deed, origin)
+            if wrong is None:
+                continue
+            self.count(origin, name, wrong.what)
+            chosen = self.rules[name]
+            if chosen.then == "quarantine":
+                await self.ledger.hold(origin.endpoint, origin.session, name)
+                self.refuse_held(origin.endpoint, origin.session)
+            if chosen.then == "stable" and origin.role is not Role.STABLE:
+                raise Forbidden(name, may_move=True)
+            if chosen.then == "count":
+                continue
+            instead = wrong.instead if chosen.action is None else np.resize(chosen.action, deed.action.shape)
+            if instead is None:
+                raise Forbidden(name, may_move=False)
+            deed = replace(deed, action=instead.astype(deed.action.dtype))
+        return deed
+
+    async def _wrong(self, name: str, rule: ActionRule, deed: Deed, origin: Origin) -> Wrong | None:
+        try:
+            if isinstance(self.rules[name].check, CustomActionRule):
+                return await self._in_time(lambda: rule.judge(deed))
+            return rule.judge(deed)
+        except Exception as error:  # noqa: BLE001 - the boundary to rules
+            return Wrong("failed rule") if self._is_closed(name, origin, error) else None
+
+    def _remember(self, session: str, action: Any) -> None:
+        self._last[session] = action
+        self._last.move_to_end(session)
+        if len(self._last) > REMEMBERED:
+            self._last.popitem(last=False)
+
+    # -- rules of one's own -----------------------------------------------------------------------------------------
+
+    def _is_closed(self, name: str, origin: Origin, error: Exception) -> bool:
+        log.warning("Rule %s failed: %s: %s", name, type(error).__name__, error if isinstance(error, Late) else "")
+        self.count(origin, name, type(error).__name__, then="failed")
+        return self.settings.fails == "closed"
+
+    async def _in_time(self, work: Callable[[], T]) -> T:
+        """Its result from a thread of its own; Late if it takes longer than the settings allow."""
+        if self._late >= MOST_LATE:
+            raise Late("too many of its threads did not come back")
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[T] = loop.create_future()
+
+        def run() -> None:
+            try:
+                answer, error = work(), None
+            except Exception as raised:  # noqa: BLE001 - handed to the one who waits
+                answer, error = None, raised
+            with suppress(RuntimeError):  # the loop has ended meanwhile
+                loop.call_soon_threadsafe(tell, answer, error)
+
+        def tell(answer: Any, error: Exception | None) -> None:
+            self._late -= 1
+            if done.done():
+                return
+            done.set_result(answer) if error is None else done.set_exception(error)
+
+        self._late += 1
+        threading.Thread(target=run, daemon=True).start()
+        try:
+            async with asyncio.timeout(self.settings.limit_ms / 1000):
+                return await done
+        except TimeoutError:
+            raise Late(f"no answer within {self.settings.limit_ms:g} ms") from None
+
+
+def _trip(origin: Origin) -> Observation:
+    unit = int.from_bytes(blake2b(origin.session.encode(), digest_size=8).digest())
+    return Observation(revision=origin.revision, arm=origin.arm, unit=unit, metric="trip", value=1.0, at=time.time())
+
+
+class Forbidden(Refusal):
+    """An action that may not leave, with none in its place. `may_move`: the stable arm may know a better one."""
+
+    def __init__(self, rule: str, *, may_move: bool) -> None:
+        super().__init__(Cause.FORBIDDEN, f"Rule {rule!r} allows no such action here.", where="observation")
+        self.may_move = may_move

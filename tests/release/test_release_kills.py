@@ -1,0 +1,119 @@
+"""Controllers that die at any instant: histories stay legal, and nothing is decided twice."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from loomrl.errors import ConfigError
+from loomrl.release.ledger import latest, tell
+from loomrl.release.passage import Phase, Word
+from loomrl.store import LoomDB, open_store
+from loomrl.store.deployments import list_deployments
+from loomrl.store.endpoints import Role, history_of
+from loomrl.store.events import read_events
+from loomrl.store.policies import list_policies
+from loomrl.store.releases import list_releases, read_release
+from loomrl.types import Stage
+from tests.release.release_support import ENDPOINT, NEW, OLD, Callers, announce, prepare, released
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@contextmanager
+def controllers(url: str, count: int) -> Iterator[list[subprocess.Popen[str]]]:
+    """Processes that control the endpoint."""
+    running = [_started(url) for _ in range(count)]
+    try:
+        yield running
+    finally:
+        for each in running:
+            each.kill()
+            each.communicate()
+
+
+def _started(url: str) -> subprocess.Popen[str]:
+    paths = os.pathsep.join([str(ROOT), *filter(None, sys.path)])
+    command = [sys.executable, "-m", "tests.release.release_kills", url]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": paths}, cwd=ROOT
+    )
+
+
+def legal(db: LoomDB) -> None:
+    """Whatever happened: histories are legal ones, and on record once."""
+    moved = [event for _, event in read_events(db, kind="release.moved", limit=100_000)]
+    made = [event for _, event in read_events(db, kind="deployment.made", limit=100_000)]
+    assert len(moved) == len({(event.subject, event.data["number"]) for event in moved})
+    assert len(made) == len({event.subject for event in made}) == len(list_deployments(db, limit=100_000))
+    for each in list_releases(db, limit=1000):
+        rows = read_release(db, each.release)
+        assert [row.number for row in rows] == list(range(1, len(rows) + 1))
+        for before, after in pairwise(rows):
+            assert before.state == "open" or (before.state, after.state) == ("done", "rolled_back")
+            assert after.content["passage"]["step"] - before.content["passage"]["step"] in (0, 1)
+            assert after.revision - before.revision in (0, 1)
+    revisions = history_of(db, ENDPOINT, limit=100_000)
+    assert [each.revision for each in revisions] == list(range(len(revisions), 0, -1))
+    for endpoint in revisions:
+        assert sum(arm.share for arm in endpoint.arms if arm.role is not Role.SHADOW) == pytest.approx(1.0)
+        assert len({arm.policy for arm in endpoint.arms}) == len(endpoint.arms)
+    stages = Counter(policy.stage for policy in list_policies(db))
+    assert stages[Stage.PRODUCTION] == 1
+    assert stages[Stage.CANARY] <= 1
+
+
+def killed(url: str, kills: int, *, seed: int) -> Counter[str]:
+    """Releases, good ones and bad ones and those that a person ends, under controllers that are killed."""
+    rng, ends = random.Random(seed), Counter[str]()
+    with open_store(url) as db, controllers(url, 2) as running:
+        prepare(db)
+        for each in running:
+            assert each.stdout is not None
+            assert each.stdout.readline() == "ready\n"
+        while kills > 0 or not {"done", "rolled_back"} <= ends.keys():
+            new = NEW if history_of(db, ENDPOINT, limit=1)[0].stable.policy == OLD else OLD
+            is_bad = len(ends) % 2 == 1 if sum(ends.values()) < 2 else rng.random() < 0.5
+            released(db, version=new)
+            callers = Callers(db, {new: 0.6 if is_bad else 0.0}, seed=rng.randrange(1 << 30))
+            callers.count = rng.randrange(1 << 40)
+            deadline = time.monotonic() + 120
+            while latest(db, ENDPOINT).passage.is_open:
+                assert time.monotonic() < deadline, latest(db, ENDPOINT).row
+                announce(db, new)
+                callers.come(60)
+                if kills > 0 and rng.random() < 0.3:
+                    at = rng.randrange(len(running))
+                    time.sleep(rng.random() * 0.02)
+                    running[at].send_signal(signal.SIGKILL)
+                    running[at].communicate()
+                    running[at] = _started(url)
+                    kills -= 1
+                if rng.random() < 0.02:
+                    with suppress(ConfigError):  # it is over just now
+                        tell(db, ENDPOINT, Word.ABORT, who="ann", why="", at=time.time())
+            end = latest(db, ENDPOINT).passage.phase
+            assert end in ((Phase.ROLLED_BACK, Phase.ABORTED) if is_bad else (Phase.DONE, Phase.ABORTED)), end
+            ends[end.value] += 1
+        legal(db)
+    return ends
+
+
+def test_kills_of_controllers_leave_legal_histories(store_url: str) -> None:
+    ends = killed(store_url, 3, seed=1)
+    assert ends["done"]
+    assert ends["rolled_back"]
+
+
+@pytest.mark.slow
+def test_a_hundred_kills_of_controllers_leave_legal_histories(store_url: str) -> None:
+    killed(store_url, 100, seed=2)

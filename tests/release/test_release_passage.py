@@ -1,0 +1,302 @@
+"""The state machine alone: whatever comes, its histories are legal."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loomrl.config.release import ReleasePlan
+from loomrl.errors import ConfigError, StoreError
+from loomrl.release.guard import Finding, Side
+from loomrl.release.passage import (
+    START,
+    Evidence,
+    Passage,
+    Phase,
+    Word,
+    arms_of,
+    decide,
+    refuse_arms,
+    told,
+    waits_for,
+)
+from loomrl.release.plan import guards_of, settled, steps_of
+from loomrl.store.endpoints import Arm, Role
+
+BASE = Arm(name="stable", policy="run/1")
+PLAN = ReleasePlan(strategy="canary")
+STRATEGIES = ("canary", "blue_green", "immediate", "shadow")
+
+
+def findings(plan: ReleasePlan, **changes: object) -> tuple[Finding, ...]:
+    """All fine, but for these fields."""
+    side = Side(value=0.0, count=100)
+    fine: dict[str, Any] = {"baseline": side, "challenger": side, "difference": 0.0, "low": -0.01, "high": 0.01}
+    fine |= {"is_worse": False, "is_fine": True, **changes}
+    return tuple(Finding(guard=guard, **fine) for guard in guards_of(plan))
+
+
+def good(plan: ReleasePlan, **changes: object) -> Evidence:
+    return replace(Evidence(findings=findings(plan), units=1000, is_up=True), **changes)  # type: ignore[arg-type]
+
+
+def at(step: int, since: float = 0.0, **fields: object) -> Passage:
+    return Passage(step=step, since=since, **fields)  # type: ignore[arg-type]
+
+
+plans = st.builds(
+    lambda strategy, shares, minutes, approve: ReleasePlan.parse(
+        {
+            "strategy": strategy,
+            **({"steps": [{"share": s, "minutes": minutes} for s in [*shares, 1.0]]} if strategy == "canary" else {}),
+            **({"approvals": [1.0], "approvers": ["ann"]} if approve else {}),
+        }
+    ),
+    st.sampled_from(STRATEGIES),
+    st.lists(st.floats(0.01, 0.99), max_size=4, unique=True).map(sorted),
+    st.floats(0, 120),
+    st.booleans(),
+)
+seen = st.builds(
+    dict,
+    units=st.integers(0, 300),
+    failed=st.integers(0, 40),
+    failed_s=st.floats(0, 10),
+    trips=st.sampled_from([0, 0, 0, 0, 1]),
+    is_up=st.booleans(),
+    is_mismatched=st.sampled_from([False, False, True]),
+    is_touched=st.sampled_from(["", "", "", "", "revision 9"]),
+    jumped_s=st.sampled_from([0.0, 0.0, 3600.0, -3600.0]),
+)
+events = st.lists(
+    st.one_of(
+        st.tuples(st.just("look"), st.floats(0, 8000), seen, st.booleans(), st.booleans()),
+        st.tuples(st.just("word"), st.sampled_from(list(Word)), st.sampled_from(["ann", "bob"])),
+    ),
+    max_size=40,
+)
+
+
+@given(plans, events)
+def test_every_history_is_legal(plan: ReleasePlan, happenings: Sequence[tuple]) -> None:  # type: ignore[type-arg]
+    now, passage = 0.0, Passage(since=0.0)
+    present: list[Arm] = [BASE]
+    history = [passage]
+    for kind, *rest in happenings:
+        if kind == "word":
+            try:
+                after: Passage | None = told(plan, passage, rest[0], who=rest[1], why="", now=now)
+            except ConfigError:
+                after = None
+        else:
+            seconds, fields, is_worse, is_fine = rest
+            now += seconds
+            evidence = Evidence(findings=findings(plan, is_worse=is_worse, is_fine=is_fine), **fields)
+            after = decide(plan, passage, evidence, now)
+            if after is not None and after.step > passage.step:
+                assert not waits_for(plan, passage, evidence, now)
+                assert not evidence.jumped_s or passage.since >= now - 5
+            if after is None and passage.is_open and passage.step > START:
+                assert not is_worse
+                assert not fields["trips"]
+        if after is None:
+            continue
+        history.append(after)
+        passage = after
+        present = arms_of(plan, passage, present=present, baseline="run/1", challenger="run/2")
+        shares = [arm.share for arm in present if arm.role is not Role.SHADOW]
+        assert sum(shares) == pytest.approx(1.0)
+        assert [arm.role for arm in present].count(Role.STABLE) == 1
+    for before, later in pairwise(history):
+        assert before.is_open or (before.phase is Phase.DONE and later.phase is Phase.ROLLED_BACK)
+        assert later.step - before.step in (0, 1)
+        if later.step > before.step:
+            assert later.phase is Phase.OPEN
+            assert not before.is_paused
+
+
+def test_good_version_takes_every_step_after_its_time_and_is_stable_at_the_end() -> None:
+    passage, now, shares = Passage(since=0.0), 0.0, []
+    while passage.is_open:
+        after = decide(PLAN, passage, good(PLAN), now)
+        now += 60
+        if after is not None:
+            passage = after
+            arms = arms_of(PLAN, passage, present=[BASE], baseline="run/1", challenger="run/2")
+            shares.append((round(now / 60), {arm.policy: arm.share for arm in arms}.get("run/2")))
+    assert shares == [(1, 0.1), (61, 0.25), (121, 0.5), (241, 1.0), (301, 1.0)]
+    assert arms == [Arm(name="stable", policy="run/2")]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"trips": 1}, "monitor tripped"),
+        ({"failed": 20, "failed_s": 3.0}, "all failed"),
+    ],
+    ids=["trip", "hard"],
+)
+def test_hard_limits_act_at_once_even_while_paused(changes: dict[str, object], said: str) -> None:
+    after = decide(PLAN, at(0, is_paused=True), good(PLAN, **changes), 1.0)
+    assert after is not None
+    assert after.phase is Phase.ROLLED_BACK
+    assert said in after.reason
+
+
+def test_a_burst_of_errors_whose_successes_are_not_on_record_yet_is_no_outage() -> None:
+    assert decide(PLAN, at(0), good(PLAN, failed=40, failed_s=2.2), 1.0) is None
+
+
+def test_proved_worse_and_beyond_the_limit_goes_back_within_the_margin_of_the_guard() -> None:
+    worse = {"low": 0.01, "high": 0.05, "difference": 0.03, "challenger": Side(value=0.06, count=200)}
+    after = decide(PLAN, at(0), good(PLAN, findings=findings(PLAN, **worse)), 1.0)
+    assert after is not None
+    assert "beyond 0.05 and worse: error" in after.reason
+    for allowed in ({**worse, "low": -0.01}, {**worse, "challenger": Side(value=0.04, count=200)}):
+        assert decide(PLAN, at(0), good(PLAN, findings=findings(PLAN, **allowed)), 1.0) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"units": 99}, "99 of 100 units"),
+        ({"is_mismatched": True}, "do not divide"),
+    ],
+    ids=["units", "mismatch"],
+)
+def test_time_alone_promotes_nobody(changes: dict[str, object], said: str) -> None:
+    evidence = good(PLAN, **changes)
+    assert decide(PLAN, at(0), evidence, 1e9) is None
+    assert any(said in reason for reason in waits_for(PLAN, at(0), evidence, 1e9))
+
+
+def test_required_metric_that_never_arrives_keeps_the_last_step_away_and_is_named() -> None:
+    missing = good(PLAN, findings=findings(PLAN, challenger=Side(value=float("nan"), count=0), is_fine=False))
+    assert decide(PLAN, at(1), missing, 1e9) == at(2, since=1e9, reason="step 3 of 4: 50 %")
+    assert decide(PLAN, at(2), missing, 1e9) is None
+    assert waits_for(PLAN, at(2), missing, 1e9) == ("error: not one observation of it has come from both versions",)
+
+
+def test_metrics_that_were_observed_have_to_be_proved_fine_before_the_last_step() -> None:
+    unproved = good(PLAN, findings=findings(PLAN, is_fine=False))
+    names = [reason.split(": ")[1] for reason in waits_for(PLAN, at(2), unproved, 1e9)]
+    assert names == ["error", "reward", "success"]
+
+
+def test_a_version_is_not_sent_callers_before_a_replica_is_up() -> None:
+    assert decide(PLAN, at(START), good(PLAN, is_up=False), 1e9) is None
+
+
+@pytest.mark.parametrize("jump", [3600.0, -3600.0])
+def test_a_clock_that_jumps_never_promotes_and_the_step_begins_again(jump: float) -> None:
+    now = 10_000.0
+    passage = at(0, since=now - 100)
+    after = decide(PLAN, passage, good(PLAN, jumped_s=jump), now + jump)
+    assert after is not None
+    assert (after.step, after.since) == (0, now + jump)
+    assert "clock jumped" in after.reason
+    assert decide(PLAN, after, good(PLAN, jumped_s=jump), now + jump + 1) is None
+
+
+def test_whoever_changes_the_endpoint_by_hand_keeps_his_arms() -> None:
+    after = decide(PLAN, at(1), good(PLAN, is_touched="revision 9: stable=run/7:1", trips=1), 1.0)
+    assert after is not None
+    assert (after.phase, "revision 9" in after.reason) == (Phase.STOPPED, True)
+    mine = [Arm(name="stable", policy="run/7")]
+    assert arms_of(PLAN, after, present=mine, baseline="run/1", challenger="run/2") == mine
+
+
+def test_only_approvers_approve_and_a_step_waits_for_them() -> None:
+    plan = ReleasePlan.parse({"strategy": "canary", "approvals": [1.0], "approvers": ["ann"]})
+    assert decide(plan, at(2), good(plan), 1e9) is None
+    with pytest.raises(ConfigError, match=r"'bob' has no right to\. The plan allows ann"):
+        told(plan, at(2), Word.APPROVE, who="bob", why="", now=1.0)
+    approved = told(plan, at(2), Word.APPROVE, who="ann", why="looks good", now=1.0)
+    assert approved.reason == "approve by ann (looks good): 100 %"
+    after = decide(plan, approved, good(plan), 1e9)
+    assert after is not None
+    assert after.step == 3
+    with pytest.raises(ConfigError, match="has it"):
+        told(plan, approved, Word.APPROVE, who="ann", why="", now=1.0)
+
+
+def test_a_word_that_means_nothing_now_is_refused() -> None:
+    with pytest.raises(ConfigError, match="not paused"):
+        told(PLAN, at(0), Word.RESUME, who="ann", why="", now=1.0)
+    over = at(0, phase=Phase.ROLLED_BACK)
+    with pytest.raises(ConfigError, match="is over"):
+        told(PLAN, over, Word.ROLLBACK, who="ann", why="", now=1.0)
+
+
+def test_a_finished_release_can_be_rolled_back_by_a_person() -> None:
+    after = told(PLAN, at(3, phase=Phase.DONE), Word.ROLLBACK, who="ann", why="no", now=1.0)
+    arms = arms_of(PLAN, after, present=[Arm(name="stable", policy="run/2")], baseline="run/1", challenger="run/2")
+    assert arms == [BASE]
+
+
+@pytest.mark.parametrize(
+    ("advice", "strategy", "first"),
+    [(("blue_green", 1.0), "blue_green", 0.1), (("canary", 0.1), "canary", 0.1), (("canary", 0.05), "canary", 0.05)],
+    ids=["much", "some", "little"],
+)
+def test_strategy_is_the_one_that_the_gate_advises_unless_the_plan_says_one(
+    advice: tuple[str, float], strategy: str, first: float
+) -> None:
+    plan = settled(ReleasePlan(), *advice)
+    assert (plan.strategy, plan.steps[0].share) == (strategy, first)
+    assert settled(ReleasePlan(strategy="shadow"), *advice).strategy == "shadow"
+
+
+def test_shadow_answers_nobody_and_ends_where_it_began() -> None:
+    plan = ReleasePlan(strategy="shadow")
+    arms = arms_of(plan, at(0), present=[BASE], baseline="run/1", challenger="run/2")
+    assert [(arm.role, arm.share) for arm in arms] == [(Role.STABLE, 1.0), (Role.SHADOW, 1.0)]
+    after = decide(plan, at(0), good(plan), 1e9)
+    assert after is not None
+    assert after.phase is Phase.DONE
+    assert arms_of(plan, after, present=arms, baseline="run/1", challenger="run/2") == [BASE]
+
+
+def test_blue_green_is_a_shadow_and_then_all_at_once() -> None:
+    steps = steps_of(ReleasePlan(strategy="blue_green"))
+    assert [(step.share, step.is_shadow) for step in steps] == [(1.0, True), (1.0, False)]
+
+
+def test_arms_of_others_without_traffic_stay_and_divided_traffic_is_refused() -> None:
+    variant = Arm(name="b", policy="run/5", share=0.0, role=Role.CANARY)
+    arms = arms_of(PLAN, at(0), present=[BASE, variant], baseline="run/1", challenger="run/2")
+    assert variant in arms
+    refuse_arms("e", [BASE, variant])
+    with pytest.raises(StoreError, match=r"arm 'b' has 0\.2 of the traffic"):
+        refuse_arms("e", [replace(BASE, share=0.8), replace(variant, share=0.2)])
+    with pytest.raises(StoreError, match="needs the name 'canary'"):
+        refuse_arms("e", [BASE, replace(variant, name="canary")])
+
+
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        ({"step": []}, "Did you mean 'steps'"),
+        ({"steps": [{"share": 0.5}]}, "must rise to 1"),
+        ({"steps": [{"share": 0.5}, {"share": 0.2}, {"share": 1}]}, "must rise to 1"),
+        ({"approvals": [1.0]}, "give both"),
+        ({"approvals": [0.3], "approvers": ["ann"]}, "share of no step"),
+        ({"guards": [{"metric": "error", "better": "lower"}]}, "could never be proved"),
+        ({"guards": [{"metric": "error", "better": "lower", "margin": 1.0}]}, "nothing could be worse"),
+        ({"guards": [{"metric": "x", "better": "lower", "quantile": 0.9, "margin": 0.1}]}, "needs times"),
+        ({"guards": [{"metric": "x", "better": "lower", "margin": 0.1}] * 2}, "x is there twice"),
+        ({"strategy": "immediate", "steps": [{"share": 0.3}, {"share": 1}]}, "steps has no effect"),
+        ({"error_rate": 0.9}, "less than or equal to 0.5"),
+    ],
+    ids=[
+        "typo", "unfinished", "falling", "nobody", "nowhere", "unprovable", "vacuous", "quantile", "twice", "idle",
+        "guessing",
+    ],
+)  # fmt: skip
+def test_plans_that_contradict_themselves_are_refused(raw: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        ReleasePlan.parse(raw)

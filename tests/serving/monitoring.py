@@ -1,0 +1,124 @@
+"""A gateway under watch for tests: a policy that says what it is told to, in pieces of any size."""
+
+import json
+import random
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+
+from loomrl.config.monitor import Monitoring
+from loomrl.serving.answer import Candidate, Closed, Drawn, Event, Opened, Token
+from loomrl.serving.call import ToolCall
+from loomrl.serving.local import LocalGateway
+from loomrl.serving.monitor.monitor import Monitor
+from loomrl.serving.policy import About, Act, Acted, Continuation, ServedPolicy
+from loomrl.serving.recorder import Memory
+from loomrl.serving.view import FixedView
+from loomrl.store import LoomDB, open_store
+from loomrl.store.endpoints import Arm, Endpoint, Role
+from loomrl.store.events import Event as Row
+from loomrl.store.events import read_events
+
+KEY = "sk-proj-Ab12Cd34Ef56Gh78Ij90Kl12"
+
+
+class Says:
+    """Says the same to everybody, cut at random; every character is a token."""
+
+    def __init__(self, text: str, *, calls: Sequence[ToolCall] = (), version: str = "v", seed: int = 0) -> None:
+        self.about = About(kind="language", version=version, number=1, context=1 << 20)
+        self._text, self._calls, self._rng = text, tuple(calls), random.Random(seed)
+        self.drawn = 0
+
+    async def act(self, act: Act) -> Acted:
+        raise NotImplementedError
+
+    async def answer(self, continuation: Continuation) -> AsyncIterator[Event]:
+        for index in range(continuation.drawing.n):
+            yield Opened(index=index, ids_T=np.array([1, 2], np.int32))
+            at = 0
+            while at < len(self._text):
+                part = self._text[at : at + self._rng.choice([1, 1, 2, 3, 7, 40])]
+                at += len(part)
+                self.drawn += len(part)
+                ids = np.array([ord(letter) + 3 for letter in part], np.int32)
+                logprobs, versions = np.full(len(ids), -0.5, np.float32), np.ones(len(ids), np.int32)
+                tokens = tuple(Token(drawn=Candidate(id=1, token=one.encode(), logprob=-0.5)) for one in part)
+                yield Drawn(
+                    index=index,
+                    ids_T=ids,
+                    logprobs_T=logprobs,
+                    versions_T=versions,
+                    text=part,
+                    tokens=tokens if continuation.drawing.logprobs else (),
+                )
+            yield Closed(
+                index=index, text=self._text, calls=self._calls, finish="tool_calls" if self._calls else "stop"
+            )
+
+
+class Watched:
+    """A gateway with a monitor and a LoomDB, and a client for it. Use it with `async with`."""
+
+    def __init__(self, folder: Path, *policies: ServedPolicy, **settings: Any) -> None:
+        names = ("stable", "canary")[: len(policies)] if len(policies) > 1 else ("stable",)
+        roles = {"stable": (Role.STABLE, 1e-9), "canary": (Role.CANARY, 1.0)} if len(policies) > 1 else {}
+        arms = tuple(
+            Arm(name=name, policy=name, role=roles.get(name, (Role.STABLE, 1.0))[0], share=roles.get(name, (0, 1.0))[1])
+            for name in names
+        )
+        endpoint = Endpoint(name="m", revision=1, arms=arms, created_at=0.0)
+        view = FixedView({"m": endpoint}, {name: [policy] for name, policy in zip(names, policies, strict=True)})
+        self.db: LoomDB = open_store(f"sqlite:///{folder}/loom.db")
+        self.recorder = Memory()
+        self.monitor = Monitor(Monitoring.parse(settings), self.db)
+        self._gateway = LocalGateway(view, self.recorder, monitor=self.monitor)
+
+    async def __aenter__(self) -> "Watched":
+        await self._gateway.__aenter__()
+        self.client = httpx.AsyncClient(base_url=self._gateway.url, timeout=20)
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        await self.client.aclose()
+        await self._gateway.__aexit__(*error)
+        self.db.close()
+
+    async def post(self, path: str, **body: Any) -> httpx.Response:
+        return await self.client.post(path, json={"model": "m", **body})
+
+    async def chat(self, *, session: str = "s", **body: Any) -> httpx.Response:
+        messages = body.pop("messages", [{"role": "user", "content": "Hello"}])
+        return await self.post(f"/sessions/{session}/v1/chat/completions", messages=messages, **body)
+
+    async def rows(self, kind: str) -> list[Row]:
+        await self.monitor.ledger.flush()
+        return [event for _, event in read_events(self.db, kind=kind)]
+
+
+def said(answer: httpx.Response) -> str:
+    """The text of a whole or streamed answer in any dialect."""
+    if answer.headers["content-type"].startswith("application/json"):
+        return _whole(answer.json())
+    events = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: {")]
+    return "".join(_part(event) for event in events)
+
+
+def _whole(body: dict[str, Any]) -> str:
+    if "choices" in body:
+        first = body["choices"][0]
+        return str(first["text"] if "text" in first else first["message"]["content"] or "")
+    content = body["content"] if "content" in body else body["output"][0]["content"]
+    return "".join(part["text"] for part in content)
+
+
+def _part(event: dict[str, Any]) -> str:
+    if event.get("choices"):
+        first = event["choices"][0]
+        return str(first["text"] if "text" in first else first["delta"].get("content") or "")
+    if event.get("type") == "content_block_delta":
+        return str(event["delta"].get("text", ""))
+    return str(event["delta"]) if event.get("type") == "response.output_text.delta" else ""

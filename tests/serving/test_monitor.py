@@ -1,0 +1,260 @@
+"""The monitor in a real gateway: what callers get, what is on record, who is refused."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from loomrl.config.monitor import STOPPED
+from loomrl.safety.rule import Deed, Found, Saying
+from loomrl.serving.acting import Acting
+from loomrl.serving.call import ToolCall
+from loomrl.store import judgements
+from loomrl.store.quarantine import Quarantine, quarantined, record_quarantine
+from tests.serving.control_support import control_policy
+from tests.serving.monitoring import KEY, Says, Watched, said
+
+pytestmark = pytest.mark.system
+SECRETS = {"check": {"kind": "secrets"}}
+DIALECTS = {
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "Hello"}]},
+    "/v1/completions": {"prompt": "Hello"},
+    "/v1/messages": {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 500},
+    "/v1/responses": {"input": "Hello"},
+}
+
+
+@pytest.mark.parametrize("path", DIALECTS)
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+async def test_no_dialect_lets_a_secret_out(path: str, stream: bool, tmp_path: Path) -> None:
+    text = f"Certainly, with pleasure! The key you asked for is {KEY}, as agreed."
+    async with Watched(tmp_path, Says(text), rules=[SECRETS]) as served:
+        answer = await served.post(path, **DIALECTS[path], stream=stream)
+        assert answer.status_code == 200, answer.text
+        assert "Ab12" not in answer.text
+        assert "sk-" not in answer.text
+        assert said(answer) == ("Certainly, with pleasure! The key you asked for is " + STOPPED if stream else STOPPED)
+        assert any(word in answer.text for word in ("content_filter", "refusal"))
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+async def test_what_breaks_no_rule_leaves_as_it_was_drawn(stream: bool, tmp_path: Path) -> None:
+    text = "Größe 漢字 🙂, sk- is how keys begin, and sk-your-api-key-goes-here is none. " * 5
+    call = ToolCall(id="1", name="look", arguments='{"at": 1}')
+    tools = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
+    rules = [SECRETS, {"check": {"kind": "calls"}}, {"check": {"kind": "blocked"}}, {"check": {"kind": "prompt"}}]
+    async with Watched(tmp_path, Says(text, calls=[call]), rules=rules) as served:
+        answer = await served.chat(stream=stream, tools=tools)
+        assert said(answer) == text
+        assert "look" in answer.text
+        assert await served.rows("monitor.hit") == []
+
+
+async def test_log_probabilities_of_a_secret_stay_with_it(tmp_path: Path) -> None:
+    async with Watched(tmp_path, Says(f"The key is {KEY} there"), rules=[SECRETS]) as served:
+        for stream in (False, True):
+            answer = await served.chat(stream=stream, logprobs=True)
+            assert said(answer) == STOPPED
+            assert '"token":"k"' not in answer.text.replace(" ", "")
+    async with Watched(tmp_path, Says("The key is elsewhere"), rules=[SECRETS]) as served:
+        answer = await served.chat(stream=True, logprobs=True)
+        assert said(answer) == "The key is elsewhere"
+        assert '"token":"k"' in answer.text.replace(" ", "")
+
+
+async def test_the_record_says_what_was_drawn_and_what_was_said(tmp_path: Path) -> None:
+    async with Watched(
+        tmp_path, Says("I say kys to you. " + "x" * 500), rules=[{"check": {"kind": "blocked"}}]
+    ) as served:
+        answer = await served.chat(stream=True)
+        more = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": said(answer)}]
+        await served.chat(messages=[*more, {"role": "user", "content": "And?"}])
+        trajectory = await served.recorder.complete("s")
+    assert [turns[0].action[:17] for turns in trajectory.sequences] == ["I say kys to you."] * 2
+    assert len(trajectory.extra["session"]["stopped"]) == 2  # the second is a thread of its own: its ids are not those
+    tokens = trajectory.tokens
+    assert tokens is not None
+    drawn = "".join(chr(id - 3) for id in tokens.ids_T[tokens.mask_T])
+    assert drawn.startswith("I say kys to you.")
+
+
+async def test_sampling_ends_with_the_answer(tmp_path: Path) -> None:
+    policy = Says("I say kys to you. " + "x" * 5000)
+    async with Watched(tmp_path, policy, rules=[{"check": {"kind": "blocked"}}]) as served:
+        await served.chat(stream=True)
+    assert policy.drawn < 500
+
+
+async def test_a_hit_is_on_record_without_a_word_of_it(tmp_path: Path) -> None:
+    async with Watched(tmp_path, Says(f"The key is {KEY}."), rules=[SECRETS]) as served:
+        for number in range(40):
+            await served.chat(session=f"s{number}")
+        rows = await served.rows("monitor.hit")
+    assert sum(row.data["count"] for row in rows) == 40
+    assert len(rows) <= 5  # counted, not one for each
+    assert rows[0].data["rule"] == "secrets"
+    assert rows[0].data["sessions"][0] == "s0"
+    assert KEY not in json.dumps([dict(row.data) for row in rows])
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+async def test_the_stable_arm_answers_for_one_that_breaks_a_rule(stream: bool, tmp_path: Path) -> None:
+    policies = Says("All is well.", version="old"), Says(f"{KEY} is the key.", version="new")
+    async with Watched(tmp_path, *policies, rules=[SECRETS | {"then": "stable"}]) as served:
+        answer = await served.chat(stream=stream)
+        assert said(answer) == "All is well."
+        assert (answer.headers["x-loomrl-version"], answer.headers["x-loomrl-arm"]) == ("old", "stable")
+        (row,) = await served.rows("monitor.hit")
+        assert row.data["arm"] == "canary"
+        drawn = await served.recorder.complete("s~canary")
+        assert (await served.recorder.complete("s")).turns[0].action == "All is well."
+    assert drawn.turns[0].action.startswith("sk-proj")
+    assert list(drawn.extra["session"]["stopped"].values()) == ["secrets"]
+
+
+async def test_where_something_has_left_the_rest_is_replaced(tmp_path: Path) -> None:
+    policies = Says("All is well."), Says("A long and harmless beginning of an answer, then " + KEY)
+    async with Watched(tmp_path, *policies, rules=[SECRETS | {"then": "stable", "text": "(ended)"}]) as served:
+        answer = await served.chat(stream=True)
+        assert said(answer) == "A long and harmless beginning of an answer, then (ended)"
+        assert said(await served.chat(session="t")) == "All is well."
+
+
+async def test_a_person_may_let_a_held_answer_leave(tmp_path: Path) -> None:
+    async with Watched(tmp_path, Says(f"It is {KEY}."), rules=[SECRETS | {"then": "hold"}]) as served:
+        for choice, status in (("release", 200), ("withhold", 403)):
+            asking = asyncio.create_task(served.chat(session=choice))
+            while not (waiting := await asyncio.to_thread(judgements.waiting, served.db, now=0.0)):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)  # a person looks
+            assert KEY not in str(waiting)
+            await asyncio.to_thread(judgements.answer, served.db, waiting[0].id, choice, who="Ada", at=1.0)
+            answer = await asking
+            assert answer.status_code == status
+            assert (KEY in answer.text) == (choice == "release")
+
+
+async def test_a_quarantined_session_is_refused_until_it_is_freed(tmp_path: Path) -> None:
+    async with Watched(tmp_path, Says(f"It is {KEY}."), rules=[SECRETS | {"then": "quarantine"}]) as served:
+        assert [(await served.chat(session="bad")).status_code for _ in range(2)] == [403, 403]
+        assert [each.session for each in quarantined(served.db)] == ["bad"]
+        served_hits = sum(row.data["count"] for row in await served.rows("monitor.hit"))
+        assert served_hits == 1  # the second call was not even asked
+        record_quarantine(served.db, Quarantine(endpoint="m", session="bad", held=False, who="Ada", at=2.0))
+        assert quarantined(served.db) == []
+        async with asyncio.timeout(5):
+            while served.monitor.ledger.is_held("m", "bad"):  # noqa: ASYNC110 - another process' word
+                await asyncio.sleep(0.01)
+
+
+async def test_counting_changes_nothing(tmp_path: Path) -> None:
+    text = f"It is {KEY}, and more of it."
+    async with Watched(tmp_path, Says(text), rules=[SECRETS | {"then": "count"}]) as served:
+        assert [said(await served.chat(stream=stream)) for stream in (False, True)] == [text, text]
+        assert sum(row.data["count"] for row in await served.rows("monitor.hit")) == 2
+
+
+async def test_an_unknown_tool_is_not_called(tmp_path: Path) -> None:
+    tools = [{"type": "function", "function": {"name": "buy", "parameters": {"required": ["n"]}}}]
+    for name, arguments in (("sell", "{}"), ("buy", "{}"), ("buy", "[1]"), ("buy", "{")):
+        policy = Says("", calls=[ToolCall(id="1", name=name, arguments=arguments)])
+        async with Watched(tmp_path, policy, rules=[{"check": {"kind": "calls"}}]) as served:
+            for stream in (False, True):
+                answer = await served.chat(stream=stream, tools=tools)
+                assert said(answer) == STOPPED
+                assert "tool_calls" not in answer.text or '"tool_calls":[]' in answer.text
+
+
+async def test_a_secret_in_a_tools_argument_is_found(tmp_path: Path) -> None:
+    call = ToolCall(id="1", name="mail", arguments=json.dumps({"to": "a", "text": "x\n" + KEY}))
+    tools = [{"type": "function", "function": {"name": "mail", "parameters": {}}}]
+    async with Watched(tmp_path, Says("Mailed.", calls=[call]), rules=[SECRETS]) as served:
+        answer = await served.chat(stream=True, tools=tools)
+        assert KEY not in answer.text
+
+
+# -- rules of one's own ------------------------------------------------------------------------------------------------
+
+
+def raises(saying: Saying) -> Found | None:
+    raise ValueError("no")
+
+
+def hangs(saying: Saying) -> Found | None:
+    while True:
+        if saying.text == "never":
+            return None
+
+
+def no_fish(saying: Saying) -> Found | None:
+    at = saying.text.find("fish", saying.since)
+    if at >= 0:
+        return Found(at, "fish")
+    return Found(max(saying.since, len(saying.text) - 3), "", is_sure=False)
+
+
+@pytest.mark.parametrize(("fails", "expected"), [("open", "All is well."), ("closed", STOPPED)])
+async def test_a_rule_that_raises_is_counted_and_fails_as_told(fails: str, expected: str, tmp_path: Path) -> None:
+    own = {"check": {"kind": "custom", "entry_point": f"{__name__}:raises", "name": "mine"}}
+    settings = {} if fails == "open" else {"fails": fails}
+    async with Watched(tmp_path, Says("All is well."), rules=[own], **settings) as served:
+        assert said(await served.chat()) == expected
+        rows = await served.rows("monitor.hit")
+    assert any(row.data["then"] == "failed" and row.data["what"] == "ValueError" for row in rows)
+
+
+async def test_a_rule_of_ones_own_sees_a_stream_as_the_shipped_ones_do(tmp_path: Path) -> None:
+    own = {"check": {"kind": "custom", "entry_point": f"{__name__}:no_fish"}}
+    text = "There is nothing but water as far as the eye can see, and a fish in it."
+    async with Watched(tmp_path, Says(text), rules=[own], limit_ms=2000) as served:
+        answer = await served.chat(stream=True)
+        assert said(answer) == text[: text.index("fish")] + STOPPED
+
+
+# -- actions -----------------------------------------------------------------------------------------------------------
+
+
+def always(deed: Deed) -> str | None:
+    return "never here"
+
+
+async def acts(served: Watched, *, session: str = "s", count: int = 1) -> list[Any]:
+    path = f"/sessions/{session}/v1/act"
+    observations = np.random.default_rng(0).normal(size=(count, 4)).round(3)
+    answers = [await served.post(path, observation=each.tolist()) for each in observations]
+    return [answer.json().get("action", answer.status_code) for answer in answers]
+
+
+async def test_actions_leave_within_their_bounds(tmp_path: Path) -> None:
+    acting = Acting(control_policy(), version="run/3", number=3)
+    async with Watched(tmp_path, acting, rules=[{"check": {"kind": "bounds", "low": 0, "high": 0}}]) as served:
+        given = await acts(served, count=20)
+        rows = await served.rows("monitor.hit")
+    right = control_policy().act_batch(np.random.default_rng(0).normal(size=(20, 4)).round(3)).tolist()
+    assert given == [0] * 20
+    assert sum(row.data["count"] for row in rows) == sum(one != 0 for one in right) > 0
+
+
+async def test_an_action_changes_no_faster_than_told_within_its_session(tmp_path: Path) -> None:
+    acting = Acting(control_policy(), version="run/3", number=3)
+    async with Watched(tmp_path, acting, rules=[{"check": {"kind": "rate", "most": 0.5}}]) as served:
+        given = await acts(served, count=20)
+    right = control_policy().act_batch(np.random.default_rng(0).normal(size=(20, 4)).round(3)).tolist()
+    assert len(set(right)) > 1
+    assert set(given) == {right[0]}
+
+
+async def test_forbidden_states_are_refused_or_answered_as_told(tmp_path: Path) -> None:
+    acting = Acting(control_policy(), version="run/3", number=3)
+    anywhere = {"kind": "states", "within": {0: [-100, None]}}
+    async with Watched(tmp_path, acting, rules=[{"check": anywhere}]) as served:
+        assert await acts(served) == [403]
+    async with Watched(tmp_path, acting, rules=[{"check": anywhere, "action": 1}]) as served:
+        assert await acts(served) == [1]
+    own = {"kind": "custom_action", "entry_point": f"{__name__}:always"}
+    async with Watched(tmp_path, acting, rules=[{"check": own, "then": "quarantine"}], limit_ms=2000) as served:
+        assert await acts(served, count=2) == [403, 403]
+        assert await acts(served, session="other") == [403]
+        assert {each.session for each in quarantined(served.db)} == {"s", "other"}
