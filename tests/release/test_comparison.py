@@ -186,6 +186,8 @@ def test_pairs_know_no_quantile_and_no_value_that_is_not_finite() -> None:
         paired(GUARDS[2], [(0.1, 0.2)])
     with pytest.raises(ConfigError, match="pair 1 is"):
         paired(GUARDS[0], [(1.0, 0.0), (math.nan, 1.0)])
+    with pytest.raises(ConfigError, match="planned=0"):
+        paired(GUARDS[0], [(1.0, 0.0)], planned=0)
     assert not paired(GUARDS[0], []).is_fine
 
 

@@ -105,6 +105,24 @@ def test_the_bounds_cover_the_true_difference_at_every_look() -> None:
     assert finding.high - finding.low < 0.3
 
 
+def test_the_simulation_decides_at_the_same_unit_as_the_comparison() -> None:
+    metric = replace(SHIPPED[5], fault=0.15)
+    rng = np.random.default_rng(3)
+    chance = np.full(600, 0.25)
+    taken = assigned(rng, 1, chance)
+    harm = metric.drawn(rng, taken)
+    end = int(evidence(harm, taken, chance).worse_at(0.05)[0])
+    assert 20 < end < 600
+    comparison, verdicts = Comparison([metric.guard], baseline="old", challenger="new"), []
+    for unit in range(end + 1):
+        arm, value = "new" if taken[0, unit] else "old", float(harm.plain_RN[0, unit])
+        seen = Observation(revision=1, arm=arm, unit=unit, metric="negative", value=value, at=0.0)
+        comparison.observe([seen], lambda _: {"old": 0.75, "new": 0.25})
+        if unit >= end - 1:
+            verdicts.append(comparison.findings()[0].is_worse)
+    assert verdicts == [False, True]
+
+
 def test_scores_have_the_difference_as_their_mean_whatever_the_time_and_the_shares() -> None:
     rng = np.random.default_rng(0)
     chance = np.linspace(0.02, 0.6, 500)
