@@ -14,6 +14,7 @@ from loomrl.experiments.commands import envs as cli_envs
 from loomrl.experiments.commands import feedback as cli_feedback
 from loomrl.experiments.commands import gate as cli_gate
 from loomrl.experiments.commands import keys as cli_keys
+from loomrl.experiments.commands import monitor as cli_monitor
 from loomrl.experiments.commands import records as cli_records
 from loomrl.experiments.commands import release as cli_release
 from loomrl.experiments.commands import serve as cli_serve
@@ -38,6 +39,7 @@ app.add_typer(cli_release.app, name="release")
 app.add_typer(cli_gate.app, name="gate")
 app.add_typer(cli_serve.endpoints, name="endpoints")
 app.add_typer(cli_keys.app, name="keys")
+app.add_typer(cli_monitor.app, name="monitor")
 app.command()(cli_serve.serve)
 app.command()(cli_cluster.submit)
 app.command()(cli_sweep.sweep)
