@@ -41,7 +41,7 @@ def measure(size: Size) -> dict[str, Any]:
     """The figures: milliseconds of CPU time for an answer of 400 characters, four at a time."""
     every = [{"check": {"kind": kind}} for kind in KINDS]
     everything = [rule.check for rule in Monitoring.parse({"rules": every}).rules]
-    figures = {"answers": size.answers, "characters": 400}
+    figures: dict[str, Any] = {"answers": size.answers, "characters": 400}
     for name, rules in (("default", DEFAULT), ("all_text_rules", everything)):
         figures |= _told(name, _answers(rules, size.answers))
     return figures | _told("action", asyncio.run(_actions(size.answers)))
