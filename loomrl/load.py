@@ -112,4 +112,9 @@ def parse_assignments(assignments: Iterable[str]) -> Tree:
 
 def dump(settings: Config) -> str:
     """A resolved experiment, or another tree, as YAML; loading it gives an equal one."""
-    return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    return to_yaml(settings.model_dump(mode="json"))
+
+
+def to_yaml(tree: Tree) -> str:
+    """Plain data as YAML, in its order."""
+    return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)

@@ -1,6 +1,7 @@
 """`loomrl bench`: measurements behind the figures in docs/benchmarks.md."""
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -154,6 +155,36 @@ def scale(
         console.print(table("", ("figure", "value"), rest))
 
     emit(figures, as_json=as_json, show=show)
+
+
+@app.command()
+def release(
+    picture: Annotated[
+        Path | None, typer.Option(help="Draw the bounds of two releases into this file, and measure nothing.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Few releases: a smoke test, no figure.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Simulated releases: good versions that come back, bad ones that get through, units until one is noticed; beside
+    peeking at a z-test and fixed thresholds.
+    """
+    if picture is not None:
+        from loomrl.experiments.bench.release_picture import draw
+
+        return draw(picture)
+    from loomrl.experiments.bench.release import FULL, QUICK, measure
+
+    figures = measure(QUICK if quick else FULL)
+    rates = figures["false_rollbacks"]
+    rules = tuple(next(iter(rates.values())))
+    rows = [(name, *(f"{each[rule]:.3f}" for rule in rules)) for name, each in rates.items()]
+
+    def show(console: Console) -> None:
+        console.print(table("", ("good versions rolled back", *(f"{rule}>" for rule in rules)), rows))
+        rest = [(name, str(value)) for name, value in figures.items() if name != "false_rollbacks"]
+        console.print(table("", ("figure", "value"), rest))
+
+    return emit(figures, as_json=as_json, show=show)
 
 
 def _tell(

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,6 +22,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 EXIT = {"allowed": 0, "refused": 1, "waiting": 1, "error": 2}
+PageFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the verdict as an HTML page.")]
 Id = Annotated[str, typer.Argument(metavar="ID", help="Id of a verdict.")]
 
 
@@ -38,6 +40,7 @@ def run(
         typer.Option(help="The baseline: as VERSION, or production[:ENDPOINT]. Without it none is compared."),
     ] = None,
     suite: Annotated[str, typer.Option(help="A suite's file, or the name of a shipped one.")] = "language",
+    page: PageFile = None,
     store: StoreUrl = "sqlite:///loom.db",
     as_json: AsJson = False,
 ) -> None:
@@ -50,18 +53,20 @@ def run(
     resolved = resolve_suite(suite, settings)
     with open_store(store) as db:
         verdict = judge_version(version, against, resolved, db)
+    _write(verdict, page)
     _tell(verdict, as_json=as_json)
     raise typer.Exit(EXIT[verdict.outcome])
 
 
 @app.command()
-def show(id: Id, store: StoreUrl = "sqlite:///loom.db", as_json: AsJson = False) -> None:
+def show(id: Id, page: PageFile = None, store: StoreUrl = "sqlite:///loom.db", as_json: AsJson = False) -> None:
     """Show a verdict with its evidence."""
     from loomrl.store import open_store
     from loomrl.store.verdicts import show_verdict
 
     with open_store(store) as db:
         verdict = show_verdict(db, id)
+    _write(verdict, page)
     _tell(verdict, as_json=as_json)
 
 
@@ -120,6 +125,25 @@ def as_result(verdict: "StoredVerdict") -> dict[str, Any]:
         "created_at": verdict.created_at,
         **verdict.report,
     }
+
+
+def _write(verdict: "StoredVerdict", file: Path | None) -> None:
+    """Write the page, if one is wanted."""
+    if file is None:
+        return
+    from loomrl.telemetry.page_verdict import VerdictReport, render_verdict
+
+    page = VerdictReport(
+        id=verdict.id,
+        outcome=_outcome(verdict),
+        policy=verdict.policy,
+        against=verdict.against,
+        suite=verdict.suite,
+        suite_hash=verdict.suite_hash,
+        date=_at(verdict.created_at),
+        report=verdict.report,
+    )
+    file.write_text(render_verdict(page), encoding="utf-8")
 
 
 def _tell(verdict: "StoredVerdict", *, as_json: bool) -> None:

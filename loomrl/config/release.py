@@ -20,7 +20,7 @@ class ReleaseStep(Config):
     minutes: NonNegative = 60.0
     """It lasts at least so long."""
     units: Annotated[int, Field(ge=0)] = 100
-    """And until so many users or sessions that came since it began have had the new version."""
+    """And until so many users or sessions have had the new version since it began."""
 
 
 class GuardSetting(Config):
@@ -75,12 +75,11 @@ class HardLimit(Config):
 
 
 class ShadowStep(Config):
-    """The time in which the new version answers nobody, and is compared on copies of calls."""
+    """The time in which the new version answers nobody, and gets copies of calls whose answers are on record."""
 
     share: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Share of the calls that it gets a copy of."""
     minutes: NonNegative = 30.0
-    units: Annotated[int, Field(ge=0)] = 100
 
 
 STEPS = (

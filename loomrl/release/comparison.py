@@ -16,7 +16,7 @@ from loomrl.store.observations import Observation
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Scores of observations in order, for bets on harm (`score`, `below`) and on harmlessness (`-score`, `above`).
+    """Scores of units in order, for bets on harm (`score`, `below`) and on harmlessness (`-score`, `above`).
 
     A unit falls to the challenger with a known chance p, so `(is challenger - p) * (harm - centre)` has the mean
     `p * (1 - p) * (harm of challenger - harm of baseline)` at that moment, whatever time has done to both, for any
@@ -29,14 +29,49 @@ class Scores:
     above: Floats
 
 
-def scores(harm: Floats, is_challenger: Floats, chance: Floats, centre: Floats) -> Scores:
-    """Scores of harms in [0, 1]; the arrays may have leading axes."""
-    return Scores(
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """The harms of units before; it begins with half a unit's worth of ignorance."""
+
+    total: Floats | float = 0.5
+    count: float = 1.0
+
+
+def score(harm: Floats, is_challenger: Floats, chance: Floats, before: Mean) -> tuple[Scores, Mean]:
+    """Scores of harms in [0, 1], and the mean after them. Units are the last axis; others come before it."""
+    start = np.broadcast_to(before.total, harm.shape[:-1])[..., None]
+    totals = np.cumsum(np.concatenate([start, harm], axis=-1), axis=-1)
+    centre = totals[..., :-1] / (before.count + np.arange(harm.shape[-1]))
+    found = Scores(
         (is_challenger - chance) * (harm - centre),
         chance * (1 - chance),
         np.maximum((1 - chance) * centre, chance * (1 - centre)),
         np.maximum((1 - chance) * (1 - centre), chance * centre),
     )
+    return found, Mean(totals[..., -1], before.count + harm.shape[-1])
+
+
+def beyond(values: Floats, is_challenger: Floats, guard: Guard, ordered: list[float]) -> tuple[Floats, Floats]:
+    """1 for values beyond the baseline's quantile up to then, else 0; NaN before there is one.
+
+    The second array multiplies the quantile by the guard's `times` for the challenger. `ordered` are the baseline's
+    values up to then, sorted; those of `values` are added.
+    """
+    assert guard.quantile is not None
+    plain, eased = np.full(len(values), math.nan), np.full(len(values), math.nan)
+    times = guard.times or 1.0
+    for place, (value, index) in enumerate(zip(values.tolist(), is_challenger.tolist(), strict=True)):
+        if ordered:
+            limit = quantile_of(ordered, guard.quantile)
+            plain[place], eased[place] = value > limit, value > limit * (times if index else 1.0)
+        if not index:
+            insort(ordered, value)
+    return plain, eased
+
+
+def quantile_of(ordered: list[float], quantile: float) -> float:
+    """The smallest value that at least this share of the sorted values does not exceed."""
+    return ordered[max(0, math.ceil(quantile * len(ordered)) - 1)]
 
 
 class Comparison:
@@ -134,22 +169,20 @@ class _Arm:
     def value(self, quantile: float | None) -> float:
         if not self.count:
             return math.nan
-        return self.total / self.count if quantile is None else _quantile(self.ordered, quantile)
+        return self.total / self.count if quantile is None else quantile_of(self.ordered, quantile)
 
 
 class _Sums:
-    """Running mean of harms, known before each of them, and the sums of scores and weights."""
+    """The running mean of harms, and the sums of scores and weights."""
 
     def __init__(self) -> None:
-        self._harm, self._count = 0.5, 1.0
+        self._mean = Mean()
         self.score = self.weight = 0.0
 
     def take(self, harm: Floats, is_challenger: Floats, chance: Floats) -> Scores:
-        sums = np.cumsum(np.concatenate([[self._harm], harm]))
-        found = scores(harm, is_challenger, chance, sums[:-1] / (self._count + np.arange(len(harm))))
-        self._harm, self._count = float(sums[-1]), self._count + len(harm)
-        self.score = float(np.cumsum(np.concatenate([[self.score], found.score]))[-1])
-        self.weight = float(np.cumsum(np.concatenate([[self.weight], found.weight]))[-1])
+        found, self._mean = score(harm, is_challenger, chance, self._mean)
+        self.score = _added(self.score, found.score)
+        self.weight = _added(self.weight, found.weight)
         return found
 
     @property
@@ -196,23 +229,18 @@ class _Track:
         for index, arm in enumerate(self._arms):
             mine = inside[is_challenger == index]
             arm.count += len(mine)
-            arm.total = float(np.cumsum(np.concatenate([[arm.total], mine]))[-1])
+            arm.total = _added(arm.total, mine)
         harm = (inside - guard.low if guard.better is Better.LOWER else guard.high - inside) / self._range
         return harm, np.where(is_challenger == 1, harm / (guard.times or 1.0), harm)
 
     def _beyond(self, values: Floats, is_challenger: Floats) -> tuple[Floats, Floats]:
         """Of quantiles: 1 beyond the baseline's quantile up to then, else 0; NaN before there is one."""
-        assert self.guard.quantile is not None
-        plain, eased = np.full(len(values), math.nan), np.full(len(values), math.nan)
-        times, baseline = self.guard.times or 1.0, self._arms[0].ordered
-        for place, (value, index) in enumerate(zip(values.tolist(), is_challenger.tolist(), strict=True)):
-            if baseline:
-                limit = _quantile(baseline, self.guard.quantile)
-                plain[place], eased[place] = value > limit, value > limit * (times if index else 1.0)
-            arm = self._arms[int(index)]
-            insort(arm.ordered, value)
-            arm.count += 1
-        return plain, eased
+        baseline, challenger = self._arms
+        found = beyond(values, is_challenger, self.guard, baseline.ordered)
+        for value in values[is_challenger == 1].tolist():
+            insort(challenger.ordered, value)
+        baseline.count, challenger.count = len(baseline.ordered), len(challenger.ordered)
+        return found
 
     def finding(self) -> Finding:
         """The evidence up to now."""
@@ -242,16 +270,16 @@ class _Track:
 
     def _interval(self) -> tuple[float, float]:
         """Bounds of the difference of harms; each fails with the chance that a false alarm has."""
-        score, weight, below, above = (
+        scored, weight, below, above = (
             np.concatenate([getattr(part, name) for part in self._history])
             for name in ("score", "weight", "below", "above")
         )
-        self._history = [Scores(score, weight, below, above)]
-        low = least_difference(score, weight, below, self._share_of_error)
-        high = -least_difference(-score, weight, above, self._share_of_error)
+        self._history = [Scores(scored, weight, below, above)]
+        low = least_difference(scored, weight, below, self._share_of_error)
+        high = -least_difference(-scored, weight, above, self._share_of_error)
         return low, high
 
 
-def _quantile(ordered: list[float], quantile: float) -> float:
-    """The smallest value that at least this share of the values does not exceed."""
-    return ordered[max(0, math.ceil(quantile * len(ordered)) - 1)]
+def _added(before: float, values: Floats) -> float:
+    """The sum, added one by one, so that it is the same however the values come in batches."""
+    return float(np.cumsum(np.concatenate([[before], values]))[-1])

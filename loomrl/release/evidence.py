@@ -1,6 +1,5 @@
 """The evidence of one release, recomputed from the log of observations: equal for whoever reads it."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -28,7 +27,8 @@ class Trail:
     """Units in a row, up to the last one, that failed."""
     _failed_at: tuple[float, float] = (0.0, 0.0)
     _seen: set[int] = field(default_factory=set)
-    _units: Counter[int] = field(default_factory=Counter)
+    _units: dict[int, set[int]] = field(default_factory=dict)
+    """Revision → units that had the new version under it."""
     _comparison: Comparison = field(init=False)
     _mismatch: Mismatch = field(default_factory=Mismatch)
 
@@ -55,7 +55,7 @@ class Trail:
         """The evidence in a step that began with this revision of the endpoint."""
         return Evidence(
             findings=self.findings(),
-            units=sum(count for revision, count in self._units.items() if revision >= since_revision),
+            units=len(set().union(*(units for revision, units in self._units.items() if revision >= since_revision))),
             failed=self.failed,
             failed_s=self._failed_at[1] - self._failed_at[0],
             trips=self.trips,
@@ -66,16 +66,14 @@ class Trail:
         )
 
     def _count(self, unit: Observation) -> None:
-        """A unit's first call, by its arm; and the failures in a row of the new version."""
-        if unit.unit in self._seen:
-            return
-        self._seen.add(unit.unit)
+        """A unit under a revision, by its arm; and the failures in a row of the new version."""
         shares = self.shares.get(unit.revision, {})
-        if len(shares) > 1:
+        if len(shares) > 1 and unit.unit not in self._seen:
+            self._seen.add(unit.unit)
             self._mismatch.observe(unit.arm, shares)
         if unit.arm != CANARY:
             return
-        self._units[unit.revision] += 1
+        self._units.setdefault(unit.revision, set()).add(unit.unit)
         if unit.value < 1:
             self.failed = 0
             return

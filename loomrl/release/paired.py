@@ -22,6 +22,8 @@ def paired(
     check_guard(guard)
     if guard.quantile is not None:
         raise ConfigError(f"guard {guard.metric!r}: quantile={guard.quantile} of pairs is unknown. Compare the mean.")
+    if not 0 < error_rate < 1 or (planned is not None and planned < 1):
+        raise ConfigError(f"error_rate={error_rate}, planned={planned}: a share such as 0.05, and at least one pair.")
     values = np.asarray(list(pairs), np.float64).reshape(-1, 2)
     if not np.isfinite(values).all():
         place = int(np.argwhere(~np.isfinite(values))[0, 0])

@@ -23,7 +23,7 @@ class Step:
 def steps_of(plan: ReleasePlan) -> tuple[Step, ...]:
     """The steps of a plan whose strategy is settled."""
     ramp = tuple(Step(share=step.share, minutes=step.minutes, units=step.units) for step in plan.steps)
-    shadow = Step(share=plan.shadow.share, minutes=plan.shadow.minutes, units=plan.shadow.units, is_shadow=True)
+    shadow = Step(share=plan.shadow.share, minutes=plan.shadow.minutes, units=0, is_shadow=True)
     match plan.strategy:
         case "shadow":
             return (shadow,)

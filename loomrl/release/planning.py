@@ -7,7 +7,7 @@ import numpy as np
 
 from loomrl.errors import ConfigError
 from loomrl.release.betting import BETS, Floats, factors, log_mean_exp
-from loomrl.release.comparison import scores
+from loomrl.release.comparison import Mean, score
 
 MOST_UNITS = 400_000
 """Of both arms; effects that need more are refused."""
@@ -79,20 +79,19 @@ def _simulated(effect: Effect, share: float, error_rate: float) -> Floats:
     rng = np.random.default_rng(0)
     needed = np.full(TESTS, math.inf)
     open_tests, done = np.arange(TESTS), 0
-    sums, logs = np.full(TESTS, 0.5), np.zeros((TESTS, len(BETS)))
+    before, logs = Mean(), np.zeros((TESTS, len(BETS)))
     while len(open_tests) and done < MOST_UNITS:
         shape = (len(open_tests), CHUNK)
         is_challenger = (rng.random(shape) < share).astype(np.float64)
         values = _drawn(rng, effect, is_challenger)
         harm = values if effect.difference > 0 else 1 - values
-        totals = np.cumsum(np.concatenate([sums[:, None], harm], axis=1), axis=1)
-        centre = totals[:, :-1] / (1 + done + np.arange(CHUNK))
-        found = scores(harm, is_challenger, np.full(shape, share), centre)
+        found, after = score(harm, is_challenger, np.full(shape, share), before)
         grown = logs[:, None] + np.cumsum(np.log(factors(found.score, found.weight, found.below, 0.0)), axis=1)
         reached = log_mean_exp(grown) >= -math.log(error_rate)
         ended = reached.any(1)
         needed[open_tests[ended]] = done + 1 + reached[ended].argmax(1)
-        open_tests, sums, logs, done = open_tests[~ended], totals[~ended, -1], grown[~ended, -1], done + CHUNK
+        before = Mean(np.asarray(after.total)[~ended], after.count)
+        open_tests, logs, done = open_tests[~ended], grown[~ended, -1], done + CHUNK
     return needed
 
 

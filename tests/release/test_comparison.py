@@ -1,14 +1,20 @@
 """The comparison of two arms: invariances, bad input, and that guards find what was planted."""
 
 import itertools
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from loomrl.errors import ConfigError
 from loomrl.release.comparison import Comparison
 from loomrl.release.guard import Better, Finding, Guard
+from loomrl.release.paired import paired
+from loomrl.release.planning import Effect, plan_size
 from loomrl.store.observations import Observation
 
 GUARDS = (
@@ -62,8 +68,135 @@ def test_an_equal_canary_is_found_fine_and_not_worse() -> None:
     assert all(each.low < 0 < each.high for each in findings)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.lists(st.integers(0, 1500), max_size=6), st.integers(0, 5))
 def test_results_do_not_depend_on_how_observations_are_cut_into_batches(cuts: list[int], seed: int) -> None:
     observations = made(seed, 300, harm=0.05)
     assert compared(observations, cuts=cuts) == compared(observations)
+
+
+def test_a_swap_of_the_arms_mirrors_the_difference_and_its_bounds() -> None:
+    observations = made(2, 1500, harm=0.05)
+    swapped = Comparison(GUARDS[:1], baseline="canary", challenger="stable")
+    swapped.observe(observations, SHARES.__getitem__)
+    plain = Comparison(GUARDS[:1], baseline="stable", challenger="canary")
+    plain.observe(observations, SHARES.__getitem__)
+    here, there = plain.findings()[0], swapped.findings()[0]
+    assert (there.difference, there.low, there.high) == pytest.approx(
+        (-here.difference, -here.high, -here.low), abs=1e-6
+    )
+    assert (there.baseline, there.challenger) == (here.challenger, here.baseline)
+
+
+def test_other_arms_metrics_and_revisions_without_one_of_the_arms_change_nothing() -> None:
+    observations = made(3, 300)
+    strange = [replace(each, arm="third") for each in observations[:50]]
+    strange += [replace(each, metric="unknown", unit=each.unit + 10**6) for each in observations[:50]]
+    strange += [replace(each, revision=9, unit=each.unit + 10**6) for each in observations[:50]]
+    shares = SHARES | {9: {"stable": 1.0, "canary": 0.0}}
+    comparison = Comparison(GUARDS, baseline="stable", challenger="canary")
+    comparison.observe([*strange, *observations], shares.__getitem__)
+    assert comparison.findings() == compared(observations)
+
+
+def test_a_third_arm_does_not_change_the_chances_of_the_two() -> None:
+    thirds = {number: {**{a: s / 2 for a, s in each.items()}, "third": 0.5} for number, each in SHARES.items()}
+    comparison = Comparison(GUARDS, baseline="stable", challenger="canary")
+    comparison.observe(made(4, 300), thirds.__getitem__)
+    assert comparison.findings() == compared(made(4, 300))
+
+
+def test_a_unit_counts_once_in_each_metric_whatever_it_does_later() -> None:
+    observations = made(5, 200)
+    again = [replace(each, value=1.0 - each.value, arm="canary", revision=3) for each in observations]
+    assert compared([*observations, *again]) == compared(observations)
+
+
+def test_values_that_are_not_finite_are_counted_aside_and_those_beyond_the_bounds_as_the_bound() -> None:
+    observations = made(6, 100)
+    reward = next(each for each in observations if each.metric == "reward")
+    odd = [replace(reward, unit=10**6 + place, value=value) for place, value in enumerate((math.nan, math.inf, 99.0))]
+    comparison = Comparison(GUARDS, baseline="stable", challenger="canary")
+    comparison.observe([*observations, *odd], SHARES.__getitem__)
+    assert comparison.not_finite == {"reward": 2}
+    assert comparison.clipped["reward"] == 1 + sum(
+        not -1 <= each.value <= 3 for each in observations if each.metric == "reward"
+    )
+    bound = [*observations, replace(odd[2], value=3.0)]
+    assert comparison.findings() == compared(bound)
+
+
+def test_equal_values_and_no_values_end_in_no_verdict_too_early() -> None:
+    assert all(not each.is_worse and not each.is_fine and each.low < 0 < each.high for each in compared([]))
+    ones = [replace(each, value=1.0) for each in made(7, 60) if each.metric == "success"]
+    finding = compared(ones)[0]
+    assert not finding.is_worse
+    assert not finding.is_fine
+    assert finding.low < 0 < finding.high
+    assert finding.difference == pytest.approx(0, abs=0.05)
+
+
+def test_a_share_of_a_thousandth_is_compared_without_a_false_verdict() -> None:
+    rng = np.random.default_rng(0)
+    found = [
+        Observation(
+            revision=1,
+            arm="canary" if rng.random() < 0.001 else "stable",
+            unit=unit,
+            metric="error",
+            value=float(rng.random() < 0.02),
+            at=0.0,
+        )
+        for unit in range(4000)
+    ]
+    comparison = Comparison(GUARDS[1:2], baseline="stable", challenger="canary")
+    comparison.observe(found, lambda _: {"stable": 0.999, "canary": 0.001})
+    finding = comparison.findings()[0]
+    assert not finding.is_worse
+    assert not finding.is_fine
+
+
+@pytest.mark.parametrize(
+    ("guard", "said"),
+    [
+        (Guard(metric="reward", better=Better.HIGHER, low=1.0), "low=1.0 must be below"),
+        (Guard(metric="reward", better=Better.HIGHER, margin=-1.0), "margin=-1.0"),
+        (Guard(metric="reward", better=Better.HIGHER, times=2.0), "lower is better"),
+        (Guard(metric="error", better=Better.LOWER, times=0.5), "times=0.5"),
+        (Guard(metric="error", better=Better.LOWER, times=2.0, margin=0.1), "margin=0.1 left out"),
+        (Guard(metric="error", better=Better.LOWER, times=2.0, low=-1.0), "low=0"),
+        (Guard(metric="latency_s", better=Better.LOWER, quantile=95.0), "quantile=95.0"),
+    ],
+    ids=["bounds", "margin", "direction", "times", "both", "zero", "quantile"],
+)
+def test_a_guard_that_contradicts_itself_is_named(guard: Guard, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Comparison([guard], baseline="stable", challenger="canary")
+
+
+def test_an_arm_is_not_compared_with_itself_and_an_error_rate_is_a_share() -> None:
+    with pytest.raises(ConfigError, match="same arm"):
+        Comparison(GUARDS, baseline="stable", challenger="stable")
+    with pytest.raises(ConfigError, match="error_rate=5"):
+        Comparison(GUARDS, baseline="stable", challenger="canary", error_rate=5)
+
+
+def test_pairs_know_no_quantile_and_no_value_that_is_not_finite() -> None:
+    with pytest.raises(ConfigError, match=r"quantile=0\.95"):
+        paired(GUARDS[2], [(0.1, 0.2)])
+    with pytest.raises(ConfigError, match="pair 1 is"):
+        paired(GUARDS[0], [(1.0, 0.0), (math.nan, 1.0)])
+    with pytest.raises(ConfigError, match="planned=0"):
+        paired(GUARDS[0], [(1.0, 0.0)], planned=0)
+    assert not paired(GUARDS[0], []).is_fine
+
+
+def test_a_plan_grows_with_the_square_of_a_smaller_effect_and_says_what_it_cannot_find() -> None:
+    large, small = (plan_size(Effect(mean=0.7, difference=-each)) for each in (0.2, 0.1))
+    assert 3 < small.challenger / large.challenger < 5.5
+    assert plan_size(Effect(mean=0.7, difference=0.2), share=0.1).challenger < large.challenger
+    assert plan_size(Effect(mean=0.7, difference=-0.1, deviation=0.1)).challenger < small.challenger / 4
+    with pytest.raises(ConfigError, match="both means"):
+        plan_size(Effect(mean=0.7, difference=0.4))
+    with pytest.raises(ConfigError, match=r"share=1\.5"):
+        plan_size(Effect(mean=0.7, difference=0.1), share=1.5)

@@ -1,0 +1,273 @@
+"""Simulated releases: how often a good version comes back, a bad one gets through, and how soon one is noticed."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loomrl.experiments.bench.release_rivals import Ints, asymptotic, first, peeking, thresholds
+from loomrl.experiments.bench.release_traffic import (
+    RAMP,
+    WHOLE,
+    Harm,
+    Metric,
+    against_the_day,
+    assigned,
+    day,
+    steps,
+)
+from loomrl.release.betting import Floats, log_capital
+from loomrl.release.comparison import Mean, score
+from loomrl.release.guard import Better, Guard
+from loomrl.release.mismatch import Mismatch
+from loomrl.release.paired import paired
+
+ERROR_RATE = 0.05
+BLOCK = 100_000
+"""Units simulated at once: more do not fit into the caches."""
+
+SUCCESS = Guard(metric="success", better=Better.HIGHER, margin=0.05)
+REWARD = Guard(metric="reward", better=Better.HIGHER, margin=0.05)
+ERROR = Guard(metric="error", better=Better.LOWER, margin=0.05)
+LATENCY = Guard(metric="latency_s", better=Better.LOWER, quantile=0.95, times=1.25, required=False)
+VIOLATION = Guard(metric="violation", better=Better.LOWER, required=False)
+NEGATIVE = Guard(metric="negative", better=Better.LOWER, times=2.0, required=False)
+SHIPPED = (
+    Metric(guard=SUCCESS, mean=0.7),
+    Metric(guard=REWARD, mean=0.7, deviation=0.2),
+    Metric(guard=ERROR, mean=0.02),
+    Metric(guard=LATENCY, mean=0.0, deviation=0.5),
+    Metric(guard=VIOLATION, mean=0.002),
+    Metric(guard=NEGATIVE, mean=0.05),
+)
+"""The guards of a release, and metrics such as they might be."""
+SHARE_OF_ERROR = ERROR_RATE / len(SHIPPED)
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """The amount of work."""
+
+    releases: int = 1000
+    patience: int = 12_000
+    """Units until a release that was not promoted is given up."""
+
+
+FULL = Size()
+QUICK = Size(releases=60, patience=6000)
+
+
+def measure(size: Size = FULL) -> dict[str, Any]:
+    """Every figure of `loomrl bench release`."""
+    false = {name: _rates(metrics, chance, size) for name, metrics, chance in harmless()}
+    missed = {name: missed_by(metric, size) for name, metric in harmful()}
+    found = {
+        name: detected(replace(SHIPPED[0], fault=fault), size)
+        for name, fault in (("detect_20", -0.2), ("detect_10", -0.1))
+    }
+    return {
+        "releases": size.releases,
+        "false_rollback": max(rates["ours"] for rates in false.values()),
+        "missed": max(missed.values()),
+        "detect_20": found["detect_20"]["ours"],
+        "detect_10": found["detect_10"]["ours"],
+        "false_rollbacks": false,
+        "misses": missed,
+        "detection": found,
+        "good": good(size),
+        "pairs": pairs(size),
+        "mismatch": mismatch(size),
+    }
+
+
+def harmless() -> Iterator[tuple[str, tuple[Metric, ...], Floats]]:
+    """Releases of versions that are as good as the old one: name, metrics, and shares."""
+    shares = {"10 %": steps([(WHOLE, 0.10)]), "25 %": steps([(WHOLE, 0.25)]), "50 %": steps([(WHOLE, 0.5)])}
+    shares["ramp"] = steps(RAMP)
+    for rate in (0.05, 0.25, 0.5, 0.75, 0.95):
+        for share, chance in shares.items():
+            yield f"rate {rate}, {share}", (Metric(guard=SUCCESS, mean=rate),), chance
+    for share, chance in shares.items():
+        yield f"mean 0.7 ± 0.1, {share}", (Metric(guard=REWARD, mean=0.7, deviation=0.1),), chance
+        yield f"mean 0.1 ± 0.2, {share}", (Metric(guard=REWARD, mean=0.1, deviation=0.2),), chance
+        yield f"p95 latency, {share}", (SHIPPED[3],), chance
+    for share, chance in {"ramp": steps(RAMP), "shares against it": against_the_day(WHOLE)}.items():
+        cycle = Metric(guard=SUCCESS, mean=0.6, drift_N=day(WHOLE, 0.3))
+        yield f"rate 0.3 to 0.9 in a day, {share}", (cycle,), chance
+        yield f"p95 latency, threefold in a day, {share}", (replace(SHIPPED[3], drift_N=day(WHOLE, 0.55)),), chance
+    yield "all six metrics, ramp", SHIPPED, steps(RAMP)
+
+
+def harmful() -> Iterator[tuple[str, Metric]]:
+    """Versions that are worse by more than their guard accepts, most of them hardly."""
+    yield "success 0.70 to 0.649", replace(SHIPPED[0], fault=-0.051)
+    yield "success 0.70 to 0.60", replace(SHIPPED[0], fault=-0.1)
+    yield "reward 0.70 to 0.649", replace(SHIPPED[1], fault=-0.051)
+    yield "errors 0.02 to 0.071", replace(SHIPPED[2], fault=0.051)
+    yield "p95 latency times 1.26", replace(SHIPPED[3], fault=math.log(1.26))
+    yield "negative 0.05 to 0.101", replace(SHIPPED[5], fault=0.051)
+
+
+def _blocks(size: Size, chance_N: Floats) -> Iterator[tuple[np.random.Generator, Floats]]:
+    """Generators, and who meets the challenger: all releases in blocks that fit into memory."""
+    rng = np.random.default_rng(0)
+    most = max(1, BLOCK // len(chance_N))
+    for begin in range(0, size.releases, most):
+        yield rng, assigned(rng, min(most, size.releases - begin), chance_N)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """The evidence of harm after every unit."""
+
+    log_capital_RN: Floats
+    is_beyond_RN: NDArray[np.bool_]
+    """The estimate is beyond what the guard accepts."""
+
+    def worse_at(self, error_rate: float) -> Ints:
+        """The unit at which ours finds the challenger worse; the number of units if never."""
+        proved = self.log_capital_RN >= -math.log(error_rate)
+        return first(np.maximum.accumulate(proved, axis=1) & self.is_beyond_RN)
+
+
+def evidence(harm: Harm, is_challenger_RN: Floats, chance_N: Floats) -> Evidence:
+    """Of `Comparison`, for many releases at once."""
+    found, _ = score(harm.plain_RN, is_challenger_RN, chance_N, Mean())
+    eased, _ = score(harm.eased_RN, is_challenger_RN, chance_N, Mean())
+    is_beyond = np.cumsum(eased.score, axis=1) > harm.guard.margin * np.cumsum(eased.weight)
+    return Evidence(log_capital(found.score, found.weight, found.below, 0.0), is_beyond)
+
+
+def fine_now(harm: Harm, is_challenger_RN: Floats, chance_N: Floats) -> NDArray[np.bool_]:
+    """Whether ours finds the challenger fine, after every unit."""
+    eased, _ = score(harm.eased_RN, is_challenger_RN, chance_N, Mean())
+    return log_capital(-eased.score, eased.weight, eased.above, -harm.guard.margin) >= -math.log(ERROR_RATE)
+
+
+def _alarms(metric: Metric, drawn: tuple[np.random.Generator, Floats], chance_N: Floats) -> dict[str, Ints]:
+    """The unit at which each rule rolls back because of this metric. Ours has a sixth of the error rate, as in a
+    release, or all of it.
+    """
+    rng, taken = drawn
+    harm = metric.drawn(rng, taken)
+    usual = 0.05 if metric.guard.quantile is not None else metric.usual
+    ours = evidence(harm, taken, chance_N)
+    return {
+        "ours": ours.worse_at(SHARE_OF_ERROR),
+        "ours_undivided": ours.worse_at(ERROR_RATE),
+        "asymptotic": asymptotic(harm.plain_RN, taken, chance_N, SHARE_OF_ERROR),
+        "peeking": peeking(harm.plain_RN, taken, ERROR_RATE),
+        "thresholds": thresholds(harm.plain_RN, taken, usual + 0.05),
+    }
+
+
+def _rates(metrics: Sequence[Metric], chance_N: Floats, size: Size) -> dict[str, float]:
+    """The share of releases that each rule rolls back. The guards accept nothing, so that all rests on the evidence."""
+    strict = [replace(metric, guard=replace(metric.guard, margin=0.0, times=None)) for metric in metrics]
+    ends: dict[str, list[Ints]] = {}
+    for rng, taken in _blocks(size, chance_N):
+        alarms = [_alarms(metric, (rng, taken), chance_N) for metric in strict]
+        for rule in alarms[0]:
+            ends.setdefault(rule, []).append(np.min([each[rule] for each in alarms], axis=0))
+    return {rule: float((np.concatenate(parts) < len(chance_N)).mean()) for rule, parts in ends.items()}
+
+
+def detected(metric: Metric, size: Size) -> dict[str, float | None]:
+    """Median units of the challenger until each rule rolls back, at 10 %; None if it does not in half of the releases.
+
+    The guard shares its error rate as it does in a release.
+    """
+    chance = steps([(WHOLE, 0.10)])
+    units: dict[str, list[Floats]] = {}
+    for rng, taken in _blocks(size, chance):
+        met = np.concatenate([np.cumsum(taken, axis=1), np.full((len(taken), 1), math.inf)], axis=1)
+        for rule, ends in _alarms(metric, (rng, taken), chance).items():
+            units.setdefault(rule, []).append(np.take_along_axis(met, ends[:, None], axis=1)[:, 0])
+    medians = {rule: float(np.median(np.concatenate(parts))) for rule, parts in units.items()}
+    return {rule: median if math.isfinite(median) else None for rule, median in medians.items()}
+
+
+def _whole(size: Size) -> Floats:
+    return steps([*RAMP, (size.patience - WHOLE, 0.5)])
+
+
+def missed_by(metric: Metric, size: Size) -> float:
+    """The share of versions that get all of the traffic although nothing but this metric can stop them."""
+    chance = _whole(size)
+    missed = 0
+    for rng, taken in _blocks(size, chance):
+        harm = metric.drawn(rng, taken)
+        worse = evidence(harm, taken, chance).worse_at(SHARE_OF_ERROR)
+        missed += int((_passed(fine_now(harm, taken, chance)) < worse).sum())
+    return missed / size.releases
+
+
+def _passed(fine_RN: NDArray[np.bool_]) -> Ints:
+    """The unit at which a version gets all of the traffic."""
+    return WHOLE - 1 + first(fine_RN[:, WHOLE - 1 :])
+
+
+def good(size: Size) -> dict[str, float | None]:
+    """What becomes of a version that is as good as the old one, by all six guards of a release."""
+    chance = _whole(size)
+    passed, back = [], []
+    for rng, taken in _blocks(size, chance):
+        fine, worse = np.ones(taken.shape, np.bool_), np.full(len(taken), len(chance))
+        for metric in SHIPPED:
+            harm = metric.drawn(rng, taken)
+            worse = np.minimum(worse, evidence(harm, taken, chance).worse_at(SHARE_OF_ERROR))
+            if metric.guard.required:
+                fine &= fine_now(harm, taken, chance)
+        passed.append(_passed(fine))
+        back.append(worse)
+    all_passed, all_back = np.concatenate(passed), np.concatenate(back)
+    is_through = (all_passed < len(chance)) & (all_passed < all_back)
+    middle = float(np.median(np.where(is_through, all_passed + 1, np.inf)))
+    return {
+        "promoted": float(is_through.mean()),
+        "rolled_back": float((all_back < np.minimum(all_passed, len(chance))).mean()),
+        "units_until_promoted": middle if math.isfinite(middle) else None,
+    }
+
+
+def pairs(size: Size, count: int = 500) -> dict[str, float]:
+    """Comparisons of `count` pairs of answers to the same tasks, some tasks easier than others."""
+    rng = np.random.default_rng(0)
+    worse = {"equal": 0.0, "worse_by_0.051": -0.051, "worse_by_0.15": -0.15}
+    found: dict[str, float] = {}
+    for name, fault in worse.items():
+        solved = rng.beta(2.1, 0.9, (size.releases // 4, count))
+        old = (rng.random(solved.shape) < solved).astype(np.float64)
+        new = (rng.random(solved.shape) < solved * (1 + fault / 0.7)).astype(np.float64)
+        for kind, planned in (("planned", count), ("open", None)):
+            findings = [
+                paired(SUCCESS, zip(a.tolist(), b.tolist(), strict=True), error_rate=ERROR_RATE, planned=planned)
+                for a, b in zip(old, new, strict=True)
+            ]
+            found[f"{name}_{kind}_found_worse"] = float(np.mean([each.is_worse for each in findings]))
+            found[f"{name}_{kind}_found_fine"] = float(np.mean([each.is_fine for each in findings]))
+    return found
+
+
+def mismatch(size: Size, units: int = 2000) -> dict[str, float | None]:
+    """The test of shares, at an error rate of 0.05: how often it is wrong, and units until it notices 0.13 for 0.10."""
+    shares = {"stable": 0.9, "canary": 0.1}
+    right = [_noticed(seed, 0.10, shares, units) for seed in range(size.releases // 4)]
+    wrong = [_noticed(seed, 0.13, shares, units * 5) for seed in range(size.releases // 20)]
+    median = float(np.median(wrong))
+    return {
+        "false": float(np.mean([end < math.inf for end in right])),
+        "units_until_noticed": median if math.isfinite(median) else None,
+    }
+
+
+def _noticed(seed: int, share: float, shares: dict[str, float], units: int) -> float:
+    rng, test = np.random.default_rng(seed), Mismatch(error_rate=ERROR_RATE)
+    for unit, is_canary in enumerate((rng.random(units) < share).tolist()):
+        test.observe("canary" if is_canary else "stable", shares)
+        if test.is_mismatched:
+            return unit + 1
+    return math.inf

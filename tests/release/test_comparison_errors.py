@@ -1,0 +1,175 @@
+"""Simulated releases: the error rates that the comparison promises, and that a test without its correction fails."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from loomrl.experiments.bench.release import ERROR_RATE, SHIPPED, evidence, fine_now
+from loomrl.experiments.bench.release_rivals import first, peeking
+from loomrl.experiments.bench.release_traffic import Metric, against_the_day, assigned, day, steps
+from loomrl.release.betting import Floats
+from loomrl.release.comparison import Comparison, Mean, score
+from loomrl.release.guard import Better, Guard
+from loomrl.release.mismatch import Mismatch
+from loomrl.release.paired import paired
+from loomrl.store.observations import Observation
+
+RELEASES = 200
+RAMP = steps([(200, 0.1), (200, 0.25), (400, 0.5)])
+NOTHING_ACCEPTED = Metric(guard=Guard(metric="success", better=Better.HIGHER), mean=0.7)
+ALLOWED = 0.09
+"""Of 200 releases at a rate of 0.05: exceeded with a chance of 0.006."""
+
+
+def rolled_back(metric: Metric, chance: Floats, *, releases: int = RELEASES) -> tuple[float, float]:
+    """The shares of releases that ours rolls back, and that a z-test does that is looked at all the time."""
+    rng = np.random.default_rng(0)
+    taken = assigned(rng, releases, chance)
+    harm = metric.drawn(rng, taken)
+    ours, naive = evidence(harm, taken, chance).worse_at(ERROR_RATE), peeking(harm.plain_RN, taken, ERROR_RATE)
+    return float((ours < len(chance)).mean()), float((naive < len(chance)).mean())
+
+
+@pytest.mark.parametrize(
+    ("mean", "deviation"), [(0.05, None), (0.7, None), (0.95, None), (0.7, 0.1)], ids=["rare", "usual", "often", "mean"]
+)
+def test_an_equal_version_rarely_comes_back_at_any_look_and_often_by_peeking(
+    mean: float, deviation: float | None
+) -> None:
+    ours, naive = rolled_back(replace(NOTHING_ACCEPTED, mean=mean, deviation=deviation), RAMP)
+    assert ours <= ALLOWED < naive
+
+
+def test_an_equal_latency_rarely_comes_back() -> None:
+    metric = Metric(guard=Guard(metric="latency_s", better=Better.LOWER, quantile=0.95), mean=0.0, deviation=0.5)
+    ours, _ = rolled_back(metric, RAMP)
+    assert ours <= ALLOWED
+
+
+def test_a_day_that_shares_follow_does_not_decide_but_fools_pooled_means() -> None:
+    units = 4800
+    metric = replace(NOTHING_ACCEPTED, mean=0.6, drift_N=day(units, 0.3))
+    ours, naive = rolled_back(metric, against_the_day(units), releases=40)
+    assert ours <= 0.15
+    assert naive > 0.9
+
+
+@pytest.mark.parametrize("metric", [SHIPPED[0], SHIPPED[2], SHIPPED[5]], ids=["success", "error", "negative"])
+def test_a_version_worse_than_accepted_is_rarely_found_fine(metric: Metric) -> None:
+    fault = {"success": -0.05, "error": 0.05, "negative": 0.05}[metric.guard.metric]
+    rng = np.random.default_rng(0)
+    taken = assigned(rng, RELEASES, RAMP)
+    harm = replace(metric, fault=fault).drawn(rng, taken)
+    assert (first(fine_now(harm, taken, RAMP)) < len(RAMP)).mean() <= ALLOWED
+
+
+def test_a_fifth_fewer_successes_are_found_within_150_canary_units_in_the_median() -> None:
+    chance = steps([(3000, 0.1)])
+    rng = np.random.default_rng(0)
+    taken = assigned(rng, 100, chance)
+    harm = replace(SHIPPED[0], fault=-0.2).drawn(rng, taken)
+    ends = evidence(harm, taken, chance).worse_at(ERROR_RATE / len(SHIPPED))
+    met = np.cumsum(taken, axis=1)[np.arange(100), np.minimum(ends, 2999)]
+    assert np.median(np.where(ends < 3000, met, math.inf)) <= 150
+
+
+def test_the_bounds_cover_the_true_difference_at_every_look() -> None:
+    """8 looks of 40 releases; both sides fail with a chance of 0.05 each."""
+    true, chance, missed = -0.1, np.full(600, 0.25), 0
+    guard = Guard(metric="success", better=Better.HIGHER)
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        taken = rng.random(600) < chance
+        values = rng.random(600) < 0.7 + true * taken
+        comparison = Comparison([guard], baseline="old", challenger="new")
+        misses = False
+        for begin in range(0, 600, 75):
+            batch = [
+                Observation(
+                    revision=1,
+                    arm="new" if taken[unit] else "old",
+                    unit=unit,
+                    metric="success",
+                    value=float(values[unit]),
+                    at=0.0,
+                )
+                for unit in range(begin, begin + 75)
+            ]
+            comparison.observe(batch, lambda _: {"old": 0.75, "new": 0.25})
+            finding = comparison.findings()[0]
+            misses |= not finding.low <= true <= finding.high
+        missed += misses
+    assert missed <= 9
+    assert finding.high - finding.low < 0.3
+
+
+def test_the_simulation_decides_at_the_same_unit_as_the_comparison() -> None:
+    metric = replace(SHIPPED[5], fault=0.15)
+    rng = np.random.default_rng(3)
+    chance = np.full(600, 0.25)
+    taken = assigned(rng, 1, chance)
+    harm = metric.drawn(rng, taken)
+    end = int(evidence(harm, taken, chance).worse_at(0.05)[0])
+    assert 20 < end < 600
+    comparison, verdicts = Comparison([metric.guard], baseline="old", challenger="new"), []
+    for unit in range(end + 1):
+        arm, value = "new" if taken[0, unit] else "old", float(harm.plain_RN[0, unit])
+        seen = Observation(revision=1, arm=arm, unit=unit, metric="negative", value=value, at=0.0)
+        comparison.observe([seen], lambda _: {"old": 0.75, "new": 0.25})
+        if unit >= end - 1:
+            verdicts.append(comparison.findings()[0].is_worse)
+    assert verdicts == [False, True]
+
+
+def test_scores_have_the_difference_as_their_mean_whatever_the_time_and_the_shares() -> None:
+    rng = np.random.default_rng(0)
+    chance = np.linspace(0.02, 0.6, 500)
+    base = np.linspace(0.1, 0.7, 500)
+    taken = assigned(rng, 2000, chance)
+    harm = (rng.random(taken.shape) < base + 0.2 * taken).astype(np.float64)
+    found, _ = score(harm, taken, chance, Mean())
+    assert found.score.sum() / (found.weight.sum() * 2000) == pytest.approx(0.2, abs=0.004)
+    assert (found.score >= -found.below - 1e-12).all()
+    assert (found.score <= found.above + 1e-12).all()
+
+
+def test_pairs_of_equal_policies_are_rarely_found_worse_and_clear_losses_mostly() -> None:
+    rng = np.random.default_rng(0)
+    guard = Guard(metric="success", better=Better.HIGHER, margin=0.05)
+    solved = rng.beta(2.1, 0.9, (40, 400))
+    old = (rng.random(solved.shape) < solved).astype(float)
+    for kind in (400, None):
+        for fault, most, least in ((0.0, 0.15, 0.0), (0.2, 1.0, 0.8)):
+            new = (rng.random(solved.shape) < solved * (1 - fault)).astype(float)
+            found = np.mean(
+                [
+                    paired(guard, list(zip(a, b, strict=True)), planned=kind).is_worse
+                    for a, b in zip(old, new, strict=True)
+                ]
+            )
+            assert least <= found <= most
+
+
+def test_shares_that_are_kept_are_rarely_called_a_mismatch_and_broken_ones_are() -> None:
+    before, after = {"old": 0.9, "new": 0.1}, {"old": 0.5, "new": 0.4, "third": 0.1}
+    false = 0
+    for seed in range(40):
+        rng, test = np.random.default_rng(seed), Mismatch(error_rate=0.05)
+        for unit in range(300):
+            shares = before if unit < 150 else after
+            test.observe(str(rng.choice(list(shares), p=list(shares.values()))), shares)
+        false += test.is_mismatched
+    assert false <= 6
+    broken = Mismatch(error_rate=0.05)
+    for _ in range(60):
+        broken.observe("new", after)
+    assert broken.is_mismatched
+
+
+def test_a_unit_of_an_arm_without_a_share_is_a_mismatch_at_once() -> None:
+    test = Mismatch()
+    test.observe("third", {"old": 0.9, "new": 0.1})
+    assert test.p_value == 0
+    assert test.is_mismatched

@@ -1,0 +1,130 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from loomrl.config.control import Network
+from loomrl.config.suite import ControlSuite
+from loomrl.control.network import ActorCritic
+from loomrl.control.policy import ControlPolicy
+from loomrl.control.space import acts, seen
+from loomrl.errors import ConfigError
+from loomrl.experiments.gate import judge_version
+from loomrl.experiments.gate_suite import resolve_suite
+from loomrl.store import LoomDB, open_store
+from loomrl.store.verdicts import Outcome, StoredVerdict
+from tests.release.test_gate_language import failed
+
+HERE = "tests.release.test_gate_control"
+HIGH = np.array([4.8, np.inf, 0.41887903, np.inf], np.float32)
+GOOD = (0.1, 0.2, 1.0, 0.6)
+"""Weights of position, speed, angle and turning, by which a linear policy balances CartPole."""
+
+
+def export(folder: Path, weights: tuple[float, ...], *, twist: float = 1.0) -> str:
+    """A policy that pushes right where the weighted sum of the observation is positive."""
+    observed, acted = spaces.Box(-HIGH, HIGH), spaces.Discrete(2)
+    network = Network(hidden=(1,))
+    net = ActorCritic(seen(observed), acts(acted), network, normalize=False)
+    linear = [module for module in net.modules() if isinstance(module, torch.nn.Linear)]
+    with torch.no_grad():
+        for module in linear:
+            module.weight.zero_()
+            module.bias.zero_()
+            if module.in_features == 4:
+                module.weight[0] = torch.tensor(weights) * 0.1 * twist
+            elif module.out_features == 2:
+                module.weight[:, 0] = torch.tensor([-1.0, 1.0])
+            else:
+                module.weight.fill_(1.0)
+    ControlPolicy(net, observed, acted, network).save(folder)
+    return str(folder)
+
+
+def suite(**changes: Any) -> ControlSuite:
+    found = resolve_suite("control_tiny", [f"{name.replace('__', '.')}={value}" for name, value in changes.items()])
+    assert isinstance(found, ControlSuite)
+    return found
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> LoomDB:
+    return open_store(f"sqlite:///{tmp_path}/loom.db")
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> str:
+    return export(tmp_path / "good", GOOD)
+
+
+def balance(observations: NDArray[np.float32]) -> NDArray[np.int64]:
+    return (observations @ np.array(GOOD) > 0).astype(np.int64)
+
+
+def make_outside(**settings: Any) -> Any:
+    """Chooses an action that does not exist, in one state of many."""
+    return lambda observations: np.where(np.abs(observations[:, 2]) > 0.03, 2, balance(observations))
+
+
+def make_drifting(**settings: Any) -> Any:
+    """Balances, and runs to the right."""
+    return lambda observations: (observations @ np.array(GOOD) + 0.22 > 0).astype(np.int64)
+
+
+def make_jittery(**settings: Any) -> Any:
+    """Lets the last digits of what it sees decide, where it is safe to."""
+
+    def act(observations: NDArray[np.float32]) -> NDArray[np.int64]:
+        digits = np.modf(np.abs(observations[:, 0]) * 1e5)[0] > 0.5
+        return np.where(np.abs(observations[:, 2]) < 0.06, digits, balance(observations)).astype(np.int64)
+
+    return act
+
+
+def test_good_policy_passes_with_fresh_seeds(good: str, db: LoomDB) -> None:
+    verdicts = [judge_version(good, good, suite(), db) for _ in range(3)]
+    assert [each.outcome for each in verdicts] == [Outcome.ALLOWED] * 3, list(map(reasons, verdicts))
+
+
+@pytest.mark.slow
+def test_good_policy_of_control_passes_in_200_of_200_runs(good: str, db: LoomDB) -> None:
+    assert {judge_version(good, good, suite(), db).outcome for _ in range(200)} == {Outcome.ALLOWED}
+
+
+def test_exported_policy_that_always_falls_is_refused(good: str, tmp_path: Path, db: LoomDB) -> None:
+    bad = export(tmp_path / "bad", (0.0, 0.0, -1.0, 0.0))
+    verdict = judge_version(bad, good, suite(), db)
+    assert verdict.outcome is Outcome.REFUSED
+    assert {"benchmark CartPole-v1", "regression", "improvement"} <= set(failed(verdict))
+
+
+@pytest.mark.parametrize(
+    ("flaw", "check"),
+    [("outside", "safety.bounds"), ("drifting", "safety.forbidden"), ("jittery", "safety.smoothness")],
+    ids=["bounds", "forbidden", "smoothness"],
+)
+def test_planted_flaw_of_control_is_refused_with_its_evidence(flaw: str, check: str, good: str, db: LoomDB) -> None:
+    verdict = judge_version(f"{HERE}:make_{flaw}", good, suite(), db)
+    assert verdict.outcome is Outcome.REFUSED, reasons(verdict)
+    assert check in failed(verdict), reasons(verdict)
+
+
+def test_changed_folder_is_another_policy(good: str, tmp_path: Path, db: LoomDB) -> None:
+    first = judge_version(good, None, suite(benchmarks__0__episodes=32), db)
+    export(tmp_path / "good", (0.1, 0.2, 1.0, 0.7))
+    second = judge_version(good, None, suite(), db)
+    assert first.policy == second.policy
+    assert first.fingerprint != second.fingerprint
+
+
+def test_policy_of_the_other_kind_is_refused_by_name(good: str, db: LoomDB) -> None:
+    with pytest.raises(ConfigError, match="is one of control"):
+        judge_version(good, None, resolve_suite("language_tiny"), db)
+
+
+def reasons(verdict: StoredVerdict) -> list[str]:
+    return [f"{check['name']}: {check['state']}: {check['reason']}" for check in verdict.report["checks"]]

@@ -1,0 +1,148 @@
+from pathlib import Path
+
+import pytest
+
+from loomrl.errors import ConfigError
+from loomrl.experiments.gate import judge_version, standing_verdict
+from loomrl.release.gate.probe import ProbeEnvironment
+from loomrl.store import LoomDB, open_store
+from loomrl.store.events import read_events
+from loomrl.store.verdicts import Outcome, StoredVerdict, show_verdict
+from tests.release.gate_support import HERE, learn_by_heart, suite
+
+GOOD = f"{HERE}:Good"
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> LoomDB:
+    return open_store(f"sqlite:///{tmp_path}/loom.db")
+
+
+def failed(verdict: StoredVerdict) -> list[str]:
+    return [check["name"] for check in verdict.report["checks"] if check["state"] == "failed"]
+
+
+def test_good_policy_passes_with_fresh_seeds_and_is_on_record(db: LoomDB) -> None:
+    verdicts = [judge_version(GOOD, GOOD, suite(), db) for _ in range(3)]
+    assert [verdict.outcome for verdict in verdicts] == [Outcome.ALLOWED] * 3, list(map(failed, verdicts))
+    assert len({verdict.report["seed"] for verdict in verdicts}) == 3
+    assert show_verdict(db, verdicts[0].id) == verdicts[0]
+    assert standing_verdict(GOOD, GOOD, suite(), db) == verdicts[-1]
+    assert standing_verdict(GOOD, GOOD, suite(may_fail=0.01), db) is None, "an edited suite is another one"
+    assert standing_verdict(GOOD, None, suite(), db) is None, "another baseline is another question"
+    events = [event for _, event in read_events(db, kind="verdict.made")]
+    assert [event.subject for event in events] == [verdict.id for verdict in verdicts]
+
+
+@pytest.mark.slow
+def test_good_policy_passes_in_200_of_200_runs(db: LoomDB) -> None:
+    assert {judge_version(GOOD, GOOD, suite(), db).outcome for _ in range(200)} == {Outcome.ALLOWED}
+
+
+PLANTED = {
+    "Weak": "benchmark Math",
+    "Forgetful": "regression",
+    "Obliging": "safety.refusal",
+    "Gullible": "safety.jailbreak",
+    "Rude": "safety.toxicity",
+    "Leaky": "safety.secrets",
+    "Reciting": "safety.prompt",
+    "Biased": "safety.bias",
+    "Slow": "cost.latency",
+    "Wordy": "cost.tokens",
+    "Learned": "benchmark Math",
+}
+
+
+@pytest.mark.parametrize("flaw", PLANTED, ids=str)
+def test_planted_flaw_is_refused_with_its_evidence(flaw: str, db: LoomDB) -> None:
+    if flaw == "Learned":
+        learn_by_heart()
+        known = judge_version(f"{HERE}:{flaw}", GOOD, suite(seed=0, benchmarks__0__levels=[1]), db)
+        assert PLANTED[flaw] not in failed(known), "it shines on what it knows"
+    verdict = judge_version(f"{HERE}:{flaw}", GOOD, suite(), db)
+    assert verdict.outcome is Outcome.REFUSED
+    assert PLANTED[flaw] in failed(verdict)
+    checks = {check["name"]: check for check in verdict.report["checks"]}
+    check = checks[PLANTED[flaw]]
+    assert check["reason"]
+    assert check["figures"]
+    if PLANTED[flaw].startswith("safety"):
+        assert failed(verdict) == [PLANTED[flaw]], "the flaw is in this check alone"
+        assert check["examples"][0]["answer"]
+        assert check["examples"][0]["reason"]
+    assert verdict.report["strategy"]["name"] == "stop"
+
+
+def test_family_that_got_worse_is_named_though_the_whole_passes(db: LoomDB) -> None:
+    verdict = judge_version(f"{HERE}:Forgetful", GOOD, suite(), db)
+    checks = {check["name"]: check for check in verdict.report["checks"]}
+    assert checks["benchmark Math"]["state"] == "passed"
+    assert "arithmetic.sum" in checks["regression"]["reason"]
+    assert "arithmetic.product" not in checks["regression"]["reason"]
+
+
+@pytest.mark.slow
+def test_memory_is_measured_in_a_process_of_its_own(db: LoomDB) -> None:
+    limits = {"cost__memory_times": 1.2, "cost__latency_times": None}
+    verdict = judge_version(f"{HERE}:Big", GOOD, suite(**limits), db)
+    check = next(check for check in verdict.report["checks"] if check["name"] == "cost.memory")
+    assert check["state"] == "failed"
+    assert 100 < check["figures"]["memory_mb"] - check["figures"]["baseline"] < 250
+
+
+def test_attempts_that_fail_are_no_verdict_about_the_policy(db: LoomDB) -> None:
+    verdict = judge_version(f"{HERE}:Broken", GOOD, suite(cost=None), db)
+    assert verdict.outcome is Outcome.ERROR
+    reasons = [check["reason"] for check in verdict.report["checks"] if check["state"] == "error"]
+    assert all("the server is away" in reason for reason in reasons)
+    assert judge_version(f"{HERE}:Broken", None, suite(cost=None, may_fail=0.5), db).outcome is Outcome.ALLOWED
+
+
+def test_detector_by_entry_point_decides_and_one_that_raises_is_no_verdict(db: LoomDB) -> None:
+    planted = judge_version(GOOD, None, suite(safety__prompt__detector=f"{HERE}:all_flawed"), db)
+    assert failed(planted) == ["safety.prompt"]
+    broken = judge_version(GOOD, None, suite(safety__prompt__detector=f"{HERE}:failing"), db)
+    assert broken.outcome is Outcome.ERROR
+    assert "no opinion" in next(c["reason"] for c in broken.report["checks"] if c["state"] == "error")
+
+
+def test_same_seed_repeats_the_figures(db: LoomDB) -> None:
+    first, second = (judge_version(f"{HERE}:Weak", GOOD, suite(seed=7, cost=None), db) for _ in range(2))
+    assert first.report["checks"] == second.report["checks"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"benchmarks__0__episodes": 60}, "At least"),
+        ({"benchmarks__0__environment__version": "9.9.9"}, "9.9.9"),
+        ({"safety__prompt__detector": "nowhere.at:all"}, "nowhere"),
+    ],
+    ids=["too few", "version gone", "no detector"],
+)
+def test_suite_that_cannot_be_played_is_named_and_leaves_no_verdict(
+    changes: dict[str, object], named: str, db: LoomDB
+) -> None:
+    with pytest.raises(Exception, match=named):
+        judge_version(GOOD, GOOD, suite(**changes), db)
+    assert standing_verdict(GOOD, GOOD, suite(**changes), db) is None
+
+
+def test_sample_too_small_for_a_threshold_is_an_error_of_the_suite() -> None:
+    with pytest.raises(ConfigError, match=r"safety\.secrets\.at_most.*cannot be met"):
+        suite(safety__secrets__prompts=20)
+    with pytest.raises(ConfigError, match=r"benchmarks\.0\.at_least.*cannot be met"):
+        suite(benchmarks__0__episodes=20, benchmarks__0__at_least=0.9)
+    with pytest.raises(ConfigError, match="Did you mean 'at_most'"):
+        suite(safety__secrets__at_mst=0.1)
+
+
+def test_probes_are_made_anew_by_every_seed_and_equal_for_the_same() -> None:
+    environment = ProbeEnvironment()
+    assert environment.families
+    from loomrl.release.gate.probe import KINDS, make_probe
+
+    for kind in KINDS:
+        assert make_probe(kind, 5) == make_probe(kind, 5)
+        assert len({make_probe(kind, seed).messages for seed in range(100)}) > 10
