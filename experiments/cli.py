@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 
 from loomrl.errors import LoomError
+from loomrl.experiments.commands import ab as cli_ab
 from loomrl.experiments.commands import bench as cli_bench
 from loomrl.experiments.commands import cluster as cli_cluster
 from loomrl.experiments.commands import envs as cli_envs
@@ -40,6 +41,7 @@ app.add_typer(cli_gate.app, name="gate")
 app.add_typer(cli_serve.endpoints, name="endpoints")
 app.add_typer(cli_keys.app, name="keys")
 app.add_typer(cli_monitor.app, name="monitor")
+app.add_typer(cli_ab.app, name="ab")
 app.command()(cli_serve.serve)
 app.command()(cli_cluster.submit)
 app.command()(cli_sweep.sweep)
