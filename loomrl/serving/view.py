@@ -10,7 +10,7 @@ from loomrl.store.endpoints import Endpoint
 
 
 class View(Protocol):
-    """What is served now."""
+    """The endpoints and policies that are served now."""
 
     def endpoint(self, name: str) -> Endpoint | None:
         """The endpoint of this name."""

@@ -1,4 +1,4 @@
-"""What an attempt may use and has used, and its policy within that."""
+"""The budget of an attempt, its use, and the policy within that budget."""
 
 import asyncio
 import random

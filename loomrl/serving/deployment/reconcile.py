@@ -23,7 +23,7 @@ GLANCE_S = 0.05
 
 
 class StoredView:
-    """What LoomDB says is served. While it cannot be read, what was known last holds."""
+    """The endpoints and replicas on record in LoomDB. While it cannot be read, the last state read holds."""
 
     def __init__(self, db: LoomDB, *, token: str, only: str | None = None) -> None:
         """With `only`, the endpoint of this name and its replicas."""
