@@ -30,7 +30,7 @@ from loomrl.algorithms.learners import own_settings, training_data, unwrapped
 from loomrl.algorithms.module import ActorModule
 from loomrl.algorithms.origin import origin, peeked, refuse_another
 from loomrl.algorithms.phase import Phases
-from loomrl.algorithms.resources import Placed, ensure_ray, ensure_room
+from loomrl.algorithms.resources import Placed, ensure_room
 from loomrl.algorithms.rollout import Rollout, Window
 from loomrl.algorithms.runner import ArrayRunner
 from loomrl.control.policy import ControlPolicy
@@ -53,7 +53,6 @@ class ControlStep(Placed):
     @override
     def setup(self, config: Any) -> None:
         """Set up RLlib's part, and the state kept between updates."""
-        ensure_ray()
         ensure_room(config)
         if not config.fallback_reasons:
             config.look()

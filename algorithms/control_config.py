@@ -1,10 +1,10 @@
 """The RLlib configuration that control algorithms share: our settings and RLlib's, under either's names."""
 
 import logging
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
-from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.tune.registry import register_env
 from ray.util.debug import log_once
@@ -13,6 +13,7 @@ from typing_extensions import override
 from loomrl.algorithms import translation
 from loomrl.algorithms.fallback import reasons
 from loomrl.algorithms.module import ControlModule
+from loomrl.algorithms.names import NamedConfig
 from loomrl.algorithms.probe import probe, registered
 from loomrl.algorithms.resources import needed_cpus, place
 from loomrl.algorithms.runner import ArrayRunner
@@ -35,7 +36,7 @@ AUTO = "auto"
 """Value of `gym_env_vectorize_mode` for an environment's own vector form, if it has one."""
 
 
-class ControlConfig(AlgorithmConfig):
+class ControlConfig(NamedConfig):
     """Mixed into RLlib's configuration of the same algorithm. `settings` define the algorithm; the rest is RLlib's.
 
     `training(learning_rate=1e-3)` changes settings by their names in an experiment. Tune can search any of them:
@@ -49,8 +50,6 @@ class ControlConfig(AlgorithmConfig):
     settings_class: ClassVar[type[ControlAlgorithm]]
     words: ClassVar[dict[str, Word]]
     """RLlib's names for settings of the algorithm."""
-    by_rllib: ClassVar[frozenset[str]] = frozenset()
-    """Settings whose name RLlib gives another meaning, which is the one in `training`."""
     unshaped: ClassVar[frozenset[str]] = frozenset()
     """RLlib's model settings that do not apply to this algorithm's networks."""
     settings: Any
@@ -107,16 +106,17 @@ class ControlConfig(AlgorithmConfig):
     def training(self, *, steps: int | None = None, **settings: Any) -> Self:
         """Settings of the algorithm by our names or by RLlib's, and the steps of the whole run."""
         self.steps = steps if steps is not None else self.steps
-        known = self.settings_class.model_fields
         for name in settings.keys() & STOCK_TRAINING:
             super().training(**{name: settings.pop(name)})
-        for name in [name for name in settings if name not in known or name in self.by_rllib]:
-            theirs = translation.ALIASES.get(name, name)
-            if theirs in self.words:
-                value = settings.pop(name)
-                setattr(self, theirs, getattr(self, theirs) | value if name == "replay_buffer_config" else value)
+        known = [name for name in settings if translation.ALIASES.get(name, name) in self.words]
+        self.set_theirs({name: settings.pop(name) for name in known if not self.is_ours(name)})
         self.changes |= settings
         return self
+
+    @property
+    @override
+    def ours(self) -> Collection[str]:
+        return self.settings_class.model_fields.keys()
 
     @override
     def validate(self) -> None:

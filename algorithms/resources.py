@@ -61,10 +61,11 @@ def needed_cpus(config: Any) -> int:
 
 
 def ensure_room(config: Any) -> None:
-    """Return once there is room for every process of this configuration, which has its `placement`.
+    """Return once Ray runs and has room for every process of this configuration, which has its `placement`.
 
     A ConfigError, at once, if the cluster can never have it; a ClusterError if it could, but has no room in time.
     """
+    _ensure_ray()
     if get_current_placement_group() is not None:  # of Tune, which has reserved it all
         return
     ensure_possible(config)
@@ -203,7 +204,7 @@ def _more(name: str, amount: float) -> str:
     return f"ray.init(resources={{{name!r}: {amount:g}}})"
 
 
-def ensure_ray() -> None:
+def _ensure_ray() -> None:
     """Connect to the running Ray, or start one as RLlib does."""
     if not ray.is_initialized():
         ray.init()

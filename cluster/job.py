@@ -242,7 +242,7 @@ def shared_paths(experiment: Root) -> Mapping[str, str]:
 
 
 def _local_paths(experiment: Root) -> dict[str, str]:
-    tree = experiment.model_dump(mode="json")
+    tree = experiment.plain
     paths = {"artifact_url": tree["artifact_url"]}
     if "train" in tree:
         paths["train.folder"] = tree["train"]["folder"]

@@ -8,12 +8,14 @@ import typer
 from rich.console import Console
 
 from loomrl.errors import LoomError
+from loomrl.experiments.commands import ab as cli_ab
 from loomrl.experiments.commands import bench as cli_bench
 from loomrl.experiments.commands import cluster as cli_cluster
 from loomrl.experiments.commands import envs as cli_envs
 from loomrl.experiments.commands import feedback as cli_feedback
 from loomrl.experiments.commands import gate as cli_gate
 from loomrl.experiments.commands import keys as cli_keys
+from loomrl.experiments.commands import monitor as cli_monitor
 from loomrl.experiments.commands import records as cli_records
 from loomrl.experiments.commands import release as cli_release
 from loomrl.experiments.commands import serve as cli_serve
@@ -38,6 +40,8 @@ app.add_typer(cli_release.app, name="release")
 app.add_typer(cli_gate.app, name="gate")
 app.add_typer(cli_serve.endpoints, name="endpoints")
 app.add_typer(cli_keys.app, name="keys")
+app.add_typer(cli_monitor.app, name="monitor")
+app.add_typer(cli_ab.app, name="ab")
 app.command()(cli_serve.serve)
 app.command()(cli_cluster.submit)
 app.command()(cli_sweep.sweep)
@@ -77,7 +81,7 @@ def show(words: Words = None, as_json: AsJson = False) -> None:
         console.print(dump(experiment), end="", markup=False, highlight=False)
         console.print(f"# sha256: {experiment.sha256}", highlight=False)
 
-    result = {"experiment": experiment.model_dump(mode="json"), "sha256": experiment.sha256}
+    result = {"experiment": experiment.plain, "sha256": experiment.sha256}
     emit(result, as_json=as_json, show=render)
 
 
@@ -107,11 +111,11 @@ def evaluate(
     if episodes is not None:
         experiment = experiment.override({"evaluation.episodes": episodes})
     if isinstance(experiment, ControlExperiment):
-        from loomrl.experiments import judge_control
+        from loomrl.experiments import evaluate_control
 
-        judgement = judge_control.evaluate_control(experiment, policies)
-        shown = judge_control.as_result(judgement)
-        emit(shown, as_json=as_json, show=lambda console: judge_control.render(judgement, console))
+        result = evaluate_control.evaluate_control(experiment, policies)
+        shown = evaluate_control.as_result(result)
+        emit(shown, as_json=as_json, show=lambda console: evaluate_control.render(result, console))
         return
     from loomrl.experiments.evaluate import as_result, evaluate_policies, render, too_many_failed
 
@@ -144,7 +148,7 @@ def train(
     result = train(experiment, run=run)
     emit(result.as_dict(), as_json=as_json, show=lambda console: render(result, console))
     if result.is_unjudged:
-        print(f"loomrl: no success is known: attempts of the last judgement failed, {result.failed}", file=sys.stderr)
+        print(f"loomrl: no success is known: attempts of the last evaluation failed, {result.failed}", file=sys.stderr)
         raise typer.Exit(1)
 
 
@@ -174,18 +178,23 @@ def hub(
     from loomrl.hub import open_hub
     from loomrl.hub.atropos.routes import atropos_routes
     from loomrl.hub.serve import serve_hub
+    from loomrl.store import open_store
+    from loomrl.store.notes import Notes
 
     experiment = resolve_language(words or [])
     rollout = experiment.rollout
     come_back_when_killed()
-    with open_hub(
-        experiment.store_url,
-        experiment.hub,
-        groups_per_update=rollout.groups_per_update,
-        environments=experiment.environments,
-    ) as served:
+    with (
+        open_hub(
+            experiment.store_url,
+            experiment.hub,
+            groups_per_update=rollout.groups_per_update,
+            environments=experiment.environments,
+        ) as served,
+        open_store(experiment.store_url) as db,
+    ):
         print(f"hub of {experiment.store_url} on {door.url}", file=sys.stderr, flush=True)
-        serve_hub(served, door, extra_routes=atropos_routes(served))
+        serve_hub(served, door, extra_routes=atropos_routes(served, Notes(db)))
 
 
 @app.command()

@@ -25,7 +25,7 @@ from loomrl.types import Trajectory
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class LanguageResult:
     """The result of an evaluation of one or more policies."""
 
     run: str
@@ -39,7 +39,7 @@ def evaluate_policies(
     *,
     temperature: float = 0.0,
     clock: Callable[[], float] = time.time,
-) -> Judgement:
+) -> LanguageResult:
     """Evaluate each policy, or the experiment's own if none is named, and record run and reports in LoomDB."""
     with open_store(experiment.store_url) as db:
         mixture = open_task_mixture(experiment, db)
@@ -53,7 +53,7 @@ def evaluate_policies(
             _record(db, run, judged, reports, clock())
             result["success"] = {report.policy: report.overall.success.mean for report in reports}
             result["failures"] = {report.policy: dict(report.failures) for report in reports if report.failures}
-        return Judgement(run, clock() - started, tuple(reports))
+        return LanguageResult(run, clock() - started, tuple(reports))
 
 
 async def _judge_all(experiment: Experiment, mixture: TaskMixture, run: str, judged: Sequence[Judged]) -> list[Report]:
@@ -91,18 +91,18 @@ def _record(db: LoomDB, run: str, judged: Sequence[Judged], reports: Sequence[Re
         )
 
 
-def as_result(judgement: Judgement) -> dict[str, Any]:
+def as_result(result: LanguageResult) -> dict[str, Any]:
     """The result as one JSON object."""
     return {
-        "run": judgement.run,
-        "seconds": round(judgement.seconds, 3),
-        "policies": {report.policy: report.as_dict() for report in judgement.reports},
+        "run": result.run,
+        "seconds": round(result.seconds, 3),
+        "policies": {report.policy: report.as_dict() for report in result.reports},
     }
 
 
-def render(judgement: Judgement, console: Console) -> None:
+def render(result: LanguageResult, console: Console) -> None:
     """Success per family and level, a column per policy; failures, if there were any."""
-    reports = judgement.reports
+    reports = result.reports
     columns = ("", *(f"{report.policy}>" for report in reports))
     rows: list[tuple[str, ...]] = [("all", *(_cell(report.overall) for report in reports)), ("",)]
     rows += [(name, *(_cell(r.by_family[name]) for r in reports)) for name in reports[0].by_family] + [("",)]
@@ -122,15 +122,15 @@ def render(judgement: Judgement, console: Console) -> None:
             console.print(f"{report.policy} breaks rule {name} in {text}", markup=False, highlight=False)
         for failure in failures_in(report.as_dict()):
             console.print(f"{report.policy} failed {failure}", markup=False, highlight=False)
-    console.print(f"\n{judgement.seconds:.1f} s, recorded as run {judgement.run}", highlight=False)
+    console.print(f"\n{result.seconds:.1f} s, recorded as run {result.run}", highlight=False)
 
 
-def too_many_failed(judgement: Judgement, most: float) -> str | None:
+def too_many_failed(result: LanguageResult, most: float) -> str | None:
     """A message if more than this share of a policy's attempts failed; None otherwise."""
     said = [
         f"{report.overall.failures} of {report.overall.failures + report.overall.success.count} attempts by "
         f"{report.policy} failed, and its success is over the others"
-        for report in judgement.reports
+        for report in result.reports
         if report.failed > most
     ]
     return f"{'; '.join(said)} (evaluation.may_fail={most:g})" if said else None

@@ -14,10 +14,10 @@ from loomrl.config.suite import Bounds, ControlBenchmark, ControlSuite, Smoothne
 from loomrl.control.environment import agents_in, label, open_environments, snapshot
 from loomrl.control.play import Acts
 from loomrl.errors import ConfigError
+from loomrl.experiments.evaluate_control import find_acts
 from loomrl.experiments.gate_cost import memory_of, turns
 from loomrl.experiments.gate_language import BASELINE, CHALLENGER, Played
 from loomrl.experiments.gate_party import Party
-from loomrl.experiments.judge_control import find_acts
 from loomrl.named import named
 from loomrl.release.gate.benchmark import Scores, refuse_blind
 from loomrl.release.gate.check import Check, Example, State

@@ -57,7 +57,7 @@ async def _language(suite: LanguageSuite, party: Party, db: LoomDB) -> None:
 
 
 def _control(suite: ControlSuite, party: Party, db: LoomDB) -> None:
-    from loomrl.experiments.judge_control import find_acts
+    from loomrl.experiments.evaluate_control import find_acts
 
     choice = suite.benchmarks[0].environment
     _, policy, _ = find_acts(party.key, choice.settings, db)

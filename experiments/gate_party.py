@@ -6,7 +6,7 @@ from pathlib import Path
 
 from loomrl.canonical import content_hash
 from loomrl.errors import ConfigError, there_are
-from loomrl.experiments.judge_control import RANDOM
+from loomrl.experiments.evaluate_control import RANDOM
 from loomrl.experiments.policies import SCRIPTED, is_served
 from loomrl.serving.deployment.source import source_of
 from loomrl.store import LoomDB

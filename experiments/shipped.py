@@ -96,7 +96,7 @@ def _judged(words: Sequence[str], policies: Sequence[str]) -> tuple[AnyExperimen
         if version is None:
             return resolve(words), list(policies)
         experiment = experiment_of(version, db)
-    merged = merge(experiment.model_dump(mode="json"), parse_assignments(rest))
+    merged = merge(experiment.plain, parse_assignments(rest))
     return parse_experiment(merged, origin=f"run {first}"), [first, *policies]
 
 

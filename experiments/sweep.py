@@ -132,7 +132,7 @@ def _start(asked: Sweep, id: str, db: LoomDB, clock: Clock) -> None:
 
 def _tuner(asked: Sweep, id: str, folder: Path) -> tune.Tuner:
     """A new tuner, or the restored one."""
-    trial = tune.with_parameters(Trial, sweep=asked.model_dump(mode="json"), id=id)
+    trial = tune.with_parameters(Trial, sweep=asked.plain, id=id)
     trial = tune.with_resources(trial, lambda point: tune.PlacementGroupFactory(_bundles(asked, point)))
     before = folder / "tune"
     if tune.Tuner.can_restore(str(before)) and any(before.glob("experiment_state-*.json")):

@@ -63,9 +63,9 @@ def _experiment(given: Any, *, origin: str) -> Tree:
     if not isinstance(given, Mapping):
         raise ConfigError(f"{origin}: experiment={given!r}: name a file or a shipped experiment, or write one here.")
     base = given.get("base")
-    under = load([experiment_file(base)]).model_dump(mode="json") if base is not None else {}
+    under = load([experiment_file(base)]).plain if base is not None else {}
     tree = merge(under, {name: value for name, value in given.items() if name != "base"})
-    return parse_experiment(tree, origin=f"{origin}, experiment").model_dump(mode="json")
+    return parse_experiment(tree, origin=f"{origin}, experiment").plain
 
 
 def _lay_upon(space: dict[str, Any], path: str, value: Any) -> None:

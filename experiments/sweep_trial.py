@@ -25,7 +25,7 @@ from loomrl.experiments.training import Training, metrics_kept
 from loomrl.schema import Tree
 from loomrl.store import LoomDB, open_store
 from loomrl.store.policies import list_policies
-from loomrl.store.runs import RunStatus, find_run, finish_run
+from loomrl.store.runs import RunStatus, find_run, finish_run, hash_today, list_runs
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.sink import metrics_file, read_metrics
 
@@ -79,7 +79,7 @@ class Trial(tune.Trainable):  # type: ignore[misc]
     def load_checkpoint(self, folder: str) -> None:
         """Resume our own run, or begin one with another trial's weights."""
         taken = json.loads((Path(folder) / TAKEN).read_text())
-        if taken["trial"] == self.trial_id and taken["experiment"] == self._experiment.sha256:
+        if taken["trial"] == self.trial_id and self._is_ours(taken):
             self._going = Going(self._experiment, taken[RUN], self._sweep)
             return
         run = self._run_from(taken["version"])
@@ -92,7 +92,19 @@ class Trial(tune.Trainable):  # type: ignore[misc]
 
     def _run_from(self, parent: str | None) -> str:
         """Of a run: the same for the same trial, experiment and origin, so that it is found again after a kill."""
-        return f"{trial_prefix(self._id, self.trial_id)}{content_hash([self._experiment.sha256, parent])[:6]}"
+        prefix = trial_prefix(self._id, self.trial_id)
+        with open_store(self._experiment.store_url) as db:
+            ours = [run for run in list_runs(db, limit=10**6, kind="train") if run.id.startswith(prefix)]
+        older = [run.id for run in ours if run.parent_policy == parent and hash_today(run) == self._experiment.sha256]
+        return older[0] if older else f"{prefix}{content_hash([self._experiment.sha256, parent])[:6]}"
+
+    def _is_ours(self, taken: Mapping[str, Any]) -> bool:
+        """True if the checkpoint is of this experiment, which an earlier version may have hashed otherwise."""
+        if taken["experiment"] == self._experiment.sha256:
+            return True
+        with open_store(self._experiment.store_url) as db:
+            run = find_run(db, taken[RUN])
+        return run is not None and hash_today(run) == self._experiment.sha256
 
 
 def trial_prefix(sweep: str, trial_id: str) -> str:
@@ -111,7 +123,7 @@ class Going:
         self._training: Training | None = None
         self._open = ExitStack()
         self.ended = _why_ended(self._db, run)
-        """Why there is nothing left to do."""
+        """The reason why nothing is left to do; None while something is."""
         if self.ended is None:
             fresh = taken is not None and not list_policies(self._db, run=run, limit=1)
             training = open_training(experiment, run, self._db, clock=time.time, taken=taken if fresh else None)

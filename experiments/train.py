@@ -18,7 +18,7 @@ from loomrl.errors import ConfigError
 from loomrl.evaluation.report import failures_in
 from loomrl.experiments.algorithms import open_algorithm, ray_running
 from loomrl.experiments.commands.output import table
-from loomrl.experiments.judge_control import returned
+from loomrl.experiments.evaluate_control import returned
 from loomrl.experiments.kinds import open_training
 from loomrl.experiments.summary import RunSummary
 from loomrl.experiments.training import Listener, Training, metrics_kept

@@ -17,7 +17,7 @@ from loomrl.checkpoints import Checkpoints
 from loomrl.config import ControlExperiment
 from loomrl.control.environment import label, snapshot
 from loomrl.errors import ConfigError
-from loomrl.experiments.judge_control import idle_return, judged
+from loomrl.experiments.evaluate_control import idle_return, judged
 from loomrl.experiments.summary import RunSummary
 from loomrl.experiments.training import Listener
 from loomrl.run.ledger import Ledger
@@ -139,7 +139,7 @@ class ControlTraining:
         return stop or (f"all {self.done:,} steps done" if self.done >= steps else None)
 
     def _enough_success(self) -> str | None:
-        """Why to stop, if enough episodes succeed; a ConfigError where the environment does not tell."""
+        """The reason to stop once enough episodes succeed; a ConfigError where the environment reports no success."""
         wanted, mean = self._experiment.train.stop.success, self.algo.window.success_of(WINDOW)
         if wanted is None:
             return None

@@ -50,7 +50,7 @@ class LanguageTraining:
 
     @property
     def stopped(self) -> str | None:
-        """Why the run is over, once it is."""
+        """The reason why the run is over; None while it is not."""
         if self.algo.stopped is None and self.done >= self.limit:
             return f"all {self.done} updates done"
         stopped: str | None = self.algo.stopped

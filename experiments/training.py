@@ -29,7 +29,7 @@ class Training(Protocol):
 
     @property
     def stopped(self) -> str | None:
-        """Why the run is over, once it is."""
+        """The reason why the run is over; None while it is not."""
 
     def begin(self) -> None:
         """Resume from the newest checkpoint; without any, make and keep what training begins with."""
@@ -59,6 +59,6 @@ class Training(Protocol):
 @contextmanager
 def metrics_kept(training: Training, experiment: AnyExperiment, run: str) -> Iterator[Listener]:
     """Write metrics to the run's files and to W&B. What a killed run wrote after its last checkpoint is cut off."""
-    resolved = experiment.model_dump(mode="json")
+    resolved = experiment.plain
     with open_sinks(experiment.train, run=run, experiment=resolved, step=training.done) as sink:
         yield sink.write

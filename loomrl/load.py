@@ -112,7 +112,7 @@ def parse_assignments(assignments: Iterable[str]) -> Tree:
 
 def dump(settings: Config) -> str:
     """A resolved experiment, or another tree, as YAML; loading it gives an equal one."""
-    return to_yaml(settings.model_dump(mode="json"))
+    return to_yaml(settings.plain)
 
 
 def to_yaml(tree: Tree) -> str:

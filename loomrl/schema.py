@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any, ClassVar, Final, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, model_validator
@@ -66,9 +67,14 @@ class Config(BaseModel):
         given = cls.model_construct().model_dump(mode="json", warnings=False)
         return {name: given[name] for name, spec in cls.model_fields.items() if not spec.is_required()}
 
+    @cached_property
+    def plain(self) -> Tree:
+        """The settings as plain data, made once: read it, never change it."""
+        return self.model_dump(mode="json")
+
     def override(self, dotted: Mapping[str, Any]) -> Self:
         """A copy with `{"hub.lease_s": 30}` applied and everything validated again."""
-        return type(self).parse(merge(self.model_dump(mode="json"), nest(dotted)), origin="override")
+        return type(self).parse(merge(self.plain, nest(dotted)), origin="override")
 
 
 def nest(dotted: Mapping[str, Any]) -> Tree:

@@ -30,7 +30,7 @@ from loomrl.algorithms.language.stream import Stream
 from loomrl.algorithms.learners import own_settings, training_data, unwrapped
 from loomrl.algorithms.origin import peeked
 from loomrl.algorithms.phase import Phases
-from loomrl.algorithms.resources import Placed, ensure_ray, ensure_room
+from loomrl.algorithms.resources import Placed, ensure_room
 from loomrl.algorithms.schedule import open_schedule
 from loomrl.config import DPO, EvaluationConfig, LanguagePolicy, Sampling
 from loomrl.errors import ConfigError
@@ -43,6 +43,7 @@ from loomrl.run.ledger import Ledger
 from loomrl.run.record import begin_run
 from loomrl.run.stopping import Stopper
 from loomrl.store import LoomDB, beside, open_store
+from loomrl.store.notes import Notes
 from loomrl.store.policies import list_policies
 from loomrl.store.runs import run_id
 from loomrl.telemetry.metric import Metric
@@ -198,7 +199,6 @@ class Language(Placed):
     def setup(self, config: LanguageConfig) -> None:
         """Find or build the first weights, then let RLlib build learners and runners from them."""
         self._experiment = config.experiment
-        ensure_ray()
         ensure_room(config)
         self._open = ExitStack()
         self._db: LoomDB = self._open.enter_context(open_store(self._experiment.store_url))
@@ -248,15 +248,12 @@ class Language(Placed):
             run = f"{run}-{uuid.uuid4().hex[:8]}"
         parent = None if came_from is None else came_from["parent"]
         code = begin_run(self._db, experiment, self._mixture.snapshots, id=run, kind="train", parent=parent)
-        hub = self._open.enter_context(
-            open_hub(
-                beside(experiment.store_url, run),
-                experiment.hub,
-                groups_per_update=experiment.rollout.groups_per_update * experiment.train.checkpoint_every,
-                environments=experiment.environments,
-            )
-        )
-        self._collector = collector = open_collector(experiment, run, hub, self._mixture)
+        url = beside(experiment.store_url, run)
+        groups = experiment.rollout.groups_per_update * experiment.train.checkpoint_every
+        hub = open_hub(url, experiment.hub, groups_per_update=groups, environments=experiment.environments)
+        self._open.enter_context(hub)
+        notes = Notes(self._open.enter_context(open_store(url)))
+        self._collector = collector = open_collector(experiment, run, hub, notes, self._mixture)
         self._ledger, self._stopper = collector.ledger(self._db, code=code), Stopper(experiment.train.stop)
         if experiment.asynchronous:
             underway = Underway(self._runners, turn_timeout_s=experiment.rollout.turn_timeout_s)

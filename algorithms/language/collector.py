@@ -26,6 +26,7 @@ from loomrl.gym.task_mixture import TaskMixture
 from loomrl.hub import GroupPlan, Hub, Lease, Selection
 from loomrl.run.ledger import Ledger
 from loomrl.store import LoomDB
+from loomrl.store.notes import Notes
 from loomrl.types import Failure, Group, Trajectory
 
 _log = logging.getLogger(__name__)
@@ -54,6 +55,8 @@ class Collector:
     experiment: Experiment
     run: str
     hub: Hub
+    notes: Notes
+    """The run's notes of what it began, from which it repeats updates after a crash."""
     mixture: TaskMixture
     curriculum: Curriculum
     quarantine: Quarantine
@@ -119,20 +122,18 @@ class Collector:
                 self.leases[id] = self.hub.renew(id)
 
     def _lease(self, groups: Collection[str]) -> Lease:
-        """Whichever of these groups can be trained: what a killed process left of later updates stays where it is.
+        """Those of these groups that can be trained; what a killed process left of later updates stays in the hub.
 
         A lease that the killed process held is taken over, a lost one replaced.
         """
         for attempt in count():
             id = f"{self.run}/{self.done}/{attempt}"
             try:
-                lease = self.hub.lease_groups(list(groups), version=self.done, consumer=self.run, lease_id=id)
-                if not lease.groups:
-                    ready = [one.id for one in self.hub.ready(limit=10**6) if one.id in groups]
-                    lease = self.hub.lease_groups(ready, version=self.done, consumer=self.run, lease_id=id)
+                return self.hub.lease(
+                    len(groups), version=self.done, consumer=self.run, lease_id=id, groups=list(groups)
+                )
             except LeaseLost:
                 continue
-            return lease
         raise AssertionError("unreachable")
 
     def _plans(self, policy: LanguagePolicy, tries: int) -> list[Plan]:
@@ -216,7 +217,7 @@ class Collector:
         return [Group(g.id, tuple(sorted(g.trajectories, key=_by_plan)), g.cause) for g in ordered]
 
     def causes(self) -> dict[str, int]:
-        """Why groups were released, and how many."""
+        """The number of released groups by cause."""
         return {cause: n for stats in self.hub.stats().environments.values() for cause, n in stats.released.items()}
 
     def state_dict(self) -> dict[str, Any]:
@@ -247,13 +248,14 @@ def _by_plan(attempt: Trajectory) -> tuple[int, str]:
     return len(attempt.id), attempt.id
 
 
-def open_collector(experiment: Experiment, run: str, hub: Hub, mixture: TaskMixture) -> Collector:
+def open_collector(experiment: Experiment, run: str, hub: Hub, notes: Notes, mixture: TaskMixture) -> Collector:
     """The collector of a run at its beginning."""
     quarantine = Quarantine(experiment.rollout.quarantine)
     return Collector(
         experiment=experiment,
         run=run,
         hub=hub,
+        notes=notes,
         mixture=mixture,
         curriculum=Quarantined(open_curriculum(mixture.families, experiment.curriculum), quarantine),
         quarantine=quarantine,

@@ -1,11 +1,10 @@
 """The RLlib configuration of token policies: an Experiment, and what RLlib wants to know of it."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import gymnasium
-from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.util.debug import log_once
 from typing_extensions import override
@@ -15,6 +14,7 @@ from loomrl.algorithms.language.learner import LanguageLearner
 from loomrl.algorithms.language.module import LanguageModule
 from loomrl.algorithms.language.resolved import Algorithms, Resolved
 from loomrl.algorithms.language.rollout.runner import LanguageRunner
+from loomrl.algorithms.names import NamedConfig
 from loomrl.algorithms.resources import Part, needed_cpus, place
 from loomrl.config import GRPO, PPO, CustomAlgorithm, Experiment, VllmEngineConfig
 from loomrl.errors import ConfigError
@@ -37,7 +37,7 @@ class _Known(NamedTuple):
     experiment: Experiment
 
 
-class LanguageConfig(AlgorithmConfig):
+class LanguageConfig(NamedConfig):
     """An ordinary AlgorithmConfig whose settings are those of an Experiment.
 
     `LanguageConfig.of(experiment).training(optimizer={"learning_rate": 1e-4}).build_algo()`. Tune can search any
@@ -67,7 +67,7 @@ class LanguageConfig(AlgorithmConfig):
     def of(cls, experiment: Experiment, *, run: str | None = None) -> Self:
         """The configuration of this experiment."""
         config = cls()
-        config.tree, config.run = experiment.model_dump(mode="json"), run
+        config.tree, config.run = experiment.plain, run
         return config
 
     @override
@@ -78,14 +78,10 @@ class LanguageConfig(AlgorithmConfig):
             self.changes[f"algorithm.settings.{name}" if own else f"algorithm.{name}"] = value
         return self
 
+    @property
     @override
-    def update_from_dict(self, config_dict: Mapping[str, Any]) -> Self:
-        """RLlib's settings, as Tune has them in a dictionary. `model` and `optimizer` in it are RLlib's, not ours."""
-        theirs = {name: value for name, value in config_dict.items() if name in ("model", "optimizer")}
-        super().update_from_dict({name: value for name, value in config_dict.items() if name not in theirs})
-        for name, value in theirs.items():
-            setattr(self, name, value)
-        return self
+    def ours(self) -> Collection[str]:
+        return self.settings.model_fields.keys()
 
     @override
     def validate(self) -> None:

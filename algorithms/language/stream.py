@@ -113,7 +113,7 @@ class Stream:
             if looking:
                 look_at = time.monotonic() + LOOK_S
                 self._collector.hold()
-                stats = self._collector.hub.stats()
+                stats = self._collector.hub.stats(version=self._collector.done)
                 hopeless = _released(stats) - self._released >= TRIES * count
                 self._admit(policy, stats, hopeless=hopeless)
             full = sum(not flight.missing for flight in self._flights.values()) >= count
@@ -135,11 +135,11 @@ class Stream:
             raise HubError(f"update {done}: no group can be trained. Released so far: {self._collector.causes()}.")
         ahead = experiment.hub.max_staleness + 1 - (done - policy.version)
         ahead = min(ahead, max(experiment.train.updates - done, 1))
-        room = min(experiment.rollout.groups_per_update * ahead - begun, self._collector.hub.demand(version=done))
+        room = min(experiment.rollout.groups_per_update * ahead - begun, stats.room)
         if room <= 0 or hopeless:
             return
         draws = [self._draw(number) for number in range(self._next, self._next + room)]
-        self._collector.hub.remember(self._plans_note(), json.dumps([_note(draw) for draw in draws]))
+        self._collector.notes.keep(self._plans_note(), json.dumps([_note(draw) for draw in draws]))
         self._start([self._begin(draw, policy) for draw in draws], policy)
 
     def _draw(self, number: int) -> Draw:
@@ -206,7 +206,7 @@ class Stream:
         hub, least = self._collector.hub, 1 if hopeless else count
         lease = self._ask(lambda id: hub.lease(count, **self._terms(id), at_least=least))
         if lease.groups:
-            hub.remember(self._update_note(), json.dumps([group.id for group in lease.groups]))
+            self._collector.notes.keep(self._update_note(), json.dumps([group.id for group in lease.groups]))
         return lease
 
     def _ask(self, lease: Callable[[str], Lease]) -> Lease:
@@ -228,7 +228,7 @@ class Stream:
         hub = self._collector.hub
         for number, (*note, since) in restored.items():
             self._fly(int(number), self._drawn(note), policy, since=min(since, self._collector.cursor))
-        while (noted := hub.recall(self._plans_note())) is not None:
+        while (noted := self._collector.notes.find(self._plans_note())) is not None:
             for note in json.loads(noted):
                 self._begin(self._drawn(note), policy)
         after = min([self._collector.cursor, *(flight.since for flight in self._flights.values())])
@@ -241,10 +241,13 @@ class Stream:
 
     def _again(self) -> Lease | None:
         """The lease of an update that was already made before a crash, if it was."""
-        noted = self._collector.hub.recall(self._update_note())
+        noted = self._collector.notes.find(self._update_note())
         if noted is None:
             return None
-        lease = self._ask(lambda id: self._collector.hub.lease_groups(json.loads(noted), **self._terms(id)))
+        groups = json.loads(noted)
+        lease = self._ask(
+            lambda id: self._collector.hub.lease(len(groups), **self._terms(id), at_least=len(groups), groups=groups)
+        )
         return lease if lease.groups else None
 
     def _plans_note(self) -> str:

@@ -36,6 +36,7 @@ from loomrl.hub import Hub, Selection, open_hub
 from loomrl.inference.weights.sealed import Sealed
 from loomrl.run.record import begin_run
 from loomrl.store import beside, open_store
+from loomrl.store.notes import Notes
 from loomrl.telemetry.metric import Metric
 from loomrl.types import Trajectory
 
@@ -330,7 +331,7 @@ def _collector(experiment: Experiment) -> Iterator[Collector]:
             groups_per_update=experiment.rollout.groups_per_update,
             environments=experiment.environments,
         ) as hub:
-            yield open_collector(experiment, run, hub, mixture)
+            yield open_collector(experiment, run, hub, Notes(db), mixture)
 
 
 def _policy(experiment: Experiment, version: int) -> LanguagePolicy:

@@ -36,7 +36,7 @@ START_S = 180.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """How much is measured."""
+    """The size of a measurement."""
 
     act_s: int = 10
     connections: int = 16

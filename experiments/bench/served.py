@@ -1,4 +1,4 @@
-"""What the measurement of serving serves, and its client for streams."""
+"""The policies served in the measurement of serving, and its client for streams."""
 
 import asyncio
 import json
@@ -40,7 +40,7 @@ def save_language(folder: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """What came of a stream."""
+    """The result of one stream."""
 
     tokens: int
     first_s: float

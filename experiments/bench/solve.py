@@ -63,7 +63,7 @@ def sb3_cartpole(seed: int) -> dict[str, float]:
 
 def ours_pendulum(seed: int) -> dict[str, float]:
     """`experiments/control/pendulum.yaml` for 10,000 steps."""
-    from loomrl.experiments.judge_control import judged
+    from loomrl.experiments.evaluate_control import judged
 
     algo, experiment = _ours("control/pendulum", seed)
     told = _timed(lambda: _train(algo, 10_000))

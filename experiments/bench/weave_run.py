@@ -22,7 +22,7 @@ UNSEEN = 1_000_003
 def front(name: str, seed: str, plan: str) -> dict[str, Any]:
     """`control/NAME` to its end. The best of its evaluated versions is evaluated again as `plan` says."""
     from loomrl.experiments.algorithms import open_algorithm
-    from loomrl.experiments.judge_control import judged
+    from loomrl.experiments.evaluate_control import judged
 
     told = json.loads(plan)
     experiment = _experiment(f"control/{name}", seed, told["words"])

@@ -13,7 +13,7 @@ from loomrl.envs.teamwork.report import evaluate as evaluate_team
 from loomrl.envs.teamwork.settings import TeamSettings, team_settings
 from loomrl.errors import ConfigError
 from loomrl.evaluation.returns import ReturnReport
-from loomrl.experiments.judge_control import RANDOM, evaluate_control
+from loomrl.experiments.evaluate_control import RANDOM, evaluate_control
 from loomrl.experiments.policies import is_control
 from loomrl.experiments.train import TrainResult, train
 from loomrl.named import named

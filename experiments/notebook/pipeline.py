@@ -17,7 +17,7 @@ from loomrl.control.play import Scripted
 from loomrl.errors import ConfigError
 from loomrl.evaluation.report import Report, failures_in, judge, reasoning_words
 from loomrl.evaluation.returns import ReturnReport, judge_returns
-from loomrl.experiments.judge_control import RANDOM, play_named, played
+from loomrl.experiments.evaluate_control import RANDOM, play_named, played
 from loomrl.experiments.notebook.agentic import environment_choice
 from loomrl.experiments.notebook.curve import draw
 from loomrl.experiments.policies import find_policy, open_policy

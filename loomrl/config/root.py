@@ -20,7 +20,7 @@ class Root(Config):
     @property
     def sha256(self) -> str:
         """Content hash of the resolved experiment."""
-        return content_hash(self.model_dump(mode="json"))
+        return content_hash(self.plain)
 
 
 class Training(Root):

@@ -212,7 +212,7 @@ class _Suite(Config):
     @property
     def sha256(self) -> str:
         """Content hash: an edited suite is another one."""
-        return content_hash(self.model_dump(mode="json"))
+        return content_hash(self.plain)
 
     def _refuse_small(self, where: str, count: int, share: float) -> None:
         """A ValueError if not even a perfect result of this size proves the share."""

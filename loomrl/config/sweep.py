@@ -166,7 +166,7 @@ class Sweep(Config):
     @property
     def sha256(self) -> str:
         """Content hash, as runs are known by."""
-        return content_hash(self.model_dump(mode="json"))
+        return content_hash(self.plain)
 
     @model_validator(mode="after")
     def _check_space(self) -> Self:

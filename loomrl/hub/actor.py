@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from loomrl.config import EnvironmentConfig, HubConfig
 from loomrl.hub.hub import Hub
-from loomrl.hub.open import shard_urls
+from loomrl.hub.open import set_shares, shard_urls
 from loomrl.hub.queue import LocalHub, Promises
 from loomrl.hub.remote import RemoteHub, asked
 from loomrl.hub.shard import Shard
@@ -59,8 +59,7 @@ def start_hub(
     ]
     shards = [ActorHub(actor) for actor in actors]
     hub: Hub = shards[0] if len(shards) == 1 else ShardedHub(shards)
-    for environment in environments:
-        hub.share(environment.id, weight=environment.weight, min_share=environment.min_share)
+    set_shares(shards, environments)
     return hub
 
 
@@ -71,10 +70,9 @@ class ActorHub(RemoteHub, Shard):
         super().__init__(new_id=new_id)
         self.actor = actor
 
-    capacity = asked(Shard.capacity)
+    share = asked(Shard.share)
     check = asked(Shard.check)
     admit = asked(Shard.admit)
-    occupied = asked(Shard.occupied)
     available = asked(Shard.available)
     pin = asked(Shard.pin)
     undecided = asked(Shard.undecided)

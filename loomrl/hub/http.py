@@ -1,9 +1,6 @@
 """The hub over HTTP: an ASGI application with the `/v2` routes, and whatever other protocol is mounted beside them."""
 
-import asyncio
-import logging
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from starlette.applications import Starlette
@@ -19,8 +16,6 @@ from loomrl.http.site import JSON, Site
 from loomrl.hub import wire
 from loomrl.hub.hub import Hub
 
-log = logging.getLogger(__name__)
-SWEEP_S = 1.0
 STATUS: dict[type[LoomError], int] = {
     CorruptPayload: 400,
     Conflict: 409,
@@ -42,24 +37,16 @@ def create_app(
 ) -> Starlette:
     """The application that serves `hub`. Routes that are given stand behind the same token and size limits."""
     v2 = [Route(f"/v2/{name}", _endpoint(hub, one.serve), methods=["POST"]) for name, one in wire.OPERATIONS.items()]
-
-    @asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        sweeper = asyncio.create_task(_sweep_often(hub))
-        yield
-        sweeper.cancel()
-
     return Starlette(
         routes=[*v2, Route("/v2/health", _endpoint(hub, _health), methods=["GET"]), *extra_routes],
         middleware=[Middleware(Admission, site=site, token=token, max_bytes=max_bytes)],
         exception_handlers={LoomError: _refuse},
-        lifespan=lifespan,
     )
 
 
 def _health(hub: Hub, _: bytes) -> tuple[bytes, str]:
     """Reads from the store, so that a hub whose database is down says so."""
-    hub.recall("health")
+    hub.stats()
     return wire.DONE, wire.JSON
 
 
@@ -75,13 +62,3 @@ def _endpoint(hub: Hub, answer: Answer) -> Callable[[Request], Any]:
 async def _refuse(_: Request, error: Exception) -> Response:
     status = next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
     return JSONResponse({"error": type(error).__name__, "message": str(error)}, status)
-
-
-async def _sweep_often(hub: Hub) -> None:
-    """Leases expire and groups time out even while nobody asks."""
-    while True:
-        await asyncio.sleep(SWEEP_S)
-        try:
-            await run_in_threadpool(hub.sweep)
-        except LoomError as error:
-            log.warning("The hub could not be swept: %s", error)

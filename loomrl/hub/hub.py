@@ -88,10 +88,14 @@ class EnvironmentStats:
 
 @dataclass(frozen=True, slots=True)
 class HubStats:
-    """The hub's content by environment, and its capacity of groups in flight (open, ready or leased)."""
+    """The hub's content by environment, and its capacity of groups in flight (open, ready or leased).
+
+    `leaving` of those in flight will only be released: they are overdue, or stale at the version that was asked for.
+    """
 
     environments: Mapping[str, EnvironmentStats] = field(default_factory=dict)
     capacity: int = 0
+    leaving: int = 0
 
     @property
     def in_flight(self) -> int:
@@ -103,6 +107,16 @@ class HubStats:
         """Groups that can be leased now."""
         return sum(stats.ready for stats in self.environments.values())
 
+    @property
+    def occupied(self) -> int:
+        """Groups in flight, without those that are leaving."""
+        return self.in_flight - self.leaving
+
+    @property
+    def room(self) -> int:
+        """Groups that may start now such that none is stale before its turn."""
+        return max(self.capacity - self.occupied, 0)
+
 
 def merge(parts: Sequence[HubStats]) -> HubStats:
     """The statistics of several shards as one."""
@@ -110,7 +124,8 @@ def merge(parts: Sequence[HubStats]) -> HubStats:
     for part in parts:
         for name, stats in part.environments.items():
             found.setdefault(name, []).append(stats)
-    return HubStats({name: _sum(same) for name, same in found.items()}, parts[0].capacity)
+    environments = {name: _sum(same) for name, same in found.items()}
+    return HubStats(environments, parts[0].capacity, sum(part.leaving for part in parts))
 
 
 def _sum(same: Sequence[EnvironmentStats]) -> EnvironmentStats:
@@ -134,7 +149,10 @@ def _sum(same: Sequence[EnvironmentStats]) -> EnvironmentStats:
 
 
 class Hub(ABC):
-    """A durable queue of groups: idempotent append, lease → ack → gone, bounded staleness, fair shares, replay."""
+    """A durable queue of groups: idempotent append, lease → ack → gone, bounded staleness, fair shares, replay.
+
+    Expired leases are taken back and groups whose time is up are decided whenever somebody asks for groups or counts.
+    """
 
     @abstractmethod
     def append(self, trajectories: Sequence[Trajectory | bytes | memoryview]) -> list[int]:
@@ -154,27 +172,27 @@ class Hub(ABC):
         """
 
     @abstractmethod
-    def demand(self, *, version: int) -> int:
-        """The number of groups that may start now at policy `version` such that none is stale before its turn."""
-
-    @abstractmethod
     def lease(
-        self, count: int, *, version: int, consumer: str, at_least: int = 1, lease_id: str | None = None
+        self,
+        count: int,
+        *,
+        version: int,
+        consumer: str,
+        at_least: int = 1,
+        lease_id: str | None = None,
+        groups: Sequence[str] | None = None,
     ) -> Lease:
         """Up to `count` ready groups to train policy `version` on; none at all if fewer than `at_least` are ready.
 
-        Environments take turns by weight and minimum share, oldest group first within each. A group whose oldest
-        policy version is more than `max_staleness` behind is released instead. A repeated `lease_id` that is still
-        held gives the same lease again; one that ended raises LeaseLost.
+        Environments take turns by weight and minimum share, oldest group first within each; or only the named
+        `groups` are leased, in the order of the names. A group whose oldest policy version is more than
+        `max_staleness` behind is released instead. A repeated `lease_id` that is still held gives the same lease
+        again; one that ended raises LeaseLost.
         """
 
     @abstractmethod
     def ready(self, *, limit: int = 1000) -> list[Ready]:
         """The groups that can be leased now, oldest first over all environments."""
-
-    @abstractmethod
-    def lease_groups(self, ids: Sequence[str], *, version: int, consumer: str, lease_id: str | None = None) -> Lease:
-        """Exactly these groups, in this order, or none at all if one of them is not ready any more or too stale."""
 
     @abstractmethod
     def renew(self, lease_id: str) -> float:
@@ -198,24 +216,8 @@ class Hub(ABC):
         """The next stored trajectories behind a cursor, with their cursors, in commit order; empty at the end."""
 
     @abstractmethod
-    def stats(self) -> HubStats:
-        """Counts and means by environment, as of now."""
-
-    @abstractmethod
-    def share(self, environment: str, *, weight: float = 1.0, min_share: float = 0.0) -> None:
-        """Set this environment's share of leased groups, from now on. New ones have weight 1."""
-
-    @abstractmethod
-    def remember(self, key: str, text: str) -> None:
-        """Keep a small text durably under a key: what a protocol in front of the hub must not forget in a restart."""
-
-    @abstractmethod
-    def recall(self, key: str) -> str | None:
-        """The text last kept under the key."""
-
-    @abstractmethod
-    def sweep(self) -> None:
-        """Take back expired leases and decide groups whose time is up. `lease` does it too."""
+    def stats(self, *, version: int = NO_VERSION) -> HubStats:
+        """Counts and means by environment, as of now, and the room for groups that start at policy `version`."""
 
     @abstractmethod
     def close(self) -> None:

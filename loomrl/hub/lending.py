@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, insert, select, update
+from sqlalchemy import ColumnElement, Row, Select, exists, insert, or_, select, update
 
 from loomrl.errors import HubError, LeaseLost
 from loomrl.hub.fairness import Claim, allot
@@ -27,8 +27,8 @@ class Loan:
 
 def sweep(ledger: Ledger) -> None:
     """Take back expired leases; decide open groups whose time is up: handed out with the quorum met, else released."""
-    _end(ledger, "expired", (leases.c.state == "held") & (leases.c.expires_at <= ledger.now))
-    overdue = (groups.c.state == "open") & (groups.c.deadline <= ledger.now)
+    _end(ledger, "expired", _expired(ledger.now))
+    overdue = _overdue(ledger.now)
     _change(ledger, overdue & (groups.c.usable >= groups.c.needed), "open", "ready", cause="timeout")
     _change(ledger, overdue, "open", "released", cause="timeout")
 
@@ -39,10 +39,14 @@ def release_stale(ledger: Ledger, *, floor: int) -> None:
         _change(ledger, _is_stale(state, floor), state, "released", cause="stale")
 
 
-def leaving(now: float, *, floor: int) -> ColumnElement[bool]:
-    """Groups in flight that `sweep` or `release_stale` will release as soon as they are called."""
-    overdue = (groups.c.state == "open") & (groups.c.deadline <= now) & (groups.c.usable < groups.c.needed)
-    return overdue | _is_stale("ready", floor) | _is_stale("open", floor)
+def something_due(now: float) -> Select[tuple[bool]]:
+    """The question whether `sweep` would change anything."""
+    return select(or_(exists().where(_expired(now)), exists().where(_overdue(now))))
+
+
+def is_stale(floor: int) -> ColumnElement[bool]:
+    """Groups in flight that `release_stale` would take out."""
+    return _is_stale("ready", floor) | _is_stale("open", floor)
 
 
 def choose(ledger: Ledger, count: int, *, at_least: int) -> list[int]:
@@ -61,10 +65,10 @@ def choose(ledger: Ledger, count: int, *, at_least: int) -> list[int]:
 
 
 def choose_named(ledger: Ledger, ids: Sequence[str]) -> list[int]:
-    """The positions of these groups, in this order; none at all if one is not ready."""
+    """The positions of those of these groups that are ready, in this order."""
     query = select(groups.c.id, groups.c.position, groups.c.state).where(groups.c.id.in_(ids))
     positions = {row.id: row.position for row in ledger.connection.execute(query) if row.state == "ready"}
-    return [positions[id] for id in ids] if len(positions) == len(ids) else []
+    return [positions[id] for id in ids if id in positions]
 
 
 def lent_already(ledger: Ledger, lease_id: str) -> Loan | None:
@@ -173,6 +177,14 @@ def _change(ledger: Ledger, which: ColumnElement[bool], origin: str, state: str,
     change = update(groups).where(which).values(state=state, **values)
     rows = ledger.connection.execute(change.returning(groups.c.environment)).all()
     ledger.move(rows, origin, state, cause=values.get("cause") or "")
+
+
+def _expired(now: float) -> ColumnElement[bool]:
+    return (leases.c.state == "held") & (leases.c.expires_at <= now)
+
+
+def _overdue(now: float) -> ColumnElement[bool]:
+    return (groups.c.state == "open") & (groups.c.deadline <= now)
 
 
 def _is_stale(state: str, floor: int) -> ColumnElement[bool]:

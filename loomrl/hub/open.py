@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from loomrl.config import EnvironmentConfig, HubConfig
 from loomrl.hub.hub import Hub
 from loomrl.hub.queue import LocalHub, Promises
+from loomrl.hub.shard import Shard
 from loomrl.hub.sharded import ShardedHub
 from loomrl.store import beside, open_store
 
@@ -22,9 +23,15 @@ def open_hub(
     promises = Promises(settings, groups_per_update)
     shards = [LocalHub(open_store(shard), promises, clock=clock) for shard in shard_urls(url, settings.shards)]
     hub: Hub = shards[0] if len(shards) == 1 else ShardedHub(shards)
-    for environment in environments:
-        hub.share(environment.id, weight=environment.weight, min_share=environment.min_share)
+    set_shares(shards, environments)
     return hub
+
+
+def set_shares(shards: Sequence[Shard], environments: Sequence[EnvironmentConfig]) -> None:
+    """Give the environments their shares of leased groups, from now on; others keep theirs."""
+    for shard in shards:
+        for environment in environments:
+            shard.share(environment.id, weight=environment.weight, min_share=environment.min_share)
 
 
 def shard_urls(url: str, count: int) -> list[str]:

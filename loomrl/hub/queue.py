@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from sqlalchemy import delete, func, insert, select
+from sqlalchemy import func, select
 from typing_extensions import override
 
 from loomrl.config import HubConfig
@@ -16,13 +16,13 @@ from loomrl.hub import archive, lending
 from loomrl.hub.codec import decode_all, encode
 from loomrl.hub.commit import Committer
 from loomrl.hub.hub import EVERYTHING, GroupPlan, HubStats, Lease, Ready, Selection
-from loomrl.hub.intake import Intake, Parcel, check_name, check_number, check_text, parcel
+from loomrl.hub.intake import Intake, Parcel, check_name, check_number, parcel
 from loomrl.hub.ledger import ALL_COUNTERS, Counters, Ledger
 from loomrl.hub.lending import Loan
 from loomrl.hub.shard import MOST_AT_ONCE, Shard, check_counts, check_page
 from loomrl.store.db import LoomDB
-from loomrl.store.hub_tables import groups, hub_notes, leases
-from loomrl.types import Trajectory
+from loomrl.store.hub_tables import groups, leases
+from loomrl.types import NO_VERSION, Trajectory
 
 log = logging.getLogger(__name__)
 
@@ -81,10 +81,6 @@ class LocalHub(Shard):
         self._committer.run(lambda ledger: self._intake(ledger).check(parcels))
 
     @override
-    def capacity(self) -> int:
-        return self._promises.capacity
-
-    @override
     def open(self, plans: Sequence[GroupPlan]) -> list[str]:
         return self.admit(plans, elsewhere=0)
 
@@ -101,42 +97,43 @@ class LocalHub(Shard):
         return self._committer.run(job) if plans else []
 
     @override
-    def demand(self, *, version: int) -> int:
-        return max(self._promises.capacity - self.occupied(version=version), 0)
-
-    @override
-    def occupied(self, *, version: int) -> int:
-        with self._db.read() as connection:
-            counters = [Counters.of(row) for row in connection.execute(ALL_COUNTERS)]
-            leaving = lending.leaving(self._clock(), floor=self._promises.floor(version))
-            gone = connection.scalar(select(func.count()).select_from(groups).where(leaving)) or 0
-        return _in_flight(counters) - gone
-
-    @override
     def lease(
-        self, count: int, *, version: int, consumer: str, at_least: int = 1, lease_id: str | None = None
+        self,
+        count: int,
+        *,
+        version: int,
+        consumer: str,
+        at_least: int = 1,
+        lease_id: str | None = None,
+        groups: Sequence[str] | None = None,
     ) -> Lease:
         check_counts(count, at_least)
-        return self._lend(lambda ledger: lending.choose(ledger, count, at_least=at_least), version, consumer, lease_id)
+
+        def pick(ledger: Ledger) -> list[int]:
+            if groups is None:
+                return lending.choose(ledger, count, at_least=at_least)
+            named = lending.choose_named(ledger, groups)[:count]
+            return named if len(named) >= at_least else []
+
+        return self._lend(pick, version, consumer, lease_id)
 
     @override
     def ready(self, *, limit: int = 1000) -> list[Ready]:
         check_page(0, limit)
+        self._sweep()
         with self._db.read() as connection:
             counters = [Counters.of(row) for row in connection.execute(ALL_COUNTERS)]
             return archive.read_ready(connection, [one.environment for one in counters if one.ready], limit)
 
     @override
-    def available(self, *, version: int) -> int:
+    def available(self, *, version: int, groups: Sequence[str] | None = None) -> int:
         def job(ledger: Ledger) -> int:
             self._clear(ledger, version)
+            if groups is not None:
+                return len(lending.choose_named(ledger, groups))
             return sum(one.ready for one in ledger.environments.values())
 
         return self._committer.run(job)
-
-    @override
-    def lease_groups(self, ids: Sequence[str], *, version: int, consumer: str, lease_id: str | None = None) -> Lease:
-        return self._lend(lambda ledger: lending.choose_named(ledger, ids), version, consumer, lease_id)
 
     @override
     def renew(self, lease_id: str) -> float:
@@ -160,11 +157,13 @@ class LocalHub(Shard):
             return archive.read_page(connection, after, limit, selection)
 
     @override
-    def stats(self) -> HubStats:
-        now = self._clock()
+    def stats(self, *, version: int = NO_VERSION) -> HubStats:
+        self._sweep()
+        now, stale = self._clock(), lending.is_stale(self._promises.floor(version))
         with self._db.read() as connection:
             counters = [Counters.of(row) for row in connection.execute(ALL_COUNTERS)]
-        return HubStats({one.environment: one.stats(now) for one in counters}, self._promises.capacity)
+            leaving = connection.scalar(select(func.count()).select_from(groups).where(stale)) or 0
+        return HubStats({one.environment: one.stats(now) for one in counters}, self._promises.capacity, leaving)
 
     @override
     def share(self, environment: str, *, weight: float = 1.0, min_share: float = 0.0) -> None:
@@ -179,26 +178,6 @@ class LocalHub(Shard):
         self._committer.run(job)
 
     @override
-    def remember(self, key: str, text: str) -> None:
-        def job(ledger: Ledger) -> None:
-            ledger.connection.execute(delete(hub_notes).where(hub_notes.c.key == key))
-            ledger.connection.execute(insert(hub_notes).values(key=key, text=text))
-
-        check_name("key", key)
-        check_text("text", text)
-        self._committer.run(job)
-
-    @override
-    def recall(self, key: str) -> str | None:
-        with self._db.read() as connection:
-            text: str | None = connection.scalar(select(hub_notes.c.text).where(hub_notes.c.key == key))
-        return text
-
-    @override
-    def sweep(self) -> None:
-        self._committer.run(lending.sweep)
-
-    @override
     def close(self) -> None:
         self._committer.close()
         self._db.close()
@@ -209,6 +188,7 @@ class LocalHub(Shard):
 
     @override
     def undecided(self) -> list[str]:
+        self._sweep()
         waiting = (leases.c.state == "pinned") & (leases.c.expires_at <= self._clock())
         with self._db.read() as connection:
             return list(connection.scalars(select(leases.c.id).where(waiting)))
@@ -229,6 +209,13 @@ class LocalHub(Shard):
 
     def _expiry(self, ledger: Ledger) -> float:
         return ledger.now + self._promises.settings.lease_s
+
+    def _sweep(self) -> None:
+        """Write only if there is something to take back or to decide."""
+        with self._db.read() as connection:
+            due = connection.scalar(lending.something_due(self._clock()))
+        if due:
+            self._committer.run(lending.sweep)
 
     def _clear(self, ledger: Ledger, version: int) -> None:
         lending.sweep(ledger)

@@ -53,19 +53,13 @@ class RemoteHub(Hub):
         return cursors
 
     open = asked(Hub.open)
-    demand = asked(Hub.demand)
     lease = asked(Hub.lease)
     ready = asked(Hub.ready)
-    lease_groups = asked(Hub.lease_groups)
     renew = asked(Hub.renew)
     release = asked(Hub.release)
     ack = asked(Hub.ack)
     read = asked(Hub.read)
     stats = asked(Hub.stats)
-    share = asked(Hub.share)
-    remember = asked(Hub.remember)
-    recall = asked(Hub.recall)
-    sweep = asked(Hub.sweep)
 
     @abstractmethod
     def _ask(self, operation: str, arguments: dict[str, Any]) -> Any:

@@ -17,8 +17,8 @@ class Shard(Hub):
     """A hub that can be one of several: it tells how full it is, and takes part in acks that are decided elsewhere."""
 
     @abstractmethod
-    def capacity(self) -> int:
-        """Groups that may be in flight, in all shards together."""
+    def share(self, environment: str, *, weight: float = 1.0, min_share: float = 0.0) -> None:
+        """Set this environment's share of leased groups, from now on. New ones have weight 1."""
 
     @abstractmethod
     def check(self, trajectories: Sequence[Trajectory]) -> None:
@@ -29,12 +29,8 @@ class Shard(Hub):
         """`open`, while so many groups are in flight in other shards."""
 
     @abstractmethod
-    def occupied(self, *, version: int) -> int:
-        """Groups in flight, without those that only wait to be released."""
-
-    @abstractmethod
-    def available(self, *, version: int) -> int:
-        """The number of groups that `lease` could hand out at this version."""
+    def available(self, *, version: int, groups: Sequence[str] | None = None) -> int:
+        """The number of groups, or of those named, that `lease` could hand out at this version."""
 
     @abstractmethod
     def pin(self, lease_id: str) -> None:
@@ -42,7 +38,7 @@ class Shard(Hub):
 
     @abstractmethod
     def undecided(self) -> list[str]:
-        """Leases that are pinned past their expiry: whoever pinned them may be gone."""
+        """Leases that are pinned past their expiry: whoever pinned them may be gone. Others that expired are ended."""
 
     @abstractmethod
     def lease_state(self, lease_id: str) -> tuple[str, int | None]:

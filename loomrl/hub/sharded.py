@@ -1,13 +1,14 @@
 """One hub over several databases: every group lives whole in one of them, chosen by the hash of its id.
 
 A cursor holds one position per shard. A lease may span shards; its first shard decides what becomes of it. An ack pins
-the other parts, is decided there, and then carried out; `sweep` finishes what a crash left pinned.
+the other parts, is decided there, and then carried out; the next question finishes what a crash left pinned.
 """
 
 import uuid
 import zlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from operator import attrgetter
 from typing import TypeVar
 
@@ -17,7 +18,7 @@ from loomrl.errors import LeaseLost
 from loomrl.hub.codec import decode_all
 from loomrl.hub.hub import EVERYTHING, GroupPlan, Hub, HubStats, Lease, Ready, Selection, merge
 from loomrl.hub.shard import POSITION_BITS, Shard, check_counts, check_page
-from loomrl.types import Trajectory
+from loomrl.types import NO_VERSION, Trajectory
 
 T = TypeVar("T")
 
@@ -50,49 +51,46 @@ class ShardedHub(Hub):
         admitted: list[str] = []
         for index, part in self._parts(plans, attrgetter("id")).items():
             others = [shard for shard in self._shards if shard is not self._shards[index]]
-            elsewhere = sum(shard.occupied(version=max(plan.version for plan in plans)) for shard in others)
+            elsewhere = sum(shard.stats(version=max(plan.version for plan in plans)).occupied for shard in others)
             admitted += self._shards[index].admit(part, elsewhere=elsewhere)
         return admitted
 
     @override
-    def demand(self, *, version: int) -> int:
-        occupied = sum(shard.occupied(version=version) for shard in self._shards)
-        return max(self._shards[0].capacity() - occupied, 0)
-
-    @override
     def lease(
-        self, count: int, *, version: int, consumer: str, at_least: int = 1, lease_id: str | None = None
+        self,
+        count: int,
+        *,
+        version: int,
+        consumer: str,
+        at_least: int = 1,
+        lease_id: str | None = None,
+        groups: Sequence[str] | None = None,
     ) -> Lease:
         check_counts(count, at_least)
+        self._finish_acks()
         id = self._new_id() if lease_id is None else lease_id
         shards = self._holders(id)
         if shards:
             parts = [shard.lease(count, version=version, consumer=consumer, lease_id=id) for shard in shards]
-            return self._joined(id, parts, at_least=1)
-        waiting = [shard.available(version=version) for shard in self._shards]
+            return _in_order(self._joined(id, parts, at_least=1), groups)
+        named = None if groups is None else self._parts(groups, str)
+        names = [None if named is None else named.get(index, []) for index in range(len(self._shards))]
+        both = list(zip(self._shards, names, strict=True))
+        waiting = [shard.available(version=version, groups=names) for shard, names in both]
         if sum(waiting) < at_least:
             return Lease(id, (), 0.0)
         parts = [
-            shard.lease(part, version=version, consumer=consumer, lease_id=id)
-            for shard, part in zip(self._shards, divide(count, waiting), strict=True)
+            shard.lease(part, version=version, consumer=consumer, lease_id=id, groups=names)
+            for (shard, names), part in zip(both, divide(count, waiting), strict=True)
             if part
         ]
-        return self._joined(id, parts, at_least=at_least)
+        return _in_order(self._joined(id, parts, at_least=at_least), groups)
 
     @override
     def ready(self, *, limit: int = 1000) -> list[Ready]:
+        self._finish_acks()
         everywhere = [group for shard in self._shards for group in shard.ready(limit=limit)]
         return sorted(everywhere, key=attrgetter("opened_at"))[:limit]
-
-    @override
-    def lease_groups(self, ids: Sequence[str], *, version: int, consumer: str, lease_id: str | None = None) -> Lease:
-        id = self._new_id() if lease_id is None else lease_id
-        parts = [
-            self._shards[index].lease_groups(part, version=version, consumer=consumer, lease_id=id)
-            for index, part in self._parts(ids, str).items()
-        ]
-        lease = self._joined(id, parts, at_least=len(ids))
-        return Lease(id, tuple(sorted(lease.groups, key=lambda group: ids.index(group.id))), lease.expires_at)
 
     @override
     def renew(self, lease_id: str) -> float:
@@ -141,29 +139,9 @@ class ShardedHub(Hub):
         return page
 
     @override
-    def stats(self) -> HubStats:
-        return merge([shard.stats() for shard in self._shards])
-
-    @override
-    def share(self, environment: str, *, weight: float = 1.0, min_share: float = 0.0) -> None:
-        for shard in self._shards:
-            shard.share(environment, weight=weight, min_share=min_share)
-
-    @override
-    def remember(self, key: str, text: str) -> None:
-        self._shards[0].remember(key, text)
-
-    @override
-    def recall(self, key: str) -> str | None:
-        return self._shards[0].recall(key)
-
-    @override
-    def sweep(self) -> None:
-        for shard in self._shards:
-            shard.sweep()
-        for shard in self._shards:
-            for lease_id in shard.undecided():
-                self._decide(lease_id)
+    def stats(self, *, version: int = NO_VERSION) -> HubStats:
+        self._finish_acks()
+        return merge([shard.stats(version=version) for shard in self._shards])
 
     @override
     def close(self) -> None:
@@ -195,6 +173,11 @@ class ShardedHub(Hub):
         """The holders, the one that decides first; for an unknown lease a shard that will say so."""
         return self._holders(lease_id) or [self._shards[0]]
 
+    def _finish_acks(self) -> None:
+        """Carry out what a crash left pinned, or give it back."""
+        for lease_id in [lease_id for shard in self._shards for lease_id in shard.undecided()]:
+            self._decide(lease_id)
+
     def _decide(self, lease_id: str) -> None:
         """Finish an ack that a crash cut in two, as its first shard decided."""
         first, *others = self._deciders(lease_id)
@@ -204,6 +187,12 @@ class ShardedHub(Hub):
                 shard.ack(lease_id, version=version)
             elif state != "held":
                 shard.release(lease_id)
+
+
+def _in_order(lease: Lease, names: Sequence[str] | None) -> Lease:
+    if names is None:
+        return lease
+    return replace(lease, groups=tuple(sorted(lease.groups, key=lambda group: names.index(group.id))))
 
 
 def divide(count: int, waiting: Sequence[int]) -> list[int]:

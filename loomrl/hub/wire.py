@@ -22,14 +22,7 @@ LENGTH = struct.Struct("<I")
 JSON = "application/json"
 PAYLOADS = "application/vnd.loomrl.trajectories"
 DONE = b'{"status":"ok"}'
-KEYS = {
-    "append": "cursors",
-    "open": "admitted",
-    "demand": "value",
-    "ready": "ready",
-    "renew": "value",
-    "recall": "text",
-}
+KEYS = {"append": "cursors", "open": "admitted", "ready": "ready", "renew": "value"}
 """The one key of an operation's answer."""
 
 
@@ -82,22 +75,19 @@ class Operation:
         self.name = name
         self._body = msgspec.defstruct(f"{name.title()}Body", fields, bases=(Message,), frozen=True, kw_only=True)
         self._result = hints["return"]
-        self._bare = not parameters
 
     def request(self, arguments: Mapping[str, Any]) -> tuple[bytes, str]:
         """The body that asks for this, and its content type."""
         if self.name == "append":
             return b"".join(arguments["trajectories"]), PAYLOADS
-        return b"" if self._bare else msgspec.json.encode(arguments), JSON
+        return msgspec.json.encode(arguments), JSON
 
     def serve(self, hub: Hub, body: bytes) -> tuple[bytes, str]:
         """The answer of `hub` to a body, and its content type."""
         if self.name == "append":
             result: Any = hub.append(list(split(body)))
-        elif self._bare:
-            result = getattr(hub, self.name)()
         else:
-            result = getattr(hub, self.name)(**msgspec.structs.asdict(parse(body, self._body)))
+            result = getattr(hub, self.name)(**msgspec.structs.asdict(parse(body or b"{}", self._body)))
         if self._result is Lease:
             return _pack_lease(result), PAYLOADS
         if self.name == "read":

@@ -26,7 +26,7 @@ class Pattern:
     holds: Callable[[re.Match[str]], bool] = lambda found: True
 
     def is_possible(self, folded: str) -> bool:
-        """Whether a text, given in its folded case, may have the form."""
+        """False if a text, given in its folded case, cannot have the form."""
         return any(hint in folded for hint in self.hints)
 
     def secret(self, match: re.Match[str]) -> tuple[int, int] | None:

@@ -31,7 +31,7 @@ TOGETHER = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """When sessions end, and how long they are kept."""
+    """The times after which sessions end and are deleted."""
 
     idle_s: float = 900.0
     """Without a call for this long a session has ended. Longer than any call may take."""
@@ -98,7 +98,7 @@ def trajectory_on_record(db: LoomDB, session: StoredSession) -> Trajectory:
 
 
 def ending_of(session: StoredSession) -> Ending:
-    """How a session ended."""
+    """The way a session ended."""
     assert session.ending is not None, "it has ended"
     assert session.ended_at is not None, "it has ended"
     return Ending(at=session.ended_at, **session.ending)

@@ -39,7 +39,7 @@ class Tool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
-    """How to sample. None is the policy's own setting."""
+    """The sampling of one call. None is the policy's own setting."""
 
     temperature: float | None = None
     top_p: float | None = None

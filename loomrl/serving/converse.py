@@ -12,7 +12,8 @@ from typing import Any, Literal
 from loomrl.serving.act import ActAsk
 from loomrl.serving.answer import Answer, Closed, Event, Gathered, Heading, Usage
 from loomrl.serving.call import Ask
-from loomrl.serving.dispatch import Begun, Candidate, act, begin, candidates, close, next_event, nobody
+from loomrl.serving.dispatch import Begun, Candidate, act, begin, candidates, close, next_event
+from loomrl.serving.measure import Measured, Measures, measuring
 from loomrl.serving.monitor.monitor import Forbidden, Monitor, Origin
 from loomrl.serving.monitor.watch import AskStable, Watch
 from loomrl.serving.policy import Acted
@@ -43,15 +44,22 @@ class Visit:
     deadline: float
     """Of the event loop's clock."""
     at: float = field(default_factory=time.time)
+    measured: Measured | None = None
 
 
 class Exchange:
     """Answers calls and has them recorded. `before` records before an answer ends, `after` soon after it."""
 
     def __init__(
-        self, view: View, recorder: Recorder | None, *, mode: Mode = "before", monitor: Monitor | None = None
+        self,
+        view: View,
+        recorder: Recorder | None,
+        *,
+        mode: Mode = "before",
+        monitor: Monitor | None = None,
+        measures: Measures | None = None,
     ) -> None:
-        self.view, self.monitor = view, monitor
+        self.view, self.monitor, self.measures = view, monitor, measures
         self.recorder = recorder if mode != "off" else None
         self.mode = mode
         self._tasks: set[asyncio.Task[None]] = set()
@@ -68,14 +76,19 @@ class Exchange:
             message = f"Endpoint {visit.endpoint.name!r} is being drained: it takes no new conversations."
             raise Refusal(Cause.UNAVAILABLE, message)
         options = list(candidates(self.view, visit.endpoint, visit.unit))
-        if not options:
-            raise nobody(visit.endpoint)
-        _refuse_control(options[0], visit.endpoint)
-        begun = await begin(
-            options, lambda option: continuation(ask, known), endpoint=visit.endpoint, deadline=visit.deadline
-        )
+        if options:
+            _refuse_control(options[0], visit.endpoint)
+        measured = None
+        if self.measures is not None:
+            measured = self.measures.begin(visit.endpoint, visit.unit, session=visit.session, key=visit.key)
+        with measuring(measured):
+            begun = await begin(
+                options, lambda option: continuation(ask, known), endpoint=visit.endpoint, deadline=visit.deadline
+            )
+        if measured is not None:
+            measured.first()
         self._ask_shadows(ask, visit)
-        return Conversation(self, ask, visit, known=known, begun=begun, is_recorded=takes)
+        return Conversation(self, ask, replace(visit, measured=measured), known=known, begun=begun, is_recorded=takes)
 
     async def act(
         self, options: Sequence[Candidate], ask: ActAsk, *, endpoint: Endpoint, session: str, deadline: float
@@ -179,14 +192,25 @@ class Conversation:
             earlier = [] if self._watch is None else self._watch.hits
             self._watch = Watch(monitor, self._ask, origin, deadline=visit.deadline, call=visit.id, earlier=earlier)
 
-    @property
-    def has_violated(self) -> bool:
-        """Whether a rule of the monitor was hit, also where another answer took this one's place."""
-        return self._watch is not None and bool(self._watch.hits)
-
     def events(self) -> AsyncGenerator[Event, None]:
         """The events that may leave; a Refusal if the answer breaks off. What was sampled by then is recorded."""
-        return self._drawn() if self._watch is None else self._watched(self._watch)
+        allowed = self._drawn() if self._watch is None else self._watched(self._watch)
+        return allowed if self._visit.measured is None else self._measured(allowed, self._visit.measured)
+
+    async def _measured(self, allowed: AsyncGenerator[Event, None], measured: Measured) -> AsyncGenerator[Event, None]:
+        """The same events; their end is the outcome of the call."""
+        try:
+            with measuring(measured):
+                async with aclosing(allowed):
+                    async for event in allowed:
+                        yield event
+            measured.answered(self.heading.arm)
+            if self._watch is not None:
+                measured.judged(violation=bool(self._watch.hits))
+        except Refusal:
+            if self._watch is not None and self._watch.hits:
+                measured.judged(violation=True)
+            raise
 
     async def _watched(self, watch: Watch) -> AsyncGenerator[Event, None]:
         """The events as far as the monitor lets them; if it wants that, of the stable arm."""

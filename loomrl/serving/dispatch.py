@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from loomrl.serving.answer import Event, Opened
 from loomrl.serving.policy import Act, Acted, Continuation, ServedPolicy
 from loomrl.serving.refusal import Cause, Refusal
-from loomrl.serving.split import chosen, stable
+from loomrl.serving.split import assigned, stable
 from loomrl.serving.view import View
 from loomrl.store.endpoints import Arm, Endpoint
 
@@ -28,8 +28,8 @@ class Candidate:
 
 def candidates(view: View, endpoint: Endpoint, unit: str) -> Iterator[Candidate]:
     """The replicas to try, in order: at most two of the unit's arm, then two of the stable one."""
-    first, last = chosen(endpoint.name, endpoint.arms, unit), stable(endpoint.arms)
-    arms = [arm for arm in (first, last) if arm is not None]
+    first, last = assigned(endpoint, view.tests(endpoint.name), unit), stable(endpoint.arms)
+    arms = [arm for arm in (None if first is None else first.arm, last) if arm is not None]
     for arm in dict.fromkeys(arms):
         for policy in view.replicas(arm.policy)[:2]:
             yield Candidate(arm, policy)

@@ -49,9 +49,9 @@ class StoreSettings:
     most_waiting: int = 4096
     """Calls that wait for their commit; more have to wait before they are taken in."""
     fresh_s: float = 10.0
-    """How long a session in memory is believed not to have been ended elsewhere."""
+    """The time for which a session in memory is taken as open without a look at LoomDB."""
     opt_out_s: float = 5.0
-    """How old the list of people who opted out may be."""
+    """The age at which the list of people who opted out is read again."""
 
 
 @dataclass(slots=True)

@@ -19,6 +19,7 @@ from loomrl.serving.dialect import models
 from loomrl.serving.dialect.dialect import Dialect
 from loomrl.serving.dialect.known import DIALECTS, errors_of
 from loomrl.serving.door import Caller, Incoming, Keys, Receive, Scope, Send, body_of, incoming
+from loomrl.serving.measure import measuring
 from loomrl.serving.refusal import Cause, Refusal
 from loomrl.serving.room import Room
 from loomrl.store.endpoints import Endpoint
@@ -184,10 +185,18 @@ class Gateway:
         ask = read_act(await self._body(receive, head), head.headers.get("content-type", JSON), head.query)
         endpoint, deadline = self._endpoint(ask.model), self._deadline()
         session = caller.session or head.session
-        options = list(dispatch.candidates(self._exchange.view, endpoint, session or head.id))
+        unit = session or head.id
+        options = list(dispatch.candidates(self._exchange.view, endpoint, unit))
         if options:
             refuse_language(options[0].policy.about, endpoint.name)
-        candidate, acted = await self._exchange.act(options, ask, endpoint=endpoint, session=session, deadline=deadline)
+        measures = self._exchange.measures
+        measured = None if measures is None else measures.begin(endpoint, unit, session=session, key=caller.key)
+        with measuring(measured):
+            candidate, acted = await self._exchange.act(
+                options, ask, endpoint=endpoint, session=session, deadline=deadline
+            )
+        if measured is not None:
+            measured.answered(candidate.arm.name)
         reply.heading = Heading(
             id=head.id,
             created=0.0,
@@ -203,9 +212,6 @@ class Gateway:
 
     async def _complete(self, head: Incoming, receive: Receive, reply: "_Reply") -> None:
         caller = await self._keys.caller(head.token, scope="record")
-        recorder = self._exchange.recorder
-        if recorder is None:
-            raise Refusal(Cause.INVALID, "This endpoint records nothing: there is no session to end.")
         told = self._object(await self._body(receive, head) or b"{}")
         for name in told:
             if name not in ("reward", "success", "outcome"):
@@ -213,10 +219,23 @@ class Gateway:
         reward, success, outcome = _number(told, "reward"), _number(told, "success"), told.get("outcome")
         if outcome is not None and not isinstance(outcome, dict):
             raise Refusal(Cause.INVALID, "'outcome' must be an object.", where="outcome")
-        trajectory = await recorder.complete(
-            head.session, key=caller.key, reward=reward, success=success, outcome=outcome
+        trajectory = ""
+        measures = self._exchange.measures
+        is_measured = measures is not None and measures.complete(
+            head.session, key=caller.key, reward=reward, success=success
         )
-        await reply.whole(200, self._encode({"session": head.session, "trajectory": trajectory.id}))
+        if (recorder := self._exchange.recorder) is not None:
+            try:
+                made = await recorder.complete(
+                    head.session, key=caller.key, reward=reward, success=success, outcome=outcome
+                )
+                trajectory = made.id
+            except Refusal as refusal:
+                if refusal.cause is not Cause.UNKNOWN or not is_measured:
+                    raise
+        elif not is_measured:
+            raise Refusal(Cause.UNKNOWN, f"session {head.session!r:.100} is unknown: this endpoint records nothing.")
+        await reply.whole(200, self._encode({"session": head.session, "trajectory": trajectory}))
 
     async def _models(self, head: Incoming, reply: "_Reply") -> None:
         await self._keys.caller(head.token, scope="act")

@@ -41,7 +41,7 @@ class Continuation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class About:
-    """What a policy is: known before the first call."""
+    """The description of a policy, known before the first call."""
 
     kind: str
     """`language` or `control`."""

@@ -35,7 +35,7 @@ class Recorder(Protocol):
         """
 
     async def takes(self, endpoint: str, ask: Ask) -> bool:
-        """Whether the call would be recorded: not if its caller or its user opted out. `keep` ignores such calls."""
+        """True if the call would be recorded: not if its caller or its user opted out. `keep` ignores such calls."""
 
     async def session_of(self, key: str, ask: Ask) -> str | None:
         """The open session of this key that the conversation continues, for callers who name none."""

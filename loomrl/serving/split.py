@@ -6,9 +6,19 @@ raises only its own scores, so it wins sessions and loses none.
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
-from loomrl.store.endpoints import Arm, Role
+from loomrl.store.ab_tests import AbTest
+from loomrl.store.endpoints import Arm, Endpoint, Role
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The arm that a unit fell to, and the A/B test that it did so in; outside of tests the test is empty."""
+
+    arm: Arm
+    test: str = ""
 
 
 def uniform(*parts: str) -> float:
@@ -23,6 +33,21 @@ def chosen(endpoint: str, arms: Sequence[Arm], session: str) -> Arm | None:
     if not heard:
         return None
     return max(heard, key=lambda arm: -arm.share / math.log(uniform(endpoint, arm.name, session)))
+
+
+def assigned(endpoint: Endpoint, tests: Iterable[AbTest], unit: str) -> Assignment | None:
+    """A unit's arm: by the running test that has its slot, else by the endpoint's shares; None if no arm has any.
+
+    A test with an arm that the endpoint has no more assigns nobody: those left would not be what was planned.
+    """
+    for test in tests:
+        if test.start <= uniform("layer", test.layer, unit) < test.end:
+            arms = [replace(arm, share=test.shares[arm.name]) for arm in endpoint.arms if arm.name in test.shares]
+            arm = chosen(f"test {test.name}", arms, unit) if len(arms) == len(test.shares) else None
+            if arm is not None:
+                return Assignment(next(each for each in endpoint.arms if each.name == arm.name), test.name)
+    arm = chosen(endpoint.name, endpoint.arms, unit)
+    return None if arm is None else Assignment(arm)
 
 
 def shadows(endpoint: str, arms: Sequence[Arm], session: str) -> list[Arm]:

@@ -30,7 +30,7 @@ class Known:
     """The whole thread up to and including the answer."""
     pictures: tuple[Picture, ...] = ()
     messages: int
-    """How many messages of the conversation it covers."""
+    """The number of messages of the conversation that it covers."""
 
     @property
     def parent(self) -> str:
@@ -119,13 +119,13 @@ class Threads:
         return None
 
     def is_newest(self, ask: Ask, spoken: Spoken | None) -> bool:
-        """Whether no answer that is yet unknown could continue more of the conversation."""
+        """True if no answer still to be stored could continue more of the conversation."""
         latest = next(iter(_answers(ask)), 0)
         return latest == (0 if spoken is None else spoken.messages)
 
 
 def continuation(ask: Ask, known: Known | None) -> Continuation:
-    """What a policy is asked: the known ids, and the messages after them."""
+    """The question to a policy: the known ids, and the messages after them."""
     return Continuation(
         known_T=np.zeros(0, np.int32) if known is None else known.ids_T,
         pictures=() if known is None else known.pictures,

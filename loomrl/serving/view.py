@@ -5,17 +5,21 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from loomrl.serving.policy import ServedPolicy
+from loomrl.store.ab_tests import AbTest
 from loomrl.store.endpoints import Endpoint
 
 
 class View(Protocol):
-    """What is served now."""
+    """The endpoints and policies that are served now."""
 
     def endpoint(self, name: str) -> Endpoint | None:
         """The endpoint of this name."""
 
     def endpoints(self) -> Sequence[Endpoint]:
         """All of them."""
+
+    def tests(self, endpoint: str) -> Sequence[AbTest]:
+        """The A/B tests that run on an endpoint."""
 
     def replicas(self, policy: str) -> Sequence[ServedPolicy]:
         """The replicas of an arm's policy that can be reached; the one to ask first comes first."""
@@ -27,6 +31,7 @@ class FixedView:
 
     known: Mapping[str, Endpoint] = field(default_factory=dict)
     policies: Mapping[str, Sequence[ServedPolicy]] = field(default_factory=dict)
+    running: Sequence[AbTest] = ()
 
     def endpoint(self, name: str) -> Endpoint | None:
         """The endpoint of this name."""
@@ -35,6 +40,10 @@ class FixedView:
     def endpoints(self) -> Sequence[Endpoint]:
         """All of them."""
         return list(self.known.values())
+
+    def tests(self, endpoint: str) -> Sequence[AbTest]:
+        """Those of this endpoint."""
+        return [test for test in self.running if test.endpoint == endpoint]
 
     def replicas(self, policy: str) -> Sequence[ServedPolicy]:
         """Those of this name."""

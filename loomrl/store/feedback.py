@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from loomrl.store.db import LoomDB
 from loomrl.store.rows import columns_of, insert_once
@@ -26,3 +26,9 @@ def read_feedback(
     with db.read() as connection:
         rows = [dict(row) for row in connection.execute(query).mappings()]
     return [(row.pop("position"), Feedback(**row)) for row in rows]
+
+
+def last_feedback(db: LoomDB) -> int:
+    """The newest position; 0 without any."""
+    with db.read() as connection:
+        return int(connection.scalar(select(func.max(feedback.c.position))) or 0)

@@ -165,7 +165,7 @@ def recorded_sweep(run: Run) -> "Sweep":
     return parse_recorded_sweep(parse_yaml(run.resolved, origin=origin), origin=origin)
 
 
-def _hash_today(run: Run) -> str | None:
+def hash_today(run: Run) -> str | None:
     """The hash that a recorded experiment or sweep has with today's settings; None if it cannot be read."""
     try:
         return (recorded_sweep(run) if run.kind == "sweep" else recorded_experiment(run)).sha256
@@ -174,7 +174,7 @@ def _hash_today(run: Run) -> str | None:
 
 
 def _refuse_other_experiment(before: Row, run: Run) -> None:
-    if run.experiment not in (before["experiment"], _hash_today(run_of(before))):
+    if run.experiment not in (before["experiment"], hash_today(run_of(before))):
         raise StoreError(
             f"run {run.id!r} was started with experiment {before['experiment']}, now {run.experiment}. "
             "Resume it with the experiment it began with (`loomrl runs` shows it), or start a new run."

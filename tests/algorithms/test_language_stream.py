@@ -22,6 +22,7 @@ from loomrl.gym.host.local import Plan
 from loomrl.gym.task_mixture import open_task_mixture
 from loomrl.hub import EVERYTHING, open_hub
 from loomrl.store import open_store
+from loomrl.store.notes import Notes
 from loomrl.telemetry.metric import Metric
 from loomrl.types import End, Failure, Group, Message, Reward, Task, Tokens, Trajectory, Turn
 from tests.algorithms.language_support import experiment
@@ -100,7 +101,7 @@ def collector(folder: Path, **changes: Any) -> Iterator[Collector]:
         open_store(given.store_url) as db,
         open_hub(f"sqlite:///{folder}/hub.db", given.hub, groups_per_update=room) as hub,
     ):
-        yield open_collector(given, "r", hub, open_task_mixture(given, db))
+        yield open_collector(given, "r", hub, Notes(db), open_task_mixture(given, db))
 
 
 def update(

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from loomrl.algorithms.language.config import LanguageConfig
+from loomrl.algorithms.ppo import PPOConfig
+
 ROOT = Path(__file__).parent.parent.parent
 
 SETTINGS = {
@@ -153,3 +156,14 @@ def test_a_name_taken_by_accident_is_found() -> None:
         def evaluate(self) -> None: ...
 
     assert collisions(Careless) == ["Careless._restored", "Careless.evaluate()"]
+
+
+def test_a_name_of_both_is_ours_in_training_and_rllibs_in_a_dictionary() -> None:
+    asked = LanguageConfig().training(optimizer={"learning_rate": 1e-4})
+    assert asked.changes == {"algorithm.optimizer": {"learning_rate": 1e-4}}
+    by_dictionary = LanguageConfig().update_from_dict({"model": {"dim": 8}, "optimizer": {"eps": 1.0}, "gamma": 0.5})
+    assert by_dictionary.changes == {}
+    assert (by_dictionary.model, by_dictionary.optimizer, by_dictionary.gamma) == ({"dim": 8}, {"eps": 1.0}, 0.5)
+    control = PPOConfig().training(gamma=0.5, minibatch_size=16)
+    assert (control.changes, control.minibatch_size) == ({"gamma": 0.5}, 16)
+    assert PPOConfig().update_from_dict({"gamma": 0.25}).changes == {}

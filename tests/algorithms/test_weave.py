@@ -54,13 +54,16 @@ def test_one_expert_and_one_critic_are_ppo_to_the_last_bit(kind: str) -> None:
 @pytest.mark.slow
 def test_several_experts_and_critics_master_every_kind_of_action(kind: str) -> None:
     algo = weave(keywords={"kind": kind}, experts=3, critics=3).build_algo()
+    apart = 0.0
     for _ in range(100):
-        told = algo.train()
+        measured = algo.measured(algo.train())
+        apart = max(apart, measured["value/disagreement"])
     assert success(algo) > (0.8 if kind == "box" else 0.95)
-    measured = algo.measured(told)
     assert sum(measured[f"gate/use/{k}"] for k in range(3)) == pytest.approx(1.0, abs=1e-4)
     assert measured["gate/imbalance"] < 0.3
-    assert measured["value/disagreement"] > 0
+    assert apart > 0, (
+        "critics that begin alike are one critic; those that have mastered the task may agree to the last bit"
+    )
     algo.stop()
 
 

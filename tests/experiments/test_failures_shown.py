@@ -136,7 +136,7 @@ def trained(comparison: Comparison, after: dict[str, float | None]) -> TrainResu
     )  # fmt: skip
 
 
-def test_training_whose_last_judgement_failed_altogether_is_unjudged() -> None:
+def test_training_whose_last_evaluation_failed_altogether_is_unjudged() -> None:
     assert trained(compared(4), {"greedy": None}).is_unjudged
     assert not trained(compared(3), {"greedy": 1.0}).is_unjudged
 

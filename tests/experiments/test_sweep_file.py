@@ -127,3 +127,16 @@ def test_what_is_drawn_is_within_and_reaches_far(tmp_path: Path, dimension: dict
 def test_budget_is_that_of_every_trial(tmp_path: Path) -> None:
     assert control(tmp_path, budget=777).at({RATE: 1e-3}).train.steps == 777
     assert language(tmp_path, budget=3).at({}).train.updates == 3
+
+
+def test_a_sweep_is_turned_into_plain_data_once_however_many_points_are_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep, made = control(tmp_path), []
+    dump = ControlExperiment.model_dump
+    monkeypatch.setattr(
+        ControlExperiment, "model_dump", lambda self, **how: made.append(self is sweep.experiment) or dump(self, **how)
+    )
+    for rate in (1e-9, 3e-3, 1e-9):
+        sweep.at({"algorithm.learning_rate": rate})
+    assert made == [True]

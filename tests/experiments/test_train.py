@@ -42,7 +42,7 @@ def same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
     return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
 
 
-def test_run_learns_and_leaves_metrics_judgements_lineage_and_a_page(tmp_path: Path) -> None:
+def test_run_learns_and_leaves_metrics_evaluations_lineage_and_a_page(tmp_path: Path) -> None:
     result = train(experiment(tmp_path, "ppo", **{"train.updates": 14}), run="r")
     before, after = result.before["sampled"], result.after["sampled"]
     assert before is not None

@@ -19,7 +19,7 @@ from loomrl.config.sweep import Choice, Sweep
 from loomrl.control.policy import ControlPolicy
 from loomrl.errors import ArtifactError, ClusterError, ConfigError, StoreError
 from loomrl.experiments.algorithms import open_algorithm
-from loomrl.experiments.judge_control import evaluate_control, idle_return
+from loomrl.experiments.evaluate_control import evaluate_control, idle_return
 from loomrl.experiments.notebook.agentic import AgenticRLSystem
 from loomrl.experiments.policies import exported
 from loomrl.experiments.sweep import sweep
@@ -90,7 +90,7 @@ def history(settings: ControlExperiment, run: str) -> list[dict[str, float]]:
     return [{name: v for name, v in row.items() if not name.startswith(("time", "throughput"))} for row in rows]
 
 
-def test_a_run_learns_and_leaves_metrics_judgements_lineage_a_page_and_a_policy(tmp_path: Path) -> None:
+def test_a_run_learns_and_leaves_metrics_evaluations_lineage_a_page_and_a_policy(tmp_path: Path) -> None:
     settings = experiment(tmp_path)
     result = train(settings, run="r")
     assert result.before["greedy"] is not None

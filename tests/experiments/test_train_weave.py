@@ -15,7 +15,7 @@ from loomrl.control.policy import ControlPolicy
 from loomrl.errors import ConfigError, EpisodeError
 from loomrl.evaluation.front_report import FrontReport
 from loomrl.experiments import judge_front
-from loomrl.experiments.judge_control import as_result, evaluate_control, judged, render
+from loomrl.experiments.evaluate_control import as_result, evaluate_control, judged, render
 from loomrl.experiments.policies import exported
 from loomrl.experiments.shipped import judged_words, resolve
 from loomrl.experiments.train import train
@@ -60,8 +60,8 @@ def test_a_front_is_learnt_kept_exported_and_shown(tmp_path: Path) -> None:
     assert metrics[-1][Metric.FRONT_HYPERVOLUME] == pytest.approx(3.16)
     assert Metric.RETURN_OBJECTIVE.of("left") in metrics[-1]
 
-    judgement = evaluate_control(asked, ["arms", "random"])
-    report, random = judgement.reports
+    evaluated = evaluate_control(asked, ["arms", "random"])
+    report, random = evaluated.reports
     assert isinstance(report, FrontReport)
     assert isinstance(random, FrontReport)
     np.testing.assert_allclose(report.front, [[0, 1], [0.4, 0.4], [1, 0]], atol=1e-6)
@@ -69,20 +69,20 @@ def test_a_front_is_learnt_kept_exported_and_shown(tmp_path: Path) -> None:
     assert report.hypervolume == pytest.approx(3.16)
     assert random.hypervolume is not None
     assert random.hypervolume < 3.16
-    assert as_result(judgement)["policies"]["arms"]["by_preference"][0]["preference"] == (0.0, 1.0)
+    assert as_result(evaluated)["policies"]["arms"]["by_preference"][0]["preference"] == (0.0, 1.0)
     console = Console(width=120, record=True, file=(tmp_path / "said").open("w"))
-    render(judgement, console)
+    render(evaluated, console)
     said = console.export_text()
     assert "hypervolume 3.16 from [-1.0, -1.0]" in said
     assert re.search(r"0.00 1.00 .* 0 +\[0, 0\] +1 +\[1, 1\] +yes", said)
-    assert judgement.picture == str(tmp_path / "runs" / judgement.run / "front.svg")
-    assert judgement.picture in said.replace("\n", "")
-    assert as_result(judgement)["picture"] == judgement.picture
+    assert evaluated.picture == str(tmp_path / "runs" / evaluated.run / "front.svg")
+    assert evaluated.picture in said.replace("\n", "")
+    assert as_result(evaluated)["picture"] == evaluated.picture
     words = ["arms", f"store_url={asked.store_url}", "evaluation.preferences=3"]
     chosen, policies = judged_words([*words, f"evaluation.picture={tmp_path}/three.svg"], [])
     assert isinstance(chosen, ControlExperiment)
     evaluate_control(chosen, policies)
-    for file in (Path(judgement.picture), tmp_path / "three.svg"):
+    for file in (Path(evaluated.picture), tmp_path / "three.svg"):
         titles = ["".join(text.itertext()) for text in ET.parse(file).iter("{http://www.w3.org/2000/svg}text")]
         assert any(title.startswith("hypervolume 3.16 from (−1, −1)") for title in titles)
 

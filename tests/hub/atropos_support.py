@@ -16,6 +16,8 @@ from loomrl.config import HubConfig
 from loomrl.hub.atropos.routes import atropos_routes
 from loomrl.hub.http import create_app
 from loomrl.hub.open import open_hub
+from loomrl.store import open_store
+from loomrl.store.notes import Notes
 
 TRAINER = {
     "wandb_group": "group",
@@ -35,13 +37,14 @@ def serving(
     url: str, *, lease_s: float = 600.0, max_bytes: int = 1 << 20, token: str | None = None
 ) -> Iterator[httpx.Client]:
     """A client of a hub that is served in this process; closing and opening again is a clean restart."""
-    hub = open_hub(url, HubConfig(lease_s=lease_s))
-    app = create_app(hub, token=token, extra_routes=atropos_routes(hub), max_bytes=max_bytes)
+    hub, db = open_hub(url, HubConfig(lease_s=lease_s)), open_store(url)
+    app = create_app(hub, token=token, extra_routes=atropos_routes(hub, Notes(db)), max_bytes=max_bytes)
     try:
         with served(app) as address, httpx.Client(base_url=address, timeout=30) as client:
             yield client
     finally:
         hub.close()
+        db.close()
 
 
 class Process:

@@ -14,10 +14,12 @@ from loomrl.hub.atropos.groups import ScoredData
 from loomrl.hub.atropos.session import AtroposSession
 from loomrl.hub.atropos.state import RegisterEnv, Registration
 from loomrl.hub.open import open_hub
+from loomrl.store import open_store
+from loomrl.store.notes import Notes
 
 pytestmark = pytest.mark.system
 
-WRITES = {"append", "remember", "lease_groups", "ack", "release", "renew"}
+WRITES = {"append", "keep", "lease", "ack", "release", "renew"}
 
 
 class Crash(BaseException):
@@ -25,16 +27,17 @@ class Crash(BaseException):
 
 
 class Dying:
-    """A hub whose process dies just before or just after its nth write; while it settles, always before."""
+    """A hub and its notes; the process dies just before or just after the nth write; while it settles, before."""
 
-    def __init__(self, hub: Hub, *, nth: int, before: bool) -> None:
+    def __init__(self, hub: Hub, notes: Notes, *, nth: int, before: bool) -> None:
         self._hub = hub
+        self._notes = notes
         self._left = nth
         self._before = before
         self.settling = False
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        call = getattr(self._hub, name)
+        call = getattr(self._notes if name in {"keep", "find"} else self._hub, name)
         return (lambda *args, **more: self._write(call, *args, **more)) if name in WRITES else call
 
     def _write(self, call: Callable[..., Any], *args: Any, **more: Any) -> Any:
@@ -50,14 +53,14 @@ class Dying:
 class Clients:
     """An environment and a trainer that ask again when they get no answer, of a server that is started again."""
 
-    def __init__(self, hub: Hub, *, nth: int, before: bool) -> None:
-        self._hub = Dying(hub, nth=nth, before=before)
+    def __init__(self, hub: Hub, notes: Notes, *, nth: int, before: bool) -> None:
+        self._hub: Any = Dying(hub, notes, nth=nth, before=before)
         self.crashes = 0
         self.trained: list[int] = []
         self._start()
 
     def _start(self) -> None:
-        self._session = AtroposSession(self._hub, clock=lambda: 0.0)  # type: ignore[arg-type]
+        self._session = AtroposSession(self._hub, self._hub, clock=lambda: 0.0)
 
     def call(self, exchange: Callable[[AtroposSession], Any]) -> Any:
         while True:
@@ -105,15 +108,15 @@ class Clients:
 
 @pytest.mark.parametrize("before", [True, False])
 def test_server_that_dies_at_any_write_loses_and_repeats_nothing(sqlite_url: str, before: bool) -> None:
-    with open_hub(sqlite_url, HubConfig()) as hub:
+    with open_hub(sqlite_url, HubConfig()) as hub, open_store(sqlite_url) as db:
         for nth in range(1, 200):
-            clients = Clients(hub, nth=nth, before=before)
+            clients = Clients(hub, Notes(db), nth=nth, before=before)
             clients.run()
             assert sorted(clients.trained) == [0, 100, 200, 300], f"died at write {nth}"
             assert clients.call(lambda session: session.state.handed) == []
             if clients.crashes == 0:
                 break
-            AtroposSession(hub, clock=lambda: 0.0).reset()
+            AtroposSession(hub, Notes(db), clock=lambda: 0.0).reset()
         assert nth > 20
 
 

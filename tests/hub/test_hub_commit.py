@@ -14,7 +14,7 @@ import pytest
 from hub_samples import attempt, attempts, served
 from sqlalchemy import event
 
-from loomrl.config import HubConfig
+from loomrl.config import EnvironmentConfig, HubConfig
 from loomrl.errors import Conflict, HubError, StoreError
 from loomrl.hub import open_hub
 from loomrl.hub.codec import encode
@@ -125,8 +125,8 @@ def test_closed_hub_says_so(sqlite_url: str) -> None:
 
 
 def test_everything_is_there_after_opening_again(sqlite_url: str) -> None:
-    with open_hub(sqlite_url, HubConfig()) as hub:
-        hub.share("Math", weight=2.5)
+    weights = [EnvironmentConfig(id="Math", weight=2.5)]
+    with open_hub(sqlite_url, HubConfig(), environments=weights) as hub:
         hub.append(attempts("a"))
         lease = hub.lease(1, version=0, consumer="learner")
         hub.append(attempts("b"))

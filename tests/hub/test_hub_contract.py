@@ -96,7 +96,7 @@ def test_renewed_lease_does_not_expire(opened: OpenHub, clock: Clock) -> None:
     clock.now += 8
     assert hub.renew(lease.id) == clock.now + 10
     clock.now += 8
-    hub.sweep()
+    assert hub.ready() == []
     hub.ack(lease.id, version=1)
 
 
@@ -135,11 +135,12 @@ def test_named_groups_are_leased_all_in_their_order_or_none(hub: Hub) -> None:
     for name in "abcd":
         hub.append(attempts(name))
     assert sorted(group.id for group in hub.ready()) == list("abcd")
-    assert hub.lease_groups(["d", "missing"], version=0, consumer="learner").groups == ()
-    lease = hub.lease_groups(["d", "a", "c"], version=0, consumer="learner")
+    assert hub.lease(2, at_least=2, version=0, consumer="learner", groups=["d", "missing"]).groups == ()
+    lease = hub.lease(3, at_least=3, version=0, consumer="learner", groups=["d", "a", "c"])
     assert ids(lease.groups) == ["d", "a", "c"]
     assert [group.id for group in hub.ready()] == ["b"]
-    assert hub.lease_groups(["a"], version=0, consumer="other").groups == ()
+    assert hub.lease(1, version=0, consumer="other", groups=["a"]).groups == ()
+    assert ids(hub.lease(9, version=0, consumer="other", groups=["a", "b", "missing"]).groups) == ["b"]
 
 
 def test_failed_attempts_complete_a_group_and_are_counted(opened: OpenHub) -> None:
@@ -199,17 +200,17 @@ def test_version_zero_is_old_too(opened: OpenHub) -> None:
 def test_room_follows_from_the_staleness_promise(opened: OpenHub) -> None:
     hub = opened(groups_per_update=2, max_staleness=1)
     plans = [GroupPlan(f"g{number}", "Math", 2, 0) for number in range(6)]
-    assert hub.demand(version=0) == hub.stats().capacity == 4
+    assert hub.stats().room == hub.stats().capacity == 4
     admitted = hub.open(plans)
     assert len(admitted) == 4
-    assert hub.demand(version=0) == 0
+    assert hub.stats(version=0).room == 0
     assert sorted(hub.open(plans)) == sorted(admitted)
     for id in admitted[:2]:
         hub.append(attempts(id, first_version=0))
     lease = hub.lease(2, version=0, consumer="learner")
-    assert hub.demand(version=0) == 0
+    assert hub.stats(version=0).room == 0
     hub.ack(lease.id, version=1)
-    assert hub.demand(version=1) == 2
+    assert hub.stats(version=1).room == 2
     assert hub.stats().in_flight == 2
 
 
@@ -217,10 +218,10 @@ def test_groups_that_are_about_to_be_released_leave_room(opened: OpenHub, clock:
     hub = opened(groups_per_update=2, group_timeout_s=60)
     hub.append(attempts("old", first_version=0))
     hub.open([GroupPlan("forgotten", "Math", 2, 0)])
-    assert hub.demand(version=0) == 0
-    assert hub.demand(version=1) == 1
+    assert hub.stats().room == hub.stats(version=0).room == 0
+    assert hub.stats(version=1).room == 1
     clock.now += 61
-    assert hub.demand(version=1) == 2
+    assert hub.stats(version=1).room == 2
     assert len(hub.open([GroupPlan(f"g{number}", "Math", 2, 1) for number in range(3)])) == 2
 
 
@@ -249,13 +250,11 @@ def test_shares_follow_weights_and_minimum_shares(opened: OpenHub) -> None:
     assert taken["A"] == pytest.approx(40, abs=4)
 
 
-def test_weights_may_change_while_running(hub: Hub) -> None:
-    hub.share("A", weight=3.0)
-    hub.share("B", weight=1.0, min_share=0.1)
-    line = hub.stats().environments["B"]
-    assert (line.weight, line.min_share) == (1.0, 0.1)
-    with pytest.raises(HubError, match="weight=0"):
-        hub.share("A", weight=0.0)
+def test_opening_again_with_other_weights_changes_them_while_running(opened: OpenHub) -> None:
+    hub = opened(weights={"A": {"weight": 3}, "B": {"weight": 2}})
+    opened(weights={"B": {"weight": 1, "min_share": 0.1}})
+    found = {name: (one.weight, one.min_share) for name, one in hub.stats().environments.items()}
+    assert found == {"A": (3.0, 0.0), "B": (1.0, 0.1)}
 
 
 def test_reading_by_cursor_sees_everything_once_whatever_the_page(hub: Hub) -> None:
@@ -299,13 +298,6 @@ def test_statistics_tell_success_parts_failures_and_rate(opened: OpenHub, clock:
     assert line.rate == pytest.approx(4 / 60)
     clock.now += 600
     assert hub.stats().environments["Math"].rate < 1e-4
-
-
-def test_small_texts_are_remembered(hub: Hub) -> None:
-    assert hub.recall("trainer") is None
-    hub.remember("trainer", "{}")
-    hub.remember("trainer", '{"step": 1}')
-    assert hub.recall("trainer") == '{"step": 1}'
 
 
 def test_concurrent_appends_and_leases_lose_and_double_nothing(hub: Hub) -> None:
@@ -366,8 +358,6 @@ def test_senseless_requests_are_refused(hub: Hub) -> None:
         hub.read(1 << 200)
     with pytest.raises(HubError, match="version=1099511627776"):
         hub.ack("x", version=1 << 40)
-    with pytest.raises(HubError, match="NUL"):
-        hub.remember("key", "a\0b")
     with pytest.raises(HubError, match="size of at least 1"):
         hub.open([GroupPlan("g", "Math", 0)])
     hub.append(attempts("g"))

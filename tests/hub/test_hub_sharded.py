@@ -46,14 +46,13 @@ def test_a_lease_spans_shards(hub: ShardedHub) -> None:
     assert len(hub._holders(lease.id)) == 3
 
 
-def test_ack_cut_off_after_the_decision_is_carried_out_by_sweep(hub: ShardedHub, clock: Clock) -> None:
+def test_ack_cut_off_after_the_decision_is_carried_out_by_the_next_question(hub: ShardedHub, clock: Clock) -> None:
     lease = hub.lease(12, version=0, consumer="learner")
     first, *others = hub._holders(lease.id)
     for shard in others:
         shard.pin(lease.id)
     first.ack(lease.id, version=1)
     clock.now += 11
-    hub.sweep()
     assert hub.stats().environments["Math"].acked == 12
     hub.ack(lease.id, version=1)
 
@@ -63,7 +62,6 @@ def test_ack_cut_off_before_the_decision_gives_everything_back_once(hub: Sharded
     for shard in hub._holders(lease.id)[1:]:
         shard.pin(lease.id)
     clock.now += 11
-    hub.sweep()
     assert sorted(ids(hub.lease(12, version=0, consumer="heir").groups)) == sorted(GROUPS)
     with pytest.raises(LeaseLost):
         hub.ack(lease.id, version=1)

@@ -40,7 +40,7 @@ class HubMachine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(sorted(SIZES)))
     def announce(self, name: str) -> None:
-        room = self.hub.demand(version=self.version)
+        room = self.hub.stats(version=self.version).room
         known = self.hub.stats().environments
         admitted = self.hub.open([GroupPlan(name, name.upper()[0:1], SIZES[name], self.version)])
         assert room >= 0
@@ -88,8 +88,8 @@ class HubMachine(RuleBasedStateMachine):
         self.clock.now += seconds
 
     @rule()
-    def sweep(self) -> None:
-        self.hub.sweep()
+    def look(self) -> None:
+        self.hub.ready()
 
     @invariant()
     def nothing_is_trained_twice(self) -> None:
@@ -97,13 +97,14 @@ class HubMachine(RuleBasedStateMachine):
 
     @invariant()
     def counters_are_true(self) -> None:
+        lines = self.hub.stats().environments
         with self.hub._db.read() as connection:
             query = select(groups.c.environment, groups.c.state, func.count()).group_by(
                 groups.c.environment, groups.c.state
             )
             counted = {(row[0], row[1]): row[2] for row in connection.execute(query)}
         stored = [t for _, t in self.hub.read(limit=1000)]
-        for name, line in self.hub.stats().environments.items():
+        for name, line in lines.items():
             found = [counted.get((name, state), 0) for state in ("open", "ready", "leased", "acked", "released")]
             assert found == [line.open, line.ready, line.leased, line.acked, sum(line.released.values())]
             own = [t for t in stored if t.task.environment == name]

@@ -115,7 +115,7 @@ def test_fifty_kills_under_load_hang_nobody_and_lose_no_answered_call(tmp_path: 
         assert "ReadTimeout" not in seen.statuses
     finally:
         server.send_signal(signal.SIGTERM)
-        server.wait(timeout=120)
+        server.communicate(timeout=120)
 
 
 def calls_on_record(db: LoomDB) -> list[str]:

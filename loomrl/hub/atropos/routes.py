@@ -23,6 +23,7 @@ from loomrl.hub.atropos.groups import ScoredData
 from loomrl.hub.atropos.session import AtroposSession, Settle
 from loomrl.hub.atropos.state import Answer, RegisterEnv, Registration
 from loomrl.hub.hub import Hub
+from loomrl.store.notes import Notes
 
 DELIVERY_TIMEOUT_S = 120.0
 NO_EXAMPLE: Answer = {
@@ -180,9 +181,9 @@ class AtroposRoutes:
         return PlainTextResponse("Reset successful")
 
 
-def atropos_routes(hub: Hub, *, clock: Callable[[], float] = time.time) -> list[Route]:
+def atropos_routes(hub: Hub, notes: Notes, *, clock: Callable[[], float] = time.time) -> list[Route]:
     """The routes of the Atropos API over a hub, for `create_app(hub, extra_routes=…)`, which guards and unpacks."""
-    return AtroposRoutes(AtroposSession(hub, clock=clock)).routes()
+    return AtroposRoutes(AtroposSession(hub, notes, clock=clock)).routes()
 
 
 def _validated(serve: Serve) -> Serve:

@@ -31,7 +31,8 @@ from loomrl.hub.atropos.state import (
     State,
     Submission,
 )
-from loomrl.hub.hub import Hub
+from loomrl.hub.hub import Hub, Lease
+from loomrl.store.notes import Notes
 from loomrl.types import NO_VERSION, Trajectory
 
 log = logging.getLogger(__name__)
@@ -51,11 +52,12 @@ Settle = Callable[[], None]
 class AtroposSession:
     """The protocol's calls, from any thread. One process per store may serve them: the state is written through."""
 
-    def __init__(self, hub: Hub, *, clock: Callable[[], float]) -> None:
+    def __init__(self, hub: Hub, notes: Notes, *, clock: Callable[[], float]) -> None:
         self._hub = hub
+        self._notes = notes
         self._clock = clock
         self._lock = threading.Lock()
-        note = hub.recall(NOTE)
+        note = notes.find(NOTE)
         self.state = State() if note is None else State.model_validate_json(note)
         """Replaced, never changed: reading it needs no lock."""
 
@@ -145,7 +147,7 @@ class AtroposSession:
                 state.step += 1
         if chosen:
             ids = [group.id for group in chosen]
-            lent = self._hub.lease_groups(ids, version=NO_VERSION, consumer=CONSUMER, lease_id=lease)
+            lent = self._lease(ids, CONSUMER, lease)
             if lent.groups:
                 return {"batch": [from_group(group) for group in lent.groups]}, lambda: self._received(lease)
         return {"batch": None}, self._drained
@@ -166,7 +168,7 @@ class AtroposSession:
             for handed in self.state.handed:
                 self._hub.release(handed.lease)
             while ids := [group.id for group in self._ready()][:64]:
-                lease = self._hub.lease_groups(ids, version=NO_VERSION, consumer="reset_data")
+                lease = self._lease(ids, "reset_data")
                 self._hub.ack(lease.id, version=self.state.step)
             self._keep(State())
 
@@ -180,8 +182,15 @@ class AtroposSession:
                 self._keep(draft)
 
     def _keep(self, state: State) -> None:
-        self._hub.remember(NOTE, state.model_dump_json())
+        self._notes.keep(NOTE, state.model_dump_json())
         self.state = state
+
+    def _lease(self, ids: Sequence[str], consumer: str, lease_id: str | None = None) -> Lease:
+        """All of these groups or none."""
+        count = len(ids)
+        return self._hub.lease(
+            count, version=NO_VERSION, consumer=consumer, at_least=count, lease_id=lease_id, groups=ids
+        )
 
     def _ready(self) -> list[Candidate]:
         ready = self._hub.ready(limit=LOOKAHEAD)
@@ -191,7 +200,6 @@ class AtroposSession:
     def _choose(self, state: State) -> list[Candidate]:
         if state.trainer is None or len(state.handed) >= UNACKED:
             return []
-        self._hub.sweep()
         return compose(self.queue(), batch_size=state.trainer.batch_size, minimums=state.minimums)
 
     def _review(self, state: State) -> None:

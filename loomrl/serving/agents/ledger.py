@@ -1,4 +1,4 @@
-"""What an attempt may use and has used, and its policy within that."""
+"""The budget of an attempt, its use, and the policy within that budget."""
 
 import asyncio
 import random
@@ -13,6 +13,7 @@ from loomrl.serving.answer import Closed, Event
 from loomrl.serving.door import Caller
 from loomrl.serving.policy import About, Act, Acted, Continuation, ServedPolicy
 from loomrl.serving.refusal import Cause, Refusal
+from loomrl.store.ab_tests import AbTest
 from loomrl.store.endpoints import Arm, Endpoint
 from loomrl.types import Failure
 
@@ -142,6 +143,10 @@ class Ledgers:
     def endpoints(self) -> Sequence[Endpoint]:
         """The one."""
         return [endpoint_of()]
+
+    def tests(self, endpoint: str) -> Sequence[AbTest]:
+        """None."""
+        return ()
 
     def replicas(self, version: str) -> Sequence[ServedPolicy]:
         """The policy of the attempt whose session this is."""

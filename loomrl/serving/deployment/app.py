@@ -194,7 +194,7 @@ def _applications(endpoint: str) -> dict[str, Any]:
 
 
 def _said(endpoint: str) -> str:
-    """What Serve says about the applications that are not well, without its traces."""
+    """Serve's messages about applications that are not healthy, without its traces."""
     said = []
     for name, app in _applications(endpoint).items():
         for deployment in app.deployments.values():

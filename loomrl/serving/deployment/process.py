@@ -31,10 +31,12 @@ from loomrl.serving.deployment.opening import open_policy
 from loomrl.serving.deployment.reconcile import PACE_S, StoredView
 from loomrl.serving.deployment.source import fetch, source_of
 from loomrl.serving.gateway import Check, Gateway, GatewaySettings
+from loomrl.serving.measure import Measures
 from loomrl.serving.monitor.monitor import Monitor
 from loomrl.serving.policy import ServedPolicy
 from loomrl.serving.refusal import Cause, Refusal
 from loomrl.store import LoomDB, open_store
+from loomrl.store.observations import forget_observations
 from loomrl.store.replicas import BEAT_S, Replica, ReplicaRole, ReplicaState, beat, bury, leave, live_replicas
 
 log = logging.getLogger(__name__)
@@ -44,6 +46,9 @@ GRACE_S = 8.0
 """Time for open calls of a process that ends."""
 SWEEP_S = 5.0
 """Time between two rounds of archiving."""
+FORGET_S = 60.0
+"""Time between two rounds of deleting old observations."""
+DAY_S = 86_400.0
 SHOWN = ("x-loomrl-version", "x-loomrl-arm", "x-loomrl-trajectory", "x-loomrl-session", "x-loomrl-recorded")
 
 
@@ -197,12 +202,15 @@ class GatewayProcess:
         view = StoredView(db, token=station.token, only=experiment.endpoint)
         await view.start()
         self._stack.push_async_callback(view.close)
+        measures = Measures(db, view, source=f"{station.host}:{os.getpid()}")
+        await measures.start()
+        self._stack.push_async_callback(measures.close)
         monitor = None
         if experiment.monitor.rules:
             monitor = Monitor(experiment.monitor, db)
             await monitor.start()
             self._stack.push_async_callback(monitor.close)
-        self._exchange = Exchange(view, recorder, mode=experiment.record.mode, monitor=monitor)
+        self._exchange = Exchange(view, recorder, mode=experiment.record.mode, monitor=monitor, measures=measures)
         self._gateway = Gateway(
             self._exchange,
             keys=StoredKeys(db, required=is_key_needed(experiment)),
@@ -264,6 +272,7 @@ class FrontProcess:
         self._presence = Presence.of(self._db, self._station, ReplicaRole.FRONT, address)
         await self._presence.start()
         self._tasks.append(asyncio.create_task(_again(self._bury, BEAT_S)))
+        self._tasks.append(asyncio.create_task(_again(self._forget, FORGET_S)))
         self._tasks.append(asyncio.create_task(self._release()))
         if experiment.record.mode != "off":
             self._tasks.append(asyncio.create_task(self._archive()))
@@ -288,6 +297,12 @@ class FrontProcess:
     async def _bury(self) -> None:
         assert self._db is not None
         await asyncio.to_thread(bury, self._db)
+
+    async def _forget(self) -> None:
+        assert self._db is not None
+        experiment = self._station.experiment
+        before = time.time() - DAY_S * experiment.record.retention_days
+        await asyncio.to_thread(forget_observations, self._db, experiment.endpoint, before=before)
 
     async def _release(self) -> None:
         from loomrl.release.controller import PACE_S as RELEASE_S

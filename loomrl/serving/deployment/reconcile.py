@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
@@ -10,21 +11,26 @@ from loomrl.serving.channel import HELLO_S, Link
 from loomrl.serving.policy import ServedPolicy
 from loomrl.serving.refusal import Refusal
 from loomrl.store import LoomDB
+from loomrl.store.ab_tests import AbTest, last_change, list_tests
 from loomrl.store.endpoints import Endpoint, State, list_endpoints
 from loomrl.store.replicas import Replica, ReplicaRole, ReplicaState, live_replicas
 
 log = logging.getLogger(__name__)
 PACE_S = 0.25
-"""Time between two looks at LoomDB: a change is known everywhere after twice this."""
+"""Time between two looks at LoomDB: a replica that comes or goes is known everywhere after twice this."""
+GLANCE_S = 0.05
+"""Time between two glances at whether endpoints or tests have changed: if so, a look follows at once."""
 
 
 class StoredView:
-    """What LoomDB says is served. While it cannot be read, what was known last holds."""
+    """The endpoints and replicas on record in LoomDB. While it cannot be read, the last state read holds."""
 
     def __init__(self, db: LoomDB, *, token: str, only: str | None = None) -> None:
         """With `only`, the endpoint of this name and its replicas."""
         self._db, self._token, self._only = db, token, only
         self._endpoints: Mapping[str, Endpoint] = {}
+        self._tests: Mapping[str, list[AbTest]] = {}
+        self._change = 0
         self._links: dict[str, Link] = {}
         self._groups: Mapping[str, tuple[Link, ...]] = {}
         self._opening: dict[str, asyncio.Task[None]] = {}
@@ -56,6 +62,10 @@ class StoredView:
         """All of them."""
         return list(self._endpoints.values())
 
+    def tests(self, endpoint: str) -> Sequence[AbTest]:
+        """The A/B tests that run on an endpoint."""
+        return self._tests.get(endpoint, ())
+
     def replicas(self, policy: str) -> Sequence[ServedPolicy]:
         """The replicas of an arm's policy that can be reached; the one with the fewest calls first."""
         links = self._groups.get(policy, ())
@@ -66,11 +76,14 @@ class StoredView:
     async def look(self) -> None:
         """Read LoomDB now; wait for replicas that are new to be linked."""
         try:
-            endpoints, replicas = await asyncio.to_thread(self._read)
+            self._change, endpoints, tests, replicas = await asyncio.to_thread(self._read)
         except StoreError as error:
             log.warning("LoomDB cannot be read, what was known holds: %s", error)
             return
         self._endpoints = {each.name: each for each in endpoints if each.state is not State.DELETED}
+        self._tests = {}
+        for test in tests:
+            self._tests.setdefault(test.endpoint, []).append(test)
         wanted = {each.address: each for each in replicas}
         for address in [*self._links]:
             if self._links[address].is_lost or address not in wanted:
@@ -80,18 +93,31 @@ class StoredView:
                 self._opening[address] = asyncio.create_task(self._open(address))
         self._group(wanted)
 
-    def _read(self) -> tuple[list[Endpoint], list[Replica]]:
+    def _read(self) -> tuple[int, list[Endpoint], list[AbTest], list[Replica]]:
+        change = last_change(self._db)  # before what it stands for: a change after it leads to another look
         replicas = live_replicas(self._db, role=ReplicaRole.POLICY, endpoint=self._only)
         endpoints = [each for each in list_endpoints(self._db) if self._only in (None, each.name)]
-        return endpoints, [each for each in replicas if each.state is ReplicaState.READY]
+        now = time.time()
+        tests = [each for each in list_tests(self._db) if each.is_running(now)]
+        return change, endpoints, tests, [each for each in replicas if each.state is ReplicaState.READY]
 
     async def _keep_looking(self) -> None:
+        loop = asyncio.get_running_loop()
+        looked = loop.time()
         while True:
-            await asyncio.sleep(PACE_S)
+            await asyncio.sleep(GLANCE_S)
             try:
-                await self.look()
+                if loop.time() - looked >= PACE_S or await self._has_changed():
+                    looked = loop.time()
+                    await self.look()
             except Exception:
                 log.exception("The gateway's view could not be renewed.")
+
+    async def _has_changed(self) -> bool:
+        try:
+            return await asyncio.to_thread(last_change, self._db) != self._change
+        except StoreError:
+            return False  # the next look says it
 
     async def _open(self, address: str) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Which applications an endpoint needs: one for each policy of its arms, as LoomDB says now."""
+"""The applications that an endpoint needs: one for each policy of its arms, as LoomDB says now."""
 
 import hashlib
 import logging
@@ -29,7 +29,7 @@ def application(endpoint: str, key: str) -> str:
 
 
 def prefix(endpoint: str) -> str:
-    """How the names of an endpoint's policy applications begin."""
+    """The common beginning of the names of an endpoint's policy applications."""
     return f"{endpoint}.policy-"
 
 

@@ -91,7 +91,7 @@ class Fields:
         return f"{self.where}.{name}" if self.where else name
 
     def has(self, name: str) -> bool:
-        """Whether it is there, and not null."""
+        """True if the field is there, and not null."""
         return self._value.get(name) is not None
 
     def names(self) -> list[str]:

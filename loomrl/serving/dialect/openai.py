@@ -78,7 +78,7 @@ def read_neutral(fields: Fields) -> None:
 
 
 def read_stream_options(fields: Fields, *, stream: bool) -> bool:
-    """Whether a stream ends with the counts of tokens."""
+    """True if the stream has to end with the counts of tokens."""
     options = fields.part("stream_options")
     if options is None:
         return False

@@ -94,7 +94,7 @@ def _tool(one: Tool, redaction: Redaction) -> Tool:
 
 
 def _hidden(record: Record, redactor: Redactor) -> bool:
-    """Whether an answer with the stop string that may have ended it, which is in its tokens only, has a finding."""
+    """True if an answer has a finding once a stop string is put back, which only its tokens have."""
     return any(
         redactor.redact(one.text + stop).kinds for one in record.choices for stop in record.drawing.stop if one.text
     )

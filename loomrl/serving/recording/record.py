@@ -119,7 +119,7 @@ class Kept:
 
     @property
     def lost(self) -> bool:
-        """Whether its tokens may not be stored, or those before it."""
+        """True if its tokens, or those before it, may not be stored."""
         return not self.columns
 
     def opened_T(self, at: int) -> NDArray[np.int32]:
@@ -142,7 +142,7 @@ class Ending:
     outcome: Mapping[str, Any] = field(default_factory=dict)
 
     def agrees(self, other: "Ending") -> bool:
-        """Whether both say the same of the session."""
+        """True if both say the same of the session."""
         mine, theirs = ((one.reward, one.success, dict(one.outcome)) for one in (self, other))
         return mine == theirs
 

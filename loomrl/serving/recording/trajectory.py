@@ -49,7 +49,7 @@ class _Tip:
 
     @property
     def is_last(self) -> bool:
-        """Whether nothing continues it in its thread."""
+        """True if nothing continues it in its thread."""
         return self.number == len(self.thread.turns) - 1
 
 

@@ -69,7 +69,7 @@ class Writer:
                     loop.call_soon_threadsafe(_settle, mine)
 
     def _next(self) -> list[_Job]:
-        """What waits, once something does; nothing at the end."""
+        """The next jobs, as soon as there are any; none at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._jobs or self._closing)
             return [self._jobs.popleft() for _ in range(min(len(self._jobs), MOST_TOGETHER))]

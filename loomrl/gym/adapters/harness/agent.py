@@ -29,7 +29,7 @@ TASK_FILE = "task.json"
 
 
 class Agent(Config):
-    """How to start an agent: a `command`, or with `python` a script or a function."""
+    """The way to start an agent: a `command`, or with `python` a script or a function."""
 
     command: tuple[str, ...] = ()
     """A program and its arguments. A new program for every attempt: Python takes a second for it, a fork none."""

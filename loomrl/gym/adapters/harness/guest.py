@@ -233,7 +233,7 @@ class Keeper:
         return True
 
     def _drain(self) -> None:
-        """What is still in the pipes; their writers are dead."""
+        """The rest of the pipes' contents; their writers are dead."""
         for descriptor in [*self.pipes]:
             while len(self.output) <= self.request["output_bytes"] and self._read(descriptor):
                 pass

@@ -26,7 +26,7 @@ TOLD = 2000
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """How an attempt came out."""
+    """The result of an attempt."""
 
     outcome: End | Failure
     reward: Reward = NOTHING

@@ -28,7 +28,7 @@ class Budget(Config):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """Where an agent finds the model."""
+    """The address at which an agent finds the model."""
 
     session: str
     openai_base_url: str

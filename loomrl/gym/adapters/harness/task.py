@@ -38,7 +38,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """What an agent leaves: its exit status, its standard output, its folder."""
+    """The remains of an agent: its exit status, its standard output, its folder."""
 
     row: Row
     status: int
@@ -120,7 +120,7 @@ class AgentTasks(Family):
 
     @property
     def scores_status(self) -> bool:
-        """Whether an exit status other than 0 is a result and not a crash."""
+        """True if an exit status other than 0 is a result and not a crash."""
         return self.scorer == "exit"
 
 

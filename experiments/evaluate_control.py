@@ -36,7 +36,7 @@ FORMS = ["pkg.module:callable", "RUN", "RUN/NUMBER", "a policy's folder"]
 
 
 @dataclass(frozen=True, slots=True)
-class ReturnJudgement:
+class ControlResult:
     """The result of an evaluation of one or more policies."""
 
     run: str
@@ -82,7 +82,7 @@ def _seed(experiment: ControlExperiment) -> int:
 
 def evaluate_control(
     experiment: ControlExperiment, policies: Sequence[str] = (), *, clock: Callable[[], float] = time.time
-) -> ReturnJudgement:
+) -> ControlResult:
     """Evaluate each policy, or a random one if none is named, record run and reports in LoomDB, draw fronts."""
     with open_store(experiment.store_url) as db:
         settings = experiment.environment.settings
@@ -99,7 +99,7 @@ def evaluate_control(
             result["return"] = {report.policy: report.overall.reward.mean for report in reports}
             picture = Path(experiment.evaluation.picture or Path(experiment.train.folder, run, judge_front.PICTURE))
             drawn = judge_front.draw(reports, picture)
-        return ReturnJudgement(run, label(experiment.environment), clock() - started, tuple(reports), drawn)
+        return ControlResult(run, label(experiment.environment), clock() - started, tuple(reports), drawn)
 
 
 def play_named(text: str, experiment: ControlExperiment, db: LoomDB) -> tuple[list[float], list[int]]:
@@ -138,32 +138,32 @@ def _scripted(text: str, settings: Mapping[str, Any]) -> Scripted:
     return Scripted(act)
 
 
-def as_result(judgement: ReturnJudgement) -> dict[str, Any]:
+def as_result(result: ControlResult) -> dict[str, Any]:
     """The result as one JSON object."""
     told = {
-        "run": judgement.run,
-        "seconds": round(judgement.seconds, 3),
-        "policies": {report.policy: report.as_dict() for report in judgement.reports},
+        "run": result.run,
+        "seconds": round(result.seconds, 3),
+        "policies": {report.policy: report.as_dict() for report in result.reports},
     }
-    return told | {"picture": judgement.picture} if judgement.picture else told
+    return told | {"picture": result.picture} if result.picture else told
 
 
-def render(judgement: ReturnJudgement, console: Console) -> None:
+def render(result: ControlResult, console: Console) -> None:
     """Return and length of episodes, a row per policy."""
     rows = [
         (report.policy, returned(report.as_dict()["overall"]), *_spread(report.as_dict()["overall"]))
-        for report in judgement.reports
+        for report in result.reports
     ]
-    first = judgement.reports[0]
-    title = f"Return in {judgement.environment}, {first.overall.episodes} episodes, {first.confidence:.0%} confidence"
+    first = result.reports[0]
+    title = f"Return in {result.environment}, {first.overall.episodes} episodes, {first.confidence:.0%} confidence"
     console.print(table(title, ("", "mean>", "least>", "greatest>", "steps>"), rows))
-    for report in judgement.reports:
+    for report in result.reports:
         if isinstance(report, FrontReport):
             console.print()
             judge_front.render(report, console)
-    if judgement.picture:
-        console.print(f"\npicture: {judgement.picture}", highlight=False)
-    console.print(f"\n{judgement.seconds:.1f} s, recorded as run {judgement.run}", highlight=False)
+    if result.picture:
+        console.print(f"\npicture: {result.picture}", highlight=False)
+    console.print(f"\n{result.seconds:.1f} s, recorded as run {result.run}", highlight=False)
 
 
 def returned(score: Mapping[str, Any]) -> str:

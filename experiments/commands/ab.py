@@ -1,0 +1,224 @@
+"""`loomrl ab …`: A/B tests of an endpoint's arms."""
+
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from loomrl.errors import ConfigError
+from loomrl.experiments.commands.output import AsJson, emit, table
+from loomrl.experiments.commands.records import StoreUrl
+
+if TYPE_CHECKING:
+    from loomrl.release.ab import Result
+    from loomrl.store import LoomDB
+    from loomrl.store.ab_tests import AbTest
+    from loomrl.store.endpoints import Arm
+
+app = typer.Typer(help="Compare arms of an endpoint on a part of its users.", no_args_is_help=True)
+DAY_S = 86_400.0
+Name = Annotated[str, typer.Argument(help="The test's name.")]
+
+
+@app.command()
+def create(  # noqa: PLR0913 - options
+    name: Name,
+    arm: Annotated[
+        list[str],
+        typer.Option(help="NAME=WHAT:SHARE, or NAME:SHARE of one that is there; the first is the baseline."),
+    ],
+    endpoint: Annotated[str, typer.Option(help="Its name.")] = "policy",
+    metric: Annotated[str, typer.Option(help="The outcome that decides.")] = "success",
+    better: Annotated[str, typer.Option(help="higher or lower.")] = "higher",
+    bounds: Annotated[str, typer.Option(metavar="LOW:HIGH", help="The metric's least and greatest value.")] = "0:1",
+    guard: Annotated[
+        list[str] | None, typer.Option(help="METRIC or METRIC:MARGIN, which must not get worse; repeatable.")
+    ] = None,
+    layer: Annotated[str, typer.Option(help="Tests of one layer share no unit.")] = "default",
+    share: Annotated[float, typer.Option(help="The test's share of the layer.")] = 1.0,
+    days: Annotated[float | None, typer.Option(help="It ends after so many days.")] = None,
+    store: StoreUrl = "sqlite:///loom.db",
+    as_json: AsJson = False,
+) -> None:
+    """Begin a test: users (or sessions) of its share of the layer are divided among the arms, each for good."""
+    from loomrl.errors import unknown
+    from loomrl.release.ab import check_test
+    from loomrl.store import open_store
+    from loomrl.store.ab_tests import AbTest, start_test
+
+    if better not in ("higher", "lower"):
+        raise ConfigError("--better: " + unknown("direction", better, ("higher", "lower")))
+    low, high = _bounds(bounds)
+    now = time.time()
+    with open_store(store) as db:
+        shares, added = _arms(arm, db)
+        test = AbTest(
+            name=name,
+            endpoint=endpoint,
+            layer=layer,
+            end=share,
+            shares=shares,
+            metric=metric,
+            better=better,
+            low=low,
+            high=high,
+            guards=dict(_guard(text) for text in guard or ()),
+            started_at=now,
+            until=None if days is None else now + DAY_S * days,
+        )
+        check_test(test)
+        started = start_test(db, test, added)
+    said = f"A/B test {name} runs on {endpoint}, slots {started.start:g} to {started.end:g} of layer {layer}."
+    emit(_shown(started), as_json=as_json, show=lambda console: console.print(said, highlight=False))
+
+
+@app.command()
+def show(name: Name, store: StoreUrl = "sqlite:///loom.db", as_json: AsJson = False) -> None:
+    """Show a test's result up to now. It may be looked at any time."""
+    from loomrl.release.ab import as_json as as_data
+    from loomrl.store import open_store
+    from loomrl.store.ab_tests import show_test
+
+    with open_store(store) as db:
+        test = show_test(db, name)
+        result = _read(db, test)
+    emit({**_shown(test), **as_data(result)}, as_json=as_json, show=lambda console: _render(test, result, console))
+
+
+@app.command("list")
+def list_all(store: StoreUrl = "sqlite:///loom.db", as_json: AsJson = False) -> None:
+    """List the tests."""
+    from loomrl.store import open_store
+    from loomrl.store.ab_tests import list_tests
+
+    with open_store(store) as db:
+        found = list_tests(db)
+    rows = [
+        (t.name, t.endpoint, _phase(t), t.layer, f"{t.start:g}-{t.end:g}", ", ".join(t.shares), t.metric) for t in found
+    ]
+    columns = ("test", "endpoint", "state", "layer", "slots", "arms", "metric")
+
+    def render(console: Console) -> None:
+        console.print(table("", columns, rows) if rows else f"No A/B tests in {store}.")
+
+    emit({"tests": [_shown(test) for test in found]}, as_json=as_json, show=render)
+
+
+@app.command()
+def stop(
+    name: Name,
+    keep: Annotated[str, typer.Option(help="The arm that answers everybody from now on.")] = "",
+    reason: Annotated[str, typer.Option(help="Stays on record.")] = "",
+    store: StoreUrl = "sqlite:///loom.db",
+    as_json: AsJson = False,
+) -> None:
+    """End a test. Its users follow the endpoint's shares again, and the arms that came with it go."""
+    from loomrl.store import open_store
+    from loomrl.store.ab_tests import stop_test
+
+    with open_store(store) as db:
+        stopped = stop_test(db, name, at=time.time(), keep=keep, reason=reason)
+    said = f"A/B test {name} has stopped: {stopped.reason}."
+    emit(_shown(stopped), as_json=as_json, show=lambda console: console.print(said, highlight=False, markup=False))
+
+
+@app.command()
+def plan(  # noqa: PLR0913 - options
+    baseline: Annotated[float, typer.Option(help="The metric's mean today, within 0..1.")],
+    effect: Annotated[float, typer.Option(help="The difference that must not be missed, such as 0.05.")],
+    deviation: Annotated[float | None, typer.Option(help="Of one unit; left out for a rate.")] = None,
+    share: Annotated[float, typer.Option(help="Of the new arm among both.")] = 0.5,
+    arms: Annotated[int, typer.Option(min=2, help="Arms of the test: all share one error rate.")] = 2,
+    power: Annotated[float, typer.Option(help="The chance to find the effect.")] = 0.8,
+    as_json: AsJson = False,
+) -> None:
+    """Say how many units a test needs, by simulating it, looks at any time included."""
+    from loomrl.release.ab import ERROR_RATE
+    from loomrl.release.planning import Effect, plan_size
+
+    wanted = Effect(mean=baseline, difference=effect, deviation=deviation)
+    rate = ERROR_RATE / 2 / (arms - 1)
+    size = plan_size(wanted, share=share, error_rate=rate, power=power)
+    said = (
+        f"{size.baseline + size.challenger} units: {size.challenger} of the new arm and {size.baseline} of the "
+        f"baseline find it with power {power:g}; half of such tests end by {size.median} units of the new arm."
+    )
+    emit(asdict(size), as_json=as_json, show=lambda console: console.print(said, highlight=False))
+
+
+def _arms(texts: list[str], db: "LoomDB") -> "tuple[dict[str, float], list[Arm]]":
+    """Shares by arm, and the arms that are new to the endpoint."""
+    from loomrl.experiments.arms import parse_arms
+
+    shares: dict[str, float] = {}
+    added: list[Arm] = []
+    for text in texts:
+        if "=" in text:
+            (arm,) = parse_arms([text], db)
+            name, share = arm.name, arm.share
+            added.append(arm)
+        else:
+            name, _, written = text.rpartition(":")
+            share = _number(written, f"--arm {text!r}: write NAME=WHAT:SHARE or NAME:SHARE")
+        if not name or name in shares:
+            raise ConfigError(f"--arm {text!r}: every arm needs a name of its own, such as new=RUN/7:0.5.")
+        shares[name] = share
+    return shares, added
+
+
+def _guard(text: str) -> tuple[str, float]:
+    metric, _, margin = text.partition(":")
+    return metric, _number(margin, f"--guard {text!r}: write METRIC or METRIC:MARGIN") if margin else 0.0
+
+
+def _bounds(text: str) -> tuple[float, float]:
+    low, _, high = text.partition(":")
+    wanted = f"--bounds {text!r}: write LOW:HIGH, such as 0:1"
+    return _number(low, wanted), _number(high, wanted)
+
+
+def _number(text: str, wanted: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigError(f"{wanted}; {text!r} is no number.") from None
+
+
+def _read(db: "LoomDB", test: "AbTest") -> "Result":
+    from loomrl.release.ab import Reading
+    from loomrl.store.observations import read_observations
+
+    reading, after = Reading(test), 0
+    while batch := read_observations(db, test.endpoint, after=after):
+        reading.observe(each for _, each in batch if test.until is None or each.at <= test.until)
+        after = batch[-1][0]
+    return reading.result()
+
+
+def _render(test: "AbTest", result: "Result", console: Console) -> None:
+    console.print(f"{test.name} on {test.endpoint}: {_phase(test)}; {result.decision}", highlight=False, markup=False)
+    rows = [
+        (arm.name, arm.units, f.guard.metric, f.challenger.value, f.baseline.value, f"{f.difference:+.4g}",
+         f"{f.low:+.4g} to {f.high:+.4g}", "worse" if f.is_worse else "better" if arm.is_better and not n else "")
+        for arm in result.arms for n, f in enumerate(arm.findings)
+    ]  # fmt: skip
+    first = result.arms[0]
+    console.print(f"{first.name} is the baseline, with {first.units} units.", highlight=False, markup=False)
+    columns = ("arm", "units>", "metric", "value>", "baseline>", "difference>", "interval", "")
+    console.print(table("", columns, rows))
+    if result.is_mismatched:
+        console.print("The units did not fall to the arms as planned: do not believe the figures.", highlight=False)
+    for metric in result.silent:
+        console.print(f"Nobody has reported {metric!r} yet.", highlight=False, markup=False)
+
+
+def _phase(test: "AbTest") -> str:
+    if test.is_running(time.time()):
+        return "running"
+    return test.reason or "over by time"
+
+
+def _shown(test: "AbTest") -> dict[str, object]:
+    return {**asdict(test), "phase": test.phase.value, "running": test.is_running(time.time())}

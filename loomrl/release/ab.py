@@ -1,0 +1,181 @@
+"""The result of an A/B test: every arm against the first, valid whenever it is looked at."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from loomrl.errors import ConfigError
+from loomrl.release.comparison import Comparison, check_guard
+from loomrl.release.guard import Better, Finding, Guard
+from loomrl.release.mismatch import Mismatch
+from loomrl.store.ab_tests import AbTest
+from loomrl.store.observations import Observation
+
+ERROR_RATE = 0.05
+LONGEST_S = 60.0
+"""Latencies beyond count as this."""
+LOWER = ("error", "violation", "negative", "latency_s", "first_token_s")
+"""Metrics of the gateway where less is better."""
+SECONDS = ("latency_s", "first_token_s")
+
+
+@dataclass(frozen=True, slots=True)
+class ArmResult:
+    """An arm of a test. The first one has no findings: it is what the others are compared with."""
+
+    name: str
+    share: float
+    units: int
+    findings: tuple[Finding, ...]
+    """The metric's first, then those of the guards."""
+    is_better: bool
+    """Proved better in the metric."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a test says up to now."""
+
+    arms: tuple[ArmResult, ...]
+    mismatch: float
+    """The p-value of the shares: units that did not fall to the arms as planned say that something else is wrong."""
+    is_mismatched: bool
+    silent: tuple[str, ...]
+    """Metrics that nobody has reported."""
+
+    @property
+    def decision(self) -> str:
+        """One line for people."""
+        if self.is_mismatched:
+            return f"not valid: units did not fall to the arms as their shares say (p = {self.mismatch:.2g})"
+        worse = [f"{arm.name} ({f.guard.metric})" for arm in self.arms for f in arm.findings if f.is_worse]
+        better = [
+            arm.name for arm in self.arms if arm.is_better and not any(finding.is_worse for finding in arm.findings)
+        ]
+        said = [f"better: {', '.join(better)}"] * bool(better) + [f"worse: {', '.join(worse)}"] * bool(worse)
+        return "; ".join(said) or "nothing is proved yet"
+
+
+@dataclass(slots=True)
+class Reading:
+    """Reads a test's observations and tells its result. The challengers and their guards share one error rate."""
+
+    test: AbTest
+    _units: dict[str, set[int]] = field(default_factory=dict)
+    _seen: set[str] = field(default_factory=set)
+    _mismatch: Mismatch = field(default_factory=Mismatch)
+    _comparisons: dict[str, tuple[Comparison, Comparison]] = field(init=False)
+    """Challenger → it against the first, and the first against it: the other direction of the metric."""
+
+    def __post_init__(self) -> None:
+        test = self.test
+        first, *others = test.shares
+        guards = guards_of(test)
+        rate = ERROR_RATE / 2 / len(others)
+        self._comparisons = {
+            other: (
+                Comparison(guards, baseline=first, challenger=other, error_rate=rate),
+                Comparison(guards[:1], baseline=other, challenger=first, error_rate=rate),
+            )
+            for other in others
+        }
+        self._units = {name: set() for name in test.shares}
+
+    def observe(self, observations: Iterable[Observation]) -> None:
+        """Take observations in the order of the log; those of other tests, and of no test, do not count."""
+        mine = [each for each in observations if self._is_mine(each)]
+        everybody = set().union(*self._units.values())
+        for each in mine:
+            self._seen.add(each.metric)
+            if each.unit not in everybody:
+                everybody.add(each.unit)
+                self._units[each.arm].add(each.unit)
+                self._mismatch.observe(each.arm, self.test.shares)
+        for pair in self._comparisons.values():
+            for comparison in pair:
+                comparison.observe(mine, lambda _: self.test.shares)
+
+    def result(self) -> Result:
+        """Up to now."""
+        test = self.test
+        arms = []
+        for name, share in test.shares.items():
+            findings: tuple[Finding, ...] = ()
+            is_better = False
+            if name in self._comparisons:
+                there, back = self._comparisons[name]
+                findings, is_better = there.findings(), back.findings()[0].is_worse
+            arms.append(ArmResult(name, share, len(self._units[name]), findings, is_better))
+        silent = tuple(metric for metric in (test.metric, *test.guards) if metric not in self._seen)
+        return Result(tuple(arms), self._mismatch.p_value, self._mismatch.is_mismatched, silent)
+
+    def _is_mine(self, each: Observation) -> bool:
+        test = self.test
+        return each.test == test.name and each.at >= test.started_at and each.arm in test.shares
+
+
+def guards_of(test: AbTest) -> list[Guard]:
+    """The metric, then the guards; the names of the gateway's metrics tell the good direction."""
+    metric = Guard(metric=test.metric, better=Better(test.better), low=test.low, high=test.high)
+    found = [metric, *(_guard(name, margin) for name, margin in test.guards.items())]
+    for guard in found:
+        check_guard(guard)
+    return found
+
+
+def check_test(test: AbTest) -> None:
+    """A ConfigError names what contradicts itself."""
+    where = f"A/B test {test.name!r}"
+    total = sum(test.shares.values())
+    if len(test.shares) < 2:
+        raise ConfigError(f"{where}: at least two arms are needed, such as --arm stable:0.5 --arm new=RUN/7:0.5.")
+    if not all(share > 0 for share in test.shares.values()) or not math.isclose(total, 1.0, abs_tol=1e-6):
+        shares = ", ".join(f"{name} {share:g}" for name, share in test.shares.items())
+        raise ConfigError(f"{where}: the arms' shares ({shares}) must be above 0 and sum to 1, not {total:g}.")
+    if not 0 < test.end - test.start <= 1:
+        raise ConfigError(f"{where}: share={test.end - test.start:g} of the layer must be above 0 and at most 1.")
+    if test.metric in test.guards:
+        raise ConfigError(f"{where}: {test.metric!r} is the metric already; leave it out of the guards.")
+    guards_of(test)
+
+
+def _guard(metric: str, margin: float) -> Guard:
+    better = Better.LOWER if metric in LOWER else Better.HIGHER
+    return Guard(metric=metric, better=better, high=LONGEST_S if metric in SECONDS else 1.0, margin=margin)
+
+
+def as_json(result: Result) -> Mapping[str, object]:
+    """For programs."""
+    return {
+        "decision": result.decision,
+        "mismatch": {"p_value": result.mismatch, "is_mismatched": result.is_mismatched},
+        "silent": list(result.silent),
+        "arms": [
+            {
+                "name": arm.name,
+                "share": arm.share,
+                "units": arm.units,
+                "is_better": arm.is_better,
+                "findings": [_finding(finding) for finding in arm.findings],
+            }
+            for arm in result.arms
+        ],
+    }
+
+
+def _finding(finding: Finding) -> dict[str, object]:
+    def number(value: float) -> float | None:
+        return value if math.isfinite(value) else None
+
+    return {
+        "metric": finding.guard.metric,
+        "value": number(finding.challenger.value),
+        "baseline": number(finding.baseline.value),
+        "count": finding.challenger.count,
+        "baseline_count": finding.baseline.count,
+        "difference": number(finding.difference),
+        "low": number(finding.low),
+        "high": number(finding.high),
+        "is_worse": finding.is_worse,
+        "is_fine": finding.is_fine,
+    }

@@ -1,0 +1,238 @@
+"""Measuring: the outcomes of calls become observations of the arm that their unit was assigned to.
+
+An endpoint is measured while more than one arm could answer, or a test runs: else there is nothing to compare.
+"""
+
+import asyncio
+import logging
+import math
+import time
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import TypeVar
+
+from loomrl.errors import StoreError
+from loomrl.serving.dispatch import MOVABLE
+from loomrl.serving.refusal import Refusal
+from loomrl.serving.split import assigned
+from loomrl.serving.view import View
+from loomrl.store import LoomDB
+from loomrl.store.endpoints import Endpoint, Role
+from loomrl.store.feedback import last_feedback, read_feedback
+from loomrl.store.observations import Observation, append_observations
+
+log = logging.getLogger(__name__)
+K = TypeVar("K")
+V = TypeVar("V")
+FLUSH_S = 0.2
+SETTLE_S = 2.0
+"""A unit's calls within this time after its first one are one observation of each metric."""
+MOST_UNITS = 200_000
+"""Units that are remembered; of the earliest, a further call would be observed again, and not counted twice."""
+MOST_WAITING = 100_000
+"""Observations that wait while LoomDB cannot be written."""
+NEGATIVE = 0.5
+"""Feedback below this is negative: a thumb down, or less than half of the stars."""
+BAD_AT_ONCE = ("error", "violation")
+"""The first 1 of these says all about a unit."""
+
+
+@dataclass(slots=True, eq=False)
+class _Unit:
+    """A unit under one revision of its endpoint."""
+
+    endpoint: str
+    revision: int
+    arm: str
+    test: str
+    unit: int
+    values: dict[str, list[float]] = field(default_factory=dict)
+    """Metric → values that wait to be settled."""
+    settled: set[str] = field(default_factory=set)
+    is_over: bool = False
+
+    def observation(self, metric: str, value: float, at: float) -> Observation:
+        return Observation(
+            revision=self.revision, arm=self.arm, unit=self.unit, metric=metric, value=value, at=at, test=self.test
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Session:
+    """A session's key, and its unit if that is measured."""
+
+    key: str
+    unit: _Unit | None
+
+
+class Measured:
+    """One call that is measured, from when it is given to an arm."""
+
+    __slots__ = ("_begun", "_measures", "_unit")
+
+    def __init__(self, measures: "Measures", unit: _Unit) -> None:
+        self._measures, self._unit = measures, unit
+        self._begun = time.perf_counter()
+
+    def first(self) -> None:
+        """The first token is here."""
+        self._measures.note(self._unit, "first_token_s", time.perf_counter() - self._begun)
+
+    def answered(self, arm: str) -> None:
+        """The answer is complete. That of another arm is an error of the assigned one."""
+        self._measures.note(self._unit, "latency_s", time.perf_counter() - self._begun)
+        self._measures.note(self._unit, "error", float(arm != self._unit.arm))
+
+    def failed(self, refusal: Refusal) -> None:
+        """There is no answer. It is an error of the arm unless the request itself was wrong."""
+        if refusal.cause in MOVABLE:
+            self._measures.note(self._unit, "error", 1.0)
+
+    def judged(self, *, violation: bool) -> None:
+        """The monitor has seen the answer."""
+        self._measures.note(self._unit, "violation", float(violation))
+
+
+@contextmanager
+def measuring(measured: Measured | None) -> Iterator[None]:
+    """A refusal within is the end of the call."""
+    try:
+        yield
+    except Refusal as refusal:
+        if measured is not None:
+            measured.failed(refusal)
+        raise
+
+
+class Measures:
+    """The outcomes that one gateway sees, in LoomDB every `FLUSH_S`."""
+
+    def __init__(self, db: LoomDB, view: View, *, source: str, settle_s: float = SETTLE_S) -> None:
+        self._db, self._view, self._source, self._settle_s = db, view, source, settle_s
+        self._units: OrderedDict[tuple[str, int, str, str], _Unit] = OrderedDict()
+        self._sessions: OrderedDict[tuple[str, str], _Session] = OrderedDict()
+        self._due: deque[tuple[float, _Unit]] = deque()
+        self._waiting: dict[str, list[Observation]] = {}
+        self._feedback = 0
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Write from now on, and join the feedback that comes from now on."""
+        self._feedback = await asyncio.to_thread(last_feedback, self._db)
+        self._task = asyncio.create_task(self._keep_flushing())
+
+    async def close(self) -> None:
+        """Settle every unit and write what there is."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+        try:
+            await self._flush(math.inf)
+        except StoreError as error:
+            log.warning("The last observations of this gateway are lost: %s", error)
+
+    def begin(self, endpoint: Endpoint, unit: str, *, session: str = "", key: str = "") -> Measured | None:
+        """A call; without a unit it stands for itself. None where nothing is compared."""
+        there = self._unit(endpoint, unit)
+        if session and (name := (endpoint.name, session)) not in self._sessions:
+            _put(self._sessions, name, _Session(key, there))
+        return None if there is None else Measured(self, there)
+
+    def complete(self, session: str, *, key: str | None, **told: float | None) -> bool:
+        """The end of a session: what is told counts for the arm that it was assigned to at first.
+
+        False if no call of it came here, or it is another key's (None does not check).
+        """
+        found = [(name, each) for name in self._names() if (each := self._sessions.get((name, session))) is not None]
+        for _, each in found:
+            if key is not None and each.key != key:
+                return False
+            for metric, value in told.items():
+                if each.unit is not None and value is not None:
+                    self._settle(each.unit, metric, value)
+        return bool(found)
+
+    def _names(self) -> list[str]:
+        return [each.name for each in self._view.endpoints()]
+
+    def _unit(self, endpoint: Endpoint, unit: str) -> _Unit | None:
+        tests = self._view.tests(endpoint.name)
+        if not tests and sum(arm.role is not Role.SHADOW for arm in endpoint.arms) < 2:
+            return None
+        assignment = assigned(endpoint, tests, unit)
+        if assignment is None:
+            return None
+        key = (endpoint.name, endpoint.revision, assignment.test, unit)
+        there = self._units.get(key)
+        if there is None:
+            hashed = int.from_bytes(blake2b(unit.encode("utf-8", "surrogatepass"), digest_size=8).digest())
+            there = _Unit(endpoint.name, endpoint.revision, assignment.arm.name, assignment.test, hashed)
+            self._due.append((time.monotonic() + self._settle_s, there))
+            _put(self._units, key, there)
+        return there
+
+    def note(self, unit: _Unit, metric: str, value: float) -> None:
+        """One more value of a unit's metric, unless that was observed."""
+        if metric in unit.settled:
+            return
+        if metric in BAD_AT_ONCE and value >= 1.0:
+            unit.values.pop(metric, None)
+            self._settle(unit, metric, 1.0)
+        elif not unit.is_over:
+            unit.values.setdefault(metric, []).append(value)
+
+    def _settle(self, unit: _Unit, metric: str, value: float) -> None:
+        if metric not in unit.settled:
+            unit.settled.add(metric)
+            self._waiting.setdefault(unit.endpoint, []).append(unit.observation(metric, value, time.time()))
+
+    def _over(self, unit: _Unit) -> None:
+        unit.is_over = True
+        for metric, values in unit.values.items():
+            self._settle(unit, metric, sum(values) / len(values))
+        unit.values = {}
+
+    # -- writing ----------------------------------------------------------------------------------------------------
+
+    async def _keep_flushing(self) -> None:
+        while True:
+            await asyncio.sleep(FLUSH_S)
+            try:
+                await self._flush(time.monotonic())
+            except StoreError as error:
+                log.warning("Observations wait: %s", error)
+            except Exception:
+                log.exception("Observations could not be written.")
+
+    async def _flush(self, now: float) -> None:
+        while self._due and self._due[0][0] <= now:
+            self._over(self._due.popleft()[1])
+        if self._sessions:
+            await self._join_feedback()
+        waiting, self._waiting = self._waiting, {}
+        for endpoint in list(waiting):
+            try:
+                await asyncio.to_thread(
+                    append_observations, self._db, endpoint, self._source, waiting[endpoint], time.time()
+                )
+            except StoreError:
+                for name, kept in waiting.items():
+                    self._waiting[name] = [*kept, *self._waiting.get(name, [])][-MOST_WAITING:]
+                raise
+            del waiting[endpoint]
+
+    async def _join_feedback(self) -> None:
+        """Feedback of sessions that were measured here."""
+        for position, judgement in await asyncio.to_thread(read_feedback, self._db, after=self._feedback):
+            self._feedback = position
+            self.complete(judgement.trajectory, key=None, negative=float(judgement.value < NEGATIVE))
+
+
+def _put(held: OrderedDict[K, V], name: K, value: V) -> None:
+    held[name] = value
+    if len(held) > MOST_UNITS:
+        held.popitem(last=False)

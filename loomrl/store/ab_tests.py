@@ -1,0 +1,232 @@
+"""A/B tests on record: the newest row of a name holds."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+
+from sqlalchemy import Connection, func, insert, select
+
+from loomrl.errors import StoreError, did_you_mean, there_are
+from loomrl.store.db import LoomDB
+from loomrl.store.endpoints import Arm, Endpoint, Role, State, change_endpoint, newest_of
+from loomrl.store.events import Event, record
+from loomrl.store.rows import Row, from_json, to_json
+from loomrl.store.tables import ab_tests, endpoints, releases
+
+_LAST = select(
+    func.coalesce(select(func.max(endpoints.c.position)).scalar_subquery(), 0)
+    + func.coalesce(select(func.max(ab_tests.c.position)).scalar_subquery(), 0)
+)
+"""Both positions only grow, so their sum changes with each."""
+
+
+class Phase(StrEnum):
+    """A stopped test assigns nobody; its name may be used again, and counts on."""
+
+    RUNNING = "running"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbTest:
+    """A test: a range of its layer's slots, divided among arms of an endpoint."""
+
+    name: str
+    number: int = 0
+    endpoint: str
+    layer: str
+    """Tests of one layer share nobody, whatever their endpoints."""
+    start: float = 0.0
+    """The test has the units of the slots from `start` to `end` of the layer's 0..1."""
+    end: float
+    shares: Mapping[str, float]
+    """Arm → share of the test's units; the first is what the others are compared with."""
+    metric: str
+    better: str
+    low: float = 0.0
+    """Of the metric, with `high`."""
+    high: float = 1.0
+    guards: Mapping[str, float] = field(default_factory=dict)
+    """Further metric → how much worse it may be."""
+    added: tuple[str, ...] = ()
+    """The arms that came with the test."""
+    revision: int = 0
+    """Of the endpoint, when the test began."""
+    started_at: float
+    until: float | None = None
+    """When it ends by itself."""
+    phase: Phase = Phase.RUNNING
+    reason: str = ""
+
+    def is_running(self, now: float) -> bool:
+        """Whether it assigns units."""
+        return self.phase is Phase.RUNNING and (self.until is None or now < self.until)
+
+
+def start_test(db: LoomDB, test: AbTest, arms: Sequence[Arm] = ()) -> AbTest:
+    """Begin a test in the first free slots of its layer. `arms` are new ones of the endpoint: they get no share of it.
+
+    A StoreError, and nothing changes, if the name or the slots are taken, an arm is missing, or a release is open.
+    """
+    at, size = test.started_at, test.end - test.start
+    with db.write() as connection:
+        endpoint = _endpoint(connection, test.endpoint)
+        running = [each for each in _all(connection) if each.is_running(at)]
+        _check(test, endpoint, arms, running)
+        _refuse_release(connection, test.endpoint)
+        start = _free(test, size, running)
+        revision = endpoint.revision
+        if arms:
+            more = tuple(replace(arm, share=0.0, role=Role.CANARY) for arm in arms)
+            why = f"A/B test {test.name} begins"
+            draft = replace(endpoint, arms=(*endpoint.arms, *more), reason=why, created_at=at)
+            revision = change_endpoint(connection, draft, endpoint.revision).revision
+        added = tuple(arm.name for arm in arms)
+        return _store(
+            connection, replace(test, start=start, end=start + size, added=added, revision=revision), "ab.started", at
+        )
+
+
+def stop_test(db: LoomDB, name: str, *, at: float, keep: str = "", reason: str = "") -> AbTest:
+    """End a test. Its own arms go, but `keep`, which answers everybody from now on."""
+    with db.write() as connection:
+        test = _require(connection, name)
+        if test.phase is Phase.STOPPED:
+            raise StoreError(f"A/B test {name!r} has stopped already: {test.reason}.")
+        if keep and keep not in test.shares:
+            raise StoreError(f"A/B test {name!r} has no arm {keep!r:.100}. {there_are(list(test.shares))}")
+        if keep:
+            _refuse_release(connection, test.endpoint)
+        endpoint = newest_of(connection, test.endpoint)
+        if endpoint is not None and endpoint.state is State.SERVING:
+            arms = _kept(endpoint, test, keep)
+            if arms != endpoint.arms:
+                why = f"A/B test {name} ends" + (f": {keep} is kept" if keep else "")
+                change_endpoint(connection, replace(endpoint, arms=arms, reason=why, created_at=at), endpoint.revision)
+        why = reason or (f"{keep} is kept" if keep else "stopped")
+        return _store(connection, replace(test, phase=Phase.STOPPED, until=at, reason=why), "ab.stopped", at)
+
+
+def show_test(db: LoomDB, name: str) -> AbTest:
+    """The newest row of this name; a StoreError names the nearest one."""
+    with db.read() as connection:
+        return _require(connection, name)
+
+
+def list_tests(db: LoomDB) -> list[AbTest]:
+    """The newest row of each name, by name."""
+    with db.read() as connection:
+        return _all(connection)
+
+
+def last_change(db: LoomDB) -> int:
+    """A number that differs after each change of an endpoint or a test."""
+    with db.read() as connection:
+        return int(connection.scalar(_LAST) or 0)
+
+
+def _kept(endpoint: Endpoint, test: AbTest, keep: str) -> tuple[Arm, ...]:
+    """The endpoint's arms after the test."""
+    if keep:
+        kept = next(arm for arm in endpoint.arms if arm.name == keep)
+        return (replace(kept, share=1.0, role=Role.STABLE),)
+    return tuple(arm for arm in endpoint.arms if arm.name not in test.added or arm.share > 0)
+
+
+def _check(test: AbTest, endpoint: Endpoint, arms: Sequence[Arm], running: Sequence[AbTest]) -> None:
+    where = f"A/B test {test.name!r}"
+    there = [arm.name for arm in endpoint.arms if arm.role is not Role.SHADOW]
+    if any(each.name == test.name for each in running):
+        raise StoreError(f"{where} is running. Stop it (loomrl ab stop {test.name}), or choose another name.")
+    for arm in arms:
+        if arm.name in {each.name for each in endpoint.arms}:
+            raise StoreError(f"{where}: endpoint {endpoint.name!r} has an arm {arm.name!r} already. Name it otherwise.")
+    known = [*there, *(arm.name for arm in arms)]
+    for name in test.shares:
+        if name not in known:
+            hint = did_you_mean(name[:100], known)
+            raise StoreError(
+                f"{where}: endpoint {endpoint.name!r} has no arm {name!r:.100} that answers. {there_are(known)}{hint}"
+            )
+    for each in running:
+        if each.endpoint == test.endpoint and each.layer != test.layer:
+            raise StoreError(
+                f"{where}: test {each.name!r} of this endpoint runs in layer {each.layer!r}. One unit has one arm: "
+                f"use --layer {each.layer}."
+            )
+
+
+def _free(test: AbTest, size: float, running: Sequence[AbTest]) -> float:
+    """The start of the first free range of the layer."""
+    taken = sorted((each.start, each.end, each.name) for each in running if each.layer == test.layer)
+    start, most = 0.0, 0.0
+    for low, high in [*((low, high) for low, high, _ in taken), (1.0, 1.0)]:
+        if low - start >= size - 1e-9:
+            return start
+        most, start = max(most, low - start), max(start, high)
+    names = ", ".join(name for *_, name in taken)
+    raise StoreError(
+        f"A/B test {test.name!r}: {size:g} of layer {test.layer!r} are not free: {names} leave {most:g} in one piece. "
+        "Ask for a smaller --share, or for another --layer."
+    )
+
+
+def _refuse_release(connection: Connection, endpoint: str) -> None:
+    last = select(releases.c.release, releases.c.state).where(releases.c.endpoint == endpoint)
+    row = connection.execute(last.order_by(releases.c.position.desc()).limit(1)).one_or_none()
+    if row is not None and row.state == "open":
+        raise StoreError(
+            f"endpoint {endpoint!r}: release {row.release} is open, and comes first. Wait for its end, or end it: "
+            f"loomrl release abort {endpoint}"
+        )
+
+
+def _endpoint(connection: Connection, name: str) -> Endpoint:
+    found = newest_of(connection, name)
+    if found is None or found.state is not State.SERVING:
+        raise StoreError(f"endpoint {name!r:.100} does not serve. `loomrl endpoints list` shows those that do.")
+    return found
+
+
+def _all(connection: Connection) -> list[AbTest]:
+    newest = select(func.max(ab_tests.c.position)).group_by(ab_tests.c.name)
+    query = select(ab_tests).where(ab_tests.c.position.in_(newest)).order_by(ab_tests.c.name)
+    return [_test_of(row) for row in connection.execute(query).mappings()]
+
+
+def _newest(connection: Connection, name: str) -> AbTest | None:
+    query = select(ab_tests).where(ab_tests.c.name == name).order_by(ab_tests.c.number.desc()).limit(1)
+    row = connection.execute(query).mappings().one_or_none()
+    return None if row is None else _test_of(row)
+
+
+def _require(connection: Connection, name: str) -> AbTest:
+    found = _newest(connection, name)
+    if found is None:
+        known = [each.name for each in _all(connection)]
+        raise StoreError(f"there is no A/B test {name!r:.100}. {there_are(known)}{did_you_mean(name[:100], known)}")
+    return found
+
+
+def _store(connection: Connection, test: AbTest, kind: str, at: float) -> AbTest:
+    before = _newest(connection, test.name)
+    stored = replace(test, number=1 if before is None else before.number + 1)
+    content = asdict(stored)
+    content["shares"] = list(stored.shares.items())  # their order counts
+    row = {
+        **{name: content.pop(name) for name in ("name", "number", "endpoint")},
+        "state": content.pop("phase").value,
+        "content": to_json(content, what=f"A/B test {test.name!r}"),
+        "created_at": at,
+    }
+    connection.execute(insert(ab_tests).values(**row))
+    record(connection, Event(kind=kind, subject=test.name, data=content, created_at=at))
+    return stored
+
+
+def _test_of(row: Row) -> AbTest:
+    content = from_json(row["content"])
+    content |= {"shares": dict(content["shares"]), "added": tuple(content["added"])}
+    return AbTest(
+        name=row["name"], number=row["number"], endpoint=row["endpoint"], phase=Phase(row["state"]), **content
+    )

@@ -1,0 +1,178 @@
+"""Gateways observe the outcomes of calls, by the arm that the unit was assigned to."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from loomrl.serving.deployment.reconcile import StoredView
+from loomrl.serving.measure import Measures
+from loomrl.serving.refusal import Cause, Refusal
+from loomrl.serving.split import assigned
+from loomrl.serving.view import FixedView
+from loomrl.store import LoomDB
+from loomrl.store.ab_tests import AbTest, start_test
+from loomrl.store.endpoints import Arm, Endpoint, Role, set_endpoint
+from loomrl.store.feedback import append_feedback
+from loomrl.store.observations import Observation, read_observations
+from loomrl.types import Feedback
+
+STABLE = Arm(name="stable", policy="run/1", share=0.5)
+CANARY = Arm(name="canary", policy="run/2", share=0.5, role=Role.CANARY)
+SPLIT = Endpoint(name="e", revision=7, arms=(STABLE, CANARY), created_at=0.0)
+ALONE = replace(SPLIT, arms=(replace(STABLE, share=1.0),))
+
+
+def unit_of(arm: str, endpoint: Endpoint = SPLIT) -> str:
+    units = (f"u{n}" for n in range(1000))
+    return next(each for each in units if (found := assigned(endpoint, (), each)) and found.arm.name == arm)
+
+
+async def observed(
+    store: LoomDB, calls: Callable[[Measures], None], endpoint: Endpoint = SPLIT, *, settle_s: float = 60.0
+) -> list[Observation]:
+    measures = Measures(store, FixedView({"e": endpoint}), source="g", settle_s=settle_s)
+    await measures.start()
+    calls(measures)
+    await measures.close()
+    return [each for _, each in read_observations(store, "e")]
+
+
+def values(found: list[Observation], metric: str) -> list[tuple[str, float]]:
+    return [(each.arm, each.value) for each in found if each.metric == metric]
+
+
+async def test_an_answer_of_another_arm_is_an_error_of_the_assigned_one(store: LoomDB) -> None:
+    def calls(measures: Measures) -> None:
+        for arm, answered_by in (("canary", "stable"), ("stable", "stable")):
+            measured = measures.begin(SPLIT, unit_of(arm))
+            assert measured is not None
+            measured.answered(answered_by)
+
+    found = await observed(store, calls)
+    assert sorted(values(found, "error")) == [("canary", 1.0), ("stable", 0.0)]
+    assert len(values(found, "latency_s")) == 2
+    assert {each.revision for each in found} == {7}
+
+
+@pytest.mark.parametrize(
+    ("cause", "errors"),
+    [(Cause.INTERNAL, 1), (Cause.TIMEOUT, 1), (Cause.FULL, 1), (Cause.INVALID, 0), (Cause.TOO_LONG, 0)],
+    ids=["internal", "timeout", "full", "invalid", "too-long"],
+)
+async def test_a_wrong_request_is_no_error_of_the_arm(store: LoomDB, cause: Cause, errors: int) -> None:
+    def calls(measures: Measures) -> None:
+        measured = measures.begin(SPLIT, unit_of("canary"))
+        assert measured is not None
+        measured.failed(Refusal(cause, "no"))
+
+    assert values(await observed(store, calls), "error") == [("canary", 1.0)] * errors
+
+
+async def test_a_unit_is_one_observation_of_a_metric(store: LoomDB) -> None:
+    def calls(measures: Measures) -> None:
+        for fails in (False, True, True, False):
+            measured = measures.begin(SPLIT, unit_of("canary"))
+            assert measured is not None
+            if fails:
+                measured.failed(Refusal(Cause.INTERNAL, "no"))
+            else:
+                measured.answered("canary")
+
+    found = await observed(store, calls)
+    assert sorted(each.metric for each in found) == ["error", "latency_s"]
+    assert values(found, "error") == [("canary", 1.0)]
+
+
+async def test_calls_after_a_unit_is_settled_add_nothing(store: LoomDB) -> None:
+    measures = Measures(store, FixedView({"e": SPLIT}), source="g", settle_s=0.0)
+    await measures.start()
+    for _ in range(2):
+        measured = measures.begin(SPLIT, "somebody")
+        assert measured is not None
+        measured.answered("canary" if assigned(SPLIT, (), "somebody").arm == CANARY else "stable")  # type: ignore[union-attr]
+        async with asyncio.timeout(20):
+            while not read_observations(store, "e"):  # noqa: ASYNC110 - it is in a database
+                await asyncio.sleep(0.01)
+    await measures.close()
+    assert len(read_observations(store, "e")) == 2
+
+
+async def test_an_endpoint_with_one_arm_is_not_measured(store: LoomDB) -> None:
+    def calls(measures: Measures) -> None:
+        assert measures.begin(ALONE, "somebody", session="s") is None
+        assert measures.complete("s", key="", reward=1.0)
+
+    assert await observed(store, calls, ALONE) == []
+
+
+async def test_rewards_count_for_the_arm_of_the_session_and_only_with_its_key(store: LoomDB) -> None:
+    def calls(measures: Measures) -> None:
+        measures.begin(SPLIT, unit_of("canary"), session="s", key="mine")
+        assert not measures.complete("s", key="another", reward=0.1)
+        assert not measures.complete("t", key="mine", reward=0.1)
+        assert measures.complete("s", key="mine", reward=0.75, success=None)
+        assert measures.complete("s", key="mine", reward=0.2)
+
+    found = await observed(store, calls)
+    assert [(each.arm, each.metric, each.value) for each in found] == [("canary", "reward", 0.75)]
+
+
+async def test_negative_feedback_of_a_session_counts_for_its_arm(store: LoomDB) -> None:
+    measures = Measures(store, FixedView({"e": SPLIT}), source="g")
+    await measures.start()
+    for session, value in (("s", 0.0), ("t", 1.0)):
+        measures.begin(SPLIT, unit_of("canary" if session == "s" else "stable"), session=session)
+        told = Feedback(id=session, trajectory=session, source="user", kind="thumb", value=value)
+        append_feedback(store, [told])
+    await measures.close()
+    found = [each for _, each in read_observations(store, "e")]
+    assert sorted(values(found, "negative")) == [("canary", 1.0), ("stable", 0.0)]
+
+
+async def test_a_violation_is_observed_once(store: LoomDB) -> None:
+    def calls(measures: Measures) -> None:
+        measured = measures.begin(SPLIT, unit_of("canary"))
+        assert measured is not None
+        for violation in (False, True, True):
+            measured.judged(violation=violation)
+
+    assert values(await observed(store, calls), "violation") == [("canary", 1.0)]
+
+
+async def test_units_of_a_test_are_observed_as_the_test_s(store: LoomDB) -> None:
+    test = AbTest(
+        name="x", endpoint="e", layer="l", end=1.0, shares={"stable": 0.5, "canary": 0.5},
+        metric="success", better="higher", started_at=0.0,
+    )  # fmt: skip
+    measures = Measures(store, FixedView({"e": ALONE}, running=[replace(test, shares={"stable": 1.0})]), source="g")
+    await measures.start()
+    measured = measures.begin(ALONE, "somebody")
+    assert measured is not None
+    measured.answered("stable")
+    await measures.close()
+    assert {each.test for _, each in read_observations(store, "e")} == {"x"}
+
+
+async def test_a_gateway_follows_a_new_revision_and_a_new_test_at_a_glance(
+    store: LoomDB, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("loomrl.serving.deployment.reconcile.PACE_S", 1000.0)  # only glances are left
+    set_endpoint(store, "e", [STABLE, CANARY], at=1.0)
+    view = StoredView(store, token="secret")
+    await view.start()
+    set_endpoint(store, "e", [replace(STABLE, share=1.0)], at=2.0)
+    async with asyncio.timeout(20):
+        while (now := view.endpoint("e")) is None or now.revision != 2:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.01)
+    test = AbTest(
+        name="x", endpoint="e", layer="l", end=0.5, shares={"stable": 0.5, "new": 0.5},
+        metric="success", better="higher", started_at=3.0,
+    )  # fmt: skip
+    start_test(store, test, [Arm(name="new", policy="run/3")])
+    async with asyncio.timeout(20):
+        while not view.tests("e"):  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.01)
+    await view.close()
+    assert (view.endpoint("e") or SPLIT).revision == 3

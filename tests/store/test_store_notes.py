@@ -1,0 +1,11 @@
+from loomrl.store import LoomDB
+from loomrl.store.notes import Notes
+
+
+def test_the_last_text_kept_under_a_key_is_found(store: LoomDB) -> None:
+    notes = Notes(store)
+    assert notes.find("trainer") is None
+    notes.keep("trainer", "{}")
+    notes.keep("trainer", '{"step": 1}')
+    notes.keep("other", "")
+    assert (Notes(store).find("trainer"), notes.find("other")) == ('{"step": 1}', "")
