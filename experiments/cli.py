@@ -15,6 +15,7 @@ from loomrl.experiments.commands import envs as cli_envs
 from loomrl.experiments.commands import feedback as cli_feedback
 from loomrl.experiments.commands import gate as cli_gate
 from loomrl.experiments.commands import keys as cli_keys
+from loomrl.experiments.commands import monitor as cli_monitor
 from loomrl.experiments.commands import people as cli_people
 from loomrl.experiments.commands import records as cli_records
 from loomrl.experiments.commands import release as cli_release
@@ -41,6 +42,7 @@ app.add_typer(cli_gate.app, name="gate")
 app.add_typer(cli_serve.endpoints, name="endpoints")
 app.add_typer(cli_keys.app, name="keys")
 app.add_typer(cli_people.app, name="people")
+app.add_typer(cli_monitor.app, name="monitor")
 app.add_typer(cli_ab.app, name="ab")
 app.command()(cli_serve.serve)
 app.command()(cli_cluster.submit)

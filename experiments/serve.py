@@ -4,7 +4,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,11 +14,13 @@ import numpy as np
 
 from loomrl.config import AnyRoot, ServingExperiment
 from loomrl.config.placement import PER_CORE
+from loomrl.config.rule import ActionCheck
 from loomrl.errors import ConfigError
 from loomrl.experiments.shipped import experiment_file, names
 from loomrl.files import is_file
 from loomrl.http.listen import open_door
 from loomrl.load import load_any
+from loomrl.safety.open import open_action_rule, open_text_rule
 from loomrl.serving.deployment.source import PolicySource, fetch, key_of, source_of
 from loomrl.store import LoomDB, open_store
 from loomrl.store.keys import create_key, list_keys
@@ -84,7 +86,24 @@ def check_sources(experiment: ServingExperiment, db: LoomDB) -> list[PolicySourc
     record = experiment.record
     if kinds == {"control"} and record.mode != "off" and record != type(experiment).model_fields["record"].default:
         raise ConfigError("record has no effect: acts of control policies are not recorded. Leave it out.")
+    _check_monitor(experiment, kinds)
     return sources
+
+
+def _check_monitor(experiment: ServingExperiment, kinds: Collection[str]) -> None:
+    """A ConfigError for rules that cannot be opened, or that nothing here would meet."""
+    rules = experiment.monitor.rules
+    if rules == type(experiment).model_fields["monitor"].default.rules:
+        return
+    for rule in rules:
+        is_action = isinstance(rule.check, ActionCheck)
+        if isinstance(rule.check, ActionCheck):
+            open_action_rule(rule.check)
+        else:
+            open_text_rule(rule.check)
+        if set(kinds) == {"language" if is_action else "control"}:
+            about = "actions, and this endpoint answers in words" if is_action else "answers, and this endpoint acts"
+            raise ConfigError(f"monitor: rule {rule.check.label!r} is about {about}. Leave it out.")
 
 
 @contextmanager

@@ -53,6 +53,18 @@ def serve(
 
 
 @app.command()
+def monitor(
+    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """CPU time of the monitor's rules for an answer and for an action."""
+    from loomrl.experiments.bench.monitor import FULL, QUICK, measure
+
+    figures = measure(QUICK if quick else FULL)
+    _tell(figures, as_json=as_json)
+
+
+@app.command()
 def envs(
     only: Annotated[list[str] | None, typer.Option(help="An environment; may be repeated. By default all.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,

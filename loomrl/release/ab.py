@@ -111,7 +111,7 @@ class Reading:
 
     def _is_mine(self, each: Observation) -> bool:
         test = self.test
-        return each.test == test.name and each.revision >= test.revision and each.arm in test.shares
+        return each.test == test.name and each.at >= test.started_at and each.arm in test.shares
 
 
 def guards_of(test: AbTest) -> list[Guard]:

@@ -111,14 +111,17 @@ class Prompt:
 
     def find(self, saying: Saying) -> Found | None:
         """As of `TextRule`."""
-        prompt, count = _normal(saying.asked.system)
+        prompt, count, known = _normal(saying.asked.system)
         least = min(self._words, count)
         if least < self.SHORTEST and least < self._words:
             return None
         run: list[re.Match[str]] = []
         for match in _WORD.finditer(saying.text, saying.since):
-            run.append(match)
             is_last = not saying.is_whole and match.end() == len(saying.text)
+            if not is_last and match[0].casefold() not in known:
+                run.clear()
+                continue
+            run.append(match)
             while run and not _is_in(run, prompt, is_begun=is_last):
                 run.pop(0)
             if len(run) >= least and not is_last:
@@ -134,10 +137,10 @@ def _is_in(run: Sequence[re.Match[str]], prompt: str, *, is_begun: bool) -> bool
 
 
 @lru_cache(maxsize=256)
-def _normal(system: str) -> tuple[str, int]:
-    """Its words between single spaces, and their number."""
+def _normal(system: str) -> tuple[str, int, frozenset[str]]:
+    """Its words between single spaces, their number, and the different ones."""
     words = _WORD.findall(system.casefold())
-    return f" {' '.join(words)} ", len(words)
+    return f" {' '.join(words)} ", len(words), frozenset(words)
 
 
 class Repetition:

@@ -209,11 +209,6 @@ class Conversation:
             earlier = [] if self._watch is None else self._watch.hits
             self._watch = Watch(monitor, self._ask, origin, deadline=visit.deadline, call=visit.id, earlier=earlier)
 
-    @property
-    def has_violated(self) -> bool:
-        """Whether a rule of the monitor was hit, also where another answer took this one's place."""
-        return self._watch is not None and bool(self._watch.hits)
-
     def events(self) -> AsyncGenerator[Event, None]:
         """The events that may leave; a Refusal if the answer breaks off. What was sampled by then is recorded."""
         allowed = self._drawn() if self._watch is None else self._watched(self._watch)

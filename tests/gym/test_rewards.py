@@ -133,3 +133,10 @@ def test_mistakes_are_named() -> None:
         Experiment.parse({"name": "x", "rewards": {"parts": [{"kind": "novelti"}]}})
     with pytest.raises(ConfigError, match="does not fit"):
         opened({"kind": "novelty"}).load_state_dict({"weights": {"other": 1.0}, "novelty": []})
+
+
+def test_a_constraint_costs_the_share_of_turns_that_break_a_rule() -> None:
+    shaping = opened({"kind": "rules", "rules": [{"kind": "blocked", "words": ["darn"]}], "weight": 2.0})
+    bad, good = (shaping.shaped(attempt(text)) for text in ("Darn it!", "darning"))
+    assert (bad.reward.parts["rules"], good.reward.parts["rules"]) == (-2.0, 0.0)
+    assert bad.reward.total == attempt("Darn it!").reward.total - 2.0

@@ -138,7 +138,9 @@ def observations(rates: dict[str, float], count: int, test: AbTest = TEST) -> li
     for unit in range(count):
         arm = rng.choices(list(test.shares), list(test.shares.values()))[0]
         value = float(rng.random() < rates[arm])
-        made.append(Observation(revision=1, arm=arm, unit=unit, metric="success", value=value, at=unit, test=test.name))
+        made.append(
+            Observation(revision=1, arm=arm, unit=unit, metric="success", value=value, at=10.0 + unit, test=test.name)
+        )
     return made
 
 
@@ -169,7 +171,8 @@ def test_units_that_do_not_fall_as_planned_make_the_result_invalid() -> None:
     assert reading.result().decision.startswith("not valid")
 
 
-def test_observations_of_other_tests_do_not_count() -> None:
+def test_observations_of_other_tests_and_of_an_earlier_one_of_the_name_do_not_count() -> None:
     reading = Reading(TEST)
     reading.observe(replace(each, test="") for each in observations({"stable": 0.6, "new": 0.6}, 100))
+    reading.observe(replace(each, at=9.0) for each in observations({"stable": 0.6, "new": 0.6}, 100))
     assert reading.result().silent == ("success",)

@@ -39,7 +39,7 @@ def share(total: float, count: int, *, error_rate: float) -> Bounded:
 def difference(pairs: Sequence[tuple[float, float]], *, error_rate: float) -> Bounded:
     """The mean of challenger minus baseline over pairs (baseline, challenger), each bound at this error rate."""
     found = paired(_SUCCESS, pairs, error_rate=error_rate, planned=len(pairs))
-    return Bounded(found.difference, found.low, found.high, len(pairs))
+    return Bounded(found.difference + 0.0, found.low, found.high, len(pairs))
 
 
 def worse(differences: Sequence[float], *, seed: int = 0) -> float:

@@ -11,7 +11,7 @@ from functools import partial
 
 from loomrl.errors import StoreError
 from loomrl.store.db import LoomDB
-from loomrl.store.events import Event, append_events
+from loomrl.store.events import Event, append_events, read_events
 from loomrl.store.observations import Observation, append_observations
 from loomrl.store.quarantine import Quarantine, read_quarantine, record_quarantine
 
@@ -20,6 +20,7 @@ FLUSH_S = 2.0
 """Time between two rows of counts; a trip is written at once."""
 LOOK_S = 0.25
 """Time between two looks at what others quarantined or freed."""
+KIND = "monitor.hit"
 EXAMPLES = 5
 """Sessions that a row names."""
 
@@ -109,7 +110,7 @@ class Ledger:
         if not counts:
             return
         rows = [
-            Event(kind="monitor.hit", subject=hit.endpoint, data=_data(hit, counted), created_at=now)
+            Event(kind=KIND, subject=hit.endpoint, data=_data(hit, counted), created_at=now)
             for hit, counted in counts.items()
         ]
         try:
@@ -142,6 +143,18 @@ async def _again(work: Callable[[], Awaitable[None]], pause: Callable[[], Awaita
         except StoreError as error:
             log.warning("The monitor's record is written later: %s", error)
             await asyncio.sleep(LOOK_S)
+
+
+def hits_on_record(db: LoomDB, *, endpoint: str = "") -> Counter[Hit]:
+    """All hits that gateways counted, of one endpoint or of all."""
+    found: Counter[Hit] = Counter()
+    after = 0
+    while page := read_events(db, after=after, kind=KIND, subject=endpoint or None):
+        after = page[-1][0]
+        for _, event in page:
+            named = {name: event.data[name] for name in ("arm", "version", "rule", "what", "then")}
+            found[Hit(endpoint=event.subject, **named)] += event.data["count"]
+    return found
 
 
 def _data(hit: Hit, counted: _Counted) -> dict[str, object]:

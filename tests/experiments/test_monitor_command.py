@@ -1,0 +1,41 @@
+"""`loomrl monitor` and `loomrl bench monitor`."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from loomrl.errors import StoreError
+from loomrl.experiments.bench.monitor import QUICK, measure
+from loomrl.experiments.cli import app
+from loomrl.store import open_store
+from loomrl.store.events import Event, append_events
+from loomrl.store.quarantine import Quarantine, record_quarantine
+
+
+def told(*words: str) -> dict[str, list[dict[str, object]]]:
+    result = CliRunner().invoke(app, ["monitor", *words, "--json"], catch_exceptions=False)
+    return json.loads(result.stdout)
+
+
+def test_hits_are_summed_and_a_session_is_freed(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/loom.db"
+    hit = {"arm": "canary", "version": "r/2", "rule": "secrets", "what": "key", "then": "replace", "sessions": ["s"]}
+    with open_store(url) as db:
+        events = [Event(kind="monitor.hit", subject="e", data=hit | {"count": n}, created_at=1.0) for n in (3, 4)]
+        append_events(db, events)
+        record_quarantine(db, Quarantine(endpoint="e", session="s", held=True, rule="secrets", at=1.0))
+    (row,) = told("hits", "--store", url)["hits"]
+    assert (row["rule"], row["arm"], row["count"]) == ("secrets", "canary", 7)
+    assert [each["session"] for each in told("quarantine", "--store", url)["quarantined"]] == ["s"]
+    told("free", "s", "--who", "Ada", "--store", url)
+    assert told("quarantine", "--store", url)["quarantined"] == []
+    with pytest.raises(StoreError, match="not in quarantine"):
+        CliRunner().invoke(app, ["monitor", "free", "s", "--store", url], catch_exceptions=False)
+
+
+def test_the_bench_measures_answers_and_actions() -> None:
+    figures = measure(QUICK)
+    assert 0 < figures["default_p50_ms"] <= figures["default_p99_ms"]
+    assert figures["action_p50_ms"] > 0
