@@ -9,7 +9,10 @@ from typing import Any
 import httpx
 import numpy as np
 
+from loomrl.config import Sampling
 from loomrl.config.monitor import Monitoring
+from loomrl.inference.chat import Chat
+from loomrl.inference.policy import Voice
 from loomrl.serving.answer import Candidate, Closed, Drawn, Event, Opened, Token
 from loomrl.serving.call import ToolCall
 from loomrl.serving.local import LocalGateway
@@ -17,11 +20,14 @@ from loomrl.serving.measure import Measures
 from loomrl.serving.monitor.monitor import Monitor
 from loomrl.serving.policy import About, Act, Acted, Continuation, ServedPolicy
 from loomrl.serving.recorder import Memory
+from loomrl.serving.speech import Speech
 from loomrl.serving.view import FixedView
 from loomrl.store import LoomDB, open_store
 from loomrl.store.endpoints import Arm, Endpoint, Role
 from loomrl.store.events import Event as Row
 from loomrl.store.events import read_events
+from tests.inference.sample_models import tiny_tokenizer
+from tests.serving.scripted_engine import ScriptedEngine
 
 KEY = "sk-proj-Ab12Cd34Ef56Gh78Ij90Kl12"
 
@@ -31,7 +37,7 @@ class Says:
 
     def __init__(self, text: str, *, calls: Sequence[ToolCall] = (), version: str = "v", seed: int = 0) -> None:
         self.about = About(kind="language", version=version, number=1, context=1 << 20)
-        self._text, self._calls, self._rng = text, tuple(calls), random.Random(seed)
+        self.text, self.calls, self._rng = text, tuple(calls), random.Random(seed)
         self.drawn = 0
 
     async def act(self, act: Act) -> Acted:
@@ -41,8 +47,8 @@ class Says:
         for index in range(continuation.drawing.n):
             yield Opened(index=index, ids_T=np.array([1, 2], np.int32))
             at = 0
-            while at < len(self._text):
-                part = self._text[at : at + self._rng.choice([1, 1, 2, 3, 7, 40])]
+            while at < len(self.text):
+                part = self.text[at : at + self._rng.choice([1, 1, 2, 3, 7, 40])]
                 at += len(part)
                 self.drawn += len(part)
                 ids = np.array([ord(letter) + 3 for letter in part], np.int32)
@@ -56,9 +62,7 @@ class Says:
                     text=part,
                     tokens=tokens if continuation.drawing.logprobs else (),
                 )
-            yield Closed(
-                index=index, text=self._text, calls=self._calls, finish="tool_calls" if self._calls else "stop"
-            )
+            yield Closed(index=index, text=self.text, calls=self.calls, finish="tool_calls" if self.calls else "stop")
 
 
 class Watched:
@@ -103,26 +107,43 @@ class Watched:
         return [event for _, event in read_events(self.db, kind=kind)]
 
 
-def said(answer: httpx.Response) -> str:
+def speaking(*answers: str) -> Speech:
+    """A language policy with a tokenizer and stop strings, whose engine samples these, one for each choice."""
+    chat = Chat(tiny_tokenizer())
+    return Speech(Voice(ScriptedEngine(chat, answers), chat, Sampling(max_tokens=900), 4000), version="v")
+
+
+def said(answer: httpx.Response, choice: int = 0) -> str:
     """The text of a whole or streamed answer in any dialect."""
     if answer.headers["content-type"].startswith("application/json"):
-        return _whole(answer.json())
-    events = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: {")]
-    return "".join(_part(event) for event in events)
+        return _whole(answer.json(), choice)
+    return "".join(_part(event, choice) for event in _events(answer))
 
 
-def _whole(body: dict[str, Any]) -> str:
+def finish(answer: httpx.Response, choice: int) -> str:
+    """Why a choice of a chat ended."""
+    parts = [answer.json()] if answer.headers["content-type"].startswith("application/json") else _events(answer)
+    told = [each["finish_reason"] for part in parts for each in part["choices"] if each["index"] == choice]
+    (reason,) = [each for each in told if each]
+    return str(reason)
+
+
+def _events(answer: httpx.Response) -> list[dict[str, Any]]:
+    return [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: {")]
+
+
+def _whole(body: dict[str, Any], choice: int) -> str:
     if "choices" in body:
-        first = body["choices"][0]
-        return str(first["text"] if "text" in first else first["message"]["content"] or "")
+        (mine,) = [each for each in body["choices"] if each["index"] == choice]
+        return str(mine["text"] if "text" in mine else mine["message"]["content"] or "")
     content = body["content"] if "content" in body else body["output"][0]["content"]
     return "".join(part["text"] for part in content)
 
 
-def _part(event: dict[str, Any]) -> str:
+def _part(event: dict[str, Any], choice: int) -> str:
     if event.get("choices"):
-        first = event["choices"][0]
-        return str(first["text"] if "text" in first else first["delta"].get("content") or "")
+        mine = [each for each in event["choices"] if each["index"] == choice]
+        return "".join(str(each["text"] if "text" in each else each["delta"].get("content") or "") for each in mine)
     if event.get("type") == "content_block_delta":
         return str(event["delta"].get("text", ""))
     return str(event["delta"]) if event.get("type") == "response.output_text.delta" else ""

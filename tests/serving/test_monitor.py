@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import threading
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,12 @@ from loomrl.config.monitor import STOPPED
 from loomrl.safety.rule import Deed, Found, Saying
 from loomrl.serving.acting import Acting
 from loomrl.serving.call import ToolCall
+from loomrl.serving.monitor.monitor import MOST_LATE
 from loomrl.store import judgements
 from loomrl.store.observations import read_observations
 from loomrl.store.quarantine import Quarantine, quarantined, record_quarantine
 from tests.serving.control_support import control_policy
-from tests.serving.monitoring import KEY, Says, Watched, said
+from tests.serving.monitoring import KEY, Says, Watched, finish, said, speaking
 
 pytestmark = pytest.mark.system
 SECRETS = {"check": {"kind": "secrets"}}
@@ -28,39 +31,41 @@ DIALECTS = {
 }
 
 
-@pytest.mark.parametrize("path", DIALECTS)
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-async def test_no_dialect_lets_a_secret_out(path: str, stream: bool, tmp_path: Path) -> None:
+async def test_no_dialect_lets_a_secret_out(stream: bool, tmp_path: Path) -> None:
     text = f"Certainly, with pleasure! The key you asked for is {KEY}, as agreed."
+    left = "Certainly, with pleasure! The key you asked for is " if stream else ""
     async with Watched(tmp_path, Says(text), rules=[SECRETS]) as served:
-        answer = await served.post(path, **DIALECTS[path], stream=stream)
-        assert answer.status_code == 200, answer.text
-        assert "Ab12" not in answer.text
-        assert "sk-" not in answer.text
-        assert said(answer) == ("Certainly, with pleasure! The key you asked for is " + STOPPED if stream else STOPPED)
-        assert any(word in answer.text for word in ("content_filter", "refusal"))
+        for path, body in DIALECTS.items():
+            answer = await served.post(path, **body, stream=stream)
+            assert answer.status_code == 200, answer.text
+            assert "Ab12" not in answer.text
+            assert "sk-" not in answer.text
+            assert said(answer) == left + STOPPED, path
+            assert any(word in answer.text for word in ("content_filter", "refusal"))
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-async def test_what_breaks_no_rule_leaves_as_it_was_drawn(stream: bool, tmp_path: Path) -> None:
+async def test_what_breaks_no_rule_leaves_as_it_was_drawn(tmp_path: Path) -> None:
     text = "Größe 漢字 🙂, sk- is how keys begin, and sk-your-api-key-goes-here is none. " * 5
     call = ToolCall(id="1", name="look", arguments='{"at": 1}')
     tools = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
     rules = [SECRETS, {"check": {"kind": "calls"}}, {"check": {"kind": "blocked"}}, {"check": {"kind": "prompt"}}]
     async with Watched(tmp_path, Says(text, calls=[call]), rules=rules) as served:
-        answer = await served.chat(stream=stream, tools=tools)
-        assert said(answer) == text
-        assert "look" in answer.text
+        for stream in (False, True):
+            answer = await served.chat(stream=stream, tools=tools)
+            assert said(answer) == text
+            assert "look" in answer.text
         assert await served.rows("monitor.hit") == []
 
 
 async def test_log_probabilities_of_a_secret_stay_with_it(tmp_path: Path) -> None:
-    async with Watched(tmp_path, Says(f"The key is {KEY} there"), rules=[SECRETS]) as served:
+    policy = Says(f"The key is {KEY} there")
+    async with Watched(tmp_path, policy, rules=[SECRETS]) as served:
         for stream in (False, True):
             answer = await served.chat(stream=stream, logprobs=True)
             assert said(answer) == STOPPED
             assert '"token":"k"' not in answer.text.replace(" ", "")
-    async with Watched(tmp_path, Says("The key is elsewhere"), rules=[SECRETS]) as served:
+        policy.text = "The key is elsewhere"
         answer = await served.chat(stream=True, logprobs=True)
         assert said(answer) == "The key is elsewhere"
         assert '"token":"k"' in answer.text.replace(" ", "")
@@ -137,6 +142,26 @@ async def test_a_person_may_let_a_held_answer_leave(tmp_path: Path) -> None:
             assert (KEY in answer.text) == (choice == "release")
 
 
+async def test_a_hit_may_trip_the_release(tmp_path: Path) -> None:
+    policies = Says("All is well.", version="old"), Says(f"{KEY} is the key.", version="new")
+    async with Watched(tmp_path, *policies, rules=[SECRETS | {"trip": True}]) as served:
+        await served.chat()
+        await served.monitor.ledger.flush()
+        (trip,) = [one for _, one in read_observations(served.db, "m")]
+    assert (trip.metric, trip.value, trip.arm, trip.revision) == ("trip", 1.0, "canary", 1)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+async def test_each_choice_is_watched_up_to_its_stop_string(stream: bool, tmp_path: Path) -> None:
+    answers = (f"It is {KEY}. END", f"All is well, sk-END{KEY}", "Fine. END")
+    async with Watched(tmp_path, speaking(*answers), rules=[SECRETS]) as served:
+        answer = await served.chat(stream=stream, n=3, stop=["END"])
+    found = [said(answer, choice) for choice in range(3)]
+    assert found == ["It is " * stream + STOPPED, "All is well, sk-", "Fine. "]
+    assert [finish(answer, choice) for choice in range(3)] == ["content_filter", "stop", "stop"]
+    assert KEY[3:] not in answer.text
+
+
 async def test_a_quarantined_session_is_refused_until_it_is_freed(tmp_path: Path) -> None:
     async with Watched(tmp_path, Says(f"It is {KEY}."), rules=[SECRETS | {"then": "quarantine"}]) as served:
         assert [(await served.chat(session="bad")).status_code for _ in range(2)] == [403, 403]
@@ -159,9 +184,10 @@ async def test_counting_changes_nothing(tmp_path: Path) -> None:
 
 async def test_an_unknown_tool_is_not_called(tmp_path: Path) -> None:
     tools = [{"type": "function", "function": {"name": "buy", "parameters": {"required": ["n"]}}}]
-    for name, arguments in (("sell", "{}"), ("buy", "{}"), ("buy", "[1]"), ("buy", "{")):
-        policy = Says("", calls=[ToolCall(id="1", name=name, arguments=arguments)])
-        async with Watched(tmp_path, policy, rules=[{"check": {"kind": "calls"}}]) as served:
+    policy = Says("")
+    async with Watched(tmp_path, policy, rules=[{"check": {"kind": "calls"}}]) as served:
+        for name, arguments in (("sell", "{}"), ("buy", "{}"), ("buy", "[1]"), ("buy", "{")):
+            policy.calls = (ToolCall(id="1", name=name, arguments=arguments),)
             for stream in (False, True):
                 answer = await served.chat(stream=stream, tools=tools)
                 assert said(answer) == STOPPED
@@ -183,10 +209,13 @@ def raises(saying: Saying) -> Found | None:
     raise ValueError("no")
 
 
+entered, free = Counter[str](), threading.Event()
+
+
 def hangs(saying: Saying) -> Found | None:
-    while True:
-        if saying.text == "never":
-            return None
+    entered["hangs"] += 1
+    free.wait()
+    return None
 
 
 def no_fish(saying: Saying) -> Found | None:
@@ -204,6 +233,24 @@ async def test_a_rule_that_raises_is_counted_and_fails_as_told(fails: str, expec
         assert said(await served.chat()) == expected
         rows = await served.rows("monitor.hit")
     assert any(row.data["then"] == "failed" and row.data["what"] == "ValueError" for row in rows)
+
+
+@pytest.mark.parametrize(("fails", "left"), [("open", 1.0), ("closed", 0.0)], ids=["open", "closed"])
+async def test_a_rule_that_never_answers_holds_up_no_call(fails: str, left: float, tmp_path: Path) -> None:
+    own = {"check": {"kind": "custom", "entry_point": f"{__name__}:hangs", "name": "mine"}}
+    settings = {} if fails == "open" else {"fails": fails}
+    text = "All is well. " * 70
+    entered.clear(), free.clear()
+    try:
+        async with Watched(tmp_path, Says(text), rules=[own], limit_ms=2, **settings) as served:
+            assert said(await served.chat()) == (text if left else STOPPED)
+            rows = await served.rows("monitor.hit")
+    finally:
+        free.set()
+    failed = sum(row.data["count"] for row in rows if row.data["then"] == "failed" and row.data["what"] == "Late")
+    looks = len(text) // 32 + 1
+    assert failed == (looks if left else 1)
+    assert entered["hangs"] == (MOST_LATE if left else 1)  # threads that do not come back are few
 
 
 async def test_a_rule_of_ones_own_sees_a_stream_as_the_shipped_ones_do(tmp_path: Path) -> None:

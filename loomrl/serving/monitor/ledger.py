@@ -54,6 +54,7 @@ class Ledger:
         self._after = 0
         self._trips: list[tuple[str, Observation]] = []
         self._has_tripped = asyncio.Event()
+        self._writes = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
         self.total: Counter[str] = Counter()
         """Rule → hits since the start."""
@@ -100,12 +101,19 @@ class Ledger:
 
     async def flush(self) -> None:
         """Write the counts, one event for each kind of hit."""
-        now = self._clock()
+        async with self._writes:
+            await self._write_trips()
+            await self._write_counts()
+
+    async def _write_trips(self) -> None:
         self._has_tripped.clear()
         while self._trips:
             endpoint, observation = self._trips[0]
-            await asyncio.to_thread(append_observations, self._db, endpoint, "monitor", [observation], now)
+            await asyncio.to_thread(append_observations, self._db, endpoint, "monitor", [observation], self._clock())
             del self._trips[0]
+
+    async def _write_counts(self) -> None:
+        now = self._clock()
         counts, self._counts = self._counts, {}
         if not counts:
             return
