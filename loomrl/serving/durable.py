@@ -16,8 +16,9 @@ from loomrl.safety.redaction import PatternRedactor, Redactor
 from loomrl.serving.act import ActAsk
 from loomrl.serving.archive import ending_of, trajectory_on_record
 from loomrl.serving.call import Ask
-from loomrl.serving.recorder import check_owner, ended_otherwise, has_ended, no_session
+from loomrl.serving.recorder import check_id, check_owner, ended_otherwise, has_ended, no_session
 from loomrl.serving.recording.acts import NewActs, are_acts, encode_acts, together
+from loomrl.serving.recording.forms import Forms
 from loomrl.serving.recording.payload import decode, encode, private, private_ending
 from loomrl.serving.recording.record import Call, Ending, Kept, kept, spoken, told
 from loomrl.serving.recording.writer import Writer
@@ -39,7 +40,6 @@ from loomrl.types import Trajectory
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-LONGEST_ID = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +95,7 @@ class Store:
         self._db, self._redactor, self._clock = db, redactor, clock
         self._settings = settings or StoreSettings()
         self._recent: OrderedDict[str, _Recent] = OrderedDict()
+        self._forms = Forms(partial(self._read, read_calls, db), most=self._settings.most_sessions)
         self._marks: dict[tuple[str, bytes], str] = {}
         self._size = 0
         self._out: frozenset[str] = frozenset()
@@ -124,7 +125,7 @@ class Store:
 
     async def known(self, session: str, ask: Ask, *, key: str | None = None) -> Known | None:
         """As of `Recorder`."""
-        _check_id(session)
+        check_id(session)
         recent = await self._session(session)
         if recent is None:
             return None
@@ -140,7 +141,7 @@ class Store:
     async def keep(self, call: Call) -> None:
         """As of `Recorder`."""
         name = call.session
-        _check_id(name)
+        check_id(name)
         if not await self.takes(call.endpoint, call.ask):
             return
         recent = self._recent.get(name)
@@ -157,7 +158,8 @@ class Store:
 
     async def keep_acts(self, new: NewActs) -> None:
         """As of `Recorder`."""
-        _check_id(new.session)
+        check_id(new.session)
+        await self._forms.check(new)
         await self._writer.do(new)
 
     async def complete(
@@ -170,7 +172,7 @@ class Store:
         outcome: Mapping[str, Any] | None = None,
     ) -> Trajectory:
         """As of `Recorder`."""
-        _check_id(session)
+        check_id(session)
         ending = private_ending(told(reward, success, outcome, at=self._clock()), self._redactor)
         if (recent := self._recent.get(session)) is not None:
             check_owner(session, recent.key, key)
@@ -179,7 +181,11 @@ class Store:
             recent.ended = True
         if not ending.agrees(ending_of(stored)):
             raise ended_otherwise(session)
-        return await self._read(trajectory_on_record, self._db, stored)
+        try:
+            return await self._read(trajectory_on_record, self._db, stored)
+        except ValueError as error:  # steps of two forms that were kept at once by two gateways
+            message = f"session {session!r:.100} has ended, and becomes no trajectory: {error}."
+            raise Refusal(Cause.CONFLICT, message) from None
 
     async def close(self) -> None:
         """As of `Recorder`; closes the database too."""
@@ -361,12 +367,6 @@ class _Ending:
     session: str
     key: str | None
     ending: Ending
-
-
-def _check_id(session: str) -> None:
-    if not session or len(session) > LONGEST_ID or not session.isprintable():
-        form = f"1 to {LONGEST_ID} printable characters"
-        raise Refusal(Cause.INVALID, f"session {session!r:.100}: its id must be {form}.", where="session")
 
 
 def _attempted(work: Callable[[], Any]) -> Any:

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from loomrl.serving.act import ActAsk
 from loomrl.serving.call import Ask
-from loomrl.serving.recording.acts import Acts, NewActs
+from loomrl.serving.recording.acts import Acts, NewActs, check_form, form_of
 from loomrl.serving.recording.record import Call, Ending, Kept, SpokenChoice, kept, spoken, told
 from loomrl.serving.recording.trajectory import Session, trajectory_of
 from loomrl.serving.refusal import Cause, Refusal
@@ -21,6 +21,7 @@ from loomrl.types import Source, Trajectory
 __all__ = ["Call", "Known", "Memory", "Recorder", "SpokenChoice", "continuation"]
 
 T = TypeVar("T")
+LONGEST_ID = 200
 REMEMBERED = 256
 """Ended sessions whose trajectory `Memory` gives again."""
 TOMBSTONES = 100_000
@@ -46,7 +47,7 @@ class Recorder(Protocol):
         """Keep a call, once by its id: durable when it returns. It opens its session. Refusals as of `known`."""
 
     async def keep_acts(self, new: NewActs) -> None:
-        """Keep acts of a control policy; else as `keep`."""
+        """Keep acts of a control policy; else as `keep`. Refusal INVALID if they differ in form from its first."""
 
     async def complete(
         self,
@@ -64,6 +65,13 @@ class Recorder(Protocol):
 
     async def close(self) -> None:
         """Finish what is being written."""
+
+
+def check_id(session: str) -> None:
+    """A Refusal for what is no id of a session."""
+    if not session or len(session) > LONGEST_ID or not session.isprintable():
+        form = f"1 to {LONGEST_ID} printable characters"
+        raise Refusal(Cause.INVALID, f"session {session!r:.100}: its id must be {form}.", where="session")
 
 
 def check_owner(session: str, owner: str, key: str | None) -> None:
@@ -140,7 +148,10 @@ class Memory:
 
     async def keep_acts(self, new: NewActs) -> None:
         """As of `Recorder`; durable as this process is."""
-        self._opened(new).acts.append(new.acts)
+        there = self._opened(new)
+        if there.acts:
+            check_form(new.session, form_of(there.acts[0].steps), new.acts.steps)
+        there.acts.append(new.acts)
 
     async def complete(
         self,

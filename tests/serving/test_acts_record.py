@@ -21,11 +21,12 @@ from loomrl.serving.converse import Exchange
 from loomrl.serving.durable import open_recorder
 from loomrl.serving.local import LocalGateway, only
 from loomrl.serving.recorder import Memory
-from loomrl.serving.recording.acts import are_acts, decode_acts
+from loomrl.serving.recording.acts import Acts, NewActs, are_acts, decode_acts
+from loomrl.serving.refusal import Cause, Refusal
 from loomrl.serving.stepping import is_recorded
 from loomrl.store import LoomDB, open_store
 from loomrl.store.sessions import opt_out, read_calls
-from loomrl.types import End
+from loomrl.types import End, Steps
 from tests.serving.control_support import control_policy
 
 SEEN = np.random.default_rng(3).normal(size=(12, 4)).round(3)
@@ -55,6 +56,15 @@ class Pole:
     async def __aexit__(self, *error: Any) -> None:
         await self.client.aclose()
         await self.local.__aexit__(None, None, None)
+
+
+def acts_of(session: str, *, width: int) -> NewActs:
+    one_T = np.zeros(1, np.int32)
+    steps = Steps(
+        observations=np.zeros((1, width)), actions=one_T, logprobs_T=np.zeros(1, np.float32),
+        sampled_T=np.zeros(1, np.bool_), versions_T=one_T, lanes_T=one_T, times_T=np.zeros(1), wishes={},
+    )  # fmt: skip
+    return NewActs(session=session, endpoint="pole", key="a", acts=Acts(arm="stable", version="run/3", steps=steps))
 
 
 @pytest.fixture
@@ -130,6 +140,44 @@ async def test_an_ended_or_foreign_session_takes_no_acts(pole: Pole) -> None:
     await pole.client.post("/sessions/over/complete", json={})
     body = {"model": "pole", "observation": SEEN[0].tolist()}
     assert (await pole.client.post("/sessions/over/v1/act", json=body)).status_code == 409
+    mine = acts_of("mine", width=4)
+    store = open_recorder(pole.store_url)
+    await store.keep_acts(mine)
+    for foreign in (replace(mine, key="b"), replace(mine, endpoint="other")):
+        with pytest.raises(Refusal, match="unknown") as refused:
+            await store.keep_acts(foreign)
+        assert refused.value.cause is Cause.UNKNOWN
+    await store.close()
+    with pole.db() as db:
+        assert len(read_calls(db, "mine")[1]) == 1
+
+
+async def test_steps_of_another_form_than_the_sessions_first_are_refused_by_every_recorder(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/loom.db"
+    for one, another in ((open_recorder(url), open_recorder(url)), (memory := Memory(), memory)):
+        await one.keep_acts(acts_of("s", width=4))
+        for recorder in (one, another):
+            with pytest.raises(Refusal, match="another form") as refused:
+                await recorder.keep_acts(acts_of("s", width=5))
+            assert refused.value.cause is Cause.INVALID
+        await another.keep_acts(acts_of("s", width=4))
+        assert len((await another.complete("s")).steps or ()) == 2
+        await one.close()
+        await another.close()
+
+
+async def test_steps_of_two_forms_on_record_end_as_a_conflict(pole: Pole, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_recorder(pole.store_url)
+    await store.keep_acts(acts_of("s", width=4))
+    monkeypatch.setattr(
+        "loomrl.serving.recording.forms.check_form", lambda *_: None
+    )  # as if two gateways began it at once
+    await store.keep_acts(acts_of("s", width=5))
+    await store.close()
+    with pytest.raises(Refusal, match="different forms") as refused:
+        await (again := open_recorder(pole.store_url)).complete("s")
+    await again.close()
+    assert refused.value.cause is Cause.CONFLICT
 
 
 async def test_acts_that_are_recorded_after_the_answer_are_all_there_when_the_gateway_ends(tmp_path: Path) -> None:

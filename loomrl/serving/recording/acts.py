@@ -9,8 +9,10 @@ import numpy as np
 
 from loomrl.errors import CorruptPayload
 from loomrl.serving.recording.payload import packed, restored
+from loomrl.serving.refusal import Cause, Refusal
 from loomrl.types import Steps
 
+Form = tuple[Any, ...]
 MARK = b"\xc1"
 """First byte of acts: no MessagePack begins with it, so that no call does."""
 
@@ -63,7 +65,7 @@ def together(new: Sequence[NewActs]) -> list[tuple[NewActs, list[int]]]:
     """The acts in as few rows as they fit in, each with the positions of what is in it."""
     groups: dict[tuple[Any, ...], list[int]] = {}
     for position, one in enumerate(new):
-        groups.setdefault((*one.place, _form(one.acts.steps)), []).append(position)
+        groups.setdefault((*one.place, form_of(one.acts.steps)), []).append(position)
     return [
         (
             replace(
@@ -75,11 +77,21 @@ def together(new: Sequence[NewActs]) -> list[tuple[NewActs, list[int]]]:
     ]
 
 
+def check_form(session: str, first: Form, steps: Steps) -> None:
+    """A Refusal for steps that no sequence can hold together with the session's first one."""
+    if (form := form_of(steps)) != first:
+        message = (
+            f"session {session!r:.100} began with steps of another form (observation, action, preference and earned): "
+            f"{first}, not {form}. Keep to one in a session, or begin another under a new id."
+        )
+        raise Refusal(Cause.INVALID, message, where="observation")
+
+
 def joined_steps(parts: Sequence[Steps]) -> Steps:
     """All steps, by time; ValueError if their observations have different forms."""
     if len(parts) == 1:
         return parts[0]
-    if len(forms := {_form(part) for part in parts}) > 1:
+    if len(forms := {form_of(part) for part in parts}) > 1:
         raise ValueError(f"its observations have {len(forms)} different forms, which no sequence of steps can hold")
     times_T = np.concatenate([part.times_T for part in parts])
     order_T = np.argsort(times_T, kind="stable")
@@ -105,7 +117,7 @@ def _ordered(value: Any, order_T: Any) -> Any:
     return [_ordered(part, order_T) for part in value] if isinstance(value, list) else value[order_T]
 
 
-def _form(steps: Steps) -> tuple[Any, ...]:
+def form_of(steps: Steps) -> Form:
     """What must be equal in steps that are joined; the width of numbers may differ."""
     return _shape(steps.observations), _shape(steps.actions), _shape(steps.wishes)
 
