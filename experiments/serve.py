@@ -84,8 +84,11 @@ def check_sources(experiment: ServingExperiment, db: LoomDB) -> list[PolicySourc
             f"engine.kind={experiment.engine.kind} has no effect: control policies have no engine. Leave it out."
         )
     record = experiment.record
-    if kinds == {"control"} and record.mode != "off" and record != type(experiment).model_fields["record"].default:
-        raise ConfigError("record has no effect: acts of control policies are not recorded. Leave it out.")
+    if kinds == {"language"} and record.rate != type(record).model_fields["rate"].default:
+        raise ConfigError(
+            f"record.rate={record.rate} has no effect: every call to a language policy is recorded, or none by "
+            "record.mode=off. Leave it out."
+        )
     _check_monitor(experiment, kinds)
     return sources
 

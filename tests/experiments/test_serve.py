@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,16 @@ def test_a_taken_port_is_refused_before_slow_imports() -> None:
         assert done.stdout.split() == ["ServeError", "False", "False"], done.stderr
         with pytest.raises(ServeError, match=f"port={port} .* is taken"):
             run("serve", "pole", "--port", str(port))
+
+
+def test_a_rate_of_recording_is_for_control_policies(monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = resolve_serving(["pole", "record.rate=0.5"], settings={})
+    with open_store("sqlite:///loom.db") as db:
+        (source,) = check_sources(experiment, db)
+        language = replace(source, kind="language")
+        monkeypatch.setattr("loomrl.experiments.serve.source_of", lambda *_: language)
+        with pytest.raises(ConfigError, match=r"record\.rate=0\.5 has no effect"):
+            check_sources(experiment, db)
 
 
 def test_the_curl_line_asks_what_the_policy_can_answer() -> None:
