@@ -87,6 +87,6 @@ async def _actions(count: int) -> list[float]:
         for _ in range(count):
             acted, seen = Acted(actions=rng.uniform(-1, 1, (1, 6)), version=1), rng.normal(size=(1, 17))
             begun = time.thread_time()
-            await monitor.judge(acted, seen, origin, alone=True)
+            await monitor.judge(acted, seen, origin, alone=True, hits=[])
             times.append(time.thread_time() - begun)
     return times

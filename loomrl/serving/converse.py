@@ -108,28 +108,42 @@ class Exchange:
             raise Refusal(Cause.TIMEOUT, "The answer could not be recorded in time.", retry_after_s=1.0) from None
 
     async def act(
-        self, options: Sequence[Candidate], ask: ActAsk, *, endpoint: Endpoint, session: str, deadline: float
+        self,
+        options: Sequence[Candidate],
+        ask: ActAsk,
+        *,
+        endpoint: Endpoint,
+        session: str,
+        deadline: float,
+        measured: Measured | None,
     ) -> tuple[Candidate, Acted]:
         """The actions of the first replica that answers in time, as far as the monitor allows them."""
         monitor = self.monitor
         if monitor is None or not monitor.has_actions:
             return await act(options, ask.act, endpoint=endpoint, deadline=deadline)
         monitor.refuse_held(endpoint.name, session)
-        candidate, acted = await act(options, ask.act, endpoint=endpoint, deadline=deadline)
-        is_alone = ask.is_one and bool(session)
+        hits: list[str] = []
+
+        async def allowed(options: Sequence[Candidate]) -> tuple[Candidate, Acted]:
+            candidate, acted = await act(options, ask.act, endpoint=endpoint, deadline=deadline)
+            origin, is_alone = _origin(endpoint, candidate, session), ask.is_one and bool(session)
+            return candidate, await monitor.judge(acted, ask.act.observations, origin, alone=is_alone, hits=hits)
+
         try:
-            acted = await monitor.judge(
-                acted, ask.act.observations, _origin(endpoint, candidate, session), alone=is_alone
-            )
-        except Forbidden as forbidden:
-            others = [one for one in options if one.arm.role is Role.STABLE and one.arm != candidate.arm]
-            if not forbidden.may_move or not others:
-                raise
-            candidate, acted = await act(others, ask.act, endpoint=endpoint, deadline=deadline)
-            acted = await monitor.judge(
-                acted, ask.act.observations, _origin(endpoint, candidate, session), alone=is_alone
-            )
-        return candidate, acted
+            try:
+                found = await allowed(options)
+            except Forbidden as forbidden:
+                others = [one for one in options if one.arm.role is Role.STABLE]
+                if not forbidden.may_move or not others:
+                    raise
+                found = await allowed(others)
+        except Refusal:
+            if measured is not None and hits:
+                measured.judged(violation=True)
+            raise
+        if measured is not None:
+            measured.judged(violation=bool(hits))
+        return found
 
     def later(self, work: Coroutine[Any, Any, None]) -> None:
         """Do this in the background, to its end."""

@@ -195,10 +195,13 @@ class Gateway:
         if options:
             refuse_language(options[0].policy.about, endpoint.name)
         measures = self._exchange.measures
-        measured = None if measures is None else measures.begin(endpoint, unit, session=session, key=caller.key)
+        measured = None
+        if measures is not None:
+            alone = unit == head.id
+            measured = measures.begin(endpoint, unit, session=session, key=caller.key, is_alone=alone)
         with measuring(measured):
             candidate, acted = await self._exchange.act(
-                options, ask, endpoint=endpoint, session=session, deadline=deadline
+                options, ask, endpoint=endpoint, session=session, deadline=deadline, measured=measured
             )
         if measured is not None:
             measured.answered(candidate.arm.name)

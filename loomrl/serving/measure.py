@@ -71,10 +71,10 @@ class _Session:
 class Measured:
     """One call that is measured, from when it is given to an arm."""
 
-    __slots__ = ("_begun", "_measures", "_unit")
+    __slots__ = ("_begun", "_is_alone", "_measures", "_unit")
 
-    def __init__(self, measures: "Measures", unit: _Unit) -> None:
-        self._measures, self._unit = measures, unit
+    def __init__(self, measures: "Measures", unit: _Unit, *, is_alone: bool) -> None:
+        self._measures, self._unit, self._is_alone = measures, unit, is_alone
         self._begun = time.perf_counter()
 
     def first(self) -> None:
@@ -85,6 +85,8 @@ class Measured:
         """The answer is complete. That of another arm is an error of the assigned one."""
         self._measures.note(self._unit, "latency_s", time.perf_counter() - self._begun)
         self._measures.note(self._unit, "error", float(arm != self._unit.arm))
+        if self._is_alone:
+            self._measures.over(self._unit)
 
     def failed(self, refusal: Refusal) -> None:
         """There is no answer. It is an error of the arm unless the request itself was wrong."""
@@ -135,12 +137,14 @@ class Measures:
         except StoreError as error:
             log.warning("The last observations of this gateway are lost: %s", error)
 
-    def begin(self, endpoint: Endpoint, unit: str, *, session: str = "", key: str = "") -> Measured | None:
-        """A call; without a unit it stands for itself. None where nothing is compared."""
+    def begin(
+        self, endpoint: Endpoint, unit: str, *, session: str = "", key: str = "", is_alone: bool = False
+    ) -> Measured | None:
+        """A call. None where nothing is compared. `is_alone`: no other call has this unit, so its answer settles it."""
         there = self._unit(endpoint, unit)
         if session and (name := (endpoint.name, session)) not in self._sessions:
             _put(self._sessions, name, _Session(key, there))
-        return None if there is None else Measured(self, there)
+        return None if there is None else Measured(self, there, is_alone=is_alone)
 
     def complete(self, session: str, *, key: str | None, **told: float | None) -> bool:
         """The end of a session: what is told counts for the arm that it was assigned to at first.
@@ -190,7 +194,8 @@ class Measures:
             unit.settled.add(metric)
             self._waiting.setdefault(unit.endpoint, []).append(unit.observation(metric, value, time.time()))
 
-    def _over(self, unit: _Unit) -> None:
+    def over(self, unit: _Unit) -> None:
+        """Settle a unit: of further calls, only bad ones that are the first of their kind are observed."""
         unit.is_over = True
         for metric, values in unit.values.items():
             self._settle(unit, metric, sum(values) / len(values))
@@ -210,7 +215,7 @@ class Measures:
 
     async def _flush(self, now: float) -> None:
         while self._due and self._due[0][0] <= now:
-            self._over(self._due.popleft()[1])
+            self.over(self._due.popleft()[1])
         if self._sessions:
             await self._join_feedback()
         waiting, self._waiting = self._waiting, {}

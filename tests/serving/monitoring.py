@@ -16,6 +16,7 @@ from loomrl.inference.policy import Voice
 from loomrl.serving.answer import Candidate, Closed, Drawn, Event, Opened, Token
 from loomrl.serving.call import ToolCall
 from loomrl.serving.local import LocalGateway
+from loomrl.serving.measure import Measures
 from loomrl.serving.monitor.monitor import Monitor
 from loomrl.serving.policy import About, Act, Acted, Continuation, ServedPolicy
 from loomrl.serving.recorder import Memory
@@ -80,8 +81,10 @@ class Watched:
         self.recorder = Memory()
         self.monitor = Monitor(Monitoring.parse(settings), self.db)
         self._gateway = LocalGateway(view, self.recorder, monitor=self.monitor)
+        self.measures = self._gateway.exchange.measures = Measures(self.db, view, source="test", settle_s=1e9)
 
     async def __aenter__(self) -> "Watched":
+        await self.measures.start()
         await self._gateway.__aenter__()
         self.client = httpx.AsyncClient(base_url=self._gateway.url, timeout=20)
         return self
@@ -89,6 +92,7 @@ class Watched:
     async def __aexit__(self, *error: Any) -> None:
         await self.client.aclose()
         await self._gateway.__aexit__(*error)
+        await self.measures.close()
         self.db.close()
 
     async def post(self, path: str, **body: Any) -> httpx.Response:

@@ -285,6 +285,31 @@ async def test_actions_leave_within_their_bounds(tmp_path: Path) -> None:
     assert sum(row.data["count"] for row in rows) == sum(one != 0 for one in right) > 0
 
 
+async def test_a_changed_action_is_a_violation_of_its_arm_as_soon_as_it_has_left(tmp_path: Path) -> None:
+    arms = [Acting(control_policy(), version=version, number=3) for version in ("run/3", "run/4")]
+    observations = np.random.default_rng(0).normal(size=(20, 4)).round(3)
+    async with Watched(tmp_path, *arms, rules=[{"check": {"kind": "bounds", "low": 0, "high": 0}}]) as served:
+        for each in observations:
+            await served.post("/v1/act", observation=each.tolist())
+        async with asyncio.timeout(20):
+            while len(found := read_observations(served.db, "m")) < 60:  # noqa: ASYNC110 - it is in a database
+                await asyncio.sleep(0.01)
+    seen = [each for _, each in found if each.metric == "violation"]
+    assert {each.arm for each in seen} == {"canary"}
+    assert sum(each.value for each in seen) == sum(control_policy().act_batch(observations).tolist()) > 0
+    assert len(seen) == 20
+
+
+async def test_an_action_that_may_not_leave_is_a_violation_of_its_arm(tmp_path: Path) -> None:
+    arms = [Acting(control_policy(), version=version, number=3) for version in ("run/3", "run/4")]
+    anywhere = {"check": {"kind": "states", "within": {0: [-100, None]}}}
+    async with Watched(tmp_path, *arms, rules=[anywhere]) as served:
+        assert (await served.post("/v1/act", observation=[0.0] * 4)).status_code == 403
+        await served.measures.close()
+        seen = [(each.metric, each.arm, each.value) for _, each in read_observations(served.db, "m")]
+    assert seen == [("violation", "canary", 1.0)]
+
+
 async def test_an_action_changes_no_faster_than_told_within_its_session(tmp_path: Path) -> None:
     acting = Acting(control_policy(), version="run/3", number=3)
     async with Watched(tmp_path, acting, rules=[{"check": {"kind": "rate", "most": 0.5}}]) as served:

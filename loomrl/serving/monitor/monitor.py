@@ -133,8 +133,11 @@ class Monitor:
 
     # -- actions ----------------------------------------------------------------------------------------------------
 
-    async def judge(self, acted: Acted, observations: Any, origin: Origin, *, alone: bool) -> Acted:
-        """The actions that may leave; Forbidden where there is none. `alone`: one action of a session."""
+    async def judge(self, acted: Acted, observations: Any, origin: Origin, *, alone: bool, hits: list[str]) -> Acted:
+        """The actions that may leave; Forbidden where there is none. `alone`: one action of a session.
+
+        Rules that find something are added to `hits`, also if there is a Refusal.
+        """
         actions = np.asarray(acted.actions)
         if actions.dtype.kind not in "biuf":
             return acted  # actions of parts have no rules
@@ -142,7 +145,7 @@ class Monitor:
         last = self._last.get(origin.session) if alone else None
         for row in range(len(actions)):
             seen = flat(observations[row]) if isinstance(observations, np.ndarray) else None
-            deed = await self._allowed(Deed(action=flat(actions[row]), observation=seen, before=last), origin)
+            deed = await self._allowed(Deed(action=flat(actions[row]), observation=seen, before=last), origin, hits)
             allowed[row] = deed.action.reshape(actions[row].shape)
         if alone:
             self._remember(origin.session, flat(allowed[0]))
@@ -150,12 +153,13 @@ class Monitor:
             return acted
         return Acted(actions=allowed, version=acted.version)  # what was not drawn has no log-probability
 
-    async def _allowed(self, deed: Deed, origin: Origin) -> Deed:
+    async def _allowed(self, deed: Deed, origin: Origin, hits: list[str]) -> Deed:
         """The deed after all rules in turn."""
         for name, rule in self._actions.items():
             wrong = await self._wrong(name, rule, deed, origin)
             if wrong is None:
                 continue
+            hits.append(name)
             self.count(origin, name, wrong.what)
             chosen = self.rules[name]
             if chosen.then == "quarantine":
