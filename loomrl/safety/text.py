@@ -75,6 +75,8 @@ class Blocked:
         forms = "|".join(r"\s+".join(map(re.escape, phrase.split(" "))) for phrase in listed)
         self._form = re.compile(rf"(?<!\w)(?:{forms})(?!\w)", re.IGNORECASE)
         self._begun = frozenset(phrase[:length] for phrase in listed for length in range(1, len(phrase) + 1))
+        openings = sorted({re.escape(phrase[:2].rstrip()) for phrase in listed})
+        self._start = re.compile(rf"(?<!\w)(?=\S\Z|{'|'.join(openings)})", re.IGNORECASE)
         self._reach = max(map(len, listed)) + LONGEST_GAPS
 
     def find(self, saying: Saying) -> Found | None:
@@ -85,7 +87,8 @@ class Blocked:
                 return Found(match.start(), "phrase")
         if saying.is_whole:
             return None
-        for start in _word_starts(text, max(since, len(text) - self._reach)):
+        for match in self._start.finditer(text, max(since, len(text) - self._reach)):
+            start = match.start()
             if " ".join(text[start:].lower().split()) in self._begun:
                 return Found(start, "", is_sure=False)
         return None
@@ -98,12 +101,7 @@ def _plain(text: str) -> str:
 
 LONGEST_GAPS = 10
 """Further characters of space between the words of a phrase."""
-_START = re.compile(r"(?<!\w)\S")
 _WORD = re.compile(r"\w+")
-
-
-def _word_starts(text: str, since: int) -> Iterable[int]:
-    return (match.start() for match in _START.finditer(text, since))
 
 
 class Prompt:
@@ -188,9 +186,9 @@ class Calls:
         if wrong is not None:
             return Found(len(saying.text), wrong)
         if not saying.is_whole:
-            for length in range(min(len(self.OPENING), len(saying.text) - saying.since), 0, -1):
-                if saying.text.endswith(self.OPENING[:length]):
-                    return Found(len(saying.text) - length, "", is_sure=False)
+            begun = saying.text.rfind(self.OPENING[0], saying.since)
+            if begun >= 0 and self.OPENING.startswith(saying.text[begun:]):
+                return Found(begun, "", is_sure=False)
         return None
 
 
