@@ -64,7 +64,10 @@ def _secrets(pattern: Pattern, saying: Saying) -> Iterable[Found]:
 
 
 def _at_end(form: re.Pattern[str], saying: Saying) -> re.Match[str] | None:
-    return form.search(saying.text, max(saying.since, len(saying.text) - LONGEST))
+    since = max(saying.since, len(saying.text) - LONGEST)
+    if form is _KEY_END:
+        since = max(since, saying.text.rfind(" ") - len("bearer"))  # it has no space but that one
+    return form.search(saying.text, since)
 
 
 class Blocked:
