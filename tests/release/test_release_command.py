@@ -63,6 +63,7 @@ def test_release_begins_is_shown_and_obeys(url: str, tmp_path: Path, capsys: pyt
         (("new", "--to", "cart", "--no-gate", "x", "--strategy", "canaries"), "strategy='canaries'"),
         (("new", "--to", "cart", "--no-gate", "x", "gards=[]"), "Did you mean 'guards'"),
         (("new", "--to", "cart", "--no-gate", "x", "--suite", "y"), "has no effect"),
+        (("new", "--to", "cart"), "--suite: what a control policy"),
         (("new", "--to", "cart", "--suite", "contrl_tiny"), "Did you mean 'control_tiny'"),
     ],
     ids=["version", "endpoint", "same", "strategy", "typo", "both", "suite"],
