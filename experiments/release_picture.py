@@ -136,7 +136,8 @@ def _evidence(moments: Sequence[Moment], place: int, *, since: float, until: flo
     if accepted:
         y = plot.y(accepted)
         yield f'<path class="margin" d="M{LEFT:g} {y:.1f}H{LEFT + PLOT_WIDE:g}"/>'
-        yield f'<text class="margin-word" x="{LEFT + 4:g}" y="{y - 4:.1f}">accepted</text>'
+        word = y - 4 if accepted > 0 else y + 13
+        yield f'<text class="margin-word" x="{LEFT + 4:g}" y="{word:.1f}">accepted</text>'
 
 
 def _accepted(finding: Finding) -> float | None:
