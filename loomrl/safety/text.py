@@ -71,7 +71,7 @@ class Blocked:
     """Phrases as whole words, in any case, with any space between their words."""
 
     def __init__(self, phrases: Iterable[str]) -> None:
-        listed = sorted({" ".join(phrase.lower().split()) for phrase in phrases}, key=len, reverse=True)
+        listed = sorted({" ".join(_plain(phrase).lower().split()) for phrase in phrases}, key=len, reverse=True)
         forms = "|".join(r"\s+".join(map(re.escape, phrase.split(" "))) for phrase in listed)
         self._form = re.compile(rf"(?<!\w)(?:{forms})(?!\w)", re.IGNORECASE)
         self._begun = frozenset(phrase[:length] for phrase in listed for length in range(1, len(phrase) + 1))
@@ -79,7 +79,7 @@ class Blocked:
 
     def find(self, saying: Saying) -> Found | None:
         """As of `TextRule`."""
-        text, since = saying.text, saying.since
+        text, since = _plain(saying.text), saying.since
         for match in self._form.finditer(text, since):
             if match.end() < len(text) or saying.is_whole:
                 return Found(match.start(), "phrase")
@@ -89,6 +89,11 @@ class Blocked:
             if " ".join(text[start:].lower().split()) in self._begun:
                 return Found(start, "", is_sure=False)
         return None
+
+
+def _plain(text: str) -> str:
+    """The same text, of the same length, with one form of apostrophe."""
+    return text.replace("\u2019", "'")
 
 
 LONGEST_GAPS = 10
