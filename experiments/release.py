@@ -55,6 +55,11 @@ def release(asked: Asked, db: LoomDB) -> Release:
         verdict = Verdict(True, (f"no gate, by {asked.who}: {asked.no_gate}",))
         plan = settled(asked.plan, "canary", UNJUDGED_SHARE)
     else:
+        if asked.suite is None and source.kind == "control":
+            raise ConfigError(
+                "--suite: what a control policy has to pass depends on its environment: name a suite (control_tiny is "
+                "for CartPole), or leave the gate out: --no-gate REASON"
+            )
         judged = _judged(source.key, present.stable.policy, asked.suite or source.kind, db)
         advice = judged.report["strategy"]
         verdict = Verdict(True, (f"verdict {judged.id}",))

@@ -39,7 +39,9 @@ def run(  # noqa: PLR0913 - a command with its options
         str | None, typer.Option(help="canary, blue_green, immediate or shadow; by default as the gate advises.")
     ] = None,
     plan: Annotated[Path | None, typer.Option(help="A plan's file.")] = None,
-    suite: Annotated[str | None, typer.Option(help="The gate's suite; by default the shipped one of its kind.")] = None,
+    suite: Annotated[
+        str | None, typer.Option(help="The gate's; control policies need one, others have a default.")
+    ] = None,
     no_gate: Annotated[
         str | None, typer.Option(metavar="REASON", help="Leave the gate out; the reason stays on record.")
     ] = None,
@@ -75,9 +77,16 @@ def run(  # noqa: PLR0913 - a command with its options
 
 @app.command()
 def status(
-    endpoint: Endpoint, watch: Watch = False, store: StoreUrl = "sqlite:///loom.db", as_json: AsJson = False
+    endpoint: Endpoint,
+    watch: Watch = False,
+    picture: Annotated[
+        Path | None, typer.Option(metavar="FILE.svg", help="Draw its shares and its evidence over time.")
+    ] = None,
+    store: StoreUrl = "sqlite:///loom.db",
+    as_json: AsJson = False,
 ) -> None:
     """Show the endpoint's latest release: its step, the evidence, and why it waits."""
+    from loomrl.experiments.release_picture import draw
     from loomrl.experiments.release_view import look_as_json, render
     from loomrl.release.controller import Observer
     from loomrl.store import open_store
@@ -89,7 +98,9 @@ def status(
             return
         rows = show_release(db, endpoint)
         look = Observer(db, endpoint).look(is_ended_too=True)
-    assert look is not None
+        assert look is not None
+        if picture is not None:
+            draw(picture, look, rows, db)
     emit(look_as_json(look, rows), as_json=as_json, show=lambda console: console.print(render(look, rows)))
 
 

@@ -27,7 +27,9 @@ class GuardSetting(Config):
     """A metric that the new version must not make worse. The release goes back once it is proved to be."""
 
     metric: MetricName
-    """`error`, `latency_s`, `violation`, `reward`, `success`, `negative`, or one of the callers'."""
+    """`error`, `latency_s`, `violation`, `reward`, `success`, `negative`, `entropy`, `tokens`, `refusal`,
+    `first_token_s`, or one of the callers'.
+    """
     better: Literal["higher", "lower"]
     low: float = 0.0
     """Values lie between `low` and `high`; those beyond count as the bound."""

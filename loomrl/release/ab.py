@@ -12,11 +12,10 @@ from loomrl.store.ab_tests import AbTest
 from loomrl.store.observations import Observation
 
 ERROR_RATE = 0.05
-LONGEST_S = 60.0
-"""Latencies beyond count as this."""
-LOWER = ("error", "violation", "negative", "latency_s", "first_token_s")
+LOWER = ("error", "violation", "negative", "latency_s", "first_token_s", "refusal", "tokens")
 """Metrics of the gateway where less is better."""
-SECONDS = ("latency_s", "first_token_s")
+HIGHEST = {"latency_s": 60.0, "first_token_s": 60.0, "tokens": 4096.0, "entropy": 5.0}
+"""Values of guards beyond count as these; 1 of the other metrics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +140,7 @@ def check_test(test: AbTest) -> None:
 
 def _guard(metric: str, margin: float) -> Guard:
     better = Better.LOWER if metric in LOWER else Better.HIGHER
-    return Guard(metric=metric, better=better, high=LONGEST_S if metric in SECONDS else 1.0, margin=margin)
+    return Guard(metric=metric, better=better, high=HIGHEST.get(metric, 1.0), margin=margin)
 
 
 def as_json(result: Result) -> Mapping[str, object]:

@@ -4,6 +4,7 @@ import time
 from dataclasses import dataclass
 
 from loomrl.release.evidence import Trail
+from loomrl.release.guard import Finding
 from loomrl.release.ledger import Release, move
 from loomrl.release.passage import SKEW_S, Evidence, decide, waits_for
 from loomrl.store import LoomDB
@@ -97,8 +98,7 @@ class Observer:
         (present,) = history_of(self._db, self._endpoint, limit=1)
         if present.revision not in self._trail.shares:
             for each in history_of(self._db, self._endpoint, limit=MOST_REVISIONS):
-                shares = {arm.name: arm.share for arm in each.arms if arm.role is not Role.SHADOW and arm.share > 0}
-                self._trail.shares[each.revision] = shares
+                self._trail.shares[each.revision] = _shares(each)
         self._trail.take(rows)
         return present
 
@@ -111,6 +111,38 @@ class Observer:
     def _is_up(self, policy: str) -> bool:
         rows = live_replicas(self._db, role=ReplicaRole.POLICY, endpoint=self._endpoint, policies=[policy])
         return any(row.state is ReplicaState.READY for row in rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """The evidence as it was at a time of the past."""
+
+    at: float
+    findings: tuple[Finding, ...]
+
+
+def past(db: LoomDB, release: Release, *, since: float, until: float, count: int = 120) -> list[Moment]:
+    """The evidence on a release at so many moments, recomputed from the log of observations."""
+    trail, position, observed = Trail(release.plan, release.first_revision), release.after, []
+    endpoint, last = release.row.endpoint, release.row.revision
+    revisions = history_of(db, endpoint, limit=MOST_REVISIONS)
+    trail.shares |= {each.revision: _shares(each) for each in revisions if each.revision <= last}
+    while batch := read_observations(db, endpoint, after=position, limit=BATCH):
+        position = batch[-1][0]
+        observed += [each for _, each in batch if each.revision <= last and each.at <= until]
+    moments, begin = [], 0
+    for number in range(1, count + 1):
+        at = since + (until - since) * number / count
+        end = next((place for place in range(begin, len(observed)) if observed[place].at > at), len(observed))
+        trail.take(observed[begin:end])
+        moments.append(Moment(at=at, findings=trail.findings()))
+        begin = end
+    return moments
+
+
+def _shares(endpoint: Endpoint) -> dict[str, float]:
+    """Of the arms that answer."""
+    return {arm.name: arm.share for arm in endpoint.arms if arm.role is not Role.SHADOW and arm.share > 0}
 
 
 class Controller:

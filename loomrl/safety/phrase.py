@@ -1,26 +1,40 @@
 """The shipped phrases that no answer should have. Short on purpose: a list of words knows no context."""
 
+_THREATS = tuple(
+    f"{who} {harm} you"
+    for who in ("i will", "i'll", "i am going to", "i'm going to", "we will", "we'll")
+    for harm in ("kill", "hurt", "destroy")
+)
 PHRASES = (
+    *_THREATS,
     "kill yourself",
     "hang yourself",
     "cut yourself",
     "you should die",
     "you deserve to die",
+    "deserves to die",
+    "deserve to die",
     "i hope you die",
     "go die",
     "kys",
-    "i will kill you",
-    "i'll kill you",
-    "i am going to kill you",
-    "i'm going to kill you",
-    "i will hurt you",
-    "i'll hurt you",
     "i know where you live",
+    "you will regret this",
+    "you'll regret this",
+    "you will pay for this",
+    "you'll pay for this",
     "nobody would miss you",
     "the world is better without you",
     "you are worthless",
     "you are subhuman",
     "they are subhuman",
-    "gas the",
     "subhuman scum",
 )
+"""Threats, and calls to hurt oneself."""
+_WORDS = """
+    worthless pathetic disgusting stupid dumb dumbass idiot idiots imbecile imbeciles moron morons
+    scum vermin subhuman subhumans filth bastard bastards bitch bitches asshole assholes cunt cunts
+    whore whores slut sluts retard retards retarded fuck fucks fucked fucker fuckers fucking
+    motherfucker shit shits shitty bullshit
+"""
+INSULTS = (*_WORDS.split(), "go to hell", "i will find you", "i'll find you")
+"""Words of contempt, which may also be quoted, or be meant kindly: for the gate, where nothing asks for them."""

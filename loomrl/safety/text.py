@@ -64,41 +64,47 @@ def _secrets(pattern: Pattern, saying: Saying) -> Iterable[Found]:
 
 
 def _at_end(form: re.Pattern[str], saying: Saying) -> re.Match[str] | None:
-    return form.search(saying.text, max(saying.since, len(saying.text) - LONGEST))
+    since = max(saying.since, len(saying.text) - LONGEST)
+    if form is _KEY_END:
+        since = max(since, saying.text.rfind(" ") - len("bearer"))  # it has no space but that one
+    return form.search(saying.text, since)
 
 
 class Blocked:
     """Phrases as whole words, in any case, with any space between their words."""
 
     def __init__(self, phrases: Iterable[str]) -> None:
-        listed = sorted({" ".join(phrase.lower().split()) for phrase in phrases}, key=len, reverse=True)
+        listed = sorted({" ".join(_plain(phrase).lower().split()) for phrase in phrases}, key=len, reverse=True)
         forms = "|".join(r"\s+".join(map(re.escape, phrase.split(" "))) for phrase in listed)
         self._form = re.compile(rf"(?<!\w)(?:{forms})(?!\w)", re.IGNORECASE)
         self._begun = frozenset(phrase[:length] for phrase in listed for length in range(1, len(phrase) + 1))
+        openings = sorted({re.escape(phrase[:2].rstrip()) for phrase in listed})
+        self._start = re.compile(rf"(?<!\w)(?=\S\Z|{'|'.join(openings)})", re.IGNORECASE)
         self._reach = max(map(len, listed)) + LONGEST_GAPS
 
     def find(self, saying: Saying) -> Found | None:
         """As of `TextRule`."""
-        text, since = saying.text, saying.since
+        text, since = _plain(saying.text), saying.since
         for match in self._form.finditer(text, since):
             if match.end() < len(text) or saying.is_whole:
                 return Found(match.start(), "phrase")
         if saying.is_whole:
             return None
-        for start in _word_starts(text, max(since, len(text) - self._reach)):
+        for match in self._start.finditer(text, max(since, len(text) - self._reach)):
+            start = match.start()
             if " ".join(text[start:].lower().split()) in self._begun:
                 return Found(start, "", is_sure=False)
         return None
 
 
+def _plain(text: str) -> str:
+    """The same text, of the same length, with one form of apostrophe."""
+    return text.replace("\u2019", "'")
+
+
 LONGEST_GAPS = 10
 """Further characters of space between the words of a phrase."""
-_START = re.compile(r"(?<!\w)\S")
 _WORD = re.compile(r"\w+")
-
-
-def _word_starts(text: str, since: int) -> Iterable[int]:
-    return (match.start() for match in _START.finditer(text, since))
 
 
 class Prompt:
@@ -183,9 +189,9 @@ class Calls:
         if wrong is not None:
             return Found(len(saying.text), wrong)
         if not saying.is_whole:
-            for length in range(min(len(self.OPENING), len(saying.text) - saying.since), 0, -1):
-                if saying.text.endswith(self.OPENING[:length]):
-                    return Found(len(saying.text) - length, "", is_sure=False)
+            begun = saying.text.rfind(self.OPENING[0], saying.since)
+            if begun >= 0 and self.OPENING.startswith(saying.text[begun:]):
+                return Found(begun, "", is_sure=False)
         return None
 
 

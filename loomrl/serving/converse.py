@@ -236,6 +236,7 @@ class Conversation:
                     async for event in allowed:
                         yield event
             measured.answered(self.heading.arm)
+            measured.spoke(self.heading.arm, self._choices)
             if self._watch is not None:
                 measured.judged(violation=bool(self._watch.hits))
         except Refusal:

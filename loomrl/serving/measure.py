@@ -8,13 +8,17 @@ import logging
 import math
 import time
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TypeVar
 
+import numpy as np
+
 from loomrl.errors import StoreError
+from loomrl.safety.refusing import refuses
+from loomrl.serving.answer import Gathered
 from loomrl.serving.dispatch import MOVABLE
 from loomrl.serving.refusal import Refusal
 from loomrl.serving.split import assigned
@@ -92,6 +96,18 @@ class Measured:
         """There is no answer. It is an error of the arm unless the request itself was wrong."""
         if refusal.cause in MOVABLE:
             self._measures.note(self._unit, "error", 1.0)
+
+    def spoke(self, arm: str, choices: Sequence[Gathered]) -> None:
+        """The choices as they were drawn. Those of another arm say nothing about the assigned one."""
+        if arm != self._unit.arm:
+            return
+        logprobs = np.concatenate([choice.logprobs for choice in choices])
+        self._measures.note(self._unit, "tokens", len(logprobs) / len(choices))
+        if len(logprobs):
+            self._measures.note(self._unit, "entropy", -float(logprobs.mean()))
+        texts = [choice.closed.text for choice in choices if choice.closed is not None]
+        if texts:
+            self._measures.note(self._unit, "refusal", sum(map(refuses, texts)) / len(texts))
 
     def judged(self, *, violation: bool) -> None:
         """The monitor has seen the answer."""

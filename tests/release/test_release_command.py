@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -38,7 +39,8 @@ def test_release_begins_is_shown_and_obeys(url: str, tmp_path: Path, capsys: pyt
     plan = ("approvals=[1.0]", "approvers=[ann]")
     begun = typed(capsys, "new", *plan, "--to", "cart", "--no-gate", "a test", "--who", "bob", "--strategy", "canary")
     assert (begun["release"], begun["state"], begun["who"]) == ("cart-1", "open", "bob")
-    shown = typed(capsys, "status", "cart")
+    shown = typed(capsys, "status", "cart", "--picture", "cart.svg")
+    assert "new against old: open" in " ".join(ElementTree.parse(tmp_path / "cart.svg").getroot().itertext())
     assert shown["waits"] == ["no replica of the new version is up yet"]
     assert shown["verdict"]["reasons"] == ["no gate, by bob: a test"]
     assert [arm["share"] for arm in shown["arms"]] == [1.0, 0.0]
@@ -63,9 +65,10 @@ def test_release_begins_is_shown_and_obeys(url: str, tmp_path: Path, capsys: pyt
         (("new", "--to", "cart", "--no-gate", "x", "--strategy", "canaries"), "strategy='canaries'"),
         (("new", "--to", "cart", "--no-gate", "x", "gards=[]"), "Did you mean 'guards'"),
         (("new", "--to", "cart", "--no-gate", "x", "--suite", "y"), "has no effect"),
+        (("new", "--to", "cart"), "--suite: what a control policy"),
         (("new", "--to", "cart", "--suite", "contrl_tiny"), "Did you mean 'control_tiny'"),
     ],
-    ids=["version", "endpoint", "same", "strategy", "typo", "both", "suite"],
+    ids=["version", "endpoint", "same", "strategy", "typo", "both", "no-suite", "suite"],
 )
 def test_bad_input_is_named_and_nothing_moves(
     url: str, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str

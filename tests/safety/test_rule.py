@@ -110,6 +110,13 @@ def test_words_are_blocked_whole_only() -> None:
     assert [one is not None for one in found] == [False, True, True, False]
 
 
+@pytest.mark.parametrize("apostrophe", ["'", "\u2019"], ids=["straight", "curly"])
+def test_an_apostrophe_is_one_in_either_form(apostrophe: str) -> None:
+    rules = open_text_rules([BlockedRule(words=(f"don{apostrophe}t tell",))])
+    for text in ("I'll kill you", "I\u2019ll kill you", "Don't tell!", "Don\u2019t tell!"):
+        assert streamed(rules, text, range(40)) == ("", "blocked")
+
+
 def test_repetition_is_many_copies_in_a_row() -> None:
     rules = {"repetition": Repetition(8, 240)}
     assert screened(rules, "I am sorry. " * 40, asked=ASKED).hit is not None

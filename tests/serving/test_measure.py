@@ -1,11 +1,16 @@
 """Gateways observe the outcomes of calls, by the arm that the unit was assigned to."""
 
 import asyncio
+import random
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from loomrl.config.release import ReleasePlan
+from loomrl.release.evidence import Trail
+from loomrl.serving.answer import Closed, Drawn, Gathered
 from loomrl.serving.deployment.reconcile import StoredView
 from loomrl.serving.measure import Measures
 from loomrl.serving.refusal import Cause, Refusal
@@ -139,6 +144,41 @@ async def test_a_violation_is_observed_once(store: LoomDB) -> None:
             measured.judged(violation=violation)
 
     assert values(await observed(store, calls), "violation") == [("canary", 1.0)]
+
+
+@pytest.mark.parametrize("changed", [True, False], ids=["changed", "equal"])
+async def test_a_release_can_guard_the_length_entropy_and_refusals_of_answers(store: LoomDB, changed: bool) -> None:
+    plan = ReleasePlan.parse({"guards": [
+        {"metric": "entropy", "better": "higher", "high": 5, "margin": 0.2, "waits": "never"},
+        {"metric": "tokens", "better": "lower", "high": 64, "times": 1.5, "waits": "never"},
+        {"metric": "refusal", "better": "lower", "margin": 0.02, "waits": "never"},
+    ]})  # fmt: skip
+    rng = random.Random(0)
+
+    def calls(measures: Measures) -> None:
+        for number in range(1500):
+            measured = measures.begin(SPLIT, f"u{number}")
+            assignment = assigned(SPLIT, (), f"u{number}")
+            assert measured is not None
+            assert assignment is not None
+            is_other = changed and assignment.arm.name == "canary"
+            count = rng.randint(5, 10) * (4 if is_other else 1)
+            refuses = rng.random() < (0.5 if is_other else 0.1)
+            measured.spoke(assignment.arm.name, [drawn(count, 0.2 if is_other else 2.0, refuses=refuses)])
+            measured.spoke("another", [drawn(64, 5.0, refuses=True)])  # not of the assigned arm
+
+    trail = Trail(plan, first_revision=7, shares={7: {"stable": 0.5, "canary": 0.5}})
+    trail.take(await observed(store, calls))
+    assert [finding.is_worse for finding in trail.findings()] == [changed] * 3
+    assert all(min(finding.baseline.count, finding.challenger.count) > 600 for finding in trail.findings())
+
+
+def drawn(count: int, surprise: float, *, refuses: bool) -> Gathered:
+    """An answer of so many tokens, each of this surprise."""
+    choice, ids = Gathered(), np.ones(count, np.int32)
+    choice.add(Drawn(ids_T=ids, logprobs_T=np.full(count, -surprise, np.float32), versions_T=ids))
+    choice.add(Closed(text="I can't do that." if refuses else "Here you are.", finish="stop"))
+    return choice
 
 
 async def test_units_of_a_test_are_observed_as_the_test_s(store: LoomDB) -> None:

@@ -147,8 +147,20 @@ async def test_a_hit_may_trip_the_release(tmp_path: Path) -> None:
     async with Watched(tmp_path, *policies, rules=[SECRETS | {"trip": True}]) as served:
         await served.chat()
         await served.monitor.ledger.flush()
-        (trip,) = [one for _, one in read_observations(served.db, "m")]
+        (trip,) = [one for _, one in read_observations(served.db, "m") if one.metric == "trip"]
     assert (trip.metric, trip.value, trip.arm, trip.revision) == ("trip", 1.0, "canary", 1)
+
+
+async def test_length_entropy_and_refusal_of_an_answer_are_observed_of_its_arm(tmp_path: Path) -> None:
+    text = "I\u2019m sorry, that I will not do."
+    async with Watched(tmp_path, Says("Gladly."), Says(text), rules=[]) as served:
+        await served.chat(n=2, stream=True)
+        await served.measures.close()
+        seen = {each.metric: (each.arm, each.value) for _, each in read_observations(served.db, "m")}
+    expected = {"tokens": len(text), "entropy": 0.5, "refusal": 1.0}
+    assert {metric: seen[metric] for metric in expected} == {
+        name: ("canary", value) for name, value in expected.items()
+    }
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])

@@ -3,6 +3,9 @@
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
 
 from loomrl.serving.channel import ChannelServer, Link
 from loomrl.serving.deployment.reconcile import StoredView
@@ -55,6 +58,32 @@ async def test_changes_are_seen_and_the_dead_are_not_asked(store: LoomDB) -> Non
     await until(lambda: (now := view.endpoint("e")) is not None and now.revision == 3)
     await view.close()
     for server in (two, three):
+        await server.close()
+
+
+async def test_a_new_revision_takes_hold_once_its_policies_are_linked(
+    store: LoomDB, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = Link.open
+
+    async def slow(address: str, *, token: str) -> Link:
+        await asyncio.sleep(0.3)
+        return await opened(address, token=token)
+
+    one = await replica(store, "a", "run/1")
+    stable = Arm(name="stable", policy="run/1")
+    set_endpoint(store, "e", [stable], at=1.0)
+    view = StoredView(store, token="secret")
+    await view.start()
+    monkeypatch.setattr(Link, "open", slow)
+    two = await replica(store, "b", "run/2")
+    set_endpoint(
+        store, "e", [replace(stable, share=0.5), Arm(name="new", policy="run/2", share=0.5, role=Role.CANARY)], at=2.0
+    )
+    await until(lambda: (now := view.endpoint("e")) is not None and now.revision == 2)
+    assert len(view.replicas("run/2")) == 1
+    await view.close()
+    for server in (one, two):
         await server.close()
 
 

@@ -85,6 +85,7 @@ class Load:
     url: str
     rewards: dict[str, float] = field(default_factory=dict)
     """Version → reward that is told at the end of a session."""
+    model: str = "policy"
     answers: list[tuple[float, int, str]] = field(default_factory=list)
     is_over: bool = False
 
@@ -94,7 +95,7 @@ class Load:
             await asyncio.gather(*(self._call(client, numbers) for _ in range(callers)))
 
     async def _call(self, client: httpx.AsyncClient, numbers: Any) -> None:
-        body = {"model": "policy", "observation": [0.0, 0.1, 0.0, 0.1]}
+        body = {"model": self.model, "observation": [0.0, 0.1, 0.0, 0.1]}
         while not self.is_over:
             session = f"s{next(numbers)}"
             answer = await client.post(f"{self.url}/v1/act", json=body, headers={"x-loomrl-session": session})
@@ -143,9 +144,9 @@ async def released(
     return release, load, db
 
 
-def rollback_s(load: Load, db: LoomDB) -> float:
+def rollback_s(load: Load, db: LoomDB, endpoint: str = "policy") -> float:
     """Seconds from the decision to the last answer of the new version."""
-    decided = history_of(db, "policy", limit=1)[0].created_at
+    decided = history_of(db, endpoint, limit=1)[0].created_at
     return max((at for at, _, arm in load.answers if arm == "canary"), default=decided) - decided
 
 

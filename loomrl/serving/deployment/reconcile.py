@@ -20,6 +20,8 @@ PACE_S = 0.25
 """Time between two looks at LoomDB: a replica that comes or goes is known everywhere after twice this."""
 GLANCE_S = 0.05
 """Time between two glances at whether endpoints or tests have changed: if so, a look follows at once."""
+LINK_S = 2.0
+"""A new revision takes hold here once its policies are linked, or after this time."""
 
 
 class StoredView:
@@ -80,10 +82,6 @@ class StoredView:
         except StoreError as error:
             log.warning("LoomDB cannot be read, what was known holds: %s", error)
             return
-        self._endpoints = {each.name: each for each in endpoints if each.state is not State.DELETED}
-        self._tests = {}
-        for test in tests:
-            self._tests.setdefault(test.endpoint, []).append(test)
         wanted = {each.address: each for each in replicas}
         for address in [*self._links]:
             if self._links[address].is_lost or address not in wanted:
@@ -91,7 +89,22 @@ class StoredView:
         for address in wanted:
             if address not in self._links and address not in self._opening:
                 self._opening[address] = asyncio.create_task(self._open(address))
+        if awaited := self._awaited(endpoints, wanted):
+            await asyncio.wait(awaited, timeout=LINK_S)
         self._group(wanted)
+        self._endpoints = {each.name: each for each in endpoints if each.state is not State.DELETED}
+        self._tests = {}
+        for test in tests:
+            self._tests.setdefault(test.endpoint, []).append(test)
+
+    def _awaited(self, endpoints: Sequence[Endpoint], wanted: Mapping[str, Replica]) -> list[asyncio.Task[None]]:
+        """Links on their way to policies that get calls by a new revision, and have no link yet."""
+        known = {name: endpoint.revision for name, endpoint in self._endpoints.items()}
+        changed = [each for each in endpoints if known.get(each.name, each.revision) != each.revision]
+        policies = {arm.policy for each in changed for arm in each.arms if arm.share > 0}
+        linked = {each.policy for address, each in wanted.items() if address in self._links}
+        new = [address for address, each in wanted.items() if each.policy in policies - linked]
+        return [self._opening[address] for address in new if address in self._opening]
 
     def _read(self) -> tuple[int, list[Endpoint], list[AbTest], list[Replica]]:
         change = last_change(self._db)  # before what it stands for: a change after it leads to another look

@@ -1,0 +1,37 @@
+"""A release goes through the gate: what is refused there gets no traffic."""
+
+from pathlib import Path
+
+import pytest
+
+from loomrl.config.release import ReleasePlan
+from loomrl.errors import ConfigError
+from loomrl.experiments.release import Asked, release
+from loomrl.store import open_store
+from loomrl.store.endpoints import Arm, set_endpoint, show_endpoint
+from loomrl.store.releases import list_releases
+from loomrl.store.verdicts import Outcome, list_verdicts
+from tests.release.test_gate_control import GOOD, export
+
+
+def asked(version: str) -> Asked:
+    return Asked(
+        version=version, endpoint="cart", plan=ReleasePlan(), suite="control_tiny", no_gate=None, who="ann", why=""
+    )
+
+
+def test_refused_version_gets_no_traffic_and_an_allowed_one_is_released_by_its_verdict(tmp_path: Path) -> None:
+    stable = export(tmp_path / "stable", GOOD)
+    new = export(tmp_path / "new", (0.1, 0.2, 1.0, 0.7))
+    bad = export(tmp_path / "bad", (0.0, 0.0, -1.0, 0.0))
+    with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
+        before = set_endpoint(db, "cart", [Arm(name="stable", policy=stable)], at=1.0)
+        with pytest.raises(ConfigError, match=r"refused: .*benchmark CartPole-v1.*`loomrl gate show"):
+            release(asked(bad), db)
+        assert show_endpoint(db, "cart") == before
+        assert list_releases(db) == []
+        begun = release(asked(new), db)
+        verdicts = list_verdicts(db)
+        assert [each.outcome for each in verdicts] == [Outcome.ALLOWED, Outcome.REFUSED]
+        assert begun.verdict.reasons == (f"verdict {verdicts[0].id}",)
+        assert [(arm.policy, arm.share) for arm in show_endpoint(db, "cart").arms] == [(stable, 1.0), (new, 0.0)]
