@@ -7,8 +7,8 @@ from pathlib import Path
 
 from loomrl.config.release import ReleasePlan
 from loomrl.errors import ConfigError
-from loomrl.experiments.gate import judge_version, standing_verdict
-from loomrl.experiments.gate_suite import resolve_suite
+from loomrl.experiments.gate.judge import judge_version, standing_verdict
+from loomrl.experiments.gate.suite import resolve_suite
 from loomrl.load import parse_assignments, read_yaml
 from loomrl.release.ledger import Release, Wish, begin_release, releasable
 from loomrl.release.plan import settled

@@ -45,8 +45,8 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Judge a policy by a suite, and record the verdict."""
-    from loomrl.experiments.gate import judge_version
-    from loomrl.experiments.gate_suite import resolve_suite
+    from loomrl.experiments.gate.judge import judge_version
+    from loomrl.experiments.gate.suite import resolve_suite
     from loomrl.store import open_store
 
     version, *settings = words

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from loomrl.errors import ConfigError, LoomError, StoreError
 from loomrl.experiments import cli
-from loomrl.experiments.gate_suite import names, resolve_suite
+from loomrl.experiments.gate.suite import names, resolve_suite
 from tests.release.gate_support import HERE
 
 SMALL = ["--suite", "language_tiny", "benchmarks.0.environment.families=[arithmetic.sum]", "benchmarks.0.levels=[1]"]

@@ -13,8 +13,8 @@ from loomrl.control.network import ActorCritic
 from loomrl.control.policy import ControlPolicy
 from loomrl.control.space import acts, seen
 from loomrl.errors import ConfigError
-from loomrl.experiments.gate import judge_version
-from loomrl.experiments.gate_suite import resolve_suite
+from loomrl.experiments.gate.judge import judge_version
+from loomrl.experiments.gate.suite import resolve_suite
 from loomrl.store import LoomDB, open_store
 from loomrl.store.verdicts import Outcome, StoredVerdict
 from tests.release.test_gate_language import failed

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from loomrl.errors import ConfigError
-from loomrl.experiments.gate import judge_version, standing_verdict
+from loomrl.experiments.gate.judge import judge_version, standing_verdict
 from loomrl.release.gate.probe import ProbeEnvironment
 from loomrl.store import LoomDB, open_store
 from loomrl.store.events import read_events

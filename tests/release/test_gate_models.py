@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from loomrl.experiments.bench.served import save_language
-from loomrl.experiments.gate import judge_version
-from loomrl.experiments.gate_suite import resolve_suite
+from loomrl.experiments.gate.judge import judge_version
+from loomrl.experiments.gate.suite import resolve_suite
 from loomrl.store import open_store
 from loomrl.store.verdicts import Outcome
 

@@ -9,6 +9,7 @@ import pytest
 
 from loomrl.config import ServingExperiment
 from loomrl.errors import ConfigError
+from loomrl.load import parse_yaml
 from loomrl.serving.deployment.source import followed_version, source_of
 from loomrl.store import open_store
 from loomrl.store.endpoints import Arm, Role, delete_endpoint, drain_endpoint, set_endpoint
@@ -69,7 +70,8 @@ async def test_a_run_is_served_recorded_and_ended_in_order(
         told = [event for _, event in read_events(db, subject="policy") if event.kind.startswith("service.")]
     assert [event.kind for event in told] == ["service.started", "service.ended"]
     assert {event.data["experiment"] for event in told} == {served.station.experiment.sha256}
-    assert ServingExperiment.parse(told[0].data["resolved"]) == served.station.experiment
+    resolved = parse_yaml(told[0].data["resolved"], origin="service.started")
+    assert ServingExperiment.parse(resolved) == served.station.experiment
     with pytest.raises(httpx.ConnectError):
         await ask(served.url)
 

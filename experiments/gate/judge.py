@@ -8,9 +8,9 @@ from typing import Any
 
 from loomrl.config.suite import LanguageSuite, Suite
 from loomrl.errors import LoomError
-from loomrl.experiments.gate_control import play_control
-from loomrl.experiments.gate_language import Played, play_language
-from loomrl.experiments.gate_party import Party, find_baseline, find_party
+from loomrl.experiments.gate.control import play_control
+from loomrl.experiments.gate.language import Played, play_language
+from loomrl.experiments.gate.party import Party, find_baseline, find_party
 from loomrl.gym.registry import Registry
 from loomrl.release.gate.benchmark import benchmark, improvement, regression
 from loomrl.release.gate.check import Check

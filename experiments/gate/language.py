@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from loomrl.config import EvaluationConfig, LanguagePolicy, OpenAIPolicy, PolicyChoice, RolloutConfig
 from loomrl.config.suite import Benchmark, JudgeModel, LanguageSuite, PairProbing, Probing
-from loomrl.experiments.gate_cost import memory_of, side_by_side
-from loomrl.experiments.gate_party import Party
+from loomrl.experiments.gate.cost import memory_of, side_by_side
+from loomrl.experiments.gate.party import Party
 from loomrl.experiments.policies import find_policy, meet, open_policy
 from loomrl.gym.episode import Attempt
 from loomrl.gym.held_out import HeldOut, held_out

@@ -15,9 +15,9 @@ from loomrl.control.environment import agents_in, label, open_environments, snap
 from loomrl.control.play import Acts
 from loomrl.errors import ConfigError
 from loomrl.experiments.evaluate_control import find_acts
-from loomrl.experiments.gate_cost import memory_of, turns
-from loomrl.experiments.gate_language import BASELINE, CHALLENGER, Played
-from loomrl.experiments.gate_party import Party
+from loomrl.experiments.gate.cost import memory_of, turns
+from loomrl.experiments.gate.language import BASELINE, CHALLENGER, Played
+from loomrl.experiments.gate.party import Party
 from loomrl.named import named
 from loomrl.release.gate.benchmark import Scores, refuse_blind
 from loomrl.release.gate.check import Check, Example, State

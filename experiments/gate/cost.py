@@ -11,7 +11,7 @@ from typing import Any
 from loomrl.config import EvaluationConfig
 from loomrl.config.suite import Suite
 from loomrl.errors import PolicyError
-from loomrl.experiments.gate_party import Party
+from loomrl.experiments.gate.party import Party
 from loomrl.gym.held_out import held_out
 from loomrl.gym.policy import PolicyFactory
 from loomrl.gym.registry import make
@@ -81,7 +81,7 @@ def _peak_mb(suite: Suite, party: Party, db: LoomDB) -> float:
         "policy": party.key,
         "store": db.engine.url.render_as_string(hide_password=False),
     }
-    command = [sys.executable, "-m", "loomrl.experiments.gate_memory"]
+    command = [sys.executable, "-m", "loomrl.experiments.gate.memory"]
     try:
         done = subprocess.run(command, input=json.dumps(asked), capture_output=True, text=True, timeout=CHILD_S)
     except subprocess.TimeoutExpired:

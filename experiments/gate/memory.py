@@ -11,10 +11,10 @@ from typing import Any
 from loomrl.config import EvaluationConfig
 from loomrl.config.suite import ControlSuite, LanguageSuite, Suite
 from loomrl.control.environment import open_environments
-from loomrl.experiments.gate_cost import answer
-from loomrl.experiments.gate_language import choice_of
-from loomrl.experiments.gate_party import Party
-from loomrl.experiments.gate_suite import parse_suite
+from loomrl.experiments.gate.cost import answer
+from loomrl.experiments.gate.language import choice_of
+from loomrl.experiments.gate.party import Party
+from loomrl.experiments.gate.suite import parse_suite
 from loomrl.experiments.policies import open_policy
 from loomrl.gym.held_out import held_out
 from loomrl.gym.registry import Registry

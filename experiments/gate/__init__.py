@@ -1,0 +1,1 @@
+"""The gate: suites that a version must pass, played by it and by its baseline."""
