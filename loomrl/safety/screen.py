@@ -1,7 +1,7 @@
 """The screen: text on its way out, looked at in blocks, so that nothing of a finding has left before it is found.
 
-The result depends on the text alone, not on the pieces in which it came: rules look at the text up to every 32nd
-character, and once more when it is whole.
+The result depends on the text alone, not on the pieces in which it came: rules look at the text up to its 1st, 2nd,
+4th, 8th and 16th character, so that an answer begins at once, then up to every 32nd, and once more when it is whole.
 """
 
 import json
@@ -52,7 +52,7 @@ class Screen:
         """The next part to look at; None if more text is needed, or a rule was sure, or all was looked at."""
         if self.hit is not None:
             return None
-        self._before, block = self._looked, self._looked + BLOCK
+        self._before, block = self._looked, self._looked + min(BLOCK, max(1, self._looked))
         if block < len(self.text) or (block == len(self.text) and not self._is_whole):
             self._looked = block
             return Saying(text=self.text[:block], since=self.left, is_whole=False, asked=self._asked)

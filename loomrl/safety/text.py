@@ -11,7 +11,7 @@ from loomrl.safety.rule import Found, Saying, Use
 
 LONGEST = 200
 """Characters by which a secret has shown its form; a form that goes on is believed."""
-_KEY_END = re.compile(r"(?:bearer )?[A-Za-z0-9_.~+/=-]{1,200}\Z", re.IGNORECASE)
+_KEY_END = re.compile(r"(?:bearer [A-Za-z0-9_.~+/=-]{0,200}|[A-Za-z0-9_.~+/=-]{1,200})\Z", re.IGNORECASE)
 """Characters that a key may begin with, at the end of a text."""
 _WORD_END = re.compile(r"\S{1,200}\Z")
 _PRIVATE = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY")

@@ -53,6 +53,14 @@ def drained(rules: dict[str, TextRule], screen: Screen) -> str:
     return screen.take()
 
 
+@pytest.mark.parametrize("form", sorted(FORMS))
+def test_a_finding_is_found_wherever_it_begins(form: str) -> None:
+    for count in range(70):
+        left, rule = streamed(RULES, f"{'ab ' * count} {FORMS[form]} z"[2 * count :], [])
+        assert rule, count
+        assert len(left) <= count + 1
+
+
 words = st.text(alphabet=st.sampled_from("ab sk-eyJ.\n:=é漢🙂BEGIN the launch code"), max_size=120)
 
 

@@ -79,12 +79,12 @@ async def test_the_record_says_what_was_drawn_and_what_was_said(tmp_path: Path) 
         more = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": said(answer)}]
         await served.chat(messages=[*more, {"role": "user", "content": "And?"}])
         trajectory = await served.recorder.complete("s")
-    assert [turns[0].action[:17] for turns in trajectory.sequences] == ["I say kys to you."] * 2
+    assert [turns[0].action[:16] for turns in trajectory.sequences] == ["I say kys to you"] * 2
     assert len(trajectory.extra["session"]["stopped"]) == 2  # the second is a thread of its own: its ids are not those
     tokens = trajectory.tokens
     assert tokens is not None
     drawn = "".join(chr(id - 3) for id in tokens.ids_T[tokens.mask_T])
-    assert drawn.startswith("I say kys to you.")
+    assert drawn.startswith("I say kys to you")
 
 
 async def test_sampling_ends_with_the_answer(tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ async def test_a_rule_that_never_answers_holds_up_no_call(fails: str, left: floa
     finally:
         free.set()
     failed = sum(row.data["count"] for row in rows if row.data["then"] == "failed" and row.data["what"] == "Late")
-    looks = len(text) // 32 + 1
+    looks = len(text) // 32 + 1 + 5  # five more at the beginning
     assert failed == (looks if left else 1)
     assert entered["hangs"] == (MOST_LATE if left else 1)  # threads that do not come back are few
 
