@@ -10,7 +10,7 @@ from enum import StrEnum
 from loomrl.config.release import GuardSetting, ReleasePlan
 from loomrl.errors import ConfigError, StoreError, did_you_mean
 from loomrl.release.guard import Better, Finding
-from loomrl.release.plan import Step, steps_of
+from loomrl.release.plan import PlanStep, steps_of
 from loomrl.store.endpoints import Arm, Role
 
 STABLE, CANARY = "stable", "canary"
@@ -175,7 +175,7 @@ def arms_of(plan: ReleasePlan, at: Passage, *, present: Sequence[Arm], baseline:
         case Phase.STOPPED:
             return list(present)
         case Phase.OPEN:
-            step = steps_of(plan)[at.step] if at.step >= 0 else Step(share=0.0, minutes=0, units=0)
+            step = steps_of(plan)[at.step] if at.step >= 0 else PlanStep(share=0.0, minutes=0, units=0)
             role = Role.SHADOW if step.is_shadow else Role.CANARY
             heard = 0.0 if step.is_shadow else step.share
             return [
@@ -216,7 +216,7 @@ def parse_word(text: str) -> Word:
         raise ConfigError(f"{text!r}: known are {', '.join(Word)}.{did_you_mean(text, list(Word))}") from None
 
 
-def _unfinished(step: Step, now_at: Passage, evidence: Evidence, now: float) -> list[str]:
+def _unfinished(step: PlanStep, now_at: Passage, evidence: Evidence, now: float) -> list[str]:
     left = now_at.since + 60 * step.minutes - now
     reasons = [f"{step} lasts another {left / 60:.1f} minutes"] if left > 0 else []
     if evidence.units < step.units:
