@@ -97,7 +97,7 @@ class Mixture:
         return (logw_BK.exp() * apart_BK).sum(-1)
 
     def noise(self, *shape: int, generator: torch.Generator | None = None) -> Tensor:
-        """Gumbel noise to draw an expert, a uniform number if experts choose at random, then the noise of the one drawn."""
+        """Gumbel noise to draw an expert, a uniform number if experts choose at random, then noise of the one drawn."""
         noises = [Categorical(self.experts).noise(*shape, generator=generator)]
         if self.ways.epsilons:
             noises.append(torch.rand(*shape, 1, generator=generator))
