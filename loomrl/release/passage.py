@@ -1,4 +1,4 @@
-"""The passage of a version through its plan: a pure function from evidence to the next state, or to none.
+"""The passage of a version through its plan: a pure function from evidence to the next state, or None.
 
 Whoever runs it with the same evidence decides the same. It says where a release stands and why it waits.
 """
@@ -62,7 +62,7 @@ class Passage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """All that is known about the new version at a moment."""
+    """Everything known about the new version at a moment."""
 
     findings: tuple[Finding, ...] = ()
     units: int = 0
@@ -106,7 +106,7 @@ def decide(plan: ReleasePlan, now_at: Passage, evidence: Evidence, now: float) -
 
 
 def fault_of(plan: ReleasePlan, now_at: Passage, evidence: Evidence) -> str:
-    """The reason to go back at once; empty if there is none."""
+    """The reason for an immediate rollback; empty if there is none."""
     if now_at.step == START:
         return ""
     if evidence.trips:
@@ -141,7 +141,7 @@ def waits_for(plan: ReleasePlan, now_at: Passage, evidence: Evidence, now: float
 
 
 def told(plan: ReleasePlan, now_at: Passage, word: Word, *, who: str, why: str, now: float) -> Passage:
-    """The state after a person's word; a ConfigError if it means nothing now, or the person has no right to it."""
+    """The state after a person's command; a ConfigError if it has no meaning now, or the person may not give it."""
     if word is Word.ROLLBACK and now_at.phase in (Phase.DONE, Phase.OPEN):
         return _ended(now_at, Phase.ROLLED_BACK, _said(word, who, why), now)
     if not now_at.is_open:
@@ -225,7 +225,7 @@ def _unfinished(step: PlanStep, now_at: Passage, evidence: Evidence, now: float)
 
 
 def _unproved(plan: ReleasePlan, evidence: Evidence) -> list[str]:
-    """The metrics that have to be proved fine before all of the traffic goes over."""
+    """The metrics that must be proved fine before the version gets all of the traffic."""
     reasons = []
     for guard, finding in zip(plan.guards, evidence.findings, strict=True):
         is_there = finding.challenger.count > 0 and finding.baseline.count > 0
@@ -248,7 +248,7 @@ def _approved(plan: ReleasePlan, now_at: Passage, *, who: str, why: str) -> Pass
     steps = steps_of(plan)
     if who not in plan.approvers:
         allowed = ", ".join(plan.approvers) or "nobody: it asks for no approval"
-        raise ConfigError(f"approve: {who!r} has no right to. The plan allows {allowed}.")
+        raise ConfigError(f"approve: {who!r} may not approve. The plan allows {allowed}.")
     asked = [
         at for at, step in enumerate(steps) if at > max(now_at.step, now_at.approved) and step.share in plan.approvals
     ]

@@ -1,4 +1,4 @@
-"""A policy on a socket: what a replica listens on, and the gateways' link to it.
+"""A policy on a socket: the replica's server, and the gateways' link to it.
 
 A frame is its length, its kind, the number of the call, and MessagePack. Any number of calls share a connection.
 """
@@ -133,7 +133,7 @@ class _Frames(asyncio.Protocol):
         del self._buffer[:start]
 
     def send(self, kind: Kind, number: int, value: Any = None) -> None:
-        """Write one frame; without effect on a connection that is gone."""
+        """Write one frame; does nothing on a lost connection."""
         if self.transport is None or self.transport.is_closing():
             return
         body = _ENCODER.encode(value)
@@ -189,7 +189,7 @@ class _Served(_Frames):
         self._end_stranger()
 
     def announce(self) -> None:
-        """Send what the policy is about."""
+        """Send the policy's description."""
         if self._known:
             self.send(Kind.ABOUT, 0, self._policy.about)
 
@@ -226,7 +226,7 @@ class _Served(_Frames):
 
 
 class ChannelServer:
-    """A policy that listens. Connections that do not know the token are closed."""
+    """Serves a policy to gateways. Connections without the token are closed."""
 
     def __init__(self, policy: ServedPolicy, *, token: str) -> None:
         self.policy, self.token = policy, token
@@ -243,12 +243,12 @@ class ChannelServer:
         return f"{host}:{self._server.sockets[0].getsockname()[1]}"
 
     def announce(self) -> None:
-        """Tell the gateways what the policy is about, after it has changed."""
+        """Send the gateways the policy's new description."""
         for connection in self.connections:
             connection.announce()
 
     async def close(self, *, grace_s: float = 0.0) -> None:
-        """Take no more connections; end the calls that are not done within `grace_s`."""
+        """Take no more connections; calls that are not done within `grace_s` are ended."""
         if self._server is not None:
             self._server.close()
         if self.tasks and grace_s:
@@ -388,7 +388,7 @@ class Link:
             raise Refusal(Cause.UNAVAILABLE, "The policy's replica is gone.", retry_after_s=1.0)
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         if self._linked.transport is not None:
             self._linked.transport.close()
         await self._linked.lost.wait()

@@ -23,7 +23,7 @@ def improved(found: Bounded | None) -> Check:
 
 
 def outcome_of(checks: Sequence[Check], *, needs_approval: bool) -> VerdictOutcome:
-    """The outcome: a failed check refuses; otherwise one without a result leaves everything open."""
+    """The outcome: refused by a failed check; else an error if a check has no result."""
     states = {check.state for check in checks}
     if State.FAILED in states:
         return VerdictOutcome.REFUSED
