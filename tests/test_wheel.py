@@ -132,61 +132,87 @@ TINY = (
     *("algorithm.warm_start.steps=5", "algorithm.warm_start.batch_size=8", "rollout.groups_per_update=2"),
     *("rollout.group_size=4", "train.updates=2", "train.checkpoint_every=1", "evaluation.episodes=8"),
 )
-README: list[tuple[str, ...]] = [
-    ("train", "language/math_tiny", *TINY),  # which is `make demo`
-    ("train", "language/math_tiny_grpo", "seed=2", "--run", "mine", *TINY),
-    ("train", "--resume", "--run", "mine"),
-    ("evaluate", "mine", "--temperature", "1"),
-    ("lineage", "mine/2"),
-    ("train", "language/pool_tiny", *TINY),
-    ("train", "own.yaml", "rollout.runners=1", "--run", "own"),
-    ("train", "control/cartpole", "seed=1", "--run", "pole", "train.steps=2048", "train.checkpoint_every=2048"),
-    ("evaluate", "pole", "--episodes", "5"),
-    ("evaluate", "math", "--policy", "oracle", "--policy", "random", "evaluation.episodes=20"),
-    ("envs", "check", "LogicPuzzle", "--jobs", "2"),
-    ("sweep", "cartpole", "samples=2", "budget=4096", "scheduler.grace=2048"),
-    ("runs", "list"),
+MINE = ("train", "language/math_tiny_grpo", "seed=2", "--run", "mine", *TINY)
+README = [
+    [("train", "language/math_tiny", *TINY)],  # `make demo`
+    [("train", "--resume", "--run", "mine"), ("evaluate", "mine", "--temperature", "1"), ("lineage", "mine/2")],
+    [("train", "language/pool_tiny", *TINY)],
+    [("train", "own.yaml", "rollout.runners=1", "--run", "own")],
+    [
+        ("train", "control/cartpole", "seed=1", "--run", "pole", "train.steps=2048", "train.checkpoint_every=2048"),
+        ("evaluate", "pole", "--episodes", "5"),
+    ],
+    [("evaluate", "math", "--policy", "oracle", "--policy", "random", "evaluation.episodes=20")],
+    [("envs", "check", "LogicPuzzle", "--jobs", "2")],
+    [("sweep", "cartpole", "samples=2", "budget=4096", "scheduler.grace=2048")],
 ]
+"""The README's commands, with less to do. `envs check --all` is the check of each environment."""
+
+
+@pytest.fixture(scope="module")
+def theirs(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Somebody's folder, in which the run `mine` was trained."""
+    folder = their_folder(tmp_path_factory.mktemp("theirs"), "packages")
+    succeeds(installed, folder, *MINE)
+    return folder
+
+
+def succeeds(installed: Path, folder: Path, *words: str) -> None:
+    done = run(installed, folder, "loomrl", *words, timeout=500, **surroundings(folder))
+    assert done.returncode == 0, f"loomrl {' '.join(words)}:\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
+
+
+def surroundings(folder: Path) -> dict[str, str]:
+    return {"PYTHONPATH": ".", "HOME": str(folder), "PATH": os.environ["PATH"], "RAY_AUTH_MODE": "disabled"}
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("layout", ["packages"])
-def test_the_readme_from_beginning_to_end_in_a_folder_of_somebody(
-    installed: Path, tmp_path: Path, layout: Layout, unused_tcp_port_factory: Callable[[], int]
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("commands", README, ids=lambda commands: " ".join(commands[0][:2]))
+def test_the_readme_works_beside_packages_of_somebody(
+    installed: Path, theirs: Path, commands: list[tuple[str, ...]]
 ) -> None:
-    folder = their_folder(tmp_path, layout)
-    env = {"PYTHONPATH": ".", "HOME": str(folder), "PATH": os.environ["PATH"], "RAY_AUTH_MODE": "disabled"}
-    for words in README:
-        done = run(installed, folder, "loomrl", *words, timeout=400, **env)
-        assert done.returncode == 0, f"loomrl {' '.join(words)}:\n{done.stderr[-3000:]}"
-    port = unused_tcp_port_factory()
-    serve = [str(installed / "loomrl"), "serve", "mine/1", "--port", str(port), "--endpoint", "policy"]
-    with process(serve, log=folder / "serve.log", env=env, cwd=folder):
-        url = f"http://127.0.0.1:{port}"
-        wait_until(lambda: is_ready(url), "the service does not answer", folder / "serve.log")
+    for words in commands:
+        succeeds(installed, theirs, *words)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_a_service_and_a_release_work_beside_packages_of_somebody(
+    installed: Path, theirs: Path, unused_tcp_port_factory: Callable[[], int]
+) -> None:
+    url, env = f"http://127.0.0.1:{(port := unused_tcp_port_factory())}", surroundings(theirs)
+    serve = [str(installed / "loomrl"), "serve", "mine/1", "--port", str(port)]
+    with process(serve, log=theirs / "serve.log", env=env, cwd=theirs):
+        wait_until(lambda: is_ready(url), "the service does not answer", theirs / "serve.log")
         asked = {"model": "policy", "messages": [{"role": "user", "content": "2 + 2?"}], "max_tokens": 4}
         answer = httpx.post(f"{url}/v1/chat/completions", json=asked, timeout=60)
         assert answer.headers["x-loomrl-version"] == "mine/1", answer.text
-        words = ("release", "mine/2", "--to", "policy", "--no-gate", "a test")
-        done = run(installed, folder, "loomrl", *words, timeout=400, **env)
-        assert done.returncode == 0, done.stderr[-3000:]
-    gcs, dashboard, temporary = unused_tcp_port_factory(), unused_tcp_port_factory(), tempfile.mkdtemp(prefix="ray-")
+        succeeds(installed, theirs, "release", "mine/2", "--to", "policy", "--no-gate", "a test")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_a_job_is_submitted_beside_packages_of_somebody(
+    installed: Path, theirs: Path, unused_tcp_port_factory: Callable[[], int]
+) -> None:
+    temporary = Path(tempfile.mkdtemp(prefix="ray-"))  # a short name, for sockets
+    dashboard, env = unused_tcp_port_factory(), surroundings(temporary)
     head = start(
         installed / "python",
-        *("--head", f"--port={gcs}", "--node-ip-address=127.0.0.1", "--num-cpus=3", f"--temp-dir={temporary}"),
-        *("--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}"),
+        *("--head", f"--port={unused_tcp_port_factory()}", "--node-ip-address=127.0.0.1", "--num-cpus=3"),
+        *(f"--temp-dir={temporary}", "--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}"),
         *(f"--dashboard-agent-listen-port={unused_tcp_port_factory()}",),
         f"--ray-client-server-port={unused_tcp_port_factory()}",
     )
     path = f"{installed}{os.pathsep}{env['PATH']}"
-    with process(head, log=folder / "head.log", env=env | {"PATH": path, "PYTHONPATH": ""}, cwd=Path(temporary)):
-        address = f"http://127.0.0.1:{dashboard}"
-        wait_until(lambda: answers(address), "the head does not answer", folder / "head.log")
-        words = ("submit", "own.yaml", "--run", "job", "--address", address)
-        done = run(installed, folder, "loomrl", *words, timeout=400, **env)
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        with process(head, log=theirs / "head.log", env=env | {"PATH": path, "PYTHONPATH": ""}, cwd=temporary):
+            url = f"http://127.0.0.1:{dashboard}"
+            wait_until(lambda: answers(url), "the head does not answer", theirs / "head.log")
+            succeeds(installed, theirs, "submit", "own.yaml", "--run", "job", "--address", url)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def is_ready(url: str) -> bool:
