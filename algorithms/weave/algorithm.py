@@ -286,7 +286,7 @@ class Weave(PPO):
         return WeaveConfig(cls)
 
     @override
-    def setup(self, config: WeaveConfig) -> None:
+    def setup(self, config: PPOConfig) -> None:
         """With an empty front."""
         super().setup(config)
         settings = self.config.settings

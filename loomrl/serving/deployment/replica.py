@@ -18,7 +18,7 @@ HEAD = {"node:__internal_head__": 0.001}
 """The front is on the head node, whose address is known."""
 LOAD = 16
 """Open calls per replica beyond which another one is started, by default."""
-_USUAL: dict[str, Any] = {
+_USUAL: dict[str, float] = {
     "graceful_shutdown_wait_loop_s": 0.1,
     "graceful_shutdown_timeout_s": 15.0,
     "health_check_period_s": 1.0,
@@ -94,6 +94,6 @@ async def _started(process: PolicyProcess | GatewayProcess | FrontProcess) -> No
         raise RuntimeError(f"{type(error).__name__}: {error} (process {os.getpid()})") from None
 
 
-POLICY: Any = serve.deployment(name="policy", **_USUAL)(PolicyReplica)
-GATEWAY: Any = serve.deployment(name="gateway", **_USUAL)(GatewayReplica)
-FRONT: Any = serve.deployment(name="front", **_USUAL)(FrontReplica)
+POLICY = serve.deployment(name="policy", **_USUAL)(PolicyReplica)
+GATEWAY = serve.deployment(name="gateway", **_USUAL)(GatewayReplica)
+FRONT = serve.deployment(name="front", **_USUAL)(FrontReplica)
