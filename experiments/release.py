@@ -15,7 +15,7 @@ from loomrl.release.plan import settled
 from loomrl.schema import merge
 from loomrl.serving.deployment.source import source_of
 from loomrl.store import LoomDB
-from loomrl.store.verdicts import Outcome, StoredVerdict
+from loomrl.store.verdicts import StoredVerdict, VerdictOutcome
 from loomrl.types import Verdict
 
 UNJUDGED_SHARE = 0.05
@@ -74,12 +74,12 @@ def _judged(policy: str, against: str, name: str, db: LoomDB) -> StoredVerdict:
     """The standing verdict of the gate, or a new one; a ConfigError unless it allows the policy."""
     suite = resolve_suite(name)
     verdict = standing_verdict(policy, against, suite, db)
-    if verdict is None or verdict.outcome is Outcome.ERROR:
+    if verdict is None or verdict.outcome is VerdictOutcome.ERROR:
         verdict = judge_version(policy, against, suite, db)
     if verdict.is_allowed:
         return verdict
     remedy = f"`loomrl gate show {verdict.id}` has the evidence"
-    if verdict.outcome is Outcome.WAITING:
+    if verdict.outcome is VerdictOutcome.WAITING:
         names = ", ".join(verdict.report["approvers"])
         remedy = f"`loomrl gate approve {verdict.id} --who NAME`, by {names}"
     failed = [check["name"] for check in verdict.report["checks"] if check["state"] in ("failed", "error")]

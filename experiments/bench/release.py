@@ -142,7 +142,7 @@ def evidence(harm: Harm, is_challenger_RN: Floats, chance_N: Floats) -> Evidence
 
 
 def fine_now(harm: Harm, is_challenger_RN: Floats, chance_N: Floats) -> NDArray[np.bool_]:
-    """Whether ours finds the challenger fine, after every unit."""
+    """True where ours finds the challenger fine, after every unit."""
     eased, _ = score(harm.eased_RN, is_challenger_RN, chance_N, Mean())
     return log_capital(-eased.score, eased.weight, eased.above, -harm.guard.margin) >= -math.log(ERROR_RATE)
 
@@ -211,7 +211,7 @@ def _passed(fine_RN: NDArray[np.bool_]) -> Ints:
 
 
 def good(size: Size) -> dict[str, float | None]:
-    """What becomes of a version that is as good as the old one, by all six guards of a release."""
+    """Outcomes of a version as good as the old one, by all six guards of a release."""
     chance = _whole(size)
     passed, back = [], []
     for rng, taken in _blocks(size, chance):

@@ -33,7 +33,7 @@ Watch = Annotated[bool, typer.Option("--watch", help="Stay and show it until it 
 @app.command(DEFAULT)
 def run(  # noqa: PLR0913 - a command with its options
     version: Annotated[str, typer.Argument(help="RUN, RUN/12, a model's folder, an exported control policy.")],
-    settings: Annotated[list[str] | None, typer.Argument(metavar="[PATH=VALUE]...", help="Of the plan.")] = None,
+    settings: Annotated[list[str] | None, typer.Argument(metavar="[PATH=VALUE]...", help="Plan settings.")] = None,
     to: Annotated[str, typer.Option(help="The endpoint.")] = "policy",
     strategy: Annotated[
         str | None, typer.Option(help="canary, blue_green, immediate or shadow; by default as the gate advises.")

@@ -116,7 +116,7 @@ class ReleasePlan(Config):
     approvals: tuple[Share, ...] = ()
     """Shares that a step takes only after a person's approval."""
     approvers: tuple[Person, ...] = ()
-    """Who may approve."""
+    """People who may approve."""
 
     @model_validator(mode="after")
     def _check_steps(self) -> Self:

@@ -65,7 +65,7 @@ class Gateway:
         self._encode = msgspec.json.Encoder().encode
         self._decode = msgspec.json.Decoder().decode
         self.is_ready = True
-        """False sends load balancers elsewhere, while what is open goes on."""
+        """False tells load balancers to go elsewhere; open requests go on."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -146,7 +146,7 @@ class Gateway:
             self._keys.spent(caller, conversation.usage.prompt + conversation.usage.completion)
 
     async def _streamed(self, dialect: Dialect, ask: Ask, conversation: Conversation, reply: "_Reply") -> None:
-        """Begins with the first event that may leave: until then another arm may answer, or nobody."""
+        """The stream, begun with the first event that may leave: until then another arm may answer, or a refusal."""
         stream = dialect.stream(ask)
         try:
             async with aclosing(conversation.events()) as events:
@@ -310,7 +310,7 @@ class Gateway:
 
 
 class _Reply:
-    """Writes one response, with the headers that all of them have."""
+    """Writes one response, with the common headers."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -356,7 +356,7 @@ class _Reply:
 
 
 async def _unless_gone(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
-    """Do the work unless the caller hangs up first: then it is cancelled."""
+    """Do the work; it is cancelled if the caller hangs up."""
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_disconnected(receive))
     try:

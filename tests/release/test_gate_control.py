@@ -16,7 +16,7 @@ from loomrl.errors import ConfigError
 from loomrl.experiments.gate.judge import judge_version
 from loomrl.experiments.gate.suite import resolve_suite
 from loomrl.store import LoomDB, open_store
-from loomrl.store.verdicts import Outcome, StoredVerdict
+from loomrl.store.verdicts import StoredVerdict, VerdictOutcome
 from tests.release.test_gate_language import failed
 
 HERE = "tests.release.test_gate_control"
@@ -87,18 +87,18 @@ def make_jittery(**settings: Any) -> Any:
 
 def test_good_policy_passes_with_fresh_seeds(good: str, db: LoomDB) -> None:
     verdicts = [judge_version(good, good, suite(), db) for _ in range(3)]
-    assert [each.outcome for each in verdicts] == [Outcome.ALLOWED] * 3, list(map(reasons, verdicts))
+    assert [each.outcome for each in verdicts] == [VerdictOutcome.ALLOWED] * 3, list(map(reasons, verdicts))
 
 
 @pytest.mark.slow
 def test_good_policy_of_control_passes_in_200_of_200_runs(good: str, db: LoomDB) -> None:
-    assert {judge_version(good, good, suite(), db).outcome for _ in range(200)} == {Outcome.ALLOWED}
+    assert {judge_version(good, good, suite(), db).outcome for _ in range(200)} == {VerdictOutcome.ALLOWED}
 
 
 def test_exported_policy_that_always_falls_is_refused(good: str, tmp_path: Path, db: LoomDB) -> None:
     bad = export(tmp_path / "bad", (0.0, 0.0, -1.0, 0.0))
     verdict = judge_version(bad, good, suite(), db)
-    assert verdict.outcome is Outcome.REFUSED
+    assert verdict.outcome is VerdictOutcome.REFUSED
     assert {"benchmark CartPole-v1", "regression", "improvement"} <= set(failed(verdict))
 
 
@@ -109,7 +109,7 @@ def test_exported_policy_that_always_falls_is_refused(good: str, tmp_path: Path,
 )
 def test_planted_flaw_of_control_is_refused_with_its_evidence(flaw: str, check: str, good: str, db: LoomDB) -> None:
     verdict = judge_version(f"{HERE}:make_{flaw}", good, suite(), db)
-    assert verdict.outcome is Outcome.REFUSED, reasons(verdict)
+    assert verdict.outcome is VerdictOutcome.REFUSED, reasons(verdict)
     assert check in failed(verdict), reasons(verdict)
 
 

@@ -44,7 +44,7 @@ def test_release_begins_is_shown_and_obeys(url: str, tmp_path: Path, capsys: pyt
     assert shown["waits"] == ["no replica of the new version is up yet"]
     assert shown["verdict"]["reasons"] == ["no gate, by bob: a test"]
     assert [arm["share"] for arm in shown["arms"]] == [1.0, 0.0]
-    with pytest.raises(LoomError, match="'bob' has no right to"):
+    with pytest.raises(LoomError, match="'bob' may not approve"):
         typed(capsys, "approve", "cart", "--who", "bob")
     assert typed(capsys, "approve", "cart", "--who", "ann")["reason"] == "approve by ann: 100 %"
     assert typed(capsys, "pause", "cart", "--who", "ann")["state"] == "open"

@@ -10,7 +10,7 @@ from loomrl.experiments.release import Asked, release
 from loomrl.store import open_store
 from loomrl.store.endpoints import Arm, set_endpoint, show_endpoint
 from loomrl.store.releases import list_releases
-from loomrl.store.verdicts import Outcome, list_verdicts
+from loomrl.store.verdicts import VerdictOutcome, list_verdicts
 from tests.release.test_gate_control import GOOD, export
 
 
@@ -32,6 +32,6 @@ def test_refused_version_gets_no_traffic_and_an_allowed_one_is_released_by_its_v
         assert list_releases(db) == []
         begun = release(asked(new), db)
         verdicts = list_verdicts(db)
-        assert [each.outcome for each in verdicts] == [Outcome.ALLOWED, Outcome.REFUSED]
+        assert [each.outcome for each in verdicts] == [VerdictOutcome.ALLOWED, VerdictOutcome.REFUSED]
         assert begun.verdict.reasons == (f"verdict {verdicts[0].id}",)
         assert [(arm.policy, arm.share) for arm in show_endpoint(db, "cart").arms] == [(stable, 1.0), (new, 0.0)]

@@ -213,7 +213,7 @@ def test_whoever_changes_the_endpoint_by_hand_keeps_his_arms() -> None:
 def test_only_approvers_approve_and_a_step_waits_for_them() -> None:
     plan = ReleasePlan.parse({"strategy": "canary", "approvals": [1.0], "approvers": ["ann"]})
     assert decide(plan, at(2), good(plan), 1e9) is None
-    with pytest.raises(ConfigError, match=r"'bob' has no right to\. The plan allows ann"):
+    with pytest.raises(ConfigError, match=r"'bob' may not approve\. The plan allows ann"):
         told(plan, at(2), Word.APPROVE, who="bob", why="", now=1.0)
     approved = told(plan, at(2), Word.APPROVE, who="ann", why="looks good", now=1.0)
     assert approved.reason == "approve by ann (looks good): 100 %"

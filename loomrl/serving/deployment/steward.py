@@ -16,9 +16,9 @@ from loomrl.store.endpoints import Arm, Role, State, list_endpoints, set_endpoin
 log = logging.getLogger(__name__)
 LOOK_S = 0.5
 SPARE_S = 5.0
-"""An application that no arm names is ended after this: a step back within it costs nothing."""
+"""Time after which an application that no arm names is deleted: going back sooner costs nothing."""
 Change = Callable[[Station, Mapping[str, str], frozenset[str]], frozenset[str]]
-"""Starts these applications (name → key of the policy), ends those, and returns the names of all that are there."""
+"""Starts these applications (name → key of the policy), deletes those, and returns the names of all that exist."""
 
 
 def application(endpoint: str, key: str) -> str:
@@ -34,7 +34,7 @@ def prefix(endpoint: str) -> str:
 
 
 class Steward:
-    """Compares an endpoint's arms with the applications that there are. Two of them at once are harmless."""
+    """Compares an endpoint's arms with the existing applications. Two at once are harmless."""
 
     def __init__(self, station: Station) -> None:
         self._station = station
@@ -43,7 +43,7 @@ class Steward:
         self._bad: set[str] = set()
 
     def look(self, change: Change) -> None:
-        """Have missing applications started, and those ended that have not been named for a while."""
+        """Start missing applications, and delete those that no arm has named for a while."""
         wanted = self.wanted()
         if wanted is None:
             return
@@ -65,7 +65,7 @@ class Steward:
         return {application(name, arm.policy): arm.policy for arm in found.arms}
 
     def _is_good(self, key: str) -> bool:
-        """False, and said once, for a policy that does not exist."""
+        """False for a policy that does not exist, which is logged once."""
         if key in self._bad:
             return False
         try:
