@@ -23,17 +23,17 @@ class RecordedRun:
         self, db: LoomDB, folder: Path, *, id: str = "run", environments: Mapping[str, str] | None = None
     ) -> None:
         self._db, self._folder, self.id = db, folder, id
-        settings = {"kind": "control", "name": "x", "artifact_url": f"{folder}/artifacts"}
-        url = db.engine.url.render_as_string(hide_password=False)
-        self._experiment = ControlExperiment.parse({**settings, "store_url": url})
+        self.experiment = ControlExperiment.parse(
+            {"kind": "control", "name": "x", "artifact_url": f"{folder}/artifacts"}
+        )
         run = Run(
             id=id,
             name="x",
             kind="train",
-            experiment=self._experiment.sha256,
-            resolved=dump(self._experiment),
+            experiment=self.experiment.sha256,
+            resolved=dump(self.experiment),
             code="c",
-            environments=snapshot(self._experiment.environment) if environments is None else environments,
+            environments=snapshot(self.experiment.environment) if environments is None else environments,
             started_at=1.0,
         )
         start_run(db, run)
@@ -42,7 +42,7 @@ class RecordedRun:
         """A version as training leaves it: a checkpoint and a row."""
         made = self._folder / "made"
         policy.save(made / "policy")
-        checkpoints = Checkpoints(open_artifacts(self._experiment.artifact_url), self.id)
+        checkpoints = Checkpoints(open_artifacts(self.experiment.artifact_url), self.id)
         checkpoints.put(number, made)
         shutil.rmtree(made)
         version = PolicyVersion(
@@ -51,7 +51,7 @@ class RecordedRun:
             url=checkpoints.url(number),
             run=self.id,
             algorithm="ppo",
-            experiment=self._experiment.sha256,
+            experiment=self.experiment.sha256,
             parent=parent,
             code=code,
             created_at=float(number),
