@@ -71,7 +71,7 @@ async def test_version_that_says_what_it_must_not_comes_back_by_itself(
         load = Load(served.url, path="/v1/chat/completions", body=ASK)
         with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
             async with calling(load):
-                end = await released(db, str(tmp_path / "new"), fast(units=500))
+                end = await released(db, str(tmp_path / "new"), fast(units=100))
             assert end.passage.phase is Phase.ROLLED_BACK, end.passage.reason
             assert said in end.passage.reason
             assert show_endpoint(db, "policy").stable.policy == str(tmp_path / "old")
