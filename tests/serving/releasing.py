@@ -189,9 +189,9 @@ async def released(db: LoomDB, challenger: str, plan: ReleasePlan) -> Release:
 
 
 def rollback_s(load: Load, db: LoomDB, endpoint: str = "policy") -> float:
-    """Seconds from the decision to the last answer of the new version."""
+    """Seconds from the decision to the last answer of the new version; 0 if there was none after it."""
     decided = history_of(db, endpoint, limit=1)[0].created_at
-    return max((answer.ended for answer in load.answers if answer.arm == "canary"), default=decided) - decided
+    return max(0.0, *(answer.ended - decided for answer in load.answers if answer.arm == "canary"), 0.0)
 
 
 def ways(load: Load, db: LoomDB) -> Counter[tuple[str, ...]]:

@@ -150,15 +150,16 @@ async def one_release(db: LoomDB, opened: dict[str, Mannered], rng: random.Rando
 async def test_a_hundred_kills_of_controllers_and_gateways_leave_legal_histories(
     tmp_path: Path, store_url: str, unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    password = make_url(store_url).password
-    if isinstance(password, str):
-        monkeypatch.setenv("PGPASSWORD", password)  # settings are recorded, and have none
+    url = make_url(store_url)
+    if url.password is not None:  # settings are recorded, and have none
+        monkeypatch.setenv("PGPASSWORD", str(url.password))
+        url = url._replace(password=None)
     with open_store(store_url) as db:
         run = RecordedRun(db, tmp_path)
         for number in (1, 2):
             run.record(control_policy(seed=number), number)
         ends, rng = Counter[str](), random.Random(4)
-        async with endpoint(tmp_path, plain(store_url), unused_tcp_port, monkeypatch) as (served, opened):
+        async with endpoint(tmp_path, url.render_as_string(), unused_tcp_port, monkeypatch) as (served, opened):
             victims = Victims(served.station.experiment)
             for kind in ("controller", "gateway"):
                 for number in range(2):
@@ -185,11 +186,6 @@ async def test_a_hundred_kills_of_controllers_and_gateways_leave_legal_histories
         assert statuses.keys() <= {200, 503}
         assert statuses[200] > 0.9 * len(load.answers)
         assert_observations_are_of_the_assigned_arm(db)
-
-
-def plain(url: str) -> str:
-    """Without a password."""
-    return make_url(url).set(password=None).render_as_string()
 
 
 def assert_observations_are_of_the_assigned_arm(db: LoomDB) -> None:
