@@ -152,12 +152,13 @@ def test_a_burst_of_errors_whose_successes_are_not_on_record_yet_is_no_outage() 
 
 
 def test_proved_worse_and_beyond_the_limit_goes_back_within_the_margin_of_the_guard() -> None:
+    plan = PLAN.model_copy(update={"guards": tuple(guard for guard in PLAN.guards if guard.metric == "error")})
     worse = {"low": 0.01, "high": 0.05, "difference": 0.03, "challenger": Side(value=0.06, count=200)}
-    after = decide(PLAN, at(0), good(PLAN, findings=findings(PLAN, **worse)), 1.0)
+    after = decide(plan, at(0), good(plan, findings=findings(plan, **worse)), 1.0)
     assert after is not None
     assert "beyond 0.05 and worse: error" in after.reason
     for allowed in ({**worse, "low": -0.01}, {**worse, "challenger": Side(value=0.04, count=200)}):
-        assert decide(PLAN, at(0), good(PLAN, findings=findings(PLAN, **allowed)), 1.0) is None
+        assert decide(plan, at(0), good(plan, findings=findings(plan, **allowed)), 1.0) is None
 
 
 @pytest.mark.parametrize(
