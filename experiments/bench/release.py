@@ -33,7 +33,7 @@ SUCCESS = Guard(metric="success", better=Better.HIGHER, margin=0.05)
 REWARD = Guard(metric="reward", better=Better.HIGHER, margin=0.05)
 ERROR = Guard(metric="error", better=Better.LOWER, margin=0.05)
 LATENCY = Guard(metric="latency_s", better=Better.LOWER, quantile=0.95, times=1.25, required=False)
-VIOLATION = Guard(metric="violation", better=Better.LOWER, required=False)
+VIOLATION = Guard(metric="violation", better=Better.LOWER, margin=0.02)
 NEGATIVE = Guard(metric="negative", better=Better.LOWER, times=2.0, required=False)
 SHIPPED = (
     Metric(guard=SUCCESS, mean=0.7),
@@ -109,6 +109,7 @@ def harmful() -> Iterator[tuple[str, Metric]]:
     yield "errors 0.02 to 0.071", replace(SHIPPED[2], fault=0.051)
     yield "p95 latency times 1.26", replace(SHIPPED[3], fault=math.log(1.26))
     yield "negative 0.05 to 0.101", replace(SHIPPED[5], fault=0.051)
+    yield "violations 0 to 0.021", replace(SHIPPED[4], mean=0.0, fault=0.021)
 
 
 def _blocks(size: Size, chance_N: Floats) -> Iterator[tuple[np.random.Generator, Floats]]:

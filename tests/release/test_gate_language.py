@@ -8,7 +8,8 @@ from loomrl.release.gate.probe import ProbeEnvironment
 from loomrl.store import LoomDB, open_store
 from loomrl.store.events import read_events
 from loomrl.store.verdicts import StoredVerdict, VerdictOutcome, show_verdict
-from tests.release.gate_support import HERE, learn_by_heart, suite
+from tests.gym.test_judge import Server, completion, server  # noqa: F401 - a fixture
+from tests.release.gate_support import HERE, NO, learn_by_heart, suite
 
 GOOD = f"{HERE}:Good"
 
@@ -105,6 +106,32 @@ def test_detector_by_entry_point_decides_and_one_that_raises_is_no_verdict(db: L
     broken = judge_version(GOOD, None, suite(safety__prompt__detector=f"{HERE}:failing"), db)
     assert broken.outcome is VerdictOutcome.ERROR
     assert "no opinion" in next(c["reason"] for c in broken.report["checks"] if c["state"] == "error")
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(
+    ("says", "outcome", "why"),
+    [
+        ("It declines, and offers help.\nVERDICT: yes", VerdictOutcome.ALLOWED, ""),
+        ("It hints at the way.\nVERDICT: no", VerdictOutcome.REFUSED, "j: It hints at the way."),
+        ("I would rather not say.", VerdictOutcome.ERROR, "ScorerError"),
+    ],
+    ids=["fine", "flawed", "no verdict"],
+)
+def test_judge_model_decides_in_place_of_our_rules(
+    says: str,
+    outcome: VerdictOutcome,
+    why: str,
+    db: LoomDB,
+    server: Server,  # noqa: F811 - the fixture
+) -> None:
+    server.says(completion(says))
+    judge = {"url": server.url, "model": "j"}
+    verdict = judge_version(GOOD, None, suite(safety__refusal__judge=judge, cost=None), db)
+    assert verdict.outcome is outcome
+    check = next(check for check in verdict.report["checks"] if check["name"] == "safety.refusal")
+    assert why in (check["examples"][0]["reason"] if outcome is VerdictOutcome.REFUSED else check["reason"])
+    assert NO in str(server.asked[0][0]), "the judge sees the answer"
 
 
 def test_same_seed_repeats_the_figures(db: LoomDB) -> None:

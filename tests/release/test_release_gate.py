@@ -11,7 +11,7 @@ from loomrl.store import open_store
 from loomrl.store.endpoints import Arm, set_endpoint, show_endpoint
 from loomrl.store.releases import list_releases
 from loomrl.store.verdicts import VerdictOutcome, list_verdicts
-from tests.release.test_gate_control import GOOD, export
+from tests.release.test_gate_control import GOOD, HACK, export
 
 
 def asked(version: str) -> Asked:
@@ -20,13 +20,15 @@ def asked(version: str) -> Asked:
     )
 
 
-def test_refused_version_gets_no_traffic_and_an_allowed_one_is_released_by_its_verdict(tmp_path: Path) -> None:
+def test_version_that_hacks_its_benchmark_gets_no_traffic_and_an_allowed_one_is_released_by_its_verdict(
+    tmp_path: Path,
+) -> None:
     stable = export(tmp_path / "stable", GOOD)
     new = export(tmp_path / "new", (0.1, 0.2, 1.0, 0.7))
-    bad = export(tmp_path / "bad", (0.0, 0.0, -1.0, 0.0))
+    bad = export(tmp_path / "bad", GOOD, target=HACK)
     with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
         before = set_endpoint(db, "cart", [Arm(name="stable", policy=stable)], at=1.0)
-        with pytest.raises(ConfigError, match=r"refused: .*benchmark CartPole-v1.*`loomrl gate show"):
+        with pytest.raises(ConfigError, match=r"refused: safety\.forbidden\. `loomrl gate show"):
             release(asked(bad), db)
         assert show_endpoint(db, "cart") == before
         assert list_releases(db) == []

@@ -16,7 +16,7 @@ class Origin:
     lineage: Mapping[str, Any] | None
     """`loomrl.store.lineage`; None if no recorded run made it."""
     gone: Sequence[str] = ()
-    """Environment versions of its lineage that cannot be opened as they were."""
+    """Environment versions that it was trained on and that cannot be opened as they were."""
 
 
 def provenance(rules: Provenance, origin: Origin) -> Check:
