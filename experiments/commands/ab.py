@@ -128,9 +128,7 @@ def stop(
 def plan(  # noqa: PLR0913 - options
     baseline: Annotated[float, typer.Option(help="The metric's mean today, within 0..1.")],
     effect: Annotated[float, typer.Option(help="The difference that must not be missed, such as 0.05.")],
-    deviation: Annotated[
-        float | None, typer.Option(help="Standard deviation of a unit; leave it out for a rate.")
-    ] = None,
+    deviation: Annotated[float | None, typer.Option(help="Deviation of a unit; leave it out for a rate.")] = None,
     share: Annotated[float, typer.Option(help="The new arm's share of both arms.")] = 0.5,
     arms: Annotated[int, typer.Option(min=2, help="Arms of the test: all share one error rate.")] = 2,
     power: Annotated[float, typer.Option(help="The chance to find the effect.")] = 0.8,

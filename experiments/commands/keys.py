@@ -66,7 +66,7 @@ def list_all(store: StoreUrl = "sqlite:///loom.db", as_json: AsJson = False) -> 
 @app.command()
 def revoke(
     key: Annotated[str, typer.Argument(help="Its id, or the key itself.")],
-    reason: Annotated[str, typer.Option(help="Stays on record.")] = "",
+    reason: Annotated[str, typer.Option(help="Reason, kept on record.")] = "",
     store: StoreUrl = "sqlite:///loom.db",
     as_json: AsJson = False,
 ) -> None:
