@@ -231,22 +231,25 @@ erasures = _log(
     Column("id", Text, nullable=False, unique=True),
     Column("endpoint", Text, nullable=False),
     Column("person", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("trajectories", Text, nullable=False),
     Column("content", Text, nullable=False),
     Column("created_at", Float, nullable=False),
 )
-"""Deletions of a person that have begun and are not finished. `content` is JSON."""
+"""Deletions of people, `open → done`; one that is done stays for a while, without the person. Both texts are JSON."""
 
 archives = _log(
     "archives",
     Column("id", Text, nullable=False, unique=True),
     Column("endpoint", Text, nullable=False, index=True),
     Column("url", Text, nullable=False),
+    Column("state", Text, nullable=False),
     Column("count", Integer, nullable=False),
     Column("first_at", Float, nullable=False),
     Column("last_at", Float, nullable=False),
     Column("created_at", Float, nullable=False),
 )
-"""Files of trajectories that have left an endpoint's hub, by when these ended."""
+"""Files of trajectories that have left an endpoint's hub, and when these ended. `writing → kept → leaving`."""
 
 observations = _log(
     "observations",
