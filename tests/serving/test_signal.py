@@ -60,10 +60,11 @@ def test_another_question_is_not_taken_for_the_same(question: str, later: str) -
     "said",
     [
         "No, I meant Bern.", "That's wrong.", "that is not what I asked", "Wrong, it is 4.", "You misunderstood me.",
-        "Nein, ich meinte Bern.", "Das stimmt nicht.", "Das ist nicht das, was ich wollte", "Non, je voulais dire Berne.",
-        "C'est faux.", "No, quise decir Berna.", "Eso no es lo que pregunté", "No, intendevo Berna.", "È sbagliato.",
-        "Não, eu quis dizer Berna.", "Nee, ik bedoelde Bern.", "Dat klopt niet.", "Нет, я имел в виду Берн.",
-        "Это неверно.", "不，我的意思是伯尔尼", "不对，是伯尔尼", "違います、ベルンです", "そうじゃなくて、ベルンです",
+        "Nein, ich meinte Bern.", "Das stimmt nicht.", "Das ist nicht das, was ich wollte", "C'est faux.",
+        "Non, je voulais dire Berne.", "No, quise decir Berna.", "Eso no es lo que pregunté", "No, intendevo Berna.",
+        "È sbagliato.", "Não, eu quis dizer Berna.", "Nee, ik bedoelde Bern.", "Dat klopt niet.",
+        "Нет, я имел в виду Берн.", "Это неверно.", "不，我的意思是伯尔尼", "不对，是伯尔尼", "違います、ベルンです",
+        "そうじゃなくて、ベルンです",
     ],
 )  # fmt: skip
 def test_a_correction_is_seen_in_ten_languages(said: str) -> None:
@@ -110,8 +111,8 @@ class Talk:
         )  # fmt: skip
         self.calls.append(
             Call(
-                id=f"c{number}", session="s", endpoint="e", arm="stable", version="v",
-                parent=f"c{number - 1}/0" if number else "", dialect="chat", ask=Ask(model="e", messages=self._messages),
+                id=f"c{number}", session="s", endpoint="e", arm="stable", version="v", dialect="chat",
+                parent=f"c{number - 1}/0" if number else "", ask=Ask(model="e", messages=self._messages),
                 choices=(choice,), key="", started_at=at or float(number), finished_at=(at or number) + 0.5,
             )
         )  # fmt: skip
