@@ -148,7 +148,10 @@ def test_every_module_of_loomrl_has_its_layer() -> None:
     assert layers <= set(LAYERS), f"no layer: {layers - set(LAYERS)}"
 
 
-@pytest.mark.parametrize("module", ["loomrl", "loomrl.config", "loomrl.load", "loomrl.gym", "loomrl.experiments.cli"])
+@pytest.mark.parametrize(
+    "module",
+    ["loomrl", "loomrl.config", "loomrl.load", "loomrl.gym", "loomrl.experiments.cli", "loomrl.feedback.client"],
+)
 def test_front_doors_load_nothing_heavy(module: str) -> None:
     heavy = "{'torch', 'ray', 'vllm', 'transformers', 'sympy'}"
     code = f"import sys, {module}; print(sorted({heavy} & set(sys.modules)))"
