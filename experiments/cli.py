@@ -9,6 +9,7 @@ from rich.console import Console
 
 from loomrl.errors import LoomError
 from loomrl.experiments.commands import ab as cli_ab
+from loomrl.experiments.commands import archives as cli_archives
 from loomrl.experiments.commands import bench as cli_bench
 from loomrl.experiments.commands import cluster as cli_cluster
 from loomrl.experiments.commands import envs as cli_envs
@@ -42,9 +43,11 @@ app.add_typer(cli_gate.app, name="gate")
 app.add_typer(cli_serve.endpoints, name="endpoints")
 app.add_typer(cli_keys.app, name="keys")
 app.add_typer(cli_people.app, name="people")
+app.add_typer(cli_archives.app, name="archives")
 app.add_typer(cli_monitor.app, name="monitor")
 app.add_typer(cli_ab.app, name="ab")
 app.command()(cli_serve.serve)
+app.command()(cli_people.forget)
 app.command()(cli_cluster.submit)
 app.command()(cli_sweep.sweep)
 app.command()(cli_records.runs)

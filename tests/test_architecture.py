@@ -36,6 +36,7 @@ LAYERS = [
     "safety",
     "store",
     "artifacts",
+    "parquet",
     "checkpoints",
     "run",
     "bus",
@@ -59,7 +60,7 @@ OPENED_IN = {
     "sqlite3": {"loomrl/store/db.py", "envs/tool/corpus.py"},
     "alembic": {"loomrl/store/migration.py", "loomrl/store/migrations/*", "loomrl/store/migrations/versions/*"},
     "sqlalchemy": {"loomrl/store/*", "loomrl/store/migrations/versions/*", "loomrl/hub/*", "loomrl/hub/atropos/*"},
-    "pyarrow": {"loomrl/artifacts.py"},
+    "pyarrow": {"loomrl/artifacts.py", "loomrl/parquet.py"},
     "nats": {"loomrl/bus/*"},
     "vllm": {"loomrl/inference/vllm/*", "experiments/bench/vllm.py"},
     "wandb": {"loomrl/telemetry/sink.py"},
@@ -147,7 +148,10 @@ def test_every_module_of_loomrl_has_its_layer() -> None:
     assert layers <= set(LAYERS), f"no layer: {layers - set(LAYERS)}"
 
 
-@pytest.mark.parametrize("module", ["loomrl", "loomrl.config", "loomrl.load", "loomrl.gym", "loomrl.experiments.cli"])
+@pytest.mark.parametrize(
+    "module",
+    ["loomrl", "loomrl.config", "loomrl.load", "loomrl.gym", "loomrl.experiments.cli", "loomrl.feedback.client"],
+)
 def test_front_doors_load_nothing_heavy(module: str) -> None:
     heavy = "{'torch', 'ray', 'vllm', 'transformers', 'sympy'}"
     code = f"import sys, {module}; print(sorted({heavy} & set(sys.modules)))"

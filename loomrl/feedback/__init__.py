@@ -1,0 +1,1 @@
+"""What becomes of feedback: who gives it from elsewhere, and what is learnt from it."""
