@@ -62,6 +62,14 @@ def read_rewards(
     return _read(db, query)
 
 
+def list_rewards(db: LoomDB, *, limit: int = 50, endpoint: str | None = None) -> list[StoredReward]:
+    """The latest rewards, newest first."""
+    query = select(rewards).order_by(rewards.c.position.desc()).limit(limit)
+    if endpoint is not None:
+        query = query.where(rewards.c.endpoint == endpoint)
+    return [one for _, one in _read(db, query)]
+
+
 def rewards_of(db: LoomDB, trajectory: str) -> list[StoredReward]:
     """All rewards of a trajectory, oldest first: the last one holds."""
     query = select(rewards).where(rewards.c.trajectory == trajectory).order_by(rewards.c.position)
@@ -83,9 +91,15 @@ def last_reward(connection: Connection, endpoint: str) -> int:
     return int(connection.scalar(query) or 0)
 
 
-def newest_rewards(
-    db: LoomDB, endpoint: str, *, limit: int, task: str | None = None
-) -> list[tuple[int, StoredReward]]:
+def are_there(db: LoomDB, endpoint: str, *, after: int, count: int) -> bool:
+    """True if so many rewards of an endpoint follow a position."""
+    query = select(rewards.c.position).where(rewards.c.endpoint == endpoint, rewards.c.position > after)
+    with db.read() as connection:
+        query = query.order_by(rewards.c.position).offset(count - 1).limit(1)
+        return connection.execute(query).first() is not None
+
+
+def newest_rewards(db: LoomDB, endpoint: str, *, limit: int, task: str | None = None) -> list[tuple[int, StoredReward]]:
     """The rewards that hold of the trajectories judged last, at most `limit` of them, oldest first."""
     found: dict[str, tuple[int, StoredReward]] = {}
     before: int | None = None

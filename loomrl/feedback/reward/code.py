@@ -22,7 +22,7 @@ CRITICAL = (
     *("S102", "S201", "S301", "S302", "S307", "S312", "S321", "S324", "S401", "S402", "S501", "S502", "S504"),
     *("S505", "S506", "S507", "S602", "S604", "S605", "S608", "S609", "S701", "S702"),
 )
-"""Ruff's rules for what Bandit calls severe: code from data, shells, SQL from strings, broken ciphers, no certificates."""
+"""Ruff's rules for what Bandit calls severe: code from data, shells, SQL from text, broken ciphers, no certificates."""
 
 
 @dataclass(frozen=True, slots=True)

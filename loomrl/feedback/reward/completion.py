@@ -8,6 +8,8 @@ from loomrl.threshold import reaches
 from loomrl.types import End, Feedback, Source, Trajectory
 
 OUTCOME = "outcome"
+PLAYED = (Source.ROLLOUT, Source.EVALUATION)
+"""Attempts in environments, which know whether their task was solved."""
 
 
 def worth(fraction: float) -> float:
@@ -23,7 +25,7 @@ def own_completion(trajectory: Trajectory) -> Score:
         assert trajectory.failure is not None, "it has failed"
         return missing(f"it failed at the boundary {trajectory.failure.boundary!r}, which says nothing of the policy")
     session: Mapping[str, Any] | None = trajectory.extra.get("session")
-    if session is None and trajectory.source not in (Source.PRODUCTION, Source.DEMONSTRATION):
+    if trajectory.source in PLAYED:
         success = trajectory.reward.success
         return known(worth(success), f"the environment's success is {success:g}", success=success)
     told = (session or {}).get("success")

@@ -6,10 +6,11 @@ from math import fsum
 
 import numpy as np
 
+from loomrl.feedback.reward.completion import PLAYED
 from loomrl.feedback.reward.score import Score, known, missing
 from loomrl.feedback.reward.trail import Spread, Trail
 from loomrl.serving.reading import CLOSING, OPENING
-from loomrl.types import End, Source, Task, Trajectory, Turn
+from loomrl.types import End, Task, Trajectory, Turn
 
 CUT = 2.0
 """Deviations from the mean beyond which nothing counts."""
@@ -89,10 +90,7 @@ def _calls(action: str) -> Iterator[str]:
 
 def _seconds(trajectory: Trajectory) -> float | None:
     """The time that the policy took. From the beginning to the end of a session its people were thinking, too."""
-    session = trajectory.extra.get("session")
-    if session is not None:
-        seconds: float | None = session.get("seconds")
-        return seconds
-    if trajectory.source is Source.PRODUCTION or trajectory.finished_at <= trajectory.started_at:
-        return None
-    return trajectory.finished_at - trajectory.started_at
+    if trajectory.source in PLAYED and trajectory.finished_at > trajectory.started_at:
+        return trajectory.finished_at - trajectory.started_at
+    answering: float | None = (trajectory.extra.get("session") or {}).get("seconds")
+    return answering

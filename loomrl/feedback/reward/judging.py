@@ -6,14 +6,19 @@ number of processes may judge one endpoint, and wherever one is killed, every re
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
+from loomrl.config import HubConfig
+from loomrl.config.pipeline import RewardPipeline
 from loomrl.feedback.reward.inspection import Inspection
 from loomrl.feedback.reward.pipeline import Case, Pipeline, Trails, case_of
 from loomrl.feedback.reward.trail import Trail
+from loomrl.feedback.reward.watch import Alarm, Watch
 from loomrl.hub.hub import Hub
-from loomrl.store.db import LoomDB
+from loomrl.serving.archive import open_endpoint_hub
+from loomrl.store import LoomDB
 from loomrl.store.feedback import feedback_of, read_feedback
 from loomrl.store.notes import find_note, put_note
 from loomrl.store.rewards import StoredReward, last_reward, latest_rewards, newest_rewards, store_rewards
@@ -33,6 +38,7 @@ class Judged:
     trajectories: int = 0
     feedback: int = 0
     rewards: int = 0
+    alarms: tuple[Alarm, ...] = ()
     is_stale: bool = False
 
     @property
@@ -62,6 +68,7 @@ class Judging:
         self._endpoint, self._clock = endpoint, clock
         self._inspection = Inspection(pipeline.settings)
         self._key = f"rewards/{endpoint}"
+        self._watch = Watch(db, endpoint, pipeline.settings.watch)
         self._trails: Trails | None = None
         self._seen = 0
 
@@ -81,17 +88,22 @@ class Judging:
         except BaseException:
             self._trails = None  # they remember rewards that are not on record
             raise
-        return Judged(len(page), len(told), len(made) if is_stored else 0, is_stale=not is_stored)
+        if not is_stored:
+            return Judged(len(page), len(told), is_stale=True)
+        return Judged(len(page), len(told), len(made), tuple(self._watch.look(at=self._clock())))
 
     def drain(self) -> Judged:
         """Rounds until there is nothing new; their sums."""
-        trajectories = feedback = rewards = 0
+        total = Judged()
         while not (done := self.round()).is_idle:
             if not done.is_stale:
-                trajectories += done.trajectories
-                feedback += done.feedback
-                rewards += done.rewards
-        return Judged(trajectories, feedback, rewards)
+                total = Judged(
+                    total.trajectories + done.trajectories,
+                    total.feedback + done.feedback,
+                    total.rewards + done.rewards,
+                    total.alarms + done.alarms,
+                )
+        return total
 
     def start_over(self) -> None:
         """Judge everything in the hub again: what stands on other grounds than these settings gets a new reward."""
@@ -167,3 +179,11 @@ class Judging:
 
 def _text(cursors: Cursors) -> str:
     return json.dumps(asdict(cursors))
+
+
+@contextmanager
+def open_judging(db: LoomDB, url: str, endpoint: str, settings: RewardPipeline) -> Iterator[Judging]:
+    """The step for what an endpoint served; `url` is that of `db`, beside which the endpoint's hub is."""
+    pipeline = Pipeline(settings)
+    with open_endpoint_hub(url, endpoint, HubConfig()) as hub:
+        yield Judging(db, hub, pipeline, endpoint=endpoint)

@@ -105,7 +105,9 @@ class Pipeline:
         """Hash of what a reward is based on beside its trajectory: on the same grounds none is judged again."""
         return content_hash([self.sha256, sorted(each.id for each in feedback)])
 
-    def reward(self, case: Case, feedback: Sequence[Feedback], trails: Trails, *, endpoint: str, at: float) -> StoredReward:
+    def reward(
+        self, case: Case, feedback: Sequence[Feedback], trails: Trails, *, endpoint: str, at: float
+    ) -> StoredReward:
         """The reward of a case with all feedback about it, oldest first; `trails` remember it."""
         trails.scores.drop(case.trajectory)
         scores = self._scores(case, feedback, trails)
@@ -156,7 +158,11 @@ class Pipeline:
         if self.settings.normalization == "none" or spread.count < self.settings.least:
             return part | {"normalized": score.value}
         if self.settings.normalization == "z_score":
-            against = {"count": spread.count, "mean": round(spread.mean, DIGITS), "std": round(spread.deviation, DIGITS)}
+            against = {
+                "count": spread.count,
+                "mean": round(spread.mean, DIGITS),
+                "std": round(spread.deviation, DIGITS),
+            }
             return part | {"normalized": z_score(score.value, spread), "against": against}
         low, high = trail.bounds(name)
         return part | {

@@ -1,7 +1,7 @@
 """The opinion of one component about a trajectory, with its evidence."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Source = Literal["automated", "human", "linter", "test_results", "benchmark"]
@@ -24,12 +24,15 @@ class Score:
 
     def data(self) -> dict[str, Any]:
         """As JSON."""
-        return asdict(self)
+        return {name: getattr(self, name) for name in FIELDS}
+
+
+FIELDS = tuple(Score.__dataclass_fields__)
 
 
 def score_of(data: Mapping[str, Any]) -> Score:
     """The score of `Score.data`, whatever stands beside it."""
-    return Score(**{name: data[name] for name in Score.__slots__})
+    return Score(**{name: data[name] for name in FIELDS})
 
 
 def known(value: float, reasoning: str, *, source: Source = "automated", **evidence: Any) -> Score:
