@@ -1,1 +1,1 @@
-"""What becomes of feedback: who gives it from elsewhere, and what is learnt from it."""
+"""From what people say of served answers to rewards, data sets and the next training."""
