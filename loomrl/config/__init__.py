@@ -13,6 +13,7 @@ from loomrl.config.control_experiment import (
     ReturnPatience,
     ReturnThreshold,
 )
+from loomrl.config.data import DatasetConfig, DataSelection
 from loomrl.config.engine import Checks, EngineChoice, OpenAIEngineConfig, TorchEngineConfig, VllmEngineConfig
 from loomrl.config.experiment import (
     AdaptiveCurriculum,
@@ -39,7 +40,9 @@ from loomrl.config.language import (
     DPO,
     GRPO,
     KL,
+    KTO,
     PPO,
+    RAFT,
     RLOO,
     Architecture,
     LanguageAlgorithm,
@@ -110,7 +113,9 @@ __all__ = [
     "GRPO",
     "KINDS",
     "KL",
+    "KTO",
     "PPO",
+    "RAFT",
     "RLOO",
     "SAC",
     "AdaptiveCurriculum",
@@ -135,6 +140,8 @@ __all__ = [
     "CustomAlgorithm",
     "CustomEnvironment",
     "CustomPolicy",
+    "DataSelection",
+    "DatasetConfig",
     "EngineChoice",
     "EnvironmentConfig",
     "EvaluationConfig",
