@@ -13,7 +13,7 @@ from loomrl.config.control_experiment import (
     ReturnPatience,
     ReturnThreshold,
 )
-from loomrl.config.data import DatasetConfig, DataSelection
+from loomrl.config.data import DataSelection, DatasetConfig
 from loomrl.config.engine import Checks, EngineChoice, OpenAIEngineConfig, TorchEngineConfig, VllmEngineConfig
 from loomrl.config.experiment import (
     AdaptiveCurriculum,

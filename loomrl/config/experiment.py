@@ -146,9 +146,7 @@ class CustomPolicy(Config):
 PolicyChoice = Annotated[ScriptedPolicy | CustomPolicy | LanguagePolicy | OpenAIPolicy, Field(discriminator="kind")]
 
 
-Algorithm = Annotated[
-    PPO | GRPO | RLOO | Reinforce | DPO | KTO | RAFT | CustomAlgorithm, Field(discriminator="kind")
-]
+Algorithm = Annotated[PPO | GRPO | RLOO | Reinforce | DPO | KTO | RAFT | CustomAlgorithm, Field(discriminator="kind")]
 
 
 class QuarantineConfig(Config):

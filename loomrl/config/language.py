@@ -282,8 +282,8 @@ class RAFT(LanguageAlgorithm):
     """Nothing below it is imitated, even if it is of the best."""
     average: Literal["token", "sequence"] = "token"
     kl: KL = KL(estimator="k2")
-    """A leash to the reference policy. k2, as the tokens are not the policy's own: with a coefficient c no token becomes
-    likelier by much more than 1 / c nats.
+    """A leash to the reference policy. k2, as the tokens are not the policy's own: with a coefficient c no token
+    becomes likelier by much more than 1 / c nats.
     """
 
     @model_validator(mode="after")

@@ -1,0 +1,1 @@
+"""What people say about what was served: data sets to learn from."""
