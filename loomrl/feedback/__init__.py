@@ -1,1 +1,1 @@
-"""What people say about what was served: data sets to learn from."""
+"""What production teaches: rewards of what was served, and data sets of it."""

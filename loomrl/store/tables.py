@@ -113,6 +113,21 @@ feedback = _log(
 )
 """`call` is the answer it is about, empty for the whole session; `data` is JSON."""
 
+rewards = _log(
+    "rewards",
+    Column("id", Text, nullable=False, unique=True),
+    Column("trajectory", Text, nullable=False, index=True),
+    Column("endpoint", Text, nullable=False),
+    Column("task", Text, nullable=False),
+    Column("total", Float, nullable=False),
+    Column("confidence", Float, nullable=False),
+    Column("content", Text, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Index("rewards_by_endpoint", "endpoint", "position"),
+    Index("rewards_by_task", "endpoint", "task", "position"),
+)
+"""Rewards of what was served, later than its trajectory: of each, the newest row holds. `content` is JSON."""
+
 judgements = _log(
     "judgements",
     Column("id", Text, nullable=False, unique=True),

@@ -1,10 +1,10 @@
-"""Version 7: data sets of what was served, and the trajectories in them."""
+"""Version 8: data sets of what was served, and the trajectories in them."""
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0007"
-down_revision = "0006"
+revision = "0008"
+down_revision = "0007"
 
 POSITION = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
