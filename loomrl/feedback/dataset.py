@@ -1,8 +1,8 @@
 """Data sets: a selection of what was served, frozen with the judgements that hold now.
 
 A frozen data set never changes: it is a list of trajectories by hub and position, and of the rows of rewards and
-feedback that judged them. What it holds is not copied. A trajectory that is deleted later, as its person wished, is left
-out by whoever reads it then.
+feedback that judged them. What it holds is not copied. A trajectory that is deleted later, as its person wished, is
+left out by whoever reads it then.
 """
 
 import hashlib
@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from loomrl.config import DataSelection
+from loomrl.config.suite import LanguageSuite
 from loomrl.errors import DataError, StoreError
-from loomrl.feedback.contamination import SuitePrompts
+from loomrl.feedback.contamination import SuitePrompts, suite_prompts
 from loomrl.feedback.content import (
     Contents,
     characters_of,
@@ -68,12 +69,14 @@ class Sieve:
 
 
 def freeze(
-    db: LoomDB, store_url: str, selection: DataSelection, *, prompts: SuitePrompts | None = None, now: float
+    db: LoomDB, store_url: str, selection: DataSelection, *, suite: LanguageSuite | None = None, now: float
 ) -> Dataset:
     """Freeze what the selection takes, and put it on record; the same content again is the same data set.
 
-    `prompts` are those of the selection's suite. A DataError says which filter left out how many if nothing remains.
+    `suite` is the one that the selection names. A DataError says which filter left out how many if nothing remains.
     """
+    assert (suite is None) == (selection.suite is None), "the suite is the selection's"
+    prompts = None if suite is None else suite_prompts(suite, db, ngram=selection.ngram)
     parent = _parent(db, selection)
     hubs = [*(f"endpoint-{name}" for name in selection.endpoints), *(f"agent-{name}" for name in selection.agents)]
     sieve = Sieve()
@@ -89,6 +92,7 @@ def freeze(
     rows = [one.row for one in (*learnt, *held)]
     content = {
         "selection": selection.model_dump(mode="json"),
+        "suite": None if suite is None else {"id": suite.id, "sha256": suite.sha256},
         "parent": parent,
         "hubs": hubs,
         "read": sieve.read,

@@ -12,7 +12,7 @@ from loomrl.errors import DataError, unknown
 from loomrl.store.db import LoomDB
 from loomrl.store.events import Event, record
 from loomrl.store.rows import Row, columns_of, from_json, insert_once, to_json
-from loomrl.store.tables import dataset_rows, datasets
+from loomrl.store.tables import dataset_rows, datasets, policies
 
 Part = Literal["train", "holdout"]
 
@@ -115,6 +115,14 @@ def trained_trajectories(db: LoomDB, ids: Sequence[str]) -> set[str]:
     query = select(dataset_rows.c.trajectory).where(dataset_rows.c.dataset.in_(ids), dataset_rows.c.part == "train")
     with db.read() as connection:
         return set(connection.scalars(query))
+
+
+def trained_from(db: LoomDB, id: str) -> list[str]:
+    """The policy versions that were trained on a data set, oldest first."""
+    named = policies.c.data.contains(f'"dataset":{json.dumps(id)}', autoescape=True)
+    query = select(policies.c.id).where(named).order_by(policies.c.created_at, policies.c.number)
+    with db.read() as connection:
+        return list(connection.scalars(query))
 
 
 def _row_of(dataset: str, number: int, row: DatasetRow) -> dict[str, Any]:
