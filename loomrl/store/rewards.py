@@ -83,7 +83,9 @@ def last_reward(connection: Connection, endpoint: str) -> int:
     return int(connection.scalar(query) or 0)
 
 
-def newest_rewards(db: LoomDB, endpoint: str, *, limit: int, task: str | None = None) -> list[tuple[int, StoredReward]]:
+def newest_rewards(
+    db: LoomDB, endpoint: str, *, limit: int, task: str | None = None
+) -> list[tuple[int, StoredReward]]:
     """The rewards that hold of the trajectories judged last, at most `limit` of them, oldest first."""
     found: dict[str, tuple[int, StoredReward]] = {}
     before: int | None = None
