@@ -55,7 +55,7 @@ def settled(experiment: AnyExperiment) -> AnyExperiment:
         return experiment.override({"data.dataset": dataset.id, **_beginning(experiment, dataset, db)})
 
 
-def _beginning(experiment: Experiment, dataset: Dataset, db: LoomDB) -> dict[str, str]:
+def _beginning(experiment: Experiment, dataset: Dataset, db: LoomDB) -> dict[str, str | None]:
     """The settings that name the policy to begin with."""
     assert experiment.data is not None, "there is a data set"
     own = isinstance(experiment.algorithm, CustomAlgorithm)
@@ -71,4 +71,4 @@ def _beginning(experiment: Experiment, dataset: Dataset, db: LoomDB) -> dict[str
     source = source_of(what, db)
     if source.kind != "language":
         raise DataError(f"data.parent={what!r} is a policy of {source.kind}: a data set teaches one of language.")
-    return {path: source.folder} if source.folder else {"data.parent": source.version}
+    return {path: source.folder, "data.parent": None} if source.folder else {"data.parent": source.version}
