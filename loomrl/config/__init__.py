@@ -13,6 +13,7 @@ from loomrl.config.control_experiment import (
     ReturnPatience,
     ReturnThreshold,
 )
+from loomrl.config.data import DataSelection, DatasetConfig
 from loomrl.config.engine import Checks, EngineChoice, OpenAIEngineConfig, TorchEngineConfig, VllmEngineConfig
 from loomrl.config.experiment import (
     AdaptiveCurriculum,
@@ -39,7 +40,9 @@ from loomrl.config.language import (
     DPO,
     GRPO,
     KL,
+    KTO,
     PPO,
+    RAFT,
     RLOO,
     Architecture,
     LanguageAlgorithm,
@@ -111,7 +114,9 @@ __all__ = [
     "GRPO",
     "KINDS",
     "KL",
+    "KTO",
     "PPO",
+    "RAFT",
     "RLOO",
     "SAC",
     "AdaptiveCurriculum",
@@ -136,6 +141,8 @@ __all__ = [
     "CustomAlgorithm",
     "CustomEnvironment",
     "CustomPolicy",
+    "DataSelection",
+    "DatasetConfig",
     "EngineChoice",
     "EnvironmentConfig",
     "EvaluationConfig",

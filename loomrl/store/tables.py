@@ -323,3 +323,33 @@ ab_tests = _log(
     UniqueConstraint("name", "number"),
 )
 """The row with the highest number holds. `content` is JSON."""
+
+datasets = _log(
+    "datasets",
+    Column("id", Text, nullable=False, unique=True),
+    Column("name", Text, nullable=False, index=True),
+    Column("sha256", Text, nullable=False),
+    Column("content", Text, nullable=False),
+    Column("created_at", Float, nullable=False),
+)
+"""Frozen choices of trajectories. `content` is JSON: the selection, the policy to train, what each filter left out."""
+
+dataset_rows = Table(
+    "dataset_rows",
+    metadata,
+    Column("dataset", Text, primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("part", Text, nullable=False),
+    Column("hub", Text, nullable=False),
+    Column("position", Position, nullable=False),
+    Column("trajectory", Text, nullable=False, index=True),
+    Column("sha256", Text, nullable=False),
+    Column("domain", Text, nullable=False),
+    Column("prompt", Text, nullable=False),
+    Column("tokens", Integer, nullable=False),
+    Column("versions", Text, nullable=False),
+    Column("reward", Float),
+    Column("reward_row", Text, nullable=False),
+    Column("feedback", Text, nullable=False),
+)
+"""The trajectories of data sets, by hub and position there; `prompt` is a hash. Contents stay in the hubs."""
