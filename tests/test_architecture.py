@@ -38,7 +38,6 @@ LAYERS = [
     "artifacts",
     "checkpoints",
     "run",
-    "bus",
     "gym",
     "curriculum",
     "rewards",
@@ -49,6 +48,7 @@ LAYERS = [
     "evaluation",
     "release",
     "serving",
+    "bus",
     "feedback",
     "telemetry",
 ]
