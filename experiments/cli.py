@@ -19,6 +19,7 @@ from loomrl.experiments.commands import monitor as cli_monitor
 from loomrl.experiments.commands import people as cli_people
 from loomrl.experiments.commands import records as cli_records
 from loomrl.experiments.commands import release as cli_release
+from loomrl.experiments.commands import rewards as cli_rewards
 from loomrl.experiments.commands import serve as cli_serve
 from loomrl.experiments.commands import sweep as cli_sweep
 from loomrl.experiments.commands.output import AsJson, emit, table
@@ -38,6 +39,7 @@ app.add_typer(cli_cluster.jobs, name="jobs")
 app.add_typer(cli_cluster.clusters, name="cluster")
 app.add_typer(cli_feedback.app, name="feedback")
 app.add_typer(cli_release.app, name="release")
+app.add_typer(cli_rewards.app, name="rewards")
 app.add_typer(cli_gate.app, name="gate")
 app.add_typer(cli_serve.endpoints, name="endpoints")
 app.add_typer(cli_keys.app, name="keys")

@@ -4,7 +4,16 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from loomrl.config import AnyExperiment, AnyRoot, ControlExperiment, Experiment, parse_experiment, trained
+from loomrl.config import (
+    AnyExperiment,
+    AnyRoot,
+    ControlExperiment,
+    Experiment,
+    RewardPipeline,
+    ServingExperiment,
+    parse_experiment,
+    trained,
+)
 from loomrl.errors import ConfigError, unknown
 from loomrl.files import is_file
 from loomrl.load import load_any, parse_assignments
@@ -37,6 +46,19 @@ def resolve_any(words: Sequence[str], *, default: str = DEFAULT) -> AnyRoot:
         if kind in assignments:
             default = shipped
     return load_any([experiment_file(name) for name in files or [default]], assignments)
+
+
+def resolve_rewards(experiment: str | None, assignments: Sequence[str]) -> RewardPipeline:
+    """The pipeline of an experiment of serving, or the default one, with `path=value…` of its own settings."""
+    settings = RewardPipeline.defaults()
+    if experiment is not None:
+        served = resolve_any([experiment])
+        if not isinstance(served, ServingExperiment):
+            raise ConfigError(
+                f"experiment {served.name!r} trains a policy. Name one of kind serving: its `rewards` are the pipeline."
+            )
+        settings = served.rewards.plain
+    return RewardPipeline.parse(merge(settings, parse_assignments(assignments)), origin="rewards")
 
 
 def resolve_language(words: Sequence[str], *, default: str = DEFAULT) -> Experiment:

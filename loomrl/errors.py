@@ -31,6 +31,10 @@ class StoreError(LoomError):
     boundary = "store"
 
 
+class IdTaken(StoreError):
+    """An id that is stored already with other content. Nothing of the write was stored."""
+
+
 class ArtifactError(LoomError):
     """An artifact that is missing, half-written, or does not match its checksum."""
 

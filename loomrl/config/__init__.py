@@ -55,6 +55,7 @@ from loomrl.config.language import (
     WarmStart,
 )
 from loomrl.config.optimizer import AdaptiveRate, Clip, ConstantRate, CosineRate, LinearRate, Schedule
+from loomrl.config.pipeline import RewardPipeline, RewardWatch, RewardWeights
 from loomrl.config.placement import GpuPlace, Place, Placement
 from loomrl.config.root import CustomAlgorithm, Records, Root, Training, WandB
 from loomrl.config.serving import (
@@ -168,6 +169,9 @@ __all__ = [
     "Reinforce",
     "ReturnPatience",
     "ReturnThreshold",
+    "RewardPipeline",
+    "RewardWatch",
+    "RewardWeights",
     "RolloutConfig",
     "Root",
     "Sampling",

@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from loomrl.config.basic import NonNegative, Positive, PositiveInt, Seconds, ServerUrl, Share
 from loomrl.config.monitor import Monitoring
+from loomrl.config.pipeline import RewardPipeline
 from loomrl.config.placement import GpuPlace
 from loomrl.config.root import Root
 from loomrl.schema import Config
@@ -154,6 +155,8 @@ class ServingExperiment(Root):
     record: Recording = Recording()
     monitor: Monitoring = Monitoring()
     """Rules that answers and actions meet before they leave; by default secrets of known forms are replaced."""
+    rewards: RewardPipeline = RewardPipeline()
+    """The judgement of what was served, by `loomrl rewards run`."""
     limits: Limits = Limits()
     host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8000

@@ -35,6 +35,21 @@ def record(connection: Connection, event: Event) -> int:
     return position
 
 
+def record_all(connection: Connection, new: Sequence[Event]) -> None:
+    """Store events in the transaction of their subjects, in this order and in one statement."""
+    if new:
+        rows = [
+            {
+                "kind": event.kind,
+                "subject": event.subject,
+                "data": to_json(event.data, what=f"event {event.kind!r}"),
+                "created_at": event.created_at,
+            }
+            for event in new
+        ]
+        connection.execute(insert(events), rows)
+
+
 def read_events(
     db: LoomDB, *, after: int = 0, limit: int = 1000, kind: str | None = None, subject: str | None = None
 ) -> list[tuple[int, Event]]:

@@ -108,7 +108,25 @@ feedback = _log(
     Column("value", Float, nullable=False),
     Column("comment", Text, nullable=False),
     Column("created_at", Float, nullable=False),
+    Column("call", Text, nullable=False, server_default=""),
+    Column("data", Text, nullable=False, server_default="{}"),
 )
+"""`call` is the answer it is about, empty for the whole session; `data` is JSON."""
+
+rewards = _log(
+    "rewards",
+    Column("id", Text, nullable=False, unique=True),
+    Column("trajectory", Text, nullable=False, index=True),
+    Column("endpoint", Text, nullable=False),
+    Column("task", Text, nullable=False),
+    Column("total", Float, nullable=False),
+    Column("confidence", Float, nullable=False),
+    Column("content", Text, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Index("rewards_by_endpoint", "endpoint", "position"),
+    Index("rewards_by_task", "endpoint", "task", "position"),
+)
+"""Rewards of what was served, later than its trajectory: of each, the newest row holds. `content` is JSON."""
 
 judgements = _log(
     "judgements",
@@ -212,6 +230,38 @@ opt_outs = Table(
     Column("created_at", Float, nullable=False),
 )
 """People who are not recorded: `person` is a hash of the name that callers give."""
+
+participants = Table(
+    "participants",
+    metadata,
+    Column("session", Text, primary_key=True),
+    Column("person", Text, primary_key=True),
+    Column("endpoint", Text, nullable=False),
+    Index("participants_by_person", "endpoint", "person"),
+)
+"""Who spoke in a session, by the hash of `opt_outs`. Rows stay as long as the session's trajectory does."""
+
+erasures = _log(
+    "erasures",
+    Column("id", Text, nullable=False, unique=True),
+    Column("endpoint", Text, nullable=False),
+    Column("person", Text, nullable=False),
+    Column("content", Text, nullable=False),
+    Column("created_at", Float, nullable=False),
+)
+"""Deletions of a person that have begun and are not finished. `content` is JSON."""
+
+archives = _log(
+    "archives",
+    Column("id", Text, nullable=False, unique=True),
+    Column("endpoint", Text, nullable=False, index=True),
+    Column("url", Text, nullable=False),
+    Column("count", Integer, nullable=False),
+    Column("first_at", Float, nullable=False),
+    Column("last_at", Float, nullable=False),
+    Column("created_at", Float, nullable=False),
+)
+"""Files of trajectories that have left an endpoint's hub, by when these ended."""
 
 observations = _log(
     "observations",
