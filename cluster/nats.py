@@ -30,8 +30,8 @@ def broker(folder: Path, *, host: str = "127.0.0.1", port: int = 4222) -> Broker
     program = shutil.which(PROGRAM) or shutil.which(PROGRAM, path=OFF_THE_PATH)
     if program is None:
         raise ClusterError(
-            f"{PROGRAM} is not installed. Install it: apt-get install nats-server. Without it the bus can be in LoomDB: "
-            "leave --bus out."
+            f"{PROGRAM} is not installed. Install it: apt-get install nats-server. Or leave --bus out: "
+            "then the bus is in LoomDB."
         )
     _refuse_taken(host, port)
     folder.mkdir(parents=True, exist_ok=True)
@@ -48,7 +48,9 @@ def _refuse_taken(host: str, port: int) -> None:
         with socket.create_server((host, port)):
             pass
     except OSError as error:
-        raise ClusterError(f"{host}:{port} cannot be used: {error}. Choose another --port, or end what has it.") from None
+        raise ClusterError(
+            f"{host}:{port} cannot be used: {error}. Choose another --port, or end what has it."
+        ) from None
 
 
 def _passwords(file: Path) -> dict[str, str]:

@@ -10,6 +10,7 @@ from rich.console import Console
 from loomrl.errors import LoomError
 from loomrl.experiments.commands import ab as cli_ab
 from loomrl.experiments.commands import bench as cli_bench
+from loomrl.experiments.commands import bus as cli_bus
 from loomrl.experiments.commands import cluster as cli_cluster
 from loomrl.experiments.commands import envs as cli_envs
 from loomrl.experiments.commands import feedback as cli_feedback
@@ -46,7 +47,9 @@ app.add_typer(cli_keys.app, name="keys")
 app.add_typer(cli_people.app, name="people")
 app.add_typer(cli_monitor.app, name="monitor")
 app.add_typer(cli_ab.app, name="ab")
+app.add_typer(cli_bus.app, name="bus")
 app.command()(cli_serve.serve)
+app.command()(cli_bus.nats)
 app.command()(cli_cluster.submit)
 app.command()(cli_sweep.sweep)
 app.command()(cli_records.runs)

@@ -48,8 +48,8 @@ LAYERS = [
     "evaluation",
     "release",
     "serving",
-    "bus",
     "feedback",
+    "bus",
     "telemetry",
 ]
 """Inside loomrl a module imports from its own layer and those before it."""

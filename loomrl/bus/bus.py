@@ -119,6 +119,9 @@ class Subscription(ABC):
 class Bus(ABC):
     """A bus. Safe to share between threads; BusAway tells that it does not answer now."""
 
+    place: str
+    """Where it is, without a password."""
+
     @abstractmethod
     def publish(self, messages: Sequence[Message]) -> list[bool]:
         """Have them durably on the bus; True for each that is new. After an error publish all of them again."""

@@ -6,17 +6,13 @@ from typing import Any, cast
 from loomrl.bus.contract.trajectory import TrajectoryEvent
 from loomrl.safety.redaction import Redaction, Redactor
 
-PARTS = frozenset(
-    ("turns", "observation", "context", "action", "result", "task_context", "metadata", "thought_process")
-    + ("available_tools",)
-)
+PARTS = frozenset(("turns", "observation", "context", "action", "result", "task_context", "metadata"))
+PARTS |= {"thought_process", "available_tools"}
 """Objects and lists of the contract, in which names promise nothing."""
-TEXTS = frozenset(
-    ("session_id", "agent_id", "content", "tool_name", "raw_response", "output", "error", "task_id", "instructions")
-    + ("model",)
-)
-"""Texts of the contract; its other values are of a closed form."""
+TEXTS = frozenset(("session_id", "agent_id", "task_id", "instructions", "model", "content", "tool_name"))
+TEXTS |= {"raw_response", "output", "error"}
 FORMS = frozenset(("type", "domain", "subordinate_profile"))
+"""Texts of a closed form."""
 
 
 def cleaned(event: TrajectoryEvent, redactor: Redactor) -> tuple[TrajectoryEvent, tuple[str, ...]]:

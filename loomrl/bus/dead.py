@@ -14,8 +14,10 @@ from loomrl.errors import BusError
 from loomrl.safety.redaction import Redactor
 
 STREAM, PREFIX = "RL_DEAD", "agent.rl.dead."
-LONGEST = 400_000
-"""Characters of a payload that are kept: what goes on the bus again has to be whole."""
+MOST_BYTES = 900_000
+"""Of a letter."""
+LONGEST = 100_000
+"""Characters of a payload that are kept where all of it is too much."""
 PAGE = 100
 
 
@@ -32,8 +34,6 @@ class Cause(StrEnum):
     """There are too many agents already."""
     TRIES = "tries"
     """It was given out many times, and nobody ever acknowledged it."""
-    UNPUBLISHED = "unpublished"
-    """It is ours, and cannot be published."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,12 +61,15 @@ def letter_from(given: Delivery, cause: Cause, reason: str, *, redactor: Redacto
         "reason": redactor.redact(reason).text[:2000],
         "subject": given.subject,
         "id": redactor.redact(given.id).text[:500],
-        "payload": text[:LONGEST],
-        "is_whole": len(text) <= LONGEST,
+        "payload": text,
+        "is_whole": True,
         "at": at,
     }
+    payload = msgspec.json.encode(content)
+    if len(payload) > MOST_BYTES:
+        payload = msgspec.json.encode(content | {"payload": text[:LONGEST], "is_whole": False})
     digest = hashlib.sha256(f"{given.subject}\0{given.position}\0{given.id}\0".encode() + given.payload).hexdigest()
-    return Message(subject=f"{PREFIX}{cause.value}", id=digest[:32], payload=msgspec.json.encode(content))
+    return Message(subject=f"{PREFIX}{cause.value}", id=digest[:32], payload=payload)
 
 
 def letters(bus: Bus, *, cause: str | None = None) -> Iterator[Letter]:

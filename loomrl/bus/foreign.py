@@ -1,4 +1,4 @@
-"""Trajectories of other people's agents: from the event to a trajectory without tokens. A function of the event alone."""
+"""Trajectories of other people's agents: from the event, and nothing else, to a trajectory without tokens."""
 
 from collections.abc import Iterator
 from typing import Any

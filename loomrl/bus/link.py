@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import json
 import re
-from collections.abc import Awaitable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Collection, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -92,6 +92,8 @@ class Link:
         self._answers = ""
         self._said = ""
         """The broker's last error."""
+        self._first: Wait | None = None
+        """The first attempt to connect."""
 
     async def open(self, connect_s: float) -> None:
         """Connect; BusAway or BusRefused if that is not possible now."""
@@ -106,7 +108,7 @@ class Link:
             "max_reconnect_attempts": -1,
         }
         try:
-            await asyncio.wait_for(self._client.connect(self._url, **options), connect_s)
+            await self._connect(self._client.connect(self._url, **options), connect_s)
             self._answers = self._client.new_inbox()
             await self._client.subscribe(f"{self._answers}.*", cb=self._answered)
             await self._client.flush(timeout=max(int(connect_s), 1))
@@ -115,9 +117,23 @@ class Link:
             await self.close()
             raise self.fault() from None
 
+    async def _connect(self, connecting: Coroutine[Any, Any, None], connect_s: float) -> None:
+        """Try once. The library would try for ever, so its first complaint ends it."""
+        self._first = wait = Wait(())
+        task, failed = asyncio.ensure_future(connecting), asyncio.ensure_future(wait.changed.wait())
+        await asyncio.wait({task, failed}, timeout=connect_s, return_when=asyncio.FIRST_COMPLETED)
+        self._first = None
+        if task.done():
+            failed.cancel()
+            return await task
+        for one in (task, failed):
+            one.cancel()
+        await asyncio.gather(task, failed, return_exceptions=True)
+        raise TimeoutError(self._said or f"no answer within {connect_s:g} s")
+
     @property
     def is_closed(self) -> bool:
-        """True once it can not come back by itself."""
+        """True once it cannot come back by itself."""
         return self._client.is_closed
 
     @property
@@ -126,7 +142,7 @@ class Link:
         return self._client.jetstream(timeout=ACK_S)
 
     def fault(self) -> BusError:
-        """The reason why the broker can not be used now."""
+        """The reason why the broker cannot be used now."""
         if AUTHORIZATION.search(self._said):
             return BusRefused(
                 f"the broker at {self.place} refuses user {self.user!r}: {self._said}. "
@@ -239,7 +255,9 @@ class Link:
         text = str(error)
         found = VIOLATION.search(text)
         if found is None:
-            self._said = text
+            self._said = text or type(error).__name__
+            if self._first is not None:
+                self._first.changed.set()
             return
         subject = found[2].lower()
         refusal = BusRefused(
@@ -333,7 +351,7 @@ class Pulling(Wait):
 
 
 async def open_link(url: str, connect_s: float) -> Link:
-    """A connection. Each account has an inbox that others can not listen to, where the broker's permissions allow it."""
+    """A connection. Each account has an inbox that others cannot hear, where the broker's permissions allow it."""
     user = urlsplit(url).username or ""
     inboxes = [f"_INBOX_{user}", "_INBOX"] if re.fullmatch(r"[\w-]+", user) else ["_INBOX"]
     for inbox in inboxes:

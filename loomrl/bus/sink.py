@@ -19,6 +19,7 @@ from loomrl.bus.origin import STORE, origin_of
 from loomrl.config import HubConfig
 from loomrl.errors import Conflict, EventError, HubError
 from loomrl.hub.hub import Hub
+from loomrl.hub.intake import check_name
 from loomrl.safety.redaction import PatternRedactor, Redactor
 from loomrl.store import LoomDB
 from loomrl.store.events import Event, append_events
@@ -133,10 +134,12 @@ class Sink:
             return _Dead(given, Cause.TRIES, f"given out {given.tries} times and never acknowledged")
         try:
             event, _ = cleaned(TRAJECTORY.parse(given.payload), self._redactor)
-            return trajectory_from(event)
+            made = trajectory_from(event)
+            check_name("agent_id", made.task.environment)
+            return made
         except EventError as error:
             return _Dead(given, Cause.CONTRACT, str(error))
-        except (ValueError, OverflowError, RecursionError) as error:
+        except (HubError, ValueError, OverflowError, RecursionError) as error:
             return _Dead(given, Cause.REFUSED, f"{type(error).__name__}: {error}")
 
     def _store(self, agent: str, arrived: Sequence[tuple[Delivery, Trajectory]]) -> list[_Dead]:

@@ -40,6 +40,7 @@ class StoredBus(Bus):
     """The bus in one LoomDB. Closing it closes the database."""
 
     def __init__(self, db: LoomDB, *, clock: Callable[[], float] = time.time) -> None:
+        self.place = db.location
         self._db = db
         self._clock = clock
         self._came = threading.Condition()

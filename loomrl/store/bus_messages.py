@@ -13,6 +13,8 @@ from loomrl.store.db import LoomDB
 from loomrl.store.rows import Row, columns_of, from_json, to_json
 from loomrl.store.tables import bus_groups, bus_held, bus_messages
 
+MOST_BYTES = 32 << 20
+"""Of what is handed out at once; one message is, whatever its size."""
 PAGE = 500
 """Ids in one query."""
 
@@ -182,11 +184,18 @@ def _known(connection: Connection, new: Sequence[StoredMessage]) -> set[tuple[st
 
 
 def _unseen(connection: Connection, taker: Taker, most: int) -> list[int]:
-    """Positions that the group was not given yet."""
+    """Positions of the next messages that the group was not given yet."""
     seen = select(bus_groups.c.next).where(_is(taker)).scalar_subquery()
-    query = select(bus_messages.c.position).where(bus_messages.c.subject == taker.subject)
+    size = func.length(bus_messages.c.payload)
+    query = select(bus_messages.c.position, size).where(bus_messages.c.subject == taker.subject)
     query = query.where(bus_messages.c.position > func.coalesce(seen, 0)).order_by(bus_messages.c.position)
-    return list(connection.scalars(query.limit(most))) if most > 0 else []
+    found, total = [], 0
+    for position, length in connection.execute(query.limit(most)) if most > 0 else ():
+        total += length
+        if found and total > MOST_BYTES:
+            break
+        found.append(position)
+    return found
 
 
 def _is(taker: Taker) -> ColumnElement[bool]:

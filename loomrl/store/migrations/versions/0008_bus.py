@@ -1,10 +1,10 @@
-"""Version 6: the bus, where no broker is."""
+"""Version 8: the bus, where no broker is."""
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0006"
-down_revision = "0005"
+revision = "0008"
+down_revision = "0007"
 
 POSITION = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
