@@ -11,6 +11,7 @@ from loomrl.errors import LoomError
 from loomrl.experiments.commands import ab as cli_ab
 from loomrl.experiments.commands import archives as cli_archives
 from loomrl.experiments.commands import bench as cli_bench
+from loomrl.experiments.commands import bus as cli_bus
 from loomrl.experiments.commands import cluster as cli_cluster
 from loomrl.experiments.commands import data as cli_data
 from loomrl.experiments.commands import envs as cli_envs
@@ -50,8 +51,10 @@ app.add_typer(cli_people.app, name="people")
 app.add_typer(cli_archives.app, name="archives")
 app.add_typer(cli_monitor.app, name="monitor")
 app.add_typer(cli_ab.app, name="ab")
+app.add_typer(cli_bus.app, name="bus")
 app.command()(cli_serve.serve)
 app.command()(cli_people.forget)
+app.command()(cli_bus.nats)
 app.command()(cli_cluster.submit)
 app.command()(cli_sweep.sweep)
 app.command()(cli_records.runs)

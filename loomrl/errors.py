@@ -113,6 +113,32 @@ class CorruptPayload(HubError, ValueError):
     """Bytes that are not a complete LoomRL trajectory."""
 
 
+class BusError(LoomError):
+    """The bus refused something, or cannot do it. What was published before is on the bus."""
+
+    boundary = "bus"
+
+
+class BusAway(BusError):
+    """No broker answers now: try again later."""
+
+
+class BusRefused(BusError):
+    """The broker's permissions refuse this account what it asked for."""
+
+
+class TooLarge(BusError, ValueError):
+    """A message that is larger than the bus takes; nothing of the call was published."""
+
+    def __init__(self, message: str, *, id: str) -> None:
+        super().__init__(message)
+        self.id = id
+
+
+class EventError(BusError, ValueError):
+    """An event that its contract does not allow."""
+
+
 def failure_from(error: BaseException, *, boundary: str) -> "Failure":
     """The record of an exception at a boundary; a LoomError keeps its own boundary."""
     from loomrl.types import Failure  # which loads NumPy: the errors alone do not need it

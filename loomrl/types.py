@@ -33,6 +33,8 @@ class Source(StrEnum):
     EVALUATION = "evaluation"
     DEMONSTRATION = "demonstration"
     PRODUCTION = "production"
+    FOREIGN = "foreign"
+    """Of somebody else's agent: text, without tokens."""
 
 
 class Stage(StrEnum):

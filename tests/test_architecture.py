@@ -39,7 +39,6 @@ LAYERS = [
     "parquet",
     "checkpoints",
     "run",
-    "bus",
     "gym",
     "curriculum",
     "rewards",
@@ -51,6 +50,7 @@ LAYERS = [
     "release",
     "serving",
     "feedback",
+    "bus",
     "telemetry",
 ]
 """Inside loomrl a module imports from its own layer and those before it."""

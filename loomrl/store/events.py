@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, func, insert, select
 
 from loomrl.store.db import LoomDB
 from loomrl.store.rows import from_json, to_json
@@ -67,3 +67,9 @@ def read_events(
             )
             for row in connection.execute(query)
         ]
+
+
+def last_event(db: LoomDB) -> int:
+    """The newest position; 0 without any."""
+    with db.read() as connection:
+        return int(connection.scalar(select(func.max(events.c.position))) or 0)

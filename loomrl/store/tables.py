@@ -324,6 +324,40 @@ ab_tests = _log(
 )
 """The row with the highest number holds. `content` is JSON."""
 
+bus_messages = _log(
+    "bus_messages",
+    Column("stream", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("id", Text, nullable=False),
+    Column("headers", Text, nullable=False),
+    Column("payload", LargeBinary, nullable=False),
+    Column("created_at", Float, nullable=False),
+    UniqueConstraint("id", "stream"),
+    Index("bus_messages_by_stream", "stream", "position"),
+    Index("bus_messages_by_subject", "subject", "position"),
+)
+"""The bus, where no broker is."""
+
+bus_groups = Table(
+    "bus_groups",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("subject", Text, primary_key=True),
+    Column("next", Position, nullable=False),
+)
+"""Groups of consumers, and the position up to which each was given everything."""
+
+bus_held = Table(
+    "bus_held",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("subject", Text, primary_key=True),
+    Column("position", Position, primary_key=True, autoincrement=False),
+    Column("until", Float, nullable=False),
+    Column("tries", Integer, nullable=False),
+)
+"""Messages that a group was given and has not acknowledged."""
+
 datasets = _log(
     "datasets",
     Column("id", Text, nullable=False, unique=True),

@@ -1,10 +1,10 @@
-"""Version 8: data sets of what was served, and the trajectories in them."""
+"""Version 9: data sets of what was served, and the trajectories in them."""
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0008"
-down_revision = "0007"
+revision = "0009"
+down_revision = "0008"
 
 POSITION = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
