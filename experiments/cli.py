@@ -13,6 +13,7 @@ from loomrl.experiments.commands import archives as cli_archives
 from loomrl.experiments.commands import bench as cli_bench
 from loomrl.experiments.commands import bus as cli_bus
 from loomrl.experiments.commands import cluster as cli_cluster
+from loomrl.experiments.commands import coordinate as cli_coordinate
 from loomrl.experiments.commands import data as cli_data
 from loomrl.experiments.commands import envs as cli_envs
 from loomrl.experiments.commands import feedback as cli_feedback
@@ -40,6 +41,7 @@ app.add_typer(cli_envs.app, name="envs")
 app.add_typer(cli_bench.app, name="bench")
 app.add_typer(cli_cluster.jobs, name="jobs")
 app.add_typer(cli_cluster.clusters, name="cluster")
+app.add_typer(cli_coordinate.app, name="coordinate")
 app.add_typer(cli_data.app, name="data")
 app.add_typer(cli_feedback.app, name="feedback")
 app.add_typer(cli_release.app, name="release")

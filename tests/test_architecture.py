@@ -51,6 +51,7 @@ LAYERS = [
     "serving",
     "feedback",
     "bus",
+    "coordinator",
     "telemetry",
 ]
 """Inside loomrl a module imports from its own layer and those before it."""

@@ -40,6 +40,8 @@ class DataSelection(Config):
     """Of the latest reward; a trajectory without one is left out. So with the next two."""
     max_reward: float | None = None
     min_confidence: Share | None = None
+    without: tuple[str, ...] = ()
+    """Ids of trajectories to leave out."""
     parent: str | None = None
     """The policy to be trained: what it, or an ancestor, was trained on is left out. `RUN/12`, or a model's folder;
     None takes the stable policy of the first endpoint.

@@ -131,6 +131,7 @@ def _fits(attempt: Trajectory, selection: DataSelection, sieve: Sieve, prompts: 
     keep = sieve.keep
     return (
         keep("failed", attempt.end is not End.FAILED)
+        and keep("without", attempt.id not in selection.without)
         and keep("without text", turns > 0)
         and keep("sources", not selection.sources or attempt.source.value in selection.sources)
         and keep("domains", not selection.domains or any(fnmatchcase(domain, each) for each in selection.domains))

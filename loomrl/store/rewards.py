@@ -91,6 +91,13 @@ def last_reward(connection: Connection, endpoint: str) -> int:
     return int(connection.scalar(query) or 0)
 
 
+def reward_before(db: LoomDB, endpoint: str, at: float) -> int:
+    """The position of an endpoint's last reward before a time; 0 without any."""
+    mine = (rewards.c.endpoint == endpoint, rewards.c.created_at < at)
+    with db.read() as connection:
+        return int(connection.scalar(select(func.max(rewards.c.position)).where(*mine)) or 0)
+
+
 def are_there(db: LoomDB, endpoint: str, *, after: int, count: int) -> bool:
     """True if so many rewards of an endpoint follow a position."""
     query = select(rewards.c.position).where(rewards.c.endpoint == endpoint, rewards.c.position > after)

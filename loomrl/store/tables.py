@@ -387,3 +387,18 @@ dataset_rows = Table(
     Column("feedback", Text, nullable=False),
 )
 """The trajectories of data sets, by hub and position there; `prompt` is a hash. Contents stay in the hubs."""
+
+trainings = _log(
+    "trainings",
+    Column("id", Text, nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("endpoint", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("run", Text, nullable=False),
+    Column("content", Text, nullable=False),
+    Column("created_at", Float, nullable=False),
+    UniqueConstraint("id", "number"),
+    Index("trainings_by_endpoint", "endpoint", "position"),
+    Index("trainings_by_run", "run"),
+)
+"""Jobs of the coordinator: of each the row with the highest number holds. `content` is JSON."""
