@@ -85,7 +85,7 @@ OPENED_IN = {
     "optuna": set(),
     "verifiers": {"loomrl/gym/adapters/verifiers_v0.py", "loomrl/gym/adapters/verifiers_v1.py"},
     "reasoning_gym": {"loomrl/gym/adapters/reasoning_gym.py"},
-    "starlette": {"loomrl/http/*", "loomrl/hub/*", "loomrl/hub/atropos/*"},
+    "starlette": {"loomrl/http/*", "loomrl/hub/*", "loomrl/hub/atropos/*", "loomrl/coordinator/http.py"},
     "uvicorn": {"loomrl/http/*", "experiments/bench/hub.py"},
 }
 """A backend's package → the only files that may import it."""

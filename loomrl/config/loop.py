@@ -99,6 +99,8 @@ class Reports(Config):
     """Reports, beside the one after each job."""
 
     schedule: Cron | None = "0 8 * * *"
+    usd_per_hour: NonNegative | None = None
+    """Price of an hour of training, for the cost of a job; null leaves it open."""
 
 
 class LoopExperiment(Root):

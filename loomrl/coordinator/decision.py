@@ -4,7 +4,6 @@ Whoever asks with the same record decides the same. What a step needs beyond the
 a verdict – is the business of whoever takes it (`loomrl.experiments.coordinate`).
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -24,8 +23,8 @@ class Work(StrEnum):
     """It was never started."""
     RUNNING = "running"
     ENDED = "ended"
-    ELSEWHERE = "elsewhere"
-    """On another machine, whose coordinator looks after it."""
+    AWAY = "away"
+    """Nobody here can tell: it is another machine's, or the cluster does not answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,7 +248,7 @@ def _followed(plan: LoopExperiment, record: Record, job: Job, now: float) -> Ste
 
 def _trained(plan: LoopExperiment, record: Record, job: Job, now: float) -> Step | None:
     evidence = record.evidence
-    is_gone = evidence.work is Work.ENDED or (evidence.work is Work.ELSEWHERE and is_late(plan, job, now))
+    is_gone = evidence.work is Work.ENDED or (evidence.work is Work.AWAY and is_late(plan, job, now))
     if job.is_cancelled and (is_gone or evidence.work is Work.ABSENT):
         return Move(job=job.to(Phase.CANCELLED, at=now, ended_at=now))
     if is_gone and isinstance(evidence.outcome, Trained):
@@ -285,7 +284,7 @@ def failed(plan: LoopExperiment, record: Record, job: Job, fault: Fault, now: fl
 
 def _judged(plan: LoopExperiment, record: Record, job: Job, now: float) -> Step | None:
     evidence, verdict = record.evidence, record.evidence.verdict
-    is_gone = evidence.work is not Work.RUNNING and (evidence.work is not Work.ELSEWHERE or is_late(plan, job, now))
+    is_gone = evidence.work is not Work.RUNNING and (evidence.work is not Work.AWAY or is_late(plan, job, now))
     if job.is_cancelled:
         return Move(job=job.to(Phase.CANCELLED, at=now)) if is_gone else None
     if verdict is not None and verdict.is_allowed:
@@ -338,8 +337,3 @@ def work_of(job: Job) -> str | None:
     if job.phase is Phase.COMPLETED and job.gates:
         return f"gate-{job.gates}"
     return None
-
-
-def newest_first(jobs: Sequence[Job]) -> list[Job]:
-    """Jobs by the time they moved last."""
-    return sorted(jobs, key=lambda job: -job.at)

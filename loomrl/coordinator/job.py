@@ -211,6 +211,11 @@ OWN = ("id", "number", "endpoint", "phase", "run", "at", "fault")
 """Fields that have a column."""
 
 
+def new_id() -> str:
+    """An id for what somebody asks for."""
+    return str(uuid.uuid4())
+
+
 def derived_id(*parts: object) -> str:
     """The id that follows from these: whoever decides the same names it the same."""
     return str(uuid.uuid5(NAMESPACE, "\0".join(map(str, parts))))

@@ -27,11 +27,13 @@ def find_job(db: LoomDB, id: str) -> Job:
     return Job.of(show_training(db, known[0] if len(known) == 1 else id))
 
 
-def ask_for(db: LoomDB, plan: LoopExperiment, job: Job, *, seen: int | None = None) -> Job | None:
-    """Queue a job; None if the endpoint's jobs have moved on past `seen`."""
+def ask_for(
+    db: LoomDB, plan: LoopExperiment, job: Job, *, seen: int | None = None, is_known: bool = False
+) -> Job | None:
+    """Queue a job; None if the endpoint's jobs have moved on past `seen`. `is_known`: the bus has its request."""
     if not job.request:
         job = replace(job, request=request_of(plan, job, show_endpoint(db, job.endpoint).stable.policy))
-    return job if ask(db, job.row(), requested(job), seen=seen) else None
+    return job if ask(db, job.row(), requested(job, is_known=is_known), seen=seen) else None
 
 
 def move(db: LoomDB, plan: LoopExperiment, step: Move, *, beside: Beside | None = None) -> Job | None:
@@ -54,8 +56,8 @@ def cancel(db: LoomDB, id: str, *, who: str, why: str, at: float) -> Job:
             return job
         if job.phase is Phase.RELEASING:
             raise ConfigError(
-                f"job {job.id}: its policy is being released ({job.release}). `loomrl release abort {job.endpoint}` ends "
-                "that."
+                f"job {job.id}: its policy is being released ({job.release}). That ends by "
+                f"`loomrl release abort {job.endpoint}`."
             )
         if not job.is_open:
             raise ConfigError(f"job {job.id} is over ({job.phase}: {job.reason}).")

@@ -78,9 +78,17 @@ def status_of(job: Job) -> dict[str, Any]:
     return said
 
 
-def requested(job: Job) -> list[Event]:
-    """The events of a job that is asked for: its request, and that it is queued."""
-    asked = Event(kind="training.requested", subject=job.id, data=dict(job.request), created_at=job.at)
+def requested(job: Job, *, is_known: bool = False) -> list[Event]:
+    """The events of a job that is asked for: its request, and that it is queued.
+
+    `is_known`: the request came over the bus, and goes out by no other name.
+    """
+    asked = Event(
+        kind="training.accepted" if is_known else "training.requested",
+        subject=job.id,
+        data=dict(job.request),
+        created_at=job.at,
+    )
     return [asked, *moved(job)]
 
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import Connection, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from loomrl.store.db import LoomDB
 from loomrl.store.participants import leave, take_part
@@ -190,6 +190,14 @@ def archive_sessions(db: LoomDB, trajectories: Mapping[str, str]) -> None:
     if trajectories:
         with db.write() as connection:
             connection.execute(_ARCHIVED, [{"at": id, "made": made} for id, made in trajectories.items()])
+
+
+def count_lost(db: LoomDB, endpoint: str, *, since: float) -> int:
+    """The sessions with a call since then that ended and became no trajectory."""
+    mine = (sessions.c.endpoint == endpoint, sessions.c.state == "archived", sessions.c.last_at >= since)
+    query = select(func.count()).select_from(sessions).where(*mine, sessions.c.trajectory == "")
+    with db.read() as connection:
+        return int(connection.scalar(query) or 0)
 
 
 def forget(db: LoomDB, endpoint: str, *, before: float) -> int:

@@ -20,7 +20,7 @@ QUEUED = "queued"
 """The state of a training that has not begun."""
 ENDS = ("done", "back", "refused", "failed", "cancelled")
 """States in which a training is over."""
-MOST_QUEUED = 100
+MOST_QUEUED, MOST_OVER = 100, 100
 """Of an endpoint."""
 
 
@@ -125,7 +125,10 @@ def list_trainings(
 
 
 def read_trainings(db: LoomDB, endpoint: str) -> tuple[int, list[TrainingRow]]:
-    """The position of the endpoint's newest row, and the newest row of each of its trainings, oldest first."""
+    """The position of the endpoint's newest row, and the newest row of each of its trainings, oldest first.
+
+    Of those that are over, only the latest.
+    """
     with db.read() as connection:
         return _last(connection, endpoint), _newest(connection, endpoint)
 
@@ -148,8 +151,14 @@ def _newest_rows(endpoint: str | None) -> Select[Any]:
 
 
 def _newest(connection: Connection, endpoint: str) -> list[TrainingRow]:
-    query = _newest_rows(endpoint).order_by(trainings.c.position)
-    return [_row_of(row) for row in connection.execute(query).mappings()]
+    """All trainings that are not over, and the latest that are."""
+    rows = _newest_rows(endpoint).order_by(trainings.c.position.desc())
+    is_over = trainings.c.state.in_(ENDS)
+    found = [
+        *connection.execute(rows.where(~is_over)).mappings(),
+        *connection.execute(rows.where(is_over).limit(MOST_OVER)).mappings(),
+    ]
+    return [_row_of(row) for row in sorted(found, key=lambda row: int(row["position"]))]
 
 
 def _ask(connection: Connection, first: TrainingRow, told: Sequence[Event]) -> bool:

@@ -7,7 +7,7 @@ import pytest
 
 from loomrl.coordinator.job import Phase
 from loomrl.coordinator.ledger import jobs_of
-from loomrl.experiments.coordinate import Coordinator, coordinating
+from loomrl.experiments.coordinate.loop import Coordinator, coordinating
 from loomrl.release.controller import Controller
 from loomrl.release.ledger import latest
 from loomrl.store import open_store
@@ -20,7 +20,9 @@ pytestmark = [pytest.mark.system, pytest.mark.slow]
 
 def until(coordinator: Coordinator, phase: Phase, *, seconds: float) -> None:
     deadline = time.monotonic() + seconds
-    while jobs_of(coordinator.db, ENDPOINT)[1][-1:] == () or jobs_of(coordinator.db, ENDPOINT)[1][-1].phase is not phase:
+    while (
+        jobs_of(coordinator.db, ENDPOINT)[1][-1:] == () or jobs_of(coordinator.db, ENDPOINT)[1][-1].phase is not phase
+    ):
         assert time.monotonic() < deadline, jobs_of(coordinator.db, ENDPOINT)
         if not coordinator.tick():
             time.sleep(0.2)

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,12 +50,14 @@ class LocalWork:
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
-    def start(self, name: str, command: Sequence[str]) -> bool:
-        """Run a command if this work was never started; False if it was, or is being looked at."""
+    def start(self, name: str, command: Sequence[str], files: Mapping[str, bytes]) -> bool:
+        """Run a command, with files in its folder, if this work was never started; False if it was, or is looked at."""
         folder = self.place(name)
         with _locked(folder, fcntl.LOCK_EX) as lock:
             if lock is None or (folder / "started").exists():
                 return False
+            for file, content in files.items():
+                (folder / file).write_bytes(content)
             (folder / "started").write_text(" ".join(command))
             with (folder / "log").open("ab") as log:
                 subprocess.Popen(
