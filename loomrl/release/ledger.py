@@ -117,6 +117,11 @@ class Wish:
 
 def begin_release(db: LoomDB, wish: Wish, *, at: float) -> Release:
     """Begin a release: the version is started, and gets its first share once it is up. A LoomError says why not."""
+    return Release.of(begin(db, *drafted(db, wish, at=at)))
+
+
+def drafted(db: LoomDB, wish: Wish, *, at: float) -> tuple[ReleaseRow, Change]:
+    """The first row of a release, and what it changes; a LoomError says why it cannot begin."""
     present = releasable(db, wish.endpoint, wish.challenger)
     baseline = present.stable.policy
     passage = Passage(since=at, reason=f"{wish.plan.strategy} of {wish.challenger} against {baseline}")
@@ -144,7 +149,7 @@ def begin_release(db: LoomDB, wish: Wish, *, at: float) -> Release:
     )
     arms = arms_of(wish.plan, passage, present=present.arms, baseline=baseline, challenger=wish.challenger)
     change = Change(arms=arms, seen=present.revision, stages={baseline: Stage.PRODUCTION}, verdict=wish.verdict)
-    return Release.of(begin(db, first, change))
+    return first, change
 
 
 def releasable(db: LoomDB, endpoint: str, challenger: str) -> Endpoint:

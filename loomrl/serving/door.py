@@ -27,6 +27,8 @@ class Caller:
     """The key's id, not the key."""
     session: str = ""
     """The session that the key is bound to, if any."""
+    is_admin: bool = False
+    """What others recorded is open to it."""
 
 
 class Keys(Protocol):
@@ -98,13 +100,17 @@ def _token(headers: Mapping[str, str]) -> str | None:
     return headers.get("x-api-key") or None
 
 
-async def body_of(receive: Receive, headers: Mapping[str, str], *, most: int) -> bytes:
-    """The body; a Refusal beyond `most` bytes, or if it is compressed."""
+async def body_of(receive: Receive, headers: Mapping[str, str], *, most: int, heard: int = 0) -> bytes:
+    """The body; a Refusal beyond `most` bytes, or if it is compressed.
+
+    Of a longer one so many bytes are `heard` before it is refused, at least four times `most`.
+    """
+    heard = max(heard, 4 * most)
     if headers.get("content-encoding", "identity").lower() != "identity":
         raise Refusal(Cause.INVALID, "Compressed bodies are not read: leave out Content-Encoding.")
     announced = headers.get("content-length", "0")
     if announced.isdecimal() and int(announced) > most:
-        await _discard(receive, 4 * most)
+        await _discard(receive, heard)
         raise Refusal(Cause.TOO_LARGE, f"A body has at most {most} bytes, this one {announced}.")
     parts, size = [], 0
     while True:
@@ -115,7 +121,7 @@ async def body_of(receive: Receive, headers: Mapping[str, str], *, most: int) ->
         parts.append(part)
         size += len(part)
         if size > most:
-            await _discard(receive, 4 * most)
+            await _discard(receive, heard)
             raise Refusal(Cause.TOO_LARGE, f"A body has at most {most} bytes, this one more.")
         if not message.get("more_body", False):
             return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -11,7 +11,6 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from typing import TypeVar
 
 import numpy as np
@@ -26,7 +25,8 @@ from loomrl.serving.view import View
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import Endpoint, Role
 from loomrl.store.feedback import last_feedback, read_feedback
-from loomrl.store.observations import Observation, append_observations
+from loomrl.store.observations import Observation, append_observations, unit_hash
+from loomrl.types import Feedback
 
 log = logging.getLogger(__name__)
 K = TypeVar("K")
@@ -39,7 +39,7 @@ MOST_UNITS = 200_000
 MOST_WAITING = 100_000
 """Observations that wait while LoomDB cannot be written."""
 NEGATIVE = 0.5
-"""Feedback below this is negative: a thumb down, or less than half of the stars."""
+"""Feedback below this is negative: a thumb down, less than half of the stars, a correction, a session that was left."""
 BAD_AT_ONCE = ("error", "violation")
 """Metrics that a unit's first 1 settles."""
 
@@ -192,7 +192,7 @@ class Measures:
         key = (endpoint.name, endpoint.revision, assignment.test, unit)
         there = self._units.get(key)
         if there is None:
-            hashed = int.from_bytes(blake2b(unit.encode("utf-8", "surrogatepass"), digest_size=8).digest())
+            hashed = unit_hash(unit)
             there = _Unit(endpoint.name, endpoint.revision, assignment.arm.name, assignment.test, hashed)
             self._due.append((time.monotonic() + self._settle_s, there))
             _put(self._units, key, there)
@@ -253,7 +253,19 @@ class Measures:
         """Feedback of sessions that were measured here."""
         for position, judgement in await asyncio.to_thread(read_feedback, self._db, after=self._feedback):
             self._feedback = position
-            self.complete(judgement.trajectory, key=None, negative=float(judgement.value < NEGATIVE))
+            self.complete(judgement.trajectory, key=None, **observed(judgement))
+
+
+def observed(judgement: Feedback) -> dict[str, float]:
+    """The metrics that feedback says something about, and their values.
+
+    A comment judges nothing. Of a choice between two answers of one session, neither says anything about its arm.
+    """
+    if judgement.kind == "outcome":
+        return {name: float(judgement.data[name]) for name in ("reward", "success") if name in judgement.data}
+    if judgement.kind == "comment" or (judgement.kind == "choice" and "trajectory" not in judgement.data):
+        return {}
+    return {"negative": float(judgement.value < NEGATIVE)}
 
 
 def _put(held: OrderedDict[K, V], name: K, value: V) -> None:

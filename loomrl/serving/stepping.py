@@ -22,7 +22,7 @@ async def is_recorded(exchange: Exchange, ask: ActAsk, *, endpoint: str, session
 
 
 def new_acts(candidate: Candidate, act: Act, acted: Acted, *, place: Mapping[str, str], at: float) -> NewActs:
-    """The acts to keep; `place` is their session, endpoint and key."""
+    """The acts to keep; `place` is their session, endpoint, key and user."""
     version = candidate.policy.about.version
     return NewActs(**place, acts=Acts(arm=candidate.arm.name, version=version, steps=_steps(act, acted, at)))
 

@@ -78,8 +78,15 @@ class Metric(StrEnum):
     NODE_RETURN = "node/return", "Mean return of the episodes that ended in a runner; only by runner."
     NODE_PREFERENCE = "node/preference", "Mean weight of the first objective in a runner's steps; only by runner."
 
-    PREFERENCE_ACCURACY = "preference/accuracy", "Share of pairs in which the better attempt leads."
-    PREFERENCE_MARGIN = "preference/margin", "Mean lead of the better attempt in log-probability gained, times beta."
+    PREFERENCE_ACCURACY = (
+        "preference/accuracy",
+        "Share of pairs in which the better attempt leads; of judged answers, of those on their side of the baseline.",
+    )
+    PREFERENCE_MARGIN = (
+        "preference/margin",
+        "Mean lead of the better attempt, or of a judged answer, in log-probability gained, times beta.",
+    )
+    PREFERENCE_BASELINE = "preference/baseline", "Log-probability that answers to other prompts have gained on average."
 
     GRADIENT_NORM = "gradient/norm", "Mean length of the gradient before clipping."
     GRADIENT_CLIPPED = "gradient/clipped", "Share of optimizer steps whose gradient was shortened."

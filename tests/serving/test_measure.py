@@ -129,7 +129,7 @@ async def test_negative_feedback_of_a_session_counts_for_its_arm(store: LoomDB) 
     await measures.start()
     for session, value in (("s", 0.0), ("t", 1.0)):
         measures.begin(SPLIT, unit_of("canary" if session == "s" else "stable"), session=session)
-        told = Feedback(id=session, trajectory=session, source="user", kind="thumb", value=value)
+        told = Feedback(id=session, trajectory=session, source="human", kind="thumb", value=value)
         append_feedback(store, [told])
     await measures.close()
     found = [each for _, each in read_observations(store, "e")]

@@ -80,7 +80,7 @@ class StoredKeys:
         if key is None or not is_right:
             raise self._refusal(Cause.KEY, "This is no key of this server.")
         self._check(key, scope)
-        return Caller(key=key.id)
+        return Caller(key=key.id, is_admin="admin" in key.scopes)
 
     def spent(self, caller: Caller, tokens: int) -> None:
         """Keys of LoomDB have a rate of calls and no budget of tokens."""

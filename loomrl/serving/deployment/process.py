@@ -32,6 +32,7 @@ from loomrl.serving.deployment.key import StoredKeys
 from loomrl.serving.deployment.opening import open_policy
 from loomrl.serving.deployment.reconcile import PACE_S, StoredView
 from loomrl.serving.deployment.source import fetch, source_of
+from loomrl.serving.feedback.intake import Hubs, Intake
 from loomrl.serving.gateway import Check, Gateway, GatewaySettings
 from loomrl.serving.measure import Measures
 from loomrl.serving.monitor.monitor import Monitor
@@ -196,12 +197,14 @@ class GatewayProcess:
         """Follow LoomDB, listen, and be announced."""
         station, experiment = self._station, self._station.experiment
         db = self._stack.enter_context(await asyncio.to_thread(open_store, experiment.store_url))
-        recorder = None
+        recorder = intake = None
         if experiment.record.mode != "off":
             from loomrl.serving.durable import open_recorder
 
             recorder = await asyncio.to_thread(open_recorder, experiment.store_url)
             self._stack.push_async_callback(recorder.close)
+            intake = Intake(db, Hubs(experiment.store_url, [experiment.endpoint]))
+            self._stack.callback(intake.close)
         view = StoredView(db, token=station.token, only=experiment.endpoint)
         await view.start()
         self._stack.push_async_callback(view.close)
@@ -222,6 +225,7 @@ class GatewayProcess:
             keys=StoredKeys(db, required=is_key_needed(experiment)),
             settings=_settings(experiment),
             check=_check(experiment),
+            intake=intake,
         )
         behind = station.has_front
         host, port = (station.host, 0) if behind else (experiment.host, experiment.port)

@@ -3,13 +3,15 @@
 import asyncio
 import logging
 import os
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ray import serve
 
 from loomrl.errors import LoomError
 from loomrl.serving.deployment.process import FrontProcess, GatewayProcess, PolicyProcess, Station
-from loomrl.serving.deployment.steward import LOOK_S, Change, Steward
+from loomrl.serving.deployment.steward import HOUSE_S, LOOK_S, Change, Steward
 
 log = logging.getLogger(__name__)
 CALLS = "loomrl_calls"
@@ -58,19 +60,14 @@ class FrontReplica:
     async def __init__(self, station: Station, change: Change) -> None:  # type: ignore[misc]
         self._process = FrontProcess(station)
         await _started(self._process)
-        self._steward = Steward(station)
-        self._task = asyncio.create_task(self._look_after(change))
-
-    async def _look_after(self, change: Change) -> None:
-        while True:
-            try:
-                await asyncio.to_thread(self._steward.look, change)
-            except Exception:
-                log.exception("The applications of this endpoint could not be updated.")
-            await asyncio.sleep(LOOK_S)
+        steward = Steward(station)
+        self._tasks = [asyncio.create_task(_again(partial(steward.look, change), LOOK_S))]
+        if station.experiment.record.mode != "off":
+            self._tasks.append(asyncio.create_task(_again(steward.keep_house, HOUSE_S)))
 
     async def __del__(self) -> None:
-        self._task.cancel()
+        for task in self._tasks:
+            task.cancel()
         await self._process.stop()
 
 
@@ -84,6 +81,16 @@ class Scaled:
         """The wanted number of replicas, and no state."""
         calls = sum((ctx.aggregated_metrics or {}).get(CALLS, {}).values())
         return max(1.0, -(-calls // self._load)), {}
+
+
+async def _again(work: Callable[[], object], pause_s: float) -> None:
+    """Do this in a thread, again and again; one failure is not the last time."""
+    while True:
+        try:
+            await asyncio.to_thread(work)
+        except Exception:
+            log.exception("The steward of this endpoint could not do its work.")
+        await asyncio.sleep(pause_s)
 
 
 async def _started(process: PolicyProcess | GatewayProcess | FrontProcess) -> None:

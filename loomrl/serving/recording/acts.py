@@ -34,12 +34,13 @@ class NewActs:
     endpoint: str
     key: str
     """The id of the caller's key, never the key."""
+    user: str = ""
     acts: Acts
 
     @property
     def place(self) -> tuple[str, ...]:
         """Acts of equal place may be written together."""
-        return self.session, self.endpoint, self.key, self.acts.arm, self.acts.version
+        return self.session, self.endpoint, self.key, self.user, self.acts.arm, self.acts.version
 
 
 def are_acts(payload: bytes) -> bool:

@@ -105,6 +105,7 @@ class Record:
     tool_choice: str = "auto"
     drawing: Drawing = field(default_factory=Drawing)
     user: str = ""
+    """The caller's name for its user; in LoomDB, a hash of it."""
     choices: tuple[Words, ...]
     started_at: float
     finished_at: float
