@@ -18,8 +18,6 @@ from loomrl.store import LoomDB
 from loomrl.store.verdicts import Outcome, StoredVerdict
 from loomrl.types import Verdict
 
-COORDINATOR = "coordinator"
-"""Who releases what a loop has trained."""
 UNJUDGED_SHARE = 0.05
 """First share of a version that no gate has judged."""
 
@@ -70,19 +68,6 @@ def release(asked: Asked, db: LoomDB) -> Release:
         endpoint=asked.endpoint, challenger=source.key, plan=plan, verdict=verdict, who=asked.who, why=asked.why
     )
     return begin_release(db, wish, at=time.time())
-
-
-def wish_for(challenger: str, verdict: StoredVerdict, *, endpoint: str, plan: ReleasePlan, why: str) -> Wish:
-    """The release of a version that the gate allows, as it advises."""
-    advice = verdict.report["strategy"]
-    return Wish(
-        endpoint=endpoint,
-        challenger=challenger,
-        plan=settled(plan, advice["name"], advice["share"]),
-        verdict=Verdict(True, (f"verdict {verdict.id}",)),
-        who=COORDINATOR,
-        why=why,
-    )
 
 
 def _judged(policy: str, against: str, name: str, db: LoomDB) -> StoredVerdict:
