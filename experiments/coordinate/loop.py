@@ -126,8 +126,6 @@ class Coordinator:
         if self.plan.days is not None and chosen.since is None:
             since = datetime.fromtimestamp(now - 86_400 * self.plan.days, UTC)
             chosen = chosen.override({"since": since.isoformat()})
-        if chosen.suite is None:
-            chosen = chosen.override({"suite": self.plan.suite})
         made = frozen(self.db, self.plan.store_url, chosen)
         training = with_parent(self.plan.training.override({**job.settings, "data.dataset": made.id}))
         return {
