@@ -36,12 +36,11 @@ from loomrl.errors import ClusterError, ConfigError, LoomError, StoreError
 from loomrl.experiments.coordinate.look import Observer
 from loomrl.experiments.data import frozen
 from loomrl.experiments.data import settled as with_parent
-from loomrl.experiments.release import wish_for
 from loomrl.feedback.reward.judging import Judging, open_judging
 from loomrl.hub.hub import Hub
 from loomrl.hub.open import open_hub
 from loomrl.load import dump
-from loomrl.release.ledger import drafted
+from loomrl.release.ledger import drafted, wish_for
 from loomrl.serving.archive import open_endpoint_hub
 from loomrl.store import LoomDB, beside
 from loomrl.store.db import is_there
@@ -127,8 +126,6 @@ class Coordinator:
         if self.plan.days is not None and chosen.since is None:
             since = datetime.fromtimestamp(now - 86_400 * self.plan.days, UTC)
             chosen = chosen.override({"since": since.isoformat()})
-        if chosen.suite is None:
-            chosen = chosen.override({"suite": self.plan.suite})
         made = frozen(self.db, self.plan.store_url, chosen)
         training = with_parent(self.plan.training.override({**job.settings, "data.dataset": made.id}))
         return {
