@@ -3,6 +3,7 @@
 The order for every choice is `Opened`, any number of `Drawn`, `Closed`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -53,6 +54,20 @@ class Drawn:
     text: str = ""
     tokens: tuple[Token, ...] = ()
     """Empty unless asked for."""
+
+
+def joined(drawn: Sequence[Drawn]) -> Drawn:
+    """Several of one choice as one."""
+    if len(drawn) == 1:
+        return drawn[0]
+    return Drawn(
+        index=drawn[0].index,
+        ids_T=np.concatenate([each.ids_T for each in drawn]),
+        logprobs_T=np.concatenate([each.logprobs_T for each in drawn]),
+        versions_T=np.concatenate([each.versions_T for each in drawn]),
+        text="".join(each.text for each in drawn),
+        tokens=tuple(token for each in drawn for token in each.tokens),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -99,12 +99,14 @@ def configuration(settings: FrontSettings, folder: Path, *, threads: int) -> str
 defaults
     mode http
     option http-keep-alive
+    option http-no-delay
     timeout connect 2s
     timeout http-request {_ms(settings.patience_s)}
     timeout http-keep-alive 60s
     timeout client 60s
     timeout client-fin 10s
     timeout queue 10s
+    timeout check 3s
     timeout server {_ms(settings.deadline_s + 5)}
     retries 4
     option redispatch 1
@@ -130,7 +132,7 @@ backend gateways
     option httpchk
     http-check send meth GET uri /healthz ver HTTP/1.1 hdr host localhost
     http-check expect status 200
-    default-server inter 500ms fall 2 rise 1 observe layer4 error-limit 1 on-error mark-down check
+    default-server inter 500ms fastinter 100ms fall 3 rise 1 observe layer4 error-limit 1 on-error mark-down check
 {slots}
 """
 

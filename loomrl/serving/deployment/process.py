@@ -24,7 +24,7 @@ from loomrl.http.server import Embedded
 from loomrl.http.site import JSON, Site
 from loomrl.load import dump
 from loomrl.serving.act import KINDS
-from loomrl.serving.channel import ChannelServer
+from loomrl.serving.channel.server import ChannelServer
 from loomrl.serving.converse import Exchange
 from loomrl.serving.deployment.follow import Following, cancelled
 from loomrl.serving.deployment.front import Front, FrontSettings, find_haproxy

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from loomrl.errors import StoreError
-from loomrl.serving.channel import HELLO_S, Link
+from loomrl.serving.channel.frame import HELLO_S
+from loomrl.serving.channel.link import Link
 from loomrl.serving.policy import ServedPolicy
 from loomrl.serving.refusal import Refusal
 from loomrl.store import LoomDB
