@@ -73,13 +73,15 @@ class Alarm:
         )
 
 
-def alarms(before: Scores, now: Scores, *, number: int, error_rate: float) -> list[Alarm]:
-    """The alarms of window `number`, counted from 1, against the windows before it."""
+def movements(before: Scores, now: Scores, *, number: int, error_rate: float) -> list[Movement]:
+    """Every component in window `number`, counted from 1, against those before; the hardest to please first."""
     names = [name for name in now if len(now[name]) >= LEAST and len(before.get(name, ())) >= LEAST]
-    if len(names) < 2:
-        return []
-    spent = error_rate * 6 / (math.pi * number) ** 2 / (2 * len(names))
-    moved = [_movement(name, before[name], now[name], spent) for name in sorted(names, key=_rung)]
+    spent = error_rate * 6 / (math.pi * number) ** 2 / (2 * max(1, len(names)))
+    return [_movement(name, before[name], now[name], spent) for name in sorted(names, key=_rung)]
+
+
+def alarms(moved: Sequence[Movement]) -> list[Alarm]:
+    """Each component that falls while an easier one rises; `moved` has the hardest to please first."""
     return [
         Alarm(rises=up, falls=down)
         for place, down in enumerate(moved)
@@ -148,7 +150,7 @@ class Watch:
             for name, scores in self._past[each].items():
                 before.setdefault(name, []).extend(scores)
         self._past = {each: self._past[each] for each in (*earlier, start)}
-        return alarms(before, self._past[start], number=number, error_rate=self.settings.error_rate)
+        return alarms(movements(before, self._past[start], number=number, error_rate=self.settings.error_rate))
 
     def _rows(self, start: int) -> list[Row]:
         return first_scores(self.db, self.endpoint, after=start, limit=self.settings.window)
