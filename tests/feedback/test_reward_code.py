@@ -101,7 +101,7 @@ def test_without_a_sandbox_nothing_runs_and_the_score_says_so(monkeypatch: pytes
     monkeypatch.setattr(laboratory, "open_sandbox", refuse)
     inspection = Inspection(RewardPipeline())
     coded = served("a", block(GOOD))
-    assert inspection.takes_time(coded)
+    assert not inspection.takes_time(coded)
     score = inspection.inspect([coded])["a"][QUALITY]
     assert score.value is None
     assert score.applies
