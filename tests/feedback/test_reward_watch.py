@@ -75,12 +75,14 @@ def test_what_stays_is_hardly_ever_found_to_move(draw: Draw) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("draw", [thumbs, skewed, smooth])
 def test_over_many_watches_what_stays_is_found_to_move_within_the_error_rate(draw: Draw) -> None:
     assert false_rate(draw, 200, size=200, count=20) <= 0.05
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("change", ONE_MOVES)
 def test_over_many_watches_alarms_are_false_within_the_error_rate(change: Mapping[str, float]) -> None:
     assert false_rate(thumbs, 200, size=200, count=12, change=change) <= 0.05
