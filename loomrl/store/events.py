@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, func, insert, select
 
 from loomrl.store.db import LoomDB
 from loomrl.store.rows import from_json, to_json
@@ -25,6 +25,16 @@ def append_events(db: LoomDB, new: Sequence[Event]) -> list[int]:
     """Store events, all or none, and return their positions."""
     with db.write() as connection:
         return [record(connection, event) for event in new]
+
+
+def append_once(db: LoomDB, event: Event) -> bool:
+    """Store an event unless there is one of its kind about its subject."""
+    same = select(events.c.position).where(events.c.kind == event.kind, events.c.subject == event.subject).limit(1)
+    with db.write() as connection:
+        if connection.execute(same).first() is not None:
+            return False
+        record(connection, event)
+    return True
 
 
 def record(connection: Connection, event: Event) -> int:
@@ -67,3 +77,9 @@ def read_events(
             )
             for row in connection.execute(query)
         ]
+
+
+def last_event(db: LoomDB) -> int:
+    """The newest position; 0 without any."""
+    with db.read() as connection:
+        return int(connection.scalar(select(func.max(events.c.position))) or 0)

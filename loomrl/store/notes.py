@@ -17,6 +17,14 @@ class Notes:
         with self._db.write() as connection:
             put_note(connection, key, text)
 
+    def keep_first(self, key: str, text: str) -> str:
+        """The text under the key: the first that anybody kept."""
+        with self._db.write() as connection:
+            there: str | None = connection.scalar(select(hub_notes.c.text).where(hub_notes.c.key == key))
+            if there is None:
+                connection.execute(insert(hub_notes).values(key=key, text=text))
+        return text if there is None else there
+
     def find(self, key: str) -> str | None:
         """The text last kept under the key."""
         with self._db.read() as connection:

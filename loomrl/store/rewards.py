@@ -101,6 +101,26 @@ def last_reward(connection: Connection, endpoint: str) -> int:
     return int(connection.scalar(query) or 0)
 
 
+def reward_before(db: LoomDB, endpoint: str, at: float) -> int:
+    """The position of an endpoint's last reward before a time; 0 without any."""
+    mine = (rewards.c.endpoint == endpoint, rewards.c.created_at < at)
+    with db.read() as connection:
+        return int(connection.scalar(select(func.max(rewards.c.position)).where(*mine)) or 0)
+
+
+def rewards_since(db: LoomDB, endpoint: str, at: float) -> list[StoredReward]:
+    """The rewards that hold of the trajectories that were judged since a time, newest first."""
+    found: dict[str, StoredReward] = {}
+    before: int | None = None
+    while page := _read(db, _backwards(endpoint, None, before, AT_ONCE)):
+        for position, one in page:
+            if one.created_at < at:
+                return list(found.values())
+            found.setdefault(one.trajectory, one)
+            before = position
+    return list(found.values())
+
+
 def are_there(db: LoomDB, endpoint: str, *, after: int, count: int) -> bool:
     """True if so many rewards of an endpoint follow a position."""
     query = select(rewards.c.position).where(rewards.c.endpoint == endpoint, rewards.c.position > after)
