@@ -43,13 +43,11 @@ def trajectory_from(event: TrajectoryEvent) -> Trajectory:
 def _turn(event: TrajectoryEvent, place: int) -> Turn:
     turn = event["turns"][place]
     seen = tuple(_seen(turn["observation"]))
-    if place == 0:
-        instructions = event["task_context"]["instructions"]
-        known = any(instructions in message.content for message in seen)
-        before = () if known else (Message("system", instructions),)
-    else:
-        before = tuple(_unseen_result(event["turns"][place - 1], turn["observation"]))
-    return Turn((*before, *seen), _written(turn))
+    if place > 0:
+        return Turn((*_unseen_result(event["turns"][place - 1], turn["observation"]), *seen), _written(turn))
+    instructions = event["task_context"]["instructions"]
+    is_said = instructions in ("", *(message.content for message in seen))
+    return Turn(seen if is_said else (Message("system", instructions), *seen), _written(turn))
 
 
 def _seen(observation: Observation) -> Iterator[Message]:
