@@ -88,6 +88,8 @@ class Sink:
         self._subscription: Subscription | None = None
         self._window: list[Delivery] = []
         """Given to us and not acknowledged: what failed is tried again."""
+        self._uncounted: Counter[str] = Counter()
+        """Dead letters that are on the bus, and not on record yet."""
 
     def step(self, *, wait_s: float = 1.0) -> Taken:
         """Take in the next window; with nothing there, wait so long for something."""
@@ -160,7 +162,7 @@ class Sink:
         return hub
 
     def _bury(self, dead: Sequence[_Dead]) -> None:
-        """Put dead letters on the bus, and the number of new ones on record."""
+        """Put dead letters on the bus, and then the number of new ones on record."""
         if not dead:
             return
         now = self._clock()
@@ -168,10 +170,11 @@ class Sink:
             letter_from(one.given, one.cause, one.reason, redactor=self._redactor, at=now) for one in dead
         ]
         is_new = self._bus.publish(made)
-        counts = Counter(one.cause.value for one, new in zip(dead, is_new, strict=True) if new)
-        if counts:
-            event = Event(kind=REJECTED, subject=TRAJECTORY.subject, data=dict(counts), created_at=now)
+        self._uncounted.update(one.cause.value for one, new in zip(dead, is_new, strict=True) if new)
+        if self._uncounted:
+            event = Event(kind=REJECTED, subject=TRAJECTORY.subject, data=dict(self._uncounted), created_at=now)
             append_events(self._db, [event])
+            self._uncounted.clear()
 
 
 def _append(hub: Hub, arrived: Sequence[tuple[Delivery, Trajectory]]) -> list[_Dead]:
