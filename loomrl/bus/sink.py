@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from loomrl.bus.agent import known_agents, open_agent_hub, record_agent
 from loomrl.bus.bus import Bus, Delivery, Message, Subscription
-from loomrl.bus.clean import cleaned
+from loomrl.bus.clean import Remembering, cleaned
 from loomrl.bus.dead import Cause, letter_from
 from loomrl.bus.event import TRAJECTORY
 from loomrl.bus.foreign import trajectory_from
@@ -81,7 +81,7 @@ class Sink:
     ) -> None:
         self._db, self._url, self._bus, self._clock = db, url, bus, clock
         self._terms = terms or Terms()
-        self._redactor = redactor or PatternRedactor()
+        self._redactor = Remembering(redactor or PatternRedactor())
         self._origin = origin_of(db)
         self._agents = set(known_agents(db))
         self._hubs: dict[str, Hub] = {}

@@ -41,7 +41,7 @@ def test_a_foreign_trajectory_is_text_without_tokens_with_the_agent_as_environme
             (Message("system", "Help the shop."), Message("user", "Which orders are late?")),
             '<tool_call>\n{"name": "orders", "arguments": {"late": true}}\n</tool_call>',
         ),
-        Turn((Message("tool", '{"orders": [4711]}'),), "Done."),
+        Turn((Message("tool", '{"orders":[4711]}'),), "Done."),
     )
     rest = made.extra["foreign"]
     assert (rest["session"], rest["agent"], rest["profile"]) == ("session 1", "zero", "developer")
