@@ -193,6 +193,7 @@ ALPHABETS = {
     "d": string.digits,
     "n": "123456789",
     "m": "23456789",
+    "letters": string.ascii_letters,
     "lower": string.ascii_lowercase,
     "upper": string.ascii_uppercase,
     "base36": string.ascii_lowercase + string.digits,
