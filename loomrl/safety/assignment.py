@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from loomrl.safety.placeholder import is_placeholder
-from loomrl.safety.randomness import is_drawn, is_word
+from loomrl.safety.randomness import is_drawn, is_wordy
 
 WORDS = (
     *("pass", "pwd", "pw", "psk", "kennwort", "mdp", "contrase", "clave", "wachtwoord", "senha", "пароль", "密码"),
@@ -20,7 +20,7 @@ NAMED = re.compile(rf"(?<![\w.-])[\w.-]++(?={_CLOSE}(?:[ \t]{{0,8}}[:=-]|{_IS}\b
 ASSIGNMENT = re.compile(
     rf"""(?=[\w.-]{{0,60}}?(?:{"|".join(WORDS)}))(?P<name>[\w.-]++){_CLOSE}
     (?P<sign>[ \t]{{0,8}}(?:[:=]=?>?|->)\s{{0,8}}|{_IS}:?\s{{1,8}})
-    (?:(?:bearer|basic|token)\s{{1,4}})?[bru]?
+    (?:(?:bearer|basic|token)\s{{1,4}})?(?:[bru](?=["']))?
     (?:\\?"(?P<double>(?:[^"\\\n]|\\[^"\n])*+)|\\?'(?P<single>(?:[^'\\\n]|\\[^'\n])*+)|`(?P<back>[^`\n]*+)`
     |(?P<bare>[^\s"'`]\S*+))""",
     re.IGNORECASE | re.VERBOSE,
@@ -185,7 +185,7 @@ def _is_secret(promise: Promise, value: str, place: _Place) -> bool:
     if place.is_bare and _is_code(value, place):
         return False
     if promise is Promise.MAYBE:
-        is_set = place.is_tight and place.match["name"].isupper() and len(value) >= 12 and not _is_wordy(value)
+        is_set = place.is_tight and place.match["name"].isupper() and len(value) >= 12 and not is_wordy(value)
         return (is_set or is_keylike(value)) and not place.is_said
     if promise is Promise.SECRET:
         return _is_made(value, place)
@@ -206,7 +206,7 @@ def is_keylike(value: str) -> bool:
     if len(body) < 16 or (body.isalpha() and (body.islower() or body.isupper())):
         return False
     is_hex = re.fullmatch(r"[0-9a-fA-F]{16,}", body) is not None and "-" not in value
-    return is_drawn(value) or (is_hex and not body.isdigit()) or (len(body) >= 20 and not _is_wordy(value))
+    return is_drawn(value) or (is_hex and not body.isdigit()) or (len(body) >= 20 and not is_wordy(value))
 
 
 def _is_made(value: str, place: _Place) -> bool:
@@ -217,11 +217,7 @@ def _is_made(value: str, place: _Place) -> bool:
         return len(value) > 6
     if place.is_tight and (place.match["name"].isupper() or (place.is_bare and not value.isalpha())):
         return len(value) >= 8 or not value.isalpha()
-    return (any(map(str.isdigit, value)) or len(value) > 15) and not _is_wordy(value)
-
-
-def _is_wordy(value: str) -> bool:
-    return all(is_word(part) for part in re.split(r"[^A-Za-z0-9]+", value) if part) and value.isascii()
+    return (any(map(str.isdigit, value)) or len(value) > 15) and not is_wordy(value)
 
 
 def _is_chosen(value: str) -> bool:
@@ -245,7 +241,12 @@ def _is_name_of(value: str) -> bool:
 
 def _is_code(value: str, place: _Place) -> bool:
     """True for an expression: a call, an attribute, a variable, a type."""
-    if _CALL.match(value) or place.after[:1] in ("(", "[") or place.match["sign"].strip() == "==":
+    sign = place.match["sign"]
+    if (sign == ":" and value[0] in "+?=-") or re.match(r"\$\w+/", value):  # of a shell
+        return True
+    if place.match["name"].lower().endswith("pwd") and value[0] in "/~.":  # a folder
+        return True
+    if _CALL.match(value) or place.after[:1] in ("(", "[") or sign.strip() == "==":
         return True
     if not _NAMED.fullmatch(value):
         return False
@@ -256,6 +257,6 @@ def _is_code(value: str, place: _Place) -> bool:
         return not place.is_tight
     return (
         place.after[:1] in (")", ",", "]", "}", ";")
-        and _is_wordy(value)
+        and is_wordy(value)
         and not (place.is_tight and any(map(str.isdigit, value)))
     )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from loomrl.safety.assignment import ASSIGNMENT, NAMED, WORDS, Promise, is_stub, promised
 from loomrl.safety.placeholder import is_placeholder
+from loomrl.safety.randomness import is_wordy
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ class Keys(Pattern):
 
     def secret(self, match: re.Match[str]) -> tuple[int, int] | None:
         """All of it, unless it is what documents write in a key's place: `sk-your-api-key-here`, `ghp_xxxxxxxx`."""
-        return None if _STAND_IN.fullmatch(match[0]) else match.span()
+        return None if _STAND_IN.fullmatch(match[0]) or is_wordy(match[0]) else match.span()
 
 
 BEARER = re.compile(r"(?i:bearer)\ [A-Za-z0-9_.~+/=-]{20,}+")

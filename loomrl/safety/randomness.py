@@ -44,6 +44,11 @@ def is_word(segment: str) -> bool:
     return len(letters) <= 3 or common >= 0.6 * pairs
 
 
+def is_wordy(text: str) -> bool:
+    """True for words and short numbers alone, with any signs between them."""
+    return all(map(is_word, _SEGMENT.findall(text))) and text.isascii()
+
+
 def _is_hex(segment: str) -> bool:
     """True for a hash or its beginning: those are everywhere, and no secrets by themselves."""
     return len(segment) >= 7 and _HEX.fullmatch(segment) is not None

@@ -14,7 +14,8 @@ _DOMAIN = re.compile(rf"\s?[\w-]{{1,60}}?(?:{_DOT}[\w-]{{1,60}}?){{1,4}}(?![\w-]
 _SPELT = re.compile(r"[\w-]{1,60}(?:\ dot\ [\w-]{1,60}){1,4}", re.IGNORECASE)
 _QUOTED = re.compile(r"\"[^\"\n@]{1,60}\"@[^\W_][\w-]*+(?:\.[\w-]++)++|[\w.+-]{1,60}@\[(?:IPv6:)?[0-9A-Fa-f.:]{3,45}\]")
 _SIGNS = ("at", "ät", "arroba", "commat")
-_V4 = re.compile(r"(?<![\w.])\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}(?![\w]|\.\d)")
+_V4 = re.compile(r"(?<![\w.])\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}(?!\w|\.\d|-[A-Za-z])")
+_TRIPLE = re.compile(r"(?<![\d.])\d{1,4}\.\d{1,4}\.\d{1,4}(?![\d.])")
 _V6 = re.compile(r"(?<![\w:.])[23][0-9A-Fa-f]{3}:(?:[0-9A-Fa-f]{0,4}:){1,6}[0-9A-Fa-f]{0,4}(?![\w:])")
 _VERSION = re.compile(
     r"(?:\b(?:v|version|release|section|chapter|§|abschnitt|kapitel)\.?\s?|\b(?:update|upgrade|bump|patch|downgrade)\w*\b[^\n]{0,20}|[A-Za-z]/|[A-Za-z0-9]-|==|[<>~^]=?\s?)\Z",
@@ -47,7 +48,8 @@ def ips(page: Page) -> Iterator[Finding]:
     """Addresses that anybody could reach. Those of private networks and of documents stay, and versions do."""
     for match in _V4.finditer(page.text):
         before = page.text[max(0, match.start() - _BEFORE) : match.start()]
-        if match[0] in _RESOLVERS or _VERSION.search(before) or not _is_global(match[0]):
+        beside = page.text[max(0, match.start() - 20) : match.end() + 20]
+        if match[0] in _RESOLVERS or _TRIPLE.search(beside) or _VERSION.search(before) or not _is_global(match[0]):
             continue
         if any(int(part) > 99 for part in match[0].split(".")) or _NEAR.search(before) or _is_used(page, match.end()):
             yield Finding(match.start(), match.end(), "ip")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 _FILL = "\0"
 _RUN = re.compile(r"[A-Za-z0-9+/_=.:~%-]{14,}+")
 _PUBLIC = re.compile(
+    r"-----BEGIN (?![A-Z0-9 ]{0,40}PRIVATE)[A-Z0-9 ]{1,40}-----(?:[^-]|-(?!----(?:BEGIN|END)))*+-----END|"
     r"-----BEGIN (?![A-Z0-9 ]{0,40}PRIVATE)[A-Z0-9 ]{1,40}-----(?:[\s\\nr]{1,4}[A-Za-z0-9+/=]{1,80}+)*+"
 )
 _DATA = re.compile(
@@ -26,6 +27,10 @@ _ID = re.compile(
     re.VERBOSE,
 )
 """Ids by their form or their prefix."""
+_NAMED = re.compile(
+    r"(?:list|v|id|ids|gid|pid|rev|ref|sha|hash|commit|etag|playlist|video|doc|docid|item|page|cursor|digest|checksum)="
+)
+"""Parameters of addresses that hold ids."""
 _LINE = 60
 """Characters of a line of base64, and of a second one beside it."""
 _BETWEEN = re.compile(r"[\"',\\nr]{0,4}\r?\n[ \t\"']{0,8}")
@@ -47,7 +52,9 @@ def _spans(text: str) -> Iterator[tuple[int, int]]:
         yield from (match.span() for match in _PUBLIC.finditer(text))
     before: re.Match[str] | None = None
     for run in _RUN.finditer(text):
-        if _DATA.match(run[0]) or text.endswith("base64,", 0, run.start()):
+        if text[run.start() - 1 : run.start()] in ("?", "&") and _NAMED.match(run[0]):
+            yield run.span()
+        elif _DATA.match(run[0]) or text.endswith("base64,", 0, run.start()):
             yield run.span()
         elif before is not None and _are_lines(before, run):
             yield before.start(), run.end()

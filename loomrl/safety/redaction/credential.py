@@ -4,9 +4,9 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from loomrl.safety.assignment import is_keylike, is_stub
+from loomrl.safety.assignment import is_keylike, is_stub, promise_of
 from loomrl.safety.placeholder import is_placeholder
-from loomrl.safety.randomness import is_word
+from loomrl.safety.randomness import is_wordy
 from loomrl.safety.redaction.finding import Finding, Page
 
 Check = Callable[[str], bool]
@@ -32,13 +32,24 @@ class _Rule:
                 yield Finding(*match.span("secret"), self.kind)
 
 
+def _is_quoted(value: str) -> bool:
+    """True for a password in quotes: no label, no name of a field."""
+    return value.lower() not in _COMMON and not _LABELLED.search(value) and promise_of(value) is None
+
+
+_LABELLED = re.compile(r"\b(?:the|your|a|an|is|are|must|or|and|for|of|not|password|field|please)\b", re.IGNORECASE)
+
+
 def _is_mixed(value: str) -> bool:
     """True for more than letters, or more than a word: what is no part of a sentence."""
     bare = value.rstrip(".,;:!?")
     return len(bare) >= 4 and not bare.replace("-", "", 1).isalpha()
 
 
-_SAID = r"""(?:["'“”„«`](?P<secret>[^\s"'”“«»`][^"'”“«»`\n]{2,80})["'”“»`]|(?P<word>[^\s"'“”„«`]{4,80}))"""
+_SAID = (
+    r"""(?:["'“”„«`](?P<secret>[^\s"'”“«»`][^"'”“«»`\n]{2,80})["'”“»`]"""
+    r"""|(?P<word>[^\s"'“”„«`(\[{<][^\s"'“”„«`]{3,79}))"""
+)
 _COMMON_WORDS = """
     wrong incorrect invalid required needed missing empty short long weak strong stored hashed encrypted expired changed
     reset correct valid optional secret hidden visible safe unsafe secure insecure case-sensitive unknown known set
@@ -84,12 +95,14 @@ def _saying(before: str, behind: str, *, is_loose: bool = False) -> _Saying:
 _SAYINGS = (
     _saying(
         r"\b(?:my|our|his|her|their|your|the|mein|unser|das|mon|notre|le|la|mi|nuestra|il|mia)\ (?:[\w-]+\ ){0,2}",
-        rf"(?:{_OF})?\ (?:is|was|ist|lautet|war|est|es|è|é)(?:\ now)?:?\s{{1,4}}{_SAID}",
+        rf"(?:{_OF})?(?:,\ (?:which|die|das|qui|que|che))?\ (?:is|was|ist|lautet|war|est|es|è|é)(?:\ now)?:?\s{{1,4}}"
+        rf"{_SAID}",
     ),
+    _saying("", rf"(?:{_OF}\ is|['’]s)\ {{1,2}}{_SAID}"),
     _saying("", rf"{_OF}\ ?:\s{{1,4}}{_SAID}", is_loose=True),
     _saying("", rf"\ ?:\ {{1,4}}{_SAID}(?=\s*$)", is_loose=True),
     _saying(
-        r"\b(?:user(?:name)?|login|log\ in|sign\ in|account)\b[^\n.]{0,60}?\b(?:and|with|und|et|y|e|,)\ "
+        r"\b(?:user(?:name)?|login|log\ in|sign\ in|account)\b[^\n.]{0,60}?(?:\b(?:and|with|und|et|y|e)|,)\ "
         r"(?:the\ |a\ |das\ |le\ )?",
         rf"\ {_SAID}",
     ),
@@ -98,9 +111,17 @@ _SAYINGS = (
         rf"\ (?:from\ \S+\ )?to\ (?!(?:the|a|an|something|be|log|get|access)\b){_SAID}",
         is_loose=True,
     ),
-    _saying(r"\b(?:use|enter|type|try|the)\ (?:the\ )?", rf"\ {_SAID}"),
+    _saying(
+        r"\b(?:das|dein|mein|euer)\ ", rf"\ (?:auf|in)\ {_SAID}(?=\ (?:geändert|gesetzt|ändern|setzen))", is_loose=True
+    ),
+    _saying(
+        r"\b(?:use|enter|type|try|with|the|my|your|his|her|our|das|le|la|il|el)\ "
+        r"(?:(?:the|old|new|current|temporary|default|same|following)\ ){0,2}",
+        rf"\ {_SAID}",
+    ),
     _saying(rf"\b(?:use|enter|type|try)\ {_SAID}\ (?:as|for)\ (?:the|your|my|a)\ ", "", is_loose=True),
     _saying("", rf"(?:(?<=\bpw)|(?<=\bpwd))\ {_SAID}(?=\s*$)"),
+    _saying("", r"\ {1,4}(?P<secret>)?(?P<word>(?=\S{0,40}\d)(?=\S{0,40}[a-z])(?=\S{0,40}[A-Z])[^\s\"'(<]{8,80})"),
 )
 _REACH = 120
 """Characters before and behind a mention that are looked at."""
@@ -140,13 +161,13 @@ def _meant(text: str, mention: re.Match[str], saying: _Saying) -> Iterator[Findi
         if before is None:
             return
         found = before if "word" in saying.before.groupindex else behind
-    group = "secret" if found["secret"] is not None else "word"
+    group = "secret" if found["secret"] else "word"
     value = found[group] if group == "secret" else found[group].rstrip(".,;:!?)")
     if not value or is_placeholder(value) or is_stub(value):
         return
     is_end = found[group] != value or _is_end(text, mention.start(), found.end())
     is_plain = value.isalpha() and value.lower() not in _COMMON
-    if group == "secret" or _is_mixed(value) or (is_plain and (saying.is_loose or is_end)):
+    if (group == "secret" and _is_quoted(value)) or _is_mixed(value) or (is_plain and (saying.is_loose or is_end)):
         yield Finding(found.start(group), found.start(group) + len(value), "password")
 
 
@@ -158,10 +179,12 @@ _RULES: tuple[_Rule, ...] = (
     # prose
     _Rule(
         "password",
-        ("pin", "code", "otp", "tan", "passcode"),
+        ("pin", "code", "otp", "tan", "passcode", "türcode", "zugangscode", "sicherheitscode", "código", "codice"),
         re.compile(
             r"\b(?:pin(?:[ -](?:code|number))?|passcode|otp|tan|(?:one-time|verification|security|access|door|gate|entry"
-            r"|unlock|confirmation|login|secret|alarm)[ -](?:code|password|pin))\b(?:\ (?:of|for|to)\ [\w ]{1,30}?)?"
+            r"|unlock|confirmation|login|secret|alarm)[ -](?:code|password|pin)|code\ d['’](?:accès|entrée)|(?:tür|zugangs|tor|zahlen"
+            r"|sicherheits|bestätigungs|zugriffs)code|código\ de\ (?:acceso|seguridad|verificación)"
+            r"|codice\ di\ (?:accesso|sicurezza|verifica))\b(?:\ (?:of|for|to)\ [\w ]{1,30}?)?"
             r"\s{0,2}(?:is|ist|:|=|est|es)?\s{1,2}(?P<secret>(?=[A-Za-z#*]{0,8}[0-9])[A-Za-z0-9#*]{4,12})\b[#*]?",
             re.IGNORECASE,
         ),
@@ -175,6 +198,12 @@ _RULES: tuple[_Rule, ...] = (
             re.IGNORECASE,
         ),
         lambda value: not value.isdigit(),
+    ),
+    _Rule(
+        "password",
+        ("try", "use", "with"),
+        re.compile(r"\b(?:try|use|with)\ [\w.-]{2,40}:(?P<secret>[^\s:/(\[{<][^\s:/]{3,60})(?=[\s,]|$)", re.IGNORECASE),
+        lambda value: _is_mixed(value) and any(map(str.isdigit, value)) and not value.isdigit(),
     ),
     _Rule(
         "key",
@@ -194,7 +223,7 @@ _RULES: tuple[_Rule, ...] = (
             r"(?P<secret>[A-Za-z0-9+/_.~:-]{8,4000}={0,2})(?![\w(])",
             re.IGNORECASE,
         ),
-        lambda value: not is_word(value),
+        lambda value: not is_wordy(value),
     ),
     _Rule(
         "key",
@@ -232,10 +261,10 @@ _RULES: tuple[_Rule, ...] = (
     ),
     _Rule(
         "password",
-        ("sshpass", "docker", "podman", "nerdctl", "mongo", "zip -", "ldap", "redis-cli", "sqlcmd", "bcp"),
+        ("sshpass", "login", "mongo", "zip -", "ssh-keygen", "ldap", "redis-cli", "sqlcmd", "bcp"),
         re.compile(
-            rf"(?:\bsshpass\b{_ARGUMENTS}\s-p|\b(?:docker|podman|nerdctl)\ login\b{_ARGUMENTS}\s-p"
-            rf"|\bmongo\w*\b{_ARGUMENTS}\s-p|\bzip\b{_ARGUMENTS}\s-P|\bldap\w+\b{_ARGUMENTS}\s-w"
+            rf"(?:\bsshpass\b{_ARGUMENTS}\s-p|\blogin\b{_ARGUMENTS}\s-p"
+            rf"|\bmongo\w*\b{_ARGUMENTS}\s-p|\b(?:un)?zip\b{_ARGUMENTS}\s-P|\bssh-keygen\b{_ARGUMENTS}\s-N|\bldap\w+\b{_ARGUMENTS}\s-w"
             rf"|\bredis-cli\b{_ARGUMENTS}\s-a|\b(?:sqlcmd|bcp)\b{_ARGUMENTS}\s-P)\ {{1,4}}{_WORD}"
         ),
     ),
@@ -259,7 +288,7 @@ _RULES: tuple[_Rule, ...] = (
         "password",
         ("echo ", "printf "),
         re.compile(
-            rf"\b(?:echo|printf)\ (?:-\w\ )?{_WORD}['\"]?\ {{0,2}}\|\ {{0,2}}(?=sudo\ -S|[^\n|]{{0,80}}--(?:password-)?stdin)"
+            rf"\b(?:echo|printf)\ (?:-\w\ )?[\"\x27]?(?:[\w.-]{{1,60}}:)?{_WORD}['\"]?\ {{0,2}}\|\ {{0,2}}(?=sudo\ -S|(?:sudo\ )?chpasswd|[^\n|]{{0,80}}--(?:password-)?stdin)"
         ),
     ),
     _Rule(

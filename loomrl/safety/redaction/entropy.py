@@ -29,7 +29,12 @@ _HARMLESS_WORDS = """
 """
 _HARMLESS = frozenset(_HARMLESS_WORDS.split())
 """Names of what has a hash or a number for a name."""
-_SECRET = re.compile(r"key|tok|secret|pass|pat\b|auth|cred|api|live|prod|sk\b|access|mws")
+_SECRET_WORDS = (
+    "key apikey tok token secret pass pat auth cred credential api live prod production sandbox sk access mws"
+)
+_SECRET = frozenset(_SECRET_WORDS.split())
+"""Names of what is secret all the same."""
+_PAIRED = re.compile(r"(?<![\w/])(?:\d{1,2}/)?\d{6,20}(?:/\d{6,20})?[:|][0-9a-f]{32,64}(?!\w)")
 
 
 def drawn(page: Page) -> Iterator[Finding]:
@@ -42,6 +47,7 @@ def drawn(page: Page) -> Iterator[Finding]:
     for match in _NAMED_HASH.finditer(page.text):
         if _is_key(match["name"], match["hash"]):
             yield Finding(match.start(), match.end(), "key")
+    yield from (Finding(*match.span(), "key") for match in _PAIRED.finditer(page.text))
     for match in _GLUED_HASH.finditer(page.bare):
         if not match[0].isalnum() or _NO_HEX.search(match[0]) is not None:
             yield Finding(match.start(), match.end(), "key")
@@ -70,7 +76,7 @@ def _is_base64(run: str) -> bool:
 
 
 def _is_key(name: str, value: str) -> bool:
-    words = [word for word in re.split(r"[_.-]", name.lower()) if word]
-    if "-" in value or any(word in _HARMLESS for word in words):
-        return _SECRET.search(name.lower()) is not None
+    words = {word for word in re.split(r"[_.-]", name.lower()) if word}
+    if "-" in value or not words.isdisjoint(_HARMLESS):
+        return not words.isdisjoint(_SECRET)
     return True

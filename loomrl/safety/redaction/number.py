@@ -106,6 +106,7 @@ _FORMS = re.compile(
     |(?P<cn>\d{{6}}(?:19|20)\d\d{_MONTH}{_DAY}\d{{3}}[\dXx])
     |(?P<kr>\d\d{_MONTH}{_DAY}-[1-4]\d{{6}})
     |(?P<se>\d\d{_MONTH}{_DAY}[-+]\d{{4}})
+    |(?P<mx>[A-Z]{{4}}\d\d{_MONTH}{_DAY}(?:[HM][A-Z]{{5}}[A-Z0-9]\d|[A-Z0-9]{{3}}))
     |(?P<gb>(?!BG|GB|NK|KN|TN|NT|ZZ)[A-CEGHJ-PR-TW-Z][A-CEGHJ-NPR-TW-Z]\d{{6}}[A-D]))(?![\w-])""",
     re.VERBOSE,
 )
@@ -116,7 +117,8 @@ _NAMED = re.compile(
     |ausweis\w*|(?:driver'?s?|driving)\ licen[cs]e|führerschein\w*|dni|nie|nif|nir|n°\ de\ sécu\w*|sécurité\ sociale
     |codice\ fiscale|bsn|burgerservicenummer|pesel|cpf|cnpj|curp|pan|aadhaa?r|personnummer|henkilötunnus|hetu|cpr
     |fødselsnummer|rijksregisternummer|insz|ahv|avs|egn|cnp|oib|emšo|national\ id(?:entity)?|identity|id\ card|medicare
-    |nhs|rrn)\b|身份证号?码?|マイナンバー|주민등록번호)
+    |nhs|rrn
+    |(?:id|insurance|tax|fiscal|social)\ (?:number|no\.?|code)|numéro\ fiscal|kimlik|sozialversicherungsnummer|svnr)\b|身份证号?码?|マイナンバー|주민등록번호)
     (?:[-.\ ]{0,2}(?:nr|no|number|num|n°|nummer|card)\b\.?)?[\s:#="'is]{0,12}?
     (?P<secret>(?-i:(?=(?:[A-Z .-]{0,8}\d){5})[A-Z0-9](?:[ .-]?[A-Z0-9]){5,19}+))(?!\w)""",
     re.IGNORECASE | re.VERBOSE,
@@ -126,7 +128,8 @@ _NAME_TEXT = """
     reisepass reisepassnummer passeport pasaporte personalausweis personalausweisnummer ausweis ausweisnummer license
     licence führerschein führerscheinnummer dni nie nif nir sécu sécurité codice bsn burgerservicenummer pesel cpf cnpj
     curp pan aadhaar aadhar personnummer henkilötunnus hetu cpr fødselsnummer rijksregisternummer insz ahv avs egn
-    cnp oib emšo national identity id medicare nhs rrn
+    cnp oib emšo national identity id medicare nhs rrn id fiscal
+    kimlik sozialversicherungsnummer svnr
 """
 _NAMES = frozenset(_NAME_TEXT.split())
 _EASTERN = ("身份", "マイナンバー", "주민등록번호")
