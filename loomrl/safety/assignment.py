@@ -58,8 +58,16 @@ def promised(match: re.Match[str]) -> Held | None:
         value = value[: _end(value)]
     if len(value) < 3 or is_placeholder(value) or is_stub(value):
         return None
+    if group == "double" and _is_closed(match.string, match.start(), start):
+        return None
     place = _Place(match, value, start + len(value), is_bare=group == "bare")
     return Held(promise, (start, start + len(value))) if _is_secret(promise, value, place) else None
+
+
+def _is_closed(text: str, name: int, value: int) -> bool:
+    """True if the quote before a value ends a text that begins before the name: `ask("password: ")`."""
+    line = max(text.rfind("\n", 0, name) + 1, name - 200)
+    return text.count('"', line, value) % 2 == 0
 
 
 # -- names ------------------------------------------------------------------------------------------------------------
@@ -133,6 +141,7 @@ _NAMED = re.compile(r"[A-Za-z_]\w*(?:(?:\.|::|->|\?\.)[A-Za-z_]\w*)*[!?]?")
 _CALL = re.compile(
     r"[:@&*!]\w+\Z|\(|[\w.:>-]*[A-Za-z_]\w*[(\[<]|[\w.]+[|]|[^\w]*(?:await|new|lambda|async|not|await)\b"
 )
+_UUID = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 _INI = re.compile(r"^\[[\w .:-]+\]\s*$", re.MULTILINE)
 
 
@@ -200,7 +209,7 @@ def _is_secret(promise: Promise, value: str, place: _Place) -> bool:
 
 def is_keylike(value: str) -> bool:
     """True for a value that a program drew: also hexadecimal digits, which by themselves would be a hash."""
-    if " " in value or len(value) < 16:
+    if " " in value or len(value) < 16 or _UUID.fullmatch(value):
         return False
     body = re.sub(r"[^A-Za-z0-9]", "", value)
     if len(body) < 16 or (body.isalpha() and (body.islower() or body.isupper())):

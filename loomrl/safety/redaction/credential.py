@@ -338,8 +338,8 @@ _RULES: tuple[_Rule, ...] = (
     ),
     _Rule(
         "password",
-        ("login",),
-        re.compile(rf"\blogin\s{{1,4}}\S{{1,80}}\s{{1,8}}password\s{{1,4}}{_WORD}"),
+        ("login", "user", "username"),
+        re.compile(rf"\b(?:login|user(?:name)?)\s{{1,4}}\S{{1,80}}\s{{1,8}}pass(?:word)?\s{{1,4}}{_WORD}"),
     ),
     _Rule(
         "password",

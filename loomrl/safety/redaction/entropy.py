@@ -76,6 +76,8 @@ def _is_base64(run: str) -> bool:
 
 
 def _is_key(name: str, value: str) -> bool:
+    if not any(map(str.isalpha, name)) or value.isdigit():
+        return False
     words = {word for word in re.split(r"[_.-]", name.lower()) if word}
     if "-" in value or not words.isdisjoint(_HARMLESS):
         return not words.isdisjoint(_SECRET)

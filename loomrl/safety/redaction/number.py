@@ -14,19 +14,27 @@ _CARD = re.compile(
     re.VERBOSE,
 )
 _BRAND = re.compile(
-    r"""4\d{12}(?:\d{3}){0,2}|5[1-5]\d{14}|2(?:2[2-9]|[3-6]\d|7[01]|720)\d{12,13}|3[47]\d{13}
-    |6(?:011|4[4-9]\d|5\d\d)\d{12}|3(?:0[0-5]|[689]\d)\d{11}|35(?:2[89]|[3-8]\d)\d{12}|62\d{14,17}
-    |(?:50|5[6-9]|6\d)\d{10,17}|220[0-4]\d{12}|(?:60|8[12])\d{14}""",
-    re.VERBOSE,
+    r"4\d{15}|(?:5[1-5]\d\d|2(?:22[1-9]|2[3-9]\d|[3-6]\d\d|7[01]\d|720))\d{12}|3[47]\d{13}|6(?:011|4[4-9]\d|5\d\d)\d{12}"
+    r"|35(?:2[89]|[3-8]\d)\d{12}|62\d{14}"
 )
-"""The issuers' first digits, and how many follow."""
+"""The first digits of issuers that are everywhere, and how many follow."""
+_RARE = re.compile(r"4\d{12}(?:\d{6})?|3(?:0[0-5]|[689]\d)\d{11}|(?:50|5[6-9]|6\d)\d{10,17}|220[0-4]\d{12}|8[12]\d{14}")
+"""Of other issuers: so many numbers begin that way that groups of four, or a word near them, must say it is a card."""
+_CARD_TEXT = """
+    card cards cc visa mastercard amex maestro discover diners jcb unionpay credit debit pan payment kreditkarte karte
+    kartennummer carte tarjeta carta cartão kaart kort
+"""
+_CARD_WORDS = frozenset(_CARD_TEXT.split())
 
 
 def cards(page: Page) -> Iterator[Finding]:
     """Numbers of payment cards: an issuer's beginning and length, and Luhn's check digit."""
+    is_told = page.says(_CARD_WORDS) or (not page.text.isascii() and page.has("卡", "カード"))
     for match in _CARD.finditer(page.bare):
         digits = re.sub(r"\D", "", match[0])
-        if _BRAND.fullmatch(digits) and _luhn(digits) and len(set(digits)) > 3:
+        may_be_rare = is_told or len(digits) < len(match[0])
+        is_issued = _BRAND.fullmatch(digits) or (may_be_rare and _RARE.fullmatch(digits))
+        if is_issued and _luhn(digits) and len(set(digits)) > 3:
             yield Finding(match.start(), match.end(), "card")
 
 

@@ -90,6 +90,56 @@ NUMBERS = """
 {d:4} {d:4} {d:4}, {d:3}-{d:2}, {d:5}-{d:4}, 20{d:2}-{month}-{day}, {n:1}.{d:3}.{d:3}, 0.{d:10}, {n:1}{d:9}, {n:1}{d:12}, {n:1}e{d:2},
 pages 123-145, lines 10-20, 3:45, 1/3, 1:1000, v{n:1}.{d:1}.{d:1}, {n:1}.{d:1}.{d:1}.{d:1}, $1,000,000, 192.168.0.0/16, 255.255.255.0, ::1, fe80::1
 """
+RUST = """
+pub struct Login { name: String, password: Secret<String>, token: Option<Token>, secret: [u8; 32] }
+impl Login {
+    pub fn new(password: impl Into<String>, token: &str) -> Result<Self> {
+        let secret = Secret::new(password.into());
+        let api_key = std::env::var("API_KEY").context("API_KEY is not set")?;
+        let key = Key::from_slice(&hash[..{n:1}]);
+        let token = parse_token(token).map_err(|error| Error::Token(error))?;
+        assert_eq!(token.len(), {d:2});
+        Ok(Self { name, password: secret, token: Some(token), api_key })
+    }
+}
+"""
+BASH = """
+if [ -z "${TOKEN:-}" ]; then echo "TOKEN is not set" >&2; exit 1; fi
+token=$(curl -s "$URL/token" | jq -r .token)
+read -r -s -p "Enter the password: " PASSWORD; echo
+PASSWORD=${PASSWORD:-$(cat "$HOME/.password")}
+export PGPASSWORD="$PASSWORD"; psql -U "$USER" -h "$HOST" -c 'select 1'
+docker run -e "SECRET=$SECRET" -e TOKEN -p {n:1}000:80 --env-file .env app:{hex:7}
+openssl rand -hex 32 > key.txt; chmod 600 key.txt
+mysql --user=root --password="$PASSWORD" -e 'show tables'
+curl -u "$USER:$PASSWORD" -H "X-Token: $TOKEN" "$URL"
+"""
+WEB_LOG = """
+172.16.{n:1}.{d:2} - alice [03/Feb/2026:11:{d:2}:{d:2} +0100] "GET /assets/main-{hex:8}.css?v={hex:10} HTTP/2.0" 304 0 "https://example.com/" "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/126.0.0.0 Safari/537.36"
+10.1.{n:1}.{d:2} - - [03/Feb/2026:11:{d:2}:{d:2} +0100] "GET /login?next=%2Fhome HTTP/1.1" 302 {d:3} "-" "Mozilla/5.0 (iPhone; CPU iPhone OS 17_5 like Mac OS X) AppleWebKit/605.1.15 Version/17.5 Mobile/15E148 Safari/604.1"
+192.168.0.{n:1} - - [03/Feb/2026:11:{d:2}:{d:2} +0100] "GET /robots.txt HTTP/1.1" 404 {d:3} "-" "Googlebot/2.1 (+http://www.google.com/bot.html)"
+"""
+STRUCTURED_LOG = """
+{"time":"2026-02-03T11:{d:2}:{d:2}.{d:6}Z","severity":"INFO","message":"token refreshed","traceId":"{hex:32}","spanId":"{hex:16}","sessionId":"{uuid}","durationMs":{d:2}.{d:2}}
+time=2026-02-03T11:{d:2}:{d:2}Z level=warn msg="secret not found" key=db/main user_id={d:6} request_id={uuid} code=E{d:4} session={hex:12}
+{"event":"login","session":"{uuid}","auth":"password","mfa":true,"token_type":"bearer","expires_in":3600}
+"""
+HASHES = """
+{hex:64}  app.tar.gz
+{hex:32} *data.csv
+sha256:{hex:64}
+Session: {uuid}; key: {uuid}
+traceparent: 00-{hex:32}-{hex:16}-01
+01HV{n:1}{d:1}K{d:1}XZ{n:1}M{d:1}QATVB{d:2}WCN{d:1}PE
+"""
+LATEX = """
+\\begin{equation}\\label{eq:key} e^{i\\pi} + 1 = 0, \\quad \\sqrt{2} \\approx 1.41421356237309504880168872420969807856967 \\end{equation}
+$\\sum_{n=1}^{\\infty} \\frac{1}{n^2} = \\frac{\\pi^2}{6} \\approx 1.6449340668482264364724151666460$, $n! = {n:1}{d:20}$, $p = {n:1}{d:17}$ is prime,
+\\[ A = \\begin{pmatrix} {d:3} & {d:3} \\\\ {d:3} & {d:3} \\end{pmatrix}, \\quad x_{{n:1}} = {d:2}.{d:12} \\pm 10^{-{n:1}} \\]
+"""
+DIGITS = """
+{n:1}{d:15}, {n:1}{d:12}, {n:1}{d:13}, {n:1}{d:14}, {n:1}{d:18}: {n:1}{d:9} of {n:1}{d:8} in {n:1}{d:7}; {d:3} {d:3} {d:4}; 555 {d:4}; {d:4} {d:6}
+"""
 TEXTS: dict[str, str] = {
     name.lower(): value for name, value in list(globals().items()) if name.isupper() and name != "TEXTS"
 }
