@@ -138,9 +138,8 @@ _ROOT = (
 )
 _ROOTS = frozenset(_ROOT.split())
 _NAMED = re.compile(r"[A-Za-z_]\w*(?:(?:\.|::|->|\?\.)[A-Za-z_]\w*)*[!?]?")
-_CALL = re.compile(
-    r"[:@&*!]\w+\Z|\(|[\w.:>-]*[A-Za-z_]\w*[(\[<]|[\w.]+[|]|[^\w]*(?:await|new|lambda|async|not|await)\b"
-)
+_CALL = re.compile(r"[:@&*!]\w+\Z|.{0,200}?(?:[(\[{<|]|::|->)|\W*(?:await|new|lambda|async|not)\b")
+"""Expressions by a sign in them."""
 _UUID = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 _INI = re.compile(r"^\[[\w .:-]+\]\s*$", re.MULTILINE)
 

@@ -193,11 +193,21 @@ _RULES: tuple[_Rule, ...] = (
         "password",
         ("login", "creds", "cred", "credentials", "user", "username", "account"),
         re.compile(
-            r"\b(?:login|creds?|credentials|user(?:name)?|account)\b[ \t]{0,2}(?:are|is|:|=)?[ \t]{1,3}[\w.@+-]{1,60}"
+            r"\b(?:login|creds?|credentials|user(?:name)?|account)\b[ \t]{0,2}(?:are|is|:|=)[ \t]{1,3}[\w.@+-]{1,60}"
             r"(?:\s{1,2}/\s{1,2}|[:/])(?P<secret>[^\s/]{4,60})(?=\s|$)",
             re.IGNORECASE,
         ),
         lambda value: not value.isdigit(),
+    ),
+    _Rule(
+        "password",
+        ("login", "creds", "cred", "credentials", "user", "username", "account"),
+        re.compile(
+            r"\b(?:login|creds?|credentials|user(?:name)?|account)\b[ \t]{1,3}[\w.@+-]{1,60}(?:\s{1,2}/\s{1,2}|:)"
+            r"(?P<secret>[^\s/]{4,60})(?=\s|$)",
+            re.IGNORECASE,
+        ),
+        lambda value: _is_mixed(value) and not value.isdigit(),
     ),
     _Rule(
         "password",

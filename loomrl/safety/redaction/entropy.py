@@ -9,6 +9,7 @@ from loomrl.safety.redaction.finding import Finding, Page
 _RUN = re.compile(r"(?<![A-Za-z0-9+/_.=~$-])[A-Za-z0-9+/_.=~$-]{18,}+")
 _LONG = re.compile(r"[A-Za-z0-9+/_-]{16}")
 _DIGIT = re.compile(r"\d")
+_DIGITS = re.compile(r"\d+")
 _NO_HEX = re.compile(r"[^0-9a-f]")
 _ATOM = re.compile(r"[A-Za-z0-9+_-]+")
 _UUID = r"[0-9A-Fa-f]{8}-(?:[0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}"
@@ -34,6 +35,11 @@ _SECRET_WORDS = (
 )
 _SECRET = frozenset(_SECRET_WORDS.split())
 """Names of what is secret all the same."""
+_PREFIXED = re.compile(
+    r"(?<![A-Za-z0-9_-])(?P<name>(?:[A-Za-z]{1,12}[_-]){1,4})(?P<body>[A-Za-z0-9]{14,})(?![A-Za-z0-9])"
+)
+_DOUBLE = re.compile(r"(?<![\w.-])(?:\w{1,12}\.)?[0-9a-f]{32,64}\.[0-9a-f]{32,64}(?![\w-])")
+"""A token and its signature."""
 _PAIRED = re.compile(r"(?<![\w/])(?:\d{1,2}/)?\d{6,20}(?:/\d{6,20})?[:|][0-9a-f]{32,64}(?!\w)")
 
 
@@ -42,12 +48,14 @@ def drawn(page: Page) -> Iterator[Finding]:
     for run in _RUN.finditer(page.bare):
         if _LONG.search(run[0]) is not None and _DIGIT.search(run[0]) is not None:
             yield from _drawn(run)
+            yield from _prefixed(run)
     if _HASH.search(page.text) is None:
         return
     for match in _NAMED_HASH.finditer(page.text):
         if _is_key(match["name"], match["hash"]):
             yield Finding(match.start(), match.end(), "key")
-    yield from (Finding(*match.span(), "key") for match in _PAIRED.finditer(page.text))
+    for form in (_DOUBLE, _PAIRED):
+        yield from (Finding(*match.span(), "key") for match in form.finditer(page.text))
     for match in _GLUED_HASH.finditer(page.bare):
         if not match[0].isalnum() or _NO_HEX.search(match[0]) is not None:
             yield Finding(match.start(), match.end(), "key")
@@ -69,6 +77,14 @@ def _drawn(run: re.Match[str]) -> Iterator[Finding]:
             yield Finding(run.start() + atom.start(), run.start() + end, "key")
 
 
+def _prefixed(run: re.Match[str]) -> Iterator[Finding]:
+    """What a name like `live_` says is secret may be shorter."""
+    for match in _PREFIXED.finditer(run[0]):
+        is_named = not _SECRET.isdisjoint(re.split("[_-]", match["name"].lower()))
+        if is_named and len(_DIGITS.findall(match["body"])) > 1 and not is_word(match["body"]):
+            yield Finding(run.start() + match.start(), run.start() + match.end(), "key")
+
+
 def _is_base64(run: str) -> bool:
     if run.count("/") > len(run) / 16 or not is_drawn(run):
         return False
@@ -76,7 +92,7 @@ def _is_base64(run: str) -> bool:
 
 
 def _is_key(name: str, value: str) -> bool:
-    if not any(map(str.isalpha, name)) or value.isdigit():
+    if value.isdigit() or not any(map(str.isalpha, name)):  # a part of a number; a date; what numbers a file
         return False
     words = {word for word in re.split(r"[_.-]", name.lower()) if word}
     if "-" in value or not words.isdisjoint(_HARMLESS):

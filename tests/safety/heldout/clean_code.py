@@ -285,7 +285,7 @@ IDS = """
 {uuid}
 {uuid}
 order {d:8}, sha1 {hex:40}, md5 {hex:32}, sha256 {hex:64}
-ObjectId("{hex:24}")  01ARZ3NDEK{upper36:4}V4RRFFQ69G5FAV
+ObjectId("{hex:24}")  01ARZ3NDEKTSV4RRFFQ6{d:2}G5FA
 etag: W/"{hex:8}-{hex:12}"  x-request-id: {uuid}
 snowflake {n:1}{d:17}, epoch {n:1}{d:12}
 """

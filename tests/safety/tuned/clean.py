@@ -96,6 +96,8 @@ impl Login {
     pub fn new(password: impl Into<String>, token: &str) -> Result<Self> {
         let secret = Secret::new(password.into());
         let api_key = std::env::var("API_KEY").context("API_KEY is not set")?;
+        let secret = secret.iter().map(|byte| byte ^ 0x{hex:2}).collect::<Vec<u8>>();
+        let token = Token::<Signed>::decode(&token[..{n:1}{d:1}])?;
         let key = Key::from_slice(&hash[..{n:1}]);
         let token = parse_token(token).map_err(|error| Error::Token(error))?;
         assert_eq!(token.len(), {d:2});
@@ -117,7 +119,8 @@ curl -u "$USER:$PASSWORD" -H "X-Token: $TOKEN" "$URL"
 WEB_LOG = """
 172.16.{n:1}.{d:2} - alice [03/Feb/2026:11:{d:2}:{d:2} +0100] "GET /assets/main-{hex:8}.css?v={hex:10} HTTP/2.0" 304 0 "https://example.com/" "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/126.0.0.0 Safari/537.36"
 10.1.{n:1}.{d:2} - - [03/Feb/2026:11:{d:2}:{d:2} +0100] "GET /login?next=%2Fhome HTTP/1.1" 302 {d:3} "-" "Mozilla/5.0 (iPhone; CPU iPhone OS 17_5 like Mac OS X) AppleWebKit/605.1.15 Version/17.5 Mobile/15E148 Safari/604.1"
-192.168.0.{n:1} - - [03/Feb/2026:11:{d:2}:{d:2} +0100] "GET /robots.txt HTTP/1.1" 404 {d:3} "-" "Googlebot/2.1 (+http://www.google.com/bot.html)"
+192.168.0.{n:1} - - [03/Feb/2026:11:{d:2}:{d:2} +0100] "POST /user/login HTTP/1.1" 200 {d:3} "-" "okhttp/4.12.0"
+10.2.{n:1}.{d:2} - - [03/Feb/2026:11:{d:2}:{d:2} +0100] "GET /robots.txt HTTP/1.1" 404 {d:3} "-" "Googlebot/2.1 (+http://www.google.com/bot.html)"
 """
 STRUCTURED_LOG = """
 {"time":"2026-02-03T11:{d:2}:{d:2}.{d:6}Z","severity":"INFO","message":"token refreshed","traceId":"{hex:32}","spanId":"{hex:16}","sessionId":"{uuid}","durationMs":{d:2}.{d:2}}
@@ -129,6 +132,7 @@ HASHES = """
 {hex:32} *data.csv
 sha256:{hex:64}
 Session: {uuid}; key: {uuid}
+<img src="https://cdn.example.com/{d:9}_{hex:32}_o.jpg">  backup-2026-{month}-{day}-{hex:40}.tar
 traceparent: 00-{hex:32}-{hex:16}-01
 01HV{n:1}{d:1}K{d:1}XZ{n:1}M{d:1}QATVB{d:2}WCN{d:1}PE
 """
