@@ -16,7 +16,6 @@ from loomrl.store.datasets import DatasetRow
 from loomrl.store.db import is_there
 from loomrl.types import Tokens, Trajectory, Turn
 
-
 log = logging.getLogger(__name__)
 
 
