@@ -76,11 +76,12 @@ def show(
             f"trajectory {trajectory!r:.100} has no reward. `loomrl rewards list` shows those that were judged; "
             "`loomrl rewards run ENDPOINT` judges what an endpoint's hub has."
         )
-    emit(
-        {"trajectory": trajectory, "rewards": [asdict(one) for one in found]},
-        as_json=as_json,
-        show=lambda console: [_render(one, console) for one in found],
-    )
+
+    def render(console: Console) -> None:
+        for one in found:
+            _render(one, console)
+
+    emit({"trajectory": trajectory, "rewards": [asdict(one) for one in found]}, as_json=as_json, show=render)
 
 
 @app.command("list")

@@ -185,10 +185,12 @@ def _approval(verdict: Data | None) -> str:
     return "manual_approved" if verdict["approved_by"] else "automated"
 
 
-def _without_none(value: Any) -> Any:
+def _without_none(event: Data) -> dict[str, Any]:
     """Without properties that are null: the contracts want them absent."""
+    return {name: _part(value) for name, value in event.items() if value is not None}
+
+
+def _part(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {name: _without_none(one) for name, one in value.items() if one is not None}
-    if isinstance(value, list | tuple):
-        return [_without_none(one) for one in value]
-    return value
+        return _without_none(value)
+    return [_part(one) for one in value] if isinstance(value, list | tuple) else value

@@ -212,7 +212,7 @@ class TrainConfig(Records):
     updates: PositiveInt = 20
     stop: Patience = Patience()
     checkpoint_every: PositiveInt = 10
-    """Updates between checkpoints. The best and the last one are kept."""
+    """Updates between checkpoints. The best, the last and those that are served are kept."""
 
 
 class EvaluationConfig(Config):

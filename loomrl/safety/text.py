@@ -10,7 +10,7 @@ from loomrl.safety.pattern import PATTERNS, Assignment, Pattern
 from loomrl.safety.rule import Found, Saying, Use
 
 LONGEST = 200
-"""Characters by which a secret has shown its form; a form that goes on is believed."""
+"""Characters after which a form counts as a secret even if it may go on."""
 _KEY_END = re.compile(r"(?:bearer [A-Za-z0-9_.~+/=-]{0,200}|[A-Za-z0-9_.~+/=-]{1,200})\Z", re.IGNORECASE)
 """Characters that a key may begin with, at the end of a text."""
 _WORD_END = re.compile(r"\S{1,200}\Z")
@@ -21,8 +21,6 @@ _ASSIGNED_END = re.compile(
     r"|authorization|credentials?)[^\n]{0,80}\Z",
     re.IGNORECASE,
 )
-_PLACEHOLDER = re.compile(r"[a-z_.~+/= -]+|.*?([xX*.])\1{7,}[a-z_-]*")
-"""`sk-your-api-key-here`, `ghp_xxxxxxxxxxxxxxxxxxxx`: what documents write in a key's place."""
 
 
 class Secrets:
@@ -51,13 +49,13 @@ class Secrets:
 
 def _secrets(pattern: Pattern, saying: Saying) -> Iterable[Found]:
     """The first finding of a form; one that reaches the end may go on, unless it is long."""
-    for match in pattern.form.finditer(saying.text, saying.since):
+    for match in pattern.matches(saying.text, saying.since):
         goes_on = not saying.is_whole and match.end() == len(saying.text)
         if goes_on and match.end() - match.start() <= LONGEST:
             yield Found(match.start(), pattern.kind, is_sure=False)
             return
         span = pattern.secret(match)
-        if span is None or (pattern.kind == "key" and not goes_on and _PLACEHOLDER.fullmatch(match[0])):
+        if span is None:
             continue
         yield Found(span[0] if isinstance(pattern, Assignment) else match.start(), pattern.kind)
         return
@@ -150,7 +148,7 @@ def _normal(system: str) -> tuple[str, int, frozenset[str]]:
 
 
 class Repetition:
-    """Copies of the same piece at the end of the text. What was said of them by then has left."""
+    """Copies of the same piece at the end of the text; the copies before detection have left."""
 
     LONGEST = 80
     """Characters of a piece."""

@@ -1,4 +1,4 @@
-"""A policy's answer as it comes: what a replica sends to the gateway, and the gateway to a dialect.
+"""A policy's answer as it comes: the events that a replica sends to the gateway, and the gateway to a dialect.
 
 The order for every choice is `Opened`, any number of `Drawn`, `Closed`.
 """
@@ -45,7 +45,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Drawn:
-    """Tokens as they were sampled, and the text that is certain by now: less, if a stop string or a call may begin."""
+    """Sampled tokens, and the text that is certain so far: less where a stop string or a call may begin."""
 
     index: int = 0
     ids_T: NDArray[np.int32]
@@ -72,7 +72,7 @@ def joined(drawn: Sequence[Drawn]) -> Drawn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Closed:
-    """The end of a choice: its whole text without calls and stop string, its calls, and why it ended."""
+    """The end of a choice: its whole text without calls and stop string, its calls, and the reason of its end."""
 
     index: int = 0
     text: str

@@ -1,4 +1,4 @@
-"""From sessions that have ended to trajectories in the endpoint's hub, and the end of what is too old."""
+"""Ended sessions become trajectories in the endpoint's hub; old ones are deleted."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -77,7 +77,7 @@ def open_endpoint_hub(url: str, endpoint: str, settings: HubConfig) -> Hub:
 
 
 class Archive:
-    """Moves an endpoint's sessions into its hub. Repeating a round that was cut off is harmless; two at once too."""
+    """Moves an endpoint's sessions into its hub. Rounds may be interrupted, repeated, or run at the same time."""
 
     def __init__(self, db: LoomDB, hub: Hub, endpoint: str, *, terms: Terms | None = None) -> None:
         self._db, self._hub, self._endpoint = db, hub, endpoint

@@ -50,7 +50,7 @@ class StoreSettings:
     """Memory for recent sessions; the least recently used are forgotten, and read again when needed."""
     most_sessions: int = 50_000
     most_waiting: int = 4096
-    """Calls that wait for their commit; more have to wait before they are taken in."""
+    """Calls that wait for their commit; further ones wait before they are taken in."""
     fresh_s: float = 10.0
     """The time for which a session in memory is taken as open without a look at LoomDB."""
     opt_out_s: float = 5.0
@@ -320,7 +320,7 @@ class Store:
         )
 
     def _new(self, job: "_Keeping") -> NewCall:
-        """The call as it may be stored. Answers after something that was redacted have no ids to stand on."""
+        """The call as it may be stored. Answers after redacted text are stored without ids."""
         record = private(job.record, self._redactor)
         if job.parent is not None and job.parent.redacted:
             record = Kept(record=record.record, columns=())

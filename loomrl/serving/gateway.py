@@ -69,7 +69,7 @@ class Gateway:
         self._encode = msgspec.json.Encoder().encode
         self._decode = msgspec.json.Decoder().decode
         self.is_ready = True
-        """False sends load balancers elsewhere, while what is open goes on."""
+        """False tells load balancers to go elsewhere; open requests go on."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -155,7 +155,7 @@ class Gateway:
             self._keys.spent(caller, conversation.usage.prompt + conversation.usage.completion)
 
     async def _streamed(self, dialect: Dialect, ask: Ask, conversation: Conversation, reply: Reply) -> None:
-        """Begins with the first event that may leave: until then another arm may answer, or nobody."""
+        """The stream, begun with the first event that may leave: until then another arm may answer, or a refusal."""
         stream = dialect.stream(ask)
         try:
             async with aclosing(conversation.events()) as events:
@@ -329,7 +329,7 @@ class Gateway:
 
 
 async def _unless_gone(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
-    """Do the work unless the caller hangs up first: then it is cancelled."""
+    """Do the work; it is cancelled if the caller hangs up."""
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_disconnected(receive))
     try:

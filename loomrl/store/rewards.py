@@ -28,6 +28,8 @@ class StoredReward:
     total: float
     confidence: float
     """The share of the weights for which there was evidence."""
+    first: Mapping[str, float] = field(default_factory=dict)
+    """The scores of components that had none of this trajectory before."""
     content: Mapping[str, Any] = field(default_factory=dict)
     """Every component with its score, weight, reasoning and evidence."""
     created_at: float
@@ -68,6 +70,14 @@ def list_rewards(db: LoomDB, *, limit: int = 50, endpoint: str | None = None) ->
     if endpoint is not None:
         query = query.where(rewards.c.endpoint == endpoint)
     return [one for _, one in _read(db, query)]
+
+
+def first_scores(db: LoomDB, endpoint: str, *, after: int, limit: int) -> list[tuple[int, dict[str, float]]]:
+    """Of the next rewards past a position: the scores that were the first of their trajectory."""
+    query = select(rewards.c.position, rewards.c.first).where(rewards.c.endpoint == endpoint)
+    query = query.where(rewards.c.position > after).order_by(rewards.c.position).limit(limit)
+    with db.read() as connection:
+        return [(row.position, from_json(row.first)) for row in connection.execute(query)]
 
 
 def rewards_of(db: LoomDB, trajectory: str) -> list[StoredReward]:
@@ -160,7 +170,8 @@ def _backwards(endpoint: str, task: str | None, before: int | None, limit: int) 
 
 
 def _row(one: StoredReward) -> dict[str, Any]:
-    return columns_of(one) | {"content": to_json(one.content, what=f"reward {one.id!r}: content")}
+    texts = {name: to_json(getattr(one, name), what=f"reward {one.id!r}: {name}") for name in ("first", "content")}
+    return columns_of(one) | texts
 
 
 def _event(one: StoredReward) -> Event:
@@ -174,5 +185,5 @@ def _read(db: LoomDB, query: Select[tuple[Any, ...]]) -> list[tuple[int, StoredR
 
 
 def _reward_of(row: Row) -> tuple[int, StoredReward]:
-    columns = dict(row) | {"content": from_json(row["content"])}
+    columns = dict(row) | {name: from_json(row[name]) for name in ("first", "content")}
     return columns.pop("position"), StoredReward(**columns)

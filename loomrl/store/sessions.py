@@ -250,7 +250,7 @@ class OptOut:
 
 
 def list_opt_outs(db: LoomDB, endpoint: str) -> list[OptOut]:
-    """Who opted out of an endpoint, latest first."""
+    """People who opted out of an endpoint, latest first."""
     query = select(opt_outs.c.person, opt_outs.c.created_at).where(opt_outs.c.endpoint == endpoint)
     with db.read() as connection:
         return [OptOut(*row) for row in connection.execute(query.order_by(opt_outs.c.created_at.desc()))]

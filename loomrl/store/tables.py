@@ -121,12 +121,13 @@ rewards = _log(
     Column("task", Text, nullable=False),
     Column("total", Float, nullable=False),
     Column("confidence", Float, nullable=False),
+    Column("first", Text, nullable=False),
     Column("content", Text, nullable=False),
     Column("created_at", Float, nullable=False),
     Index("rewards_by_endpoint", "endpoint", "position"),
     Index("rewards_by_task", "endpoint", "task", "position"),
 )
-"""Rewards of what was served, later than its trajectory: of each, the newest row holds. `content` is JSON."""
+"""Rewards of what was served: of a trajectory the newest row holds. `first` and `content` are JSON."""
 
 judgements = _log(
     "judgements",

@@ -46,7 +46,7 @@ def completion(own: Score, feedback: Sequence[Feedback]) -> Score:
         return own
     last = told[-1]
     reasoning = f"the outcome told later is {last.value:g}"
-    return known(worth(last.value), reasoning, feedback=last.id, value=last.value, instead_of=own.data())
+    return known(worth(last.value), reasoning, feedback=last.id, told=last.value, instead_of=own.data())
 
 
 def before_outcomes(score: Score) -> Score:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from math import fsum
+from typing import Any
 
 import numpy as np
 
@@ -51,7 +52,7 @@ def efficiency(taken: Mapping[str, int], habits: Trail, *, least: int) -> Score:
     varying = {name: spread for name, spread in enough.items() if spread.deviation or taken[name] != spread.mean}
     marks = {name: _mark(taken[name], spread) for name, spread in (varying or enough).items()}
     told = ", ".join(f"{taken[name]} {name} (usual {enough[name].mean:.4g})" for name in marks)
-    evidence = {name: [taken[name], *_rounded(enough[name])] for name in marks}
+    evidence: dict[str, Any] = {name: [taken[name], *_rounded(enough[name])] for name in marks}
     return known(fsum(marks.values()) / len(marks), told, **evidence)
 
 

@@ -28,8 +28,10 @@ class Inspection:
         self._settings = settings
 
     def takes_time(self, trajectory: Trajectory) -> bool:
-        """True if this trajectory is to be inspected."""
-        return self._is_asked(trajectory) or (self._settings.code == "auto" and submission(trajectory) is not None)
+        """True if somebody or something has to look at this trajectory."""
+        if self._is_asked(trajectory):
+            return True
+        return self._settings.code == "auto" and submission(trajectory) is not None and not self._laboratory.refusal
 
     def inspect(self, trajectories: Sequence[Trajectory]) -> dict[str, dict[str, Score]]:
         """By trajectory: the scores that were found. A judge or a sandbox that fails is no judgement."""

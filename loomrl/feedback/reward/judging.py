@@ -6,7 +6,7 @@ number of processes may judge one endpoint, and wherever one is killed, every re
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
@@ -124,17 +124,21 @@ class Judging:
     def _cases(self, page: Page) -> list[Case]:
         """Trajectories whose turn has come: they are judged with all feedback that there is."""
         trajectories = [one for _, one in page]
-        found = self._inspection.inspect([one for one in trajectories if self._inspection.takes_time(one)])
-        before = latest_rewards(self._db, [one.id for one in trajectories])
-        return [self._pipeline.case(one, before=before.get(one.id), found=found.get(one.id)) for one in trajectories]
+        found = self._inspection.inspect(trajectories)
+        before = self._before([one.id for one in trajectories])
+        return [self._pipeline.case(one, before=before.get(one.id), found=found[one.id]) for one in trajectories]
 
     def _cases_again(self, told: Sequence[tuple[int, Feedback]], page: Page) -> list[Case]:
         """Trajectories that were judged without this feedback. Others will find it when their turn comes."""
         turns = {one.id for _, one in page}
         named = dict.fromkeys(one.trajectory for _, one in told if one.trajectory not in turns)
-        before = latest_rewards(self._db, named)
-        mine = [before[id] for id in named if id in before and before[id].endpoint == self._endpoint]
-        return [case_of(one) for one in mine]
+        before = self._before(named)
+        return [case_of(before[id]) for id in named if id in before]
+
+    def _before(self, trajectories: Collection[str]) -> dict[str, StoredReward]:
+        """The endpoint's own rewards that hold up to now."""
+        found = latest_rewards(self._db, trajectories)
+        return {id: one for id, one in found.items() if one.endpoint == self._endpoint}
 
     def _rewards(self, cases: Sequence[Case]) -> list[StoredReward]:
         """The rewards of cases that stand on new grounds, one after the other."""

@@ -126,7 +126,6 @@ class Pipeline:
             "pipeline": self.sha256,
             "grounds": grounds,
             "supersedes": None if case.before is None else case.before.id,
-            "new": [name for name, score in scores.items() if score.value is not None and _is_new(name, before)],
         }
         made = StoredReward(
             id=_id(case, grounds),
@@ -135,6 +134,7 @@ class Pipeline:
             task=case.task,
             total=round(fsum(part["weight"] * part["normalized"] for part in parts.values()), DIGITS),
             confidence=round(present / applicable, DIGITS) if applicable else 0.0,
+            first={n: s.value for n, s in scores.items() if s.value is not None and _is_new(n, before)},
             content=content,
             created_at=at,
         )
@@ -145,6 +145,7 @@ class Pipeline:
         scores = dict(case.scores)
         if EFFICIENCY not in scores:
             habits = trails.tasks.setdefault(case.task, Trail(self.settings.window))
+            habits.drop(case.trajectory)
             scores[EFFICIENCY] = efficiency(case.measures, habits, least=self.settings.least)
         scores[COMPLETION] = completion(scores[COMPLETION], feedback)
         scores[FEEDBACK] = user_feedback(feedback)

@@ -1,1 +1,1 @@
-"""Policies behind sockets: what a replica listens on, and the gateways' links to it."""
+"""Policies behind sockets: the replica's server, and the gateways' links to it."""

@@ -130,7 +130,7 @@ class Frames(asyncio.Protocol):
         del self._buffer[:start]
 
     def send(self, kind: Kind, number: int, value: Any = None) -> None:
-        """Write one frame, with all others of this turn of the loop; without effect on a connection that is gone."""
+        """Write one frame, with all others of this turn of the loop; does nothing on a lost connection."""
         if self.transport is None or self.transport.is_closing():
             return
         body = _ENCODER.encode(value)

@@ -136,7 +136,7 @@ class Link:
             raise Refusal(Cause.UNAVAILABLE, "The policy's replica is gone.", retry_after_s=1.0)
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._linked.flush()
         if self._linked.transport is not None:
             self._linked.transport.close()

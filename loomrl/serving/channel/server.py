@@ -56,7 +56,7 @@ class _Served(Frames):
         self._end_stranger()
 
     def announce(self) -> None:
-        """Send what the policy is about."""
+        """Send the policy's description."""
         if self._known:
             self.send(Kind.ABOUT, 0, self._policy.about)
 
@@ -93,7 +93,7 @@ class _Served(Frames):
 
 
 class ChannelServer:
-    """A policy that listens. Connections that do not know the token are closed."""
+    """Serves a policy to gateways. Connections without the token are closed."""
 
     def __init__(self, policy: ServedPolicy, *, token: str) -> None:
         self.policy, self.token = policy, token
@@ -110,12 +110,12 @@ class ChannelServer:
         return f"{host}:{self._server.sockets[0].getsockname()[1]}"
 
     def announce(self) -> None:
-        """Tell the gateways what the policy is about, after it has changed."""
+        """Send the gateways the policy's new description."""
         for connection in self.connections:
             connection.announce()
 
     async def close(self, *, grace_s: float = 0.0) -> None:
-        """Take no more connections; end the calls that are not done within `grace_s`."""
+        """Take no more connections; calls that are not done within `grace_s` are ended."""
         if self._server is not None:
             self._server.close()
         if self.tasks and grace_s:

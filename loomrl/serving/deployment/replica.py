@@ -20,7 +20,7 @@ HEAD = {"node:__internal_head__": 0.001}
 """The front is on the head node, whose address is known."""
 LOAD = 16
 """Open calls per replica beyond which another one is started, by default."""
-_USUAL: dict[str, Any] = {
+_USUAL: dict[str, float] = {
     "graceful_shutdown_wait_loop_s": 0.1,
     "graceful_shutdown_timeout_s": 15.0,
     "health_check_period_s": 1.0,
@@ -55,7 +55,7 @@ class GatewayReplica:
 
 
 class FrontReplica:
-    """HAProxy, the housekeeping, and the steward, who has the other applications started and ended."""
+    """HAProxy, the housekeeping, and the steward, which starts and ends the other applications."""
 
     async def __init__(self, station: Station, change: Change) -> None:  # type: ignore[misc]
         self._process = FrontProcess(station)
@@ -72,7 +72,7 @@ class FrontReplica:
 
 
 class Scaled:
-    """As many replicas as keep each at `load` open calls; Serve's bounds hold."""
+    """As many replicas as needed for `load` open calls each, within Serve's bounds."""
 
     def __init__(self, load: float) -> None:
         self._load = load
@@ -94,13 +94,13 @@ async def _again(work: Callable[[], object], pause_s: float) -> None:
 
 
 async def _started(process: PolicyProcess | GatewayProcess | FrontProcess) -> None:
-    """Start it. What a user can change is said in one line; Serve would show the last of a long trace."""
+    """Start it. Errors that a user can mend are one line, since Serve would show the end of a long trace."""
     try:
         await process.start()
     except LoomError as error:
         raise RuntimeError(f"{type(error).__name__}: {error} (process {os.getpid()})") from None
 
 
-POLICY: Any = serve.deployment(name="policy", **_USUAL)(PolicyReplica)
-GATEWAY: Any = serve.deployment(name="gateway", **_USUAL)(GatewayReplica)
-FRONT: Any = serve.deployment(name="front", **_USUAL)(FrontReplica)
+POLICY = serve.deployment(name="policy", **_USUAL)(PolicyReplica)
+GATEWAY = serve.deployment(name="gateway", **_USUAL)(GatewayReplica)
+FRONT = serve.deployment(name="front", **_USUAL)(FrontReplica)

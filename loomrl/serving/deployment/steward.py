@@ -22,9 +22,9 @@ LOOK_S = 0.5
 HOUSE_S = 60.0
 """Time between two rounds of `keep_house`."""
 SPARE_S = 5.0
-"""An application that no arm names is ended after this: a step back within it costs nothing."""
+"""Time after which an application that no arm names is deleted: going back sooner costs nothing."""
 Change = Callable[[Station, Mapping[str, str], frozenset[str]], frozenset[str]]
-"""Starts these applications (name → key of the policy), ends those, and returns the names of all that are there."""
+"""Starts these applications (name → key of the policy), deletes those, and returns the names of all that exist."""
 
 
 def application(endpoint: str, key: str) -> str:
@@ -40,9 +40,9 @@ def prefix(endpoint: str) -> str:
 
 
 class Steward:
-    """Compares an endpoint's arms with the applications that there are, and deletes what is too old.
+    """Compares an endpoint's arms with the existing applications, and deletes what is too old.
 
-    Two of them at once are harmless.
+    Two at once are harmless.
     """
 
     def __init__(self, station: Station) -> None:
@@ -53,7 +53,7 @@ class Steward:
         self._bad: set[str] = set()
 
     def look(self, change: Change) -> None:
-        """Have missing applications started, and those ended that have not been named for a while."""
+        """Start missing applications, and delete those that no arm has named for a while."""
         wanted = self.wanted()
         if wanted is None:
             return
@@ -85,7 +85,7 @@ class Steward:
         return {application(name, arm.policy): arm.policy for arm in found.arms}
 
     def _is_good(self, key: str) -> bool:
-        """False, and said once, for a policy that does not exist."""
+        """False for a policy that does not exist, which is logged once."""
         if key in self._bad:
             return False
         try:

@@ -1,0 +1,69 @@
+"""The look of drawn characters: what no person has named and no program counts up."""
+
+import re
+from itertools import pairwise
+
+SHORTEST = 16
+"""Characters, without the words in them, by which something shows that it was drawn."""
+_PAIRS = (
+    "abcdgilmnprstuvy baeiloru cacehiklortu dadeilosu eacdefgilmnpqrstvxy faefilor gaehilnorsu haeiot "
+    "iabcdefglmnoprstvz kaei ladeilostuy mabeimop nacdefginostuv oabcdgilmnoprstuvw paehilortu qu racdegilmnorstuy "
+    "sacehilopstuy tacehilorstuy uabeilmnprst vaei waei xpt yps ze"
+)
+_COMMON = frozenset(first[0] + second for first in _PAIRS.split() for second in first[1:])
+"""Pairs of letters in nine of ten places of identifiers and of words in seven languages, and in three of ten drawn."""
+_SEGMENT = re.compile(r"[A-Za-z0-9]+")
+_DIGITS = re.compile(r"\d+")
+_HEX = re.compile(r"(?:0x)?(?:[0-9a-f]+|[0-9A-F]+)")
+
+
+def is_drawn(token: str) -> bool:
+    """True for a run of letters, digits and signs between them that looks like it was drawn from all of them."""
+    body = "".join(segment for segment in _SEGMENT.findall(token) if not is_word(segment) and not _is_hex(segment))
+    if len(body) < SHORTEST or len({letter for letter in body.lower() if letter.isalpha()}) < 7:
+        return False
+    lower, upper = sum(map(str.islower, body)), sum(map(str.isupper, body))
+    digits = len(body) - lower - upper
+    if not digits:
+        return False
+    common, pairs = _pairs(body)
+    share = common / pairs if pairs else 0.0
+    if lower and upper:
+        return _switches(body) >= len(body) * 0.2 and share < 0.7
+    return len(_DIGITS.findall(body)) >= 3 and digits < len(body) * 0.65 and share < 0.65
+
+
+def is_word(segment: str) -> bool:
+    """True for a word, perhaps with a number behind it, and for a short number."""
+    letters = segment.rstrip("0123456789")
+    if len(segment) - len(letters) > 4 and letters:
+        return False
+    if not letters.isalpha():
+        return len(segment) <= 4 and not letters
+    common, pairs = _pairs(letters)
+    return len(letters) <= 3 or common >= 0.6 * pairs
+
+
+def is_wordy(text: str) -> bool:
+    """True for words and short numbers alone, with any signs between them."""
+    return all(map(is_word, _SEGMENT.findall(text))) and text.isascii()
+
+
+def _is_hex(segment: str) -> bool:
+    """True for a hash or its beginning: those are everywhere, and no secrets by themselves."""
+    return len(segment) >= 7 and _HEX.fullmatch(segment) is not None
+
+
+def _pairs(text: str) -> tuple[int, int]:
+    """The common ones among the pairs of neighbouring letters, and all. Where a capital begins a word is no pair."""
+    pairs = [(a + b).lower() for a, b in pairwise(text) if a.isalpha() and b.isalpha() and not (a > "Z" >= b)]
+    return sum(pair in _COMMON for pair in pairs), len(pairs)
+
+
+def _switches(text: str) -> int:
+    """The changes between small letters, capitals and digits; a word's capital is none."""
+    return sum(_class(a) != _class(b) and not (a.isupper() and b.islower()) for a, b in pairwise(text))
+
+
+def _class(letter: str) -> int:
+    return 0 if letter.islower() else 1 if letter.isupper() else 2
