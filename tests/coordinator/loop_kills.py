@@ -21,7 +21,7 @@ from loomrl.store import open_store
 from loomrl.store.endpoints import show_endpoint
 from loomrl.store.policies import record_policy
 from loomrl.store.runs import Run, RunStatus, find_run, finish_run, start_run
-from loomrl.store.verdicts import Outcome, StoredVerdict, record_verdict
+from loomrl.store.verdicts import StoredVerdict, VerdictOutcome, record_verdict
 from loomrl.types import PolicyVersion
 from tests.coordinator.plans import plan
 
@@ -107,7 +107,7 @@ def gate(url: str, policy: str, suite: str, name: str) -> None:
     time.sleep(rng.random() * 0.05)
     if rng.random() < 0.2:
         sys.exit(2)
-    outcome = rng.choice([Outcome.ALLOWED, Outcome.ALLOWED, Outcome.REFUSED, Outcome.ERROR])
+    outcome = rng.choice([VerdictOutcome.ALLOWED, VerdictOutcome.ALLOWED, VerdictOutcome.REFUSED, VerdictOutcome.ERROR])
     with open_store(url) as db:
         report = {"checks": [], "improvement": 0.1, "strategy": {"name": "canary", "share": 0.1}, "approvers": []}
         verdict = StoredVerdict(
