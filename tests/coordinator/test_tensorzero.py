@@ -12,12 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from loomrl.errors import ConfigError, DataError
 from loomrl.experiments.cli import app
 from loomrl.experiments.tensorzero import configuration, told_in
 from loomrl.store import open_store
 from loomrl.store.endpoints import Arm, Endpoint, Role, set_endpoint
+from loomrl.store.feedback import latest_feedback
+from tests.serving.feedback_support import Served
 
 ARMS = (
     Arm(name="stable", policy="r/1", share=0.75),
@@ -108,7 +111,7 @@ def test_feedback_on_what_is_not_on_record_is_refused_by_name_and_the_rest_is_st
     assert app(words, standalone_mode=False) == 1
     told = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert (told["new"], len(told["refused"])) == (0, 2)
-    assert "chatcmpl-a" in told["refused"][0]
+    assert "call: 'a' is unknown here" in told["refused"][0]
 
 
 @contextmanager
@@ -165,3 +168,19 @@ def test_real_tensorzero_reads_the_file_and_divides_calls_among_the_arms(tmp_pat
         assert 120 <= variants["stable"] <= 175
         assert pinned.content[0].text == "policy@starting"
         assert Counter(each["model"] for each in asked[:-1]) == {f"policy@{name}": n for name, n in variants.items()}
+
+
+async def test_feedback_on_an_answer_of_ours_is_stored_once(sqlite_url: str, tmp_path: Path) -> None:
+    async with Served(sqlite_url) as served:
+        set_endpoint(served.db, "m", [Arm(name="stable", policy="v")], at=0.0)
+        call = await served.chat("s")
+        lines = [json.dumps(line | {"call": call}) for line in LINES[:2]]
+        (tmp_path / "lines").write_text("\n".join([*lines, ""]))
+        words = ["feedback", "import", str(tmp_path / "lines"), "--store", sqlite_url, "--json"]
+        first, again = (json.loads(CliRunner().invoke(app, words).stdout.splitlines()[-1]) for _ in range(2))
+        assert first == {"new": 2, "known": 0, "refused": []}
+        assert again == {"new": 0, "known": 2, "refused": []}
+        assert [(one.kind, one.value) for one in latest_feedback(served.db, limit=9)] == [
+            ("thumb", 0.0),
+            ("thumb", 1.0),
+        ]
