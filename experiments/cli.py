@@ -43,6 +43,7 @@ app.add_typer(cli_cluster.jobs, name="jobs")
 app.add_typer(cli_cluster.clusters, name="cluster")
 app.add_typer(cli_coordinate.app, name="coordinate")
 app.add_typer(cli_data.app, name="data")
+app.add_typer(cli_records.exports, name="export")
 app.add_typer(cli_feedback.app, name="feedback")
 app.add_typer(cli_release.app, name="release")
 app.add_typer(cli_rewards.app, name="rewards")
@@ -61,7 +62,6 @@ app.command()(cli_cluster.submit)
 app.command()(cli_sweep.sweep)
 app.command()(cli_records.runs)
 app.command()(cli_records.lineage)
-app.command()(cli_records.export)
 
 Words = Annotated[
     list[str] | None,

@@ -5,9 +5,11 @@ everything in it. Programs elsewhere give feedback to a gateway: `loomrl.feedbac
 """
 
 import getpass
+import sys
 import time
 from dataclasses import asdict
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -135,6 +137,33 @@ def list_given(
         console.print(table("", columns, rows) if rows else f"There is no feedback in {store}.")
 
     emit({"feedback": [asdict(each) for each in found]}, as_json=as_json, show=render)
+
+
+@app.command("import")
+def import_lines(
+    file: Annotated[Path, typer.Argument(help="JSON lines {id, metric, value, call}; - reads from stdin.")],
+    store: StoreUrl = "sqlite:///loom.db",
+    as_json: AsJson = False,
+) -> None:
+    """Store feedback that was posted to TensorZero (docs/coordinate.md). What is stored already is left as it is."""
+    from loomrl.errors import LoomError
+    from loomrl.experiments.tensorzero import told_in
+
+    counts: dict[str, Any] = {"new": 0, "known": 0, "refused": []}
+    with sys.stdin if str(file) == "-" else file.open(encoding="utf-8") as lines:
+        for body in told_in(lines):
+            try:
+                counts["new" if _given(store, body)["new"] else "known"] += 1
+            except LoomError as error:
+                counts["refused"].append(f"{body['id']}: {error}")
+
+    def render(console: Console) -> None:
+        console.print(f"{counts['new']} new, {counts['known']} known, {len(counts['refused'])} refused")
+        for reason in counts["refused"]:
+            console.print(reason, markup=False, highlight=False)
+
+    emit(counts, as_json=as_json, show=render)
+    raise typer.Exit(1 if counts["refused"] else 0)
 
 
 def _given(store: str, body: dict[str, Any]) -> dict[str, Any]:

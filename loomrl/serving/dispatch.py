@@ -3,14 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from loomrl.serving.answer import Event, Opened
 from loomrl.serving.policy import Act, Acted, Continuation, ServedPolicy
 from loomrl.serving.refusal import Cause, Refusal
 from loomrl.serving.split import assigned, stable
 from loomrl.serving.view import View
-from loomrl.store.endpoints import Arm, Endpoint
+from loomrl.store.endpoints import Arm, Endpoint, Role
 
 MOVABLE = frozenset({Cause.UNAVAILABLE, Cause.TIMEOUT, Cause.FULL, Cause.INTERNAL})
 """Causes for which another replica or arm may answer."""
@@ -39,6 +39,16 @@ def nobody(endpoint: Endpoint) -> Refusal:
     """The refusal where no replica is up."""
     message = f"No replica of endpoint {endpoint.name!r} is up."
     return Refusal(Cause.UNAVAILABLE, message, retry_after_s=1.0)
+
+
+def only_arm(endpoint: Endpoint, name: str) -> Endpoint:
+    """The endpoint with one of its arms alone; a Refusal names those that a caller may choose."""
+    heard = {arm.name: arm for arm in endpoint.arms if arm.role is not Role.SHADOW}
+    if name not in heard:
+        known = ", ".join(f"{endpoint.name}@{each}" for each in heard)
+        message = f"Endpoint {endpoint.name!r} has no arm {name!r:.100} that answers. Known: {known}."
+        raise Refusal(Cause.UNKNOWN, message, where="model")
+    return replace(endpoint, arms=(replace(heard[name], share=1.0, role=Role.STABLE),))
 
 
 @dataclass(slots=True)

@@ -310,13 +310,15 @@ class Gateway:
         return given
 
     def _endpoint(self, name: str) -> Endpoint:
+        """The endpoint of a name; of `ENDPOINT@ARM` with that arm alone, so that nothing is compared."""
         view = self._exchange.view
         known = view.endpoints()
+        name, pinned, arm = name.partition("@")
         found = known[0] if not name and len(known) == 1 else view.endpoint(name)
         if found is None:
             names = ", ".join(sorted(each.name for each in known)) or "none"
             raise Refusal(Cause.UNKNOWN, f"There is no model {name!r:.100}. Known: {names}.", where="model")
-        return found
+        return dispatch.only_arm(found, arm) if pinned else found
 
     def _can_answer(self, endpoint: Endpoint) -> bool:
         return any(dispatch.candidates(self._exchange.view, endpoint, ""))

@@ -33,6 +33,7 @@ from tests.coordinator.loop_kills import ENDPOINT, run_of
 from tests.hub.hub_samples import attempt
 from tests.release.release_support import Callers, announce
 
+pytestmark = [pytest.mark.system, pytest.mark.slow]
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -130,12 +131,6 @@ def killed(url: str, folder: Path, *, kills: int, jobs: int, seed: int) -> Count
         return legal(db, folder)
 
 
-def test_kills_of_coordinators_leave_legal_histories(sqlite_url: str, tmp_path: Path) -> None:
-    ends = killed(sqlite_url, tmp_path, kills=2, jobs=3, seed=1)
-    assert sum(ends.values()) >= 3
-
-
-@pytest.mark.slow
 def test_a_hundred_kills_of_coordinators_leave_legal_histories(store_url: str, tmp_path: Path) -> None:
     ends = killed(store_url, tmp_path, kills=100, jobs=60, seed=2)
     assert {Phase.DONE, Phase.REFUSED, Phase.FAILED} <= ends.keys()

@@ -291,7 +291,7 @@ def test_request_and_reply_over_nats(service: TrainingService, tmp_path: Path, u
             stop.set()
 
             async def asked() -> list[dict[str, Any]]:
-                client = await nats.connect(server.url)
+                client = await nats.connect(server.url, inbox_prefix="_INBOX_coordinator")
                 inbox_name = client.new_inbox()
                 listening = await client.subscribe(inbox_name)
                 question = json.dumps({"job_id": ID}).encode()
