@@ -291,7 +291,7 @@ def test_deployments_are_told_with_the_findings_of_the_gate(db: LoomDB, bus: Sto
 def test_a_version_that_no_gate_has_seen_passed_nothing() -> None:
     event = deployed_event(
         {"id": "d", "endpoint": "shop", "share": 0.25, "created_at": NOW},
-        policy={"id": "r/1", "run": "r", "url": "u", "base_model": "m", "created_at": NOW},
+        policy={"id": "r/1", "run": "r", "job": "r", "url": "u", "base_model": "m", "created_at": NOW},
         endpoint_url="http://127.0.0.1:8000",
         release={"strategy": "canary", "who": "ann", "baseline": "r/0"},
         verdict=None,
