@@ -58,6 +58,8 @@ def promised(match: re.Match[str]) -> Held | None:
         value = value[: _end(value)]
     if len(value) < 3 or is_placeholder(value) or is_stub(value):
         return None
+    if group != "bare" and (value[0] in " \t,;:)]}" or (match["sign"].strip() == "==" and " " in value)):
+        return None  # the quote ends a text
     if group == "double" and _is_closed(match.string, match.start(), start):
         return None
     place = _Place(match, value, start + len(value), is_bare=group == "bare")
@@ -141,6 +143,7 @@ _NAMED = re.compile(r"[A-Za-z_]\w*(?:(?:\.|::|->|\?\.)[A-Za-z_]\w*)*[!?]?")
 _CALL = re.compile(r"[:@&*!]\w+\Z|.{0,200}?(?:[(\[{<|]|::|->)|\W*(?:await|new|lambda|async|not)\b")
 """Expressions by a sign in them."""
 _UUID = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
+_TOKEN = re.compile(r"[\w.+/=:~@%$!-]+")
 _INI = re.compile(r"^\[[\w .:-]+\]\s*$", re.MULTILINE)
 
 
@@ -219,7 +222,7 @@ def is_keylike(value: str) -> bool:
 
 def _is_made(value: str, place: _Place) -> bool:
     """True for the value of a token or a key: none is a word, or two."""
-    if " " in value or len(value) < 6:
+    if len(value) < 6 or not _TOKEN.fullmatch(value):
         return False
     if value.isdigit():
         return len(value) > 6

@@ -96,7 +96,9 @@ class Keys(Pattern):
 
     def secret(self, match: re.Match[str]) -> tuple[int, int] | None:
         """All of it, unless it is what documents write in a key's place: `sk-your-api-key-here`, `ghp_xxxxxxxx`."""
-        return None if _STAND_IN.fullmatch(match[0]) or is_wordy(match[0]) else match.span()
+        key = match[0]
+        is_slug = is_wordy(key) or (key.islower() and sum(map(str.isdigit, key)) < 2)
+        return None if is_slug or _STAND_IN.fullmatch(key) else match.span()
 
 
 BEARER = re.compile(r"(?i:bearer)\ [A-Za-z0-9_.~+/=-]{20,}+")

@@ -29,7 +29,7 @@ def is_drawn(token: str) -> bool:
     common, pairs = _pairs(body)
     share = common / pairs if pairs else 0.0
     if lower and upper:
-        return _switches(body) >= len(body) * 0.2 and share < 0.7
+        return _switches(body) >= len(body) * 0.2 and share < 0.65
     return len(_DIGITS.findall(body)) >= 3 and digits < len(body) * 0.65 and share < 0.65
 
 

@@ -22,6 +22,7 @@ _ID = re.compile(
     |\b(?:call|chatcmpl|cmpl|msg|toolu|req|run|thread|asst|resp|fc|rs|evt|item|batch|file|cus|pi|price|prod|sub|ch|in
         |acct|txn|tx|si|pm|cs|step|trace|span|job|task|user|org|proj|conv|gen|node|i|ami|vpc|subnet|vol|sg|eni
         |snap)[_-][A-Za-z0-9]{6,}+
+    |\b[a-z]{2,10}_01[A-Za-z0-9]{20,24}\b
     |\b_Z[A-Z][A-Za-z0-9_]+
     |/nix/store/[a-z0-9]{32}""",
     re.VERBOSE,

@@ -348,8 +348,14 @@ _RULES: tuple[_Rule, ...] = (
     ),
     _Rule(
         "password",
+        ("machine",),
+        re.compile(rf"\bmachine\s{{1,4}}\S{{1,80}}\s{{1,8}}login\s{{1,4}}\S{{1,80}}\s{{1,8}}password\s{{1,4}}{_WORD}"),
+    ),
+    _Rule(
+        "password",
         ("login", "user", "username"),
         re.compile(rf"\b(?:login|user(?:name)?)\s{{1,4}}\S{{1,80}}\s{{1,8}}pass(?:word)?\s{{1,4}}{_WORD}"),
+        lambda value: _is_mixed(value) and any(map(str.isdigit, value)),
     ),
     _Rule(
         "password",
