@@ -9,8 +9,12 @@ from rich.console import Console
 
 from loomrl.errors import LoomError
 from loomrl.experiments.commands import ab as cli_ab
+from loomrl.experiments.commands import archives as cli_archives
 from loomrl.experiments.commands import bench as cli_bench
+from loomrl.experiments.commands import bus as cli_bus
 from loomrl.experiments.commands import cluster as cli_cluster
+from loomrl.experiments.commands import coordinate as cli_coordinate
+from loomrl.experiments.commands import data as cli_data
 from loomrl.experiments.commands import envs as cli_envs
 from loomrl.experiments.commands import feedback as cli_feedback
 from loomrl.experiments.commands import gate as cli_gate
@@ -19,6 +23,7 @@ from loomrl.experiments.commands import monitor as cli_monitor
 from loomrl.experiments.commands import people as cli_people
 from loomrl.experiments.commands import records as cli_records
 from loomrl.experiments.commands import release as cli_release
+from loomrl.experiments.commands import rewards as cli_rewards
 from loomrl.experiments.commands import serve as cli_serve
 from loomrl.experiments.commands import sweep as cli_sweep
 from loomrl.experiments.commands.output import AsJson, emit, table
@@ -36,15 +41,22 @@ app.add_typer(cli_envs.app, name="envs")
 app.add_typer(cli_bench.app, name="bench")
 app.add_typer(cli_cluster.jobs, name="jobs")
 app.add_typer(cli_cluster.clusters, name="cluster")
+app.add_typer(cli_coordinate.app, name="coordinate")
+app.add_typer(cli_data.app, name="data")
 app.add_typer(cli_feedback.app, name="feedback")
 app.add_typer(cli_release.app, name="release")
+app.add_typer(cli_rewards.app, name="rewards")
 app.add_typer(cli_gate.app, name="gate")
 app.add_typer(cli_serve.endpoints, name="endpoints")
 app.add_typer(cli_keys.app, name="keys")
 app.add_typer(cli_people.app, name="people")
+app.add_typer(cli_archives.app, name="archives")
 app.add_typer(cli_monitor.app, name="monitor")
 app.add_typer(cli_ab.app, name="ab")
+app.add_typer(cli_bus.app, name="bus")
 app.command()(cli_serve.serve)
+app.command()(cli_people.forget)
+app.command()(cli_bus.nats)
 app.command()(cli_cluster.submit)
 app.command()(cli_sweep.sweep)
 app.command()(cli_records.runs)

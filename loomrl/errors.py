@@ -31,6 +31,10 @@ class StoreError(LoomError):
     boundary = "store"
 
 
+class IdTaken(StoreError):
+    """An id that is stored already with other content. Nothing of the write was stored."""
+
+
 class ArtifactError(LoomError):
     """An artifact that is missing, half-written, or does not match its checksum."""
 
@@ -91,6 +95,12 @@ class HubError(LoomError):
     boundary = "hub"
 
 
+class DataError(LoomError, ValueError):
+    """A data set that is empty, unknown, not what was frozen, or of no use to the algorithm."""
+
+    boundary = "data"
+
+
 class Conflict(HubError):
     """A trajectory id that is already stored with other content."""
 
@@ -101,6 +111,32 @@ class LeaseLost(HubError):
 
 class CorruptPayload(HubError, ValueError):
     """Bytes that are not a complete LoomRL trajectory."""
+
+
+class BusError(LoomError):
+    """The bus refused something, or cannot do it. What was published before is on the bus."""
+
+    boundary = "bus"
+
+
+class BusAway(BusError):
+    """No broker answers now: try again later."""
+
+
+class BusRefused(BusError):
+    """The broker's permissions refuse this account what it asked for."""
+
+
+class TooLarge(BusError, ValueError):
+    """A message that is larger than the bus takes; nothing of the call was published."""
+
+    def __init__(self, message: str, *, id: str) -> None:
+        super().__init__(message)
+        self.id = id
+
+
+class EventError(BusError, ValueError):
+    """An event that its contract does not allow."""
 
 
 def failure_from(error: BaseException, *, boundary: str) -> "Failure":

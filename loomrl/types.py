@@ -33,6 +33,8 @@ class Source(StrEnum):
     EVALUATION = "evaluation"
     DEMONSTRATION = "demonstration"
     PRODUCTION = "production"
+    FOREIGN = "foreign"
+    """Of somebody else's agent: text, without tokens."""
 
 
 class Stage(StrEnum):
@@ -177,7 +179,7 @@ class Steps:
     lanes_T: NDArray[np.int32]
     """The row in its batch: 0 unless several observations came in one call."""
     times_T: NDArray[np.float64]
-    """When the call came, in seconds since 1970."""
+    """Arrival of the call, in seconds since 1970."""
     wishes: Mapping[str, Any] = field(default_factory=dict)
     """`preference` and `earned` where they came beside the observations: arrays with the steps first."""
 
@@ -301,10 +303,16 @@ class Feedback:
     id: str
     trajectory: str
     source: str
+    """`human` (said by a person), `caller` (an outcome that the calling program knows) or `implicit` (derived)."""
     kind: str
     value: float
+    """From 0, the worst, to 1."""
     comment: str = ""
     created_at: float = 0.0
+    call: str = ""
+    """The answer it is about; empty for the whole session."""
+    data: Mapping[str, Any] = field(default_factory=dict)
+    """JSON: the text of a correction, the other answer of a choice."""
 
 
 @dataclass(frozen=True, slots=True)

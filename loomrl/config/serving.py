@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from loomrl.config.basic import NonNegative, Positive, PositiveInt, Seconds, ServerUrl, Share
 from loomrl.config.monitor import Monitoring
+from loomrl.config.pipeline import RewardPipeline
 from loomrl.config.placement import GpuPlace
 from loomrl.config.root import Root
 from loomrl.schema import Config
@@ -117,7 +118,11 @@ class Recording(Config):
     Of control policies, acts that name a session are recorded.
     """
     retention_days: Positive = 30.0
-    """Sessions and their calls are deleted this long after their last call; their trajectories stay in the hub."""
+    """Sessions and their calls are deleted this long after their last call; their trajectories leave the hub for files
+    then, and what points at them stays.
+    """
+    archive_days: Positive = 90.0
+    """The files are deleted this long after that, with all feedback on what was in them."""
     rate: Share = 1.0
     """Share of control sessions whose acts are recorded, by a hash of the session."""
     idle_s: Seconds = 900.0
@@ -125,7 +130,7 @@ class Recording(Config):
 
     @model_validator(mode="after")
     def _check_off(self) -> Self:
-        for name in ("retention_days", "rate", "idle_s"):
+        for name in ("retention_days", "archive_days", "rate", "idle_s"):
             if self.mode == "off" and getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(f"{name} has no effect with mode=off: nothing is recorded. Leave it out")
         return self
@@ -154,6 +159,8 @@ class ServingExperiment(Root):
     record: Recording = Recording()
     monitor: Monitoring = Monitoring()
     """Rules that answers and actions meet before they leave; by default secrets of known forms are replaced."""
+    rewards: RewardPipeline = RewardPipeline()
+    """The judgement of what was served, by `loomrl rewards run`."""
     limits: Limits = Limits()
     host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8000

@@ -30,7 +30,8 @@ HALF_AT = 100
 class RewardComponent(Generic[X]):
     """A named part of the reward: `compute_fn` scores an attempt, `weight` says how much the score counts.
 
-    In training the attempt is a `loomrl.types.Trajectory`.
+    The same in training and in the pipeline that judges what was served (`loomrl.feedback.reward`): the attempt is a
+    `loomrl.types.Trajectory` there.
     """
 
     name: str
@@ -160,7 +161,7 @@ def open_shaping(config: RewardConfig) -> Shaping:
     components: list[RewardComponent[Trajectory]] = []
     for part in config.parts:
         if isinstance(part, CustomPart):
-            components.append(_custom(part))
+            components.append(open_component(part))
         elif isinstance(part, RulesPart):
             components.append(RewardComponent("rules", part.weight, Constraint(open_text_rules(part.rules))))
         elif isinstance(part, EfficiencyPart):
@@ -170,7 +171,8 @@ def open_shaping(config: RewardConfig) -> Shaping:
     return Shaping(components, adaptation=config.adaptation)
 
 
-def _custom(part: CustomPart) -> RewardComponent[Trajectory]:
+def open_component(part: CustomPart) -> RewardComponent[Trajectory]:
+    """A component of one's own, in training or in the pipeline of what was served."""
     found = named(part.entry_point, what="rewards.parts.entry_point")
     try:
         made = found(**part.settings) if isinstance(found, type) else found

@@ -78,7 +78,17 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
 _TAIL = "base id key value val private prod production dev staging test live old new current default plain"
 _TAILS = frozenset(_TAIL.split())
 """Words behind the promise that do not change it: `SECRET_KEY_BASE`."""
-_PASSWORDS = ("password", "passwd", "passphrase", "passcode", "passwort", "kennwort", "pwd", "wachtwoord", "senha")
+_PASSWORDS: tuple[str, ...] = (
+    "password",
+    "passwd",
+    "passphrase",
+    "passcode",
+    "passwort",
+    "kennwort",
+    "pwd",
+    "wachtwoord",
+    "senha",
+)
 _PASSWORDS += ("contraseña", "contrasena", "пароль", "密码", "パスワード", "requirepass")
 _PASSES = frozenset({"pass", "pw", "psk", "mdp", "clave"})
 _HOLDER = (
@@ -86,7 +96,16 @@ _HOLDER = (
 )
 _HOLDERS = frozenset(_HOLDER.split())
 """Words before `pass` that make it a noun."""
-_SECRETS = ("secret", "token", "apikey", "credential", "credentials", "authorization", "mnemonic", "secretkey")
+_SECRETS: tuple[str, ...] = (
+    "secret",
+    "token",
+    "apikey",
+    "credential",
+    "credentials",
+    "authorization",
+    "mnemonic",
+    "secretkey",
+)
 _SECRETS += ("accesskey", "privatekey")
 _OWNER = (
     "api access private secret auth signing encryption master app admin shared account license service subscription "

@@ -14,7 +14,7 @@ from loomrl.safety.randomness import is_wordy
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """One form. A group `secret` is what goes; without one it is everything.
+    """One form. The group `secret` is removed; without one, the whole match.
 
     A text has the form only if one of the `hints` is in its folded case: looking for those is much faster.
     """

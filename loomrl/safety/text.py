@@ -10,7 +10,7 @@ from loomrl.safety.pattern import PATTERNS, Assignment, Pattern
 from loomrl.safety.rule import Found, Saying, Use
 
 LONGEST = 200
-"""Characters by which a secret has shown its form; a form that goes on is believed."""
+"""Characters after which a form counts as a secret even if it may go on."""
 _KEY_END = re.compile(r"(?:bearer [A-Za-z0-9_.~+/=-]{0,200}|[A-Za-z0-9_.~+/=-]{1,200})\Z", re.IGNORECASE)
 """Characters that a key may begin with, at the end of a text."""
 _WORD_END = re.compile(r"\S{1,200}\Z")
@@ -148,7 +148,7 @@ def _normal(system: str) -> tuple[str, int, frozenset[str]]:
 
 
 class Repetition:
-    """Copies of the same piece at the end of the text. What was said of them by then has left."""
+    """Copies of the same piece at the end of the text; the copies before detection have left."""
 
     LONGEST = 80
     """Characters of a piece."""

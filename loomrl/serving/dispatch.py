@@ -1,4 +1,4 @@
-"""A call on its way: the chosen arm first, then another replica, then the stable arm, within a deadline."""
+"""Dispatch of a call: the chosen arm first, then another replica, then the stable arm, within a deadline."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -15,7 +15,7 @@ from loomrl.store.endpoints import Arm, Endpoint
 MOVABLE = frozenset({Cause.UNAVAILABLE, Cause.TIMEOUT, Cause.FULL, Cause.INTERNAL})
 """Causes for which another replica or arm may answer."""
 PATIENCE = 0.5
-"""Share of the remaining time for the first event of an arm behind which another one stands."""
+"""Share of the remaining time that an arm gets for its first event if another arm could still answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def nobody(endpoint: Endpoint) -> Refusal:
 
 @dataclass(slots=True)
 class Begun:
-    """An answer whose first tokens are here: from now on nobody else can give it."""
+    """An answer that has begun: from now on no other replica can give it."""
 
     candidate: Candidate
     first: list[Event]
@@ -91,7 +91,7 @@ async def next_event(events: AsyncIterator[Event], deadline: float) -> Event:
 
 
 async def close(events: AsyncIterator[Event]) -> None:
-    """End an answer that is not wanted any more."""
+    """End an answer that is no longer wanted."""
     async with aclosing(events):  # type: ignore[type-var]
         pass
 

@@ -46,6 +46,12 @@ def deploy(connection: Connection, deployment: Deployment) -> None:
         record(connection, Event(kind="deployment.made", subject=deployment.id, data=step, created_at=created_at))
 
 
+def show_deployment(db: LoomDB, id: str) -> Deployment:
+    """The deployment of this id."""
+    with db.read() as connection:
+        return _deployment_of(require(connection, deployments, id))
+
+
 def list_deployments(
     db: LoomDB, *, limit: int = 50, policy: str | None = None, endpoint: str | None = None
 ) -> list[Deployment]:

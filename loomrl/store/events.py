@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, func, insert, select
 
 from loomrl.store.db import LoomDB
 from loomrl.store.rows import from_json, to_json
@@ -27,12 +27,37 @@ def append_events(db: LoomDB, new: Sequence[Event]) -> list[int]:
         return [record(connection, event) for event in new]
 
 
+def append_once(db: LoomDB, event: Event) -> bool:
+    """Store an event unless there is one of its kind about its subject."""
+    same = select(events.c.position).where(events.c.kind == event.kind, events.c.subject == event.subject).limit(1)
+    with db.write() as connection:
+        if connection.execute(same).first() is not None:
+            return False
+        record(connection, event)
+    return True
+
+
 def record(connection: Connection, event: Event) -> int:
     """Store an event in the transaction of its subject, so that neither exists without the other."""
     data = to_json(event.data, what=f"event {event.kind!r}")
     row = {"kind": event.kind, "subject": event.subject, "data": data, "created_at": event.created_at}
     position: int = connection.execute(insert(events).values(**row).returning(events.c.position)).scalar_one()
     return position
+
+
+def record_all(connection: Connection, new: Sequence[Event]) -> None:
+    """Store events in the transaction of their subjects, in this order and in one statement."""
+    if new:
+        rows = [
+            {
+                "kind": event.kind,
+                "subject": event.subject,
+                "data": to_json(event.data, what=f"event {event.kind!r}"),
+                "created_at": event.created_at,
+            }
+            for event in new
+        ]
+        connection.execute(insert(events), rows)
 
 
 def read_events(
@@ -52,3 +77,9 @@ def read_events(
             )
             for row in connection.execute(query)
         ]
+
+
+def last_event(db: LoomDB) -> int:
+    """The newest position; 0 without any."""
+    with db.read() as connection:
+        return int(connection.scalar(select(func.max(events.c.position))) or 0)

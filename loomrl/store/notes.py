@@ -1,6 +1,6 @@
 """Small texts by key, durable: the state that must survive a restart and belongs to no other table."""
 
-from sqlalchemy import delete, insert, select
+from sqlalchemy import Connection, delete, insert, select
 
 from loomrl.store.db import LoomDB
 from loomrl.store.hub_tables import hub_notes
@@ -15,11 +15,29 @@ class Notes:
     def keep(self, key: str, text: str) -> None:
         """Keep the text under the key, in place of an earlier one."""
         with self._db.write() as connection:
-            connection.execute(delete(hub_notes).where(hub_notes.c.key == key))
-            connection.execute(insert(hub_notes).values(key=key, text=text))
+            put_note(connection, key, text)
+
+    def keep_first(self, key: str, text: str) -> str:
+        """The text under the key: the first that anybody kept."""
+        with self._db.write() as connection:
+            there: str | None = connection.scalar(select(hub_notes.c.text).where(hub_notes.c.key == key))
+            if there is None:
+                connection.execute(insert(hub_notes).values(key=key, text=text))
+        return text if there is None else there
 
     def find(self, key: str) -> str | None:
         """The text last kept under the key."""
         with self._db.read() as connection:
-            text: str | None = connection.scalar(select(hub_notes.c.text).where(hub_notes.c.key == key))
-        return text
+            return find_note(connection, key)
+
+
+def put_note(connection: Connection, key: str, text: str) -> None:
+    """Keep the text under the key, in the transaction of what it tells about."""
+    connection.execute(delete(hub_notes).where(hub_notes.c.key == key))
+    connection.execute(insert(hub_notes).values(key=key, text=text))
+
+
+def find_note(connection: Connection, key: str) -> str | None:
+    """The text last kept under the key."""
+    text: str | None = connection.scalar(select(hub_notes.c.text).where(hub_notes.c.key == key))
+    return text

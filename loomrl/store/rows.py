@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, RowMapping, Table, insert, select
 
 from loomrl.canonical import canonical_json
-from loomrl.errors import StoreError, did_you_mean, there_are
+from loomrl.errors import IdTaken, StoreError, did_you_mean, there_are
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -38,7 +38,7 @@ def from_json(text: str) -> dict[str, Any]:
 def insert_once(
     connection: Connection, table: Table, row: Mapping[str, Any], *, changing: Collection[str] = ()
 ) -> bool:
-    """Insert a row under a new `id`: True. The same row again: False. The id with other content: StoreError.
+    """Insert a row under a new `id`: True. The same row again: False. The id with other content: IdTaken.
 
     Columns in `changing` may differ from the stored row, because they change later.
     """
@@ -51,7 +51,7 @@ def insert_once(
         return True
     for name, value in row.items():
         if stored[name] != value and name not in changing:
-            raise StoreError(
+            raise IdTaken(
                 f"{table.name} {row['id']!r} is stored already with {name}={stored[name]!r:.200}, "
                 f"now it comes with {value!r:.200}. Nothing was stored; use a new id."
             )

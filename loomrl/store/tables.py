@@ -108,7 +108,26 @@ feedback = _log(
     Column("value", Float, nullable=False),
     Column("comment", Text, nullable=False),
     Column("created_at", Float, nullable=False),
+    Column("call", Text, nullable=False, server_default=""),
+    Column("data", Text, nullable=False, server_default="{}"),
 )
+"""`call` is the answer it is about, empty for the whole session; `data` is JSON."""
+
+rewards = _log(
+    "rewards",
+    Column("id", Text, nullable=False, unique=True),
+    Column("trajectory", Text, nullable=False, index=True),
+    Column("endpoint", Text, nullable=False),
+    Column("task", Text, nullable=False),
+    Column("total", Float, nullable=False),
+    Column("confidence", Float, nullable=False),
+    Column("first", Text, nullable=False),
+    Column("content", Text, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Index("rewards_by_endpoint", "endpoint", "position"),
+    Index("rewards_by_task", "endpoint", "task", "position"),
+)
+"""Rewards of what was served: of a trajectory the newest row holds. `first` and `content` are JSON."""
 
 judgements = _log(
     "judgements",
@@ -213,6 +232,41 @@ opt_outs = Table(
 )
 """People who are not recorded: `person` is a hash of the name that callers give."""
 
+participants = Table(
+    "participants",
+    metadata,
+    Column("session", Text, primary_key=True),
+    Column("person", Text, primary_key=True),
+    Column("endpoint", Text, nullable=False),
+    Index("participants_by_person", "endpoint", "person"),
+)
+"""Who spoke in a session, by the hash of `opt_outs`. Rows stay as long as the session's trajectory does."""
+
+erasures = _log(
+    "erasures",
+    Column("id", Text, nullable=False, unique=True),
+    Column("endpoint", Text, nullable=False),
+    Column("person", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("trajectories", Text, nullable=False),
+    Column("content", Text, nullable=False),
+    Column("created_at", Float, nullable=False),
+)
+"""Deletions of people, `open → done`; one that is done stays for a while, without the person. Both texts are JSON."""
+
+archives = _log(
+    "archives",
+    Column("id", Text, nullable=False, unique=True),
+    Column("endpoint", Text, nullable=False, index=True),
+    Column("url", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("count", Integer, nullable=False),
+    Column("first_at", Float, nullable=False),
+    Column("last_at", Float, nullable=False),
+    Column("created_at", Float, nullable=False),
+)
+"""Files of trajectories that have left an endpoint's hub, and when these ended. `writing → kept → leaving`."""
+
 observations = _log(
     "observations",
     Column("endpoint", Text, nullable=False),
@@ -270,3 +324,82 @@ ab_tests = _log(
     UniqueConstraint("name", "number"),
 )
 """The row with the highest number holds. `content` is JSON."""
+
+bus_messages = _log(
+    "bus_messages",
+    Column("stream", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("id", Text, nullable=False),
+    Column("headers", Text, nullable=False),
+    Column("payload", LargeBinary, nullable=False),
+    Column("created_at", Float, nullable=False),
+    UniqueConstraint("id", "stream"),
+    Index("bus_messages_by_stream", "stream", "position"),
+    Index("bus_messages_by_subject", "subject", "position"),
+)
+"""The bus, where no broker is."""
+
+bus_groups = Table(
+    "bus_groups",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("subject", Text, primary_key=True),
+    Column("next", Position, nullable=False),
+)
+"""Groups of consumers, and the position up to which each was given everything."""
+
+bus_held = Table(
+    "bus_held",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("subject", Text, primary_key=True),
+    Column("position", Position, primary_key=True, autoincrement=False),
+    Column("until", Float, nullable=False),
+    Column("tries", Integer, nullable=False),
+)
+"""Messages that a group was given and has not acknowledged."""
+
+datasets = _log(
+    "datasets",
+    Column("id", Text, nullable=False, unique=True),
+    Column("name", Text, nullable=False, index=True),
+    Column("sha256", Text, nullable=False),
+    Column("content", Text, nullable=False),
+    Column("created_at", Float, nullable=False),
+)
+"""Frozen choices of trajectories. `content` is JSON: the selection, the policy to train, what each filter left out."""
+
+dataset_rows = Table(
+    "dataset_rows",
+    metadata,
+    Column("dataset", Text, primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("part", Text, nullable=False),
+    Column("hub", Text, nullable=False),
+    Column("position", Position, nullable=False),
+    Column("trajectory", Text, nullable=False, index=True),
+    Column("sha256", Text, nullable=False),
+    Column("domain", Text, nullable=False),
+    Column("prompt", Text, nullable=False),
+    Column("tokens", Integer, nullable=False),
+    Column("versions", Text, nullable=False),
+    Column("reward", Float),
+    Column("reward_row", Text, nullable=False),
+    Column("feedback", Text, nullable=False),
+)
+"""The trajectories of data sets, by hub and position there; `prompt` is a hash. Contents stay in the hubs."""
+
+trainings = _log(
+    "trainings",
+    Column("id", Text, nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("endpoint", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("run", Text, nullable=False),
+    Column("content", Text, nullable=False),
+    Column("created_at", Float, nullable=False),
+    UniqueConstraint("id", "number"),
+    Index("trainings_by_endpoint", "endpoint", "position"),
+    Index("trainings_by_run", "run"),
+)
+"""Jobs of the coordinator: of each the row with the highest number holds. `content` is JSON."""

@@ -28,7 +28,7 @@ KILLS, CLIENTS, DEADLINE_S = 50, 8, 20.0
 
 @dataclass
 class Seen:
-    """What callers saw."""
+    """The answers that callers saw."""
 
     statuses: Counter[str] = field(default_factory=Counter)
     answered: list[str] = field(default_factory=list)

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from loomrl.serving.channel import ChannelServer, Link
+from loomrl.serving.channel.link import Link
+from loomrl.serving.channel.server import ChannelServer
 from loomrl.serving.deployment.reconcile import StoredView
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import Arm, Role, drain_endpoint, set_endpoint

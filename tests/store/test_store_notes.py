@@ -9,3 +9,8 @@ def test_the_last_text_kept_under_a_key_is_found(store: LoomDB) -> None:
     notes.keep("trainer", '{"step": 1}')
     notes.keep("other", "")
     assert (Notes(store).find("trainer"), notes.find("other")) == ('{"step": 1}', "")
+
+
+def test_the_first_text_kept_under_a_key_stays(store: LoomDB) -> None:
+    assert [Notes(store).keep_first("name", text) for text in ("a", "b")] == ["a", "a"]
+    assert Notes(store).find("name") == "a"

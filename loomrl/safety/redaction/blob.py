@@ -53,9 +53,11 @@ def _spans(text: str) -> Iterator[tuple[int, int]]:
         yield from (match.span() for match in _PUBLIC.finditer(text))
     before: re.Match[str] | None = None
     for run in _RUN.finditer(text):
-        if text[run.start() - 1 : run.start()] in ("?", "&") and _NAMED.match(run[0]):
-            yield run.span()
-        elif _DATA.match(run[0]) or text.endswith("base64,", 0, run.start()):
+        if (
+            (text[run.start() - 1 : run.start()] in ("?", "&") and _NAMED.match(run[0]))
+            or _DATA.match(run[0])
+            or text.endswith("base64,", 0, run.start())
+        ):
             yield run.span()
         elif before is not None and _are_lines(before, run):
             yield before.start(), run.end()

@@ -112,6 +112,7 @@ def _spoken_trajectory(session: Session, calls: Sequence[Kept], source: Source) 
             [record.version for record in records],
             {
                 "calls": [thread.names for thread in threads],
+                "seconds": round(sum(record.finished_at - record.started_at for record in records), 6),
                 "stopped": {f"{r.id}/{one.index}": one.rule for r in records for one in r.choices if one.rule},
             },
         ),
@@ -195,6 +196,7 @@ def _extra(session: Session, arms: Sequence[str], versions: Sequence[str], more:
             "key": session.key,
             "ended": ending.cause,
             "judged": ending.reward is not None or ending.success is not None,
+            "success": ending.success,
             "outcome": dict(ending.outcome),
             "arms": sorted(set(arms)),
             "versions": sorted(set(versions)),

@@ -1,0 +1,171 @@
+"""`loomrl rewards …`: what was served, judged, with all evidence."""
+
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from loomrl.experiments.commands.output import AsJson, emit, table
+from loomrl.experiments.commands.records import Limit, StoreUrl
+
+if TYPE_CHECKING:
+    from loomrl.feedback.reward.judging import Judged, Judging
+    from loomrl.store.rewards import StoredReward
+
+app = typer.Typer(
+    help="Judge what an endpoint served: rewards from outcomes, feedback and measures.", no_args_is_help=True
+)
+PAUSE_S = 0.1
+"""Between two looks at whether there is anything new."""
+Of = Annotated[str | None, typer.Option(help="Only those of this endpoint.")]
+
+
+@app.command()
+def run(  # noqa: PLR0913 - a command with its options
+    endpoint: Annotated[str, typer.Argument(metavar="ENDPOINT", help="The name that callers give as model.")],
+    settings: Annotated[
+        list[str] | None, typer.Argument(metavar="[PATH=VALUE]...", help="Such as weights.user_feedback=0.4.")
+    ] = None,
+    experiment: Annotated[
+        str | None, typer.Option(help="An experiment of kind serving, whose `rewards` are taken.")
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="End when all is judged, instead of waiting for more.")] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Judge all that the hub has again: a new reward where settings differ.")
+    ] = False,
+    store: StoreUrl = "sqlite:///loom.db",
+    as_json: AsJson = False,
+) -> None:
+    """Turn new trajectories and new feedback into rewards, until interrupted. Any number of these may run at once."""
+    from loomrl.experiments.shipped import resolve_rewards
+    from loomrl.feedback.reward.judging import open_judging
+    from loomrl.store import open_store
+    from loomrl.store.endpoints import show_endpoint
+
+    pipeline = resolve_rewards(experiment, settings or [])
+    with open_store(store) as db:
+        show_endpoint(db, endpoint)
+        with open_judging(db, store, endpoint, pipeline) as judging:
+            if again:
+                judging.start_over()
+            if once:
+                _tell(judging.drain(), as_json=as_json)
+            else:
+                _keep_on(judging, as_json=as_json)
+
+
+@app.command()
+def show(
+    trajectory: Annotated[str, typer.Argument(help="Id of a trajectory, which is that of its session.")],
+    store: StoreUrl = "sqlite:///loom.db",
+    as_json: AsJson = False,
+) -> None:
+    """Show the rewards of a trajectory: every component, its evidence, and why. The last one holds."""
+    from loomrl.errors import StoreError
+    from loomrl.store import open_store
+    from loomrl.store.rewards import rewards_of
+
+    with open_store(store) as db:
+        found = rewards_of(db, trajectory)
+    if not found:
+        raise StoreError(
+            f"trajectory {trajectory!r:.100} has no reward. `loomrl rewards list` shows those that were judged; "
+            "`loomrl rewards run ENDPOINT` judges what an endpoint's hub has."
+        )
+
+    def render(console: Console) -> None:
+        for one in found:
+            _render(one, console)
+
+    emit({"trajectory": trajectory, "rewards": [asdict(one) for one in found]}, as_json=as_json, show=render)
+
+
+@app.command("list")
+def list_all(
+    endpoint: Of = None, store: StoreUrl = "sqlite:///loom.db", limit: Limit = 20, as_json: AsJson = False
+) -> None:
+    """List the latest rewards, newest first."""
+    from loomrl.store import open_store
+    from loomrl.store.rewards import list_rewards
+
+    with open_store(store) as db:
+        found = list_rewards(db, limit=limit, endpoint=endpoint)
+    rows = [(one.trajectory, one.endpoint, f"{one.total:.3f}", f"{one.confidence:.2f}", *_scores(one)) for one in found]
+    columns = ("trajectory", "endpoint", "total>", "confidence>", "scores")
+    emit(
+        {"rewards": [asdict(one) for one in found]},
+        as_json=as_json,
+        show=lambda console: console.print(table("", columns, rows) if rows else f"No rewards in {store}."),
+    )
+
+
+@app.command()
+def alarms(
+    endpoint: Of = None, store: StoreUrl = "sqlite:///loom.db", limit: Limit = 20, as_json: AsJson = False
+) -> None:
+    """List what the watch for reward hacking found: components that part ways."""
+    from loomrl.store import open_store
+    from loomrl.store.events import read_events
+
+    with open_store(store) as db:
+        found = [event for _, event in read_events(db, kind="reward.alarm", subject=endpoint, limit=limit)]
+    rows = [(f"{event.created_at:.0f}", event.subject, event.data["window"], event.data["reason"]) for event in found]
+    columns = ("at", "endpoint", "window>", "reason")
+    emit(
+        {"alarms": [asdict(event) for event in found]},
+        as_json=as_json,
+        show=lambda console: console.print(table("", columns, rows) if rows else f"No alarms in {store}."),
+    )
+
+
+def _keep_on(judging: "Judging", *, as_json: bool) -> None:
+    from loomrl.errors import StoreError
+
+    while True:
+        try:
+            done = judging.round()
+        except StoreError as error:  # the database may be away for a while
+            print(f"loomrl: {error}", file=sys.stderr)
+            time.sleep(1.0)
+            continue
+        if done.rewards or done.alarms:
+            _tell(done, as_json=as_json)
+        if done.is_idle:
+            time.sleep(PAUSE_S)
+
+
+def _tell(done: "Judged", *, as_json: bool) -> None:
+    said = f"{done.rewards} rewards of {done.trajectories} trajectories and {done.feedback} rows of feedback"
+
+    def render(console: Console) -> None:
+        console.print(said, highlight=False)
+        for alarm in done.alarms:
+            console.print(f"ALARM {alarm.reason}", highlight=False, markup=False)
+
+    emit(asdict(done), as_json=as_json, show=render)
+
+
+def _scores(one: "StoredReward") -> tuple[str]:
+    parts: Mapping[str, Any] = one.content["components"]
+    return (", ".join(f"{name} {part['value']:.2f}" for name, part in parts.items() if part["value"] is not None),)
+
+
+def _render(one: "StoredReward", console: Console) -> None:
+    console.print(
+        f"{one.id}  total {one.total:.3f}, confidence {one.confidence:.2f}, {one.endpoint}, task {one.task}",
+        highlight=False,
+        markup=False,
+    )
+    rows = [
+        (name, "-" if part["value"] is None else f"{part['value']:.3f}", f"{part['normalized']:.3f}",
+         f"{part['weight']:.2f}", part["source"], part["reasoning"])
+        for name, part in one.content["components"].items()
+    ]  # fmt: skip
+    console.print(table("", ("component", "score>", "counts as>", "weight>", "source", "why"), rows))
+    for name, part in one.content["components"].items():
+        if part["evidence"]:
+            console.print(f"  {name}: {dict(part['evidence'])}", highlight=False, markup=False)

@@ -1,0 +1,88 @@
+"""The client for other people's agents: publish a finished trajectory as text, whether a broker is up or not."""
+
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from loomrl.bus.bus import Message
+from loomrl.bus.clean import cleaned
+from loomrl.bus.event import TRAJECTORY
+from loomrl.bus.open import open_bus
+from loomrl.bus.spool import Spool
+from loomrl.errors import BusAway, BusError, BusRefused
+from loomrl.safety.redaction import PatternRedactor, Redactor
+
+URL_VARIABLE, SPOOL = "NATS_URL", "trajectory-spool"
+AT_ONCE = 256
+"""Waiting messages that one call publishes along with its own."""
+PAUSE_S = 1.0
+"""After an attempt that failed, calls go straight to the spool for so long."""
+
+
+def publish_trajectory(event: Mapping[str, Any], *, url: str | None = None, spool: Path | str = SPOOL) -> bool:
+    """Publish one trajectory, an event `agent.rl.trajectory.v1`. True: it is on the bus; False: it waits in the spool.
+
+    `url` is NATS_URL where it is not given. Secrets of known forms are redacted before anything leaves or is written.
+    """
+    with Publisher(url, spool=spool) as publisher:
+        return publisher.publish(event)
+
+
+class Publisher:
+    """`publish_trajectory` for many: keeps the connection."""
+
+    def __init__(self, url: str | None = None, *, spool: Path | str = SPOOL, redactor: Redactor | None = None) -> None:
+        url = url or os.environ.get(URL_VARIABLE)
+        if not url:
+            raise BusError(f"no bus: give url=nats://USER:PASSWORD@HOST:4222, or set {URL_VARIABLE}.")
+        self._bus = open_bus(url)
+        self.spool = Spool(Path(spool))
+        self._redactor = redactor or PatternRedactor()
+        self._again_at = 0.0
+
+    def publish(self, event: Mapping[str, Any]) -> bool:
+        """True: it is on the bus; False: it waits in the spool. An EventError says what its contract does not allow.
+
+        A broker that refuses is a BusRefused, and the trajectory is in the spool.
+        """
+        clean, _ = cleaned(TRAJECTORY.parse(TRAJECTORY.encode(event)), self._redactor)
+        message = Message(
+            subject=TRAJECTORY.subject, id=str(clean["trajectory_id"]), payload=msgspec.json.encode(clean)
+        )
+        if time.monotonic() < self._again_at:
+            self.spool.put(message)
+            return False
+        try:
+            self.flush(AT_ONCE)
+            self._bus.publish([message])
+        except (BusAway, BusRefused) as error:
+            self._again_at = time.monotonic() + PAUSE_S
+            self.spool.put(message)
+            if isinstance(error, BusRefused):
+                raise
+            return False
+        return True
+
+    def flush(self, most: int | None = None) -> int:
+        """Publish what waits in the spool, at most so many; how many. BusAway if nothing can be published now."""
+        published = 0
+        while (most is None or published < most) and (waiting := self.spool.waiting(AT_ONCE)):
+            self._bus.publish([message for _, message in waiting])
+            self.spool.drop(file for file, _ in waiting)
+            published += len(waiting)
+        return published
+
+    def close(self) -> None:
+        """Close the connection. The spool stays."""
+        self._bus.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        self.close()

@@ -1,0 +1,1 @@
+"""The five contracts `agent.rl.*`, as types that pydantic checks."""

@@ -1,0 +1,70 @@
+"""Everything on record that the outbox tells about a reward or a deployment."""
+
+from typing import Any
+
+from loomrl.config import Experiment
+from loomrl.config.language import LanguageAlgorithm
+from loomrl.errors import LoomError
+from loomrl.store import LoomDB
+from loomrl.store.deployments import show_deployment
+from loomrl.store.events import Event
+from loomrl.store.policies import show_policy
+from loomrl.store.releases import read_release
+from loomrl.store.replicas import ReplicaRole, live_replicas
+from loomrl.store.rewards import StoredReward, rewards_of
+from loomrl.store.runs import recorded_experiment, show_run
+from loomrl.store.trainings import find_training
+from loomrl.store.verdicts import list_verdicts
+
+
+def reward_on_record(db: LoomDB, id: str, trajectory: str) -> StoredReward | None:
+    """The reward of this id; None if it was deleted with its trajectory."""
+    return next((reward for reward in rewards_of(db, trajectory) if reward.id == id), None)
+
+
+def deployment_on_record(db: LoomDB, event: Event) -> dict[str, Any]:
+    """The arguments of `deployed_event` for a `deployment.made`."""
+    made = show_deployment(db, event.subject)
+    rows = read_release(db, made.id.partition("/")[0])
+    content = rows[0].content if rows else {}
+    version = show_policy(db, made.policy)
+    training = find_training(db, run=version.run)
+    job = version.run if training is None else training.id
+    policy = {"id": version.id, "job": job, "url": version.url, "created_at": version.created_at}
+    return {
+        "deployment": {"id": made.id, "endpoint": made.endpoint, "share": made.share, "created_at": made.created_at},
+        "policy": policy | {"base_model": _base_model(db, version.run)},
+        "endpoint_url": _endpoint_url(db, made.endpoint),
+        "release": {
+            "strategy": content.get("plan", {}).get("strategy"),
+            "who": rows[0].who if rows else "",
+            "baseline": content.get("baseline"),
+        },
+        "verdict": _verdict(db, version.id),
+    }
+
+
+def _endpoint_url(db: LoomDB, endpoint: str) -> str:
+    """The address of an endpoint's front; a name where none is up."""
+    fronts = live_replicas(db, role=ReplicaRole.FRONT, endpoint=endpoint)
+    return f"http://{fronts[0].address}" if fronts else f"urn:loomrl:endpoint:{endpoint or 'unknown'}"
+
+
+def _base_model(db: LoomDB, run: str) -> str:
+    """The weights that a run began with."""
+    try:
+        experiment = recorded_experiment(show_run(db, run))
+    except LoomError:  # recorded by an earlier version, and not readable any more
+        return "unknown"
+    if not isinstance(experiment, Experiment) or not isinstance(experiment.algorithm, LanguageAlgorithm):
+        return "none"
+    return experiment.algorithm.model.path or "built"
+
+
+def _verdict(db: LoomDB, policy: str) -> dict[str, Any] | None:
+    """The gate's latest verdict about a policy."""
+    found = list_verdicts(db, policy=policy, limit=1)
+    if not found:
+        return None
+    checks = found[0].report.get("checks", ())
+    return {"checks": checks, "outcome": found[0].outcome.value, "approved_by": found[0].approved_by}

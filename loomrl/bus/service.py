@@ -1,0 +1,113 @@
+"""Outbox and sink of a LoomDB, side by side until they are told to stop. Nothing that the bus does ends them."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+
+from loomrl.bus.bus import Bus
+from loomrl.bus.outbox import Outbox
+from loomrl.bus.sink import Sink, Terms
+from loomrl.errors import BusAway, BusError, StoreError
+from loomrl.store import LoomDB
+from loomrl.store.events import Event, append_events
+
+Say = Callable[[str], None]
+LOOK_S = 0.25
+"""Pause of the outbox where there was nothing to publish."""
+PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
+AWAY_S = 5.0
+"""A bus that is away for longer is put on record."""
+TELL_S = 10.0
+
+
+class Watch:
+    """Tells people and the record when one of the two cannot use the bus, and when it can again."""
+
+    def __init__(self, db: LoomDB, name: str, say: Say, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._db, self._name, self._say, self._clock = db, name, say, clock
+        self._since: float | None = None
+        self._is_told = False
+        self._said = ""
+
+    def failed(self, error: BusError | StoreError) -> None:
+        """Something could not be done; a new reason is said once."""
+        self._since = self._since or self._clock()
+        if str(error) != self._said:
+            self._said = str(error)
+            self._say(f"{self._name}: {type(error).__name__}: {error}")
+        if not self._is_told and isinstance(error, BusError) and self._clock() - self._since > AWAY_S:
+            kind = "bus.away" if isinstance(error, BusAway) else "bus.refused"
+            self._is_told = self._record(kind, {"reason": str(error)})
+
+    def worked(self) -> None:
+        """Something was done."""
+        if self._since is None:
+            return
+        seconds = round(self._clock() - self._since, 3)
+        if self._is_told:
+            self._record("bus.back", {"seconds": seconds})
+        self._say(f"{self._name}: it works again, after {seconds:.1f} s")
+        self._since, self._is_told, self._said = None, False, ""
+
+    def _record(self, kind: str, data: dict[str, object]) -> bool:
+        try:
+            append_events(self._db, [Event(kind=kind, subject=self._name, data=data, created_at=time.time())])
+        except StoreError:
+            return False
+        return True
+
+
+def keep_going(step: Callable[[], int], watch: Watch, stop: threading.Event, *, idle_s: float) -> None:
+    """Repeat a step; with nothing done pause shortly, after failures longer and longer."""
+    pause = PAUSE_S
+    while not stop.is_set():
+        try:
+            done = step()
+        except (BusError, StoreError) as error:
+            watch.failed(error)
+            stop.wait(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_S)
+            continue
+        watch.worked()
+        pause = PAUSE_S
+        if not done and idle_s:
+            stop.wait(idle_s)
+
+
+def serve_bus(db: LoomDB, url: str, bus: Bus, *, stop: threading.Event, say: Say, terms: Terms | None = None) -> None:
+    """Publish what is on record, and take in what others publish, until `stop` is set."""
+    counts, told = Counter[str](), Counter[str]()
+    outbox = Outbox(db, url, bus)
+    sink = Sink(db, url, bus, terms=terms)
+
+    def publish() -> int:
+        published = outbox.step()
+        counts["published"] += published
+        return published
+
+    def take() -> int:
+        taken = sink.step(wait_s=1.0)
+        counts["taken in"] += taken.stored
+        counts.update({f"dead: {cause}": number for cause, number in taken.dead.items()})
+        return taken.total
+
+    try:
+        with ThreadPoolExecutor(2, thread_name_prefix="bus") as threads:
+            loops = [
+                threads.submit(keep_going, publish, Watch(db, "outbox", say), stop, idle_s=LOOK_S),
+                threads.submit(keep_going, take, Watch(db, "sink", say), stop, idle_s=0.0),
+            ]
+            try:
+                while not wait(loops, timeout=TELL_S, return_when=FIRST_EXCEPTION).done:
+                    if new := counts - told:
+                        say(", ".join(f"{name} {number}" for name, number in sorted(new.items())))
+                        told = counts.copy()
+            finally:
+                stop.set()
+            for loop in loops:
+                loop.result()
+    finally:
+        outbox.close()
+        sink.close()

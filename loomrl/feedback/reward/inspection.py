@@ -1,0 +1,97 @@
+"""Components that take time: a judge's opinion of completion, and code that is measured in the sandbox."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+from loomrl.config.pipeline import RewardPipeline
+from loomrl.errors import ScorerError
+from loomrl.feedback.reward.code import Inspected, code_quality, submission
+from loomrl.feedback.reward.completion import own_completion, worth
+from loomrl.feedback.reward.laboratory import Laboratory
+from loomrl.feedback.reward.pipeline import COMPLETION, QUALITY
+from loomrl.feedback.reward.score import Score, inapplicable, known, missing
+from loomrl.gym.judge.judge import Inquiry, Judge, OpenAIJudgeConfig
+from loomrl.gym.judge.open import open_judge
+from loomrl.types import End, Message, Trajectory
+
+QUESTION = "Did the assistant do what the user asked for?"
+CHOICES = ("not at all", "in part", "completely")
+TOGETHER = 8
+"""Questions to the judge at once."""
+
+
+class Inspection:
+    """What the settings want inspected. Sandbox and judge are opened by the first trajectory that needs them."""
+
+    def __init__(self, settings: RewardPipeline) -> None:
+        self._settings = settings
+
+    def takes_time(self, trajectory: Trajectory) -> bool:
+        """True if somebody or something has to look at this trajectory."""
+        if self._is_asked(trajectory):
+            return True
+        return self._settings.code == "auto" and submission(trajectory) is not None and not self._laboratory.refusal
+
+    def inspect(self, trajectories: Sequence[Trajectory]) -> dict[str, dict[str, Score]]:
+        """By trajectory: the scores that were found. A judge or a sandbox that fails is no judgement."""
+        found: dict[str, dict[str, Score]] = {one.id: {} for one in trajectories}
+        for id, score in self._qualities(trajectories).items():
+            found[id][QUALITY] = score
+        asked = [one for one in trajectories if self._is_asked(one)]
+        if asked:
+            for id, score in asyncio.run(_opinions(self._judge, asked)).items():
+                found[id][COMPLETION] = score
+        return found
+
+    def _qualities(self, trajectories: Sequence[Trajectory]) -> dict[str, Score]:
+        submissions = {one.id: made for one in trajectories if (made := submission(one)) is not None}
+        if not submissions:
+            return {}
+        if self._settings.code == "off":
+            return dict.fromkeys(submissions, inapplicable("code is not judged: code=off"))
+        return {id: _quality(found) for id, found in self._laboratory.inspect(submissions).items()}
+
+    def _is_asked(self, trajectory: Trajectory) -> bool:
+        if self._settings.judge is None or trajectory.end is End.FAILED or not trajectory.turns:
+            return False
+        return own_completion(trajectory).value is None
+
+    @cached_property
+    def _laboratory(self) -> Laboratory:
+        return Laboratory()
+
+    @cached_property
+    def _judge(self) -> Judge:
+        model = self._settings.judge
+        assert model is not None, "asked without a judge"
+        return open_judge(OpenAIJudgeConfig(url=model.url, model=model.model, key_variable=model.key_variable))
+
+
+def _quality(found: Inspected | str) -> Score:
+    if isinstance(found, str):
+        return missing(found)
+    return code_quality(found) or missing("; ".join(found.left_out) or "nothing was measured")
+
+
+async def _opinions(judge: Judge, trajectories: Sequence[Trajectory]) -> Mapping[str, Score]:
+    turns = asyncio.Semaphore(TOGETHER)
+
+    async def ask(trajectory: Trajectory) -> Score:
+        inquiry = Inquiry(QUESTION, conversation(trajectory), CHOICES)
+        async with turns:
+            try:
+                opinion = await judge.ask(inquiry)
+            except ScorerError as error:
+                return missing(f"the judge gave no opinion: {error!s:.300}")
+        said = f"{opinion.who} judges: {opinion.choice}"
+        return known(worth(inquiry.worth(opinion)), said, judge=opinion.who, choice=opinion.choice)
+
+    return dict(zip([one.id for one in trajectories], await asyncio.gather(*map(ask, trajectories)), strict=True))
+
+
+def conversation(trajectory: Trajectory) -> tuple[Message, ...]:
+    """The main thread as messages."""
+    return tuple(
+        message for turn in trajectory.turns for message in (*turn.observation, Message("assistant", turn.action))
+    )

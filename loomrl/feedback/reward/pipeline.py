@@ -1,0 +1,240 @@
+"""The pipeline: scores of components, normalised, weighted, and added up. It reads and writes nothing."""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import fsum
+from typing import Any
+
+from loomrl.canonical import content_hash
+from loomrl.config.pipeline import RewardPipeline
+from loomrl.errors import ConfigError, ScorerError
+from loomrl.feedback.reward.completion import before_outcomes, completion, own_completion
+from loomrl.feedback.reward.efficiency import efficiency, measures, task_type
+from loomrl.feedback.reward.opinion import user_feedback
+from loomrl.feedback.reward.score import DIGITS, NEUTRAL, Score, inapplicable, known, missing, score_of
+from loomrl.feedback.reward.trail import Spread, Trail
+from loomrl.gym.rewards import RewardComponent, open_component
+from loomrl.store.rewards import StoredReward
+from loomrl.types import End, Feedback, Trajectory
+
+COMPLETION, EFFICIENCY, QUALITY, FEEDBACK = "task_completion", "efficiency", "code_quality", "user_feedback"
+NAMESPACE = uuid.UUID("8f0c1d5e-6a0b-5e4e-9d0a-2f6f6c1b7a31")
+CUT = 2.0
+"""Deviations from the mean that are 0 and 1."""
+LEAST_DEVIATION = 0.05
+"""Where all scores are nearly alike, small differences stay small."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """What is known of a trajectory without anybody's feedback: enough to judge it again."""
+
+    trajectory: str
+    task: str
+    scores: Mapping[str, Score]
+    """Without efficiency, as long as it was never judged, and without feedback."""
+    measures: Mapping[str, int]
+    versions: tuple[str, ...] = ()
+    """The policy versions that answered."""
+    before: StoredReward | None = None
+    """The reward that holds up to now."""
+
+
+@dataclass(slots=True)
+class Trails:
+    """The trajectories judged before: their scores, and what those of each type took."""
+
+    window: int
+    scores: Trail = field(init=False)
+    tasks: dict[str, Trail] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.scores = Trail(self.window, per=10**DIGITS)
+
+    def take(self, reward: StoredReward) -> None:
+        """Remember a reward, in place of an earlier one of the same trajectory."""
+        parts = reward.content["components"]
+        found = {name: part["value"] for name, part in parts.items() if part["value"] is not None}
+        self.scores.add(reward.trajectory, found)
+        habits = self.tasks.get(reward.task)
+        if habits is not None:
+            habits.add(reward.trajectory, reward.content["measures"])
+
+
+class Pipeline:
+    """The components of a pipeline's settings."""
+
+    def __init__(self, settings: RewardPipeline) -> None:
+        self.settings = settings
+        self._parts = [open_component(part) for part in settings.parts]
+        weights = {**settings.weights.plain, **{part.name: part.weight for part in self._parts}}
+        _check_names(settings, self._parts, weights)
+        total = fsum(weights.values())
+        self.weights = {name: weight / total for name, weight in weights.items()}
+        """Of every component; they sum to 1."""
+
+    @cached_property
+    def sha256(self) -> str:
+        """Content hash of the settings that decide a reward."""
+        return content_hash({name: value for name, value in self.settings.plain.items() if name != "watch"})
+
+    def case(
+        self, trajectory: Trajectory, *, before: StoredReward | None = None, found: Mapping[str, Score] | None = None
+    ) -> Case:
+        """What a trajectory tells, with what an inspection found: its completion, where nobody told it, and quality."""
+        found = found or {}
+        own = own_completion(trajectory)
+        if own.value is None:
+            own = found.get(COMPLETION, own)
+        none = inapplicable("there is no Python code in its answers")
+        scores = {COMPLETION: own, QUALITY: found.get(QUALITY, none)}
+        scores |= {part.name: _score(part, trajectory) for part in self._parts}
+        session: Mapping[str, Any] = trajectory.extra.get("session") or {}
+        return Case(
+            trajectory=trajectory.id,
+            task=task_type(trajectory.task),
+            scores=scores,
+            measures=measures(trajectory),
+            versions=tuple(session.get("versions", ())),
+            before=before,
+        )
+
+    def grounds(self, feedback: Sequence[Feedback]) -> str:
+        """Hash of what a reward is based on beside its trajectory: on the same grounds none is judged again."""
+        return content_hash([self.sha256, sorted(each.id for each in feedback)])
+
+    def reward(
+        self, case: Case, feedback: Sequence[Feedback], trails: Trails, *, endpoint: str, at: float
+    ) -> StoredReward:
+        """The reward of a case with all feedback about it, oldest first; `trails` remember it."""
+        trails.scores.drop(case.trajectory)
+        scores = self._scores(case, feedback, trails)
+        parts = {name: self._part(scores[name], name, trails.scores) for name in self.weights}
+        present = fsum(self.weights[name] for name, score in scores.items() if score.value is not None)
+        applicable = fsum(self.weights[name] for name, score in scores.items() if score.applies)
+        raw = fsum(self.weights[name] * _or_neutral(score.value) for name, score in scores.items())
+        before = case.before.content["components"] if case.before else {}
+        grounds = self.grounds(feedback)
+        content = {
+            "components": parts,
+            "normalization": self.settings.normalization,
+            "raw": round(raw, DIGITS),
+            "measures": dict(case.measures),
+            "versions": list(case.versions),
+            "pipeline": self.sha256,
+            "grounds": grounds,
+            "supersedes": None if case.before is None else case.before.id,
+        }
+        made = StoredReward(
+            id=_id(case, grounds),
+            trajectory=case.trajectory,
+            endpoint=endpoint,
+            task=case.task,
+            total=round(fsum(part["weight"] * part["normalized"] for part in parts.values()), DIGITS),
+            confidence=round(present / applicable, DIGITS) if applicable else 0.0,
+            first={n: s.value for n, s in scores.items() if s.value is not None and _is_new(n, before)},
+            content=content,
+            created_at=at,
+        )
+        trails.take(made)
+        return made
+
+    def _scores(self, case: Case, feedback: Sequence[Feedback], trails: Trails) -> dict[str, Score]:
+        scores = dict(case.scores)
+        if EFFICIENCY not in scores:
+            habits = trails.tasks.setdefault(case.task, Trail(self.settings.window))
+            habits.drop(case.trajectory)
+            scores[EFFICIENCY] = efficiency(case.measures, habits, least=self.settings.least)
+        scores[COMPLETION] = completion(scores[COMPLETION], feedback)
+        scores[FEEDBACK] = user_feedback(feedback)
+        return {name: scores.get(name) or missing("this component came later") for name in self.weights}
+
+    def _part(self, score: Score, name: str, trail: Trail) -> dict[str, Any]:
+        part = score.data() | {"weight": self.weights[name], "normalized": NEUTRAL}
+        if score.value is None:
+            return part
+        spread = trail.spread(name)
+        if self.settings.normalization == "none" or spread.count < self.settings.least:
+            return part | {"normalized": score.value}
+        if self.settings.normalization == "z_score":
+            against = {
+                "count": spread.count,
+                "mean": round(spread.mean, DIGITS),
+                "std": round(spread.deviation, DIGITS),
+            }
+            return part | {"normalized": z_score(score.value, spread), "against": against}
+        low, high = trail.bounds(name)
+        return part | {
+            "normalized": min_max(score.value, low, high),
+            "against": {"count": spread.count, "min": low, "max": high},
+        }
+
+
+def case_of(reward: StoredReward) -> Case:
+    """The case of a trajectory that was judged before, to be judged again with newer feedback."""
+    scores = {name: score_of(part) for name, part in reward.content["components"].items() if name != FEEDBACK}
+    if COMPLETION in scores:
+        scores[COMPLETION] = before_outcomes(scores[COMPLETION])
+    return Case(
+        trajectory=reward.trajectory,
+        task=reward.task,
+        scores=scores,
+        measures=reward.content["measures"],
+        versions=tuple(reward.content["versions"]),
+        before=reward,
+    )
+
+
+def _id(case: Case, grounds: str) -> str:
+    """The same for whoever judges a trajectory on the same grounds after the same reward."""
+    before = "" if case.before is None else case.before.id
+    return str(uuid.uuid5(NAMESPACE, f"{case.trajectory}\0{before}\0{grounds}"))
+
+
+def z_score(value: float, spread: Spread) -> float:
+    """0.5 for the mean, 0 and 1 for two deviations from it and beyond."""
+    z = (value - spread.mean) / max(spread.deviation, LEAST_DEVIATION)
+    return round((min(max(z, -CUT), CUT) + CUT) / (2 * CUT), DIGITS)
+
+
+def min_max(value: float, low: float, high: float) -> float:
+    """0 for the least score, 1 for the highest, and beyond them; 0.5 where all are alike."""
+    if low == high:
+        return NEUTRAL if value == low else float(value > high)
+    return round(min(max((value - low) / (high - low), 0.0), 1.0), DIGITS)
+
+
+def _or_neutral(value: float | None) -> float:
+    return NEUTRAL if value is None else value
+
+
+def _is_new(name: str, before: Mapping[str, Any]) -> bool:
+    """True for a component that had no score of this trajectory."""
+    return name not in before or before[name]["value"] is None
+
+
+def _score(part: RewardComponent[Trajectory], trajectory: Trajectory) -> Score:
+    """A component of somebody's own; what goes wrong in it is no judgement."""
+    if trajectory.end is End.FAILED:
+        return missing("the attempt failed, which says nothing of the policy")
+    try:
+        value = part.score(trajectory)
+    except ScorerError as error:
+        return missing(f"{error!s:.300}")
+    if not 0 <= value <= 1:
+        return missing(f"{part.name} answered {value:g}, and scores lie within 0..1")
+    return known(value, f"{part.name} answered {value:g}")
+
+
+def _check_names(
+    settings: RewardPipeline, parts: Sequence[RewardComponent[Trajectory]], weights: Mapping[str, float]
+) -> None:
+    names = [part.name for part in parts]
+    twice = sorted({name for name in names if names.count(name) > 1 or name in settings.weights.plain})
+    if twice:
+        raise ConfigError(f"parts: {twice[0]!r} is the name of another component. Rename it.")
+    wrong = [f"{name}={weight}" for name, weight in weights.items() if not 0 <= weight < float("inf")]
+    if wrong:
+        raise ConfigError(f"parts: weight of {wrong[0]} must be a finite number of at least 0.")
