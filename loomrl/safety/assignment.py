@@ -162,6 +162,7 @@ _NAMED = re.compile(r"[A-Za-z_]\w*(?:(?:\.|::|->|\?\.)[A-Za-z_]\w*)*[!?]?")
 _CALL = re.compile(r"[:@&*!]\w+\Z|.{0,200}?(?:[(\[{<|]|::|->)|\W*(?:await|new|lambda|async|not)\b")
 """Expressions by a sign in them."""
 _UUID = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
+_TYPE = re.compile(r"(?:[A-Z][a-z]+){2,}")
 _TOKEN = re.compile(r"[\w.+/=:~@%$!-]+")
 _INI = re.compile(r"^\[[\w .:-]+\]\s*$", re.MULTILINE)
 
@@ -225,6 +226,8 @@ def _is_secret(promise: Promise, value: str, place: _Place) -> bool:
         return len(value) > 3
     if not place.is_bare:
         return not _LABEL.fullmatch(value) if " " in value else not _is_name_of(value)
+    if _TYPE.fullmatch(value) and not place.is_tight:
+        return False
     return _is_chosen(value) or place.is_tight or (place.is_alone and _is_setting(place))
 
 

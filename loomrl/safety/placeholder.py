@@ -1,7 +1,6 @@
 """Placeholders: the text in the place of a finding. The same value has the same one, another value the next number."""
 
 import re
-from collections.abc import Mapping
 from typing import Protocol
 
 KINDS = ("key", "password", "email", "phone", "card", "iban", "ip", "id")
@@ -34,6 +33,9 @@ def same(kind: str, value: str) -> str:
 class Names(Protocol):
     """Gives values their placeholders."""
 
+    def see(self, text: str) -> None:
+        """Learn of a text that is to be redacted: it may have placeholders already."""
+
     def name(self, kind: str, value: str) -> str:
         """The placeholder of a value."""
 
@@ -46,7 +48,7 @@ class Counting:
         self._last: dict[str, int] = {}
 
     def see(self, text: str) -> None:
-        """Leave out the numbers that a text has already."""
+        """As of `Names`: leaves out the numbers that the text has."""
         for found in MARK.findall(text):
             kind, _, number = found[1:-1].partition("-")
             self._last[kind] = max(self._last.get(kind, 0), int(number))
@@ -58,14 +60,3 @@ class Counting:
             self._last[kind] = self._last.get(kind, 0) + 1
             self._named[value] = mark(kind, self._last[kind])
         return self._named[value]
-
-
-class Given:
-    """Placeholders that were given before; a KeyError for any other value."""
-
-    def __init__(self, named: Mapping[tuple[str, str], str]) -> None:
-        self._named = named
-
-    def name(self, kind: str, value: str) -> str:
-        """As of `Names`."""
-        return self._named[kind, same(kind, value)]

@@ -121,8 +121,11 @@ _SAYINGS = (
     ),
     _saying(rf"\b(?:use|enter|type|try)\ {_SAID}\ (?:as|for)\ (?:the|your|my|a)\ ", "", is_loose=True),
     _saying("", rf"(?:(?<=\bpw)|(?<=\bpwd))\ {_SAID}(?=\s*$)"),
-    _saying("", r"\ {1,4}(?P<secret>)?(?P<word>(?=\S{0,40}\d)(?=\S{0,40}[a-z])(?=\S{0,40}[A-Z])[^\s\"'(<]{8,80})"),
+    _saying(
+        "", r"\ {1,4}(?P<secret>)?(?P<word>(?-i:(?=\S{0,40}\d)(?=\S{0,40}[a-z])(?=\S{0,40}[A-Z]))[^\s\"'(<]{8,80})"
+    ),
 )
+_TYPE = re.compile(r"(?:[A-Z][a-z]+){2,}\Z|[\w:]+[<(\[]")
 _REACH = 120
 """Characters before and behind a mention that are looked at."""
 
@@ -166,7 +169,9 @@ def _meant(text: str, mention: re.Match[str], saying: _Saying) -> Iterator[Findi
     if not value or is_placeholder(value) or is_stub(value):
         return
     is_end = found[group] != value or _is_end(text, mention.start(), found.end())
-    is_plain = value.isalpha() and value.lower() not in _COMMON
+    is_plain = value.isalpha() and value.lower() not in _COMMON and not _TYPE.match(value)
+    if _TYPE.match(value) or (is_plain and found[group].endswith((",", ";"))):  # of a declaration
+        return
     if (group == "secret" and _is_quoted(value)) or _is_mixed(value) or (is_plain and (saying.is_loose or is_end)):
         yield Finding(found.start(group), found.start(group) + len(value), "password")
 

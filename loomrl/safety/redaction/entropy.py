@@ -15,7 +15,7 @@ _ATOM = re.compile(r"[A-Za-z0-9+_-]+")
 _UUID = r"[0-9A-Fa-f]{8}-(?:[0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}"
 _HASH = re.compile(rf"[0-9a-f]{{32}}|{_UUID}")
 _NAMED_HASH = re.compile(
-    rf"(?<![A-Za-z0-9_.-])(?P<name>(?:[A-Za-z0-9]{{1,20}}+[_.-]){{1,5}}?)"
+    rf"(?<![A-Za-z0-9_.-])(?P<name>(?:[A-Za-z0-9]{{1,20}}+[_.$~-]){{1,5}}?)"
     rf"(?P<hash>[0-9a-f]{{32,128}}|{_UUID})(?![A-Za-z0-9])(?!\.[A-Za-z]{{2,4}}\b)"
 )
 _GLUED_HASH = re.compile(
@@ -94,7 +94,7 @@ def _is_base64(run: str) -> bool:
 def _is_key(name: str, value: str) -> bool:
     if value.isdigit() or not any(map(str.isalpha, name)):  # a part of a number; a date; what numbers a file
         return False
-    words = {word for word in re.split(r"[_.-]", name.lower()) if word}
+    words = {word for word in re.split(r"[_.$~-]", name.lower()) if word}
     if "-" in value or not words.isdisjoint(_HARMLESS):
         return not words.isdisjoint(_SECRET)
     return True

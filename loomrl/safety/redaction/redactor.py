@@ -79,8 +79,8 @@ def replaced(text: str, findings: Sequence[Finding], names: Names | None = None)
     if not findings:
         return Redacted(text)
     if names is None:
-        names = counting = Counting()
-        counting.see(text)
+        names = Counting()
+        names.see(text)
     parts, at = [], 0
     for one in findings:
         parts += [text[at : one.start], names.name(one.kind, text[one.start : one.end])]

@@ -20,15 +20,25 @@ class Redaction:
         self._known: dict[str, Sequence[Finding]] = {}
         self._promises = not isinstance(redactor, NoRedactor)
 
+    def begin(self, names: Names) -> None:
+        """Begin again with other names; what was found in texts is known by now."""
+        self.names, self.kinds = names, ()
+
+    def finds(self, text: str) -> bool:
+        """True if there is something in a text."""
+        return bool(self._found(text))
+
+    def _found(self, text: str) -> Sequence[Finding]:
+        if text not in self._known:
+            self._known[text] = self.redactor.find(text)
+        return self._known[text]
+
     def text(self, text: str) -> str:
         """The text without findings."""
         if not text:
             return text
-        if text not in self._known:
-            self._known[text] = self.redactor.find(text)
-        if isinstance(self.names, Counting):
-            self.names.see(text)
-        redacted = replaced(text, self._known[text], self.names)
+        self.names.see(text)
+        redacted = replaced(text, self._found(text), self.names)
         self.kinds += redacted.kinds
         return redacted.text
 
