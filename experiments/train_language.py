@@ -102,8 +102,9 @@ class LanguageTraining:
         )
 
     def note(self, metrics: Mapping[str, float]) -> str:
-        """Success, reward, entropy, speed."""
-        shown = [f"success {metrics[Metric.SUCCESS]:.2f}", f"reward {metrics[Metric.REWARD_TOTAL]:.2f}"]
+        """Success where it is known, reward, entropy, speed."""
+        shown = [f"success {metrics[Metric.SUCCESS]:.2f}"] if Metric.SUCCESS in metrics else []
+        shown.append(f"reward {metrics[Metric.REWARD_TOTAL]:.2f}")
         if Metric.POLICY_ENTROPY in metrics:
             shown.append(f"entropy {metrics[Metric.POLICY_ENTROPY]:.2f}")
         shown.append(f"{metrics[Metric.ENGINE_TOKENS_PER_S]:,.0f} tokens/s")

@@ -17,7 +17,7 @@ from loomrl.algorithms.language.begin import ensure_origin, lessons, wants_refer
 from loomrl.algorithms.language.collector import Collector, opened_collector
 from loomrl.algorithms.language.config import LanguageConfig
 from loomrl.algorithms.language.lesson import Lesson
-from loomrl.algorithms.language.measure import measure, queue_wait, staleness
+from loomrl.algorithms.language.measure import queue_wait, staleness
 from loomrl.algorithms.language.pace import Pace
 from loomrl.algorithms.language.publish import Probing, Publisher
 from loomrl.algorithms.language.rollout.engines import shared_engines
@@ -88,7 +88,7 @@ class Language(Placed):
                 groups, failures = collector.attempt(actor, clock.timed(Metric.TIME_ROLLOUT, self._runners.play))
             else:
                 groups, failures = self._stream.attempt(actor, clock.timed(Metric.TIME_ROLLOUT, lambda ask: ask()))
-        metrics = measure(groups, failures, family_of=collector.mixture.family_of) | staleness(groups, collector.done)
+        metrics = collector.measured(groups, failures) | staleness(groups, collector.done)
         waited: dict[str, float] = {Metric.TIME_QUEUE: queue_wait(groups, time.time())}
         metrics |= waited if self._stream else pace.engines(clock.spent(Metric.TIME_ROLLOUT))
         with clock(Metric.TIME_LEARN), pace.learning() if self._stream else nullcontext():
@@ -98,7 +98,7 @@ class Language(Placed):
                 self._publish(collector.done + 1)
         metrics |= self._publisher.metrics() | self._publisher.alarm(metrics.get(Metric.POLICY_DRIFT))
         collector.advance(groups)
-        stop = self._stopper.observe(metrics[Metric.SUCCESS], metrics.get(Metric.POLICY_KL, 0.0))
+        stop = self._stopper.observe(metrics.get(Metric.SUCCESS, 0.0), metrics.get(Metric.POLICY_KL, 0.0))
         if self._stream is not None:
             metrics |= pace.engines(pace.seconds()) | pace.overlap()
         metrics |= clock.seconds()

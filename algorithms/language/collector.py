@@ -14,6 +14,7 @@ from itertools import count
 from typing import Any, Protocol
 
 from loomrl.algorithms.language.lesson import Lesson, lesson_of
+from loomrl.algorithms.language.measure import measure
 from loomrl.algorithms.language.resolved import Algorithms
 from loomrl.artifacts import open_artifacts
 from loomrl.checkpoints import Checkpoints
@@ -121,6 +122,10 @@ class Collector:
         """The samples of this update."""
         made = lesson_of(algorithm, groups, version=self.done)
         return replace(made, dropped=made.dropped + self.experiment.rollout.groups_per_update - len(groups))
+
+    def measured(self, groups: Sequence[Group], failures: Sequence[Failure]) -> dict[str, float]:
+        """Metrics of this update's attempts."""
+        return measure(groups, failures, family_of=self.mixture.family_of)
 
     def score(self, mean: float | None) -> float | None:
         """By which the best version is chosen: the mean success of the latest attempts."""

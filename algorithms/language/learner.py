@@ -207,13 +207,17 @@ class LanguageLearner(OwnSteps):
         return with_columns(work.samples, columns)
 
     def _reference_column(self, work: Work, old: Column) -> dict[str, Column]:
-        """Log-probabilities under the reference policy; if no loss needs them, of a few samples for monitoring."""
+        """Log-probabilities under the reference policy; if no loss needs them, of a few samples for monitoring.
+
+        The KL is that of the policy which sampled the tokens: from a data set, of the reference policy.
+        """
         needed = self.config.algorithm.kl.coefficient > 0
         reference = self._score(work, self._under_reference, first=None if needed else 1)["logp_K"]
+        sampled, other = (old, reference) if self.config.experiment.data is None else (reference, old)
         gaps = [
-            kl(old_T[sample.mask_T], reference_T[sample.mask_T], "k3")
-            for sample, old_T, reference_T in zip(work.samples, old, reference, strict=True)
-            if len(reference_T)
+            kl(sampled_T[sample.mask_T], other_T[sample.mask_T], "k3")
+            for sample, sampled_T, other_T in zip(work.samples, sampled, other, strict=True)
+            if len(sampled_T) == len(other_T)
         ]
         self._log(Metric.POLICY_KL, torch.from_numpy(np.concatenate(gaps)))
         return {REFERENCE: reference} if needed else {}

@@ -10,6 +10,7 @@ from loomrl.config.engine import EngineChoice, TorchEngineConfig, VllmEngineConf
 from loomrl.config.language import (
     DPO,
     GRPO,
+    KL,
     KTO,
     PPO,
     RAFT,
@@ -285,6 +286,12 @@ class Experiment(Training):
             raise ValueError(
                 "algorithm.importance_cap is null, so nothing corrects for tokens that older versions served: set it "
                 "to 2.0"
+            )
+        leash = algorithm.kl if isinstance(algorithm, PolicyGradient | RAFT) else KL()
+        if leash.coefficient and (leash.estimator, leash.place) != ("k2", "loss"):
+            raise ValueError(
+                f"algorithm.kl.estimator={leash.estimator} and place={leash.place} are for tokens that the policy "
+                "sampled itself: of what was served, their pull has no bound. Set estimator=k2 and place=loss"
             )
         return self
 

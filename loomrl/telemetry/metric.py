@@ -41,7 +41,10 @@ class Metric(StrEnum):
     REWARD_CURIOSITY = "reward/curiosity", "Mean of what a step was paid for novelty, which is no reward of an attempt."
 
     POLICY_LOSS = "policy/loss", "What the policy's gradient descends."
-    POLICY_KL = "policy/kl", "KL to the policy with which reinforcement began, in nats per token."
+    POLICY_KL = (
+        "policy/kl",
+        "KL to the policy with which reinforcement began, in nats per token; of a data set, the KL from that policy.",
+    )
     POLICY_STEP_KL = "policy/step_kl", "KL between the policy before and after the update, in nats per action."
     POLICY_ENTROPY = "policy/entropy", "Mean entropy of the next action, in nats."
     POLICY_CLIP_FRACTION = "policy/clip_fraction", "Share of actions that the clip kept from teaching."

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from loomrl.algorithms.language.lesson import Lesson, lesson_of
+from loomrl.algorithms.language.measure import measure
 from loomrl.algorithms.language.resolved import Algorithms, Resolved
 from loomrl.algorithms.language.served.age import Ancestry
 from loomrl.algorithms.language.served.item import Item, batches, items_of
@@ -27,10 +28,12 @@ from loomrl.run.ledger import Ledger
 from loomrl.store import LoomDB
 from loomrl.store.datasets import DatasetRow, find_dataset, read_rows
 from loomrl.store.feedback import feedback_of
+from loomrl.telemetry.metric import Metric
 from loomrl.types import Failure, Feedback, Group, Reward, Trajectory, Turn
 
 _log = logging.getLogger(__name__)
 
+UNKNOWN = (Metric.SUCCESS.value, Metric.LEVEL.value)
 TOGETHER = 500
 """Trajectories whose feedback is asked for at once."""
 GONE = Failure("data", "Gone", "the trajectory was deleted after the data set was frozen")
@@ -93,6 +96,11 @@ class ServedCollector:
     def advance(self, groups: Sequence[Group]) -> None:
         """Update `done + 1` was made from these groups."""
         self.done += 1
+
+    def measured(self, groups: Sequence[Group], failures: Sequence[Failure]) -> dict[str, float]:
+        """Metrics of this update's trajectories, without success: it is another policy's, and seldom known."""
+        found = measure(groups, failures, family_of=lambda task: "")
+        return {name: value for name, value in found.items() if not name.startswith(UNKNOWN)}
 
     def score(self, mean: float | None) -> float | None:
         """None: what others' answers earned says nothing about the policy that learns from them."""

@@ -46,7 +46,7 @@ class ServedLearner(LanguageLearner):
                 self._log(Metric.POLICY_LOSS, loss_N)
                 self._log(Metric.PREFERENCE_MARGIN, margin_N)
                 self._log(Metric.PREFERENCE_ACCURACY, (margin_N > 0).float())
-                self._log(Metric.POLICY_KL, kl_estimate(logp_K.detach(), reference_K, estimator="k3"))
+                self._log(Metric.POLICY_KL, kl_estimate(reference_K, logp_K.detach(), estimator="k3"))
             return loss_N.sum() / step.samples
 
         self._run(work, samples, loss)
@@ -72,7 +72,7 @@ class ServedLearner(LanguageLearner):
             self._log(Metric.SUPERVISED_LOSS, loss_K)
             if watched:
                 reference_K = batch.packed.columns[REFERENCE]
-                self._log(Metric.POLICY_KL, kl_estimate(logp_K.detach(), reference_K, estimator="k3"))
+                self._log(Metric.POLICY_KL, kl_estimate(reference_K, logp_K.detach(), estimator="k3"))
                 loss_K = loss_K + leash.coefficient * kl_estimate(logp_K, reference_K, estimator=leash.estimator)
             return (loss_K * batch.weights(step, algorithm.average)).sum()
 
