@@ -122,9 +122,13 @@ class Comparison:
             if batch:
                 track.take(*np.asarray(batch, np.float64).T)
 
-    def findings(self) -> tuple[Finding, ...]:
-        """The evidence about each guard, in their order."""
-        return tuple(track.finding() for track in self._tracks)
+    def findings(self, *, with_bounds: bool = True) -> tuple[Finding, ...]:
+        """The evidence about each guard, in their order.
+
+        Verdicts cost the same after any number of units, bounds a pass over all of them. Without bounds they are
+        those that hold before the first unit.
+        """
+        return tuple(track.finding(with_bounds=with_bounds) for track in self._tracks)
 
     @property
     def clipped(self) -> dict[str, int]:
@@ -242,12 +246,12 @@ class _Track:
         baseline.count, challenger.count = len(baseline.ordered), len(challenger.ordered)
         return found
 
-    def finding(self) -> Finding:
+    def finding(self, *, with_bounds: bool) -> Finding:
         """The evidence up to now."""
         guard = self.guard
-        if self._bounds is None:
+        if self._bounds is None and with_bounds:
             self._bounds = self._interval()
-        difference, (low, high) = self._plain.difference, self._bounds
+        difference, (low, high) = self._plain.difference, self._bounds or (-1.0, 1.0)
         if guard.better is Better.HIGHER:
             difference, low, high = -difference, -high, -low
         old, new = (Side(value=arm.value(guard.quantile), count=arm.count) for arm in self._arms)
@@ -258,13 +262,13 @@ class _Track:
             difference=difference * self._range,
             low=low * self._range,
             high=high * self._range,
-            is_worse=self._worse.log_most >= -math.log(self._share_of_error)
-            and self._eased.difference > self._accepted,
+            is_proved=self._is_proved,
+            is_worse=self._is_proved and self._eased.difference > self._accepted,
             is_fine=self._fine.log_now >= -math.log(self._error_rate),
         )
 
     @property
-    def _is_proved_worse(self) -> bool:
+    def _is_proved(self) -> bool:
         """Once true, always true: later observations do not refute that it was worse."""
         return self._worse.log_most >= -math.log(self._share_of_error)
 

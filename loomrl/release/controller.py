@@ -1,12 +1,12 @@
 """The controller of an endpoint's releases. Any number of them may run at once, and any may die at any instant."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from loomrl.release.evidence import Trail
 from loomrl.release.guard import Finding
 from loomrl.release.ledger import Release, move
-from loomrl.release.passage import SKEW_S, Evidence, decide, waits_for
+from loomrl.release.passage import SKEW_S, Evidence, Passage, decide, waits_for
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import Endpoint, Role, history_of
 from loomrl.store.observations import read_observations
@@ -64,8 +64,11 @@ class Observer:
         self._position = 0
         self._rows: list[ReleaseRow] = []
 
-    def look(self, *, is_ended_too: bool = False) -> Look | None:
-        """The latest release and its evidence now; None if none is open, unless an ended one is asked for too."""
+    def look(self, *, is_ended_too: bool = False, with_bounds: bool = True) -> Look | None:
+        """The latest release and its evidence now; None if none is open, unless an ended one is asked for too.
+
+        Bounds cost a pass over all units, and nothing is decided by them.
+        """
         newest = newest_release(self._db, self._endpoint)
         if newest is None or (newest.state != OPEN and not is_ended_too):
             self._of, self._trail = "", None
@@ -77,16 +80,24 @@ class Observer:
         if not self._rows or self._rows[-1].number != newest.number:
             self._rows = read_release(self._db, newest.release)
             release = Release.of(self._rows[-1])
-        now, jumped_s = self._clock.look()
         present = self._read()
         assert self._trail is not None
         evidence = self._trail.evidence(
             since_revision=self._since_revision(release),
             is_up=self._is_up(release.challenger),
             is_touched=release.touched(present),
-            jumped_s=jumped_s,
+            with_bounds=with_bounds,
         )
-        return Look(release=release, present=present, evidence=evidence, now=now)
+        now, jumped_s = self._clock.look()
+        return Look(release=release, present=present, evidence=replace(evidence, jumped_s=jumped_s), now=now)
+
+    def bounded(self, look: Look) -> Look:
+        """The same look with bounds, a moment later."""
+        assert self._trail is not None
+        findings = self._trail.findings()
+        now, jumped_s = self._clock.look()
+        jumped_s = look.evidence.jumped_s or jumped_s
+        return replace(look, evidence=replace(look.evidence, findings=findings, jumped_s=jumped_s), now=now)
 
     def _read(self) -> Endpoint:
         """Take new observations, then the endpoint's revisions, which are at least as new; the endpoint as it is."""
@@ -145,6 +156,10 @@ def _shares(endpoint: Endpoint) -> dict[str, float]:
     return {arm.name: arm.share for arm in endpoint.arms if arm.role is not Role.SHADOW and arm.share > 0}
 
 
+def _decided(look: Look) -> Passage | None:
+    return decide(look.release.plan, look.release.passage, look.evidence, look.now)
+
+
 class Controller:
     """Advances an endpoint's releases: looks at the evidence, decides, and records the decision."""
 
@@ -153,12 +168,12 @@ class Controller:
         self._observer = Observer(db, endpoint)
 
     def tick(self) -> Release | None:
-        """Look once; the release's new state if it moved."""
-        look = self._observer.look()
-        if look is None:
+        """Look once; the release's new state if it was moved on."""
+        look = self._observer.look(with_bounds=False)
+        if look is None or _decided(look) is None:
             return None
-        release = look.release
-        passage = decide(release.plan, release.passage, look.evidence, look.now)
+        look = self._observer.bounded(look)  # for the record
+        release, passage = look.release, _decided(look)
         if passage is None:
             return None
         row = release.next_row(passage, look.evidence, who="", at=look.now)

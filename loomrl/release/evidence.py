@@ -47,14 +47,14 @@ class Trail:
                 self._count(each)
         self._comparison.observe(mine, lambda revision: self.shares.get(revision, {}))
 
-    def findings(self) -> tuple[Finding, ...]:
+    def findings(self, *, with_bounds: bool = True) -> tuple[Finding, ...]:
         """One for each guard of the plan."""
-        return self._comparison.findings()
+        return self._comparison.findings(with_bounds=with_bounds)
 
-    def evidence(self, *, since_revision: int, is_up: bool, is_touched: str, jumped_s: float = 0.0) -> Evidence:
+    def evidence(self, *, since_revision: int, is_up: bool, is_touched: str, with_bounds: bool = True) -> Evidence:
         """The evidence in a step that began with this revision of the endpoint."""
         return Evidence(
-            findings=self.findings(),
+            findings=self.findings(with_bounds=with_bounds),
             units=len(set().union(*(units for revision, units in self._units.items() if revision >= since_revision))),
             failed=self.failed,
             failed_s=self._failed_at[1] - self._failed_at[0],
@@ -62,7 +62,6 @@ class Trail:
             is_up=is_up,
             is_mismatched=self._mismatch.is_mismatched,
             is_touched=is_touched,
-            jumped_s=jumped_s,
         )
 
     def _count(self, unit: Observation) -> None:

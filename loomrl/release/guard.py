@@ -51,8 +51,10 @@ class Finding:
     low: float
     """Confidence bounds of the difference; all guards together share the error rate of each side."""
     high: float
+    is_proved: bool
+    """Proved worse than the baseline, by however little. It stays so: that it was worse once is not refuted later."""
     is_worse: bool
-    """Proved worse than the baseline, and by the estimate by more than the guard accepts."""
+    """Proved worse, and by the estimate by more than the guard accepts."""
     is_fine: bool
     """Proved not worse by more than the guard accepts, with the whole error rate: all required guards have to be."""
 

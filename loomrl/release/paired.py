@@ -37,6 +37,7 @@ def paired(
     accepted = guard.margin / span
     low = least_difference(plain, weight, weight, error_rate, bets)
     high = -least_difference(-plain, weight, weight, error_rate, bets)
+    is_proved = _refuted(plain, 0.0, error_rate, bets)
     difference = float(plain.mean()) if len(plain) else math.nan
     if guard.better is Better.HIGHER:
         difference, low, high = -difference, -high, -low
@@ -48,7 +49,8 @@ def paired(
         difference=difference * span,
         low=low * span,
         high=high * span,
-        is_worse=_refuted(plain, 0.0, error_rate, bets) and float(eased.mean()) > accepted,
+        is_proved=is_proved,
+        is_worse=is_proved and float(eased.mean()) > accepted,
         is_fine=_refuted(-eased, -accepted, error_rate, bets),
     )
 

@@ -240,8 +240,8 @@ def _is_beyond(guard: GuardSetting, finding: Finding) -> bool:
     """Proved worse, and beyond the guard's limit."""
     assert guard.limit is not None
     if finding.guard.better is Better.LOWER:
-        return finding.low > 0 and finding.challenger.value > guard.limit
-    return finding.high < 0 and finding.challenger.value < guard.limit
+        return finding.is_proved and finding.challenger.value > guard.limit
+    return finding.is_proved and finding.challenger.value < guard.limit
 
 
 def _approved(plan: ReleasePlan, now_at: Passage, *, who: str, why: str) -> Passage:

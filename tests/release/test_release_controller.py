@@ -1,11 +1,13 @@
 """Releases on record, moved by controllers on both databases."""
 
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from loomrl.errors import ConfigError, StoreError
+from loomrl.release import comparison
 from loomrl.release import controller as control
 from loomrl.release.controller import Controller, Observer
 from loomrl.release.ledger import Release, latest, tell
@@ -113,7 +115,7 @@ def test_whoever_saw_an_older_row_decides_nothing(db: LoomDB) -> None:
     stale = other._observer.look()
     assert stale is not None
     assert one.tick() is not None
-    other._observer.look = lambda: stale  # type: ignore[method-assign, assignment]
+    other._observer.look = lambda **_: stale  # type: ignore[method-assign, assignment]
     assert other.tick() is None
     assert [row.number for row in show_release(db, ENDPOINT)] == [1, 2]
 
@@ -226,6 +228,28 @@ def test_all_who_look_find_the_same_evidence(db: LoomDB) -> None:
     assert second is not None
     assert first.evidence == second.evidence
     assert first.evidence.units > 20
+
+
+def test_a_controller_looks_at_all_units_only_for_the_record(db: LoomDB, monkeypatch: pytest.MonkeyPatch) -> None:
+    released(db)
+    announce(db, NEW)
+    controller, callers = Controller(db, ENDPOINT), Callers(db, {NEW: 1.0})
+    assert controller.tick() is not None
+    passes = Counter[str]()
+    real = comparison.least_difference
+    monkeypatch.setattr(comparison, "least_difference", lambda *given: passes.update(["bounds"]) or real(*given))
+    for _ in range(3):
+        callers.come(1)
+        assert controller.tick() is None
+    assert not passes
+    callers.come(400)
+    moved = controller.tick()
+    assert moved is not None
+    assert moved.passage.phase is Phase.ROLLED_BACK
+    assert passes
+    (finding,) = moved.row.content["evidence"]["findings"]
+    assert 0 < finding["low"] < finding["difference"]
+    assert f"[{finding['low']:+.4g}" in moved.passage.reason
 
 
 def test_same_version_and_divided_traffic_are_refused_before_anything_moves(db: LoomDB) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomrl.config.release import ReleasePlan
+from loomrl.config.release import GUARDS, ReleasePlan
 from loomrl.errors import ConfigError, StoreError
 from loomrl.release.guard import Finding, Side
 from loomrl.release.passage import (
@@ -36,7 +36,7 @@ def findings(plan: ReleasePlan, **changes: object) -> tuple[Finding, ...]:
     """All fine, but for these fields."""
     side = Side(value=0.0, count=100)
     fine: dict[str, Any] = {"baseline": side, "challenger": side, "difference": 0.0, "low": -0.01, "high": 0.01}
-    fine |= {"is_worse": False, "is_fine": True, **changes}
+    fine |= {"is_proved": False, "is_worse": False, "is_fine": True, **changes}
     return tuple(Finding(guard=guard, **fine) for guard in guards_of(plan))
 
 
@@ -152,13 +152,21 @@ def test_a_burst_of_errors_whose_successes_are_not_on_record_yet_is_no_outage() 
 
 
 def test_proved_worse_and_beyond_the_limit_goes_back_within_the_margin_of_the_guard() -> None:
-    plan = PLAN.model_copy(update={"guards": tuple(guard for guard in PLAN.guards if guard.metric == "error")})
-    worse = {"low": 0.01, "high": 0.05, "difference": 0.03, "challenger": Side(value=0.06, count=200)}
+    plan = ReleasePlan(strategy="canary", guards=GUARDS[:1])
+    worse = {"is_proved": True, "difference": 0.03, "challenger": Side(value=0.06, count=200)}
     after = decide(plan, at(0), good(plan, findings=findings(plan, **worse)), 1.0)
     assert after is not None
     assert "beyond 0.05 and worse: error" in after.reason
-    for allowed in ({**worse, "low": -0.01}, {**worse, "challenger": Side(value=0.04, count=200)}):
+    for allowed in ({**worse, "is_proved": False}, {**worse, "challenger": Side(value=0.04, count=200)}):
         assert decide(plan, at(0), good(plan, findings=findings(plan, **allowed)), 1.0) is None
+
+
+def test_violations_that_are_proved_more_take_a_version_back_however_few_they_are() -> None:
+    few = {"is_proved": True, "difference": 0.004, "challenger": Side(value=0.004, count=5000)}
+    plan = ReleasePlan(strategy="canary", guards=GUARDS[2:3])
+    after = decide(plan, at(0), good(plan, findings=findings(plan, **few)), 1.0)
+    assert after is not None
+    assert "worse: violation" in after.reason
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ PLANTED = {
     "errors": ({"new": Manner(errors=0.3)}, "error"),
     "outage": ({"new": Manner(errors=1.0)}, ""),
     "few-errors": ({"new": Manner(errors=0.08)}, "error"),
-    "latency": ({"old": Manner(takes_s=0.05), "new": Manner(takes_s=0.1)}, "latency_s"),
+    "latency": ({"old": Manner(takes_s=0.15), "new": Manner(takes_s=0.3)}, "latency_s"),
     "reward": ({"old": Manner(reward=0.7), "new": Manner(reward=0.6)}, "reward"),
 }
 
