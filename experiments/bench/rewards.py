@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 import time
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -151,13 +152,13 @@ def _fill(db: LoomDB, hub: Hub, count: int, *, has_tokens: bool) -> None:
 
 
 def _thumb(id: str, trajectory: str) -> Feedback:
-    value = float(hash(id) % 4 > 0)
+    value = float(zlib.crc32(id.encode()) % 4 > 0)
     return Feedback(id=id, trajectory=trajectory, source="human", kind="thumb", value=value, created_at=time.time())
 
 
 def trajectory(id: str, *, has_tokens: bool = False) -> Trajectory:
     """A served conversation of a few turns; its length and its outcome depend on the id."""
-    rng = np.random.default_rng(abs(hash(id)))
+    rng = np.random.default_rng(zlib.crc32(id.encode()))
     success = float(rng.integers(2))
     turns = tuple(_turn(rng, has_tokens=has_tokens) for _ in range(TURNS))
     session = {"success": success, "judged": True, "versions": ["bench"], "seconds": float(rng.uniform(1, 5))}
