@@ -11,12 +11,12 @@ from loomrl.experiments.gate.suite import resolve_suite
 from loomrl.feedback.dataset import freeze
 from loomrl.serving.deployment.source import source_of
 from loomrl.store import LoomDB, open_store
-from loomrl.store.datasets import Dataset, find_dataset, read_rows, trained_from
+from loomrl.store.datasets import Dataset, Part, find_dataset, read_rows, trained_from
 from loomrl.store.endpoints import show_endpoint
 from loomrl.store.feedback import feedback_of
 
 PRODUCTION = "production:"
-PARTS = ("train", "holdout")
+PARTS: tuple[Part, ...] = ("train", "holdout")
 TOGETHER = 500
 """Trajectories whose feedback is asked for at once."""
 
@@ -58,10 +58,12 @@ def settled(experiment: AnyExperiment) -> AnyExperiment:
 def _beginning(experiment: Experiment, dataset: Dataset, db: LoomDB) -> dict[str, str | None]:
     """The settings that name the policy to begin with."""
     assert experiment.data is not None, "there is a data set"
-    own = isinstance(experiment.algorithm, CustomAlgorithm)
-    path = "algorithm.settings.model.path" if own else "algorithm.model.path"
-    what = experiment.data.parent
-    if what is None and not own and experiment.algorithm.model.path is not None:
+    algorithm, what = experiment.algorithm, experiment.data.parent
+    if isinstance(algorithm, CustomAlgorithm):
+        path, given = "algorithm.settings.model.path", algorithm.settings.get("model", {}).get("path")
+    else:
+        path, given = "algorithm.model.path", algorithm.model.path
+    if what is None and given is not None:
         return {}
     what = what or dataset.parent
     if what is None:

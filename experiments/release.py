@@ -19,8 +19,6 @@ from loomrl.store.endpoints import Endpoint
 from loomrl.store.verdicts import StoredVerdict, VerdictOutcome
 from loomrl.types import Verdict
 
-COORDINATOR = "coordinator"
-"""Who releases what a loop has trained."""
 UNJUDGED_SHARE = 0.05
 """First share of a version that no gate has judged."""
 
@@ -84,19 +82,6 @@ def _refuse_lost(present: Endpoint, db: LoomDB) -> None:
             f"endpoint {present.name!r}: its stable policy {policy!r} is gone, so there is nothing to compare with and "
             f"no way back ({error}). Bring it back, or name another one: loomrl endpoints set {present.name} stable=RUN"
         ) from None
-
-
-def wish_for(challenger: str, verdict: StoredVerdict, *, endpoint: str, plan: ReleasePlan, why: str) -> Wish:
-    """The release of a version that the gate allows, as it advises."""
-    advice = verdict.report["strategy"]
-    return Wish(
-        endpoint=endpoint,
-        challenger=challenger,
-        plan=settled(plan, advice["name"], advice["share"]),
-        verdict=Verdict(True, (f"verdict {verdict.id}",)),
-        who=COORDINATOR,
-        why=why,
-    )
 
 
 def _judged(policy: str, against: str, name: str, db: LoomDB) -> StoredVerdict:

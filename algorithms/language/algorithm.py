@@ -219,7 +219,7 @@ class Language(Placed):
         run = run_id(self.config.run, experiment.name)
         if came_from is not None and list_policies(self._db, run=run, limit=1):
             run = f"{run}-{uuid.uuid4().hex[:8]}"
-        began_with = experiment.data and experiment.data.parent
+        began_with = None if experiment.data is None else experiment.data.parent
         parent = began_with if came_from is None else came_from["parent"]
         code = begin_run(self._db, experiment, self._mixture.snapshots, id=run, kind="train", parent=parent)
         collector: Collector | ServedCollector

@@ -77,6 +77,20 @@ def rewards(
 
 
 @app.command()
+def bus(
+    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Trajectories per second that agents publish on NATS and that are then durable in their hubs, and the delay of
+    each.
+    """
+    from loomrl.experiments.bench.bus import FULL, QUICK, measure
+
+    figures = measure(QUICK if quick else FULL)
+    _tell(figures, as_json=as_json)
+
+
+@app.command()
 def envs(
     only: Annotated[list[str] | None, typer.Option(help="An environment; may be repeated. By default all.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,

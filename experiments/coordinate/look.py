@@ -22,7 +22,6 @@ from loomrl.coordinator.telling import ALERT
 from loomrl.errors import ClusterError, DataError
 from loomrl.experiments.coordinate.cluster import ClusterWork
 from loomrl.experiments.coordinate.work import Found, LocalWork
-from loomrl.experiments.gate.judge import standing_verdict
 from loomrl.experiments.gate.suite import resolve_suite
 from loomrl.feedback.content import Contents
 from loomrl.hub.hub import Hub
@@ -36,6 +35,7 @@ from loomrl.store.releases import read_release
 from loomrl.store.rewards import reward_before, rewards_since
 from loomrl.store.runs import RunStatus, find_run
 from loomrl.store.sessions import count_lost
+from loomrl.store.verdicts import find_verdict
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.sink import metrics_file, read_metrics
 
@@ -177,8 +177,15 @@ class Observer:
         return tuple(found)
 
     def _verdict(self, job: Job) -> Judged | None:
-        suite = resolve_suite(self._plan.suite)
-        found = standing_verdict(job.policy, f"production:{self._plan.endpoint}", suite, self._db)
+        (present,) = history_of(self._db, self._plan.endpoint, limit=1)
+        baseline = source_of(present.stable.policy, self._db)
+        found = find_verdict(
+            self._db,
+            policy=job.policy,
+            fingerprint="",
+            against=baseline.key if baseline.folder else baseline.version,
+            suite_hash=resolve_suite(self._plan.suite).sha256,
+        )
         if found is None:
             return None
         checks = [check["name"] for check in found.report["checks"] if check["state"] in ("failed", "error")]

@@ -8,8 +8,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection
-
 from loomrl.artifacts import open_artifacts
 from loomrl.config import Experiment, HubConfig
 from loomrl.config.loop import LoopExperiment, RayPlace
@@ -36,12 +34,11 @@ from loomrl.errors import ClusterError, ConfigError, LoomError, StoreError
 from loomrl.experiments.coordinate.look import Observer
 from loomrl.experiments.data import frozen
 from loomrl.experiments.data import settled as with_parent
-from loomrl.experiments.release import wish_for
 from loomrl.feedback.reward.judging import Judging, open_judging
 from loomrl.hub.hub import Hub
 from loomrl.hub.open import open_hub
 from loomrl.load import dump
-from loomrl.release.ledger import drafted
+from loomrl.release.ledger import drafted, wish_for
 from loomrl.serving.archive import open_endpoint_hub
 from loomrl.store import LoomDB, beside
 from loomrl.store.db import is_there
@@ -127,8 +124,6 @@ class Coordinator:
         if self.plan.days is not None and chosen.since is None:
             since = datetime.fromtimestamp(now - 86_400 * self.plan.days, UTC)
             chosen = chosen.override({"since": since.isoformat()})
-        if chosen.suite is None:
-            chosen = chosen.override({"suite": self.plan.suite})
         made = frozen(self.db, self.plan.store_url, chosen)
         training = with_parent(self.plan.training.override({**job.settings, "data.dataset": made.id}))
         return {
@@ -146,12 +141,14 @@ class Coordinator:
         try:
             wish = wish_for(job.policy, verdict, endpoint=job.endpoint, plan=self.plan.release, why=why)
             first, change = drafted(self.db, wish, at=now)
-
-            def begin(connection: Connection) -> None:
-                begin_beside(connection, replace(first, release=name), change)
-
+            first = replace(first, release=name)
             released = job.to(Phase.RELEASING, at=now, release=name, verdict=verdict.id, reason=f"release {name}")
-            done = move(self.db, self.plan, Move(job=released), beside=begin)
+            done = move(
+                self.db,
+                self.plan,
+                Move(job=released),
+                beside=lambda connection: begin_beside(connection, first, change),
+            )
         except (StoreError, ConfigError) as error:
             self._waits = (self._waits[0] if self._waits else now, str(error))
             return None

@@ -19,7 +19,8 @@ TAIL = 20_000
 """Bytes of a log that are looked at."""
 ENDING_S = 20.0
 """Time to end in order, before it is killed."""
-SCRIPT = 'echo $$ > "$0/pid"; "$@"; code=$?; echo $code > "$0/exit.new"; mv "$0/exit.new" "$0/exit"'
+SCRIPT = 'echo $$ > "$0/group"; ( "$@"; echo $? > "$0/exit.new"; mv "$0/exit.new" "$0/exit" ) &'
+"""Leaves at once, so that nobody has to wait for the process. `$$` is the id of their group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,13 +61,14 @@ class LocalWork:
                 (folder / file).write_bytes(content)
             (folder / "started").write_text(" ".join(command))
             with (folder / "log").open("ab") as log:
-                subprocess.Popen(
+                subprocess.run(
                     ["/bin/sh", "-c", SCRIPT, str(folder), *command],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
                     start_new_session=True,
                     pass_fds=(lock,),
+                    check=True,
                 )
         return True
 
@@ -87,13 +89,13 @@ class LocalWork:
 
     def stop(self, name: str) -> None:
         """Ask it to end; if it takes too long, kill it."""
-        pid = self.place(name) / "pid"
-        if self.look(name).work is not Work.RUNNING or not pid.exists():
+        group = self.place(name) / "group"
+        if self.look(name).work is not Work.RUNNING or not group.exists():
             return
         first = self._stopped.setdefault(name, time.monotonic())
         is_overdue = time.monotonic() > first + ENDING_S
         try:
-            os.killpg(int(pid.read_text()), signal.SIGKILL if is_overdue else signal.SIGTERM)
+            os.killpg(int(group.read_text()), signal.SIGKILL if is_overdue else signal.SIGTERM)
         except ProcessLookupError:  # just gone
             return
 

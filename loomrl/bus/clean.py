@@ -1,10 +1,10 @@
 """Events of agents without what must not be stored."""
 
-import json
+from functools import lru_cache
 from typing import Any, cast
 
 from loomrl.bus.contract.trajectory import TrajectoryEvent
-from loomrl.safety.redaction import Redaction, Redactor
+from loomrl.safety.redaction import Redacted, Redaction, Redactor
 
 PARTS = frozenset(("turns", "observation", "context", "action", "result", "task_context", "metadata"))
 PARTS |= {"thought_process", "available_tools"}
@@ -13,6 +13,24 @@ TEXTS = frozenset(("session_id", "agent_id", "task_id", "instructions", "model",
 TEXTS |= {"raw_response", "output", "error"}
 FORMS = frozenset(("type", "domain", "subordinate_profile"))
 """Texts of a closed form."""
+
+
+LONGEST = 16_384
+"""Characters of a text that is remembered."""
+REMEMBERED = 2048
+"""Texts, in memory alone."""
+
+
+class Remembering:
+    """A redactor that looks at a text once: agents repeat their instructions, and the names of their tools."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._known = lru_cache(REMEMBERED)(redactor.redact)
+
+    def redact(self, text: str) -> Redacted:
+        """As of `Redactor`."""
+        return self._known(text) if len(text) <= LONGEST else self._redactor.redact(text)
 
 
 def cleaned(event: TrajectoryEvent, redactor: Redactor) -> tuple[TrajectoryEvent, tuple[str, ...]]:
@@ -39,8 +57,3 @@ def _part(name: str, value: Any, redaction: Redaction) -> Any:
     if isinstance(value, str | dict | list):
         return redaction.value(value, name="" if name in TEXTS else name)
     return value  # an id or a time
-
-
-def json_text(value: object) -> str:
-    """An object of an event as text."""
-    return json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)

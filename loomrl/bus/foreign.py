@@ -1,10 +1,10 @@
 """Trajectories of other people's agents: from the event, and nothing else, to a trajectory without tokens."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from loomrl.bus.clean import json_text
 from loomrl.bus.contract.trajectory import Action, Observation, TrajectoryEvent, TurnEvent
+from loomrl.canonical import canonical_json
 from loomrl.serving.call import ToolCall
 from loomrl.serving.reading import write_call
 from loomrl.types import End, Message, Reward, Source, Task, Trajectory, Turn
@@ -43,13 +43,11 @@ def trajectory_from(event: TrajectoryEvent) -> Trajectory:
 def _turn(event: TrajectoryEvent, place: int) -> Turn:
     turn = event["turns"][place]
     seen = tuple(_seen(turn["observation"]))
-    if place == 0:
-        instructions = event["task_context"]["instructions"]
-        known = any(instructions in message.content for message in seen)
-        before = () if known else (Message("system", instructions),)
-    else:
-        before = tuple(_unseen_result(event["turns"][place - 1], turn["observation"]))
-    return Turn((*before, *seen), _written(turn))
+    if place > 0:
+        return Turn((*_unseen_result(event["turns"][place - 1], turn["observation"]), *seen), _written(turn))
+    instructions = event["task_context"]["instructions"]
+    is_said = instructions in ("", *(message.content for message in seen))
+    return Turn(seen if is_said else (Message("system", instructions), *seen), _written(turn))
 
 
 def _seen(observation: Observation) -> Iterator[Message]:
@@ -62,7 +60,7 @@ def _seen(observation: Observation) -> Iterator[Message]:
     if set(content) == {"messages"} and isinstance(several, list) and several and all(map(_is_message, several)):
         yield from (Message(one["role"], one["content"]) for one in several)
         return
-    yield Message(role, json_text(content))
+    yield Message(role, _text(content))
 
 
 def _is_message(one: Any) -> bool:
@@ -82,7 +80,7 @@ def _output(turn: TurnEvent) -> str:
     output = result.get("output")
     if output is None:
         return result.get("error") or ""
-    return output if isinstance(output, str) else json_text(output)
+    return output if isinstance(output, str) else _text(output)
 
 
 def _written(turn: TurnEvent) -> str:
@@ -97,9 +95,11 @@ def _written(turn: TurnEvent) -> str:
 
 
 def _call(action: Action) -> ToolCall:
-    return ToolCall(
-        id="", name=action.get("tool_name") or action["type"], arguments=json_text(action.get("tool_args", {}))
-    )
+    return ToolCall(id="", name=action.get("tool_name") or action["type"], arguments=_text(action.get("tool_args", {})))
+
+
+def _text(value: Mapping[str, Any]) -> str:
+    return canonical_json(value).decode()
 
 
 def _rest(event: TrajectoryEvent) -> dict[str, Any]:

@@ -158,7 +158,7 @@ class JetStreamBus(Bus):
             except NotThere:
                 continue
             state = info.state
-            consumers = ()
+            consumers: tuple[Consumer, ...] = ()
             if state.consumer_count:
                 listed = await link.ask(
                     link.jetstream.consumers_info(stream.name), *_about("CONSUMER.LIST", stream.name)

@@ -7,7 +7,7 @@ been written for it. What is published twice, the bus drops by its id.
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from loomrl.bus.bus import Bus, Message, stream_of
 from loomrl.bus.event import MODEL_DEPLOYED, REWARD, TRAINING_REQUEST, TRAINING_STATUS, TRAJECTORY, Contract
@@ -41,7 +41,7 @@ class Page:
     skipped: list[tuple[str, str]] = field(default_factory=list)
     """Records that no contract allows, and why."""
 
-    def add(self, contract: Contract[object], id: str, event: Data | None, *, at: float, now: float) -> None:
+    def add(self, contract: Contract[Any], id: str, event: Data | None, *, at: float, now: float) -> None:
         """Add a record as an event, unless there is none, or the bus would not keep it any more."""
         if event is None or at < now - stream_of(contract.subject).days * DAY_S:
             return
@@ -79,7 +79,7 @@ class EventFeed:
                 page.add(contract, f"{self._origin}-{position}", told, at=event.created_at, now=now)
         return page
 
-    def _told(self, event: Event) -> tuple[Contract[object], Data] | None:
+    def _told(self, event: Event) -> tuple[Contract[Any], Data] | None:
         subject, data, at = event.subject, event.data, event.created_at
         match event.kind:
             case "reward.made":

@@ -74,7 +74,7 @@ def deployed_event(deployment: Data, *, policy: Data, endpoint_url: str, release
     strategy = release.get("strategy")
     return {
         "deployment_id": as_uuid(deployment["id"]),
-        "training_job_id": as_uuid(policy["run"]),
+        "training_job_id": as_uuid(policy["job"]),
         "timestamp": iso(deployment["created_at"]),
         "model_info": {
             "model_id": policy["id"],
@@ -185,10 +185,12 @@ def _approval(verdict: Data | None) -> str:
     return "manual_approved" if verdict["approved_by"] else "automated"
 
 
-def _without_none(value: Any) -> Any:
+def _without_none(event: Data) -> dict[str, Any]:
     """Without properties that are null: the contracts want them absent."""
+    return {name: _part(value) for name, value in event.items() if value is not None}
+
+
+def _part(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {name: _without_none(one) for name, one in value.items() if one is not None}
-    if isinstance(value, list | tuple):
-        return [_without_none(one) for one in value]
-    return value
+        return _without_none(value)
+    return [_part(one) for one in value] if isinstance(value, list | tuple) else value

@@ -16,7 +16,7 @@ from loomrl.store.events import Event, append_events
 Say = Callable[[str], None]
 LOOK_S = 0.25
 """Pause of the outbox where there was nothing to publish."""
-PAUSE_S, LONGEST_PAUSE_S = 0.2, 30.0
+PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
 AWAY_S = 5.0
 """A bus that is away for longer is put on record."""
 TELL_S = 10.0

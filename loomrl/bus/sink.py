@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from loomrl.bus.agent import known_agents, open_agent_hub, record_agent
 from loomrl.bus.bus import Bus, Delivery, Message, Subscription
-from loomrl.bus.clean import cleaned
+from loomrl.bus.clean import Remembering, cleaned
 from loomrl.bus.dead import Cause, letter_from
 from loomrl.bus.event import TRAJECTORY
 from loomrl.bus.foreign import trajectory_from
@@ -81,13 +81,15 @@ class Sink:
     ) -> None:
         self._db, self._url, self._bus, self._clock = db, url, bus, clock
         self._terms = terms or Terms()
-        self._redactor = redactor or PatternRedactor()
+        self._redactor = Remembering(redactor or PatternRedactor())
         self._origin = origin_of(db)
         self._agents = set(known_agents(db))
         self._hubs: dict[str, Hub] = {}
         self._subscription: Subscription | None = None
         self._window: list[Delivery] = []
         """Given to us and not acknowledged: what failed is tried again."""
+        self._uncounted: Counter[str] = Counter()
+        """Dead letters that are on the bus, and not on record yet."""
 
     def step(self, *, wait_s: float = 1.0) -> Taken:
         """Take in the next window; with nothing there, wait so long for something."""
@@ -160,7 +162,7 @@ class Sink:
         return hub
 
     def _bury(self, dead: Sequence[_Dead]) -> None:
-        """Put dead letters on the bus, and the number of new ones on record."""
+        """Put dead letters on the bus, and then the number of new ones on record."""
         if not dead:
             return
         now = self._clock()
@@ -168,10 +170,11 @@ class Sink:
             letter_from(one.given, one.cause, one.reason, redactor=self._redactor, at=now) for one in dead
         ]
         is_new = self._bus.publish(made)
-        counts = Counter(one.cause.value for one, new in zip(dead, is_new, strict=True) if new)
-        if counts:
-            event = Event(kind=REJECTED, subject=TRAJECTORY.subject, data=dict(counts), created_at=now)
+        self._uncounted.update(one.cause.value for one, new in zip(dead, is_new, strict=True) if new)
+        if self._uncounted:
+            event = Event(kind=REJECTED, subject=TRAJECTORY.subject, data=dict(self._uncounted), created_at=now)
             append_events(self._db, [event])
+            self._uncounted.clear()
 
 
 def _append(hub: Hub, arrived: Sequence[tuple[Delivery, Trajectory]]) -> list[_Dead]:

@@ -70,6 +70,6 @@ class Spool:
         self._bytes, self._files = self._most_bytes - sum(sizes), MOST_FILES - len(sizes)
         if self._bytes < needed or self._files < 1:
             raise BusError(
-                f"the spool {self.folder} is full ({len(sizes)} messages, {sum(sizes)} bytes): this message is not kept. "
+                f"the spool {self.folder} is full ({len(sizes)} messages, {sum(sizes)} B): the message is not kept. "
                 "Is the broker up, and the URL right? What waits is published as soon as it answers."
             )

@@ -17,6 +17,8 @@ from loomrl.config.root import Root
 from loomrl.config.serving import EndpointName
 from loomrl.schema import Config
 
+LANGUAGE = "language"
+"""The shipped suite."""
 USUAL_DATA: Mapping[str, Any] = {"min_reward": 0.5, "max_turns": 50, "balance": "domain"}
 """Settings of `data` where the experiment gives none."""
 
@@ -113,7 +115,7 @@ class LoopExperiment(Root):
     """The judgement of what was served; null leaves it to `loomrl rewards run`."""
     data: DataSelection
     """What is trained on; without endpoints and agents, what this endpoint served. Of bounds and balance, those not
-    given are: a reward of at least 0.5, at most 50 turns, domains balanced.
+    given are: a reward of at least 0.5, at most 50 turns, domains balanced, and nothing that the gate's suite asks.
     """
     days: Positive | None = 30.0
     """Only trajectories of the last days; null takes all."""
@@ -122,7 +124,7 @@ class LoopExperiment(Root):
     set, name, records and artifacts are the loop's.
     """
     place: Place = LocalPlace()
-    suite: str = "language"
+    suite: str = LANGUAGE
     """The gate's: a file, or the name of a shipped one."""
     release: ReleasePlan = ReleasePlan()
     patience: LoopPatience = LoopPatience()
@@ -140,10 +142,9 @@ class LoopExperiment(Root):
         filled = dict(raw)
         data = filled.get("data") or {}
         if isinstance(data, Mapping):
-            whose = (
-                {} if data.get("endpoints") or data.get("agents") else {"endpoints": [filled.get("endpoint", "policy")]}
-            )
-            filled["data"] = {**USUAL_DATA, **data, **whose}
+            named = data.get("endpoints") or data.get("agents")
+            whose = {} if named else {"endpoints": [filled.get("endpoint", "policy")]}
+            filled["data"] = {**USUAL_DATA, "suite": filled.get("suite", LANGUAGE), **data, **whose}
         training = filled.get("training")
         if isinstance(training, Mapping):
             own = training.get("data")

@@ -257,7 +257,7 @@ def _trained(plan: LoopExperiment, record: Record, job: Job, now: float) -> Step
         return Move(job=job.to(Phase.COMPLETED, at=now, reason=f"{done.policy} is trained", **changes))
     if is_gone:
         late = Fault(Code.TIMEOUT, f"not over after {plan.patience.training_minutes:g} minutes")
-        fault = late if is_late(plan, job, now) or evidence.outcome is None else evidence.outcome
+        fault = evidence.outcome if isinstance(evidence.outcome, Fault) and not is_late(plan, job, now) else late
         return failed(plan, record, job, fault, now)
     tenths = int(10 * evidence.progress + 1e-9)
     if tenths > job.tenths:

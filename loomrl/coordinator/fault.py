@@ -28,7 +28,8 @@ CODES: Mapping[str, Code] = {
 }
 """Class of an error → its code; others are by their text."""
 MEMORY = re.compile(r"out of memory|cannot allocate memory|\bOOM\b", re.IGNORECASE)
-DIVERGED = re.compile(r"not finite|\bnan\b|diverge", re.IGNORECASE)
+DIVERGED = re.compile(r"not finite|\bis -?(nan|inf)\b|diverge", re.IGNORECASE)
+DIED = re.compile(r"\bdied\b|connection (refused|reset|lost)|timed out", re.IGNORECASE)
 SAID = re.compile(r"^loomrl: (\w+): (.*)$", re.MULTILINE)
 """The line of a command that a LoomError ended."""
 REPR = re.compile(r"^(\w+)\((.*)\)$", re.DOTALL)
@@ -42,7 +43,9 @@ def fault_from(error: str, message: str) -> Fault:
         return Fault(Code.OOM, said)
     if error in CODES:
         return Fault(CODES[error], said)
-    return Fault(Code.CONVERGENCE if DIVERGED.search(message) else Code.UNKNOWN, said)
+    if DIVERGED.search(message):
+        return Fault(Code.CONVERGENCE, said)
+    return Fault(Code.INFRA if DIED.search(message) else Code.UNKNOWN, said)
 
 
 def fault_in(recorded: str | None, log: str, exit_code: int | None) -> Fault:

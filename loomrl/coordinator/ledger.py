@@ -52,8 +52,6 @@ def cancel(db: LoomDB, id: str, *, who: str, why: str, at: float) -> Job:
     said = f"cancelled by {who}" + (f" ({why})" if why else "")
     for _ in range(TRIES):
         job = find_job(db, id)
-        if job.is_cancelled and job.is_open:
-            return job
         if job.phase is Phase.RELEASING:
             raise ConfigError(
                 f"job {job.id}: its policy is being released ({job.release}). That ends by "
@@ -61,6 +59,8 @@ def cancel(db: LoomDB, id: str, *, who: str, why: str, at: float) -> Job:
             )
         if not job.is_open:
             raise ConfigError(f"job {job.id} is over ({job.phase}: {job.reason}).")
+        if job.is_cancelled:
+            return job
         if job.phase is Phase.QUEUED:
             after = job.to(Phase.CANCELLED, at=at, reason=said, who=who, ended_at=at)
         else:

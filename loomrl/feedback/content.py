@@ -1,6 +1,7 @@
 """The trajectories behind the rows of a data set, and what is known of a trajectory by itself."""
 
 import hashlib
+import logging
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -14,6 +15,8 @@ from loomrl.store import beside
 from loomrl.store.datasets import DatasetRow
 from loomrl.store.db import is_there
 from loomrl.types import Tokens, Trajectory, Turn
+
+log = logging.getLogger(__name__)
 
 
 class Contents:
@@ -36,10 +39,11 @@ class Contents:
         return self._hubs[name]
 
     def read(self, row: DatasetRow) -> Trajectory | None:
-        """The row's trajectory; None if it has been deleted since. A DataError if it is another one now."""
+        """The row's trajectory; None if it has been deleted or damaged since. A DataError if it is another one now."""
         try:
             found = self.hub(row.hub).read(row.position - 1, limit=1)
-        except CorruptPayload:
+        except CorruptPayload as error:
+            log.error("trajectory %s in hub %s cannot be read: %s", row.trajectory, row.hub, error)
             return None
         if not found or found[0][1].id != row.trajectory:
             return None

@@ -1,8 +1,9 @@
 """Deletion of trajectories for good. No position is used again, so that no reader at a cursor misses anything."""
 
 from collections.abc import Sequence
+from typing import Any
 
-from sqlalchemy import Table, bindparam, delete, func, insert, select, update
+from sqlalchemy import BindParameter, Table, bindparam, delete, func, insert, select, update
 
 from loomrl.errors import HubError
 from loomrl.hub import lending
@@ -10,7 +11,7 @@ from loomrl.hub.ledger import Ledger, highest
 from loomrl.hub.shard import MOST_AT_ONCE
 from loomrl.store.hub_tables import groups, hub_notes, trajectories
 
-IDS = bindparam("ids", expanding=True)
+IDS: BindParameter[Any] = bindparam("ids", expanding=True)
 
 
 def check_ids(ids: Sequence[str]) -> None:

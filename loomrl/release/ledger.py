@@ -18,6 +18,7 @@ from loomrl.release.passage import (
     refuse_arms,
     told,
 )
+from loomrl.release.plan import settled
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import Arm, Endpoint, State, show_endpoint
 from loomrl.store.releases import (
@@ -29,8 +30,11 @@ from loomrl.store.releases import (
     newest_release,
     refuse_open,
 )
+from loomrl.store.verdicts import StoredVerdict
 from loomrl.types import Stage, Verdict
 
+COORDINATOR = "coordinator"
+"""Who releases what a loop has trained."""
 TRIES = 20
 """A person's command is retried this often if a controller moves the release at the same moment."""
 
@@ -150,6 +154,19 @@ def drafted(db: LoomDB, wish: Wish, *, at: float) -> tuple[ReleaseRow, Change]:
     arms = arms_of(wish.plan, passage, present=present.arms, baseline=baseline, challenger=wish.challenger)
     change = Change(arms=arms, seen=present.revision, stages={baseline: Stage.PRODUCTION}, verdict=wish.verdict)
     return first, change
+
+
+def wish_for(challenger: str, verdict: StoredVerdict, *, endpoint: str, plan: ReleasePlan, why: str) -> Wish:
+    """The release of a version that the gate allows, as it advises."""
+    advice = verdict.report["strategy"]
+    return Wish(
+        endpoint=endpoint,
+        challenger=challenger,
+        plan=settled(plan, advice["name"], advice["share"]),
+        verdict=Verdict(True, (f"verdict {verdict.id}",)),
+        who=COORDINATOR,
+        why=why,
+    )
 
 
 def releasable(db: LoomDB, endpoint: str, challenger: str) -> Endpoint:

@@ -136,6 +136,7 @@ class Measures:
         self._waiting: dict[str, list[Observation]] = {}
         self._feedback = 0
         self._task: asyncio.Task[None] | None = None
+        self._closing = asyncio.Event()
 
     async def start(self) -> None:
         """Begin to write, and to join feedback."""
@@ -144,10 +145,9 @@ class Measures:
 
     async def close(self) -> None:
         """Settle every unit, and write the rest."""
+        self._closing.set()
         if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+            await self._task  # not cancelled: what it was writing would be lost
         try:
             await self._flush(math.inf)
         except StoreError as error:
@@ -223,14 +223,20 @@ class Measures:
     # -- writing ----------------------------------------------------------------------------------------------------
 
     async def _keep_flushing(self) -> None:
-        while True:
-            await asyncio.sleep(FLUSH_S)
+        while not await self._is_closing():
             try:
                 await self._flush(time.monotonic())
             except StoreError as error:
                 log.warning("Observations wait: %s", error)
             except Exception:
                 log.exception("Observations could not be written.")
+
+    async def _is_closing(self) -> bool:
+        """False after `FLUSH_S`."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FLUSH_S):
+                await self._closing.wait()
+        return self._closing.is_set()
 
     async def _flush(self, now: float) -> None:
         while self._due and self._due[0][0] <= now:

@@ -108,8 +108,10 @@ def take_messages(db: LoomDB, taker: Taker, most: int, *, now: float) -> list[Gi
             connection.execute(insert(bus_held), [mine | {"position": position} for position in new])
             connection.execute(update(bus_groups).where(_is(taker)).values(next=new[-1]))
         tries = again | dict.fromkeys(new, 1)
-        rows = connection.execute(_AT, {"positions": list(tries)}).mappings()
-        return [Given(position=row["position"], message=_message_of(row), tries=tries[row["position"]]) for row in rows]
+        found = connection.execute(_AT, {"positions": list(tries)}).mappings()
+        return [
+            Given(position=row["position"], message=_message_of(row), tries=tries[row["position"]]) for row in found
+        ]
 
 
 def settle_messages(db: LoomDB, taker: Taker, positions: Sequence[int]) -> None:
@@ -189,7 +191,8 @@ def _unseen(connection: Connection, taker: Taker, most: int) -> list[int]:
     size = func.length(bus_messages.c.payload)
     query = select(bus_messages.c.position, size).where(bus_messages.c.subject == taker.subject)
     query = query.where(bus_messages.c.position > func.coalesce(seen, 0)).order_by(bus_messages.c.position)
-    found, total = [], 0
+    found: list[int] = []
+    total = 0
     for position, length in connection.execute(query.limit(most)) if most > 0 else ():
         total += length
         if found and total > MOST_BYTES:

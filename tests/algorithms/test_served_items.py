@@ -66,6 +66,7 @@ def test_thumbs_judge_the_answer_that_they_are_about_by_their_mean() -> None:
         said("thumb", "a", 1.0, "a1"),
         said("stars", "a", 0.8, "a1"),
         said("thumb", "a", 0.0, "a2"),
+        said("thumb", "b", 1.0),
         said("thumb", "b", 0.0),
         said("thumb", "c", 1.0),
         said("stars", "c", 0.0),

@@ -1,6 +1,6 @@
 """The contracts as they are written, independent of our types: a line for each property.
 
-`*` is required, `[]` an element of a list, `{}` a value of a map whose keys are free, `a|b` one of these words or types.
+`*` is required, `[]` an element of a list, `{}` a value of a map with free keys, `a|b` one of these words or types.
 """
 
 TABLE = """

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from loomrl.config import Experiment, HubConfig, LanguagePolicy, RolloutConfig
+from loomrl.config import DataSelection, Experiment, HubConfig, LanguagePolicy, RolloutConfig
 from loomrl.experiments.policies import find_policy, open_policy
+from loomrl.feedback.dataset import freeze
 from loomrl.gym.curriculum import open_curriculum
 from loomrl.gym.episode import Attempt
 from loomrl.gym.host.local import Plan
@@ -20,6 +21,7 @@ from loomrl.store.endpoints import Arm, set_endpoint
 from loomrl.store.feedback import append_feedback
 from loomrl.store.rewards import StoredReward, append_rewards
 from loomrl.types import Feedback, Reward, Source, Task, Trajectory, Turn
+from tests.algorithms.language_support import build, experiment
 
 ENDPOINT = "assistant"
 
@@ -29,14 +31,14 @@ def url(folder: Path) -> str:
 
 
 def asked(
-    folder: Path, experiment: Experiment, version: str, count: int, *, group: int = 1, seed: int = 0
+    folder: Path, given: Experiment, version: str, count: int, *, group: int = 1, seed: int = 0
 ) -> list[Trajectory]:
     """Attempts of a version at tasks of the experiment, `group` of them at each, judged by the checker."""
     with open_store(url(folder)) as db:
         policy = find_policy(version, db, temperature=1.0).choice
         assert isinstance(policy, LanguagePolicy)
-        mixture = open_task_mixture(experiment, db)
-    curriculum, rng = open_curriculum(mixture.families, experiment.curriculum), random.Random(seed)
+        mixture = open_task_mixture(given, db)
+    curriculum, rng = open_curriculum(mixture.families, given.curriculum), random.Random(seed)
     plans = []
     for number in range(count // group):
         member = mixture.member(draw := curriculum.draw(rng))
@@ -138,6 +140,21 @@ def thumbs(db: LoomDB, values: dict[str, float], *, call: Callable[[str], str] =
         for id, value in values.items()
     ]
     append_feedback(db, said)
+
+
+def frozen_production(folder: Path, name: str) -> str:
+    """A data set of this name, of what a tiny policy was asked and what people thought of it; its id."""
+    algo = build(folder, run="served")
+    algo.warm_up()
+    algo.stop()
+    played = asked(folder, experiment(folder), "served/0", 32, group=2)
+    store(folder, ENDPOINT, [as_served(one, "served/0") for one in played])
+    with open_store(url(folder)) as db:
+        serve(db, "served/0")
+        reward(db, {one.id: one.reward.total for one in played})
+        thumbs(db, {one.id: float(number % 2) for number, one in enumerate(played)})
+        selection = DataSelection.parse({"name": name, "endpoints": [ENDPOINT], "holdout": 0.0})
+        return freeze(db, url(folder), selection, now=4.0).id
 
 
 def mistaken(success: dict[str, float], *, wrong: float, seed: int = 0) -> dict[str, float]:

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from loomrl.config import HubConfig
+from loomrl.config.release import ReleasePlan
 from loomrl.errors import StoreError
+from loomrl.release.evidence import Trail
 from loomrl.serving.archive import open_endpoint_hub
 from loomrl.serving.feedback import intake
 from loomrl.serving.measure import Measures, observed
@@ -335,6 +337,13 @@ async def test_feedback_of_a_measured_session_is_an_observation_of_its_arm(store
         assert [each.value for each in every if each.metric == "success"] == [1.0]
         assert [each.value for each in every if each.metric == "reward"] == [9.0]
         assert {each.revision for each in every} == {3}
+        guard = {"metric": "negative", "better": "lower", "margin": 0.1}
+        trail = Trail(
+            ReleasePlan.parse({"guards": [guard]}), first_revision=3, shares={3: {"stable": 0.5, "canary": 0.5}}
+        )
+        trail.take(every)
+        (finding,) = trail.findings()
+        assert finding.baseline.count + finding.challenger.count == len(negative)
 
 
 async def test_a_choice_within_one_session_says_nothing_about_its_arm(small: Served) -> None:

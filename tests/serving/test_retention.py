@@ -224,9 +224,8 @@ async def test_everything_of_a_person_is_deleted_and_the_record_of_it_stays(hous
     house.judge("filed", "hot", "his", "nobodys")
     observe(house.db, "ada", "hot", "bob")
     done = forget(house.db, house.hub, "end", "ada", at=house.now)
-    assert done.counts == {
-        "sessions": 4, "calls": 5, "feedback": 2, "trajectories": 3, "archived": 1, "observations": 2,
-    }  # fmt: skip
+    expected = {"sessions": 4, "calls": 5, "feedback": 2, "trajectories": 3, "archived": 1, "observations": 2}
+    assert {name: done.counts[name] for name in expected} == expected
     assert house.in_hub() == {"his", "nobodys"}
     assert house.in_files() == {"filed too"}
     assert house.bytes_of("her filed words") == []

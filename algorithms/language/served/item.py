@@ -100,11 +100,11 @@ def weighed(algorithm: KTO, rows: Iterable[DatasetRow], said: Said) -> list[Item
 
 
 def _values(algorithm: KTO, said: Iterable[Feedback]) -> dict[str, float]:
-    """Call → the mean value of its feedback."""
+    """Call → the mean value of its feedback, the newest of each source and kind."""
+    newest = {(one.call, one.source, one.kind): one.value for one in said if one.kind in algorithm.feedback}
     values: dict[str, list[float]] = {}
-    for one in said:
-        if one.kind in algorithm.feedback:
-            values.setdefault(one.call, []).append(one.value)
+    for (call, _, _), value in newest.items():
+        values.setdefault(call, []).append(value)
     return {call: math.fsum(each) / len(each) for call, each in values.items()}
 
 
@@ -114,8 +114,7 @@ def _values(algorithm: KTO, said: Iterable[Feedback]) -> dict[str, float]:
 def chosen(rows: Sequence[DatasetRow], said: Said) -> list[Item]:
     """Of every choice: the chosen answer, and the one that it was chosen over."""
     choices = [(row, one) for row in rows for one in said.get(row.trajectory, ()) if one.kind == CHOICE]
-    rejected = {name: Answer(row, one.call) for row, one in choices if "under" in one.data
-                for name in (one.call, one.trajectory) if name}  # fmt: skip
+    rejected = {one.call or one.trajectory: Answer(row, one.call) for row, one in choices if "under" in one.data}
     pairs = [(Answer(row, one.call), rejected.get(str(one.data.get("over", "")))) for row, one in choices]
     return [Item(answers=(better, worse)) for better, worse in pairs if worse is not None and better != worse]
 

@@ -31,8 +31,7 @@ class ServedLearner(LanguageLearner):
 
     def _weigh(self, work: Work) -> None:
         algorithm: KTO = self.config.algorithm
-        assert work.mismatched is not None, "KTO's work has them"
-        kl = self._gain(work.mismatched)
+        kl = 0.0 if work.mismatched is None else self._gain(work.mismatched)
         self._log(Metric.PREFERENCE_BASELINE, torch.tensor([kl]))
         samples = with_columns(work.samples, {REFERENCE: self._score(work, self._under_reference)["logp_K"]})
 
@@ -62,7 +61,7 @@ class ServedLearner(LanguageLearner):
     def _follow(self, work: Work) -> None:
         algorithm: RAFT = self.config.algorithm
         leash, samples = algorithm.kl, work.samples
-        watched = leash.coefficient > 0 or leash.watch
+        watched = self._reference is not None
         if watched:
             reference = self._score(work, self._under_reference)["logp_K"]
             samples = tuple(with_columns(samples, {REFERENCE: reference}))

@@ -3,7 +3,7 @@
 Axis: `_T` tokens of one sample.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -44,8 +44,8 @@ def threads(attempt: Trajectory, chat: Chat) -> list[Sample]:
     stopped, calls = about.get("stopped", {}), about.get("calls", ())
     names = [*calls, *[()] * (len(attempt.sequences) - len(calls))]
     made = [
-        written(turns, chat, learns=lambda number, names=names: number >= len(names) or names[number] not in stopped)
-        for turns, names in zip(attempt.sequences, names, strict=True)
+        written(turns, chat, learns=_unless(stopped, each))
+        for turns, each in zip(attempt.sequences, names, strict=True)
     ]
     return [sample for sample in made if sample is not None]
 
@@ -84,6 +84,11 @@ def swapped(samples: Sequence[Sample], *, context: int) -> list[Sample]:
         if mask_T[1:].any() and not (one.pictures or other.pictures):
             made.append(Sample(ids_T, mask_T))
     return made
+
+
+def _unless(stopped: Collection[str], names: Sequence[str]) -> Callable[[int], bool]:
+    """True for the answers of a thread that are not among the stopped ones."""
+    return lambda number: number >= len(names) or names[number] not in stopped
 
 
 def _first(sample: Sample) -> int:

@@ -1,0 +1,246 @@
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from broker_support import NatsServer, drained, until
+from event_samples import foreign_event, message
+
+from loomrl.bus.agent import open_agent_hub
+from loomrl.bus.bus import STREAMS, Message
+from loomrl.bus.client import Publisher, publish_trajectory
+from loomrl.bus.dead import letters
+from loomrl.bus.jetstream import JetStreamBus
+from loomrl.bus.open import open_bus
+from loomrl.bus.service import serve_bus
+from loomrl.config import HubConfig
+from loomrl.errors import BusAway, BusRefused
+from loomrl.store import open_store
+from loomrl.store.events import Event, append_events, read_events
+
+pytestmark = pytest.mark.system
+REWARD, TRAJECTORY = "agent.rl.reward.v1", "agent.rl.trajectory.v1"
+
+
+@pytest.fixture
+def server(nats_server: NatsServer) -> NatsServer:
+    nats_server.start()
+    return nats_server
+
+
+def test_streams_are_made_as_the_contract_says_and_existing_ones_stay(server: NatsServer) -> None:
+    with JetStreamBus(server.url) as bus:
+
+        async def ask(name: str) -> object:
+            link = await bus._linked()
+            return (await link.jetstream.stream_info(name)).config
+
+        async def make() -> None:
+            link = await bus._linked()
+            await link.jetstream.add_stream(name="RL_TRAINING", subjects=["agent.rl.training.>"], max_msgs=77)
+
+        bus._do(make())
+        for stream in STREAMS:
+            bus.publish([Message(subject=stream.subjects[0].replace(">", "status.v1"), id="", payload=b"{}")])
+            config: object = bus._do(ask(stream.name))
+            most = 77 if stream.name == "RL_TRAINING" else stream.most
+            got = {name: getattr(config, name) for name in ("subjects", "retention", "storage", "max_msgs")}
+            assert got == {
+                "subjects": list(stream.subjects),
+                "retention": "limits",
+                "storage": "file",
+                "max_msgs": most,
+            }
+            if stream.name != "RL_TRAINING":
+                assert config.max_age == stream.days * 86_400  # type: ignore[attr-defined]
+
+
+def test_no_broker_is_said_by_name_and_at_once(unused_tcp_port: int) -> None:
+    began = time.monotonic()
+    with (
+        open_bus(f"nats://agent:secret@127.0.0.1:{unused_tcp_port}") as bus,
+        pytest.raises(BusAway, match=rf"no broker answers at 127\.0\.0\.1:{unused_tcp_port}.*loomrl nats") as refusal,
+    ):
+        bus.publish([message(foreign_event())])
+    assert time.monotonic() - began < 30
+    assert "secret" not in str(refusal.value)
+
+
+def test_a_wrong_password_is_a_refusal(server: NatsServer) -> None:
+    url = server.url.replace(":p", ":wrong", 1)
+    with open_bus(url) as bus, pytest.raises(BusRefused, match=r"refuses user 'coordinator'.*[Aa]uthorization"):
+        bus.publish([message(foreign_event())])
+
+
+@pytest.mark.parametrize(
+    ("account", "subject"), [("agent", REWARD), ("trainer", TRAJECTORY), ("trainer", REWARD)], ids=str
+)
+def test_a_publish_that_the_account_may_not_is_refused_by_name_before_any_time_out(
+    server: NatsServer, account: str, subject: str
+) -> None:
+    with open_bus(server.url) as bus:
+        bus.publish([Message(subject=subject, id="0", payload=b"{}")])
+    began = time.monotonic()
+    with (
+        open_bus(server.urls[account]) as bus,
+        pytest.raises(BusRefused, match=rf"refuses user '{account}' a publish to '{subject}'.*docs/events.md"),
+    ):
+        bus.publish([Message(subject=subject, id="1", payload=b"{}")])
+    assert time.monotonic() - began < 30
+    with open_bus(server.url) as bus:
+        assert len(drained(bus, subject)) == 1
+
+
+def test_an_agent_may_publish_and_neither_consume_nor_hear_what_others_are_given(server: NatsServer) -> None:
+    with open_bus(server.url) as bus:
+        bus.publish([message(foreign_event())])
+    with open_bus(server.urls["agent"]) as bus:
+        assert bus.publish([message(foreign_event())]) == [True]
+        with pytest.raises(BusRefused, match=r"\$js\.api\."):
+            bus.subscribe(TRAJECTORY, group="spy")
+        with pytest.raises(BusRefused):
+            bus.browse("RL_TRAJECTORIES")
+        with pytest.raises(BusRefused):
+            bus.stats()
+
+
+def test_the_trainer_takes_requests_and_tells_the_status(server: NatsServer) -> None:
+    request, status = "agent.rl.training.request.v1", "agent.rl.training.status.v1"
+    with open_bus(server.url) as coordinator, open_bus(server.urls["trainer"]) as trainer:
+        coordinator.publish([Message(subject=request, id="r", payload=b"{}")])
+        assert drained(trainer, request, "rl-workers") == [b"{}"]
+        trainer.publish([Message(subject=status, id="s", payload=b"{1}")])
+        assert drained(coordinator, status, "rl-trainers") == [b"{1}"]
+
+
+def test_a_broker_that_is_killed_keeps_what_it_acknowledged_and_the_rest_is_told(server: NatsServer) -> None:
+    with open_bus(server.url) as bus:
+        acknowledged: list[str] = []
+        stop = threading.Event()
+
+        def publish() -> None:
+            while not stop.is_set():
+                batch = [Message(subject=REWARD, id=(id := uuid.uuid4().hex), payload=id.encode()) for _ in range(50)]
+                while not stop.is_set():
+                    try:
+                        bus.publish(batch)
+                    except BusAway:
+                        time.sleep(0.05)
+                        continue
+                    acknowledged.extend(one.id for one in batch)
+                    break
+
+        thread = threading.Thread(target=publish)
+        thread.start()
+        for count in (200, 400):
+            until(lambda count=count: len(acknowledged) > count)  # type: ignore[misc]
+            server.kill()
+            time.sleep(0.3)
+            server.start()
+        until(lambda: len(acknowledged) > 600)
+        stop.set()
+        thread.join()
+        arrived = [body.decode() for body in drained(bus, REWARD, wait_s=2)]
+    assert set(acknowledged) <= set(arrived)
+    assert len(arrived) == len(set(arrived))
+
+
+@pytest.fixture
+def loop(server: NatsServer, sqlite_url: str) -> Iterator[list[str]]:
+    """Outbox and sink, running."""
+    said: list[str] = []
+    stop = threading.Event()
+    with open_store(sqlite_url) as db, open_bus(server.url) as bus:
+        thread = threading.Thread(
+            target=serve_bus, args=(db, sqlite_url, bus), kwargs={"stop": stop, "say": said.append}
+        )
+        thread.start()
+        yield said
+        stop.set()
+        thread.join()
+
+
+def taken_in(url: str) -> list[str]:
+    with open_agent_hub(url, "zero", HubConfig()) as hub:
+        return [trajectory.id for _, trajectory in hub.read(limit=10_000)]
+
+
+def requested(number: int) -> Event:
+    dataset = {"source": "local", "sample_size": 10}
+    config = {"algorithm": "raft", "base_model": "m", "dataset": dataset, "hyperparameters": {}}
+    data = {"requester": "test", "trigger_reason": "manual", "training_config": config, "evaluation": None}
+    return Event(kind="training.requested", subject=f"job {number}", data=data, created_at=time.time())
+
+
+def test_while_the_broker_is_away_both_sides_wait_and_everything_arrives_once(
+    loop: list[str], server: NatsServer, sqlite_url: str, tmp_path: Path
+) -> None:
+    """An agent publishes, LoomDB records; the broker is killed in between and stays away for a while."""
+    events = [foreign_event() for _ in range(40)]
+    with open_store(sqlite_url) as db, Publisher(server.urls["agent"], spool=tmp_path / "spool") as agent:
+        for number, event in enumerate(events):
+            if number == 10:
+                server.kill()
+            if number == 30:
+                until(lambda: any("no broker answers" in one or "broke" in one for one in loop))
+                assert len(agent.spool) == 20
+                server.start()
+            is_out = agent.publish(event)
+            assert is_out or number >= 10
+            append_events(db, [requested(number)])
+        until(lambda: _flushed(agent))
+        ids = sorted(event["trajectory_id"] for event in events)
+        until(lambda: sorted(taken_in(sqlite_url)) == ids, seconds=60)
+        until(lambda: any("works again" in one for one in loop), seconds=60)
+        with open_bus(server.url) as bus:
+            found: list[bytes] = []
+            until(lambda: len(found.__iadd__(drained(bus, "agent.rl.training.request.v1"))) >= 40, seconds=60)
+            assert len(found) == 40
+            assert list(letters(bus)) == []
+
+
+def _flushed(agent: Publisher) -> bool:
+    try:
+        agent.flush()
+    except BusAway:
+        return False
+    return len(agent.spool) == 0
+
+
+def test_a_refused_service_waits_longer_and_longer_says_so_once_and_loses_nothing(
+    server: NatsServer, sqlite_url: str
+) -> None:
+    said: list[str] = []
+    stop = threading.Event()
+    with open_store(sqlite_url) as db, open_bus(server.urls["agent"]) as bus:
+        append_events(db, [requested(1)])
+        thread = threading.Thread(
+            target=serve_bus, args=(db, sqlite_url, bus), kwargs={"stop": stop, "say": said.append}
+        )
+        began = time.monotonic()
+        thread.start()
+        until(lambda: any(one.startswith("outbox: BusRefused") for one in said))
+        until(lambda: bool(read_events(db, kind="bus.refused")), seconds=60)
+        stop.set()
+        thread.join()
+        assert len([one for one in said if one.startswith("outbox: BusRefused")]) == 1
+        refused = {event.subject for _, event in read_events(db, kind="bus.refused")}
+        assert refused <= {"outbox", "sink"}
+        assert time.monotonic() - began > 5
+    with open_store(sqlite_url) as db, open_bus(server.url) as bus:
+        from loomrl.bus.outbox import Outbox
+
+        outbox = Outbox(db, sqlite_url, bus)
+        assert outbox.step() == 1
+        outbox.close()
+
+
+def test_an_agent_publishes_with_one_call(server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_bus(server.url) as bus:
+        bus.publish([message(foreign_event())])
+        monkeypatch.setenv("NATS_URL", server.urls["agent"])
+        assert publish_trajectory(foreign_event(), spool=tmp_path / "spool")
+        assert len(drained(bus, TRAJECTORY)) == 2
+    assert not (tmp_path / "spool").exists()
