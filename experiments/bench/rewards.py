@@ -4,6 +4,7 @@ The hub, the database and the step are the real ones; latency is that of `loomrl
 while further trajectories come in. Code quality and judges are not part of it: no trajectory has code.
 """
 
+import gc
 import statistics
 import subprocess
 import sys
@@ -71,6 +72,7 @@ def _rate(url: str, size: Size, *, has_tokens: bool) -> dict[str, float]:
         with open_endpoint_hub(url, ENDPOINT, HubConfig()) as hub:
             _fill(db, hub, size.trajectories, has_tokens=has_tokens)
         with open_judging(db, url, ENDPOINT, RewardPipeline()) as judging:
+            gc.freeze()  # as `loomrl rewards run` does
             wall, cpu = time.perf_counter(), time.process_time()
             done = judging.drain()
             wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
