@@ -4,12 +4,14 @@ The hub, the database and the step are the real ones; latency is that of `loomrl
 while further trajectories come in. Code quality and judges are not part of it: no trajectory has code.
 """
 
+import gc
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -70,6 +72,7 @@ def _rate(url: str, size: Size, *, has_tokens: bool) -> dict[str, float]:
         with open_endpoint_hub(url, ENDPOINT, HubConfig()) as hub:
             _fill(db, hub, size.trajectories, has_tokens=has_tokens)
         with open_judging(db, url, ENDPOINT, RewardPipeline()) as judging:
+            gc.freeze()  # as `loomrl rewards run` does
             wall, cpu = time.perf_counter(), time.process_time()
             done = judging.drain()
             wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
@@ -151,13 +154,13 @@ def _fill(db: LoomDB, hub: Hub, count: int, *, has_tokens: bool) -> None:
 
 
 def _thumb(id: str, trajectory: str) -> Feedback:
-    value = float(hash(id) % 4 > 0)
+    value = float(zlib.crc32(id.encode()) % 4 > 0)
     return Feedback(id=id, trajectory=trajectory, source="human", kind="thumb", value=value, created_at=time.time())
 
 
 def trajectory(id: str, *, has_tokens: bool = False) -> Trajectory:
     """A served conversation of a few turns; its length and its outcome depend on the id."""
-    rng = np.random.default_rng(abs(hash(id)))
+    rng = np.random.default_rng(zlib.crc32(id.encode()))
     success = float(rng.integers(2))
     turns = tuple(_turn(rng, has_tokens=has_tokens) for _ in range(TURNS))
     session = {"success": success, "judged": True, "versions": ["bench"], "seconds": float(rng.uniform(1, 5))}

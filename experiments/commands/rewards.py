@@ -1,5 +1,6 @@
 """`loomrl rewards …`: what was served, judged, with all evidence."""
 
+import gc
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -149,6 +150,7 @@ def _opened(db: "LoomDB", url: str, name: str, settings: "RewardPipeline", *, is
 def _keep_on(judging: "Judging", *, as_json: bool) -> None:
     from loomrl.errors import StoreError
 
+    gc.freeze()  # what is here stays: looking through it again and again would cost a third of the time
     while True:
         try:
             done = judging.round()

@@ -4,7 +4,9 @@ import json
 import uuid
 
 import pytest
+from pydantic import TypeAdapter
 
+from loomrl.bus.contract.reward import RewardEvent
 from loomrl.config import RewardPipeline
 from loomrl.feedback.reward.event import as_event, as_uuid
 from loomrl.feedback.reward.pipeline import Pipeline, Trails
@@ -23,7 +25,9 @@ def judged(*feedback: Feedback, success: float | None = None) -> StoredReward:
 
 def test_a_reward_fits_the_contract() -> None:
     reward = judged(said("f", "s-1", value=0.0), success=1.0)
-    event = json.loads(json.dumps(as_event(reward), allow_nan=False))
+    text = json.dumps(as_event(reward), allow_nan=False)
+    TypeAdapter(RewardEvent).validate_json(text)
+    event = json.loads(text)
     assert event.keys() == {
         "reward_id", "trajectory_id", "session_id", "timestamp", "reward_components", "total_reward", "reward_type",
         "normalization", "metadata",

@@ -153,24 +153,22 @@ class Pipeline:
         return {name: scores.get(name) or missing("this component came later") for name in self.weights}
 
     def _part(self, score: Score, name: str, trail: Trail) -> dict[str, Any]:
-        part = score.data() | {"weight": self.weights[name], "normalized": NEUTRAL}
+        part = score.data()
+        part["weight"], part["normalized"] = self.weights[name], NEUTRAL
         if score.value is None:
             return part
-        spread = trail.spread(name)
-        if self.settings.normalization == "none" or spread.count < self.settings.least:
-            return part | {"normalized": score.value}
+        part["normalized"], spread = score.value, trail.spread(name)
+        if spread.count < self.settings.least:
+            return part
         if self.settings.normalization == "z_score":
-            against = {
-                "count": spread.count,
-                "mean": round(spread.mean, DIGITS),
-                "std": round(spread.deviation, DIGITS),
-            }
-            return part | {"normalized": z_score(score.value, spread), "against": against}
-        low, high = trail.bounds(name)
-        return part | {
-            "normalized": min_max(score.value, low, high),
-            "against": {"count": spread.count, "min": low, "max": high},
-        }
+            part["normalized"] = z_score(score.value, spread)
+            mean, std = round(spread.mean, DIGITS), round(spread.deviation, DIGITS)
+            part["against"] = {"count": spread.count, "mean": mean, "std": std}
+        elif self.settings.normalization == "min_max":
+            low, high = trail.bounds(name)
+            part["normalized"] = min_max(score.value, low, high)
+            part["against"] = {"count": spread.count, "min": low, "max": high}
+        return part
 
 
 def case_of(reward: StoredReward) -> Case:
