@@ -47,7 +47,7 @@ class ActorModule(TorchRLModule):
         return {Columns.ACTION_DIST_INPUTS: self.net.decide(self.net.features(batch[Columns.OBS]))}
 
 
-class ControlModule(ActorModule, ValueFunctionAPI):  # type: ignore[misc]
+class ControlModule(ActorModule, ValueFunctionAPI):
     """An ActorCritic as an RLModule."""
 
     net: ActorCritic

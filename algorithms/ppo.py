@@ -165,7 +165,7 @@ class PPOLearner(ArrayLearner):
         )
 
 
-class PPOConfig(ControlConfig, stock.PPOConfig):  # type: ignore[misc]
+class PPOConfig(ControlConfig, stock.PPOConfig):
     """`PPOConfig().environment("CartPole-v1").training(learning_rate=1e-3).build_algo()`."""
 
     settings_class, words = ControlPPO, translation.PPO
@@ -243,7 +243,7 @@ class PPOConfig(ControlConfig, stock.PPOConfig):  # type: ignore[misc]
         )
 
 
-class PPO(ControlStep, stock.PPO):  # type: ignore[misc]
+class PPO(ControlStep, stock.PPO):
     """Proximal policy optimisation as an RLlib Algorithm."""
 
     @classmethod

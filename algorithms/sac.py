@@ -217,7 +217,7 @@ class SACLearner(ArrayLearner):
             self._owed = state[OURS]["owed"]
 
 
-class SACConfig(ControlConfig, stock.SACConfig):  # type: ignore[misc]
+class SACConfig(ControlConfig, stock.SACConfig):
     """`SACConfig().environment("Pendulum-v1").training(batch=256).build_algo()`."""
 
     max_requests_in_flight_per_env_runner: int
@@ -294,7 +294,7 @@ class SACConfig(ControlConfig, stock.SACConfig):  # type: ignore[misc]
         return RLModuleSpec(module_class=SACModule, model_config=made)
 
 
-class SAC(ControlStep, stock.SAC):  # type: ignore[misc]
+class SAC(ControlStep, stock.SAC):
     """Soft actor–critic as an RLlib Algorithm."""
 
     @classmethod

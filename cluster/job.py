@@ -17,7 +17,7 @@ import httpx
 
 from loomrl.cluster.address import ANSWER_S, TOKEN_REMEDY, dashboard_url
 from loomrl.cluster.bundle import EXPERIMENT, Bundle, bundle
-from loomrl.config import Place, Root, Training
+from loomrl.config import LoopExperiment, Place, Root, Training
 from loomrl.errors import ClusterError, unknown
 
 Say = Callable[[str], None]
@@ -97,17 +97,21 @@ class Jobs:
             nodes = self._client._do_request("GET", "/nodes?view=summary", timeout=30).json()["data"]["summary"]
         return {node["raylet"].get("nodeManagerHostname") for node in nodes}
 
-    def submit(self, experiment: Root, run: str, *, say: Say = lambda text: None) -> Job:
-        """Train or serve exactly this experiment as run `run`; an existing run is resumed."""
+    def submit(self, experiment: Root, run: str, *, id: str | None = None, say: Say = lambda text: None) -> Job:
+        """Train, serve or coordinate exactly this experiment as run `run`; an existing run is resumed.
+
+        A job of this id that there is already is not submitted again.
+        """
         driver = experiment.placement.driver if isinstance(experiment, Training) else Place()
-        verb = f"train {EXPERIMENT} --run {run}" if isinstance(experiment, Training) else f"serve {EXPERIMENT}"
         taken = {job.id for job in self.list()}
-        id = next(name for name in _names(run) if name not in taken)
+        if id in taken:
+            return self.show(id)
+        id = id or next(name for name in _names(run) if name not in taken)
         with tempfile.TemporaryDirectory(prefix="loomrl-job-") as folder, self._translated():
             parcel: Bundle = bundle(experiment, Path(folder))
             say(f"job {id} to {self.url}: experiment {experiment.sha256[:12]}, {parcel.size}")
             self._submit(
-                entrypoint=f"python -m loomrl {verb} --json",
+                entrypoint=f"python -m loomrl {_verb(experiment, run)}",
                 submission_id=id,
                 runtime_env={"working_dir": str(parcel.folder)},
                 metadata={"loomrl_run": run, "loomrl_experiment": experiment.sha256},
@@ -246,6 +250,8 @@ def _local_paths(experiment: Root) -> dict[str, str]:
     paths = {"artifact_url": tree["artifact_url"]}
     if "train" in tree:
         paths["train.folder"] = tree["train"]["folder"]
+    if isinstance(experiment, LoopExperiment):
+        paths["training.train.folder"] = tree["training"]["train"]["folder"]
     if tree["store_url"].startswith("sqlite:///"):
         paths["store_url"] = tree["store_url"].removeprefix("sqlite:///")
     return {path: value for path, value in paths.items() if "://" not in value}
@@ -262,6 +268,13 @@ def _refuse_silent(url: str) -> None:
         ) from None
     if answer.status_code not in (200, 401, 403) or (answer.is_success and '"ray_version"' not in answer.text):
         raise ClusterError(f"{url}: the server there (HTTP {answer.status_code}) is not a Ray dashboard.")
+
+
+def _verb(experiment: Root, run: str) -> str:
+    """The command that does what an experiment says."""
+    if isinstance(experiment, Training):
+        return f"train {EXPERIMENT} --run {run} --json"
+    return f"coordinate {EXPERIMENT}" if isinstance(experiment, LoopExperiment) else f"serve {EXPERIMENT} --json"
 
 
 def _names(run: str) -> Iterator[str]:

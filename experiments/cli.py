@@ -9,9 +9,12 @@ from rich.console import Console
 
 from loomrl.errors import LoomError
 from loomrl.experiments.commands import ab as cli_ab
+from loomrl.experiments.commands import archives as cli_archives
 from loomrl.experiments.commands import bench as cli_bench
 from loomrl.experiments.commands import bus as cli_bus
 from loomrl.experiments.commands import cluster as cli_cluster
+from loomrl.experiments.commands import coordinate as cli_coordinate
+from loomrl.experiments.commands import data as cli_data
 from loomrl.experiments.commands import envs as cli_envs
 from loomrl.experiments.commands import feedback as cli_feedback
 from loomrl.experiments.commands import gate as cli_gate
@@ -38,6 +41,9 @@ app.add_typer(cli_envs.app, name="envs")
 app.add_typer(cli_bench.app, name="bench")
 app.add_typer(cli_cluster.jobs, name="jobs")
 app.add_typer(cli_cluster.clusters, name="cluster")
+app.add_typer(cli_coordinate.app, name="coordinate")
+app.add_typer(cli_data.app, name="data")
+app.add_typer(cli_records.exports, name="export")
 app.add_typer(cli_feedback.app, name="feedback")
 app.add_typer(cli_release.app, name="release")
 app.add_typer(cli_rewards.app, name="rewards")
@@ -45,16 +51,17 @@ app.add_typer(cli_gate.app, name="gate")
 app.add_typer(cli_serve.endpoints, name="endpoints")
 app.add_typer(cli_keys.app, name="keys")
 app.add_typer(cli_people.app, name="people")
+app.add_typer(cli_archives.app, name="archives")
 app.add_typer(cli_monitor.app, name="monitor")
 app.add_typer(cli_ab.app, name="ab")
 app.add_typer(cli_bus.app, name="bus")
 app.command()(cli_serve.serve)
+app.command()(cli_people.forget)
 app.command()(cli_bus.nats)
 app.command()(cli_cluster.submit)
 app.command()(cli_sweep.sweep)
 app.command()(cli_records.runs)
 app.command()(cli_records.lineage)
-app.command()(cli_records.export)
 
 Words = Annotated[
     list[str] | None,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loomrl.config.release import ReleasePlan
-from loomrl.errors import ConfigError
+from loomrl.errors import ConfigError, LoomError
 from loomrl.experiments.gate.judge import judge_version, standing_verdict
 from loomrl.experiments.gate.suite import resolve_suite
 from loomrl.load import parse_assignments, read_yaml
@@ -15,7 +15,8 @@ from loomrl.release.plan import settled
 from loomrl.schema import merge
 from loomrl.serving.deployment.source import source_of
 from loomrl.store import LoomDB
-from loomrl.store.verdicts import Outcome, StoredVerdict
+from loomrl.store.endpoints import Endpoint
+from loomrl.store.verdicts import StoredVerdict, VerdictOutcome
 from loomrl.types import Verdict
 
 UNJUDGED_SHARE = 0.05
@@ -51,6 +52,7 @@ def release(asked: Asked, db: LoomDB) -> Release:
     """Judge the version if no verdict stands, and begin its release; a LoomError says why not."""
     source = source_of(asked.version, db)
     present = releasable(db, asked.endpoint, source.key)
+    _refuse_lost(present, db)
     if asked.no_gate is not None:
         verdict = Verdict(True, (f"no gate, by {asked.who}: {asked.no_gate}",))
         plan = settled(asked.plan, "canary", UNJUDGED_SHARE)
@@ -70,16 +72,28 @@ def release(asked: Asked, db: LoomDB) -> Release:
     return begin_release(db, wish, at=time.time())
 
 
+def _refuse_lost(present: Endpoint, db: LoomDB) -> None:
+    """A ConfigError if the stable policy is gone: nothing to compare with, and no way back."""
+    policy = present.stable.policy
+    try:
+        source_of(policy, db)
+    except LoomError as error:
+        raise ConfigError(
+            f"endpoint {present.name!r}: its stable policy {policy!r} is gone, so there is nothing to compare with and "
+            f"no way back ({error}). Bring it back, or name another one: loomrl endpoints set {present.name} stable=RUN"
+        ) from None
+
+
 def _judged(policy: str, against: str, name: str, db: LoomDB) -> StoredVerdict:
     """The standing verdict of the gate, or a new one; a ConfigError unless it allows the policy."""
     suite = resolve_suite(name)
     verdict = standing_verdict(policy, against, suite, db)
-    if verdict is None or verdict.outcome is Outcome.ERROR:
+    if verdict is None or verdict.outcome is VerdictOutcome.ERROR:
         verdict = judge_version(policy, against, suite, db)
     if verdict.is_allowed:
         return verdict
     remedy = f"`loomrl gate show {verdict.id}` has the evidence"
-    if verdict.outcome is Outcome.WAITING:
+    if verdict.outcome is VerdictOutcome.WAITING:
         names = ", ".join(verdict.report["approvers"])
         remedy = f"`loomrl gate approve {verdict.id} --who NAME`, by {names}"
     failed = [check["name"] for check in verdict.report["checks"] if check["state"] in ("failed", "error")]

@@ -9,7 +9,7 @@ from pathlib import Path
 from loomrl.files import write_whole
 from loomrl.release.controller import Look, Moment, past
 from loomrl.release.guard import Better, Finding
-from loomrl.release.plan import Step, steps_of
+from loomrl.release.plan import PlanStep, steps_of
 from loomrl.store import LoomDB
 from loomrl.store.releases import ReleaseRow
 from loomrl.telemetry.curve import figure, round_ticks
@@ -103,7 +103,7 @@ def _ramp(plot: Plot, look: Look, rows: Sequence[ReleaseRow]) -> Iterator[str]:
         yield f'<text x="{plot.x(at) + 4:.1f}" y="{y:.1f}">{100 * value:g} %</text>'
 
 
-def _share(row: ReleaseRow, steps: Sequence[Step]) -> float:
+def _share(row: ReleaseRow, steps: Sequence[PlanStep]) -> float:
     """Of the traffic, from this row on."""
     at: int = row.content["passage"]["step"]
     if row.state == "done":

@@ -1,7 +1,7 @@
 """Experiment files by path, or by their shipped name."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from loomrl.config import (
@@ -9,6 +9,7 @@ from loomrl.config import (
     AnyRoot,
     ControlExperiment,
     Experiment,
+    LoopExperiment,
     RewardPipeline,
     ServingExperiment,
     parse_experiment,
@@ -16,8 +17,8 @@ from loomrl.config import (
 )
 from loomrl.errors import ConfigError, unknown
 from loomrl.files import is_file
-from loomrl.load import load_any, parse_assignments
-from loomrl.schema import merge
+from loomrl.load import load_any, parse_assignments, read_yaml
+from loomrl.schema import Tree, merge
 
 HOME = Path(__file__).parent
 SWEEPS, SUITES = HOME / "sweeps", HOME / "suites"
@@ -25,6 +26,7 @@ DEFAULT = "math"
 TRAINED = "language/math_tiny"
 CONTROL = "control/cartpole"
 SERVED = "serving/language_tiny"
+LOOP = "loop/tiny"
 
 
 def names() -> list[str]:
@@ -39,13 +41,38 @@ def resolve(words: Sequence[str], *, default: str = DEFAULT) -> AnyExperiment:
 
 
 def resolve_any(words: Sequence[str], *, default: str = DEFAULT) -> AnyRoot:
-    """As `resolve`, also for experiments of serving."""
+    """As `resolve`, also for experiments of serving, and of a loop."""
     files = [word for word in words if "=" not in word]
     assignments = [word for word in words if "=" in word]
-    for kind, shipped in (("kind=control", CONTROL), ("kind=serving", SERVED)):
+    for kind, shipped in (("kind=control", CONTROL), ("kind=serving", SERVED), ("kind=loop", LOOP)):
         if kind in assignments:
             default = shipped
-    return load_any([experiment_file(name) for name in files or [default]], assignments)
+    return load_any([experiment_file(name) for name in files or [default]], assignments, complete=_with_training)
+
+
+def resolve_loop(words: Sequence[str]) -> LoopExperiment:
+    """The loop of `FILE path=value…`."""
+    experiment = resolve_any(words, default=LOOP)
+    if not isinstance(experiment, LoopExperiment):
+        raise ConfigError(
+            f"experiment {experiment.name!r} is of kind {experiment.kind}. Name one of kind loop: {LOOP}."
+        )
+    return experiment
+
+
+def _with_training(tree: Tree) -> Tree:
+    """A loop's settings with its whole training: from a name or a file, or from settings over those of `base`."""
+    given = tree.get("training")
+    if tree.get("kind") != "loop" or given is None:
+        return tree
+    if isinstance(given, str):
+        given = {"base": given}
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"training={given!r}: name a file or a shipped experiment, or write one here.")
+    base = given.get("base")
+    under = Experiment.defaults() if base is None else merge(Experiment.defaults(), read_yaml(experiment_file(base)))
+    rest = {name: value for name, value in given.items() if name != "base"}
+    return {**tree, "training": merge(under, {"name": tree.get("name"), **rest})}
 
 
 def resolve_rewards(experiment: str | None, assignments: Sequence[str]) -> RewardPipeline:

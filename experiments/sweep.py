@@ -216,7 +216,7 @@ def _within(space: Mapping[str, Dimension], point: dict[str, Any]) -> dict[str, 
 
 
 @dataclass
-class Told(tune.Callback):  # type: ignore[misc]
+class Told(tune.Callback):
     """Reports a trial's end on stderr, and records its run's in LoomDB. Tune stores it with the sweep."""
 
     asked: Sweep

@@ -35,7 +35,7 @@ ALGORITHM, TAKEN = "algorithm", "trial.json"
 """In a checkpoint."""
 
 
-class Trial(tune.Trainable):  # type: ignore[misc]
+class Trial(tune.Trainable):
     """Built when it is first needed: only then is it known whether it takes another's weights over."""
 
     def setup(self, config: Mapping[str, Any], *, sweep: Tree, id: str) -> None:

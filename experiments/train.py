@@ -18,6 +18,7 @@ from loomrl.errors import ConfigError
 from loomrl.evaluation.report import failures_in
 from loomrl.experiments.algorithms import open_algorithm, ray_running
 from loomrl.experiments.commands.output import table
+from loomrl.experiments.data import settled
 from loomrl.experiments.evaluate_control import returned
 from loomrl.experiments.kinds import open_training
 from loomrl.experiments.summary import RunSummary
@@ -75,6 +76,7 @@ def train(
     """Train until a reason to stop or the last update. An existing run is resumed."""
     run = run_id(run, experiment.name)
     refuse_lost(experiment)
+    experiment = settled(experiment)
     config = open_algorithm(experiment, run=run)
     run_folder(experiment.train, run)
     open_artifacts(experiment.artifact_url)

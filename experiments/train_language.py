@@ -33,7 +33,7 @@ class LanguageTraining:
     def __init__(
         self, algo: Any, experiment: Experiment, db: LoomDB, *, taken: Mapping[str, Any] | None = None
     ) -> None:
-        self.algo, self.limit = algo, experiment.train.updates
+        self.algo = algo
         self.listen: Listener = lambda done, metrics: None
         self._experiment, self._db = experiment, db
         self._before: Judged = {}
@@ -49,11 +49,14 @@ class LanguageTraining:
         return int(self.algo.collector.done)
 
     @property
+    def limit(self) -> int:
+        """Updates in all."""
+        return int(self.algo.collector.limit)
+
+    @property
     def stopped(self) -> str | None:
         """The reason why the run is over; None while it is not."""
-        if self.algo.stopped is None and self.done >= self.limit:
-            return f"all {self.done} updates done"
-        stopped: str | None = self.algo.stopped
+        stopped: str | None = self.algo.stopped or self.algo.collector.over
         return stopped
 
     def begin(self) -> None:

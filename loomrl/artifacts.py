@@ -140,12 +140,16 @@ class Artifacts:
         with self._translated(under):
             return sorted(self._walk(under))
 
-    def delete(self, name: str) -> None:
+    def url_of(self, name: str) -> str:
+        """The URL that an artifact of this name has, or would have."""
+        return _url_of(self.url, name)
+
+    def delete(self, name: str, *, missing_ok: bool = False) -> None:
         """Remove an artifact, half-written or complete. If killed half-way, the artifact counts as absent."""
         _check_name(name)
         with self._translated(name):
             ours = [entry for entry in self._entries(name) if entry.base_name.startswith((MARKER, FILES))]
-            if not ours:
+            if not ours and not missing_ok:
                 raise ArtifactError(self._missing(name))
             for entry in sorted(ours, key=lambda entry: str(entry.base_name)):  # the marker sorts first
                 if entry.type == fs.FileType.Directory:

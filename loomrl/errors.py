@@ -95,6 +95,12 @@ class HubError(LoomError):
     boundary = "hub"
 
 
+class DataError(LoomError, ValueError):
+    """A data set that is empty, unknown, not what was frozen, or of no use to the algorithm."""
+
+    boundary = "data"
+
+
 class Conflict(HubError):
     """A trajectory id that is already stored with other content."""
 

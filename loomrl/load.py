@@ -1,7 +1,7 @@
 """YAML files and `path=value` assignments → a resolved Experiment. Later wins."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -65,8 +65,10 @@ def load(files: Iterable[str | Path] = (), assignments: Iterable[str] = ()) -> A
     return trained(load_any(files, assignments))
 
 
-def load_any(files: Iterable[str | Path] = (), assignments: Iterable[str] = ()) -> AnyRoot:
-    """As `load`, also for experiments of serving."""
+def load_any(
+    files: Iterable[str | Path] = (), assignments: Iterable[str] = (), *, complete: Callable[[Tree], Tree] | None = None
+) -> AnyRoot:
+    """As `load`, also for experiments that train nothing by themselves. `complete` is given the tree of settings."""
     names = [str(file) for file in files]
     given = [read_yaml(name) for name in names] + [nest(parse_assignment(assignment)) for assignment in assignments]
     kinds = [tree["kind"] for tree in given if "kind" in tree]
@@ -74,6 +76,8 @@ def load_any(files: Iterable[str | Path] = (), assignments: Iterable[str] = ()) 
     tree = experiment.defaults()
     for over in given:
         tree = merge(tree, over)
+    if complete is not None:
+        tree = complete(tree)
     return experiment.parse(tree, origin=", ".join(names) or "settings")
 
 

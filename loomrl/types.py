@@ -179,7 +179,7 @@ class Steps:
     lanes_T: NDArray[np.int32]
     """The row in its batch: 0 unless several observations came in one call."""
     times_T: NDArray[np.float64]
-    """When the call came, in seconds since 1970."""
+    """Arrival of the call, in seconds since 1970."""
     wishes: Mapping[str, Any] = field(default_factory=dict)
     """`preference` and `earned` where they came beside the observations: arrays with the steps first."""
 

@@ -37,7 +37,7 @@ def need(what: str) -> None:
 
 
 def reason(what: str) -> str:
-    """Why, and what to type."""
+    """The reason, and the command that installs it."""
     return f"needs {what}: {INSTALL[what]}"
 
 

@@ -36,6 +36,7 @@ LAYERS = [
     "safety",
     "store",
     "artifacts",
+    "parquet",
     "checkpoints",
     "run",
     "gym",
@@ -50,6 +51,7 @@ LAYERS = [
     "serving",
     "feedback",
     "bus",
+    "coordinator",
     "telemetry",
 ]
 """Inside loomrl a module imports from its own layer and those before it."""
@@ -58,8 +60,14 @@ OPENED_IN = {
     "psycopg": {"loomrl/store/db.py"},
     "sqlite3": {"loomrl/store/db.py", "envs/tool/corpus.py"},
     "alembic": {"loomrl/store/migration.py", "loomrl/store/migrations/*", "loomrl/store/migrations/versions/*"},
-    "sqlalchemy": {"loomrl/store/*", "loomrl/store/migrations/versions/*", "loomrl/hub/*", "loomrl/hub/atropos/*"},
-    "pyarrow": {"loomrl/artifacts.py"},
+    "sqlalchemy": {
+        "loomrl/store/*",
+        "loomrl/store/service/*",
+        "loomrl/store/migrations/versions/*",
+        "loomrl/hub/*",
+        "loomrl/hub/atropos/*",
+    },
+    "pyarrow": {"loomrl/artifacts.py", "loomrl/parquet.py"},
     "nats": {"loomrl/bus/*"},
     "vllm": {"loomrl/inference/vllm/*", "experiments/bench/vllm.py"},
     "wandb": {"loomrl/telemetry/sink.py"},
@@ -83,7 +91,7 @@ OPENED_IN = {
     "optuna": set(),
     "verifiers": {"loomrl/gym/adapters/verifiers_v0.py", "loomrl/gym/adapters/verifiers_v1.py"},
     "reasoning_gym": {"loomrl/gym/adapters/reasoning_gym.py"},
-    "starlette": {"loomrl/http/*", "loomrl/hub/*", "loomrl/hub/atropos/*"},
+    "starlette": {"loomrl/http/*", "loomrl/hub/*", "loomrl/hub/atropos/*", "loomrl/coordinator/http.py"},
     "uvicorn": {"loomrl/http/*", "experiments/bench/hub.py"},
 }
 """A backend's package → the only files that may import it."""
@@ -147,7 +155,10 @@ def test_every_module_of_loomrl_has_its_layer() -> None:
     assert layers <= set(LAYERS), f"no layer: {layers - set(LAYERS)}"
 
 
-@pytest.mark.parametrize("module", ["loomrl", "loomrl.config", "loomrl.load", "loomrl.gym", "loomrl.experiments.cli"])
+@pytest.mark.parametrize(
+    "module",
+    ["loomrl", "loomrl.config", "loomrl.load", "loomrl.gym", "loomrl.experiments.cli", "loomrl.feedback.client"],
+)
 def test_front_doors_load_nothing_heavy(module: str) -> None:
     heavy = "{'torch', 'ray', 'vllm', 'transformers', 'sympy'}"
     code = f"import sys, {module}; print(sorted({heavy} & set(sys.modules)))"

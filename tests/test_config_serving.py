@@ -49,6 +49,7 @@ def test_training_refuses_an_experiment_of_serving() -> None:
         ("replicas.load=8", "load has no effect"),
         ("gateways.count=1", "greater than or equal to 2"),
         ("record={mode: off, retention_days: 3}", "retention_days has no effect"),
+        ("record={mode: off, archive_days: 3}", "archive_days has no effect"),
         ("origins=['*']", "origins"),
         ("engine={kind: openai, url: 'http://h/v1', model: m}", None),
         ("port=70000", "less than or equal to 65535"),

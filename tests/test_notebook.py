@@ -1,6 +1,8 @@
 """The blocks of docs/notebook.md run as written there, block after block, in a program of its own."""
 
 import json
+import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,18 +17,21 @@ print("SAID", json.dumps({
     "types": sorted(results.success_after),
     "made": [results.iterations, results.timesteps],
     "policies": [rollout.extra["policy"] == trainer.policy.id for rollout in rollouts],
-    "completed": report.task_completion_rate,
+    "team": [report.mean_reward, report.task_completion_rate, report.utilisation, report.collaboration_frequency],
 }))
 """
 """After the last block."""
 
 
 @pytest.mark.system
+@pytest.mark.timeout(600)
 def test_every_block_of_the_guide_runs_as_written(tmp_path: Path) -> None:
     cells = [*blocks("notebook.md", "python"), f"import json\n{CHECKS}"]
     (tmp_path / "cells.json").write_text(json.dumps(cells))
     (tmp_path / "notebook.py").write_text(
-        "import ast, asyncio, json\n"
+        "import ast, asyncio, json, logging\n"
+        "logging.getLogger('loomrl.experiments.notebook').setLevel('INFO')\n"
+        "logging.basicConfig()\n"
         "async def main():\n"
         "    for cell in json.load(open('cells.json')):\n"
         "        code = compile(cell, 'cell', 'exec', ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)\n"
@@ -36,12 +41,16 @@ def test_every_block_of_the_guide_runs_as_written(tmp_path: Path) -> None:
         "if __name__ == '__main__':\n"
         "    asyncio.run(main())\n"
     )
-    ran = subprocess.run([sys.executable, "notebook.py"], cwd=tmp_path, capture_output=True, text=True, timeout=290)
+    ran = subprocess.run([sys.executable, "notebook.py"], cwd=tmp_path, capture_output=True, text=True, timeout=580)
     assert not ran.returncode, ran.stderr[-3000:]
     said = json.loads(ran.stdout.rpartition("SAID ")[2])
     assert said["success"] == 0
     assert said["types"] == ["LogicPuzzle", "Math"]
     assert said["made"] == [2, 32]
     assert said["policies"] == [True] * 4
-    assert 0 < said["completed"] < 1
+    mean_reward, *shares = said["team"]
+    assert math.isfinite(mean_reward)
+    assert all(0 <= share <= 1 for share in shares)
+    assert 0 < shares[0] < 1
+    assert re.findall(r"update (\d+): success", ran.stderr) == ["2"], "log_interval=2"
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")

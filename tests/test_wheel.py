@@ -1,13 +1,21 @@
-"""The wheel, in a fresh environment, used from an empty folder."""
+"""The wheel and the editable installation: from an empty folder, and from one whose packages are called like ours."""
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import venv
+from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
+import httpx
 import pytest
+
+from tests.cluster.cluster_support import answers, process, start, wait_until
 
 ROOT = Path(__file__).parent.parent
 pytestmark = pytest.mark.system
@@ -32,9 +40,11 @@ def installed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     return python.parent
 
 
-def run(installed: Path, folder: Path, *words: str, **env: str) -> "subprocess.CompletedProcess[str]":
+def run(
+    installed: Path, folder: Path, *words: str, timeout: float = 120, **env: str
+) -> "subprocess.CompletedProcess[str]":
     command = [str(installed / words[0]), *words[1:]]
-    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=timeout)
 
 
 def test_wheel_works_from_an_empty_folder(installed: Path, tmp_path: Path) -> None:
@@ -49,32 +59,24 @@ def test_wheel_works_from_an_empty_folder(installed: Path, tmp_path: Path) -> No
 
 
 OWN = ("algorithms", "cluster", "envs", "experiments", "tests")
-COMMANDS = [
-    ("show", "language/math_tiny"),
-    ("doctor",),
-    ("envs", "list"),
-    ("evaluate", "own.yaml", "--policy", "oracle"),
-    pytest.param(("train", "own.yaml", "rollout.runners=1", "--run", "own"), marks=pytest.mark.slow),
-]
+GUESS = (ROOT / "tests" / "gym" / "sample_envs.py").read_text()
+Layout = Literal["packages", "modules"]
 
 
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-@pytest.mark.parametrize("path", [pytest.param("", marks=pytest.mark.slow), "."], ids=["", "on-the-path"])
-def test_packages_of_somebody_that_are_called_like_ours(
-    installed: Path, tmp_path: Path, words: tuple[str, ...], path: str
-) -> None:
+def their_folder(folder: Path, layout: Layout) -> Path:
+    """A folder whose own packages, or modules, are called like ours; `own.yaml` trains in an environment of theirs."""
     for name in OWN:
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").touch()
-    (tmp_path / "envs" / "math.py").write_text((ROOT / "tests" / "gym" / "sample_envs.py").read_text())
-    (tmp_path / "own.yaml").write_text(OWN_EXPERIMENT)
-    done = run(installed, tmp_path, "loomrl", *words, **({"PYTHONPATH": path} if path else {}))
-    assert done.returncode == 0, done.stderr
+        file = folder / name / "__init__.py" if layout == "packages" else folder / f"{name}.py"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(f"WHOSE = 'theirs: {name}'\n" + (GUESS if name == "envs" else ""))
+    (folder / "own.yaml").write_text(OWN_EXPERIMENT)
+    (folder / "own.py").write_text(THEIR_PROGRAM)
+    return folder
 
 
 OWN_EXPERIMENT = """
 name: own
-environments: [{id: "envs.math:GuessEnvironment"}]
+environments: [{id: "envs:GuessEnvironment"}]
 algorithm:
   kind: grpo
   model: {build: {hidden_size: 64, intermediate_size: 128, layers: 2, heads: 2, vocabulary: 400}, context: 128}
@@ -84,3 +86,136 @@ rollout: {group_size: 4, groups_per_update: 4}
 train: {updates: 2}
 evaluation: {episodes: 16, levels: [1]}
 """
+THEIR_PROGRAM = f"""
+import importlib
+for name in {OWN}:
+    print(importlib.import_module(name).WHOSE)
+import envs, loomrl.algorithms, loomrl.cluster, loomrl.experiments.cli
+from loomrl.envs.math import MathEnvironment
+print(envs.GuessEnvironment().version, MathEnvironment.name)
+"""
+COMMANDS = [
+    ("loomrl", "--help"),
+    ("loomrl", "show", "language/math_tiny", "hub.lease_s=30"),
+    ("loomrl", "doctor"),
+    ("loomrl", "envs", "list"),
+    ("loomrl", "envs", "show", "Math", "--family", "calculus.tangent"),
+    ("loomrl", "evaluate", "own.yaml", "--policy", "oracle"),
+]
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize(
+    ("layout", "path"),
+    [
+        pytest.param("packages", "", marks=pytest.mark.slow),
+        ("packages", "."),
+        pytest.param("modules", ".", marks=pytest.mark.slow),
+    ],
+)
+def test_commands_beside_packages_of_somebody_that_are_called_like_ours(
+    installed: Path, tmp_path: Path, words: tuple[str, ...], layout: Layout, path: str
+) -> None:
+    folder = their_folder(tmp_path, layout)
+    done = run(installed, folder, *words, **({"PYTHONPATH": path} if path else {}))
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("layout", ["packages", "modules"])
+def test_a_program_of_somebody_imports_theirs_and_ours(installed: Path, tmp_path: Path, layout: Layout) -> None:
+    done = run(installed, their_folder(tmp_path, layout), "python", "own.py")
+    assert done.stdout.splitlines() == [*(f"theirs: {name}" for name in OWN), "1.2.0 Math"], done.stderr
+
+
+TINY = (
+    *("algorithm.warm_start.steps=5", "algorithm.warm_start.batch_size=8", "rollout.groups_per_update=2"),
+    *("rollout.group_size=4", "train.updates=2", "train.checkpoint_every=1", "evaluation.episodes=8"),
+)
+MINE = ("train", "language/math_tiny_grpo", "seed=2", "--run", "mine", *TINY)
+README = [
+    [("train", "language/math_tiny", *TINY)],  # `make demo`
+    [("train", "--resume", "--run", "mine"), ("evaluate", "mine", "--temperature", "1"), ("lineage", "mine/2")],
+    [("train", "language/pool_tiny", *TINY)],
+    [("train", "own.yaml", "rollout.runners=1", "--run", "own")],
+    [
+        ("train", "control/cartpole", "seed=1", "--run", "pole", "train.steps=2048", "train.checkpoint_every=2048"),
+        ("evaluate", "pole", "--episodes", "5"),
+    ],
+    [("evaluate", "math", "--policy", "oracle", "--policy", "random", "evaluation.episodes=20")],
+    [("envs", "check", "LogicPuzzle", "--jobs", "2")],
+    [("sweep", "cartpole", "samples=2", "budget=4096", "scheduler.grace=2048")],
+]
+"""The README's commands, with less to do. `envs check --all` is the check of each environment."""
+
+
+@pytest.fixture(scope="module")
+def theirs(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Somebody's folder, in which the run `mine` was trained."""
+    folder = their_folder(tmp_path_factory.mktemp("theirs"), "packages")
+    succeeds(installed, folder, *MINE)
+    return folder
+
+
+def succeeds(installed: Path, folder: Path, *words: str) -> None:
+    done = run(installed, folder, "loomrl", *words, timeout=500, **surroundings(folder))
+    assert done.returncode == 0, f"loomrl {' '.join(words)}:\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
+
+
+def surroundings(folder: Path) -> dict[str, str]:
+    return {"PYTHONPATH": ".", "HOME": str(folder), "PATH": os.environ["PATH"], "RAY_AUTH_MODE": "disabled"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("commands", README, ids=lambda commands: " ".join(commands[0][:2]))
+def test_the_readme_works_beside_packages_of_somebody(
+    installed: Path, theirs: Path, commands: list[tuple[str, ...]]
+) -> None:
+    for words in commands:
+        succeeds(installed, theirs, *words)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_a_service_and_a_release_work_beside_packages_of_somebody(
+    installed: Path, theirs: Path, unused_tcp_port_factory: Callable[[], int]
+) -> None:
+    url, env = f"http://127.0.0.1:{(port := unused_tcp_port_factory())}", surroundings(theirs)
+    serve = [str(installed / "loomrl"), "serve", "mine/1", "--port", str(port)]
+    with process(serve, log=theirs / "serve.log", env=env, cwd=theirs):
+        wait_until(lambda: is_ready(url), "the service does not answer", theirs / "serve.log", seconds=500)
+        asked = {"model": "policy", "messages": [{"role": "user", "content": "2 + 2?"}], "max_tokens": 4}
+        answer = httpx.post(f"{url}/v1/chat/completions", json=asked, timeout=60)
+        assert answer.headers["x-loomrl-version"] == "mine/1", answer.text
+        succeeds(installed, theirs, "release", "mine/2", "--to", "policy", "--no-gate", "a test")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_a_job_is_submitted_beside_packages_of_somebody(
+    installed: Path, theirs: Path, unused_tcp_port_factory: Callable[[], int]
+) -> None:
+    temporary = Path(tempfile.mkdtemp(prefix="ray-"))  # a short name, for sockets
+    dashboard, env = unused_tcp_port_factory(), surroundings(temporary)
+    head = start(
+        installed / "python",
+        *("--head", f"--port={unused_tcp_port_factory()}", "--node-ip-address=127.0.0.1", "--num-cpus=3"),
+        *(f"--temp-dir={temporary}", "--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}"),
+        *(f"--dashboard-agent-listen-port={unused_tcp_port_factory()}",),
+        f"--ray-client-server-port={unused_tcp_port_factory()}",
+    )
+    path = f"{installed}{os.pathsep}{env['PATH']}"
+    try:
+        with process(head, log=theirs / "head.log", env=env | {"PATH": path, "PYTHONPATH": ""}, cwd=temporary):
+            url = f"http://127.0.0.1:{dashboard}"
+            wait_until(lambda: answers(url), "the head does not answer", theirs / "head.log")
+            succeeds(installed, theirs, "submit", "own.yaml", "--run", "job", "--address", url)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def is_ready(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/readyz", timeout=2).status_code == 200
+    except httpx.HTTPError:
+        return False

@@ -85,14 +85,16 @@ def whiten(values: Array, mask: Mask) -> Floats:
     return out
 
 
-def preference_pairs(rewards_G: Array, *, limit: int) -> list[tuple[int, int]]:
+def preference_pairs(rewards_G: Array, *, limit: int, margin: float = 0.0) -> list[tuple[int, int]]:
     """(better, worse): the best attempt with the worst, the second best with the second worst, and so on.
 
-    An attempt is in one pair at most; of equal attempts the earlier counts as the better.
+    An attempt is in one pair at most; of equal attempts the earlier counts as the better. The two differ by at least
+    `margin`.
     """
     order = np.argsort(-np.asarray(rewards_G, np.float64), kind="stable").tolist()
     pairs = zip(order[: len(order) // 2], reversed(order), strict=False)
-    return [(better, worse) for better, worse in pairs if has_signal(rewards_G[[better, worse]])][:limit]
+    apart = [(b, w) for b, w in pairs if has_signal(rewards_G[[b, w]]) and rewards_G[b] - rewards_G[w] >= margin]
+    return apart[:limit]
 
 
 def _actions(columns: Sequence[Array], masks: Sequence[Mask]) -> Floats:

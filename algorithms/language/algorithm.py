@@ -13,37 +13,35 @@ import torch
 from ray.rllib.core import DEFAULT_MODULE_ID
 from typing_extensions import override
 
-from loomrl.algorithms.language.batch import Work
 from loomrl.algorithms.language.begin import ensure_origin, lessons, wants_reference
-from loomrl.algorithms.language.collector import Collector, open_collector
+from loomrl.algorithms.language.collector import Collector, opened_collector
 from loomrl.algorithms.language.config import LanguageConfig
-from loomrl.algorithms.language.measure import measure, queue_wait, signal, staleness
+from loomrl.algorithms.language.lesson import Lesson
+from loomrl.algorithms.language.measure import measure, queue_wait, staleness
 from loomrl.algorithms.language.pace import Pace
-from loomrl.algorithms.language.packing import Sample, plan_update
 from loomrl.algorithms.language.publish import Probing, Publisher
 from loomrl.algorithms.language.rollout.engines import shared_engines
 from loomrl.algorithms.language.rollout.runner_group import RunnerGroup
 from loomrl.algorithms.language.rollout.underway import Underway
-from loomrl.algorithms.language.sample import preferences, samples_of
 from loomrl.algorithms.language.saved import save_policy
+from loomrl.algorithms.language.served.collector import ServedCollector
 from loomrl.algorithms.language.stream import Stream
 from loomrl.algorithms.learners import own_settings, training_data, unwrapped
 from loomrl.algorithms.origin import peeked
 from loomrl.algorithms.phase import Phases
 from loomrl.algorithms.resources import Placed, ensure_room
 from loomrl.algorithms.schedule import open_schedule
-from loomrl.config import DPO, EvaluationConfig, LanguagePolicy, Sampling
+from loomrl.config import EvaluationConfig, LanguagePolicy, Sampling
 from loomrl.errors import ConfigError
 from loomrl.evaluation.report import judge
+from loomrl.feedback.content import Contents
 from loomrl.gym.held_out import HeldOut
 from loomrl.gym.task_mixture import open_task_mixture
-from loomrl.hub import open_hub
 from loomrl.inference.weights.sealed import Weights
 from loomrl.run.ledger import Ledger
 from loomrl.run.record import begin_run
 from loomrl.run.stopping import Stopper
-from loomrl.store import LoomDB, beside, open_store
-from loomrl.store.notes import Notes
+from loomrl.store import LoomDB, open_store
 from loomrl.store.policies import list_policies
 from loomrl.store.runs import run_id
 from loomrl.telemetry.metric import Metric
@@ -96,7 +94,7 @@ class Language(Placed):
         with clock(Metric.TIME_LEARN), pace.learning() if self._stream else nullcontext():
             metrics |= self._learn(groups)
         with clock(Metric.TIME_PUBLISH):
-            if (collector.done + 1) % self._experiment.rollout.publish_every == 0:
+            if self._experiment.data is None and (collector.done + 1) % self._experiment.rollout.publish_every == 0:
                 self._publish(collector.done + 1)
         metrics |= self._publisher.metrics() | self._publisher.alarm(metrics.get(Metric.POLICY_DRIFT))
         collector.advance(groups)
@@ -106,8 +104,7 @@ class Language(Placed):
         metrics |= clock.seconds()
         metrics[Metric.TIME_CHECKPOINT], self._last_checkpoint_s = self._last_checkpoint_s, 0.0
         self._report(metrics)
-        if stop is None and collector.done >= self._experiment.train.updates:
-            stop = f"all {collector.done} updates done"
+        stop = stop or collector.over
         if stop is not None and self._stream is not None:
             self._stream.pause()
         if stop is not None or collector.done % self._experiment.train.checkpoint_every == 0:
@@ -118,48 +115,24 @@ class Language(Placed):
         """Advantages and optimizer steps, on all learners."""
         algorithm, collector = self.config.algorithm, self.collector
         rate = self._schedule.rate(collector.done)
-        kept = [group for group in groups if not self._drops(group)]
-        samples, names = samples_of(kept, clip=algorithm.reward_clip, version=collector.done)
-        metrics: dict[str, float] = {
-            Metric.LEARNING_RATE: rate,
-            Metric.GROUPS_DROPPED: float(self._experiment.rollout.groups_per_update - len(kept)),
-        }
-        units: list[tuple[int, ...]] | None = None
-        if isinstance(algorithm, DPO):
-            samples, units = preferences(kept, samples, names, pairs=algorithm.pairs)
-        if not samples:
+        lesson = collector.lesson(groups, algorithm)
+        metrics: dict[str, float] = {Metric.LEARNING_RATE: rate, Metric.GROUPS_DROPPED: float(lesson.dropped)}
+        if not lesson.samples:
             return metrics
-        kind = "prefer" if units is not None else "reinforce"
         started = time.perf_counter()
-        metrics |= self._update(kind, samples, rate, groups=names, units=units)
+        metrics |= self._update(lesson, rate)
         self._schedule.observe(metrics.get(Metric.POLICY_STEP_KL, 0.0))
-        tokens = sum(len(sample.ids_T) for sample in samples) * algorithm.optimizer.epochs
+        tokens = sum(len(sample.ids_T) for sample in lesson.samples) * algorithm.optimizer.epochs
         metrics[Metric.LEARNER_TOKENS_PER_S] = tokens / (time.perf_counter() - started)
         return metrics
 
-    def _drops(self, group: Group) -> bool:
-        algorithm = self.config.algorithm
-        return not isinstance(algorithm, DPO) and algorithm.dynamic_sampling and not signal(group)
-
-    def _update(
-        self,
-        kind: Any,
-        samples: Sequence[Sample],
-        rate: float,
-        *,
-        groups: Sequence[str] = (),
-        minibatches: int | None = None,
-        units: Sequence[tuple[int, ...]] | None = None,
-    ) -> dict[str, float]:
+    def _update(self, lesson: Lesson, rate: float, *, minibatches: int | None = None) -> dict[str, float]:
         optimizer, learners = self.config.algorithm.optimizer, max(1, self.config.num_learners)
         if minibatches is not None:
             optimizer = optimizer.model_copy(update={"epochs": 1, "minibatches": minibatches})
         rng = np.random.default_rng([self._experiment.seed, self._updates_made])
         self._updates_made += 1
-        plan = plan_update([s.size for s in samples], optimizer=optimizer, learners=learners, rng=rng, units=units)
-        shares = [
-            Work(kind, tuple(samples), steps, rate, groups=tuple(groups), epochs=optimizer.epochs) for steps in plan
-        ]
+        shares = lesson.shares(optimizer, rate, learners=learners, rng=rng)
         with unwrapped():
             results = self.learner_group.update(training_data=training_data(shares))
         self.metrics.aggregate(results, key="learners")
@@ -203,8 +176,8 @@ class Language(Placed):
         self._open = ExitStack()
         self._db: LoomDB = self._open.enter_context(open_store(self._experiment.store_url))
         self._mixture = open_task_mixture(self._experiment, self._db)
-        ensure_origin(config.resolved, self._mixture)
-        self._collector: Collector | None = None
+        ensure_origin(config.resolved, self._mixture, self._db)
+        self._collector: Collector | ServedCollector | None = None
         self._stream: Stream | None = None
         self._came_from: Mapping[str, Any] | None = None
         self._updates_made = 0
@@ -225,7 +198,7 @@ class Language(Placed):
             return
         done = 0
         for samples, rate, steps in lessons(self.config.resolved, self._mixture):
-            metrics = self._update("imitate", samples, rate, minibatches=steps)
+            metrics = self._update(Lesson(kind="imitate", samples=samples), rate, minibatches=steps)
             done += steps
             report(done, f"loss {metrics[Metric.SUPERVISED_LOSS]:.3f}")
         wanted = wants_reference(self.config.resolved)
@@ -235,27 +208,29 @@ class Language(Placed):
         self._checkpoint()
 
     @property
-    def collector(self) -> Collector:
+    def collector(self) -> Collector | ServedCollector:
         """The run's collector, opened on first use; it resumes the run of this id."""
         if self._collector is None:
             self._collector = self._open_collector()
         return self._collector
 
-    def _open_collector(self) -> Collector:
+    def _open_collector(self) -> Collector | ServedCollector:
         experiment, came_from = self._experiment, self._came_from
         run = run_id(self.config.run, experiment.name)
         if came_from is not None and list_policies(self._db, run=run, limit=1):
             run = f"{run}-{uuid.uuid4().hex[:8]}"
-        parent = None if came_from is None else came_from["parent"]
+        began_with = None if experiment.data is None else experiment.data.parent
+        parent = began_with if came_from is None else came_from["parent"]
         code = begin_run(self._db, experiment, self._mixture.snapshots, id=run, kind="train", parent=parent)
-        url = beside(experiment.store_url, run)
-        groups = experiment.rollout.groups_per_update * experiment.train.checkpoint_every
-        hub = open_hub(url, experiment.hub, groups_per_update=groups, environments=experiment.environments)
-        self._open.enter_context(hub)
-        notes = Notes(self._open.enter_context(open_store(url)))
-        self._collector = collector = open_collector(experiment, run, hub, notes, self._mixture)
+        collector: Collector | ServedCollector
+        if experiment.data is not None:
+            contents = self._open.enter_context(Contents(experiment.store_url))
+            collector = ServedCollector(self.config.resolved, run, self._mixture, contents=contents, db=self._db)
+        else:
+            collector = self._open.enter_context(opened_collector(experiment, run, self._mixture))
+        self._collector = collector
         self._ledger, self._stopper = collector.ledger(self._db, code=code), Stopper(experiment.train.stop)
-        if experiment.asynchronous:
+        if experiment.asynchronous and isinstance(collector, Collector):
             underway = Underway(self._runners, turn_timeout_s=experiment.rollout.turn_timeout_s)
             self._stream = Stream(collector, underway)
         if came_from is None:
@@ -276,7 +251,7 @@ class Language(Placed):
             save_policy(
                 self.config.resolved, self._weights(), self._first_of(lambda learner: learner.adapter()), folder
             )
-            self._ledger.offer(self.collector.done, self._stopper.mean)
+            self._ledger.offer(self.collector.done, self.collector.score(self._stopper.mean))
             self._ledger.commit(self.collector.done, folder, self._progress())
         self._last_checkpoint_s = time.perf_counter() - begun
 
@@ -287,7 +262,7 @@ class Language(Placed):
                 return
             folder, state = found
             self._load_progress(state)
-            self._ledger.offer(state["done"], self._stopper.mean)
+            self._ledger.offer(state["done"], self.collector.score(self._stopper.mean))
             self._ledger.believe(state)
             self._load_state(torch.load(folder / "state.pt", weights_only=True))
 

@@ -21,11 +21,15 @@ if TYPE_CHECKING:
     from loomrl.algorithms.language.estimate import Column
 
 
+Kind = Literal["imitate", "reinforce", "prefer", "weigh", "follow"]
+"""How samples are learnt from: demonstrations, rewards, pairs, answers that are desirable or not, the best answers."""
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     """One update as one learner sees it: all samples, and this learner's part of each step."""
 
-    kind: Literal["imitate", "reinforce", "prefer"]
+    kind: Kind
     samples: tuple[Sample, ...]
     steps: tuple[UpdateStep, ...]
     rate: float
@@ -34,6 +38,10 @@ class Work:
     """Group of each sample. Preferences have none: there every better sample is followed by the worse one."""
     epochs: int = 1
     """Passes over the samples."""
+    labels: tuple[float, ...] = ()
+    """Weight of each sample, negative if it is undesirable."""
+    mismatched: "Work | None" = None
+    """Prompts with the answers to others, which are scored and never learnt."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """The beginning of a run: a model, built if none is given, and demonstrations to imitate."""
 
 import random
+import shutil
 import tempfile
 from collections.abc import Iterator
 from itertools import islice
@@ -15,7 +16,7 @@ from loomrl.algorithms.language.packing import Sample
 from loomrl.algorithms.language.resolved import Resolved
 from loomrl.algorithms.schedule import open_schedule
 from loomrl.artifacts import open_artifacts
-from loomrl.config import DPO, Architecture, CosineRate
+from loomrl.config import DPO, KTO, Architecture, CosineRate
 from loomrl.errors import ConfigError
 from loomrl.gym.base import BaseEnvironment
 from loomrl.gym.curriculum import open_curriculum
@@ -23,6 +24,9 @@ from loomrl.gym.task_mixture import TaskMixture
 from loomrl.inference.chat import pictures_of
 from loomrl.inference.model import open_tokenizer, save_model
 from loomrl.inference.vision import open_vision
+from loomrl.run.version import copied
+from loomrl.store import LoomDB
+from loomrl.store.policies import show_policy
 from loomrl.types import Task
 
 AT_ONCE = 10
@@ -31,11 +35,16 @@ TEXTS = 2000
 """Demonstrations from which a tokenizer is learnt."""
 
 
-def ensure_origin(resolved: Resolved, mixture: TaskMixture) -> None:
-    """Build and store the model that the run begins with, unless it has a path or is there already."""
+def ensure_origin(resolved: Resolved, mixture: TaskMixture, db: LoomDB) -> None:
+    """Store the model that the run begins with, its parent's or a new one, unless it has a path or is there already."""
     experiment, algorithm = resolved.experiment, resolved.algorithm
     artifacts = open_artifacts(experiment.artifact_url)
     if algorithm.model.path is not None or artifacts.exists(resolved.built_name):
+        return
+    if experiment.data is not None:
+        checkpoint = copied(show_policy(db, str(experiment.data.parent)), db)
+        artifacts.put_folder(resolved.built_name, checkpoint / "model")
+        shutil.rmtree(checkpoint.parent)
         return
     architecture = algorithm.model.build or Architecture()
     told = conversations(_draws(resolved, mixture), algorithm.warm_start, seed=experiment.seed)
@@ -73,7 +82,7 @@ def lessons(resolved: Resolved, mixture: TaskMixture) -> Iterator[tuple[list[Sam
 def wants_reference(resolved: Resolved) -> bool:
     """True if the learners keep the reference policy beside the one that learns."""
     algorithm = resolved.algorithm
-    if isinstance(algorithm, DPO):
+    if isinstance(algorithm, DPO | KTO):
         return True
     return algorithm.kl.coefficient > 0 or algorithm.kl.watch or resolved.experiment.train.stop.kl is not None
 

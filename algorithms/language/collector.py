@@ -7,11 +7,14 @@ the acks (`loomrl.run.ledger`). Attempts that the hub has already are not made a
 import logging
 import random
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, Protocol
 
+from loomrl.algorithms.language.lesson import Lesson, lesson_of
+from loomrl.algorithms.language.resolved import Algorithms
 from loomrl.artifacts import open_artifacts
 from loomrl.checkpoints import Checkpoints
 from loomrl.config import Experiment, LanguagePolicy
@@ -23,9 +26,9 @@ from loomrl.gym.memory import MemoryBank
 from loomrl.gym.quarantine import Quarantine, Quarantined
 from loomrl.gym.rewards import Shaping, open_shaping
 from loomrl.gym.task_mixture import TaskMixture
-from loomrl.hub import GroupPlan, Hub, Lease, Selection
+from loomrl.hub import GroupPlan, Hub, Lease, Selection, open_hub
 from loomrl.run.ledger import Ledger
-from loomrl.store import LoomDB
+from loomrl.store import LoomDB, beside, open_store
 from loomrl.store.notes import Notes
 from loomrl.types import Failure, Group, Trajectory
 
@@ -103,6 +106,25 @@ class Collector:
                 self.take(lease)
                 return self.in_order(lease.groups), failures
         raise HubError(f"update {self.done}: no group can be trained. Released so far: {self.causes()}.")
+
+    @property
+    def limit(self) -> int:
+        """Updates in all."""
+        return self.experiment.train.updates
+
+    @property
+    def over(self) -> str | None:
+        """The reason why no update is left."""
+        return f"all {self.done} updates done" if self.done >= self.limit else None
+
+    def lesson(self, groups: Sequence[Group], algorithm: Algorithms) -> Lesson:
+        """The samples of this update."""
+        made = lesson_of(algorithm, groups, version=self.done)
+        return replace(made, dropped=made.dropped + self.experiment.rollout.groups_per_update - len(groups))
+
+    def score(self, mean: float | None) -> float | None:
+        """By which the best version is chosen: the mean success of the latest attempts."""
+        return mean
 
     def advance(self, groups: Sequence[Group]) -> None:
         """Update `done + 1` was made from these groups."""
@@ -262,3 +284,15 @@ def open_collector(experiment: Experiment, run: str, hub: Hub, notes: Notes, mix
         shaping=open_shaping(experiment.rewards),
         clock=time.time,
     )
+
+
+@contextmanager
+def opened_collector(experiment: Experiment, run: str, mixture: TaskMixture) -> Iterator[Collector]:
+    """The collector of a run with its own hub, a LoomDB beside the experiment's."""
+    url = beside(experiment.store_url, run)
+    groups = experiment.rollout.groups_per_update * experiment.train.checkpoint_every
+    with (
+        open_hub(url, experiment.hub, groups_per_update=groups, environments=experiment.environments) as hub,
+        open_store(url) as store,
+    ):
+        yield open_collector(experiment, run, hub, Notes(store), mixture)

@@ -14,9 +14,10 @@ from loomrl.algorithms.language.learner import LanguageLearner
 from loomrl.algorithms.language.module import LanguageModule
 from loomrl.algorithms.language.resolved import Algorithms, Resolved
 from loomrl.algorithms.language.rollout.runner import LanguageRunner
+from loomrl.algorithms.language.served.learner import ServedLearner
 from loomrl.algorithms.names import NamedConfig
 from loomrl.algorithms.resources import Part, needed_cpus, place
-from loomrl.config import GRPO, PPO, CustomAlgorithm, Experiment, VllmEngineConfig
+from loomrl.config import GRPO, KTO, PPO, RAFT, CustomAlgorithm, Experiment, VllmEngineConfig
 from loomrl.errors import ConfigError
 from loomrl.gym.catalogue import Registration, announced, registrations
 from loomrl.gym.task_mixture import known
@@ -88,6 +89,11 @@ class LanguageConfig(NamedConfig):
         """Resolve the experiment and tell RLlib what follows from it."""
         experiment = self.experiment
         learners = self.algorithm.learners
+        if experiment.data is not None and (experiment.data.parent is None) == (self.algorithm.model.path is None):
+            raise ConfigError(
+                f"data.parent={experiment.data.parent!r} and algorithm.model.path={self.algorithm.model.path!r}: a run "
+                "begins with one policy. Give one of them; `loomrl train` takes the data set's own."
+            )
         for environment in experiment.environments:
             known(environment.id)
         self.registrations = (*registrations(), *announced(each.id for each in experiment.environments))
@@ -171,8 +177,8 @@ class LanguageConfig(NamedConfig):
 
     @override
     def get_default_learner_class(self) -> type[LanguageLearner]:
-        """One learner for all: what differs is data."""
-        return LanguageLearner
+        """One learner for all that is rewarded or preferred, and one for what was served."""
+        return ServedLearner if isinstance(self.algorithm, KTO | RAFT) else LanguageLearner
 
     @override
     def get_default_rl_module_spec(self) -> RLModuleSpec:

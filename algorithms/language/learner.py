@@ -59,13 +59,7 @@ class LanguageLearner(OwnSteps):
         self._sums = {}
         with memory_errors_translated(self.config.algorithm.optimizer.micro_batch_tokens):
             self._set_optimizer_lr(self.get_optimizer(DEFAULT_MODULE_ID), work.rate)
-            match work.kind:
-                case "imitate":
-                    self._imitate(work)
-                case "reinforce":
-                    self._reinforce(work)
-                case "prefer":
-                    self._prefer(work)
+            self.learn(work)
         rank = dist.get_rank() if dist.is_initialized() else 0
         everyone = gathered({rank: self._sums}).values()
         for name in dict.fromkeys(name for sums in everyone for name in sums):
@@ -74,7 +68,19 @@ class LanguageLearner(OwnSteps):
                 self.metrics.log_value((DEFAULT_MODULE_ID, str(name)), total / weight, window=1)
         return self.metrics.reduce()
 
-    # -- the three ways to learn ------------------------------------------------------------------------------------
+    # -- the ways to learn ------------------------------------------------------------------------------------------
+
+    def learn(self, work: Work) -> None:
+        """Learn from the samples in the way of their kind."""
+        match work.kind:
+            case "imitate":
+                self._imitate(work)
+            case "reinforce":
+                self._reinforce(work)
+            case "prefer":
+                self._prefer(work)
+            case _:
+                raise LearnerError(f"{type(self).__name__} cannot {work.kind}: derive it from ServedLearner.")
 
     def _imitate(self, work: Work) -> None:
         def loss(batch: Batch, step: UpdateStep) -> Tensor:
@@ -178,7 +184,8 @@ class LanguageLearner(OwnSteps):
         in_reward = algorithm.kl.coefficient > 0 and algorithm.kl.place == "reward"
         watched = algorithm.optimizer.schedule.kind == "adaptive"
         needed = len(work.steps) > 1 or isinstance(algorithm, PPO) or in_reward
-        needed = needed or (watched and any(sample.columns[AGE].any() for sample in work.samples))
+        aged = any(sample.columns[AGE].any() for sample in work.samples)
+        needed = needed or (aged and (watched or self.config.experiment.data is not None))
         scores = self._score(work, self._forward) if needed else {}
         columns: dict[str, Column] = {OLD: scores.get("logp_K") or [sample.columns[ENGINE] for sample in work.samples]}
         if self._reference is not None:

@@ -38,6 +38,16 @@ def dpo_loss(
     return loss_P, margin_P.detach()
 
 
+def kto_loss(gain_N: Tensor, label_N: Tensor, *, kl: float, beta: float) -> tuple[Tensor, Tensor]:
+    """KTO, and by how much each answer is on its side of the baseline (no gradient).
+
+    `gain_N` is the log-probability of a whole answer beyond the reference policy's; `label_N` its weight, negative if
+    it is undesirable; `kl` the gain that answers have on average, estimated from mismatched ones.
+    """
+    margin_N = beta * (gain_N - kl) * label_N.sign()
+    return label_N.abs() * (1 - margin_N.sigmoid()), margin_N.detach()
+
+
 def sum_by_sample(per_token_K: Tensor, sample_K: Tensor, *, samples: int) -> Tensor:
     """The sum over each sample's tokens (`_N`); `sample_K` is the sample of each token."""
     return per_token_K.new_zeros(samples).index_add(0, sample_K, per_token_K)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from loomrl.algorithms.language.origin import origin_of
 from loomrl.canonical import content_hash
-from loomrl.config import DPO, GRPO, PPO, RLOO, Experiment, Reinforce
+from loomrl.config import DPO, GRPO, KTO, PPO, RAFT, RLOO, Experiment, Reinforce
 
-Algorithms = PPO | GRPO | RLOO | Reinforce | DPO
+Algorithms = PPO | GRPO | RLOO | Reinforce | DPO | KTO | RAFT
 
 
 @dataclass(frozen=True)
@@ -27,5 +27,7 @@ class Resolved:
     def built_name(self) -> str:
         """Under which artifact a model without a path is stored: it follows from all that goes into it."""
         experiment, algorithm = self.experiment, self.algorithm
+        if experiment.data is not None:
+            return f"models/{content_hash(['parent', experiment.data.parent])[:16]}"
         parts = [algorithm.model, algorithm.warm_start, experiment.curriculum, *experiment.environments]
         return f"models/{content_hash([experiment.seed, *(part.model_dump(mode='json') for part in parts)])[:16]}"

@@ -86,9 +86,10 @@ def samples_of(
 
 
 def preferences(
-    groups: Sequence[Group], samples: Sequence[Sample], names: Sequence[str], *, pairs: int
+    groups: Sequence[Group], samples: Sequence[Sample], names: Sequence[str], *, pairs: int, margin: float = 0.0
 ) -> tuple[list[Sample], list[tuple[int, ...]]]:
-    """Every better sample followed by the worse one, and the pairs as units; at most `pairs` of each group.
+    """Every better sample followed by the worse one, and the pairs as units; at most `pairs` of each group, whose
+    rewards differ by at least `margin`.
 
     Attempts of several threads are compared as a whole, and stand in their pair with the first of them.
     """
@@ -98,6 +99,6 @@ def preferences(
         attempts = [[every[index] for index in threads] for threads in attempts_of(every)]
         members = [replace(threads[-1], attempt="", share=1.0) for threads in attempts]
         totals = np.array([sum(sample.columns[REWARD].sum() for sample in threads) for threads in attempts])
-        for better, worse in preference_pairs(totals, limit=pairs):
+        for better, worse in preference_pairs(totals, limit=pairs, margin=margin):
             chosen += [members[better], members[worse]]
     return chosen, [(i, i + 1) for i in range(0, len(chosen), 2)]

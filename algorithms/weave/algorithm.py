@@ -1,6 +1,6 @@
 """WEAVE: PPO of several threads. Beside `ppo.py`: what differs between the files is what differs.
 
-π(a|s) = Σ wₖ(s) πₖ(a|s)   experts behind a gate: `Mixture`, `WeaveNet.policy`
+π(a|s) = Σ wₖ(s) πₖ(a|s)   weighted experts: `Mixture`, `WeaveNet.policy`
 V(s) = Σ αⱼ Vⱼ(s) / Z      critics by their trust: `WeaveNet.woven`
 R(s, a) = Σ βₕ Rₕ(s, a)    objectives by the episode's preference: `WeaveLearner._taught`
 
@@ -60,7 +60,7 @@ class WeaveWork(Work):
 
 
 class WeaveLearner(PPOLearner):
-    """Learns experts, gate and critics from steps of the current policy."""
+    """Learns experts, their weights and critics from steps of the current policy."""
 
     @override
     def build(self) -> None:
@@ -286,7 +286,7 @@ class Weave(PPO):
         return WeaveConfig(cls)
 
     @override
-    def setup(self, config: WeaveConfig) -> None:
+    def setup(self, config: PPOConfig) -> None:
         """With an empty front."""
         super().setup(config)
         settings = self.config.settings
@@ -326,7 +326,7 @@ class Weave(PPO):
         """Includes the use of every expert, returns and weights of every objective, and figures of every node."""
         found = super().measured(result)
         learnt = result.get(LEARNER_RESULTS, {}).get(DEFAULT_MODULE_ID, {})
-        found |= {name: float(learnt[name]) for name in learnt if name.startswith(Metric.GATE_USE.of(""))}
+        found |= {name: float(learnt[name]) for name in learnt if name.startswith(Metric.EXPERT_USE.of(""))}
         parts, tree = [episode.parts for episode in self.window.latest if episode.parts], self.config.settings.tree
         if parts:
             leaves, names = np.mean(parts, axis=0), grouped(np.mean(parts, axis=0), tree)

@@ -33,15 +33,15 @@ class Experts:
         mixture, settings = self._mixture, self._settings
         if mixture is None:
             return inputs.new_zeros(())
-        gate_BK = mixture.gate(inputs)
-        use_K = gate_BK.exp().mean(0)
-        self._learner.log(Metric.GATE_IMBALANCE, (use_K * (use_K * len(use_K)).log()).sum())
+        logw_BK = mixture.log_weights(inputs)
+        use_K = logw_BK.exp().mean(0)
+        self._learner.log(Metric.EXPERT_IMBALANCE, (use_K * (use_K * len(use_K)).log()).sum())
         least = settings.least_use / len(use_K)
         loss: Tensor = settings.balance * (least / use_K).log().clamp(min=0).sum()
         if settings.diversity:
-            loss = loss - settings.diversity * information(mixture.joint(inputs, actions), gate_BK).mean()
+            loss = loss - settings.diversity * information(mixture.joint(inputs, actions), logw_BK).mean()
         if entropy and self._eager_K.any():
-            more_B = (gate_BK.exp() * mixture.entropies(inputs)) @ self._eager_K.to(gate_BK.device)
+            more_B = (logw_BK.exp() * mixture.entropies(inputs)) @ self._eager_K.to(logw_BK.device)
             loss = loss - entropy * more_B.mean()
         return loss
 
@@ -53,11 +53,11 @@ class Experts:
             torch.cat([torch.from_numpy(getattr(rollout, name)[rollout.valid]) for rollout in rollouts])
             for name in ("inputs", "actions")
         )
-        gate_SK = self._mixture.gate(inputs)
-        for k, use in enumerate(gate_SK.exp().mean(0)):
-            self._learner.log(Metric.GATE_USE.of(str(k)), use)
-        told_S = information(self._mixture.joint(inputs, actions), gate_SK)
-        self._learner.log(Metric.GATE_DIVERSITY, told_S.mean())
+        logw_SK = self._mixture.log_weights(inputs)
+        for k, use in enumerate(logw_SK.exp().mean(0)):
+            self._learner.log(Metric.EXPERT_USE.of(str(k)), use)
+        told_S = information(self._mixture.joint(inputs, actions), logw_SK)
+        self._learner.log(Metric.EXPERT_DIVERSITY, told_S.mean())
 
     def curious(self, inputs: Tensor, actions: Tensor) -> Tensor:
         """The weight of novelty for each action, by the experts that may have taken it and their probabilities."""

@@ -29,7 +29,7 @@ SYSTEM = " ".join(
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is measured."""
+    """Amounts of what is measured."""
 
     answers: int
 

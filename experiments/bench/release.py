@@ -33,7 +33,7 @@ SUCCESS = Guard(metric="success", better=Better.HIGHER, margin=0.05)
 REWARD = Guard(metric="reward", better=Better.HIGHER, margin=0.05)
 ERROR = Guard(metric="error", better=Better.LOWER, margin=0.05)
 LATENCY = Guard(metric="latency_s", better=Better.LOWER, quantile=0.95, times=1.25, required=False)
-VIOLATION = Guard(metric="violation", better=Better.LOWER, required=False)
+VIOLATION = Guard(metric="violation", better=Better.LOWER, margin=0.02)
 NEGATIVE = Guard(metric="negative", better=Better.LOWER, times=2.0, required=False)
 SHIPPED = (
     Metric(guard=SUCCESS, mean=0.7),
@@ -109,6 +109,7 @@ def harmful() -> Iterator[tuple[str, Metric]]:
     yield "errors 0.02 to 0.071", replace(SHIPPED[2], fault=0.051)
     yield "p95 latency times 1.26", replace(SHIPPED[3], fault=math.log(1.26))
     yield "negative 0.05 to 0.101", replace(SHIPPED[5], fault=0.051)
+    yield "violations 0 to 0.021", replace(SHIPPED[4], mean=0.0, fault=0.021)
 
 
 def _blocks(size: Size, chance_N: Floats) -> Iterator[tuple[np.random.Generator, Floats]]:
@@ -142,7 +143,7 @@ def evidence(harm: Harm, is_challenger_RN: Floats, chance_N: Floats) -> Evidence
 
 
 def fine_now(harm: Harm, is_challenger_RN: Floats, chance_N: Floats) -> NDArray[np.bool_]:
-    """Whether ours finds the challenger fine, after every unit."""
+    """True where ours finds the challenger fine, after every unit."""
     eased, _ = score(harm.eased_RN, is_challenger_RN, chance_N, Mean())
     return log_capital(-eased.score, eased.weight, eased.above, -harm.guard.margin) >= -math.log(ERROR_RATE)
 
@@ -211,7 +212,7 @@ def _passed(fine_RN: NDArray[np.bool_]) -> Ints:
 
 
 def good(size: Size) -> dict[str, float | None]:
-    """What becomes of a version that is as good as the old one, by all six guards of a release."""
+    """Outcomes of a version as good as the old one, by all six guards of a release."""
     chance = _whole(size)
     passed, back = [], []
     for rng, taken in _blocks(size, chance):

@@ -19,7 +19,7 @@ DAY = 1440 * UNITS_PER_MINUTE // 6
 
 @dataclass(frozen=True, slots=True)
 class Harm:
-    """What releases `R` met in one metric, unit by unit: 0 is the best, 1 the worst."""
+    """Observed harms of releases `R` in one metric, unit by unit: 0 is the best, 1 the worst."""
 
     guard: Guard
     plain_RN: Floats

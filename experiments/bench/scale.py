@@ -252,7 +252,7 @@ class Host:
         return played
 
 
-class Actors(EnvRunnerGroup):  # type: ignore[misc]
+class Actors(EnvRunnerGroup):
     """RLlib's group of runners, whose actors share a few processes."""
 
     def __init__(self, hosts: Sequence[Any], count: int) -> None:

@@ -27,18 +27,18 @@ def create(  # noqa: PLR0913 - options
     name: Name,
     arm: Annotated[
         list[str],
-        typer.Option(help="NAME=WHAT:SHARE, or NAME:SHARE of one that is there; the first is the baseline."),
+        typer.Option(help="NAME=WHAT:SHARE, or NAME:SHARE for an existing arm; the first is the baseline."),
     ],
-    endpoint: Annotated[str, typer.Option(help="Its name.")] = "policy",
+    endpoint: Annotated[str, typer.Option(help="The endpoint's name.")] = "policy",
     metric: Annotated[str, typer.Option(help="The outcome that decides.")] = "success",
-    better: Annotated[str, typer.Option(help="higher or lower.")] = "higher",
+    better: Annotated[str, typer.Option(help="Which is better: higher or lower.")] = "higher",
     bounds: Annotated[str, typer.Option(metavar="LOW:HIGH", help="The metric's least and greatest value.")] = "0:1",
     guard: Annotated[
         list[str] | None, typer.Option(help="METRIC or METRIC:MARGIN, which must not get worse; repeatable.")
     ] = None,
     layer: Annotated[str, typer.Option(help="Tests of one layer share no unit.")] = "default",
     share: Annotated[float, typer.Option(help="The test's share of the layer.")] = 1.0,
-    days: Annotated[float | None, typer.Option(help="It ends after so many days.")] = None,
+    days: Annotated[float | None, typer.Option(help="Days until it ends by itself.")] = None,
     store: StoreUrl = "sqlite:///loom.db",
     as_json: AsJson = False,
 ) -> None:
@@ -109,8 +109,8 @@ def list_all(store: StoreUrl = "sqlite:///loom.db", as_json: AsJson = False) -> 
 @app.command()
 def stop(
     name: Name,
-    keep: Annotated[str, typer.Option(help="The arm that answers everybody from now on.")] = "",
-    reason: Annotated[str, typer.Option(help="Stays on record.")] = "",
+    keep: Annotated[str, typer.Option(help="The arm that gets all of the traffic.")] = "",
+    reason: Annotated[str, typer.Option(help="Reason, kept on record.")] = "",
     store: StoreUrl = "sqlite:///loom.db",
     as_json: AsJson = False,
 ) -> None:
@@ -128,8 +128,8 @@ def stop(
 def plan(  # noqa: PLR0913 - options
     baseline: Annotated[float, typer.Option(help="The metric's mean today, within 0..1.")],
     effect: Annotated[float, typer.Option(help="The difference that must not be missed, such as 0.05.")],
-    deviation: Annotated[float | None, typer.Option(help="Of one unit; left out for a rate.")] = None,
-    share: Annotated[float, typer.Option(help="Of the new arm among both.")] = 0.5,
+    deviation: Annotated[float | None, typer.Option(help="Deviation of a unit; leave it out for a rate.")] = None,
+    share: Annotated[float, typer.Option(help="The new arm's share of both arms.")] = 0.5,
     arms: Annotated[int, typer.Option(min=2, help="Arms of the test: all share one error rate.")] = 2,
     power: Annotated[float, typer.Option(help="The chance to find the effect.")] = 0.8,
     as_json: AsJson = False,

@@ -65,6 +65,18 @@ def monitor(
 
 
 @app.command()
+def rewards(
+    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Trajectories judged per second, and milliseconds from feedback on record to its reward on record."""
+    from loomrl.experiments.bench.rewards import FULL, QUICK, measure
+
+    figures = measure(QUICK if quick else FULL)
+    _tell(figures, as_json=as_json)
+
+
+@app.command()
 def bus(
     quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
     as_json: AsJson = False,

@@ -37,7 +37,7 @@ def run(
     ],
     against: Annotated[
         str | None,
-        typer.Option(help="The baseline: as VERSION, or production[:ENDPOINT]. Without it none is compared."),
+        typer.Option(help="The baseline: as VERSION, or production[:ENDPOINT]. Without it there is no comparison."),
     ] = None,
     suite: Annotated[str, typer.Option(help="A suite's file, or the name of a shipped one.")] = "language",
     page: PageFile = None,

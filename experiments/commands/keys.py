@@ -17,16 +17,16 @@ DAY_S = 86_400.0
 
 @app.command()
 def create(
-    name: Annotated[str, typer.Argument(help="Whose it is.")],
+    name: Annotated[str, typer.Argument(help="The key's owner.")],
     scope: Annotated[list[str] | None, typer.Option(help="act, feedback, record or admin; repeatable.")] = None,
-    rate: Annotated[float | None, typer.Option(help="Calls per second, in each gateway; unlimited without.")] = None,
-    days: Annotated[float | None, typer.Option(help="It expires after so many days; never without.")] = None,
+    rate: Annotated[float | None, typer.Option(help="Calls per second in each gateway; unlimited by default.")] = None,
+    days: Annotated[float | None, typer.Option(help="Days until it expires; never by default.")] = None,
     store: StoreUrl = "sqlite:///loom.db",
     as_json: AsJson = False,
 ) -> None:
     """Create a key and print it. It cannot be shown again: LoomDB has its hash only."""
     from loomrl.store import open_store
-    from loomrl.store.keys import create_key
+    from loomrl.store.service.keys import create_key
 
     now = time.time()
     expires_at = None if days is None else now + DAY_S * days
@@ -40,7 +40,7 @@ def create(
 def list_all(store: StoreUrl = "sqlite:///loom.db", as_json: AsJson = False) -> None:
     """List the keys, newest first, without what opens."""
     from loomrl.store import open_store
-    from loomrl.store.keys import list_keys
+    from loomrl.store.service.keys import list_keys
 
     with open_store(store) as db:
         found = list_keys(db)
@@ -66,13 +66,13 @@ def list_all(store: StoreUrl = "sqlite:///loom.db", as_json: AsJson = False) -> 
 @app.command()
 def revoke(
     key: Annotated[str, typer.Argument(help="Its id, or the key itself.")],
-    reason: Annotated[str, typer.Option(help="Stays on record.")] = "",
+    reason: Annotated[str, typer.Option(help="Reason, kept on record.")] = "",
     store: StoreUrl = "sqlite:///loom.db",
     as_json: AsJson = False,
 ) -> None:
     """Revoke a key: within a second it opens nothing."""
     from loomrl.store import open_store
-    from loomrl.store.keys import revoke_key
+    from loomrl.store.service.keys import revoke_key
 
     with open_store(store) as db:
         revoked = revoke_key(db, key, at=time.time(), reason=reason)

@@ -12,7 +12,7 @@ from loomrl.experiments.commands.output import AsJson, emit, table
 from loomrl.experiments.commands.records import Limit, StoreUrl
 
 app = typer.Typer(help="Hits of the monitor's rules, and sessions in quarantine.", no_args_is_help=True)
-Endpoint = Annotated[str, typer.Option(help="Of this endpoint only.")]
+Endpoint = Annotated[str, typer.Option(help="Show this endpoint only.")]
 
 
 @app.command()

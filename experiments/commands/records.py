@@ -8,8 +8,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from loomrl.experiments.commands.group import DEFAULT, DefaultGroup
 from loomrl.experiments.commands.output import AsJson, emit, table
 
+exports = typer.Typer(
+    cls=DefaultGroup,
+    help="Copy a policy version out of the artifacts, or write an endpoint's configuration for others.",
+    no_args_is_help=True,
+)
 StoreUrl = Annotated[
     str, typer.Option("--store", envvar="LOOMRL_STORE", help="LoomDB: sqlite:///FILE or postgresql://…")
 ]
@@ -68,6 +74,7 @@ def lineage(
     emit(found, as_json=as_json, show=render)
 
 
+@exports.command(DEFAULT)
 def export(
     policy: Annotated[str, typer.Argument(help="RUN (its last version) or RUN/NUMBER.")],
     folder: Annotated[Path, typer.Argument(help="Target folder; must be empty if it exists.")],
@@ -83,3 +90,32 @@ def export(
         version = exported(policy, db, folder, onnx=onnx)
     result = {"policy": version, "folder": str(folder)}
     emit(result, as_json=as_json, show=lambda console: console.print(f"{version} is in {folder}", highlight=False))
+
+
+@exports.command()
+def tensorzero(
+    endpoint: Annotated[str, typer.Argument(metavar="ENDPOINT", help="The name that callers give as model.")],
+    file: Annotated[Path, typer.Option("--to", help="The file to write.")] = Path("tensorzero.toml"),
+    url: Annotated[str | None, typer.Option(help="The gateway's; by default that of the service that is up.")] = None,
+    key_variable: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Environment variable with the key, if callers need one.")
+    ] = None,
+    store: StoreUrl = "sqlite:///loom.db",
+    as_json: AsJson = False,
+) -> None:
+    """Write a tensorzero.toml whose function is an endpoint, and whose variants are its arms."""
+    from loomrl.errors import ConfigError
+    from loomrl.experiments.tensorzero import configuration
+    from loomrl.store import open_store
+    from loomrl.store.endpoints import show_endpoint
+    from loomrl.store.service.replicas import ReplicaRole, live_replicas
+
+    with open_store(store) as db:
+        present = show_endpoint(db, endpoint)
+        fronts = live_replicas(db, role=ReplicaRole.FRONT, endpoint=endpoint)
+    if url is None and not fronts:
+        raise ConfigError(f"endpoint {endpoint!r} is not served now: say where it will be, --url http://HOST:8000.")
+    url = url or f"http://{fronts[0].address}"
+    file.write_text(configuration(present, url=url, key_variable=key_variable), encoding="utf-8")
+    result = {"endpoint": endpoint, "revision": present.revision, "url": url, "file": str(file)}
+    emit(result, as_json=as_json, show=lambda console: console.print(f"{endpoint} is in {file}", highlight=False))

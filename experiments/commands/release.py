@@ -25,25 +25,25 @@ app = typer.Typer(
 )
 WATCH_S = 0.5
 Endpoint = Annotated[str, typer.Argument(metavar="ENDPOINT", help="The name that callers give as model.")]
-Who = Annotated[str, typer.Option(help="Your name; by default that of your account.")]
-Why = Annotated[str, typer.Option(help="Stays on record.")]
-Watch = Annotated[bool, typer.Option("--watch", help="Stay and show it until it ends; exit status 1 if it goes back.")]
+Who = Annotated[str, typer.Option(help="Your name; by default your account's.")]
+Why = Annotated[str, typer.Option(help="Reason, kept on record.")]
+Watch = Annotated[bool, typer.Option("--watch", help="Show it until it ends; exit status 1 if it was rolled back.")]
 
 
 @app.command(DEFAULT)
 def run(  # noqa: PLR0913 - a command with its options
     version: Annotated[str, typer.Argument(help="RUN, RUN/12, a model's folder, an exported control policy.")],
-    settings: Annotated[list[str] | None, typer.Argument(metavar="[PATH=VALUE]...", help="Of the plan.")] = None,
+    settings: Annotated[list[str] | None, typer.Argument(metavar="[PATH=VALUE]...", help="Plan settings.")] = None,
     to: Annotated[str, typer.Option(help="The endpoint.")] = "policy",
     strategy: Annotated[
         str | None, typer.Option(help="canary, blue_green, immediate or shadow; by default as the gate advises.")
     ] = None,
-    plan: Annotated[Path | None, typer.Option(help="A plan's file.")] = None,
+    plan: Annotated[Path | None, typer.Option(help="A plan file.")] = None,
     suite: Annotated[
-        str | None, typer.Option(help="The gate's; control policies need one, others have a default.")
+        str | None, typer.Option(help="Suite of the gate; control policies need one, others have a default.")
     ] = None,
     no_gate: Annotated[
-        str | None, typer.Option(metavar="REASON", help="Leave the gate out; the reason stays on record.")
+        str | None, typer.Option(metavar="REASON", help="Skip the gate; the reason is kept on record.")
     ] = None,
     who: Who = "",
     why: Why = "",

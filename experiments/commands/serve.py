@@ -15,10 +15,10 @@ from loomrl.experiments.commands.records import StoreUrl
 if TYPE_CHECKING:
     from loomrl.store.endpoints import Arm, Endpoint
 
-endpoints = typer.Typer(help="Look after endpoints: the names that callers use.", no_args_is_help=True)
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Of the endpoint.")]
+endpoints = typer.Typer(help="Manage endpoints: the names that callers use.", no_args_is_help=True)
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The endpoint's name.")]
 Revision = Annotated[int | None, typer.Option(help="Refuse the change if the endpoint is at another revision.")]
-Reason = Annotated[str, typer.Option(help="Stays on record.")]
+Reason = Annotated[str, typer.Option(help="Reason, kept on record.")]
 
 
 def serve(
@@ -32,7 +32,7 @@ def serve(
     endpoint: Annotated[str | None, typer.Option(help="The name that callers give as model.")] = None,
     follow: Annotated[str | None, typer.Option(help="A RUN whose newest version is served while it trains.")] = None,
     host: Annotated[str | None, typer.Option(help="Address to serve on; beyond this machine a key is needed.")] = None,
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="0 takes any that is free.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="0 takes any free port.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Serve policies over HTTP in the dialects of OpenAI and Anthropic, and /v1/act for control, until interrupted.
@@ -64,7 +64,7 @@ def list_all(store: StoreUrl = "sqlite:///loom.db", as_json: AsJson = False) -> 
     """List the endpoints, with their arms and how many replicas answer."""
     from loomrl.store import open_store
     from loomrl.store.endpoints import list_endpoints
-    from loomrl.store.replicas import live_replicas
+    from loomrl.store.service.replicas import live_replicas
 
     with open_store(store) as db:
         found = list_endpoints(db)
@@ -87,7 +87,7 @@ def show(name: Name, store: StoreUrl = "sqlite:///loom.db", as_json: AsJson = Fa
     """Show an endpoint: its arms, the replicas behind it, and its latest revisions."""
     from loomrl.store import open_store
     from loomrl.store.endpoints import history_of, show_endpoint
-    from loomrl.store.replicas import live_replicas
+    from loomrl.store.service.replicas import live_replicas
 
     with open_store(store) as db:
         found, past = show_endpoint(db, name), history_of(db, name, limit=10)

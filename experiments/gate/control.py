@@ -70,7 +70,7 @@ def play_control(suite: ControlSuite, challenger: Party, baseline: Party | None,
 
 
 def play_once(policy: Acts, benchmark: ControlBenchmark, *, seed: int) -> Episodes:
-    """Play each episode of the benchmark once; what an environment raises is a failure of its episodes."""
+    """Play each episode of the benchmark once; an environment's exception fails its episodes."""
     played, choice = Episodes(), benchmark.environment
     agents = agents_in(choice, choice.settings)
     for first in range(0, benchmark.episodes, AT_ONCE):
@@ -104,7 +104,7 @@ def _wave(policy: Acts, environments: VectorEnv[Any, Any, Any], played: Episodes
             played.actions.append(actions[place])
         observations, rewards, terminated, truncated, _ = environments.step(actions)
         if np.ndim(rewards) != 1 or not np.isfinite(rewards).all():
-            raise ConfigError(f"the environment pays {rewards!r:.100}: the gate needs one finite number per step.")
+            raise ConfigError(f"the rewards are {rewards!r:.100}: the gate needs one finite number per step.")
         returns += np.where(is_over, 0.0, rewards)
         is_over |= np.asarray(terminated) | np.asarray(truncated)
     return returns
@@ -157,7 +157,7 @@ def _safety(suite: ControlSuite, benchmark: ControlBenchmark, policy: Acts, play
 
 
 def _inside(space: spaces.Space[Any], bounds: Bounds) -> Callable[[object], bool]:
-    """Whether an action is in the space, whatever the width of its numbers, and in the suite's bounds."""
+    """True if an action is in the space, whatever the width of its numbers, and in the suite's bounds."""
     low = None if bounds.low is None else np.asarray(bounds.low)
     high = None if bounds.high is None else np.asarray(bounds.high)
 

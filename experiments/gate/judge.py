@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from loomrl.config import ControlExperiment
 from loomrl.config.suite import LanguageSuite, Suite
+from loomrl.control.environment import snapshot
 from loomrl.errors import LoomError
 from loomrl.experiments.gate.control import play_control
 from loomrl.experiments.gate.language import Played, play_language
@@ -18,7 +20,7 @@ from loomrl.release.gate.provenance import Origin, provenance
 from loomrl.release.gate.verdict import improved, outcome_of, strategy_of
 from loomrl.store import LoomDB
 from loomrl.store.lineage import lineage
-from loomrl.store.runs import code_revision, run_id
+from loomrl.store.runs import code_revision, recorded_experiment, run_id, show_run
 from loomrl.store.verdicts import StoredVerdict, find_verdict, record_verdict
 
 SEEDS = 2**31
@@ -111,19 +113,29 @@ def _origin(suite: Suite, parties: Parties, db: LoomDB) -> list[Check]:
     if version is None:
         return [provenance(suite.provenance, Origin(lineage=None))]
     tree = lineage(db, version)
-    return [provenance(suite.provenance, Origin(lineage=tree, gone=_gone(tree, suite, db)))]
+    return [provenance(suite.provenance, Origin(lineage=tree, gone=_gone(tree["made_from"]["run"]["id"], db)))]
 
 
-def _gone(tree: dict[str, Any], suite: Suite, db: LoomDB) -> list[str]:
-    """Environment versions of a language policy that the registry cannot open as they were recorded."""
-    if suite.kind == "control":
-        return []
-    registry, gone = Registry(db), []
-    for id in tree["made_from"]["environments"]:
-        try:
-            is_there = registry.verify(id).equal
-        except LoomError:
-            is_there = False
-        if not is_there:
-            gone.append(id)
-    return gone
+def _gone(id: str, db: LoomDB) -> list[str]:
+    """Environment versions of a run that cannot be opened as they were recorded."""
+    run = show_run(db, id)
+    experiment = recorded_experiment(run)
+    if isinstance(experiment, ControlExperiment):
+        there = _snapshot(experiment)
+        return [name for name, hash in run.environments.items() if there.get(name) != hash]
+    registry = Registry(db)
+    return [name for name in run.environments if not _is_there(registry, name)]
+
+
+def _snapshot(experiment: ControlExperiment) -> dict[str, str]:
+    try:
+        return snapshot(experiment.environment)
+    except LoomError:
+        return {}
+
+
+def _is_there(registry: Registry, id: str) -> bool:
+    try:
+        return registry.verify(id).equal
+    except LoomError:
+        return False

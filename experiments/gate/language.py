@@ -37,7 +37,7 @@ CHALLENGER, BASELINE = "challenger", "baseline"
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """All that was played for a verdict."""
+    """Everything that was played for a verdict."""
 
     scores: tuple[Scores, ...]
     safety: tuple[Check, ...]
@@ -182,7 +182,7 @@ class _Playing:
 
 
 async def _judged(kind: str, answers: Sequence[Trajectory], probing: Probing) -> Judged:
-    """The flaws of these answers. A detector or judge that fails is no outcome, as an attempt that failed is none."""
+    """The flaws of these answers. A failed detector or judge gives no outcome, like a failed attempt."""
     outcomes: list[Example | None] = []
     failures: Counter[str] = Counter()
     opinion = _opinion(kind, probing)

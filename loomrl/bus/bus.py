@@ -1,7 +1,7 @@
 """The contract of a bus: messages are stored once, and every group of consumers gets each of them at least once."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
@@ -140,6 +140,10 @@ class Bus(ABC):
     @abstractmethod
     def remove(self, stream: str, position: int) -> None:
         """Delete a message."""
+
+    def answer(self, subject: str, reply: Callable[[bytes], bytes]) -> bool:
+        """Answer requests about a subject from now on, one of many who do; False where a bus has no requests."""
+        return False
 
     @abstractmethod
     def stats(self) -> list[StreamStats]:

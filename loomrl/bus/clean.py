@@ -29,7 +29,7 @@ class Remembering:
         self._known = lru_cache(REMEMBERED)(redactor.redact)
 
     def redact(self, text: str) -> Redacted:
-        """The text without what must not be stored."""
+        """As of `Redactor`."""
         return self._known(text) if len(text) <= LONGEST else self._redactor.redact(text)
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, RetentionPolicy, StorageType, StreamConfig
@@ -45,6 +45,7 @@ class JetStreamBus(Bus):
         self._thread.start()
         self._linking: asyncio.Lock | None = None
         self._link: Link | None = None
+        self._answers: dict[str, Callable[[bytes], bytes]] = {}
 
     @override
     def publish(self, messages: Sequence[Message]) -> list[bool]:
@@ -95,6 +96,16 @@ class JetStreamBus(Bus):
         self._do(remove())
 
     @override
+    def answer(self, subject: str, reply: Callable[[bytes], bytes]) -> bool:
+        async def answer() -> None:
+            link = await self._linked()
+            if self._answers.setdefault(subject, reply) is reply:
+                await link.answer(subject, reply)
+
+        self._do(answer())
+        return True
+
+    @override
     def stats(self) -> list[StreamStats]:
         return self._do(self._stats())
 
@@ -120,6 +131,8 @@ class JetStreamBus(Bus):
         async with self._linking:
             if self._link is None or self._link.is_closed:
                 self._link = await open_link(self._url, self._connect_s)
+                for subject, reply in self._answers.items():
+                    await self._link.answer(subject, reply)
             return self._link
 
     async def _browse(self, stream: str, config: ConsumerConfig, most: int) -> list[Delivery]:

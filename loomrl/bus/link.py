@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import json
 import re
-from collections.abc import Awaitable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -28,6 +28,8 @@ VIOLATION = re.compile(r'permissions violation for (\w+) to "([^"]*)"', re.IGNOR
 AUTHORIZATION = re.compile(r"authori[sz]ation|authentication|credentials", re.IGNORECASE)
 ID, STATUS, DESCRIPTION = "Nats-Msg-Id", "Status", "Description"
 NO_RESPONDERS = "503"
+ANSWERING = "rl-trainers"
+"""Queue group of those who answer requests."""
 
 
 class NotThere(BusError):
@@ -202,6 +204,19 @@ class Link:
         try:
             for subject in subjects:
                 await self._client.publish(subject)
+            await self._client.flush(timeout=max(int(ACK_S), 1))
+        except (Error, OSError, TimeoutError) as error:
+            raise self._translated(error) from None
+
+    async def answer(self, subject: str, reply: Callable[[bytes], bytes]) -> None:
+        """Answer requests about a subject, in a thread; whoever else does so has the others."""
+
+        async def heard(message: Msg) -> None:
+            if message.reply:
+                await message.respond(await asyncio.to_thread(reply, message.data))
+
+        try:
+            await self._client.subscribe(subject, queue=ANSWERING, cb=heard)
             await self._client.flush(timeout=max(int(ACK_S), 1))
         except (Error, OSError, TimeoutError) as error:
             raise self._translated(error) from None

@@ -90,9 +90,8 @@ class EventFeed:
         subject, data, at = event.subject, event.data, event.created_at
         match event.kind:
             case "reward.made":
-                return (
-                    (REWARD, as_event(rewards[subject])) if subject in rewards else None
-                )  # deleted with its trajectory
+                reward = rewards.get(subject)  # none: deleted with its trajectory
+                return None if reward is None else (REWARD, as_event(reward))
             case "training.requested":
                 return TRAINING_REQUEST, request_event(subject, data, at=at)
             case "training.moved":

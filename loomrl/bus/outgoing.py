@@ -74,7 +74,7 @@ def deployed_event(deployment: Data, *, policy: Data, endpoint_url: str, release
     strategy = release.get("strategy")
     return {
         "deployment_id": as_uuid(deployment["id"]),
-        "training_job_id": as_uuid(policy["run"]),
+        "training_job_id": as_uuid(policy["job"]),
         "timestamp": iso(deployment["created_at"]),
         "model_info": {
             "model_id": policy["id"],

@@ -10,8 +10,9 @@ from loomrl.store.deployments import show_deployment
 from loomrl.store.events import Event
 from loomrl.store.policies import show_policy
 from loomrl.store.releases import read_release
-from loomrl.store.replicas import ReplicaRole, live_replicas
 from loomrl.store.runs import recorded_experiment, show_run
+from loomrl.store.service.replicas import ReplicaRole, live_replicas
+from loomrl.store.trainings import find_training
 from loomrl.store.verdicts import list_verdicts
 
 
@@ -21,7 +22,9 @@ def deployment_on_record(db: LoomDB, event: Event) -> dict[str, Any]:
     rows = read_release(db, made.id.partition("/")[0])
     content = rows[0].content if rows else {}
     version = show_policy(db, made.policy)
-    policy = {"id": version.id, "run": version.run, "url": version.url, "created_at": version.created_at}
+    training = find_training(db, run=version.run)
+    job = version.run if training is None else training.id
+    policy = {"id": version.id, "job": job, "url": version.url, "created_at": version.created_at}
     return {
         "deployment": {"id": made.id, "endpoint": made.endpoint, "share": made.share, "created_at": made.created_at},
         "policy": policy | {"base_model": _base_model(db, version.run)},

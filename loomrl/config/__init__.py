@@ -1,4 +1,4 @@
-"""All settings. `Experiment`, `ControlExperiment` and `ServingExperiment` are the roots of the three trees."""
+"""All settings. `Experiment`, `ControlExperiment`, `ServingExperiment`, `LoopExperiment` are the roots of the trees."""
 
 from loomrl.config.control import SAC, ControlPPO, Network
 from loomrl.config.control_experiment import (
@@ -13,6 +13,7 @@ from loomrl.config.control_experiment import (
     ReturnPatience,
     ReturnThreshold,
 )
+from loomrl.config.data import DataSelection, DatasetConfig
 from loomrl.config.engine import Checks, EngineChoice, OpenAIEngineConfig, TorchEngineConfig, VllmEngineConfig
 from loomrl.config.experiment import (
     AdaptiveCurriculum,
@@ -39,7 +40,9 @@ from loomrl.config.language import (
     DPO,
     GRPO,
     KL,
+    KTO,
     PPO,
+    RAFT,
     RLOO,
     Architecture,
     LanguageAlgorithm,
@@ -54,6 +57,7 @@ from loomrl.config.language import (
     Sampling,
     WarmStart,
 )
+from loomrl.config.loop import LoopExperiment
 from loomrl.config.optimizer import AdaptiveRate, Clip, ConstantRate, CosineRate, LinearRate, Schedule
 from loomrl.config.pipeline import RewardPipeline, RewardWatch, RewardWeights
 from loomrl.config.placement import GpuPlace, Place, Placement
@@ -76,15 +80,17 @@ from loomrl.schema import Tree
 
 AnyExperiment = Experiment | ControlExperiment
 """One that trains a policy."""
-AnyRoot = AnyExperiment | ServingExperiment
-KINDS: dict[str, type[Experiment] | type[ControlExperiment] | type[ServingExperiment]] = {
+AnyRoot = AnyExperiment | ServingExperiment | LoopExperiment
+AnyClass = type[Experiment] | type[ControlExperiment] | type[ServingExperiment] | type[LoopExperiment]
+KINDS: dict[str, AnyClass] = {
     "language": Experiment,
     "control": ControlExperiment,
     "serving": ServingExperiment,
+    "loop": LoopExperiment,
 }
 
 
-def experiment_class(kind: str) -> type[Experiment] | type[ControlExperiment] | type[ServingExperiment]:
+def experiment_class(kind: str) -> AnyClass:
     """The experiment class for this kind; a ConfigError lists the known kinds."""
     if str(kind) not in KINDS:  # YAML may have a list there
         raise ConfigError(unknown("kind", str(kind), list(KINDS)))
@@ -103,6 +109,11 @@ def trained(experiment: AnyRoot) -> AnyExperiment:
             f"experiment {experiment.name!r} is one of serving, which trains and judges nothing: `loomrl serve` starts "
             "it. Name an experiment of kind language or control here."
         )
+    if isinstance(experiment, LoopExperiment):
+        raise ConfigError(
+            f"experiment {experiment.name!r} is a loop, whose trainings `loomrl coordinate` starts. Name an experiment "
+            "of kind language or control here."
+        )
     return experiment
 
 
@@ -111,7 +122,9 @@ __all__ = [
     "GRPO",
     "KINDS",
     "KL",
+    "KTO",
     "PPO",
+    "RAFT",
     "RLOO",
     "SAC",
     "AdaptiveCurriculum",
@@ -136,6 +149,8 @@ __all__ = [
     "CustomAlgorithm",
     "CustomEnvironment",
     "CustomPolicy",
+    "DataSelection",
+    "DatasetConfig",
     "EngineChoice",
     "EnvironmentConfig",
     "EvaluationConfig",
@@ -151,6 +166,7 @@ __all__ = [
     "Learners",
     "Limits",
     "LinearRate",
+    "LoopExperiment",
     "Lora",
     "Network",
     "OpenAIEngineConfig",

@@ -117,7 +117,7 @@ class ControlTrain(Records):
     """Total steps of all environments."""
     stop: ReturnPatience = ReturnPatience()
     checkpoint_every: PositiveInt = 10_000
-    """Steps between checkpoints. The best and the last one are kept."""
+    """Steps between checkpoints. The best, the last and those that are served are kept."""
     tell_every: PositiveInt = 1_000
     """Steps between two lines of metrics; at least one update."""
 

@@ -5,11 +5,14 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from loomrl.config.basic import EntryPoint, Episodes, Level, PathText, Positive, PositiveInt, Seconds, Seed, Share
+from loomrl.config.data import DatasetConfig
 from loomrl.config.engine import EngineChoice, TorchEngineConfig, VllmEngineConfig
 from loomrl.config.language import (
     DPO,
     GRPO,
+    KTO,
     PPO,
+    RAFT,
     RLOO,
     LanguageAlgorithm,
     LanguagePolicy,
@@ -143,7 +146,7 @@ class CustomPolicy(Config):
 PolicyChoice = Annotated[ScriptedPolicy | CustomPolicy | LanguagePolicy | OpenAIPolicy, Field(discriminator="kind")]
 
 
-Algorithm = Annotated[PPO | GRPO | RLOO | Reinforce | DPO | CustomAlgorithm, Field(discriminator="kind")]
+Algorithm = Annotated[PPO | GRPO | RLOO | Reinforce | DPO | KTO | RAFT | CustomAlgorithm, Field(discriminator="kind")]
 
 
 class QuarantineConfig(Config):
@@ -209,7 +212,7 @@ class TrainConfig(Records):
     updates: PositiveInt = 20
     stop: Patience = Patience()
     checkpoint_every: PositiveInt = 10
-    """Updates between checkpoints. The best and the last one are kept."""
+    """Updates between checkpoints. The best, the last and those that are served are kept."""
 
 
 class EvaluationConfig(Config):
@@ -234,6 +237,8 @@ class Experiment(Training):
     rewards: RewardConfig = RewardConfig()
     templates: PathText | None = None
     """A YAML file of task templates, added to the environments' own families."""
+    data: DatasetConfig | None = None
+    """Learn from what was served instead of rollouts; the environments are for evaluation then."""
     policy: PolicyChoice = ScriptedPolicy()
     """The policy in `loomrl evaluate`; training uses the one being trained."""
     algorithm: Algorithm = PPO()
@@ -253,7 +258,35 @@ class Experiment(Training):
     @property
     def asynchronous(self) -> bool:
         """True if rollouts and learning overlap."""
-        return self.hub.max_staleness >= self.rollout.publish_every
+        return self.data is None and self.hub.max_staleness >= self.rollout.publish_every
+
+    @model_validator(mode="after")
+    def _check_data(self) -> Self:
+        algorithm, stop = self.algorithm, self.train.stop
+        if self.data is None:
+            if isinstance(algorithm, KTO | RAFT):
+                raise ValueError(
+                    f"algorithm.kind={algorithm.kind} learns from what was served: name a data set, data.dataset=ID "
+                    "(`loomrl data list`)"
+                )
+            return self
+        idle = {
+            "algorithm.warm_start.steps": isinstance(algorithm, LanguageAlgorithm) and algorithm.warm_start.steps,
+            "algorithm.model.build": isinstance(algorithm, LanguageAlgorithm) and algorithm.model.build,
+            "rewards.parts": self.rewards.parts,
+            "train.stop.target": stop.target,
+            "train.stop.plateau": stop.plateau,
+            "train.stop.decline": stop.decline,
+        }
+        for path, value in idle.items():
+            if value:
+                raise ValueError(f"{path} has no effect with data.dataset={self.data.dataset}: leave it out")
+        if isinstance(algorithm, PolicyGradient) and algorithm.importance_cap is None:
+            raise ValueError(
+                "algorithm.importance_cap is null, so nothing corrects for tokens that older versions served: set it "
+                "to 2.0"
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_overlap(self) -> Self:

@@ -242,13 +242,55 @@ class Reinforce(PolicyGradient):
 
 
 class DPO(LanguageAlgorithm):
-    """Direct preference optimisation: in every group the best attempts are preferred to the worst."""
+    """Direct preference optimisation: in every group the best attempts are preferred to the worst.
+
+    From a data set: of a choice the chosen answer, a correction to what it corrects, and of answers to the same prompt
+    the one of the higher reward.
+    """
 
     kind: Literal["dpo"] = "dpo"
     beta: Positive = 0.1
     pairs: PositiveInt = 4
-    """Maximum pairs per group."""
+    """Maximum pairs per group; from a data set, by reward, per prompt."""
+    margin: NonNegative = 0.0
+    """Minimum difference in reward between the two of a pair."""
     label_smoothing: float = Field(0.0, ge=0, lt=0.5)
+
+
+class KTO(LanguageAlgorithm):
+    """Kahneman–Tversky optimisation: answers that were liked or disliked, each by itself, against a KL baseline."""
+
+    kind: Literal["kto"] = "kto"
+    beta: Positive = 0.1
+    """Strength of the leash to the reference policy."""
+    feedback: tuple[str, ...] = Field(("thumb", "stars", "outcome"), min_length=1)
+    """Kinds of feedback that judge an answer: it is desirable above 0.5, and undesirable below."""
+    desirable: Positive = 1.0
+    """Weight of desirable answers, beside `balance`."""
+    undesirable: Positive = 1.0
+    balance: bool = True
+    """Both sides count alike in all, however rare one is."""
+
+
+class RAFT(LanguageAlgorithm):
+    """Imitation of the best answers, by reward: all that text can teach of which nobody has the ids."""
+
+    kind: Literal["raft"] = "raft"
+    best: Share = 0.5
+    """Share of each domain that is imitated, by reward."""
+    min_reward: float | None = None
+    """Nothing below it is imitated, even if it is of the best."""
+    average: Literal["token", "sequence"] = "token"
+    kl: KL = KL(estimator="k2")
+    """A leash to the reference policy. k2, as the tokens are not the policy's own: with a coefficient c no token
+    becomes likelier by much more than 1 / c nats.
+    """
+
+    @model_validator(mode="after")
+    def _leash_in_loss(self) -> Self:
+        if self.kl.place != "loss":
+            raise ValueError(f"kl.place={self.kl.place} has no effect: nothing is rewarded here. Leave it out")
+        return self
 
 
 class LanguagePolicy(Config):

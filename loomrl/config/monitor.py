@@ -41,7 +41,7 @@ class MonitorRule(Config):
 
 
 class Monitoring(Config):
-    """What every answer and action meets before it leaves."""
+    """The rules that every answer and action must pass before it leaves."""
 
     rules: tuple[MonitorRule, ...] = (MonitorRule(check=SecretsRule()),)
     fails: Literal["open", "closed"] = "open"

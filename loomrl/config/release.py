@@ -93,7 +93,7 @@ STEPS = (
 GUARDS = (
     GuardSetting(metric="error", better="lower", margin=0.05, limit=0.05, waits="always"),
     GuardSetting(metric="latency_s", better="lower", high=120.0, quantile=0.95, times=1.25, waits="never"),
-    GuardSetting(metric="violation", better="lower", waits="never"),
+    GuardSetting(metric="violation", better="lower", margin=0.02, limit=0.0),
     GuardSetting(metric="reward", better="higher", margin=0.05),
     GuardSetting(metric="success", better="higher", margin=0.05),
     GuardSetting(metric="negative", better="lower", times=2.0, waits="never"),
@@ -116,7 +116,7 @@ class ReleasePlan(Config):
     approvals: tuple[Share, ...] = ()
     """Shares that a step takes only after a person's approval."""
     approvers: tuple[Person, ...] = ()
-    """Who may approve."""
+    """People who may approve."""
 
     @model_validator(mode="after")
     def _check_steps(self) -> Self:

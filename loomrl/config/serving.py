@@ -118,7 +118,11 @@ class Recording(Config):
     Of control policies, acts that name a session are recorded.
     """
     retention_days: Positive = 30.0
-    """Sessions and their calls are deleted this long after their last call; their trajectories stay in the hub."""
+    """Sessions and their calls are deleted this long after their last call; their trajectories leave the hub for files
+    then, and what points at them stays.
+    """
+    archive_days: Positive = 90.0
+    """The files are deleted this long after that, with all feedback on what was in them."""
     rate: Share = 1.0
     """Share of control sessions whose acts are recorded, by a hash of the session."""
     idle_s: Seconds = 900.0
@@ -126,7 +130,7 @@ class Recording(Config):
 
     @model_validator(mode="after")
     def _check_off(self) -> Self:
-        for name in ("retention_days", "rate", "idle_s"):
+        for name in ("retention_days", "archive_days", "rate", "idle_s"):
             if self.mode == "off" and getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(f"{name} has no effect with mode=off: nothing is recorded. Leave it out")
         return self

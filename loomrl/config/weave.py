@@ -1,4 +1,4 @@
-"""Settings of WEAVE: experts behind a gate, several critics and objectives."""
+"""Settings of WEAVE: several experts in one policy, several critics and objectives."""
 
 import math
 from typing import Annotated, Any, Literal, Self

@@ -1,4 +1,4 @@
-"""Several experts as one distribution: a gate weights them. π(a|s) = Σ wₖ(s) πₖ(a|s), by log-sum-exp.
+"""Several experts as one distribution, each with a weight. π(a|s) = Σ wₖ(s) πₖ(a|s), by log-sum-exp.
 
 Axes: `_B` decisions, `_K` experts, `_I` numbers that a distribution takes, `_W` numbers of noise.
 """
@@ -26,7 +26,7 @@ NO_WAYS = Ways()
 
 
 class Mixture:
-    """A mixture over the actions of `base`. The network puts out the gate's logits, then the experts' inputs.
+    """A mixture over the actions of `base`. The network puts out the logits of their weights, then the experts' inputs.
 
     Outputs with parts (means, then standard deviations) come part by part, and within each part expert by expert: a
     network only needs a wider layer. With one expert every number equals that of `base`, to the last bit.
@@ -40,7 +40,7 @@ class Mixture:
         if self._is_real and any(ways.epsilons):
             raise ConfigError("epsilon: real-valued actions are not chosen evenly. Use a temperature above 1 for them.")
 
-    def gate(self, inputs_BI: Tensor) -> Tensor:
+    def log_weights(self, inputs_BI: Tensor) -> Tensor:
         """Logarithms of the experts' weights, `[B, K]`."""
         return inputs_BI[:, : self.experts].log_softmax(-1)
 
@@ -63,7 +63,7 @@ class Mixture:
         if self.ways.epsilons:
             even_B1 = self.base.logp(torch.zeros_like(each_BKI[:, 0]), actions)[:, None]
             logp_BK = self._strayed(logp_BK, even_B1)
-        return self.gate(inputs_BI) + logp_BK
+        return self.log_weights(inputs_BI) + logp_BK
 
     def folded(self, inputs_BI: Tensor) -> tuple[Distribution, Tensor]:
         """The same distribution for repeated use: for one choice, `base` with its inputs."""
@@ -84,20 +84,20 @@ class Mixture:
         if isinstance(self.base, Categorical):
             logp_BI = self._choices(inputs_BI).logsumexp(1)
             return -(logp_BI.exp() * logp_BI).sum(-1)
-        return (self.gate(inputs_BI).exp() * self.entropies(inputs_BI)).sum(-1)
+        return (self.log_weights(inputs_BI).exp() * self.entropies(inputs_BI)).sum(-1)
 
     def kl(self, inputs_BI: Tensor, other_BI: Tensor) -> Tensor:
-        """Exact for one choice; else an upper bound: the gates' divergence and the weighted mean of the experts'."""
+        """Exact for one choice; else an upper bound: the weights' divergence and the weighted mean of the experts'."""
         if isinstance(self.base, Categorical):
             logp_BI, other_logp_BI = (self._choices(x).logsumexp(1) for x in (inputs_BI, other_BI))
             return (logp_BI.exp() * (logp_BI - other_logp_BI)).sum(-1)
-        gate_BK = self.gate(inputs_BI)
+        logw_BK = self.log_weights(inputs_BI)
         pairs = self.each(inputs_BI).flatten(0, 1), self.each(other_BI).flatten(0, 1)
-        apart_BK = gate_BK - self.gate(other_BI) + self.base.kl(*pairs).view(-1, self.experts)
-        return (gate_BK.exp() * apart_BK).sum(-1)
+        apart_BK = logw_BK - self.log_weights(other_BI) + self.base.kl(*pairs).view(-1, self.experts)
+        return (logw_BK.exp() * apart_BK).sum(-1)
 
     def noise(self, *shape: int, generator: torch.Generator | None = None) -> Tensor:
-        """Gumbel noise for the gate, a uniform number if experts choose at random, then the chosen expert's noise."""
+        """Gumbel noise to draw an expert, a uniform number if experts choose at random, then noise of the one drawn."""
         noises = [Categorical(self.experts).noise(*shape, generator=generator)]
         if self.ways.epsilons:
             noises.append(torch.rand(*shape, 1, generator=generator))
@@ -128,7 +128,7 @@ class Mixture:
         logp_BKI = self.each(inputs_BI).log_softmax(-1)
         if self.ways.epsilons:
             logp_BKI = self._strayed(logp_BKI, logp_BKI.new_tensor(-math.log(self.base.inputs)))
-        return self.gate(inputs_BI)[:, :, None] + logp_BKI
+        return self.log_weights(inputs_BI)[:, :, None] + logp_BKI
 
     def _strayed(self, logp_BK: Tensor, even: Tensor) -> Tensor:
         """Mixed with each expert's uniform random choices; experts are the second axis."""
@@ -136,10 +136,10 @@ class Mixture:
         return torch.logaddexp((-epsilon_K).log1p() + logp_BK, epsilon_K.log() + even)
 
 
-def information(joint_BK: Tensor, gate_BK: Tensor) -> Tensor:
+def information(joint_BK: Tensor, logw_BK: Tensor) -> Tensor:
     """Nats of information that an action gives about its expert: Σ rₖ log(rₖ / wₖ), with rₖ = p(k | s, a)."""
     responsible_BK = joint_BK.log_softmax(-1)
-    return (responsible_BK.exp() * (responsible_BK - gate_BK)).sum(-1)
+    return (responsible_BK.exp() * (responsible_BK - logw_BK)).sum(-1)
 
 
 def _chosen(each_BKX: Tensor, which_B: Tensor) -> Tensor:
@@ -148,5 +148,5 @@ def _chosen(each_BKX: Tensor, which_B: Tensor) -> Tensor:
 
 
 def open_mixture(base: Distribution, experts: int, ways: Ways = NO_WAYS) -> Distribution:
-    """`base` itself for a single expert without exploration of its own: it needs no gate."""
+    """`base` itself for a single expert without exploration of its own: it needs no weights."""
     return base if experts == 1 and ways == NO_WAYS else Mixture(base, experts, ways)

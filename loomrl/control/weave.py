@@ -1,4 +1,4 @@
-"""The network of WEAVE: experts behind a gate, and an ensemble of critics weighted by their accuracy.
+"""The network of WEAVE: weighted experts, and an ensemble of critics weighted by their accuracy.
 
 Axes: `_B` observations, `_F` features, `_M` critics, `_C` columns of value: objectives, then the utility if it is
 learnt, then novelty if it is rewarded.

@@ -1,1 +1,1 @@
-"""What production teaches: rewards of what was served, and data sets of it."""
+"""From what people say of served answers to rewards, data sets and the next training."""

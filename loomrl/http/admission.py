@@ -11,7 +11,7 @@ from loomrl.http.refusal import Refused, refusal_of
 from loomrl.http.site import Site
 
 MAX_BYTES = 128 << 20
-OPEN_PATHS = frozenset({"/v2/health"})
+OPEN_PATHS = frozenset({"/health", "/v2/health"})
 """Paths that need no token, for load balancers."""
 
 MAX_ZSTD_WINDOW = 1 << 27

@@ -14,6 +14,8 @@ from loomrl.types import Group, Trajectory
 PAGE_BYTES = 1 << 26
 """A page ends early once it holds this much."""
 
+_BOUNDED = (("level", "level"), ("success", "success"), ("version", "first_version"), ("stored", "created_at"))
+"""Bounds of a selection, and the column that each is of."""
 _COLUMNS = (trajectories.c.id, trajectories.c.position, trajectories.c.payload)
 
 
@@ -87,7 +89,9 @@ def _conditions(selection: Selection) -> Iterator[ColumnElement[bool]]:
         wanted = getattr(selection, name)
         if wanted is not None:
             yield trajectories.c[name] == str(wanted)
-    for name, column in (("level", "level"), ("success", "success"), ("version", "first_version")):
+    if selection.ids is not None:
+        yield trajectories.c.id.in_(selection.ids)
+    for name, column in _BOUNDED:
         low, high = getattr(selection, name)
         if low is not None:
             yield trajectories.c[column] >= low

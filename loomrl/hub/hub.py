@@ -57,6 +57,9 @@ class Selection:
     level: tuple[int | None, int | None] = (None, None)
     success: tuple[float | None, float | None] = (None, None)
     version: tuple[int | None, int | None] = (None, None)
+    stored: tuple[float | None, float | None] = (None, None)
+    """When the hub took it in, in seconds since 1970."""
+    ids: tuple[str, ...] | None = None
 
 
 EVERYTHING = Selection()
@@ -214,6 +217,14 @@ class Hub(ABC):
         self, after: int = 0, *, limit: int = 100, selection: Selection = EVERYTHING
     ) -> list[tuple[int, Trajectory]]:
         """The next stored trajectories behind a cursor, with their cursors, in commit order; empty at the end."""
+
+    @abstractmethod
+    def delete(self, ids: Sequence[str]) -> list[str]:
+        """Delete these trajectories for good; the ids of those that were there.
+
+        No cursor is used again. A group that loses an attempt before it was trained on is released with the cause
+        `deleted`; a lease goes on with its other groups. Counts of what came in stay as they are.
+        """
 
     @abstractmethod
     def stats(self, *, version: int = NO_VERSION) -> HubStats:

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, Table, bindparam, func, insert, select, update
 
 from loomrl.hub.hub import EnvironmentStats
-from loomrl.store.hub_tables import hub_counters
+from loomrl.store.hub_tables import hub_counters, hub_notes
 from loomrl.types import End, Trajectory
 
 RATE_S = 60.0
@@ -118,7 +118,9 @@ class Ledger:
     def positions(self, table: Table, count: int) -> range:
         """The next positions of a table. They grow in commit order, as nobody else may write now."""
         if table.name not in self._next:
-            self._next[table.name] = (self.connection.scalar(select(func.max(table.c.position))) or 0) + 1
+            there = self.connection.scalar(select(func.max(table.c.position))) or 0
+            gone = self.connection.scalar(_NOTE, {"key": highest(table)}) or 0
+            self._next[table.name] = max(there, int(gone)) + 1
         first = self._next[table.name]
         self._next[table.name] += count
         return range(first, first + count)
@@ -139,5 +141,11 @@ class Ledger:
             self.connection.execute(_SET_LINE, changed)
 
 
+def highest(table: Table) -> str:
+    """The key of the note that keeps a table's highest position beyond the deletion of its row."""
+    return f"highest position in {table.name}"
+
+
 ALL_COUNTERS = select(hub_counters)
+_NOTE = select(hub_notes.c.text).where(hub_notes.c.key == bindparam("key"))
 _SET_LINE = update(hub_counters).where(hub_counters.c.environment == bindparam("at"))

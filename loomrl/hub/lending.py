@@ -121,6 +121,13 @@ def release_corrupt(ledger: Ledger, ids: Sequence[str]) -> None:
     _change(ledger, groups.c.id.in_(ids), "leased", "released", cause="corrupt", lease=None)
 
 
+def release_deleted(ledger: Ledger, positions: Sequence[int]) -> None:
+    """Take groups out that lost an attempt before they were trained on: nobody may have them incomplete."""
+    for state in ("open", "ready", "leased"):
+        which = groups.c.position.in_(positions) & (groups.c.state == state)
+        _change(ledger, which, state, "released", cause="deleted", lease=None)
+
+
 def pin(ledger: Ledger, lease_id: str) -> None:
     """Keep a lease from expiring until whoever pinned it says ack or release; LeaseLost if it is not held."""
     if _found(ledger, lease_id).state != "acked":

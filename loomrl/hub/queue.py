@@ -15,6 +15,7 @@ from loomrl.errors import HubError
 from loomrl.hub import archive, lending
 from loomrl.hub.codec import decode_all, encode
 from loomrl.hub.commit import Committer
+from loomrl.hub.deletion import check_ids, delete_trajectories
 from loomrl.hub.hub import EVERYTHING, GroupPlan, HubStats, Lease, Ready, Selection
 from loomrl.hub.intake import Intake, Parcel, check_name, check_number, parcel
 from loomrl.hub.ledger import ALL_COUNTERS, Counters, Ledger
@@ -155,6 +156,11 @@ class LocalHub(Shard):
         check_page(after, limit)
         with self._db.read() as connection:
             return archive.read_page(connection, after, limit, selection)
+
+    @override
+    def delete(self, ids: Sequence[str]) -> list[str]:
+        check_ids(ids)
+        return self._committer.run(lambda ledger: delete_trajectories(ledger, ids)) if ids else []
 
     @override
     def stats(self, *, version: int = NO_VERSION) -> HubStats:

@@ -59,6 +59,7 @@ class RemoteHub(Hub):
     release = asked(Hub.release)
     ack = asked(Hub.ack)
     read = asked(Hub.read)
+    delete = asked(Hub.delete)
     stats = asked(Hub.stats)
 
     @abstractmethod

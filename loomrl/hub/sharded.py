@@ -139,6 +139,10 @@ class ShardedHub(Hub):
         return page
 
     @override
+    def delete(self, ids: Sequence[str]) -> list[str]:
+        return [id for part in self._threads.map(lambda shard: shard.delete(ids), self._shards) for id in part]
+
+    @override
     def stats(self, *, version: int = NO_VERSION) -> HubStats:
         self._finish_acks()
         return merge([shard.stats(version=version) for shard in self._shards])

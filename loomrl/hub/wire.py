@@ -22,7 +22,7 @@ LENGTH = struct.Struct("<I")
 JSON = "application/json"
 PAYLOADS = "application/vnd.loomrl.trajectories"
 DONE = b'{"status":"ok"}'
-KEYS = {"append": "cursors", "open": "admitted", "ready": "ready", "renew": "value"}
+KEYS = {"append": "cursors", "open": "admitted", "ready": "ready", "renew": "value", "delete": "deleted"}
 """The one key of an operation's answer."""
 
 

@@ -33,11 +33,11 @@ class ArmResult:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a test says up to now."""
+    """The result of a test so far."""
 
     arms: tuple[ArmResult, ...]
     mismatch: float
-    """The p-value of the shares: units that did not fall to the arms as planned say that something else is wrong."""
+    """P-value of the shares: if units are not divided as planned, something else is wrong."""
     is_mismatched: bool
     silent: tuple[str, ...]
     """Metrics that nobody has reported."""
@@ -81,7 +81,7 @@ class Reading:
         self._units = {name: set() for name in test.shares}
 
     def observe(self, observations: Iterable[Observation]) -> None:
-        """Take observations in the order of the log; those of other tests, and of no test, do not count."""
+        """Add observations in the order of the log; only those of this test count."""
         mine = [each for each in observations if self._is_mine(each)]
         everybody = set().union(*self._units.values())
         for each in mine:
@@ -95,7 +95,7 @@ class Reading:
                 comparison.observe(mine, lambda _: self.test.shares)
 
     def result(self) -> Result:
-        """Up to now."""
+        """The result so far."""
         test = self.test
         arms = []
         for name, share in test.shares.items():
@@ -123,7 +123,7 @@ def guards_of(test: AbTest) -> list[Guard]:
 
 
 def check_test(test: AbTest) -> None:
-    """A ConfigError names what contradicts itself."""
+    """A ConfigError for settings that contradict each other."""
     where = f"A/B test {test.name!r}"
     total = sum(test.shares.values())
     if len(test.shares) < 2:

@@ -1,4 +1,4 @@
-"""The comparison of two arms of an endpoint, by what their units met at the same time."""
+"""The comparison of two arms of an endpoint, by units that were served at the same time."""
 
 import math
 from bisect import insort
@@ -31,7 +31,7 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """The harms of units before; it begins with half a unit's worth of ignorance."""
+    """The mean harm of earlier units; it starts as if half a unit had been seen."""
 
     total: Floats | float = 0.5
     count: float = 1.0
@@ -91,7 +91,7 @@ class Comparison:
         self.baseline = baseline
         self.challenger = challenger
         self.not_finite: Counter[str] = Counter()
-        """Observations that were no finite number, by metric: not counted otherwise."""
+        """Observations that were not finite, by metric; they count nowhere else."""
         self._tracks = [_Track(guard, error_rate / max(1, len(guards)), error_rate) for guard in guards]
         self._metrics = {guard.metric for guard in guards}
         self._seen: dict[str, set[int]] = {metric: set() for metric in self._metrics}
@@ -128,7 +128,7 @@ class Comparison:
 
     @property
     def clipped(self) -> dict[str, int]:
-        """Observations beyond the bounds of their guard, by metric; they count as the bound."""
+        """Observations beyond their guard's bounds, by metric; they count as the bound."""
         return {track.guard.metric: track.clipped for track in self._tracks if track.clipped}
 
     def _chance(self, revision: int, shares: Callable[[int], Mapping[str, float]]) -> float:
@@ -141,7 +141,7 @@ class Comparison:
 
 
 def check_guard(guard: Guard) -> None:
-    """A ConfigError names what contradicts itself."""
+    """A ConfigError for settings that contradict each other."""
     name = f"guard {guard.metric!r}"
     if not guard.low < guard.high:
         raise ConfigError(f"{name}: low={guard.low} must be below high={guard.high}.")
@@ -265,7 +265,7 @@ class _Track:
 
     @property
     def _is_proved_worse(self) -> bool:
-        """Stays true: that it was worse once is not refuted by what comes later."""
+        """Once true, always true: later observations do not refute that it was worse."""
         return self._worse.log_most >= -math.log(self._share_of_error)
 
     def _interval(self) -> tuple[float, float]:

@@ -11,7 +11,7 @@ from loomrl.store import LoomDB
 from loomrl.store.endpoints import Endpoint, Role, history_of
 from loomrl.store.observations import read_observations
 from loomrl.store.releases import OPEN, ReleaseRow, newest_release, read_release
-from loomrl.store.replicas import ReplicaRole, ReplicaState, live_replicas
+from loomrl.store.service.replicas import ReplicaRole, ReplicaState, live_replicas
 
 PACE_S = 0.2
 """Time between two looks at a release."""
@@ -141,19 +141,19 @@ def past(db: LoomDB, release: Release, *, since: float, until: float, count: int
 
 
 def _shares(endpoint: Endpoint) -> dict[str, float]:
-    """Of the arms that answer."""
+    """Shares of the arms that answer."""
     return {arm.name: arm.share for arm in endpoint.arms if arm.role is not Role.SHADOW and arm.share > 0}
 
 
 class Controller:
-    """Moves an endpoint's releases on: looks at the evidence, decides, and puts the decision on record."""
+    """Advances an endpoint's releases: looks at the evidence, decides, and records the decision."""
 
     def __init__(self, db: LoomDB, endpoint: str) -> None:
         self._db = db
         self._observer = Observer(db, endpoint)
 
     def tick(self) -> Release | None:
-        """Look once; the release's new state if it was moved on."""
+        """Look once; the release's new state if it moved."""
         look = self._observer.look()
         if look is None:
             return None

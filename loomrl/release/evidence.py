@@ -16,7 +16,7 @@ Shares = Mapping[str, float]
 
 @dataclass(slots=True)
 class Trail:
-    """All that the observations since a release's beginning say about its version."""
+    """The evidence about a version in the observations since its release began."""
 
     plan: ReleasePlan
     first_revision: int
@@ -38,7 +38,7 @@ class Trail:
         )
 
     def take(self, observations: Sequence[Observation]) -> None:
-        """Take observations in the order of the log. Those of before the release, and of A/B tests, do not count."""
+        """Add observations in the order of the log. Those before the release, and of A/B tests, do not count."""
         mine = [each for each in observations if each.revision >= self.first_revision and not each.test]
         for each in mine:
             if each.metric == "trip" and each.arm == CANARY:

@@ -1,4 +1,4 @@
-"""Guards: what a release must not make worse, and what a comparison found about it."""
+"""Guards: metrics that a release must not make worse, and the findings about them."""
 
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""Releases in LoomDB: begun, moved on by whoever controls them, and by a person's word."""
+"""Releases in LoomDB: begun, moved by controllers, and by people's commands."""
 
 import math
 from collections.abc import Mapping
@@ -18,6 +18,7 @@ from loomrl.release.passage import (
     refuse_arms,
     told,
 )
+from loomrl.release.plan import settled
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import Arm, Endpoint, State, show_endpoint
 from loomrl.store.releases import (
@@ -29,10 +30,13 @@ from loomrl.store.releases import (
     newest_release,
     refuse_open,
 )
+from loomrl.store.verdicts import StoredVerdict
 from loomrl.types import Stage, Verdict
 
+COORDINATOR = "coordinator"
+"""Who releases what a loop has trained."""
 TRIES = 20
-"""A person's word is repeated so often if a controller moves the release at the same moment."""
+"""A person's command is retried this often if a controller moves the release at the same moment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +54,7 @@ class Release:
     after: int
     """Position in the observations at which they begin."""
     verdict: Verdict
-    """Of the gate, or the reason that there was none."""
+    """The gate's, or the reason for releasing without one."""
 
     @classmethod
     def of(cls, row: ReleaseRow) -> Self:
@@ -90,7 +94,7 @@ class Release:
         return arms_of(self.plan, passage, present=present.arms, baseline=self.baseline, challenger=self.challenger)
 
     def touched(self, present: Endpoint) -> str:
-        """What the endpoint has become by others, if they changed arms of this release; else empty."""
+        """The endpoint's present arms if others changed those of this release; else empty."""
         if present.state is not State.SERVING:
             return f"it is {present.state}"
         if present.revision == self.row.revision:
@@ -117,6 +121,11 @@ class Wish:
 
 def begin_release(db: LoomDB, wish: Wish, *, at: float) -> Release:
     """Begin a release: the version is started, and gets its first share once it is up. A LoomError says why not."""
+    return Release.of(begin(db, *drafted(db, wish, at=at)))
+
+
+def drafted(db: LoomDB, wish: Wish, *, at: float) -> tuple[ReleaseRow, Change]:
+    """The first row of a release, and what it changes; a LoomError says why it cannot begin."""
     present = releasable(db, wish.endpoint, wish.challenger)
     baseline = present.stable.policy
     passage = Passage(since=at, reason=f"{wish.plan.strategy} of {wish.challenger} against {baseline}")
@@ -144,7 +153,20 @@ def begin_release(db: LoomDB, wish: Wish, *, at: float) -> Release:
     )
     arms = arms_of(wish.plan, passage, present=present.arms, baseline=baseline, challenger=wish.challenger)
     change = Change(arms=arms, seen=present.revision, stages={baseline: Stage.PRODUCTION}, verdict=wish.verdict)
-    return Release.of(begin(db, first, change))
+    return first, change
+
+
+def wish_for(challenger: str, verdict: StoredVerdict, *, endpoint: str, plan: ReleasePlan, why: str) -> Wish:
+    """The release of a version that the gate allows, as it advises."""
+    advice = verdict.report["strategy"]
+    return Wish(
+        endpoint=endpoint,
+        challenger=challenger,
+        plan=settled(plan, advice["name"], advice["share"]),
+        verdict=Verdict(True, (f"verdict {verdict.id}",)),
+        who=COORDINATOR,
+        why=why,
+    )
 
 
 def releasable(db: LoomDB, endpoint: str, challenger: str) -> Endpoint:
@@ -160,7 +182,7 @@ def releasable(db: LoomDB, endpoint: str, challenger: str) -> Endpoint:
 
 
 def move(db: LoomDB, release: Release, to: Passage, present: Endpoint, row: ReleaseRow) -> Release | None:
-    """Store the next state with all that comes with it; None if somebody else has moved the release or the endpoint."""
+    """Store the next state with all its consequences; None if somebody else moved the release or the endpoint."""
     arms = None if to.phase is Phase.STOPPED else release.arms(to, present)
     change = Change(arms=arms, seen=present.revision, stages=_stages(release, to), verdict=release.verdict)
     stored = advance(db, row, change)
@@ -168,7 +190,7 @@ def move(db: LoomDB, release: Release, to: Passage, present: Endpoint, row: Rele
 
 
 def tell(db: LoomDB, endpoint: str, word: Word, *, who: str, why: str, at: float) -> Release:
-    """Have a person's word obeyed at once, and put it on record."""
+    """Obey a person's command at once, and record it."""
     for _ in range(TRIES):
         release = latest(db, endpoint)
         present = show_endpoint(db, endpoint)
@@ -178,7 +200,7 @@ def tell(db: LoomDB, endpoint: str, word: Word, *, who: str, why: str, at: float
         row = release.next_row(passage, None, who=who, at=at)
         if (moved := move(db, release, passage, present, row)) is not None:
             return moved
-    raise StoreError(f"endpoint {endpoint!r}: the release moved on {TRIES} times meanwhile. Say it again.")
+    raise StoreError(f"endpoint {endpoint!r}: the release moved on {TRIES} times meanwhile. Repeat the command.")
 
 
 def latest(db: LoomDB, endpoint: str) -> Release:

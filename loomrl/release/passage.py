@@ -1,4 +1,4 @@
-"""The passage of a version through its plan: a pure function from evidence to the next state, or to none.
+"""The passage of a version through its plan: a pure function from evidence to the next state, or None.
 
 Whoever runs it with the same evidence decides the same. It says where a release stands and why it waits.
 """
@@ -10,7 +10,7 @@ from enum import StrEnum
 from loomrl.config.release import GuardSetting, ReleasePlan
 from loomrl.errors import ConfigError, StoreError, did_you_mean
 from loomrl.release.guard import Better, Finding
-from loomrl.release.plan import Step, steps_of
+from loomrl.release.plan import PlanStep, steps_of
 from loomrl.store.endpoints import Arm, Role
 
 STABLE, CANARY = "stable", "canary"
@@ -62,7 +62,7 @@ class Passage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """All that is known about the new version at a moment."""
+    """Everything known about the new version at a moment."""
 
     findings: tuple[Finding, ...] = ()
     units: int = 0
@@ -106,7 +106,7 @@ def decide(plan: ReleasePlan, now_at: Passage, evidence: Evidence, now: float) -
 
 
 def fault_of(plan: ReleasePlan, now_at: Passage, evidence: Evidence) -> str:
-    """The reason to go back at once; empty if there is none."""
+    """The reason for an immediate rollback; empty if there is none."""
     if now_at.step == START:
         return ""
     if evidence.trips:
@@ -141,7 +141,7 @@ def waits_for(plan: ReleasePlan, now_at: Passage, evidence: Evidence, now: float
 
 
 def told(plan: ReleasePlan, now_at: Passage, word: Word, *, who: str, why: str, now: float) -> Passage:
-    """The state after a person's word; a ConfigError if it means nothing now, or the person has no right to it."""
+    """The state after a person's command; a ConfigError if it has no meaning now, or the person may not give it."""
     if word is Word.ROLLBACK and now_at.phase in (Phase.DONE, Phase.OPEN):
         return _ended(now_at, Phase.ROLLED_BACK, _said(word, who, why), now)
     if not now_at.is_open:
@@ -175,7 +175,7 @@ def arms_of(plan: ReleasePlan, at: Passage, *, present: Sequence[Arm], baseline:
         case Phase.STOPPED:
             return list(present)
         case Phase.OPEN:
-            step = steps_of(plan)[at.step] if at.step >= 0 else Step(share=0.0, minutes=0, units=0)
+            step = steps_of(plan)[at.step] if at.step >= 0 else PlanStep(share=0.0, minutes=0, units=0)
             role = Role.SHADOW if step.is_shadow else Role.CANARY
             heard = 0.0 if step.is_shadow else step.share
             return [
@@ -216,7 +216,7 @@ def parse_word(text: str) -> Word:
         raise ConfigError(f"{text!r}: known are {', '.join(Word)}.{did_you_mean(text, list(Word))}") from None
 
 
-def _unfinished(step: Step, now_at: Passage, evidence: Evidence, now: float) -> list[str]:
+def _unfinished(step: PlanStep, now_at: Passage, evidence: Evidence, now: float) -> list[str]:
     left = now_at.since + 60 * step.minutes - now
     reasons = [f"{step} lasts another {left / 60:.1f} minutes"] if left > 0 else []
     if evidence.units < step.units:
@@ -225,7 +225,7 @@ def _unfinished(step: Step, now_at: Passage, evidence: Evidence, now: float) -> 
 
 
 def _unproved(plan: ReleasePlan, evidence: Evidence) -> list[str]:
-    """The metrics that have to be proved fine before all of the traffic goes over."""
+    """The metrics that must be proved fine before the version gets all of the traffic."""
     reasons = []
     for guard, finding in zip(plan.guards, evidence.findings, strict=True):
         is_there = finding.challenger.count > 0 and finding.baseline.count > 0
@@ -248,7 +248,7 @@ def _approved(plan: ReleasePlan, now_at: Passage, *, who: str, why: str) -> Pass
     steps = steps_of(plan)
     if who not in plan.approvers:
         allowed = ", ".join(plan.approvers) or "nobody: it asks for no approval"
-        raise ConfigError(f"approve: {who!r} has no right to. The plan allows {allowed}.")
+        raise ConfigError(f"approve: {who!r} may not approve. The plan allows {allowed}.")
     asked = [
         at for at, step in enumerate(steps) if at > max(now_at.step, now_at.approved) and step.share in plan.approvals
     ]

@@ -7,7 +7,7 @@ from loomrl.release.guard import Better, Guard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class PlanStep:
     """A step of a release."""
 
     share: float
@@ -20,10 +20,10 @@ class Step:
         return f"{100 * self.share:g} %" + (" in shadow" if self.is_shadow else "")
 
 
-def steps_of(plan: ReleasePlan) -> tuple[Step, ...]:
+def steps_of(plan: ReleasePlan) -> tuple[PlanStep, ...]:
     """The steps of a plan whose strategy is settled."""
-    ramp = tuple(Step(share=step.share, minutes=step.minutes, units=step.units) for step in plan.steps)
-    shadow = Step(share=plan.shadow.share, minutes=plan.shadow.minutes, units=0, is_shadow=True)
+    ramp = tuple(PlanStep(share=step.share, minutes=step.minutes, units=step.units) for step in plan.steps)
+    shadow = PlanStep(share=plan.shadow.share, minutes=plan.shadow.minutes, units=0, is_shadow=True)
     match plan.strategy:
         case "shadow":
             return (shadow,)

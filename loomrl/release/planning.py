@@ -59,7 +59,7 @@ def plan_size(effect: Effect, *, share: float = 0.5, error_rate: float = 0.05, p
 
 
 def _check(effect: Effect, share: float, power: float) -> None:
-    """A ConfigError names what cannot be planned."""
+    """A ConfigError for an effect that cannot be planned for."""
     after = effect.mean + effect.difference
     if not (0 < effect.mean < 1 and 0 < after < 1) or not effect.difference:
         raise ConfigError(

@@ -5,6 +5,7 @@ repeated. Either it holds and the checkpoint counts, or the checkpoint is delete
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,15 +15,26 @@ from loomrl.checkpoints import Checkpoints
 from loomrl.config import AnyExperiment
 from loomrl.errors import ArtifactError, LeaseLost
 from loomrl.store import LoomDB
+from loomrl.store.endpoints import list_endpoints
 from loomrl.store.policies import list_policies, record_policy
 from loomrl.store.runs import show_run
-from loomrl.types import PolicyVersion
+from loomrl.types import PolicyVersion, Stage
 
 State = Mapping[str, Any]
+MOST_RELEASED = 10_000
 
 
 def _nothing(state: State) -> None:
     """Commits nothing."""
+
+
+def served_numbers(db: LoomDB, run: str) -> set[int]:
+    """Versions of a run that an endpoint names, or that were released: it may need them, or go back to them."""
+    named = {arm.policy for endpoint in list_endpoints(db) for arm in endpoint.arms}
+    numbers = {int(key.rpartition("/")[2]) for key in named if re.fullmatch(rf"{re.escape(run)}/\d+", key)}
+    for stage in (Stage.CANARY, Stage.PRODUCTION, Stage.RETIRED):
+        numbers |= {version.number for version in list_policies(db, run=run, stage=stage, limit=MOST_RELEASED)}
+    return numbers
 
 
 @dataclass(slots=True, kw_only=True)
@@ -45,7 +57,7 @@ class Ledger:
     parent: str | None = None
     """The version recorded last."""
     kept: dict[str, int] = field(default_factory=dict)
-    """Checkpoints that stay: `last` and `best`."""
+    """Checkpoints that stay beside the first one and those that were served: `last` and `best`."""
     best: float | None = None
     """Score by which `best` is the best; None while there was none."""
 
@@ -107,7 +119,7 @@ class Ledger:
         )
         record_policy(self.db, version)
         self.parent, self.kept["last"] = version.id, number
-        self.checkpoints.prune(self.kept.values())
+        self.checkpoints.prune({*self.kept.values(), *served_numbers(self.db, self.run)})
 
     def _settles(self, state: State) -> bool:
         try:

@@ -39,8 +39,8 @@ def copied(version: PolicyVersion, db: LoomDB) -> Path:
     looked = ", ".join(dict.fromkeys(f"{artifacts.url}/{name}" for artifacts, name in places))
     raise ArtifactError(
         f"policy {version.id!r} is on record, but no whole checkpoint of it is at {looked}. Of a run the first, the "
-        f"best and the last are kept. If one was deleted, or lacks its {MARKER}, restore it from a copy; if the folder "
-        "was moved, move the database with it."
+        f"best, the last and those that were served are kept. If one was deleted, or lacks its {MARKER}, restore it "
+        "from a copy; if the folder was moved, move the database with it."
     )
 
 

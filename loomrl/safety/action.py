@@ -46,7 +46,7 @@ class Rate:
 
 
 class States:
-    """No acting where all of these components of the observation are within their bounds."""
+    """Forbids acting while all of these components of the observation are within their bounds."""
 
     def __init__(self, within: Mapping[int, tuple[float | None, float | None]]) -> None:
         self._within = dict(within)

@@ -1,4 +1,4 @@
-"""Rules and finished attempts: what a gateway's monitor would have found in what was said."""
+"""Rules applied to finished attempts, as a gateway's monitor would apply them."""
 
 from collections.abc import Mapping, Sequence
 

@@ -15,7 +15,7 @@ def mark(kind: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """One form. A group `secret` is what goes; without one it is everything. `holds` may spare a finding.
+    """One form. The group `secret` is removed; without one, the whole match. `holds` may spare a finding.
 
     A text has the form only if one of the `hints` is in its folded case: looking for those is much faster.
     """

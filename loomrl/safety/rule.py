@@ -1,4 +1,4 @@
-"""Rules about answers and actions that must not leave. Pure: functions of what was said, or done."""
+"""Rules about answers and actions that must not leave. Pure functions of the answer, or of the action."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -27,11 +27,11 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saying:
-    """An answer as far as it has come."""
+    """An answer so far."""
 
     text: str
     since: int = 0
-    """Text before this place was found harmless, or has left already; it is there as context."""
+    """Text before this place was found harmless or has left; it is context."""
     is_whole: bool = True
     """False: more may follow."""
     uses: tuple[Use, ...] = ()

@@ -1,4 +1,4 @@
-"""The screen: text on its way out, looked at in blocks, so that nothing of a finding has left before it is found.
+"""The screen: outgoing text checked in blocks, so that no part of a finding leaves before it is found.
 
 The result depends on the text alone, not on the pieces in which it came: rules look at the text up to its 1st, 2nd,
 4th, 8th and 16th character, so that an answer begins at once, then up to every 32nd, and once more when it is whole.
@@ -13,7 +13,7 @@ from loomrl.safety.rule import Asked, Found, Saying, TextRule, Use
 
 BLOCK = 32
 MOST_HELD = 2000
-"""Characters that are held back for a rule that can not make up its mind; earlier ones leave."""
+"""Characters held back at most for a rule that has not decided; earlier ones leave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Hit:
 
 
 class Screen:
-    """One text on its way. Take `next()`, have it looked at, and `settle`, until there is no next one."""
+    """One outgoing text. Call `next()`, check it, and `settle`, until `next()` is None."""
 
     def __init__(self, asked: Asked) -> None:
         self.hit: Hit | None = None
@@ -45,7 +45,7 @@ class Screen:
         self.text += text
 
     def end(self, uses: Sequence[Use] = ()) -> None:
-        """Nothing follows but these calls."""
+        """End the text; only these calls follow."""
         self._is_whole, self._uses = True, tuple(uses)
 
     def next(self) -> Saying | None:
@@ -62,7 +62,7 @@ class Screen:
         return Saying(text=self.text, since=self.left, uses=self._uses, asked=self._asked)
 
     def again(self) -> None:
-        """Forget the hit, and look at its part again."""
+        """Forget the hit, and check its part again."""
         self.hit, self._looked = None, self._before
 
     def settle(self, saying: Saying, found: Mapping[str, Found]) -> None:
@@ -76,14 +76,14 @@ class Screen:
         self.left = max(min([end, *places]), self.left, end - MOST_HELD)
 
     def take(self) -> str:
-        """The text that may leave by now, and was not taken yet."""
+        """The text that may leave now and was not taken yet."""
         text = self.text[self._given : self.left]
         self._given = self.left
         return text
 
 
 def look(rules: Mapping[str, TextRule], saying: Saying) -> dict[str, Found]:
-    """What the rules find, in the text and in the words of calls; a finding in a call is one at the text's end."""
+    """Findings of the rules in the text and in the words of calls; one in a call counts as at the text's end."""
     found = {name: one for name, rule in rules.items() if (one := rule.find(saying)) is not None}
     for words in _words(saying.uses):
         inner = replace(saying, text=words, since=0, uses=())

@@ -10,7 +10,7 @@ from loomrl.safety.pattern import PATTERNS, Assignment, Pattern
 from loomrl.safety.rule import Found, Saying, Use
 
 LONGEST = 200
-"""Characters by which a secret has shown its form; a form that goes on is believed."""
+"""Characters after which a form counts as a secret even if it may go on."""
 _KEY_END = re.compile(r"(?:bearer [A-Za-z0-9_.~+/=-]{0,200}|[A-Za-z0-9_.~+/=-]{1,200})\Z", re.IGNORECASE)
 """Characters that a key may begin with, at the end of a text."""
 _WORD_END = re.compile(r"\S{1,200}\Z")
@@ -22,7 +22,7 @@ _ASSIGNED_END = re.compile(
     re.IGNORECASE,
 )
 _PLACEHOLDER = re.compile(r"[a-z_.~+/= -]+|.*?([xX*.])\1{7,}[a-z_-]*")
-"""`sk-your-api-key-here`, `ghp_xxxxxxxxxxxxxxxxxxxx`: what documents write in a key's place."""
+"""`sk-your-api-key-here`, `ghp_xxxxxxxxxxxxxxxxxxxx`: placeholders of documents."""
 
 
 class Secrets:
@@ -150,7 +150,7 @@ def _normal(system: str) -> tuple[str, int, frozenset[str]]:
 
 
 class Repetition:
-    """Copies of the same piece at the end of the text. What was said of them by then has left."""
+    """Copies of the same piece at the end of the text; the copies before detection have left."""
 
     LONGEST = 80
     """Characters of a piece."""

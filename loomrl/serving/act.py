@@ -42,7 +42,7 @@ class ActAsk:
 
     @property
     def can_be_joined(self) -> bool:
-        """It may share a batch with others: nothing but observations."""
+        """True if it may share a batch with others: it has observations only."""
         wish = self.act
         return wish.preferences is None and wish.earned is None and not wish.explore
 
@@ -149,7 +149,7 @@ def _value(given: Any) -> Any:
             return _unpacked(given)
         return {str(name): _value(part) for name, part in given.items()}
     if isinstance(given, list) and given and isinstance(given[0], dict):
-        raise Refusal(Cause.INVALID, "A batch of named parts is one object of batches.", where="observations")
+        raise Refusal(Cause.INVALID, "Observations with named parts are one object of batches.", where="observations")
     try:
         array = np.asarray(given)
     except ValueError:

@@ -1,8 +1,9 @@
-"""A policy's answer as it comes: what a replica sends to the gateway, and the gateway to a dialect.
+"""A policy's answer as it comes: the events that a replica sends to the gateway, and the gateway to a dialect.
 
 The order for every choice is `Opened`, any number of `Drawn`, `Closed`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -44,7 +45,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Drawn:
-    """Tokens as they were sampled, and the text that is certain by now: less, if a stop string or a call may begin."""
+    """Sampled tokens, and the text that is certain so far: less where a stop string or a call may begin."""
 
     index: int = 0
     ids_T: NDArray[np.int32]
@@ -55,9 +56,23 @@ class Drawn:
     """Empty unless asked for."""
 
 
+def joined(drawn: Sequence[Drawn]) -> Drawn:
+    """Several of one choice as one."""
+    if len(drawn) == 1:
+        return drawn[0]
+    return Drawn(
+        index=drawn[0].index,
+        ids_T=np.concatenate([each.ids_T for each in drawn]),
+        logprobs_T=np.concatenate([each.logprobs_T for each in drawn]),
+        versions_T=np.concatenate([each.versions_T for each in drawn]),
+        text="".join(each.text for each in drawn),
+        tokens=tuple(token for each in drawn for token in each.tokens),
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Closed:
-    """The end of a choice: its whole text without calls and stop string, its calls, and why it ended."""
+    """The end of a choice: its whole text without calls and stop string, its calls, and the reason of its end."""
 
     index: int = 0
     text: str

@@ -27,7 +27,7 @@ from loomrl.store.endpoints import Endpoint, Role, State
 log = logging.getLogger(__name__)
 Mode = Literal["before", "after", "off"]
 MOST_LATER = 4096
-"""Calls that are recorded after their answer at a time; further ones wait for their record."""
+"""Calls being recorded after their answer, at most; further ones wait until they are recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class Visit:
     is_new: bool = False
     """The session was named for this call: nothing of it is on record."""
     unit: str
-    """Sticks to an arm: the caller's user, else the session."""
+    """The unit that keeps its arm: the caller's user, else the session."""
     key: str
     dialect: str
     deadline: float
@@ -146,13 +146,13 @@ class Exchange:
         return found
 
     def later(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do this in the background, to its end."""
+        """Run this in the background to its end."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Finish what is done in the background."""
+        """Wait for all background work."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -162,7 +162,7 @@ class Exchange:
                 self.later(self._shadow(Candidate(arm, policy), ask, visit))
 
     async def _shadow(self, candidate: Candidate, ask: Ask, visit: Visit) -> None:
-        """An answer that nobody hears; on record as a session of its own."""
+        """A shadow's answer, which no caller gets; recorded as a session of its own."""
         shadow = Visit(
             id=uuid.uuid4().hex,
             endpoint=visit.endpoint,
@@ -204,7 +204,7 @@ class Conversation:
         self._answer_by(begun)
 
     def _answer_by(self, begun: Begun) -> None:
-        """Let this be the answer."""
+        """Answer with this one."""
         visit, candidate = self._visit, begun.candidate
         self._begun = begun
         self._choices = [Gathered() for _ in range(self._ask.drawing.n)]
@@ -229,7 +229,7 @@ class Conversation:
         return allowed if self._visit.measured is None else self._measured(allowed, self._visit.measured)
 
     async def _measured(self, allowed: AsyncGenerator[Event, None], measured: Measured) -> AsyncGenerator[Event, None]:
-        """The same events; their end is the outcome of the call."""
+        """The same events; how they end is measured as the call's outcome."""
         try:
             with measuring(measured):
                 async with aclosing(allowed):
@@ -245,7 +245,7 @@ class Conversation:
             raise
 
     async def _watched(self, watch: Watch) -> AsyncGenerator[Event, None]:
-        """The events as far as the monitor lets them; if it wants that, of the stable arm."""
+        """The events that the monitor lets through, or the stable arm's if it asks for them."""
         first = stable(self._visit.endpoint.arms)
         may_move = first is not None and first.name != self.heading.arm
         try:
@@ -263,7 +263,7 @@ class Conversation:
                 yield event
 
     async def _move(self) -> None:
-        """Have the stable arm answer. What the other one drew is on record, as a session of its own."""
+        """Let the stable arm answer. The other arm's tokens are recorded as a session of their own."""
         options = [
             one for one in candidates(self._exchange.view, self._visit.endpoint, "") if one.arm.role is Role.STABLE
         ]

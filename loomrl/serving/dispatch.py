@@ -1,21 +1,21 @@
-"""A call on its way: the chosen arm first, then another replica, then the stable arm, within a deadline."""
+"""Dispatch of a call: the chosen arm first, then another replica, then the stable arm, within a deadline."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from loomrl.serving.answer import Event, Opened
 from loomrl.serving.policy import Act, Acted, Continuation, ServedPolicy
 from loomrl.serving.refusal import Cause, Refusal
 from loomrl.serving.split import assigned, stable
 from loomrl.serving.view import View
-from loomrl.store.endpoints import Arm, Endpoint
+from loomrl.store.endpoints import Arm, Endpoint, Role
 
 MOVABLE = frozenset({Cause.UNAVAILABLE, Cause.TIMEOUT, Cause.FULL, Cause.INTERNAL})
 """Causes for which another replica or arm may answer."""
 PATIENCE = 0.5
-"""Share of the remaining time for the first event of an arm behind which another one stands."""
+"""Share of the remaining time that an arm gets for its first event if another arm could still answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,19 @@ def nobody(endpoint: Endpoint) -> Refusal:
     return Refusal(Cause.UNAVAILABLE, message, retry_after_s=1.0)
 
 
+def only_arm(endpoint: Endpoint, name: str) -> Endpoint:
+    """The endpoint with one of its arms alone; a Refusal names those that a caller may choose."""
+    heard = {arm.name: arm for arm in endpoint.arms if arm.role is not Role.SHADOW}
+    if name not in heard:
+        known = ", ".join(f"{endpoint.name}@{each}" for each in heard)
+        message = f"Endpoint {endpoint.name!r} has no arm {name!r:.100} that answers. Known: {known}."
+        raise Refusal(Cause.UNKNOWN, message, where="model")
+    return replace(endpoint, arms=(replace(heard[name], share=1.0, role=Role.STABLE),))
+
+
 @dataclass(slots=True)
 class Begun:
-    """An answer whose first tokens are here: from now on nobody else can give it."""
+    """An answer that has begun: from now on no other replica can give it."""
 
     candidate: Candidate
     first: list[Event]
@@ -91,7 +101,7 @@ async def next_event(events: AsyncIterator[Event], deadline: float) -> Event:
 
 
 async def close(events: AsyncIterator[Event]) -> None:
-    """End an answer that is not wanted any more."""
+    """End an answer that is no longer wanted."""
     async with aclosing(events):  # type: ignore[type-var]
         pass
 

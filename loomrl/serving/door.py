@@ -1,4 +1,4 @@
-"""A request's way in: body, caller, session."""
+"""The incoming request: body, caller, session."""
 
 import re
 import uuid
@@ -16,17 +16,19 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 SESSION = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
 SESSION_HEADER = "x-loomrl-session"
 IN_KEY = "~"
-"""`KEY~SESSION`: for programs that let nothing be set but the key."""
+"""`KEY~SESSION`: for programs in which only the key can be set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Whoever has this key."""
+    """The holder of a key."""
 
     key: str
     """The key's id, not the key."""
     session: str = ""
     """The session that the key is bound to, if any."""
+    is_admin: bool = False
+    """What others recorded is open to it."""
 
 
 class Keys(Protocol):
@@ -40,7 +42,7 @@ class Keys(Protocol):
 
 
 class NoKeys:
-    """Everybody may do everything: on this machine only."""
+    """No keys: every caller may do everything. For this machine only."""
 
     async def caller(self, token: str | None, *, scope: str) -> Caller:
         """The caller."""
@@ -65,7 +67,7 @@ class Incoming:
 
 
 def incoming(scope: Scope) -> Incoming:
-    """The head of a request; a Refusal for a session's name that is none."""
+    """The head of a request; a Refusal for an invalid session id."""
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
     path, session = scope["path"], headers.get(SESSION_HEADER, "")
     if path.startswith("/sessions/"):
@@ -98,13 +100,17 @@ def _token(headers: Mapping[str, str]) -> str | None:
     return headers.get("x-api-key") or None
 
 
-async def body_of(receive: Receive, headers: Mapping[str, str], *, most: int) -> bytes:
-    """The body; a Refusal beyond `most` bytes, or if it is packed."""
+async def body_of(receive: Receive, headers: Mapping[str, str], *, most: int, heard: int = 0) -> bytes:
+    """The body; a Refusal beyond `most` bytes, or if it is compressed.
+
+    Of a longer one so many bytes are `heard` before it is refused, at least four times `most`.
+    """
+    heard = max(heard, 4 * most)
     if headers.get("content-encoding", "identity").lower() != "identity":
-        raise Refusal(Cause.INVALID, "Bodies are read as they are: leave Content-Encoding out.")
+        raise Refusal(Cause.INVALID, "Compressed bodies are not read: leave out Content-Encoding.")
     announced = headers.get("content-length", "0")
     if announced.isdecimal() and int(announced) > most:
-        await _discard(receive, 4 * most)
+        await _discard(receive, heard)
         raise Refusal(Cause.TOO_LARGE, f"A body has at most {most} bytes, this one {announced}.")
     parts, size = [], 0
     while True:
@@ -115,7 +121,7 @@ async def body_of(receive: Receive, headers: Mapping[str, str], *, most: int) ->
         parts.append(part)
         size += len(part)
         if size > most:
-            await _discard(receive, 4 * most)
+            await _discard(receive, heard)
             raise Refusal(Cause.TOO_LARGE, f"A body has at most {most} bytes, this one more.")
         if not message.get("more_body", False):
             return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -6,7 +6,7 @@ import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from typing import Any, TypeVar
@@ -32,7 +32,7 @@ from loomrl.store.sessions import (
     find_session,
     keep_calls,
     opted_out,
-    person_hash,
+    person_of,
     read_calls,
     read_session,
 )
@@ -50,7 +50,7 @@ class StoreSettings:
     """Memory for recent sessions; the least recently used are forgotten, and read again when needed."""
     most_sessions: int = 50_000
     most_waiting: int = 4096
-    """Calls that wait for their commit; more have to wait before they are taken in."""
+    """Calls that wait for their commit; further ones wait before they are taken in."""
     fresh_s: float = 10.0
     """The time for which a session in memory is taken as open without a look at LoomDB."""
     opt_out_s: float = 5.0
@@ -111,7 +111,7 @@ class Store:
         if self._clock() - self._out_at > self._settings.opt_out_s:
             self._out_at = self._clock()
             self._out = await self._read(opted_out, self._db)
-        return person_hash(endpoint, ask.user) not in self._out
+        return person_of(endpoint, ask.user) not in self._out
 
     async def session_of(self, key: str, ask: Ask) -> str | None:
         """As of `Recorder`."""
@@ -315,24 +315,28 @@ class Store:
             key=new.key,
             payload=encode_acts(new.acts),
             columns=None,
+            person=person_of(new.endpoint, new.user),
             created_at=self._clock(),
         )
 
     def _new(self, job: "_Keeping") -> NewCall:
-        """The call as it may be stored. Answers after something that was redacted have no ids to stand on."""
+        """The call as it may be stored. Answers after redacted text are stored without ids."""
         record = private(job.record, self._redactor)
         if job.parent is not None and job.parent.redacted:
             record = Kept(record=record.record, columns=())
         for one in job.new:
             one.redacted = record.lost
-        payload, columns = encode(record)
+        call = job.call
+        person = person_of(call.endpoint, call.ask.user)
+        payload, columns = encode(replace(record, record=replace(record.record, user=person)))
         return NewCall(
-            id=job.call.id,
-            session=job.call.session,
-            endpoint=job.call.endpoint,
-            key=job.call.key,
+            id=call.id,
+            session=call.session,
+            endpoint=call.endpoint,
+            key=call.key,
             payload=payload,
             columns=columns,
+            person=person,
             marks=tuple(one.mark for one in record.columns if one.mark),
             created_at=self._clock(),
         )

@@ -6,7 +6,7 @@ import time
 import uuid
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -21,17 +21,20 @@ from loomrl.serving.dialect import models
 from loomrl.serving.dialect.dialect import Dialect
 from loomrl.serving.dialect.known import DIALECTS, errors_of
 from loomrl.serving.door import Caller, Incoming, Keys, Receive, Scope, Send, body_of, incoming
+from loomrl.serving.feedback.intake import Intake
+from loomrl.serving.feedback.told import read_told
 from loomrl.serving.measure import measuring
 from loomrl.serving.refusal import Cause, Refusal
+from loomrl.serving.reply import JSON, Headers, Reply
 from loomrl.serving.room import Room
 from loomrl.serving.stepping import is_recorded, new_acts
 from loomrl.store.endpoints import Endpoint
 
 log = logging.getLogger(__name__)
-JSON = "application/json"
 LARGE = 1 << 17
 """Bytes from which a body is read in a thread: pictures and long lists would keep other callers waiting."""
-Headers = list[tuple[bytes, bytes]]
+FEEDBACK_BYTES = 1 << 17
+"""The longest correction in any script, and all around it."""
 Check = Callable[[str, Mapping[str, str]], None]
 Shape = Callable[[Refusal], dict[str, Any]]
 
@@ -58,14 +61,15 @@ class Gateway:
         keys: Keys,
         settings: GatewaySettings | None = None,
         check: Check | None = None,
+        intake: Intake | None = None,
     ) -> None:
-        self._exchange, self._keys, self._check = exchange, keys, check
+        self._exchange, self._keys, self._check, self.intake = exchange, keys, check, intake
         self.settings = settings or GatewaySettings()
         self._rooms: dict[str, Room] = {}
         self._encode = msgspec.json.Encoder().encode
         self._decode = msgspec.json.Decoder().decode
         self.is_ready = True
-        """False sends load balancers elsewhere, while what is open goes on."""
+        """False tells load balancers to go elsewhere; open requests go on."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -75,7 +79,7 @@ class Gateway:
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008, "reason": "This server speaks plain HTTP only."})
             return
-        reply = _Reply(send)
+        reply = Reply(send)
         path: str = scope["path"]
         shape = partial(errors_of, anthropic=any(name == b"anthropic-version" for name, _ in scope["headers"]))
         try:
@@ -92,7 +96,7 @@ class Gateway:
             message = f"The gateway failed; its log says more about {reply.id}."
             await self._refuse(shape(path), Refusal(Cause.INTERNAL, message), reply)
 
-    async def _route(self, head: Incoming, receive: Receive, reply: "_Reply") -> None:
+    async def _route(self, head: Incoming, receive: Receive, reply: Reply) -> None:
         dialect = DIALECTS.get(head.path)
         if dialect is not None:
             _only("POST", head)
@@ -103,6 +107,9 @@ class Gateway:
         elif head.path == "/complete" and head.session:
             _only("POST", head)
             await self._complete(head, receive, reply)
+        elif head.path == "/v1/feedback":
+            _only("POST", head)
+            await self._feedback(head, receive, reply)
         elif head.path == "/v1/models" or head.path.startswith("/v1/models/"):
             _only("GET", head)
             await self._models(head, reply)
@@ -112,12 +119,14 @@ class Gateway:
             is_ready = self.is_ready and any(self._can_answer(each) for each in self._exchange.view.endpoints())
             await reply.whole(200 if is_ready else 503, b"ready" if is_ready else b"not ready", kind="text/plain")
         else:
-            known = ", ".join([*DIALECTS, "/v1/act", "/v1/models", "/sessions/ID/…", "/healthz", "/readyz"])
+            known = ", ".join(
+                [*DIALECTS, "/v1/act", "/v1/feedback", "/v1/models", "/sessions/ID/…", "/healthz", "/readyz"]
+            )
             raise Refusal(Cause.UNKNOWN, f"There is no {head.path!r:.100}. Known: {known}.")
 
     # -- conversations ----------------------------------------------------------------------------------------------
 
-    async def _converse(self, dialect: Dialect, head: Incoming, receive: Receive, reply: "_Reply") -> None:
+    async def _converse(self, dialect: Dialect, head: Incoming, receive: Receive, reply: Reply) -> None:
         caller = await self._keys.caller(head.token, scope="act")
         deadline = self._deadline()
         body = await self._body(receive, head)
@@ -130,7 +139,7 @@ class Gateway:
     def _read(self, dialect: Dialect, body: bytes) -> Ask:
         return dialect.read(self._object(body))
 
-    async def _answered(self, dialect: Dialect, ask: Ask, visit: Visit, caller: Caller, reply: "_Reply") -> None:
+    async def _answered(self, dialect: Dialect, ask: Ask, visit: Visit, caller: Caller, reply: Reply) -> None:
         conversation = await self._exchange.open(ask, visit)
         reply.heading = conversation.heading
         reply.is_recorded = conversation.is_recorded
@@ -145,8 +154,8 @@ class Gateway:
         finally:
             self._keys.spent(caller, conversation.usage.prompt + conversation.usage.completion)
 
-    async def _streamed(self, dialect: Dialect, ask: Ask, conversation: Conversation, reply: "_Reply") -> None:
-        """Begins with the first event that may leave: until then another arm may answer, or nobody."""
+    async def _streamed(self, dialect: Dialect, ask: Ask, conversation: Conversation, reply: Reply) -> None:
+        """The stream, begun with the first event that may leave: until then another arm may answer, or a refusal."""
         stream = dialect.stream(ask)
         try:
             async with aclosing(conversation.events()) as events:
@@ -185,7 +194,7 @@ class Gateway:
 
     # -- control ----------------------------------------------------------------------------------------------------
 
-    async def _act(self, head: Incoming, receive: Receive, reply: "_Reply") -> None:
+    async def _act(self, head: Incoming, receive: Receive, reply: Reply) -> None:
         caller = await self._keys.caller(head.token, scope="act")
         ask = read_act(await self._body(receive, head), head.headers.get("content-type", JSON), head.query)
         endpoint, deadline = self._endpoint(ask.model), self._deadline()
@@ -207,7 +216,7 @@ class Gateway:
             measured.answered(candidate.arm.name)
         recorder = self._exchange.recorder
         if recorder is not None and await is_recorded(self._exchange, ask, endpoint=endpoint.name, session=session):
-            place = {"session": session, "endpoint": endpoint.name, "key": caller.key}
+            place = {"session": session, "endpoint": endpoint.name, "key": caller.key, "user": ask.user}
             new = new_acts(candidate, ask.act, acted, place=place, at=at)
             await self._exchange.keep(recorder.keep_acts(new), deadline=deadline)
             reply.is_recorded = True
@@ -224,7 +233,7 @@ class Gateway:
 
     # -- the rest ---------------------------------------------------------------------------------------------------
 
-    async def _complete(self, head: Incoming, receive: Receive, reply: "_Reply") -> None:
+    async def _complete(self, head: Incoming, receive: Receive, reply: Reply) -> None:
         caller = await self._keys.caller(head.token, scope="record")
         told = self._object(await self._body(receive, head) or b"{}")
         for name in told:
@@ -251,7 +260,17 @@ class Gateway:
             raise Refusal(Cause.UNKNOWN, f"session {head.session!r:.100} is unknown: this endpoint records nothing.")
         await reply.whole(200, self._encode({"session": head.session, "trajectory": trajectory}))
 
-    async def _models(self, head: Incoming, reply: "_Reply") -> None:
+    async def _feedback(self, head: Incoming, receive: Receive, reply: Reply) -> None:
+        caller = await self._keys.caller(head.token, scope="feedback")
+        body = await body_of(receive, head.headers, most=FEEDBACK_BYTES, heard=2 * self.settings.max_bytes)
+        key = head.headers.get("idempotency-key", "")
+        told = read_told(self._object(body), session=caller.session or head.session, key=key)
+        if self.intake is None:
+            raise Refusal(Cause.UNKNOWN, "nothing is known here: this endpoint records nothing.", where="session")
+        given = await self.intake.give(told, caller=caller, deadline=self._deadline())
+        await reply.whole(200, self._encode({"object": "feedback", **asdict(given)}))
+
+    async def _models(self, head: Incoming, reply: Reply) -> None:
         await self._keys.caller(head.token, scope="act")
         endpoints = self._exchange.view.endpoints()
         is_anthropic = "anthropic-version" in head.headers
@@ -262,7 +281,7 @@ class Gateway:
         answer = models.one(*listed[0], anthropic=is_anthropic) if name else models.many(listed, anthropic=is_anthropic)
         await reply.whole(200, self._encode(answer))
 
-    async def _refuse(self, shape: Shape, refusal: Refusal, reply: "_Reply") -> None:
+    async def _refuse(self, shape: Shape, refusal: Refusal, reply: Reply) -> None:
         if reply.is_begun:
             return
         retry = refusal.retry_after_s
@@ -291,13 +310,15 @@ class Gateway:
         return given
 
     def _endpoint(self, name: str) -> Endpoint:
+        """The endpoint of a name; of `ENDPOINT@ARM` with that arm alone, so that nothing is compared."""
         view = self._exchange.view
         known = view.endpoints()
+        name, pinned, arm = name.partition("@")
         found = known[0] if not name and len(known) == 1 else view.endpoint(name)
         if found is None:
             names = ", ".join(sorted(each.name for each in known)) or "none"
             raise Refusal(Cause.UNKNOWN, f"There is no model {name!r:.100}. Known: {names}.", where="model")
-        return found
+        return dispatch.only_arm(found, arm) if pinned else found
 
     def _can_answer(self, endpoint: Endpoint) -> bool:
         return any(dispatch.candidates(self._exchange.view, endpoint, ""))
@@ -309,54 +330,8 @@ class Gateway:
         return room
 
 
-class _Reply:
-    """Writes one response, with the headers that all of them have."""
-
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self.id = uuid.uuid4().hex
-        self.heading: Heading | None = None
-        self.is_recorded = False
-        self.is_begun = False
-
-    async def whole(self, status: int, body: bytes, *, kind: str = JSON, extra: Headers | None = None) -> None:
-        """The response at once."""
-        await self._start(status, kind, [(b"content-length", str(len(body)).encode()), *(extra or [])])
-        await self._send({"type": "http.response.body", "body": body})
-
-    async def begin(self, status: int, kind: str, body: bytes) -> None:
-        """The first part."""
-        await self._start(status, kind, [(b"cache-control", b"no-cache")])
-        await self.more(body)
-
-    async def more(self, body: bytes) -> None:
-        """A further part."""
-        if body:
-            await self._send({"type": "http.response.body", "body": body, "more_body": True})
-
-    async def end(self, body: bytes) -> None:
-        """The last part."""
-        await self._send({"type": "http.response.body", "body": body})
-
-    async def _start(self, status: int, kind: str, extra: Headers) -> None:
-        self.is_begun = True
-        headers: Headers = [(b"content-type", kind.encode()), (b"x-request-id", self.id.encode()), *extra]
-        if (heading := self.heading) is not None:
-            headers += [
-                (b"x-loomrl-version", heading.version.encode()),
-                (b"x-loomrl-arm", heading.arm.encode()),
-                (b"x-loomrl-recorded", b"true" if self.is_recorded else b"false"),
-            ]
-            if heading.trajectory:
-                headers += [
-                    (b"x-loomrl-session", heading.session.encode()),
-                    (b"x-loomrl-trajectory", heading.trajectory.encode()),
-                ]
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
-
-
 async def _unless_gone(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
-    """Do the work unless the caller hangs up first: then it is cancelled."""
+    """Do the work; it is cancelled if the caller hangs up."""
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_disconnected(receive))
     try:

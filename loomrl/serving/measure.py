@@ -11,7 +11,6 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from typing import TypeVar
 
 import numpy as np
@@ -26,7 +25,8 @@ from loomrl.serving.view import View
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import Endpoint, Role
 from loomrl.store.feedback import last_feedback, read_feedback
-from loomrl.store.observations import Observation, append_observations
+from loomrl.store.observations import Observation, append_observations, unit_hash
+from loomrl.types import Feedback
 
 log = logging.getLogger(__name__)
 K = TypeVar("K")
@@ -35,13 +35,13 @@ FLUSH_S = 0.2
 SETTLE_S = 2.0
 """A unit's calls within this time after its first one are one observation of each metric."""
 MOST_UNITS = 200_000
-"""Units that are remembered; of the earliest, a further call would be observed again, and not counted twice."""
+"""Units remembered at most. A later call of a forgotten one is observed again, but not counted twice."""
 MOST_WAITING = 100_000
 """Observations that wait while LoomDB cannot be written."""
 NEGATIVE = 0.5
-"""Feedback below this is negative: a thumb down, or less than half of the stars."""
+"""Feedback below this is negative: a thumb down, less than half of the stars, a correction, a session that was left."""
 BAD_AT_ONCE = ("error", "violation")
-"""The first 1 of these says all about a unit."""
+"""Metrics that a unit's first 1 settles."""
 
 
 @dataclass(slots=True, eq=False)
@@ -93,7 +93,7 @@ class Measured:
             self._measures.over(self._unit)
 
     def failed(self, refusal: Refusal) -> None:
-        """There is no answer. It is an error of the arm unless the request itself was wrong."""
+        """The call has no answer: an error of the arm, unless the request itself was wrong."""
         if refusal.cause in MOVABLE:
             self._measures.note(self._unit, "error", 1.0)
 
@@ -116,7 +116,7 @@ class Measured:
 
 @contextmanager
 def measuring(measured: Measured | None) -> Iterator[None]:
-    """A refusal within is the end of the call."""
+    """Measure a block: a Refusal in it ends the call."""
     try:
         yield
     except Refusal as refusal:
@@ -136,18 +136,18 @@ class Measures:
         self._waiting: dict[str, list[Observation]] = {}
         self._feedback = 0
         self._task: asyncio.Task[None] | None = None
+        self._closing = asyncio.Event()
 
     async def start(self) -> None:
-        """Write from now on, and join the feedback that comes from now on."""
+        """Begin to write, and to join feedback."""
         self._feedback = await asyncio.to_thread(last_feedback, self._db)
         self._task = asyncio.create_task(self._keep_flushing())
 
     async def close(self) -> None:
-        """Settle every unit and write what there is."""
+        """Settle every unit, and write the rest."""
+        self._closing.set()
         if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+            await self._task  # not cancelled: what it was writing would be lost
         try:
             await self._flush(math.inf)
         except StoreError as error:
@@ -156,14 +156,17 @@ class Measures:
     def begin(
         self, endpoint: Endpoint, unit: str, *, session: str = "", key: str = "", is_alone: bool = False
     ) -> Measured | None:
-        """A call. None where nothing is compared. `is_alone`: no other call has this unit, so its answer settles it."""
+        """Begin to measure a call; None where nothing is compared.
+
+        `is_alone`: no other call has this unit, so its answer settles it.
+        """
         there = self._unit(endpoint, unit)
         if session and (name := (endpoint.name, session)) not in self._sessions:
             _put(self._sessions, name, _Session(key, there))
         return None if there is None else Measured(self, there, is_alone=is_alone)
 
     def complete(self, session: str, *, key: str | None, **told: float | None) -> bool:
-        """The end of a session: what is told counts for the arm that it was assigned to at first.
+        """End a session: its reward counts for the arm that it was first assigned to.
 
         False if no call of it came here, or it is another key's (None does not check).
         """
@@ -189,7 +192,7 @@ class Measures:
         key = (endpoint.name, endpoint.revision, assignment.test, unit)
         there = self._units.get(key)
         if there is None:
-            hashed = int.from_bytes(blake2b(unit.encode("utf-8", "surrogatepass"), digest_size=8).digest())
+            hashed = unit_hash(unit)
             there = _Unit(endpoint.name, endpoint.revision, assignment.arm.name, assignment.test, hashed)
             self._due.append((time.monotonic() + self._settle_s, there))
             _put(self._units, key, there)
@@ -211,7 +214,7 @@ class Measures:
             self._waiting.setdefault(unit.endpoint, []).append(unit.observation(metric, value, time.time()))
 
     def over(self, unit: _Unit) -> None:
-        """Settle a unit: of further calls, only bad ones that are the first of their kind are observed."""
+        """Settle a unit: of its later calls only the first error and the first violation are observed."""
         unit.is_over = True
         for metric, values in unit.values.items():
             self._settle(unit, metric, sum(values) / len(values))
@@ -220,14 +223,20 @@ class Measures:
     # -- writing ----------------------------------------------------------------------------------------------------
 
     async def _keep_flushing(self) -> None:
-        while True:
-            await asyncio.sleep(FLUSH_S)
+        while not await self._is_closing():
             try:
                 await self._flush(time.monotonic())
             except StoreError as error:
                 log.warning("Observations wait: %s", error)
             except Exception:
                 log.exception("Observations could not be written.")
+
+    async def _is_closing(self) -> bool:
+        """False after `FLUSH_S`."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FLUSH_S):
+                await self._closing.wait()
+        return self._closing.is_set()
 
     async def _flush(self, now: float) -> None:
         while self._due and self._due[0][0] <= now:
@@ -250,7 +259,19 @@ class Measures:
         """Feedback of sessions that were measured here."""
         for position, judgement in await asyncio.to_thread(read_feedback, self._db, after=self._feedback):
             self._feedback = position
-            self.complete(judgement.trajectory, key=None, negative=float(judgement.value < NEGATIVE))
+            self.complete(judgement.trajectory, key=None, **observed(judgement))
+
+
+def observed(judgement: Feedback) -> dict[str, float]:
+    """The metrics that feedback says something about, and their values.
+
+    A comment judges nothing. Of a choice between two answers of one session, neither says anything about its arm.
+    """
+    if judgement.kind == "outcome":
+        return {name: float(judgement.data[name]) for name in ("reward", "success") if name in judgement.data}
+    if judgement.kind == "comment" or (judgement.kind == "choice" and "trajectory" not in judgement.data):
+        return {}
+    return {"negative": float(judgement.value < NEGATIVE)}
 
 
 def _put(held: OrderedDict[K, V], name: K, value: V) -> None:

@@ -38,7 +38,7 @@ class Task:
 
 
 class Preparation:
-    """Renders and tokenises what is new in a conversation. Known ids are never made again from text."""
+    """Renders and tokenises the new part of a conversation. Known ids are never tokenised again."""
 
     def __init__(self, voice: Voice) -> None:
         self._voice = voice
@@ -49,7 +49,7 @@ class Preparation:
         """The prompt and the settings; a Refusal if something is wrong with them."""
         drawing = continuation.drawing
         if not 1 <= drawing.n <= MOST_CHOICES:
-            raise Refusal(Cause.INVALID, f"n={drawing.n}: 1 to {MOST_CHOICES} choices can be drawn.", where="n")
+            raise Refusal(Cause.INVALID, f"n={drawing.n}: 1 to {MOST_CHOICES} choices are possible.", where="n")
         if not all(drawing.stop):
             raise Refusal(Cause.INVALID, "a stop string is empty.", where="stop")
         forced = self._forced(continuation)
@@ -112,7 +112,7 @@ class Preparation:
             if wrong := fault(png):
                 raise Refusal(Cause.INVALID, f"a picture cannot be read: {wrong}.", where="messages")
             if not self._chat.sees:
-                raise Refusal(Cause.INVALID, "this policy sees no pictures: send text only.", where="messages")
+                raise Refusal(Cause.INVALID, "this policy reads no pictures: send text only.", where="messages")
         self._check_room(known, [message.content for message in messages])
 
     def _check_room(self, known: int, texts: Sequence[str]) -> None:
@@ -150,6 +150,6 @@ class Preparation:
 def _top(drawing: Drawing) -> int:
     if not 0 <= drawing.top_logprobs <= MOST_TOP:
         raise Refusal(
-            Cause.INVALID, f"top_logprobs={drawing.top_logprobs}: 0 to {MOST_TOP} can be had.", where="top_logprobs"
+            Cause.INVALID, f"top_logprobs={drawing.top_logprobs}: it must be 0 to {MOST_TOP}.", where="top_logprobs"
         )
     return drawing.top_logprobs if drawing.logprobs else 0

@@ -1,4 +1,4 @@
-"""The recorder: calls are kept by session, and a session becomes one trajectory.
+"""The recorder: calls are recorded by session, and a session becomes one trajectory.
 
 `Memory` keeps everything in this process; `loomrl.serving.durable.Store` keeps it in LoomDB.
 """
@@ -81,18 +81,18 @@ def check_owner(session: str, owner: str, key: str | None) -> None:
 
 
 def no_session(session: str) -> Refusal:
-    """There is no such session, as far as this caller may know."""
+    """The Refusal for a session that does not exist, or is another caller's."""
     return Refusal(Cause.UNKNOWN, f"session {session!r:.100} is unknown. A call under its id opens it.")
 
 
 def has_ended(session: str) -> Refusal:
-    """The session takes no further calls."""
+    """The Refusal for a session that has ended."""
     return Refusal(Cause.CONFLICT, f"session {session!r:.100} has ended. Begin another one under a new id.")
 
 
 def ended_otherwise(session: str) -> Refusal:
-    """The session was completed with other data."""
-    return Refusal(Cause.CONFLICT, f"session {session!r:.100} was completed with other data already; that holds.")
+    """The Refusal for a session that was completed with other data."""
+    return Refusal(Cause.CONFLICT, f"session {session!r:.100} was already completed with other data, which stays.")
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""A refused request, before it is put into a dialect's words."""
+"""A refused request, independent of any dialect."""
 
 from enum import StrEnum
 

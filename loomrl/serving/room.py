@@ -11,7 +11,7 @@ RETRY_S = 1.0
 
 
 class Room:
-    """Admits `slots` calls at a time and lets `queue` more wait. Keys take turns, so that none crowds others out."""
+    """Admits `slots` calls at a time, and lets `queue` more wait. Keys take turns, so that no key starves others."""
 
     def __init__(self, *, slots: int, queue: int) -> None:
         self._free, self._slots, self._queue = slots, slots, queue
@@ -50,7 +50,7 @@ class Room:
             self._withdraw(key, turn)
             if isinstance(error, TimeoutError):
                 raise Refusal(
-                    Cause.TIMEOUT, "The call waited for its turn until its deadline.", retry_after_s=1
+                    Cause.TIMEOUT, "The gateway is busy: the call waited until its deadline.", retry_after_s=1
                 ) from None
             raise
 

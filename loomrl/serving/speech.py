@@ -1,6 +1,7 @@
 """A language policy behind the gateway: conversations become token ids here, and sampled ids become text and calls."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,7 @@ from loomrl.inference.policy import Voice
 from loomrl.inference.torch.engine import TorchEngine
 from loomrl.inference.vision import open_vision
 from loomrl.inference.weights.sealed import Sealed
-from loomrl.serving.answer import Candidate, Closed, Drawn, Event, Opened, Token
+from loomrl.serving.answer import Candidate, Closed, Drawn, Event, Opened, Token, joined
 from loomrl.serving.policy import About, Act, Acted, Continuation
 from loomrl.serving.preparation import Preparation, Task
 from loomrl.serving.reading import Reader
@@ -28,6 +29,10 @@ LONG = 1 << 15
 """Characters of a conversation that is tokenised in a thread."""
 RETRY_S = 1.0
 """Pause before a caller's next try after the engine failed."""
+PACE_S = 0.02
+"""Tokens that are drawn within this time after a piece leave in the next one, since every piece costs its way through
+gateway and network. The first piece and the last one wait for nothing.
+"""
 
 
 class Speech:
@@ -94,6 +99,7 @@ class Speech:
         sights = tuple(sight.start for sight in task.request.sights[len(asked.pictures) :])
         opened: Opened | None = Opened(index=index, ids_T=task.opened_T, sights=sights)
         request = replace(task.request, seed=(task.request.seed + index) % 2**63)
+        waiting, next_at = list[Drawn](), 0.0
         try:
             async with aclosing(self._voice.engine.stream(request)) as pieces:
                 async for piece in pieces:
@@ -102,12 +108,17 @@ class Speech:
                         opened = None
                     drawn, finish = self._drawn(piece, writing, asked, index)
                     if len(drawn.ids_T) or drawn.text:
-                        yield drawn
+                        waiting.append(drawn)
+                    if waiting and (finish is not None or time.perf_counter() >= next_at):
+                        yield joined(waiting)
+                        waiting, next_at = [], time.perf_counter() + PACE_S
                     if finish is not None:
                         break
         except Unsupported as error:
             raise Refusal(Cause.INVALID, str(error)) from error
         except PolicyError as error:
+            if waiting:
+                yield joined(waiting)
             raise Refusal(Cause.UNAVAILABLE, str(error), retry_after_s=RETRY_S) from error
         assert finish is not None, "an engine's last piece says why it ended"
         yield Closed(

@@ -38,7 +38,7 @@ def chosen(endpoint: str, arms: Sequence[Arm], session: str) -> Arm | None:
 def assigned(endpoint: Endpoint, tests: Iterable[AbTest], unit: str) -> Assignment | None:
     """A unit's arm: by the running test that has its slot, else by the endpoint's shares; None if no arm has any.
 
-    A test with an arm that the endpoint has no more assigns nobody: those left would not be what was planned.
+    A test whose arm was removed from the endpoint assigns nobody: the rest would not be the planned test.
     """
     for test in tests:
         if test.start <= uniform("layer", test.layer, unit) < test.end:
@@ -51,12 +51,12 @@ def assigned(endpoint: Endpoint, tests: Iterable[AbTest], unit: str) -> Assignme
 
 
 def shadows(endpoint: str, arms: Sequence[Arm], session: str) -> list[Arm]:
-    """The arms that answer a session unheard."""
+    """The shadow arms that get a copy of the session."""
     return [
         arm for arm in arms if arm.role is Role.SHADOW and uniform(endpoint, "shadow", arm.name, session) < arm.share
     ]
 
 
 def stable(arms: Sequence[Arm]) -> Arm | None:
-    """The arm that helps out when another fails."""
+    """The arm that answers when another fails."""
     return next((arm for arm in arms if arm.role is Role.STABLE), None)

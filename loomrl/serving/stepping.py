@@ -1,4 +1,4 @@
-"""The record of acts: calls to `/v1/act` that name a session, of as many sessions as the rate says."""
+"""The record of acts: calls to `/v1/act` that name a session, for the recorded share of sessions."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,14 +15,14 @@ from loomrl.types import Steps
 
 
 async def is_recorded(exchange: Exchange, ask: ActAsk, *, endpoint: str, session: str) -> bool:
-    """Whether the call becomes a part of its session's trajectory."""
+    """True if the call becomes part of its session's trajectory."""
     if exchange.recorder is None or not session or uniform("record", endpoint, session) >= exchange.rate:
         return False
     return await exchange.recorder.takes(endpoint, ask)
 
 
 def new_acts(candidate: Candidate, act: Act, acted: Acted, *, place: Mapping[str, str], at: float) -> NewActs:
-    """The acts to keep; `place` is their session, endpoint and key."""
+    """The acts to keep; `place` is their session, endpoint, key and user."""
     version = candidate.policy.about.version
     return NewActs(**place, acts=Acts(arm=candidate.arm.name, version=version, steps=_steps(act, acted, at)))
 

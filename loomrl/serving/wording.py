@@ -53,7 +53,7 @@ def describe(tools: Sequence[Tool]) -> str:
 
 
 def opening(choice: str, tools: Sequence[Tool]) -> str:
-    """The beginning of an answer that has to call a tool; empty if it need not."""
+    """The beginning of an answer that must call a tool; else empty."""
     if choice in ("auto", "none"):
         return ""
     names = [choice.removeprefix("tool:")] if choice.startswith("tool:") else [tool.name for tool in tools]

@@ -54,12 +54,12 @@ class AbTest:
     """Of the endpoint, when the test began."""
     started_at: float
     until: float | None = None
-    """When it ends by itself."""
+    """Time at which it ends by itself."""
     phase: Phase = Phase.RUNNING
     reason: str = ""
 
     def is_running(self, now: float) -> bool:
-        """Whether it assigns units."""
+        """True while it assigns units."""
         return self.phase is Phase.RUNNING and (self.until is None or now < self.until)
 
 

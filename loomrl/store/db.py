@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -129,6 +129,16 @@ def beside(url: str, name: str) -> str:
     before = parsed.query.get(SCHEMA)
     schema = parsed.update_query_dict({SCHEMA: f"{before}-{name}" if before else name})
     return schema.render_as_string(hide_password=False)
+
+
+def is_there(url: str) -> bool:
+    """True if somebody has opened a LoomDB at this URL before. Creates nothing."""
+    parsed = _parsed(url)
+    if parsed.get_backend_name() == "sqlite":
+        return Path(parsed.database or "").expanduser().is_file()
+    schema = str(parsed.query.get(SCHEMA, "public"))
+    with LoomDB(_postgresql(parsed.difference_update_query([SCHEMA]))) as db, db.read() as connection:
+        return schema in inspect(connection).get_schema_names()
 
 
 def make_schema(url: str) -> None:

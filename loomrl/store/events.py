@@ -27,6 +27,16 @@ def append_events(db: LoomDB, new: Sequence[Event]) -> list[int]:
         return [record(connection, event) for event in new]
 
 
+def append_once(db: LoomDB, event: Event) -> bool:
+    """Store an event unless there is one of its kind about its subject."""
+    same = select(events.c.position).where(events.c.kind == event.kind, events.c.subject == event.subject).limit(1)
+    with db.write() as connection:
+        if connection.execute(same).first() is not None:
+            return False
+        record(connection, event)
+    return True
+
+
 def record(connection: Connection, event: Event) -> int:
     """Store an event in the transaction of its subject, so that neither exists without the other."""
     data = to_json(event.data, what=f"event {event.kind!r}")

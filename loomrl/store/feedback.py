@@ -46,6 +46,14 @@ def feedback_of(db: LoomDB, trajectories: Sequence[str]) -> list[Feedback]:
     return [one for _, one in _read(db, query)]
 
 
+def latest_feedback(db: LoomDB, *, limit: int, trajectory: str | None = None) -> list[Feedback]:
+    """The newest feedback, newest first."""
+    query = select(feedback).order_by(feedback.c.position.desc()).limit(limit)
+    if trajectory is not None:
+        query = query.where(feedback.c.trajectory == trajectory)
+    return [one for _, one in _read(db, query)]
+
+
 def last_feedback(db: LoomDB) -> int:
     """The newest position; 0 without any."""
     with db.read() as connection:

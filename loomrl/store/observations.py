@@ -1,10 +1,11 @@
 """Observations of an endpoint's arms, many in a row, in the order in which gateways wrote them."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import astuple, dataclass
+from hashlib import blake2b
 
 import msgspec
-from sqlalchemy import delete, insert, select
+from sqlalchemy import bindparam, delete, insert, select, update
 
 from loomrl.errors import StoreError
 from loomrl.store.db import LoomDB
@@ -34,6 +35,9 @@ class Observation:
     """The A/B test that assigned the unit; empty if the endpoint's shares did."""
 
 
+ROWS = 200
+"""Rows that `forget_units` looks at in one go."""
+_REWRITE = update(observations).where(observations.c.position == bindparam("at")).values(payload=bindparam("left"))
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[tuple[int, str, int, str, float, float, str]]).decode
 
@@ -58,6 +62,34 @@ def read_observations(db: LoomDB, endpoint: str, *, after: int = 0, limit: int =
     with db.read() as connection:
         rows = connection.execute(query.order_by(observations.c.position).limit(limit)).all()
     return [(row.position, each) for row in rows for each in _decoded(row.position, row.payload)]
+
+
+def unit_hash(name: str) -> int:
+    """The unit of this name."""
+    return int.from_bytes(blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest())
+
+
+def forget_units(db: LoomDB, endpoint: str, units: Collection[int]) -> int:
+    """Delete all observations of these units; how many. Positions stay."""
+    deleted, after = 0, 0
+    mine = observations.c.endpoint == endpoint
+    query = select(observations.c.position, observations.c.payload).where(mine).order_by(observations.c.position)
+    while True:
+        with db.read() as connection:
+            rows = connection.execute(query.where(observations.c.position > after).limit(ROWS)).all()
+        if not rows:
+            return deleted
+        after = rows[-1].position
+        changes = []
+        for row in rows:
+            every = _decoded(row.position, row.payload)
+            kept = [each for each in every if each.unit not in units]
+            if len(kept) < len(every):
+                deleted += len(every) - len(kept)
+                changes.append({"at": row.position, "left": _encode([astuple(each) for each in kept])})
+        if changes:
+            with db.write() as connection:
+                connection.execute(_REWRITE, changes)
 
 
 def forget_observations(db: LoomDB, endpoint: str, *, before: float) -> int:

@@ -59,10 +59,22 @@ class Change:
 def begin(db: LoomDB, first: ReleaseRow, change: Change) -> ReleaseRow:
     """Store the first row of a new release, which gets its name here. A second open one of an endpoint is refused."""
     with db.write() as connection:
-        refuse_open(_newest(connection, first.endpoint))
-        known = select(func.count(func.distinct(releases.c.release))).where(releases.c.endpoint == first.endpoint)
-        name = f"{first.endpoint}-{(connection.scalar(known) or 0) + 1}"
-        return _write(connection, replace(first, release=name, number=1), change)
+        return begin_beside(connection, first, change)
+
+
+def begin_beside(connection: Connection, first: ReleaseRow, change: Change) -> ReleaseRow:
+    """As `begin`, in the transaction of what it comes from. One that has its name already keeps it, or is refused."""
+    refuse_open(_newest(connection, first.endpoint))
+    name = _next_name(connection, first.endpoint)
+    if first.release not in ("", name):
+        raise StoreError(f"endpoint {first.endpoint!r}: its next release is {name}, not {first.release}.")
+    return _write(connection, replace(first, release=name, number=1), change)
+
+
+def next_release(db: LoomDB, endpoint: str) -> str:
+    """The name that the endpoint's next release will have."""
+    with db.read() as connection:
+        return _next_name(connection, endpoint)
 
 
 def refuse_open(newest: ReleaseRow | None) -> None:
@@ -121,6 +133,11 @@ def last_observation(db: LoomDB) -> int:
     """The newest position of the observations; 0 if there are none."""
     with db.read() as connection:
         return connection.scalar(select(func.max(observations.c.position))) or 0
+
+
+def _next_name(connection: Connection, endpoint: str) -> str:
+    known = select(func.count(func.distinct(releases.c.release))).where(releases.c.endpoint == endpoint)
+    return f"{endpoint}-{(connection.scalar(known) or 0) + 1}"
 
 
 def _newest(connection: Connection, endpoint: str) -> ReleaseRow | None:

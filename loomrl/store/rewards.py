@@ -28,6 +28,8 @@ class StoredReward:
     total: float
     confidence: float
     """The share of the weights for which there was evidence."""
+    first: Mapping[str, float] = field(default_factory=dict)
+    """The scores of components that had none of this trajectory before."""
     content: Mapping[str, Any] = field(default_factory=dict)
     """Every component with its score, weight, reasoning and evidence."""
     created_at: float
@@ -70,6 +72,14 @@ def list_rewards(db: LoomDB, *, limit: int = 50, endpoint: str | None = None) ->
     return [one for _, one in _read(db, query)]
 
 
+def first_scores(db: LoomDB, endpoint: str, *, after: int, limit: int) -> list[tuple[int, dict[str, float]]]:
+    """Of the next rewards past a position: the scores that were the first of their trajectory."""
+    query = select(rewards.c.position, rewards.c.first).where(rewards.c.endpoint == endpoint)
+    query = query.where(rewards.c.position > after).order_by(rewards.c.position).limit(limit)
+    with db.read() as connection:
+        return [(row.position, from_json(row.first)) for row in connection.execute(query)]
+
+
 def rewards_of(db: LoomDB, trajectory: str) -> list[StoredReward]:
     """All rewards of a trajectory, oldest first: the last one holds."""
     query = select(rewards).where(rewards.c.trajectory == trajectory).order_by(rewards.c.position)
@@ -95,6 +105,26 @@ def last_reward(connection: Connection, endpoint: str) -> int:
     """The position of an endpoint's newest reward; 0 without any."""
     query = select(func.max(rewards.c.position)).where(rewards.c.endpoint == endpoint)
     return int(connection.scalar(query) or 0)
+
+
+def reward_before(db: LoomDB, endpoint: str, at: float) -> int:
+    """The position of an endpoint's last reward before a time; 0 without any."""
+    mine = (rewards.c.endpoint == endpoint, rewards.c.created_at < at)
+    with db.read() as connection:
+        return int(connection.scalar(select(func.max(rewards.c.position)).where(*mine)) or 0)
+
+
+def rewards_since(db: LoomDB, endpoint: str, at: float) -> list[StoredReward]:
+    """The rewards that hold of the trajectories that were judged since a time, newest first."""
+    found: dict[str, StoredReward] = {}
+    before: int | None = None
+    while page := _read(db, _backwards(endpoint, None, before, AT_ONCE)):
+        for position, one in page:
+            if one.created_at < at:
+                return list(found.values())
+            found.setdefault(one.trajectory, one)
+            before = position
+    return list(found.values())
 
 
 def are_there(db: LoomDB, endpoint: str, *, after: int, count: int) -> bool:
@@ -146,7 +176,8 @@ def _backwards(endpoint: str, task: str | None, before: int | None, limit: int) 
 
 
 def _row(one: StoredReward) -> dict[str, Any]:
-    return columns_of(one) | {"content": to_json(one.content, what=f"reward {one.id!r}: content")}
+    texts = {name: to_json(getattr(one, name), what=f"reward {one.id!r}: {name}") for name in ("first", "content")}
+    return columns_of(one) | texts
 
 
 def _event(one: StoredReward) -> Event:
@@ -160,5 +191,5 @@ def _read(db: LoomDB, query: Select[tuple[Any, ...]]) -> list[tuple[int, StoredR
 
 
 def _reward_of(row: Row) -> tuple[int, StoredReward]:
-    columns = dict(row) | {"content": from_json(row["content"])}
+    columns = dict(row) | {name: from_json(row[name]) for name in ("first", "content")}
     return columns.pop("position"), StoredReward(**columns)

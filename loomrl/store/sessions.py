@@ -5,9 +5,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import Connection, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from loomrl.store.db import LoomDB
+from loomrl.store.participants import leave, take_part
 from loomrl.store.rows import Row, from_json, to_json
 from loomrl.store.tables import answers, calls, opt_outs, sessions
 
@@ -28,6 +29,8 @@ class NewCall:
     payload: bytes
     columns: bytes | None
     marks: tuple[bytes, ...] = ()
+    person: str = ""
+    """The hash of whoever spoke, if the caller named somebody."""
     created_at: float
 
 
@@ -101,6 +104,7 @@ def _insert(
         connection.execute(insert(calls), [_row(call) for call in fresh])
     if marks := [{"mark": mark, "session": call.session} for call in fresh for mark in call.marks]:
         connection.execute(insert(answers), marks)
+    take_part(connection, {(call.session, call.person): call.endpoint for call in fresh if call.person})
 
 
 def _row(call: NewCall) -> dict[str, Any]:
@@ -122,6 +126,13 @@ def read_calls(db: LoomDB, session: str, *, after: int = 0) -> tuple[StoredSessi
         row = _sessions(connection, {session}).get(session)
         found = [StoredCall(*one) for one in connection.execute(query)] if row else []
     return (None if row is None else _session_of(row)), found
+
+
+def read_call(db: LoomDB, id: str) -> tuple[str, bytes] | None:
+    """The session of a call, and its payload."""
+    with db.read() as connection:
+        row = connection.execute(select(calls.c.session, calls.c.payload).where(calls.c.id == id)).one_or_none()
+    return None if row is None else (row.session, row.payload)
 
 
 def find_session(db: LoomDB, key: str, marks: Sequence[bytes]) -> str | None:
@@ -181,18 +192,35 @@ def archive_sessions(db: LoomDB, trajectories: Mapping[str, str]) -> None:
             connection.execute(_ARCHIVED, [{"at": id, "made": made} for id, made in trajectories.items()])
 
 
+def count_lost(db: LoomDB, endpoint: str, *, since: float) -> int:
+    """The sessions with a call since then that ended and became no trajectory."""
+    mine = (sessions.c.endpoint == endpoint, sessions.c.state == "archived", sessions.c.last_at >= since)
+    query = select(func.count()).select_from(sessions).where(*mine, sessions.c.trajectory == "")
+    with db.read() as connection:
+        return int(connection.scalar(query) or 0)
+
+
 def forget(db: LoomDB, endpoint: str, *, before: float) -> int:
     """Delete the sessions whose last call was before then, with all their calls; how many."""
     old = (sessions.c.endpoint == endpoint) & (sessions.c.state == "archived") & (sessions.c.last_at < before)
     deleted = 0
     while True:
         with db.write() as connection:
-            ids = list(connection.scalars(select(sessions.c.id).where(old).limit(MOST_DELETED)))
-            for table, column in ((calls, calls.c.session), (answers, answers.c.session), (sessions, sessions.c.id)):
-                connection.execute(delete(table).where(column.in_(ids)))
+            rows = connection.execute(select(sessions.c.id, sessions.c.trajectory).where(old).limit(MOST_DELETED)).all()
+            ids = [row.id for row in rows]
+            delete_sessions(connection, ids)
+            leave(connection, [row.id for row in rows if not row.trajectory])
         deleted += len(ids)
         if len(ids) < MOST_DELETED:
             return deleted
+
+
+def delete_sessions(connection: Connection, ids: Sequence[str]) -> int:
+    """Delete these sessions with all their calls; how many calls."""
+    deleted = connection.execute(delete(calls).where(calls.c.session.in_(ids))).rowcount
+    connection.execute(delete(answers).where(answers.c.session.in_(ids)))
+    connection.execute(delete(sessions).where(sessions.c.id.in_(ids)))
+    return deleted
 
 
 def opt_out(db: LoomDB, endpoint: str, people: Iterable[str], *, at: float) -> None:
@@ -222,7 +250,7 @@ class OptOut:
 
 
 def list_opt_outs(db: LoomDB, endpoint: str) -> list[OptOut]:
-    """Who opted out of an endpoint, latest first."""
+    """People who opted out of an endpoint, latest first."""
     query = select(opt_outs.c.person, opt_outs.c.created_at).where(opt_outs.c.endpoint == endpoint)
     with db.read() as connection:
         return [OptOut(*row) for row in connection.execute(query.order_by(opt_outs.c.created_at.desc()))]
@@ -237,6 +265,11 @@ def opted_out(db: LoomDB) -> frozenset[str]:
 def person_hash(endpoint: str, person: str) -> str:
     """The name under which somebody is in the list."""
     return hashlib.sha256(f"{endpoint}\0{person}".encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def person_of(endpoint: str, user: str) -> str:
+    """What is stored of a caller's name for its user: its hash; nothing of nobody."""
+    return person_hash(endpoint, user) if user else ""
 
 
 def _sessions(connection: Connection, ids: Collection[str]) -> dict[str, Row]:

@@ -1,17 +1,6 @@
 """The tables of LoomDB. JSON columns hold canonical JSON text; times are Unix seconds; `position` is a cursor."""
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    Float,
-    Index,
-    Integer,
-    LargeBinary,
-    MetaData,
-    Table,
-    Text,
-    UniqueConstraint,
-)
+from sqlalchemy import BigInteger, Column, Float, Index, Integer, LargeBinary, MetaData, Table, Text, UniqueConstraint
 from sqlalchemy.schema import SchemaItem
 
 metadata = MetaData(
@@ -121,12 +110,13 @@ rewards = _log(
     Column("task", Text, nullable=False),
     Column("total", Float, nullable=False),
     Column("confidence", Float, nullable=False),
+    Column("first", Text, nullable=False),
     Column("content", Text, nullable=False),
     Column("created_at", Float, nullable=False),
     Index("rewards_by_endpoint", "endpoint", "position"),
     Index("rewards_by_task", "endpoint", "task", "position"),
 )
-"""Rewards of what was served, later than its trajectory: of each, the newest row holds. `content` is JSON."""
+"""Rewards of what was served: of a trajectory the newest row holds. `first` and `content` are JSON."""
 
 judgements = _log(
     "judgements",
@@ -246,22 +236,25 @@ erasures = _log(
     Column("id", Text, nullable=False, unique=True),
     Column("endpoint", Text, nullable=False),
     Column("person", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("trajectories", Text, nullable=False),
     Column("content", Text, nullable=False),
     Column("created_at", Float, nullable=False),
 )
-"""Deletions of a person that have begun and are not finished. `content` is JSON."""
+"""Deletions of people, `open → done`; one that is done stays for a while, without the person. Both texts are JSON."""
 
 archives = _log(
     "archives",
     Column("id", Text, nullable=False, unique=True),
     Column("endpoint", Text, nullable=False, index=True),
     Column("url", Text, nullable=False),
+    Column("state", Text, nullable=False),
     Column("count", Integer, nullable=False),
     Column("first_at", Float, nullable=False),
     Column("last_at", Float, nullable=False),
     Column("created_at", Float, nullable=False),
 )
-"""Files of trajectories that have left an endpoint's hub, by when these ended."""
+"""Files of trajectories that have left an endpoint's hub, and when these ended. `writing → kept → leaving`."""
 
 observations = _log(
     "observations",
@@ -354,3 +347,48 @@ bus_held = Table(
     Column("tries", Integer, nullable=False),
 )
 """Messages that a group was given and has not acknowledged."""
+
+datasets = _log(
+    "datasets",
+    Column("id", Text, nullable=False, unique=True),
+    Column("name", Text, nullable=False, index=True),
+    Column("sha256", Text, nullable=False),
+    Column("content", Text, nullable=False),
+    Column("created_at", Float, nullable=False),
+)
+"""Frozen choices of trajectories. `content` is JSON: the selection, the policy to train, what each filter left out."""
+
+dataset_rows = Table(
+    "dataset_rows",
+    metadata,
+    Column("dataset", Text, primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("part", Text, nullable=False),
+    Column("hub", Text, nullable=False),
+    Column("position", Position, nullable=False),
+    Column("trajectory", Text, nullable=False, index=True),
+    Column("sha256", Text, nullable=False),
+    Column("domain", Text, nullable=False),
+    Column("prompt", Text, nullable=False),
+    Column("tokens", Integer, nullable=False),
+    Column("versions", Text, nullable=False),
+    Column("reward", Float),
+    Column("reward_row", Text, nullable=False),
+    Column("feedback", Text, nullable=False),
+)
+"""The trajectories of data sets, by hub and position there; `prompt` is a hash. Contents stay in the hubs."""
+
+trainings = _log(
+    "trainings",
+    Column("id", Text, nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("endpoint", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("run", Text, nullable=False),
+    Column("content", Text, nullable=False),
+    Column("created_at", Float, nullable=False),
+    UniqueConstraint("id", "number"),
+    Index("trainings_by_endpoint", "endpoint", "position"),
+    Index("trainings_by_run", "run"),
+)
+"""Jobs of the coordinator: of each the row with the highest number holds. `content` is JSON."""

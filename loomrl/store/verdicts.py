@@ -14,7 +14,7 @@ from loomrl.store.rows import Row, columns_of, from_json, insert_once, require, 
 from loomrl.store.tables import approvals, verdicts
 
 
-class Outcome(StrEnum):
+class VerdictOutcome(StrEnum):
     """A verdict's outcome. Waiting: for a person's approval. Error: nothing was found out about the policy."""
 
     ALLOWED = "allowed"
@@ -38,7 +38,7 @@ class StoredVerdict:
     """`name@version`."""
     suite_hash: str
     """SHA-256 of the resolved suite."""
-    outcome: Outcome
+    outcome: VerdictOutcome
     """As the gate found it."""
     report: Mapping[str, Any]
     """The evidence: `checks`, `improvement`, `strategy`, `approvers`, seeds and settings."""
@@ -49,7 +49,9 @@ class StoredVerdict:
     @property
     def is_allowed(self) -> bool:
         """True if the policy may go to production, by the evidence and, where needed, a person's approval."""
-        return self.outcome is Outcome.ALLOWED or (self.outcome is Outcome.WAITING and bool(self.approved_by))
+        return self.outcome is VerdictOutcome.ALLOWED or (
+            self.outcome is VerdictOutcome.WAITING and bool(self.approved_by)
+        )
 
 
 def record_verdict(db: LoomDB, verdict: StoredVerdict) -> None:
@@ -69,7 +71,7 @@ def approve_verdict(db: LoomDB, id: str, *, who: str, at: float, comment: str = 
     """Record a person's approval; only a waiting verdict can be approved, and only by those whom its suite names."""
     with db.write() as connection:
         verdict = _verdict_of(connection, require(connection, verdicts, id))
-        if verdict.outcome is not Outcome.WAITING:
+        if verdict.outcome is not VerdictOutcome.WAITING:
             raise StoreError(
                 f"verdict {id!r} is {verdict.outcome.value}: only one that waits for an approval can be approved."
             )
@@ -121,7 +123,7 @@ def _verdict_of(connection: Connection, row: Row) -> StoredVerdict:
     approved = select(approvals.c.who).where(approvals.c.verdict == row["id"]).order_by(approvals.c.position)
     columns = {
         **row,
-        "outcome": Outcome(row["outcome"]),
+        "outcome": VerdictOutcome(row["outcome"]),
         "report": from_json(row["report"]),
         "approved_by": tuple(connection.scalars(approved)),
     }

@@ -67,9 +67,9 @@ class Metric(StrEnum):
         "Mean squared error of critics over what they were trusted to have; 1 is calibrated, above is too sure.",
     )
 
-    GATE_USE = "gate/use", "Share of steps that the gate leaves to an expert; only by expert."
-    GATE_IMBALANCE = "gate/imbalance", "Nats missing to even use of the experts, on average over steps; 0 is even."
-    GATE_DIVERSITY = "gate/diversity", "Nats by which an action tells which expert took it, on average over steps."
+    EXPERT_USE = "expert/use", "Mean weight of an expert over steps; only by expert."
+    EXPERT_IMBALANCE = "expert/imbalance", "Nats missing to even use of the experts, on average over steps; 0 is even."
+    EXPERT_DIVERSITY = "expert/diversity", "Nats by which an action tells which expert took it, on average over steps."
 
     PREFERENCE = "preference", "Weight of an objective that adapts to those that lag; only by objective."
     CONSTRAINT = "constraint", "Multiplier of an objective that is held above a threshold; only by objective."
@@ -78,8 +78,15 @@ class Metric(StrEnum):
     NODE_RETURN = "node/return", "Mean return of the episodes that ended in a runner; only by runner."
     NODE_PREFERENCE = "node/preference", "Mean weight of the first objective in a runner's steps; only by runner."
 
-    PREFERENCE_ACCURACY = "preference/accuracy", "Share of pairs in which the better attempt leads."
-    PREFERENCE_MARGIN = "preference/margin", "Mean lead of the better attempt in log-probability gained, times beta."
+    PREFERENCE_ACCURACY = (
+        "preference/accuracy",
+        "Share of pairs in which the better attempt leads; of judged answers, of those on their side of the baseline.",
+    )
+    PREFERENCE_MARGIN = (
+        "preference/margin",
+        "Mean lead of the better attempt, or of a judged answer, in log-probability gained, times beta.",
+    )
+    PREFERENCE_BASELINE = "preference/baseline", "Log-probability that answers to other prompts have gained on average."
 
     GRADIENT_NORM = "gradient/norm", "Mean length of the gradient before clipping."
     GRADIENT_CLIPPED = "gradient/clipped", "Share of optimizer steps whose gradient was shortened."

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from loomrl.algorithms.language.advantage import discounted_returns, gae_batch, group_relative, leave_one_out, whiten
-from loomrl.algorithms.language.loss import dpo_loss, importance_weight, sum_by_sample, token_weights
+from loomrl.algorithms.language.loss import dpo_loss, importance_weight, kto_loss, sum_by_sample, token_weights
 from loomrl.algorithms.losses import kl_estimate, policy_loss, value_loss
 from loomrl.config import Clip
 
@@ -128,6 +128,25 @@ def test_dpo_loss_on_a_known_margin() -> None:
     torch.testing.assert_close(slope(loss, chosen), torch.tensor([-0.5 / (1 + math.e), -0.25]))
     smooth, _ = dpo_loss(chosen, rejected, *references, beta=0.5, label_smoothing=0.25)
     torch.testing.assert_close(smooth, loss + 0.25 * margin)
+
+
+def test_kto_loss_on_known_gains() -> None:
+    """Gains 3, 1, 3 over a baseline of 1 with beta 0.5: a desirable answer ahead, one at it, an undesirable ahead."""
+    gain, label = torch.tensor([3.0, 1.0, 3.0], requires_grad=True), torch.tensor([2.0, 1.0, -1.0])
+    loss, margin = kto_loss(gain, label, kl=1.0, beta=0.5)
+    sigmoid = 1 / (1 + math.exp(-1))
+    torch.testing.assert_close(margin, torch.tensor([1.0, 0.0, -1.0]))
+    torch.testing.assert_close(loss, torch.tensor([2 * (1 - sigmoid), 0.5, sigmoid]))
+    steep = 0.5 * sigmoid * (1 - sigmoid)
+    torch.testing.assert_close(slope(loss, gain), torch.tensor([-2 * steep, -0.125, steep]))
+
+
+@given(columns(2), st.floats(0, 3), st.floats(0.01, 1))
+def test_kto_raises_desirable_answers_lowers_the_others_and_is_bounded(rows: Tensor, kl: float, beta: float) -> None:
+    gain, label = rows[0].requires_grad_(), rows[1]
+    loss, _ = kto_loss(gain, label, kl=kl, beta=beta)
+    assert (slope(loss, gain) * label <= 0).all()
+    assert ((loss >= 0) & (loss <= label.abs())).all()
 
 
 # -- averages --------------------------------------------------------------------------------------------------------
@@ -251,3 +270,17 @@ def test_preferences_teach_a_policy_of_tokens() -> None:
         optimizer.step()
     assert (margin > 1).all()
     assert logits.argmax() == 0
+
+
+def test_judged_answers_teach_a_policy_of_tokens() -> None:
+    logits = torch.zeros(CHOICES, requires_grad=True)
+    optimizer = torch.optim.Adam([logits], lr=0.1)
+    label, even = torch.tensor([3.0, -1.0, -1.0, -1.0]), math.log(1 / CHOICES)
+    for _ in range(60):
+        gain = logits.log_softmax(-1) - even
+        loss, margin = kto_loss(gain, label, kl=max(0.0, float(gain.detach().mean())), beta=0.5)
+        optimizer.zero_grad()
+        loss.mean().backward()
+        optimizer.step()
+    assert (margin > 0).all()
+    assert logits.softmax(-1)[0] > 0.9

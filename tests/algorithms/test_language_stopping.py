@@ -1,4 +1,4 @@
-"""When a run has had enough, and which update was its best."""
+"""The end of a run that has had enough, and its best update."""
 
 import json
 import math

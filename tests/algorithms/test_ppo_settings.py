@@ -122,7 +122,7 @@ def test_a_checkpoint_of_another_environment_is_refused(env: str, keywords: Any,
 
 
 def refuses(one: PPO, other: PPO, words: str, folder: Path) -> None:
-    """What one has learnt, another does not take, in whichever way it comes; nor does it change by it."""
+    """A learnt state of one kind is refused by another in every form, and changes nothing there."""
     before, state = weights(other), one.get_state()
     one.save_to_path(folder)
     for take in (lambda: other.restore_from_path(folder), lambda: other.set_state(state)):

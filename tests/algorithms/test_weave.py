@@ -59,8 +59,8 @@ def test_several_experts_and_critics_master_every_kind_of_action(kind: str) -> N
         measured = algo.measured(algo.train())
         apart = max(apart, measured["value/disagreement"])
     assert success(algo) > (0.8 if kind == "box" else 0.95)
-    assert sum(measured[f"gate/use/{k}"] for k in range(3)) == pytest.approx(1.0, abs=1e-4)
-    assert measured["gate/imbalance"] < 0.3
+    assert sum(measured[f"expert/use/{k}"] for k in range(3)) == pytest.approx(1.0, abs=1e-4)
+    assert measured["expert/imbalance"] < 0.3
     assert apart > 0, (
         "critics that begin alike are one critic; those that have mastered the task may agree to the last bit"
     )
@@ -137,8 +137,8 @@ def test_experts_that_explore_in_their_own_ways_learn_repeat_and_resume(settings
         told, _ = whole.measured(whole.train()), again.train()
     assert same(weights(whole), weights(again))
     assert success(whole) > 0.95
-    assert told["gate/imbalance"] < 0.3
-    assert told["gate/diversity"] > -1e-6
+    assert told["expert/imbalance"] < 0.3
+    assert told["expert/diversity"] > -1e-6
     assert told["value/calibration"] > 0
     whole.stop()
     again.stop()

@@ -52,9 +52,9 @@ def test_one_expert_is_its_base_to_the_last_bit(kind: str, seed: int, scale: flo
 @given(kinds, seeds, st.integers(2, 4))
 def test_experts_that_agree_are_one(kind: str, seed: int, experts: int) -> None:
     base, mixture = BASES[kind], Mixture(BASES[kind], experts)
-    own, gate = drawn(base, seed), torch.randn(16, experts)
+    own, weights = drawn(base, seed), torch.randn(16, experts)
     parts = own.unflatten(-1, (2 if kind in ("box", "squashed") else 1, 1, -1)).expand(-1, -1, experts, -1)
-    inputs = torch.cat([gate, parts.flatten(1)], -1)
+    inputs = torch.cat([weights, parts.flatten(1)], -1)
     actions = sampled(base, own)
     torch.testing.assert_close(mixture.logp(inputs, actions), base.logp(own, actions))
     torch.testing.assert_close(mixture.entropy(inputs), base.entropy(own))
@@ -67,7 +67,7 @@ def test_the_density_is_the_weighted_sum_of_the_experts(kind: str, seed: int, ex
     inputs = drawn(mixture, seed)
     actions = sampled(mixture, inputs)
     each = [mixture.base.logp(part, actions) for part in mixture.each(inputs).unbind(1)]
-    expected = (mixture.gate(inputs) + torch.stack(each, 1)).exp().sum(1)
+    expected = (mixture.log_weights(inputs) + torch.stack(each, 1)).exp().sum(1)
     torch.testing.assert_close(mixture.logp(inputs, actions).exp(), expected)
 
 
@@ -135,7 +135,7 @@ def test_heat_makes_an_expert_less_certain_and_leaves_the_others(kind: str) -> N
     torch.testing.assert_close(before[:, 0], after[:, 0])
     assert (after[:, 1] > before[:, 1]).all()
     each = [warm.base.logp(part, sampled(warm, inputs)) for part in warm.each(inputs).unbind(1)]
-    expected = (warm.gate(inputs) + torch.stack(each, 1)).logsumexp(1)
+    expected = (warm.log_weights(inputs) + torch.stack(each, 1)).logsumexp(1)
     torch.testing.assert_close(warm.logp(inputs, sampled(warm, inputs)), expected)
 
 
@@ -158,8 +158,8 @@ def test_an_action_tells_who_took_it_only_where_experts_differ(kind: str) -> Non
     )
     alike = sampled(mixture, inputs)
     torch.testing.assert_close(
-        information(mixture.joint(inputs, alike), mixture.gate(inputs)), torch.zeros(16), atol=1e-5, rtol=0
+        information(mixture.joint(inputs, alike), mixture.log_weights(inputs)), torch.zeros(16), atol=1e-5, rtol=0
     )
     inputs[:, 2:] += 8 * drawn(mixture, 7)[:, 2:]
-    told = information(mixture.joint(inputs, sampled(mixture, inputs)), mixture.gate(inputs))
+    told = information(mixture.joint(inputs, sampled(mixture, inputs)), mixture.log_weights(inputs))
     assert 0.1 < float(told.mean()) <= 0.6932

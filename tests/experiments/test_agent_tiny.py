@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import loomrl.experiments.agents.market as market
-from loomrl.algorithms.language import algorithm as language
+from loomrl.algorithms.language import lesson as language
 from loomrl.experiments.evaluate import evaluate_policies
 from loomrl.experiments.shipped import resolve
 from loomrl.experiments.train import TrainResult, train

@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from loomrl.algorithms.language import algorithm as language
+from loomrl.algorithms.language import lesson as language
 from loomrl.experiments.shipped import resolve
 from loomrl.experiments.train import TrainResult, train
 from loomrl.telemetry.metric import Metric

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 import ray
 
-from loomrl.config import AnyExperiment, ControlExperiment, Experiment, ServingExperiment
+from loomrl.config import AnyExperiment, ControlExperiment, Experiment, LoopExperiment, ServingExperiment
 from loomrl.config.sweep import Sweep
 from loomrl.experiments import shipped, sweep_file
 from loomrl.experiments.algorithms import open_algorithm
 from loomrl.experiments.sweep import sweep
 from loomrl.experiments.train import train
 from tests.algorithms.language_support import embedded
+from tests.feedback.served_support import frozen_production
 
 pytestmark = [
     pytest.mark.system,
@@ -72,6 +73,9 @@ def control(experiment: ControlExperiment) -> dict[str, Any]:
 
 def language(experiment: Experiment) -> dict[str, Any]:
     """Two updates of a model of one narrow layer."""
+    if experiment.data is not None:  # of the policy that was served
+        batch = {"data.batch": 8, "data.epochs": 2, "algorithm.learners.gpus": 0, "algorithm.sampling.max_tokens": 4}
+        return batch | {"train.updates": 2, "train.checkpoint_every": 2, "evaluation.episodes": 2}
     build = {"hidden_size": 16, "intermediate_size": 32, "layers": 1, "heads": 2}
     changes: dict[str, Any] = {f"algorithm.model.build.{name}": value for name, value in build.items()}
     changes |= {"algorithm.warm_start.steps": min(2, experiment.algorithm.warm_start.steps)}
@@ -93,7 +97,16 @@ def test_every_shipped_service_is_one(name: str) -> None:
     assert isinstance(shipped.resolve_any([name]), ServingExperiment)
 
 
-@pytest.mark.parametrize("name", named([name for name in shipped.names() if name not in SERVED]))
+LOOPS = [name for name in shipped.names() if name.startswith("loop/")]
+"""Coordinated, not trained: `tests/coordinator`."""
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_every_shipped_loop_is_one(name: str) -> None:
+    assert isinstance(shipped.resolve_any([name]), LoopExperiment)
+
+
+@pytest.mark.parametrize("name", named([name for name in shipped.names() if name not in [*SERVED, *LOOPS]]))
 def test_every_shipped_experiment_makes_two_updates(
     name: str, tmp_path: Path, ray_cluster: None, one_thread: None
 ) -> None:
@@ -107,6 +120,8 @@ def test_so_does_one_upon_another(name: str, tmp_path: Path, ray_of_every_kind: 
 
 
 def makes_two_updates(experiment: AnyExperiment) -> None:
+    if isinstance(experiment, Experiment) and experiment.data is not None:
+        frozen_production(Path(experiment.artifact_url).parent, experiment.data.dataset)
     result = train(experiment, run="r")
     assert result.updates >= 2
     assert Path(result.page).is_file()

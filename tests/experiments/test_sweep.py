@@ -101,7 +101,7 @@ class TestInOneRay:
 
     @pytest.mark.slow
     def test_error_of_all_trials_is_that_of_the_sweep(self, tmp_path: Path) -> None:
-        asked = control(tmp_path, metric="gate/use", budget=256, samples=1)
+        asked = control(tmp_path, metric="expert/use", budget=256, samples=1)
         with pytest.raises(ConfigError, match=r"all 1 trials failed.*never told it"):
             sweep(asked, run="s")
         assert {run.status for run in runs_of(asked)} == {RunStatus.FAILED}

@@ -198,7 +198,7 @@ def test_paused_trial_goes_on_in_its_own_run_and_one_that_ended_is_not_trained_a
 
 
 def test_metric_that_is_never_told_is_an_error_that_names_those_that_are(tmp_path: Path) -> None:
-    sweep = Sweep.parse(control(tmp_path).model_dump() | {"metric": "gate/use", "budget": 256})
+    sweep = Sweep.parse(control(tmp_path).model_dump() | {"metric": "expert/use", "budget": 256})
     one = trial(sweep, "x_00000", {CONTROL: 1e-3})
     with pytest.raises(ConfigError, match=r"never told it\. It told: .*return/training"):
         one.step()

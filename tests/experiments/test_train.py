@@ -11,7 +11,7 @@ import pytest
 import torch
 from sqlalchemy import make_url
 
-from loomrl.algorithms.language import algorithm as language
+from loomrl.algorithms.language import lesson as language
 from loomrl.artifacts import open_artifacts
 from loomrl.config import Experiment, HubConfig
 from loomrl.errors import ConfigError, StoreError

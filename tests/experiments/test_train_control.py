@@ -296,7 +296,7 @@ def test_choices_are_drawn_evenly_as_often_as_asked_and_real_actions_are_not_cho
     assert (algorithm.experts, algorithm.critics, algorithm.exploration[0].epsilon) == (1, 1, 0.25)
     assert algorithm.normalize_observations
     algo = open_algorithm(greedy.experiment).build_algo()
-    inputs = torch.zeros(1, 3)  # of the one expert: its gate, then its logits
+    inputs = torch.zeros(1, 3)  # of the one expert: its weight, then its logits
     inputs[0, 1] = 50.0
     chances = [algo.get_module().net.distribution.logp(inputs, torch.tensor([one])).exp().item() for one in (0, 1)]
     algo.stop()

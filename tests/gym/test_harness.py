@@ -90,7 +90,7 @@ def written(file: Path) -> None:
 
 
 def gone(file: Path) -> bool:
-    """Whether the processes that an agent wrote down have ended."""
+    """True if the processes that an agent wrote down have ended."""
     pids = [int(line) for line in file.read_text().split()]
     assert pids
     for _ in range(100):

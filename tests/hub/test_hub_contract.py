@@ -286,6 +286,43 @@ def test_replay_takes_what_was_trained_on_by_every_filter(hub: Hub) -> None:
     assert {t.group for _, t in hub.replay(selection=Selection(acked=False))} == {"not trained"}
 
 
+def test_deleted_trajectories_are_gone_and_their_cursors_are_never_used_again(hub: Hub) -> None:
+    cursors = hub.append([one for name in "abc" for one in attempts(name)])
+    assert sorted(hub.delete(["c/1", "a/0", "never"])) == ["a/0", "c/1"]
+    assert hub.delete(["c/1"]) == hub.delete([]) == []
+    assert sorted(one.id for _, one in hub.read()) == ["a/1", "b/0", "b/1", "c/0"]
+    assert ids(hub.lease(9, version=0, consumer="learner").groups) == ["b"]
+    assert hub.stats().environments["Math"].released == {"deleted": 2}
+    assert sorted(hub.delete(["a/1", "b/0", "b/1", "c/0"])) == ["a/1", "b/0", "b/1", "c/0"]
+    again = hub.append([one for name in "abc" for one in attempts(name)])
+    assert not set(again) & set(cursors)
+    assert len(hub.read(max(cursors))) == 6
+    with pytest.raises(HubError, match="at most 10000 at once"):
+        hub.delete(["x"] * 10_001)
+
+
+def test_a_lease_goes_on_without_the_group_that_lost_an_attempt(hub: Hub) -> None:
+    for name in "ab":
+        hub.append(attempts(name))
+    lease = hub.lease(2, version=0, consumer="learner")
+    hub.delete(["a/0"])
+    hub.ack(lease.id, version=1)
+    stats = hub.stats().environments["Math"]
+    assert (stats.acked, stats.leased, stats.released) == (1, 0, {"deleted": 1})
+    assert [one.id for _, one in hub.replay()] == ["b/0", "b/1"]
+
+
+def test_trajectories_are_read_by_id_and_by_the_time_of_their_arrival(hub: Hub, clock: Clock) -> None:
+    for name in "abc":
+        hub.append(attempts(name))
+        clock.now += 10
+    found = hub.read(selection=Selection(ids=("c/1", "a/0", "never")))
+    assert sorted(one.id for _, one in found) == ["a/0", "c/1"]
+    assert hub.read(selection=Selection(ids=())) == []
+    old = hub.read(selection=Selection(stored=(None, clock.now - 15)))
+    assert sorted(one.id for _, one in old) == ["a/0", "a/1", "b/0", "b/1"]
+
+
 def test_statistics_tell_success_parts_failures_and_rate(opened: OpenHub, clock: Clock) -> None:
     hub = opened(quorum=0.5)
     hub.append(attempts("a", success=1.0))

@@ -1,5 +1,6 @@
 """Whatever happens in whatever order: counters tell the truth, and nothing is trained twice, stale or unfinished."""
 
+import operator
 from collections import Counter
 from tempfile import TemporaryDirectory
 
@@ -14,7 +15,7 @@ from loomrl.errors import LeaseLost
 from loomrl.hub import GroupPlan, Lease, open_hub
 from loomrl.hub.queue import LocalHub
 from loomrl.store.hub_tables import groups
-from loomrl.types import End
+from loomrl.types import End, Trajectory
 
 SETTINGS = HubConfig(max_staleness=1, quorum=0.6, group_timeout_s=30, lease_s=20)
 SIZES = {name: 1 + index % 3 for index, name in enumerate("abcdefgh")}
@@ -33,6 +34,9 @@ class HubMachine(RuleBasedStateMachine):
         self.version = 0
         self.leases: list[Lease] = []
         self.trained: list[str] = []
+        self.deleted: list[Trajectory] = []
+        self.cursors: set[int] = set()
+        """Those of deleted trajectories."""
 
     def teardown(self) -> None:
         self.hub.close()
@@ -49,7 +53,7 @@ class HubMachine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(sorted(SIZES)), index=st.integers(0, 2), failed=st.booleans(), back=st.integers(0, 2))
     def append(self, name: str, index: int, failed: bool, back: int) -> None:
-        stored = {t.id for _, t in self.hub.read(limit=1000)}
+        stored = {t.id for _, t in self.hub.read(limit=1000)} | {t.id for t in self.deleted}
         id = f"{name}/{index % SIZES[name]}"
         if id not in stored:
             first = max(self.version - back, 0)
@@ -87,6 +91,18 @@ class HubMachine(RuleBasedStateMachine):
     def wait(self, seconds: int) -> None:
         self.clock.now += seconds
 
+    @rule(data=st.data())
+    def delete(self, data: st.DataObject) -> None:
+        stored = self.hub.read(limit=1000)
+        if not stored:
+            return
+        cursor, one = stored[data.draw(st.integers(0, len(stored) - 1))]
+        assert self.hub.delete([one.id, "never"]) == [one.id]
+        assert self.hub.delete([one.id]) == []
+        assert cursor not in {there for there, _ in self.hub.read(limit=1000)}
+        self.deleted.append(one)
+        self.cursors.add(cursor)
+
     @rule()
     def look(self) -> None:
         self.hub.ready()
@@ -96,6 +112,10 @@ class HubMachine(RuleBasedStateMachine):
         assert max(Counter(self.trained).values(), default=0) <= 1
 
     @invariant()
+    def no_cursor_is_used_again(self) -> None:
+        assert not self.cursors & {cursor for cursor, _ in self.hub.read(limit=1000)}
+
+    @invariant()
     def counters_are_true(self) -> None:
         lines = self.hub.stats().environments
         with self.hub._db.read() as connection:
@@ -103,10 +123,12 @@ class HubMachine(RuleBasedStateMachine):
                 groups.c.environment, groups.c.state
             )
             counted = {(row[0], row[1]): row[2] for row in connection.execute(query)}
-        stored = [t for _, t in self.hub.read(limit=1000)]
+        stored = [t for _, t in self.hub.read(limit=1000)] + self.deleted
         for name, line in lines.items():
             found = [counted.get((name, state), 0) for state in ("open", "ready", "leased", "acked", "released")]
-            assert found == [line.open, line.ready, line.leased, line.acked, sum(line.released.values())]
+            assert found[:3] == [line.open, line.ready, line.leased]
+            ended = [line.acked, sum(line.released.values())]
+            assert all(map(operator.le, found[3:], ended)) if self.deleted else found[3:] == ended
             own = [t for t in stored if t.task.environment == name]
             assert line.trajectories == len(own)
             assert line.failures == sum(t.end is End.FAILED for t in own)

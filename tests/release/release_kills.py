@@ -8,15 +8,15 @@ from loomrl.store import open_store
 from tests.release.release_support import ENDPOINT
 
 
-def main(url: str) -> None:
-    """Tick for ever."""
+def main(url: str, pace_s: float) -> None:
+    """Tick for ever, with pauses of so many seconds."""
     with open_store(url) as db:
         controller = Controller(db, ENDPOINT)
         print("ready", flush=True)
         while True:
             controller.tick()
-            time.sleep(0.002)
+            time.sleep(pace_s)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], float(sys.argv[2]))

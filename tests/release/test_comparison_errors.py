@@ -56,13 +56,38 @@ def test_a_day_that_shares_follow_does_not_decide_but_fools_pooled_means() -> No
     assert naive > 0.9
 
 
-@pytest.mark.parametrize("metric", [SHIPPED[0], SHIPPED[2], SHIPPED[5]], ids=["success", "error", "negative"])
+@pytest.mark.parametrize(
+    "metric", [SHIPPED[0], SHIPPED[2], SHIPPED[4], SHIPPED[5]], ids=["success", "error", "violation", "negative"]
+)
 def test_a_version_worse_than_accepted_is_rarely_found_fine(metric: Metric) -> None:
-    fault = {"success": -0.05, "error": 0.05, "negative": 0.05}[metric.guard.metric]
+    fault = {"success": -0.05, "error": 0.05, "violation": 0.02, "negative": 0.05}[metric.guard.metric]
     rng = np.random.default_rng(0)
     taken = assigned(rng, RELEASES, RAMP)
     harm = replace(metric, fault=fault).drawn(rng, taken)
     assert (first(fine_now(harm, taken, RAMP)) < len(RAMP)).mean() <= ALLOWED
+
+
+def test_a_version_that_is_toxic_in_2_percent_rarely_passes_even_where_only_the_least_units_come() -> None:
+    least = 1600
+    chance = steps([(1000, 0.1), (400, 0.25), (2200, 0.5)])
+    metric = replace(SHIPPED[4], mean=0.0, fault=0.02)
+    rng = np.random.default_rng(0)
+    taken = assigned(rng, RELEASES, chance)
+    harm = metric.drawn(rng, taken)
+    fine = least + first(fine_now(harm, taken, chance)[:, least:])
+    strict = replace(harm, guard=replace(harm.guard, margin=0.0))  # the plan's limit of 0: worse at all is too much
+    worse = evidence(strict, taken, chance).worse_at(ERROR_RATE / len(SHIPPED))
+    by_time, by_proof = float((worse >= least).mean()), float((fine < np.minimum(worse, len(chance))).mean())
+    print(f"passed by time {by_time:.3f}, by proof {by_proof:.3f}")
+    assert by_proof <= ALLOWED < by_time
+
+
+def test_a_good_version_is_proved_free_of_violations_within_the_least_units() -> None:
+    chance = steps([(1000, 0.1), (400, 0.25), (200, 0.5)])
+    rng = np.random.default_rng(0)
+    taken = assigned(rng, RELEASES, chance)
+    harm = replace(SHIPPED[4], mean=0.0).drawn(rng, taken)
+    assert fine_now(harm, taken, chance)[:, -1].mean() > 0.95
 
 
 def test_a_fifth_fewer_successes_are_found_within_150_canary_units_in_the_median() -> None:

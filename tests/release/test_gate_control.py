@@ -16,17 +16,19 @@ from loomrl.errors import ConfigError
 from loomrl.experiments.gate.judge import judge_version
 from loomrl.experiments.gate.suite import resolve_suite
 from loomrl.store import LoomDB, open_store
-from loomrl.store.verdicts import Outcome, StoredVerdict
+from loomrl.store.verdicts import StoredVerdict, VerdictOutcome
 from tests.release.test_gate_language import failed
 
 HERE = "tests.release.test_gate_control"
 HIGH = np.array([4.8, np.inf, 0.41887903, np.inf], np.float32)
 GOOD = (0.1, 0.2, 1.0, 0.6)
 """Weights of position, speed, angle and turning, by which a linear policy balances CartPole."""
+HACK = 2.05
+"""A position at which a pole can be balanced for as high a return, and which the suite forbids."""
 
 
-def export(folder: Path, weights: tuple[float, ...], *, twist: float = 1.0) -> str:
-    """A policy that pushes right where the weighted sum of the observation is positive."""
+def export(folder: Path, weights: tuple[float, ...], *, twist: float = 1.0, target: float = 0.0) -> str:
+    """A policy that pushes right where the weighted sum of the observation is positive, of positions from `target`."""
     observed, acted = spaces.Box(-HIGH, HIGH), spaces.Discrete(2)
     network = Network(hidden=(1,))
     net = ActorCritic(seen(observed), acts(acted), network, normalize=False)
@@ -37,6 +39,7 @@ def export(folder: Path, weights: tuple[float, ...], *, twist: float = 1.0) -> s
             module.bias.zero_()
             if module.in_features == 4:
                 module.weight[0] = torch.tensor(weights) * 0.1 * twist
+                module.bias.fill_(-weights[0] * target * 0.1 * twist)
             elif module.out_features == 2:
                 module.weight[:, 0] = torch.tensor([-1.0, 1.0])
             else:
@@ -87,18 +90,18 @@ def make_jittery(**settings: Any) -> Any:
 
 def test_good_policy_passes_with_fresh_seeds(good: str, db: LoomDB) -> None:
     verdicts = [judge_version(good, good, suite(), db) for _ in range(3)]
-    assert [each.outcome for each in verdicts] == [Outcome.ALLOWED] * 3, list(map(reasons, verdicts))
+    assert [each.outcome for each in verdicts] == [VerdictOutcome.ALLOWED] * 3, list(map(reasons, verdicts))
 
 
 @pytest.mark.slow
 def test_good_policy_of_control_passes_in_200_of_200_runs(good: str, db: LoomDB) -> None:
-    assert {judge_version(good, good, suite(), db).outcome for _ in range(200)} == {Outcome.ALLOWED}
+    assert {judge_version(good, good, suite(), db).outcome for _ in range(200)} == {VerdictOutcome.ALLOWED}
 
 
 def test_exported_policy_that_always_falls_is_refused(good: str, tmp_path: Path, db: LoomDB) -> None:
     bad = export(tmp_path / "bad", (0.0, 0.0, -1.0, 0.0))
     verdict = judge_version(bad, good, suite(), db)
-    assert verdict.outcome is Outcome.REFUSED
+    assert verdict.outcome is VerdictOutcome.REFUSED
     assert {"benchmark CartPole-v1", "regression", "improvement"} <= set(failed(verdict))
 
 
@@ -109,8 +112,18 @@ def test_exported_policy_that_always_falls_is_refused(good: str, tmp_path: Path,
 )
 def test_planted_flaw_of_control_is_refused_with_its_evidence(flaw: str, check: str, good: str, db: LoomDB) -> None:
     verdict = judge_version(f"{HERE}:make_{flaw}", good, suite(), db)
-    assert verdict.outcome is Outcome.REFUSED, reasons(verdict)
+    assert verdict.outcome is VerdictOutcome.REFUSED, reasons(verdict)
     assert check in failed(verdict), reasons(verdict)
+
+
+def test_policy_that_hacks_its_benchmark_is_refused_by_the_states_that_it_enters(
+    good: str, tmp_path: Path, db: LoomDB
+) -> None:
+    verdict = judge_version(export(tmp_path / "hack", GOOD, target=HACK), good, suite(), db)
+    assert verdict.outcome is VerdictOutcome.REFUSED
+    assert failed(verdict) == ["safety.forbidden"], "its return alone would have let it pass"
+    checks = {check["name"]: check for check in verdict.report["checks"]}
+    assert checks["safety.forbidden"]["examples"][0]["answer"]
 
 
 def test_changed_folder_is_another_policy(good: str, tmp_path: Path, db: LoomDB) -> None:

@@ -7,8 +7,9 @@ from loomrl.experiments.gate.judge import judge_version, standing_verdict
 from loomrl.release.gate.probe import ProbeEnvironment
 from loomrl.store import LoomDB, open_store
 from loomrl.store.events import read_events
-from loomrl.store.verdicts import Outcome, StoredVerdict, show_verdict
-from tests.release.gate_support import HERE, learn_by_heart, suite
+from loomrl.store.verdicts import StoredVerdict, VerdictOutcome, show_verdict
+from tests.gym.test_judge import Server, completion, server  # noqa: F401 - a fixture
+from tests.release.gate_support import HERE, NO, learn_by_heart, suite
 
 GOOD = f"{HERE}:Good"
 
@@ -24,7 +25,7 @@ def failed(verdict: StoredVerdict) -> list[str]:
 
 def test_good_policy_passes_with_fresh_seeds_and_is_on_record(db: LoomDB) -> None:
     verdicts = [judge_version(GOOD, GOOD, suite(), db) for _ in range(3)]
-    assert [verdict.outcome for verdict in verdicts] == [Outcome.ALLOWED] * 3, list(map(failed, verdicts))
+    assert [verdict.outcome for verdict in verdicts] == [VerdictOutcome.ALLOWED] * 3, list(map(failed, verdicts))
     assert len({verdict.report["seed"] for verdict in verdicts}) == 3
     assert show_verdict(db, verdicts[0].id) == verdicts[0]
     assert standing_verdict(GOOD, GOOD, suite(), db) == verdicts[-1]
@@ -36,7 +37,7 @@ def test_good_policy_passes_with_fresh_seeds_and_is_on_record(db: LoomDB) -> Non
 
 @pytest.mark.slow
 def test_good_policy_passes_in_200_of_200_runs(db: LoomDB) -> None:
-    assert {judge_version(GOOD, GOOD, suite(), db).outcome for _ in range(200)} == {Outcome.ALLOWED}
+    assert {judge_version(GOOD, GOOD, suite(), db).outcome for _ in range(200)} == {VerdictOutcome.ALLOWED}
 
 
 PLANTED = {
@@ -61,7 +62,7 @@ def test_planted_flaw_is_refused_with_its_evidence(flaw: str, db: LoomDB) -> Non
         known = judge_version(f"{HERE}:{flaw}", GOOD, suite(seed=0, benchmarks__0__levels=[1]), db)
         assert PLANTED[flaw] not in failed(known), "it shines on what it knows"
     verdict = judge_version(f"{HERE}:{flaw}", GOOD, suite(), db)
-    assert verdict.outcome is Outcome.REFUSED
+    assert verdict.outcome is VerdictOutcome.REFUSED
     assert PLANTED[flaw] in failed(verdict)
     checks = {check["name"]: check for check in verdict.report["checks"]}
     check = checks[PLANTED[flaw]]
@@ -93,18 +94,44 @@ def test_memory_is_measured_in_a_process_of_its_own(db: LoomDB) -> None:
 
 def test_attempts_that_fail_are_no_verdict_about_the_policy(db: LoomDB) -> None:
     verdict = judge_version(f"{HERE}:Broken", GOOD, suite(cost=None), db)
-    assert verdict.outcome is Outcome.ERROR
+    assert verdict.outcome is VerdictOutcome.ERROR
     reasons = [check["reason"] for check in verdict.report["checks"] if check["state"] == "error"]
     assert all("the server is away" in reason for reason in reasons)
-    assert judge_version(f"{HERE}:Broken", None, suite(cost=None, may_fail=0.5), db).outcome is Outcome.ALLOWED
+    assert judge_version(f"{HERE}:Broken", None, suite(cost=None, may_fail=0.5), db).outcome is VerdictOutcome.ALLOWED
 
 
 def test_detector_by_entry_point_decides_and_one_that_raises_is_no_verdict(db: LoomDB) -> None:
     planted = judge_version(GOOD, None, suite(safety__prompt__detector=f"{HERE}:all_flawed"), db)
     assert failed(planted) == ["safety.prompt"]
     broken = judge_version(GOOD, None, suite(safety__prompt__detector=f"{HERE}:failing"), db)
-    assert broken.outcome is Outcome.ERROR
+    assert broken.outcome is VerdictOutcome.ERROR
     assert "no opinion" in next(c["reason"] for c in broken.report["checks"] if c["state"] == "error")
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(
+    ("says", "outcome", "why"),
+    [
+        ("It declines, and offers help.\nVERDICT: yes", VerdictOutcome.ALLOWED, ""),
+        ("It hints at the way.\nVERDICT: no", VerdictOutcome.REFUSED, "j: It hints at the way."),
+        ("I would rather not say.", VerdictOutcome.ERROR, "ScorerError"),
+    ],
+    ids=["fine", "flawed", "no verdict"],
+)
+def test_judge_model_decides_in_place_of_our_rules(
+    says: str,
+    outcome: VerdictOutcome,
+    why: str,
+    db: LoomDB,
+    server: Server,  # noqa: F811 - the fixture
+) -> None:
+    server.says(completion(says))
+    judge = {"url": server.url, "model": "j"}
+    verdict = judge_version(GOOD, None, suite(safety__refusal__judge=judge, cost=None), db)
+    assert verdict.outcome is outcome
+    check = next(check for check in verdict.report["checks"] if check["name"] == "safety.refusal")
+    assert why in (check["examples"][0]["reason"] if outcome is VerdictOutcome.REFUSED else check["reason"])
+    assert NO in str(server.asked[0][0]), "the judge sees the answer"
 
 
 def test_same_seed_repeats_the_figures(db: LoomDB) -> None:

@@ -6,7 +6,7 @@ from loomrl.experiments.bench.served import save_language
 from loomrl.experiments.gate.judge import judge_version
 from loomrl.experiments.gate.suite import resolve_suite
 from loomrl.store import open_store
-from loomrl.store.verdicts import Outcome
+from loomrl.store.verdicts import VerdictOutcome
 
 
 @pytest.mark.slow
@@ -16,6 +16,6 @@ def test_untrained_model_is_refused_by_its_benchmark_alone(tmp_path: Path) -> No
     with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
         refused = judge_version(str(tmp_path / "model"), None, resolve_suite("language_tiny", words), db)
     states = {check["name"]: check["state"] for check in refused.report["checks"]}
-    assert refused.outcome is Outcome.REFUSED
+    assert refused.outcome is VerdictOutcome.REFUSED
     assert [name for name, state in states.items() if state == "failed"] == ["benchmark Math"]
     assert (states["safety.toxicity"], states["cost.latency"]) == ("passed", "passed")

@@ -1,6 +1,7 @@
 """`loomrl release` as it is typed."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -44,7 +45,7 @@ def test_release_begins_is_shown_and_obeys(url: str, tmp_path: Path, capsys: pyt
     assert shown["waits"] == ["no replica of the new version is up yet"]
     assert shown["verdict"]["reasons"] == ["no gate, by bob: a test"]
     assert [arm["share"] for arm in shown["arms"]] == [1.0, 0.0]
-    with pytest.raises(LoomError, match="'bob' has no right to"):
+    with pytest.raises(LoomError, match="'bob' may not approve"):
         typed(capsys, "approve", "cart", "--who", "bob")
     assert typed(capsys, "approve", "cart", "--who", "ann")["reason"] == "approve by ann: 100 %"
     assert typed(capsys, "pause", "cart", "--who", "ann")["state"] == "open"
@@ -54,6 +55,18 @@ def test_release_begins_is_shown_and_obeys(url: str, tmp_path: Path, capsys: pyt
     assert [each["state"] for each in typed(capsys, "list")["releases"]] == ["aborted"]
     with open_store(url) as db:
         assert show_endpoint(db, "cart").arms == (Arm(name="stable", policy=str(tmp_path / "old")),)
+
+
+@pytest.mark.parametrize("how", [("--no-gate", "x"), ("--suite", "control_tiny")], ids=["without", "with"])
+def test_stable_version_that_is_gone_is_named_and_nothing_moves(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], how: tuple[str, str]
+) -> None:
+    shutil.rmtree(tmp_path / "old")
+    with pytest.raises(LoomError, match=r"its stable policy '.*/old' is gone, so .* no way back"):
+        typed(capsys, "new", "--to", "cart", *how)
+    with open_store(url) as db:
+        assert list_releases(db) == []
+        assert show_endpoint(db, "cart").revision == 1
 
 
 @pytest.mark.parametrize(

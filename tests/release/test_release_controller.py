@@ -1,6 +1,7 @@
 """Releases on record, moved by controllers on both databases."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -68,6 +69,32 @@ def test_version_that_fails_altogether_comes_back_without_statistics(db: LoomDB)
     announce(db, NEW)
     release = run(db, Callers(db, {NEW: 1.0}), each=20)
     assert "all failed" in release.passage.reason
+
+
+def test_metric_that_never_arrives_keeps_the_release_waiting_and_says_so(db: LoomDB) -> None:
+    reward = {"metric": "reward", "better": "higher", "margin": 0.05, "waits": "always"}
+    released(db, guards=[reward])
+    announce(db, NEW)
+    release = run(db, Callers(db, {}), most=30)
+    assert release.passage.is_open
+    assert [arm.share for arm in show_endpoint(db, ENDPOINT).arms] == [0.5, 0.5], "it never gets all of the traffic"
+    look = Observer(db, ENDPOINT).look()
+    assert look is not None
+    assert look.waits == ("reward: not one observation of it has come from both versions",)
+
+
+def test_releases_that_begin_at_the_same_moment_are_one(db: LoomDB) -> None:
+    def begin(_: int) -> str:
+        try:
+            return released(db).row.release
+        except StoreError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(8) as pool:
+        begun = list(pool.map(begin, range(8)))
+    assert begun.count("e-1") == 1
+    assert [row.number for row in show_release(db, ENDPOINT)] == [1]
+    assert len(history_of(db, ENDPOINT)) == 2
 
 
 def test_two_releases_at_once_are_refused_by_name(db: LoomDB) -> None:

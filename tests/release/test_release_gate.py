@@ -10,8 +10,8 @@ from loomrl.experiments.release import Asked, release
 from loomrl.store import open_store
 from loomrl.store.endpoints import Arm, set_endpoint, show_endpoint
 from loomrl.store.releases import list_releases
-from loomrl.store.verdicts import Outcome, list_verdicts
-from tests.release.test_gate_control import GOOD, export
+from loomrl.store.verdicts import VerdictOutcome, list_verdicts
+from tests.release.test_gate_control import GOOD, HACK, export
 
 
 def asked(version: str) -> Asked:
@@ -20,18 +20,20 @@ def asked(version: str) -> Asked:
     )
 
 
-def test_refused_version_gets_no_traffic_and_an_allowed_one_is_released_by_its_verdict(tmp_path: Path) -> None:
+def test_version_that_hacks_its_benchmark_gets_no_traffic_and_an_allowed_one_is_released_by_its_verdict(
+    tmp_path: Path,
+) -> None:
     stable = export(tmp_path / "stable", GOOD)
     new = export(tmp_path / "new", (0.1, 0.2, 1.0, 0.7))
-    bad = export(tmp_path / "bad", (0.0, 0.0, -1.0, 0.0))
+    bad = export(tmp_path / "bad", GOOD, target=HACK)
     with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
         before = set_endpoint(db, "cart", [Arm(name="stable", policy=stable)], at=1.0)
-        with pytest.raises(ConfigError, match=r"refused: .*benchmark CartPole-v1.*`loomrl gate show"):
+        with pytest.raises(ConfigError, match=r"refused: safety\.forbidden\. `loomrl gate show"):
             release(asked(bad), db)
         assert show_endpoint(db, "cart") == before
         assert list_releases(db) == []
         begun = release(asked(new), db)
         verdicts = list_verdicts(db)
-        assert [each.outcome for each in verdicts] == [Outcome.ALLOWED, Outcome.REFUSED]
+        assert [each.outcome for each in verdicts] == [VerdictOutcome.ALLOWED, VerdictOutcome.REFUSED]
         assert begun.verdict.reasons == (f"verdict {verdicts[0].id}",)
         assert [(arm.policy, arm.share) for arm in show_endpoint(db, "cart").arms] == [(stable, 1.0), (new, 0.0)]

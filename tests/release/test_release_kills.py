@@ -43,7 +43,7 @@ def controllers(url: str, count: int) -> Iterator[list[subprocess.Popen[str]]]:
 
 def _started(url: str) -> subprocess.Popen[str]:
     paths = os.pathsep.join([str(ROOT), *filter(None, sys.path)])
-    command = [sys.executable, "-m", "tests.release.release_kills", url]
+    command = [sys.executable, "-m", "tests.release.release_kills", url, "0.002"]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": paths}, cwd=ROOT
     )
@@ -67,9 +67,26 @@ def legal(db: LoomDB) -> None:
     for endpoint in revisions:
         assert sum(arm.share for arm in endpoint.arms if arm.role is not Role.SHADOW) == pytest.approx(1.0)
         assert len({arm.policy for arm in endpoint.arms}) == len(endpoint.arms)
-    stages = Counter(policy.stage for policy in list_policies(db))
-    assert stages[Stage.PRODUCTION] == 1
-    assert stages[Stage.CANARY] <= 1
+    _legal_stages(db)
+
+
+def _legal_stages(db: LoomDB) -> None:
+    """After every decision one version is in production, and one more at most in canary."""
+    stages: dict[str, str] = {}
+
+    def check() -> None:
+        count = Counter(stages.values())
+        assert count[Stage.PRODUCTION] == 1, stages
+        assert count[Stage.CANARY] <= 1, stages
+
+    for _, event in read_events(db, limit=100_000):
+        if event.kind == "policy.moved":
+            assert event.data["from"] == stages.get(event.subject, Stage.CANDIDATE)
+            stages[event.subject] = event.data["to"]
+        elif event.kind == "release.moved" and stages:  # what moves with a decision comes after its event
+            check()
+    check()
+    assert {policy.id: policy.stage.value for policy in list_policies(db) if policy.id in stages} == stages
 
 
 def killed(url: str, kills: int, *, seed: int) -> Counter[str]:

@@ -1,4 +1,4 @@
-"""What is found, what is left alone, and how long it takes."""
+"""Redaction: findings, texts left alone, and the time it takes."""
 
 import json
 import string

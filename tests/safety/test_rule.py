@@ -36,7 +36,7 @@ RULES = open_text_rules([SecretsRule(), BlockedRule(), PromptRule(words=8)])
 
 
 def streamed(rules: dict[str, TextRule], text: str, cuts: Sequence[int]) -> tuple[str, str]:
-    """What leaves of a text in these pieces, and the rule that ended it."""
+    """The part of a text in these pieces that leaves, and the rule that ended it."""
     screen, left = Screen(ASKED), ""
     edges = [0, *sorted(cut % (len(text) + 1) for cut in cuts), len(text)]
     for start, end in pairwise(edges):

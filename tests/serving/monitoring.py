@@ -121,7 +121,7 @@ def said(answer: httpx.Response, choice: int = 0) -> str:
 
 
 def finish(answer: httpx.Response, choice: int) -> str:
-    """Why a choice of a chat ended."""
+    """The finish reason of a chat's choice."""
     parts = [answer.json()] if answer.headers["content-type"].startswith("application/json") else _events(answer)
     told = [each["finish_reason"] for part in parts for each in part["choices"] if each["index"] == choice]
     (reason,) = [each for each in told if each]

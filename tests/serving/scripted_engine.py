@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -13,14 +13,14 @@ from loomrl.inference.weights.sealed import Sealed
 
 
 class ScriptedEngine:
-    """Answers each request with the next text, its ids cut into pieces at random."""
+    """Answers each request with the next text, its ids cut into pieces at random. The texts may be without end."""
 
-    def __init__(self, chat: Chat, answers: Sequence[str], *, seed: int = 0) -> None:
+    def __init__(self, chat: Chat, answers: Iterable[str], *, seed: int = 0) -> None:
         self.version = 7
         self.asked: list[Request] = []
         self.closed = 0
         """Streams that ended, of themselves or not."""
-        self._scripts = [chat.encode(text) for text in answers]
+        self._scripts = map(chat.encode, answers)
         self._rng = random.Random(seed)
 
     async def generate(self, request: Request) -> Completion:
@@ -30,7 +30,7 @@ class ScriptedEngine:
     async def stream(self, request: Request) -> Pieces:
         """The next text, up to the request's length, then the end of the turn."""
         self.asked.append(request)
-        ids = self._scripts.pop(0)[: request.sampling.max_tokens]
+        ids = next(self._scripts)[: request.sampling.max_tokens]
         at = 0
         try:
             while at < len(ids):

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from loomrl.types import PolicyVersion
 from tests.inference.sample_models import tiny_model, tiny_tokenizer
 
 
-def start(db: LoomDB, folder: Path, run: str = "run") -> Experiment:
+def start(db: LoomDB, folder: Path, run: str = "run", *, environments: Mapping[str, str] | None = None) -> Experiment:
     """A run of a language policy without a version yet."""
     settings = {"name": "x", "store_url": f"sqlite:///{folder}/loom.db", "artifact_url": f"{folder}/artifacts"}
     model = {"context": 128, "path": str(folder)}
@@ -35,7 +35,7 @@ def start(db: LoomDB, folder: Path, run: str = "run") -> Experiment:
             experiment=experiment.sha256,
             resolved=dump(experiment),
             code="c",
-            environments={},
+            environments=environments or {},
             started_at=1.0,
         ),
     )

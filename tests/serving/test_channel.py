@@ -8,7 +8,8 @@ import pytest
 
 from loomrl.serving.answer import Closed, Drawn, Event, Opened
 from loomrl.serving.call import Drawing, Said, Tool
-from loomrl.serving.channel import ChannelServer, Link
+from loomrl.serving.channel.link import Link
+from loomrl.serving.channel.server import ChannelServer
 from loomrl.serving.policy import About, Act, Acted, Continuation, Picture
 from loomrl.serving.refusal import Cause, Refusal
 

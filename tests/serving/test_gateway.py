@@ -219,6 +219,17 @@ async def test_an_arm_that_is_late_or_broken_is_answered_by_the_stable_one() -> 
             await eventually(lambda bad=bad: bad.open == 0)
 
 
+async def test_a_caller_may_name_an_arm_which_then_answers_alone() -> None:
+    view = arms(("old", script(), 1.0, "stable"), ("new", script(), 0.0, "canary"), ("deaf", script(), 1.0, "shadow"))
+    async with Serving(view) as served:
+        for name in ("old", "new"):
+            answer = await served.post("/v1/chat/completions", HELLO | {"model": f"m@{name}"})
+            assert (answer.status_code, answer.headers["x-loomrl-arm"]) == (200, name)
+        for name in ("deaf", "nobody", ""):
+            refused = await served.post("/v1/chat/completions", HELLO | {"model": f"m@{name}"})
+            assert (refused.status_code, "Known: m@old, m@new." in refused.text) == (404, True)
+
+
 async def test_a_stream_that_breaks_says_so_and_ends() -> None:
     async with Serving({"m": Slow(error_at=3)}) as served:
         answer = await served.post(CHAT, {**HELLO, "stream": True})

@@ -4,12 +4,15 @@ import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 
 from loomrl.config.release import ReleasePlan
 from loomrl.release.evidence import Trail
+from loomrl.serving import measure
 from loomrl.serving.answer import Closed, Drawn, Gathered
 from loomrl.serving.deployment.reconcile import StoredView
 from loomrl.serving.measure import Measures
@@ -216,3 +219,29 @@ async def test_a_gateway_follows_a_new_revision_and_a_new_test_at_a_glance(
             await asyncio.sleep(0.01)
     await view.close()
     assert (view.endpoint("e") or SPLIT).revision == 3
+
+
+async def test_what_is_being_written_at_the_end_is_not_lost(store: LoomDB, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a busy machine, where the write waits for a thread: one that were cancelled would never begin."""
+    began, append = asyncio.Event(), measure.append_observations
+    loop = asyncio.get_running_loop()
+
+    def slow(*arguments: Any) -> None:
+        append(*arguments)
+
+    async def late(work: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        if work is slow:
+            began.set()
+            await asyncio.sleep(0.05)
+        return await loop.run_in_executor(None, partial(work, *arguments, **named))
+
+    monkeypatch.setattr(measure, "append_observations", slow)
+    monkeypatch.setattr(measure.asyncio, "to_thread", late)
+    measures = Measures(store, FixedView({"e": SPLIT}), source="g", settle_s=0.0)
+    await measures.start()
+    measured = measures.begin(SPLIT, unit_of("canary"))
+    assert measured is not None
+    measured.answered("canary")
+    await began.wait()
+    await measures.close()
+    assert len(read_observations(store, "e")) == 2

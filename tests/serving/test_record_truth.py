@@ -74,7 +74,7 @@ class Agent:
 
 
 def spans(tokens: Tokens) -> list[tuple[int, int]]:
-    """Where the sampled runs of a thread begin and end, split where given tokens lie between."""
+    """Beginning and end of each sampled run of a thread, split where given tokens lie between."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], tokens.mask_T.astype(int), [0]])))
     return [(int(a), int(b)) for a, b in edges.reshape(-1, 2)]
 

@@ -17,7 +17,7 @@ from loomrl.store import open_store
 from loomrl.store.endpoints import show_endpoint
 from tests.needs import needs
 from tests.serving.control_support import control_policy
-from tests.serving.test_release_live import Load, rollback_s
+from tests.serving.releasing import Load, rollback_s
 
 pytestmark = [needs("HAProxy"), pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(600)]
 STEPS = [{"share": share, "minutes": 0.05, "units": 60} for share in (0.1, 0.25, 0.5)]
@@ -83,6 +83,6 @@ async def test_a_worse_version_comes_back_and_a_better_one_gets_all_of_the_traff
         print([(row["at"] - better["history"][0]["at"], row["reason"]) for row in better["history"]])
         load.is_over = True
         await calls
-    assert {code for _, code, _ in load.answers} == {200}
+    assert {answer.status for answer in load.answers} == {200}
     for picture, said in (("worse.svg", "rolled back"), ("better.svg", "100 %")):
         assert said in (tmp_path / picture).read_text()

@@ -402,7 +402,7 @@ async def test_a_picture_that_is_broken_inside_is_refused() -> None:
 
 async def test_pictures_are_refused_by_a_policy_of_text() -> None:
     speech, _ = sampling()
-    with pytest.raises(Refusal, match="sees no pictures"):
+    with pytest.raises(Refusal, match="reads no pictures"):
         await anext(speech.answer(Continuation(messages=(Said(role="user", images=(noise(1),)),))))
 
 

@@ -1,4 +1,4 @@
-"""Which answer a conversation continues."""
+"""The answer that a conversation continues."""
 
 import random
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""What is on record is what the engine saw and drew, id by id, whatever callers do: over HTTP, from a real model."""
+"""The record has what the engine saw and drew, id by id, whatever callers do: over HTTP, from a real model."""
 
 import asyncio
 import json

@@ -6,8 +6,8 @@ from loomrl.errors import StoreError
 from loomrl.store import LoomDB
 from loomrl.store.events import read_events
 from loomrl.store.verdicts import (
-    Outcome,
     StoredVerdict,
+    VerdictOutcome,
     approve_verdict,
     find_verdict,
     list_verdicts,
@@ -22,7 +22,7 @@ WAITING = StoredVerdict(
     against="run/10",
     suite="tiny@1.0.0",
     suite_hash="a" * 64,
-    outcome=Outcome.WAITING,
+    outcome=VerdictOutcome.WAITING,
     report={"approvers": ["anna", "ben"], "checks": []},
     created_at=1.0,
 )
@@ -36,11 +36,11 @@ def test_verdict_is_stored_once_and_found_by_its_question(store: LoomDB) -> None
     assert find_verdict(store, **WHERE) == WAITING
     assert find_verdict(store, **{**WHERE, "against": None}) is None
     assert find_verdict(store, **{**WHERE, "fingerprint": "other"}) is None
-    later = replace(WAITING, id="v2", outcome=Outcome.REFUSED, against=None)
+    later = replace(WAITING, id="v2", outcome=VerdictOutcome.REFUSED, against=None)
     record_verdict(store, later)
     assert find_verdict(store, **{**WHERE, "against": None}) == later
     with pytest.raises(StoreError, match="stored already"):
-        record_verdict(store, replace(WAITING, outcome=Outcome.ALLOWED))
+        record_verdict(store, replace(WAITING, outcome=VerdictOutcome.ALLOWED))
 
 
 def test_approval_lets_a_waiting_verdict_pass_and_leaves_the_evidence(store: LoomDB) -> None:
@@ -58,7 +58,7 @@ def test_approval_without_the_right_or_of_another_outcome_is_refused(store: Loom
     record_verdict(store, WAITING)
     with pytest.raises(StoreError, match=r"may not approve.*Did you mean 'anna'"):
         approve_verdict(store, "v1", who="ana", at=2.0)
-    record_verdict(store, replace(WAITING, id="v2", outcome=Outcome.REFUSED))
+    record_verdict(store, replace(WAITING, id="v2", outcome=VerdictOutcome.REFUSED))
     with pytest.raises(StoreError, match="is refused: only one that waits"):
         approve_verdict(store, "v2", who="anna", at=2.0)
     with pytest.raises(StoreError, match="no id 'v3'"):

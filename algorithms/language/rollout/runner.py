@@ -35,7 +35,7 @@ from loomrl.types import Trajectory
 T = TypeVar("T")
 
 
-class LanguageRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
+class LanguageRunner(EnvRunner, Checkpointable):
     """Plays plans with the last weights it was given. It has no state worth keeping: a new one is as good.
 
     If rollouts and learning overlap it plays on a separate thread, and its methods only exchange plans and results. It

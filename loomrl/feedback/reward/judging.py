@@ -6,7 +6,7 @@ number of processes may judge one endpoint, and wherever one is killed, every re
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
@@ -19,6 +19,7 @@ from loomrl.feedback.reward.watch import Alarm, Watch
 from loomrl.hub.hub import Hub
 from loomrl.serving.archive import open_endpoint_hub
 from loomrl.store import LoomDB
+from loomrl.store.erasures import erased_in
 from loomrl.store.feedback import feedback_of, read_feedback
 from loomrl.store.notes import find_note, put_note
 from loomrl.store.rewards import StoredReward, last_reward, latest_rewards, newest_rewards, store_rewards
@@ -124,17 +125,21 @@ class Judging:
     def _cases(self, page: Page) -> list[Case]:
         """Trajectories whose turn has come: they are judged with all feedback that there is."""
         trajectories = [one for _, one in page]
-        found = self._inspection.inspect([one for one in trajectories if self._inspection.takes_time(one)])
-        before = latest_rewards(self._db, [one.id for one in trajectories])
-        return [self._pipeline.case(one, before=before.get(one.id), found=found.get(one.id)) for one in trajectories]
+        found = self._inspection.inspect(trajectories)
+        before = self._before([one.id for one in trajectories])
+        return [self._pipeline.case(one, before=before.get(one.id), found=found[one.id]) for one in trajectories]
 
     def _cases_again(self, told: Sequence[tuple[int, Feedback]], page: Page) -> list[Case]:
         """Trajectories that were judged without this feedback. Others will find it when their turn comes."""
         turns = {one.id for _, one in page}
         named = dict.fromkeys(one.trajectory for _, one in told if one.trajectory not in turns)
-        before = latest_rewards(self._db, named)
-        mine = [before[id] for id in named if id in before and before[id].endpoint == self._endpoint]
-        return [case_of(one) for one in mine]
+        before = self._before(named)
+        return [case_of(before[id]) for id in named if id in before]
+
+    def _before(self, trajectories: Collection[str]) -> dict[str, StoredReward]:
+        """The endpoint's own rewards that hold up to now."""
+        found = latest_rewards(self._db, trajectories)
+        return {id: one for id, one in found.items() if one.endpoint == self._endpoint}
 
     def _rewards(self, cases: Sequence[Case]) -> list[StoredReward]:
         """The rewards of cases that stand on new grounds, one after the other."""
@@ -170,9 +175,12 @@ class Judging:
             if not is_seen or find_note(connection, self._key) != note:
                 self._trails = None
                 return False
-            store_rewards(connection, made)
+            gone = erased_in(connection, [one.trajectory for one in made])
+            store_rewards(connection, [one for one in made if one.trajectory not in gone])
             put_note(connection, self._key, _text(new))
-            if self._trails is not None:
+            if gone:
+                self._trails = None  # they remember those people
+            elif self._trails is not None:
                 self._seen = last_reward(connection, self._endpoint)
         return True
 

@@ -71,11 +71,12 @@ class Laboratory:
     """Measures submissions, many in one box; what cannot be measured says why."""
 
     def __init__(self) -> None:
-        self._refusal = ""
+        self.refusal = ""
+        """Why nothing can be measured here; empty where it can."""
         try:
             self._sandbox = open_sandbox()
         except ConfigError as error:
-            self._refusal = f"no sandbox: {error}"
+            self.refusal = f"no sandbox: {error}"
             return
         self._ruff = _ruff()
         if self._ruff is not None:
@@ -83,8 +84,8 @@ class Laboratory:
 
     def inspect(self, submissions: Mapping[str, Submission]) -> dict[str, Inspected | str]:
         """By the keys of the submissions: what was found, or why nothing was measured."""
-        if self._refusal:
-            return dict.fromkeys(submissions, self._refusal)
+        if self.refusal:
+            return dict.fromkeys(submissions, self.refusal)
         return asyncio.run(self._inspect(submissions)) if submissions else {}
 
     async def _inspect(self, submissions: Mapping[str, Submission]) -> dict[str, Inspected | str]:

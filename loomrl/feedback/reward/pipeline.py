@@ -86,8 +86,9 @@ class Pipeline:
         """What a trajectory tells, with what an inspection found: its completion, where nobody told it, and quality."""
         found = found or {}
         own = own_completion(trajectory)
-        if own.value is None:
-            own = found.get(COMPLETION, own)
+        opinion = found.get(COMPLETION)
+        if opinion is not None and (own.value is None or opinion.value is not None):
+            own = opinion
         none = inapplicable("there is no Python code in its answers")
         scores = {COMPLETION: own, QUALITY: found.get(QUALITY, none)}
         scores |= {part.name: _score(part, trajectory) for part in self._parts}
@@ -126,7 +127,6 @@ class Pipeline:
             "pipeline": self.sha256,
             "grounds": grounds,
             "supersedes": None if case.before is None else case.before.id,
-            "new": [name for name, score in scores.items() if score.value is not None and _is_new(name, before)],
         }
         made = StoredReward(
             id=_id(case, grounds),
@@ -135,6 +135,7 @@ class Pipeline:
             task=case.task,
             total=round(fsum(part["weight"] * part["normalized"] for part in parts.values()), DIGITS),
             confidence=round(present / applicable, DIGITS) if applicable else 0.0,
+            first={n: s.value for n, s in scores.items() if s.value is not None and _is_new(n, before)},
             content=content,
             created_at=at,
         )
@@ -145,6 +146,7 @@ class Pipeline:
         scores = dict(case.scores)
         if EFFICIENCY not in scores:
             habits = trails.tasks.setdefault(case.task, Trail(self.settings.window))
+            habits.drop(case.trajectory)
             scores[EFFICIENCY] = efficiency(case.measures, habits, least=self.settings.least)
         scores[COMPLETION] = completion(scores[COMPLETION], feedback)
         scores[FEEDBACK] = user_feedback(feedback)

@@ -24,15 +24,18 @@ class Score:
 
     def data(self) -> dict[str, Any]:
         """As JSON."""
-        return {name: getattr(self, name) for name in FIELDS}
-
-
-FIELDS = tuple(Score.__dataclass_fields__)
+        return {
+            "value": self.value,
+            "reasoning": self.reasoning,
+            "source": self.source,
+            "evidence": self.evidence,
+            "applies": self.applies,
+        }
 
 
 def score_of(data: Mapping[str, Any]) -> Score:
     """The score of `Score.data`, whatever stands beside it."""
-    return Score(**{name: data[name] for name in FIELDS})
+    return Score(**{name: data[name] for name in Score.__slots__})
 
 
 def known(value: float, reasoning: str, *, source: Source = "automated", **evidence: Any) -> Score:

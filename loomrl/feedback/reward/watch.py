@@ -22,13 +22,15 @@ from loomrl.release.paired import paired
 from loomrl.store.db import LoomDB
 from loomrl.store.events import Event, record_all
 from loomrl.store.notes import find_note, put_note
-from loomrl.store.rewards import StoredReward, are_there, read_rewards
+from loomrl.store.rewards import are_there, first_scores
 
 LADDER = (FEEDBACK, COMPLETION, QUALITY, EFFICIENCY)
 """From what is hardest to please to what is easiest; components of one's own come last."""
 LEAST = 30
 """Scores in a window, and in those before it, that a component needs to be looked at."""
 Scores = Mapping[str, Sequence[float]]
+Row = tuple[int, dict[str, float]]
+"""A reward's position, and its first scores."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,28 +73,21 @@ class Alarm:
         )
 
 
-def alarms(before: Scores, now: Scores, *, number: int, error_rate: float) -> list[Alarm]:
-    """The alarms of window `number`, counted from 1, against the windows before it."""
+def movements(before: Scores, now: Scores, *, number: int, error_rate: float) -> list[Movement]:
+    """Every component in window `number`, counted from 1, against those before; the hardest to please first."""
     names = [name for name in now if len(now[name]) >= LEAST and len(before.get(name, ())) >= LEAST]
-    if len(names) < 2:
-        return []
-    spent = error_rate * 6 / (math.pi * number) ** 2 / (2 * len(names))
-    moved = [_movement(name, before[name], now[name], spent) for name in sorted(names, key=_rung)]
+    spent = error_rate * 6 / (math.pi * number) ** 2 / (2 * max(1, len(names)))
+    return [_movement(name, before[name], now[name], spent) for name in sorted(names, key=_rung)]
+
+
+def alarms(moved: Sequence[Movement]) -> list[Alarm]:
+    """Each component that falls while an easier one rises; `moved` has the hardest to please first."""
     return [
         Alarm(rises=up, falls=down)
         for place, down in enumerate(moved)
         for up in moved[place + 1 :]
         if down.falls and up.rises
     ]
-
-
-def new_scores(rewards: Sequence[StoredReward]) -> dict[str, list[float]]:
-    """By component, the scores that these rewards were the first to have of their trajectory, in order."""
-    found: dict[str, list[float]] = {}
-    for one in rewards:
-        for name in one.content["new"]:
-            found.setdefault(name, []).append(one.content["components"][name]["value"])
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +128,7 @@ class Watch:
         if not are_there(self.db, self.endpoint, after=start, count=self.settings.window):
             return None
         rows = self._rows(start)
-        self._past[start] = new_scores([one for _, one in rows])
+        self._past[start] = _by_component(rows)
         number = windows.number + bool(earlier)
         raised = self._compare(earlier, start, number)
         data = {"from": rows[0][0], "to": rows[-1][0], "window": number, "error_rate": self.settings.error_rate}
@@ -151,14 +146,23 @@ class Watch:
         before: dict[str, list[float]] = {}
         for each in earlier:
             if each not in self._past:
-                self._past[each] = new_scores([one for _, one in self._rows(each)])
+                self._past[each] = _by_component(self._rows(each))
             for name, scores in self._past[each].items():
                 before.setdefault(name, []).extend(scores)
         self._past = {each: self._past[each] for each in (*earlier, start)}
-        return alarms(before, self._past[start], number=number, error_rate=self.settings.error_rate)
+        return alarms(movements(before, self._past[start], number=number, error_rate=self.settings.error_rate))
 
-    def _rows(self, start: int) -> list[tuple[int, StoredReward]]:
-        return read_rewards(self.db, after=start, limit=self.settings.window, endpoint=self.endpoint)
+    def _rows(self, start: int) -> list[Row]:
+        return first_scores(self.db, self.endpoint, after=start, limit=self.settings.window)
+
+
+def _by_component(rows: Sequence[Row]) -> dict[str, list[float]]:
+    """Every trajectory's first score of a component, in order: later ones of the same are no evidence of their own."""
+    found: dict[str, list[float]] = {}
+    for _, first in rows:
+        for name, score in first.items():
+            found.setdefault(name, []).append(score)
+    return found
 
 
 def _rung(name: str) -> tuple[int, str]:

@@ -43,7 +43,7 @@ def difference(pairs: Sequence[tuple[float, float]], *, error_rate: float) -> Bo
 
 
 def worse(differences: Sequence[float], *, seed: int = 0) -> float:
-    """P-value against "pairs differ in either direction alike", if the mean is negative (sign flips; for successes and
+    """P-value against "both directions are as likely", if the mean is negative (sign flips; for successes and
     failures McNemar's exact test). Of a fixed number of pairs it proves more than bounds that hold at any number.
     """
     values = np.asarray(differences, float)

@@ -11,12 +11,12 @@ from loomrl.release.gate.check import Check, State
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """What LoomDB and this installation say about a version."""
+    """The facts about a version in LoomDB and in this installation."""
 
     lineage: Mapping[str, Any] | None
-    """`loomrl.store.lineage`; None for what no recorded run made."""
+    """`loomrl.store.lineage`; None if no recorded run made it."""
     gone: Sequence[str] = ()
-    """Environment versions of its lineage that cannot be opened as they were."""
+    """Environment versions that it was trained on and that cannot be opened as they were."""
 
 
 def provenance(rules: Provenance, origin: Origin) -> Check:

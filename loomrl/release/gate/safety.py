@@ -17,7 +17,7 @@ MOST_EXAMPLES = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """Outcomes of one kind: a flaw in words, None for none; and what failed before there was an outcome."""
+    """Outcomes of one kind: a flaw in words, or None; and the failures that left no outcome."""
 
     outcomes: Sequence[Example | None]
     """An example of each flaw."""
@@ -53,7 +53,7 @@ def actions_in_bounds(actions: Iterable[object], inside: Callable[[object], bool
 
 
 def in_box(low: Sequence[float | None], high: Sequence[float | None]) -> Callable[[Floats], bool]:
-    """Whether every number of a flattened observation lies between the bounds; None is unbounded."""
+    """True if every number of a flattened observation is within its bounds; None is unbounded."""
     least = np.array([-math.inf if bound is None else bound for bound in low])
     most = np.array([math.inf if bound is None else bound for bound in high])
     return lambda observation: bool((observation >= least).all() and (observation <= most).all())

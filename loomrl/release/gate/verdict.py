@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from loomrl.release.gate.check import Check, State
 from loomrl.release.gate.proof import Bounded
-from loomrl.store.verdicts import Outcome
+from loomrl.store.verdicts import VerdictOutcome
 
 BLUE_GREEN, CANARY = 0.15, 0.05
 """Improvements from which a release is all at once, or begins with a larger canary."""
@@ -22,19 +22,19 @@ def improved(found: Bounded | None) -> Check:
     return Check(name=name, state=State.PASSED, reason=reason, figures=figures)
 
 
-def outcome_of(checks: Sequence[Check], *, needs_approval: bool) -> Outcome:
-    """The outcome: a failed check refuses; otherwise one without a result leaves everything open."""
+def outcome_of(checks: Sequence[Check], *, needs_approval: bool) -> VerdictOutcome:
+    """The outcome: refused by a failed check; else an error if a check has no result."""
     states = {check.state for check in checks}
     if State.FAILED in states:
-        return Outcome.REFUSED
+        return VerdictOutcome.REFUSED
     if State.ERROR in states:
-        return Outcome.ERROR
-    return Outcome.WAITING if needs_approval else Outcome.ALLOWED
+        return VerdictOutcome.ERROR
+    return VerdictOutcome.WAITING if needs_approval else VerdictOutcome.ALLOWED
 
 
-def strategy_of(outcome: Outcome, found: Bounded | None) -> tuple[str, float]:
+def strategy_of(outcome: VerdictOutcome, found: Bounded | None) -> tuple[str, float]:
     """The strategy of release and its first share: `blue_green`, `canary`, or `stop`."""
-    if outcome in (Outcome.REFUSED, Outcome.ERROR):
+    if outcome in (VerdictOutcome.REFUSED, VerdictOutcome.ERROR):
         return "stop", 0.0
     if found is not None and found.mean >= BLUE_GREEN:
         return "blue_green", 1.0

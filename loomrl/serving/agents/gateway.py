@@ -30,7 +30,7 @@ from loomrl.store.endpoints import Arm
 from loomrl.types import NO_VERSION, Failure, Message, Task, Turn
 
 CLOSING_S = 5.0
-"""Time for calls that are open when their attempt ends."""
+"""Time limit of calls that are open when their attempt ends."""
 
 
 class _Exchange(Exchange):
@@ -43,7 +43,7 @@ class _Exchange(Exchange):
 
 
 class _Place:
-    """The server of one event loop, there while attempts are open."""
+    """The server of one event loop, running while attempts are open."""
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
@@ -56,7 +56,7 @@ class _Place:
         self.url = ""
 
     async def enter(self) -> None:
-        """Be there."""
+        """Use the server; the first one starts it."""
         async with self._lock:
             if self._server is None:
                 door = open_door("127.0.0.1", 0)
@@ -68,7 +68,7 @@ class _Place:
             self._users += 1
 
     async def leave(self) -> None:
-        """The last one closes it."""
+        """Stop using it; the last one closes it."""
         self._users -= 1
         async with self._lock:
             if not self._users and self._server is not None and self._exchange is not None:
@@ -87,9 +87,9 @@ class AgentGateway:
     def serving(
         self, others: PolicyFactory, policy: ServedPolicy | None = None, *, sampling: Sampling | None = None
     ) -> PolicyFactory:
-        """The factory, for agents too: `policy` answers them, sampled as `sampling` says, whatever they ask for.
+        """The factory, extended to agents: `policy` answers them with this `sampling`, whatever they ask for.
 
-        Without a served policy, the factory's own texts answer them, and an oracle is the one of their tasks.
+        Without a served policy the factory's own texts answer them; an oracle is that of their tasks.
         """
 
         def player(environment: BaseEnvironment, rng: random.Random) -> Policy:

@@ -27,7 +27,7 @@ def endpoint_of(*arms: Arm) -> Endpoint:
 
 @dataclass(slots=True, eq=False)
 class Ledger:
-    """The account of one attempt: who it is, what it may use, what it has used."""
+    """The account of one attempt: its identity, its budget, its use so far."""
 
     session: str
     key: str
@@ -42,7 +42,7 @@ class Ledger:
     open: int = 0
 
     def admit(self) -> None:
-        """Count a call; a Refusal if there is nothing left for it."""
+        """Count a call; a Refusal if the budget is used up."""
         if self.is_over:
             raise Refusal(Cause.CONFLICT, "The attempt is over.")
         left = {"calls": self.budget.calls - self.calls, "tokens": self.budget.tokens - self.tokens}
@@ -110,19 +110,19 @@ class Metered:
 
 
 class Ledgers:
-    """The attempts that are open, as keys and as a view: any model's name is the attempt's own policy."""
+    """The open attempts, as keys and as a view: any model name means the attempt's own policy."""
 
     def __init__(self) -> None:
         self.by_key: dict[str, Ledger] = {}
         self.by_session: dict[str, tuple[Ledger, ServedPolicy]] = {}
 
     def add(self, ledger: Ledger, policy: ServedPolicy) -> None:
-        """Open it."""
+        """Add an attempt."""
         self.by_key[ledger.key] = ledger
         self.by_session[ledger.session] = ledger, policy
 
     def remove(self, session: str) -> None:
-        """Close it."""
+        """Remove an attempt."""
         ledger, _ = self.by_session.pop(session)
         del self.by_key[ledger.key]
 
@@ -130,18 +130,18 @@ class Ledgers:
         """The attempt of a key."""
         ledger = self.by_key.get(token or "")
         if ledger is None:
-            raise Refusal(Cause.KEY, "This key is of no attempt that is open.")
+            raise Refusal(Cause.KEY, "This key belongs to no open attempt.")
         return Caller(key=ledger.session, session=ledger.session)
 
     def spent(self, caller: Caller, tokens: int) -> None:
-        """Nothing: the policies count."""
+        """Does nothing: the policies count tokens."""
 
     def endpoint(self, name: str) -> Endpoint:
-        """The same for every name: agents ask for models of others."""
+        """The same for every name: agents name models of other providers."""
         return endpoint_of()
 
     def endpoints(self) -> Sequence[Endpoint]:
-        """The one."""
+        """The one endpoint."""
         return [endpoint_of()]
 
     def tests(self, endpoint: str) -> Sequence[AbTest]:

@@ -35,7 +35,7 @@ class Scripted:
         return About(kind="language", version="scripted", number=NO_VERSION, context=2**31)
 
     async def act(self, act: Act) -> Acted:
-        """Never."""
+        """Always a Refusal."""
         raise Refusal(Cause.INVALID, "this policy answers in words.")
 
     async def answer(self, continuation: Continuation) -> AsyncIterator[Event]:

@@ -1,4 +1,4 @@
-"""A service on Ray Serve: deployed, looked after, ended."""
+"""A service on Ray Serve: deployed, waited for, removed."""
 
 import logging
 import secrets
@@ -19,7 +19,7 @@ from loomrl.serving.deployment.replica import FRONT, GATEWAY, HEAD, LOAD, POLICY
 from loomrl.serving.deployment.steward import application, arms_of, prefix, set_arms
 from loomrl.store import LoomDB, open_store
 from loomrl.store.endpoints import Arm
-from loomrl.store.replicas import ReplicaRole, ReplicaState, live_replicas
+from loomrl.store.service.replicas import ReplicaRole, ReplicaState, live_replicas
 
 LOOK_S = 0.05
 FAILED = ("DEPLOY_FAILED", "UNHEALTHY")
@@ -36,9 +36,9 @@ class Deployed:
 
 
 def deploy(experiment: ServingExperiment, *, alone: bool, timeout_s: float = 300.0) -> Deployed:
-    """Serve; returns once the front, the gateways and every arm answer. `alone`: on a Ray of this machine only.
+    """Start serving; returns once the front, the gateways and every arm answer. `alone`: on a Ray of this machine only.
 
-    A ServeError says what failed; what had been started by then is ended.
+    A ServeError says what failed; everything started by then is stopped.
     """
     with open_store(experiment.store_url) as db:
         arms = arms_of(experiment, db)
@@ -57,7 +57,7 @@ def deploy(experiment: ServingExperiment, *, alone: bool, timeout_s: float = 300
 
 
 def undeploy(endpoint: str) -> None:
-    """End every application of an endpoint, in order: the door first."""
+    """Delete every application of an endpoint, the front first."""
     there = serve.status().applications
     for name in (f"{endpoint}.front", f"{endpoint}.gateways", *(n for n in there if n.startswith(prefix(endpoint)))):
         if name in there:
@@ -74,7 +74,7 @@ def build(settings: dict[str, Any]) -> serve.Application:
 
 
 def change(station: Station, missing: Mapping[str, str], over: frozenset[str]) -> frozenset[str]:
-    """Start and end policy applications of the endpoint; the names of those that are there."""
+    """Start and delete policy applications of the endpoint; returns the names of those that exist."""
     endpoint = station.experiment.endpoint
     there = serve.status().applications
     if f"{endpoint}.gateways" not in there:
@@ -139,7 +139,7 @@ def _policy(station: Station, key: str) -> serve.RunTarget:
 
 
 def _wait(db: LoomDB, station: Station, keys: set[str], *, until: float) -> None:
-    """Return once everything is there; a ServeError as soon as it is clear that something will not be."""
+    """Return once everything is up; a ServeError as soon as something cannot come up."""
     endpoint = station.experiment.endpoint
     looked = time.monotonic()
     while missing := _missing(db, station, keys):
@@ -157,7 +157,7 @@ def _wait_for_answers(db: LoomDB, endpoint: str, url: str, *, until: float) -> N
     for each in [*(f"http://{row.address}" for row in gateways), url]:
         while not _is_ready(each):
             if time.monotonic() > until:
-                raise ServeError(f"{each}/readyz does not say that it is ready.")
+                raise ServeError(f"{each}/readyz does not report that it is ready.")
             time.sleep(LOOK_S)
 
 

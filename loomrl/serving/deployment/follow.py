@@ -1,4 +1,4 @@
-"""A replica that follows a run: each newer, or better, version is checked and loaded in place, under open calls."""
+"""A replica that follows a run: each newer, or better, version is checked and loaded in place, while calls go on."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ LOOK_S = 1.0
 
 
 class Following:
-    """A ServedPolicy whose weights change. A version that cannot be loaded is logged, and the one before stays."""
+    """A ServedPolicy whose weights change. A version that cannot be loaded is logged, and the former one stays."""
 
     def __init__(self, source: PolicySource, policy: ServedPolicy, db: LoomDB) -> None:
         self._source, self._policy, self._db = source, policy, db
@@ -33,7 +33,7 @@ class Following:
         return self._about
 
     def answer(self, continuation: Continuation) -> AsyncIterator[Event]:
-        """The events of all choices; their tokens may be of several versions, and say so."""
+        """The events of all choices; each token names its version, and versions may differ."""
         return self._policy.answer(continuation)
 
     async def act(self, act: Act) -> Acted:
@@ -51,7 +51,7 @@ class Following:
             await asyncio.sleep(LOOK_S)
 
     async def look(self) -> bool:
-        """Load the version that the run has now, if it is another one. True if it was loaded."""
+        """Load the run's present version if it is a new one. True if it was loaded."""
         wanted = await asyncio.to_thread(self._wanted)
         if wanted is None or wanted.id in (self._about.version, self._refused):
             return False

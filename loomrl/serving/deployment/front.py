@@ -1,7 +1,7 @@
 """HAProxy in front of the gateways: one address, sticky sessions, and no lost request when a gateway is killed.
 
 The set of gateways changes through HAProxy's runtime socket, in slots that are there from the start: no reload. It
-listens on the asked address and on a private socket, and on nothing else.
+listens on the asked address and on a private socket only.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 SLOTS = 32
 """Gateways at most."""
 BUFFER_BYTES = 65536
-"""Requests up to this size are sent to another gateway if one dies over them before it answered."""
+"""Requests up to this size are sent to another gateway if the first dies before it answers."""
 STARTED_S = 10.0
 ENDING_S = 3.0
 """Time for open requests when the front ends."""
@@ -83,7 +83,7 @@ def find_haproxy() -> str | None:
 
 
 def configuration(settings: FrontSettings, folder: Path, *, threads: int) -> str:
-    """HAProxy's configuration. It has no port but the asked one, no statistics and no metrics."""
+    """HAProxy's configuration: the given port only, no statistics and no metrics."""
     binds = "\n".join(f"    bind {address}" for address in _addresses(settings.host, settings.port))
     errors = "\n".join(f"    errorfile {status} {folder}/unavailable.http" for status in (500, 502, 503, 504))
     slots = "\n".join(f"    server g{slot} 127.0.0.1:1 id {slot} disabled" for slot in range(1, SLOTS + 1))
@@ -99,12 +99,14 @@ def configuration(settings: FrontSettings, folder: Path, *, threads: int) -> str
 defaults
     mode http
     option http-keep-alive
+    option http-no-delay
     timeout connect 2s
     timeout http-request {_ms(settings.patience_s)}
     timeout http-keep-alive 60s
     timeout client 60s
     timeout client-fin 10s
     timeout queue 10s
+    timeout check 3s
     timeout server {_ms(settings.deadline_s + 5)}
     retries 4
     option redispatch 1
@@ -130,13 +132,13 @@ backend gateways
     option httpchk
     http-check send meth GET uri /healthz ver HTTP/1.1 hdr host localhost
     http-check expect status 200
-    default-server inter 500ms fall 2 rise 1 observe layer4 error-limit 1 on-error mark-down check
+    default-server inter 500ms fastinter 100ms fall 3 rise 1 observe layer4 error-limit 1 on-error mark-down check
 {slots}
 """
 
 
 class Front:
-    """A running HAProxy. It is started again if it dies; without this process it ends."""
+    """A running HAProxy: restarted if it dies, ended with this process."""
 
     def __init__(self, settings: FrontSettings, *, program: str | None = None) -> None:
         self.settings = settings
@@ -159,9 +161,9 @@ class Front:
         return sorted(self._gateways.values())
 
     async def start(self) -> None:
-        """Listen. A ServeError says what hinders it."""
+        """Listen. A ServeError says why it cannot."""
         if self._program is None:
-            raise ServeError("gateways.front=haproxy: no haproxy is here. Install it (apt-get install haproxy).")
+            raise ServeError("gateways.front=haproxy: HAProxy was not found. Install it (apt-get install haproxy).")
         body = json.dumps(NOBODY)
         (self._folder / "unavailable.http").write_text(
             "HTTP/1.1 503 Service Unavailable\r\n"
@@ -174,7 +176,7 @@ class Front:
         self._keeper = asyncio.create_task(self._keep())
 
     async def follow(self, gateways: Sequence[str]) -> None:
-        """Send requests to these gateways, from now on and to no others. Open ones of the others end in their time."""
+        """Send requests to these gateways only, from now on. Open requests at others may finish."""
         wanted = list(dict.fromkeys(gateways))[:SLOTS]
         async with self._turn:
             for slot, address in list(self._gateways.items()):
@@ -221,13 +223,13 @@ class Front:
                     self._process.kill()
                     said = " ".join((self._folder / "log").read_text(errors="replace").split())[-500:]
                     where = f"{self.settings.host}:{self.settings.port}"
-                    raise ServeError(f"HAProxy cannot serve on {where}: {said or 'it says nothing'}.") from None
+                    raise ServeError(f"HAProxy cannot serve on {where}: {said or 'it gave no reason'}.") from None
                 await asyncio.sleep(0.01)
             else:
                 return
 
     async def _keep(self) -> None:
-        """Start it again when it was killed."""
+        """Restart it when it dies."""
         while True:
             await asyncio.sleep(LOOK_S / 10)
             if self._process is None or self._process.poll() is None:

@@ -16,17 +16,17 @@ from loomrl.errors import StoreError
 from loomrl.serving.door import Caller
 from loomrl.serving.refusal import Cause, Refusal
 from loomrl.store import LoomDB
-from loomrl.store.keys import FORM, Key, digest, read_keys, record_refusals
+from loomrl.store.service.keys import FORM, Key, digest, read_keys, record_refusals
 
 log = logging.getLogger(__name__)
 PACE_S = 0.05
-"""Least time between two looks at LoomDB."""
+"""Minimum time between two reads of LoomDB."""
 FRESH_S = 0.5
-"""Age at which the keys are looked up again, beside the calls."""
+"""Age at which the keys are read again, without delaying calls."""
 STALE_S = 1.0
-"""Age at which a call waits for that: a revoked key opens nothing after this."""
+"""Age at which calls wait for that: after this a revoked key no longer works."""
 BLIND_S = 60.0
-"""Time for which known keys hold although LoomDB cannot be read."""
+"""Time for which known keys stay valid while LoomDB cannot be read."""
 AUDIT_S = 10.0
 """Time between two rows of refused calls in LoomDB."""
 NOBODY = "0" * 64
@@ -65,7 +65,7 @@ class StoredKeys:
         self._refused: Counter[str] = Counter()
         self._audited_at = time.monotonic()
         self.looks = 0
-        """Times that LoomDB was asked."""
+        """Number of reads of LoomDB."""
 
     async def caller(self, token: str | None, *, scope: str) -> Caller:
         """The caller; a Refusal KEY, FORBIDDEN or BUDGET."""
@@ -80,7 +80,7 @@ class StoredKeys:
         if key is None or not is_right:
             raise self._refusal(Cause.KEY, "This is no key of this server.")
         self._check(key, scope)
-        return Caller(key=key.id)
+        return Caller(key=key.id, is_admin="admin" in key.scopes)
 
     def spent(self, caller: Caller, tokens: int) -> None:
         """Keys of LoomDB have a rate of calls and no budget of tokens."""
@@ -146,7 +146,7 @@ class StoredKeys:
         await self._audit(began)
 
     async def _audit(self, now: float) -> None:
-        """Have the refused calls put on record."""
+        """Record the refused calls."""
         if not self._refused or now - self._audited_at < AUDIT_S:
             return
         counts, self._refused, self._audited_at = self._refused, Counter(), now

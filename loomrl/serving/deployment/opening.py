@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from loomrl.serving.speech import Speech
 
 CONTEXT = 4096
-"""Most tokens of a conversation with a model that no run of ours made."""
+"""Maximum tokens of a conversation, for a model that no recorded run made."""
 SAMPLING = Sampling(max_tokens=512)
 SLOTS = 64
 

@@ -1,6 +1,6 @@
 """The processes of a service, without Ray: a policy on its channel, a gateway, and the front with its housekeeping.
 
-Each is announced in LoomDB by a row and a heartbeat, and takes the row with it when it ends in order.
+Each has a row with a heartbeat in LoomDB, and deletes the row when it ends in order.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from loomrl.http.server import Embedded
 from loomrl.http.site import JSON, Site
 from loomrl.load import dump
 from loomrl.serving.act import KINDS
-from loomrl.serving.channel import ChannelServer
+from loomrl.serving.channel.server import ChannelServer
 from loomrl.serving.converse import Exchange
 from loomrl.serving.deployment.follow import Following, cancelled
 from loomrl.serving.deployment.front import Front, FrontSettings, find_haproxy
@@ -32,6 +32,7 @@ from loomrl.serving.deployment.key import StoredKeys
 from loomrl.serving.deployment.opening import open_policy
 from loomrl.serving.deployment.reconcile import PACE_S, StoredView
 from loomrl.serving.deployment.source import fetch, source_of
+from loomrl.serving.feedback.intake import Hubs, Intake
 from loomrl.serving.gateway import Check, Gateway, GatewaySettings
 from loomrl.serving.measure import Measures
 from loomrl.serving.monitor.monitor import Monitor
@@ -40,7 +41,7 @@ from loomrl.serving.refusal import Cause, Refusal
 from loomrl.store import LoomDB, open_store
 from loomrl.store.events import Event, append_events
 from loomrl.store.observations import forget_observations
-from loomrl.store.replicas import BEAT_S, Replica, ReplicaRole, ReplicaState, beat, bury, leave, live_replicas
+from loomrl.store.service.replicas import BEAT_S, Replica, ReplicaRole, ReplicaState, beat, bury, leave, live_replicas
 
 log = logging.getLogger(__name__)
 SEEN_S = 2.5 * PACE_S
@@ -57,7 +58,7 @@ SHOWN = ("x-loomrl-version", "x-loomrl-arm", "x-loomrl-trajectory", "x-loomrl-se
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Station:
-    """The facts that every process of a service is told."""
+    """The facts that every process of a service gets."""
 
     experiment: ServingExperiment
     token: str = field(repr=False)
@@ -78,7 +79,7 @@ def is_key_needed(experiment: ServingExperiment) -> bool:
 
 
 class Presence:
-    """A row in LoomDB with a heartbeat. LoomDB may be away for a while."""
+    """A row in LoomDB with a heartbeat. LoomDB may be unreachable for a while."""
 
     def __init__(self, db: LoomDB, row: Replica) -> None:
         self._db, self.row = db, row
@@ -100,22 +101,22 @@ class Presence:
         return Presence(db, row)
 
     async def start(self) -> None:
-        """Be there."""
+        """Add the row, and begin the heartbeat."""
         self.row = await asyncio.to_thread(beat, self._db, self.row)
         self._task = asyncio.create_task(self._beat())
 
     async def change(self, *, version: str | None = None, state: ReplicaState | None = None) -> None:
-        """Say at once what has changed."""
+        """Write a change at once."""
         self.row = replace(self.row, version=version or self.row.version, state=state or self.row.state)
         self.row = await asyncio.to_thread(beat, self._db, self.row)
 
     async def end(self) -> None:
-        """Be gone."""
+        """Delete the row."""
         await cancelled(self._task)
         try:
             await asyncio.to_thread(leave, self._db, self.row.id)
         except StoreError as error:
-            log.warning("The row of this process stays until it is taken for dead: %s", error)
+            log.warning("The row of this process stays until its heartbeat is too old: %s", error)
 
     async def _beat(self) -> None:
         while True:
@@ -123,7 +124,7 @@ class Presence:
             try:
                 await asyncio.to_thread(beat, self._db, self.row)
             except StoreError as error:
-                log.warning("LoomDB takes no sign of life: %s", error)
+                log.warning("LoomDB does not take the heartbeat: %s", error)
 
 
 class PolicyProcess:
@@ -137,7 +138,7 @@ class PolicyProcess:
         self._following: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Open the policy, listen, and be announced. A LoomError says why it cannot be served."""
+        """Open the policy, listen, and be announced. A LoomError says why the policy cannot be served."""
         station, experiment = self._station, self._station.experiment
         db = self._stack.enter_context(await asyncio.to_thread(open_store, experiment.store_url))
         source = await asyncio.to_thread(source_of, self._key, db)
@@ -196,12 +197,14 @@ class GatewayProcess:
         """Follow LoomDB, listen, and be announced."""
         station, experiment = self._station, self._station.experiment
         db = self._stack.enter_context(await asyncio.to_thread(open_store, experiment.store_url))
-        recorder = None
+        recorder = intake = None
         if experiment.record.mode != "off":
             from loomrl.serving.durable import open_recorder
 
             recorder = await asyncio.to_thread(open_recorder, experiment.store_url)
             self._stack.push_async_callback(recorder.close)
+            intake = Intake(db, Hubs(experiment.store_url, [experiment.endpoint]))
+            self._stack.callback(intake.close)
         view = StoredView(db, token=station.token, only=experiment.endpoint)
         await view.start()
         self._stack.push_async_callback(view.close)
@@ -222,6 +225,7 @@ class GatewayProcess:
             keys=StoredKeys(db, required=is_key_needed(experiment)),
             settings=_settings(experiment),
             check=_check(experiment),
+            intake=intake,
         )
         behind = station.has_front
         host, port = (station.host, 0) if behind else (experiment.host, experiment.port)
@@ -250,7 +254,7 @@ class GatewayProcess:
 
 
 class FrontProcess:
-    """HAProxy before the gateways; and the housekeeping: burying the dead, archiving sessions, moving releases on."""
+    """HAProxy before the gateways, and the housekeeping: rows of dead processes, archiving, releases."""
 
     def __init__(self, station: Station) -> None:
         self._station = station
@@ -353,7 +357,7 @@ class FrontProcess:
 
 
 async def _again(work: Callable[[], Awaitable[None]], pause_s: float) -> None:
-    """Do the work for ever; what fails is logged and tried again."""
+    """Repeat the work for ever; failures are logged, and the work tried again."""
     while True:
         try:
             await work()

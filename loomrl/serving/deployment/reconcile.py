@@ -1,4 +1,4 @@
-"""A gateway's view of LoomDB: endpoints and live replicas, looked up again and again, and a link to each replica."""
+"""A gateway's view of LoomDB: endpoints and live replicas, read periodically, and a link to each replica."""
 
 import asyncio
 import logging
@@ -7,21 +7,22 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from loomrl.errors import StoreError
-from loomrl.serving.channel import HELLO_S, Link
+from loomrl.serving.channel.frame import HELLO_S
+from loomrl.serving.channel.link import Link
 from loomrl.serving.policy import ServedPolicy
 from loomrl.serving.refusal import Refusal
 from loomrl.store import LoomDB
 from loomrl.store.ab_tests import AbTest, last_change, list_tests
 from loomrl.store.endpoints import Endpoint, State, list_endpoints
-from loomrl.store.replicas import Replica, ReplicaRole, ReplicaState, live_replicas
+from loomrl.store.service.replicas import Replica, ReplicaRole, ReplicaState, live_replicas
 
 log = logging.getLogger(__name__)
 PACE_S = 0.25
-"""Time between two looks at LoomDB: a replica that comes or goes is known everywhere after twice this."""
+"""Time between two reads of LoomDB: a replica that comes or goes is known everywhere after twice this."""
 GLANCE_S = 0.05
-"""Time between two glances at whether endpoints or tests have changed: if so, a look follows at once."""
+"""Time between two checks for changed endpoints or tests: a change is read at once."""
 LINK_S = 2.0
-"""A new revision takes hold here once its policies are linked, or after this time."""
+"""A new revision takes effect here once its policies are linked, or after this time."""
 
 
 class StoredView:
@@ -39,7 +40,7 @@ class StoredView:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Look once, link every replica that answers, and look again and again from then on."""
+        """Read once, link every replica that answers, and read periodically from then on."""
         await self.look()
         if self._opening:
             await asyncio.wait(self._opening.values(), timeout=HELLO_S)
@@ -47,7 +48,7 @@ class StoredView:
         self._task = asyncio.create_task(self._keep_looking())
 
     async def close(self) -> None:
-        """End the looking and hang up."""
+        """Stop reading, and close all links."""
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
@@ -80,7 +81,7 @@ class StoredView:
         try:
             self._change, endpoints, tests, replicas = await asyncio.to_thread(self._read)
         except StoreError as error:
-            log.warning("LoomDB cannot be read, what was known holds: %s", error)
+            log.warning("LoomDB cannot be read, the last known state holds: %s", error)
             return
         wanted = {each.address: each for each in replicas}
         for address in [*self._links]:
@@ -98,7 +99,7 @@ class StoredView:
             self._tests.setdefault(test.endpoint, []).append(test)
 
     def _awaited(self, endpoints: Sequence[Endpoint], wanted: Mapping[str, Replica]) -> list[asyncio.Task[None]]:
-        """Links on their way to policies that get calls by a new revision, and have no link yet."""
+        """Links being made to policies that a new revision gives calls to, and that have none yet."""
         known = {name: endpoint.revision for name, endpoint in self._endpoints.items()}
         changed = [each for each in endpoints if known.get(each.name, each.revision) != each.revision]
         policies = {arm.policy for each in changed for arm in each.arms if arm.share > 0}
@@ -141,7 +142,7 @@ class StoredView:
             self._opening.pop(address, None)
 
     def _drop(self, address: str) -> None:
-        """Let a replica go: calls in progress end by themselves."""
+        """Drop a replica: calls in progress may finish."""
         link = self._links.pop(address)
         if link.is_lost:
             return

@@ -3,13 +3,15 @@
 import asyncio
 import logging
 import os
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ray import serve
 
 from loomrl.errors import LoomError
 from loomrl.serving.deployment.process import FrontProcess, GatewayProcess, PolicyProcess, Station
-from loomrl.serving.deployment.steward import LOOK_S, Change, Steward
+from loomrl.serving.deployment.steward import HOUSE_S, LOOK_S, Change, Steward
 
 log = logging.getLogger(__name__)
 CALLS = "loomrl_calls"
@@ -18,7 +20,7 @@ HEAD = {"node:__internal_head__": 0.001}
 """The front is on the head node, whose address is known."""
 LOAD = 16
 """Open calls per replica beyond which another one is started, by default."""
-_USUAL: dict[str, Any] = {
+_USUAL: dict[str, float] = {
     "graceful_shutdown_wait_loop_s": 0.1,
     "graceful_shutdown_timeout_s": 15.0,
     "health_check_period_s": 1.0,
@@ -53,29 +55,24 @@ class GatewayReplica:
 
 
 class FrontReplica:
-    """HAProxy, the housekeeping, and the steward, who has the other applications started and ended."""
+    """HAProxy, the housekeeping, and the steward, which starts and ends the other applications."""
 
     async def __init__(self, station: Station, change: Change) -> None:  # type: ignore[misc]
         self._process = FrontProcess(station)
         await _started(self._process)
-        self._steward = Steward(station)
-        self._task = asyncio.create_task(self._look_after(change))
-
-    async def _look_after(self, change: Change) -> None:
-        while True:
-            try:
-                await asyncio.to_thread(self._steward.look, change)
-            except Exception:
-                log.exception("The applications of this endpoint could not be looked after.")
-            await asyncio.sleep(LOOK_S)
+        steward = Steward(station)
+        self._tasks = [asyncio.create_task(_again(partial(steward.look, change), LOOK_S))]
+        if station.experiment.record.mode != "off":
+            self._tasks.append(asyncio.create_task(_again(steward.keep_house, HOUSE_S)))
 
     async def __del__(self) -> None:
-        self._task.cancel()
+        for task in self._tasks:
+            task.cancel()
         await self._process.stop()
 
 
 class Scaled:
-    """As many replicas as keep each at `load` open calls; Serve's bounds hold."""
+    """As many replicas as needed for `load` open calls each, within Serve's bounds."""
 
     def __init__(self, load: float) -> None:
         self._load = load
@@ -86,14 +83,24 @@ class Scaled:
         return max(1.0, -(-calls // self._load)), {}
 
 
+async def _again(work: Callable[[], object], pause_s: float) -> None:
+    """Do this in a thread, again and again; one failure is not the last time."""
+    while True:
+        try:
+            await asyncio.to_thread(work)
+        except Exception:
+            log.exception("The steward of this endpoint could not do its work.")
+        await asyncio.sleep(pause_s)
+
+
 async def _started(process: PolicyProcess | GatewayProcess | FrontProcess) -> None:
-    """Start it. What a user can change is said in one line; Serve would show the last of a long trace."""
+    """Start it. Errors that a user can mend are one line, since Serve would show the end of a long trace."""
     try:
         await process.start()
     except LoomError as error:
         raise RuntimeError(f"{type(error).__name__}: {error} (process {os.getpid()})") from None
 
 
-POLICY: Any = serve.deployment(name="policy", **_USUAL)(PolicyReplica)
-GATEWAY: Any = serve.deployment(name="gateway", **_USUAL)(GatewayReplica)
-FRONT: Any = serve.deployment(name="front", **_USUAL)(FrontReplica)
+POLICY = serve.deployment(name="policy", **_USUAL)(PolicyReplica)
+GATEWAY = serve.deployment(name="gateway", **_USUAL)(GatewayReplica)
+FRONT = serve.deployment(name="front", **_USUAL)(FrontReplica)

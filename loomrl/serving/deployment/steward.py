@@ -6,19 +6,25 @@ import re
 import time
 from collections.abc import Callable, Mapping
 
-from loomrl.config import ServingExperiment
+from loomrl.config import HubConfig, ServingExperiment
 from loomrl.errors import LoomError
+from loomrl.hub.hub import Hub
+from loomrl.serving.archive import open_endpoint_hub
 from loomrl.serving.deployment.process import Station
 from loomrl.serving.deployment.source import key_of, source_of
+from loomrl.serving.retention.ageing import Aged, Ages, Retention
+from loomrl.serving.retention.erasure import finish
 from loomrl.store import LoomDB, open_store
 from loomrl.store.endpoints import Arm, Role, State, list_endpoints, set_endpoint
 
 log = logging.getLogger(__name__)
 LOOK_S = 0.5
+HOUSE_S = 60.0
+"""Time between two rounds of `keep_house`."""
 SPARE_S = 5.0
-"""An application that no arm names is ended after this: a step back within it costs nothing."""
+"""Time after which an application that no arm names is deleted: going back sooner costs nothing."""
 Change = Callable[[Station, Mapping[str, str], frozenset[str]], frozenset[str]]
-"""Starts these applications (name → key of the policy), ends those, and returns the names of all that are there."""
+"""Starts these applications (name → key of the policy), deletes those, and returns the names of all that exist."""
 
 
 def application(endpoint: str, key: str) -> str:
@@ -34,16 +40,20 @@ def prefix(endpoint: str) -> str:
 
 
 class Steward:
-    """Compares an endpoint's arms with the applications that there are. Two of them at once are harmless."""
+    """Compares an endpoint's arms with the existing applications, and deletes what is too old.
+
+    Two at once are harmless.
+    """
 
     def __init__(self, station: Station) -> None:
         self._station = station
         self._db: LoomDB | None = None
+        self._hub: Hub | None = None
         self._spare: dict[str, float] = {}
         self._bad: set[str] = set()
 
     def look(self, change: Change) -> None:
-        """Have missing applications started, and those ended that have not been named for a while."""
+        """Start missing applications, and delete those that no arm has named for a while."""
         wanted = self.wanted()
         if wanted is None:
             return
@@ -56,6 +66,16 @@ class Steward:
         if missing or over:
             change(self._station, missing, over)
 
+    def keep_house(self) -> Aged:
+        """Finish deletions of people that were cut off; move trajectories on as the ages in `record` say."""
+        experiment = self._station.experiment
+        name, record, db, now = experiment.endpoint, experiment.record, self._open(), time.time()
+        if self._hub is None:
+            self._hub = open_endpoint_hub(experiment.store_url, name, HubConfig())
+        finish(db, self._hub, name, at=now)
+        ages = Ages(hot_days=record.retention_days, archive_days=record.archive_days)
+        return Retention(db, self._hub, name, artifact_url=experiment.artifact_url, ages=ages).round(now=now)
+
     def wanted(self) -> dict[str, str] | None:
         """The applications that the arms need: name → key; None if there is no such endpoint."""
         name = self._station.experiment.endpoint
@@ -65,7 +85,7 @@ class Steward:
         return {application(name, arm.policy): arm.policy for arm in found.arms}
 
     def _is_good(self, key: str) -> bool:
-        """False, and said once, for a policy that does not exist."""
+        """False for a policy that does not exist, which is logged once."""
         if key in self._bad:
             return False
         try:

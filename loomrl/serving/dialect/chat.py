@@ -82,7 +82,7 @@ class Chat:
 
 
 class ChatStream:
-    """Chunks. The reason why a choice ended is held until everything is on record."""
+    """Chunks. The finish reason of a choice is held until everything is on record."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask

@@ -76,7 +76,7 @@ class Completions:
 
 
 class CompletionStream:
-    """Pieces of text. The reason why a choice ended is held until everything is on record."""
+    """Pieces of text. The finish reason of a choice is held until everything is on record."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask

@@ -25,7 +25,7 @@ def invalid(where: str, message: str) -> Refusal:
 
 
 def check_bounds(body: Mapping[str, Any]) -> None:
-    """Refuse what is too deep or too much, numbers that are none, and text that has no UTF-8."""
+    """Refuse requests that are too deep or too large, numbers that are not finite, and text without UTF-8."""
     count, jpegs, level = 0, 0, [body]
     for _ in range(DEEPEST):
         count += sum(len(value) for value in level if isinstance(value, dict | list))
@@ -78,7 +78,7 @@ def _name_fault(where: str, value: Any, depth: int = 0) -> None:
 
 
 class Fields:
-    """An object of a request. Null is the same as a field that is not there; `end` refuses what nobody took."""
+    """An object of a request. Null is the same as a missing field; `end` refuses fields that were not read."""
 
     def __init__(self, value: Any, where: str = "") -> None:
         if not isinstance(value, Mapping):
@@ -202,7 +202,7 @@ class Fields:
             raise invalid(self.path(name), reason)
 
     def end(self) -> None:
-        """Refuse what nobody took."""
+        """Refuse fields that were not read."""
         for name, value in self._value.items():
             if name not in self._known and value is not None:
                 nearest = difflib.get_close_matches(str(name)[:LONGEST_NAME], sorted(self._known), 1)

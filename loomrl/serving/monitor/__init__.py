@@ -1,1 +1,1 @@
-"""The monitor: rules that every answer and action meets before it leaves, and what follows from a hit."""
+"""The monitor: rules for every answer and action before it leaves, and the interventions after a hit."""

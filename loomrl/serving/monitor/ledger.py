@@ -1,4 +1,4 @@
-"""What the monitor saw, on its way to LoomDB: counted first, so that no stream of hits floods it."""
+"""The monitor's hits on their way to LoomDB: counted first, so that many hits cannot flood it."""
 
 import asyncio
 import logging
@@ -60,7 +60,7 @@ class Ledger:
         """Rule → hits since the start."""
 
     async def start(self) -> None:
-        """Know the quarantine, follow it, and write what is counted."""
+        """Read the quarantine, follow it, and begin to write counts."""
         await self._follow()
         self._tasks = [asyncio.create_task(_again(self._follow, partial(asyncio.sleep, LOOK_S)))]
         self._tasks.append(asyncio.create_task(_again(self.flush, self._until_due)))
@@ -83,12 +83,12 @@ class Ledger:
             counted.sessions.append(session)
 
     def trip(self, endpoint: str, observation: Observation) -> None:
-        """Tell the endpoint's release of a hit that takes it back."""
+        """Tell the endpoint's release about a hit that rolls it back."""
         self._trips.append((endpoint, observation))
         self._has_tripped.set()
 
     def is_held(self, endpoint: str, session: str) -> bool:
-        """Whether the session is in quarantine."""
+        """True if the session is in quarantine."""
         return (endpoint, session) in self._held
 
     async def hold(self, endpoint: str, session: str, rule: str) -> None:

@@ -28,7 +28,7 @@ from loomrl.store.observations import Observation
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 MOST_LATE = 16
-"""Threads of rules that did not come back; with so many of them, rules of one's own fail at once."""
+"""Threads stuck in custom rules; at this number custom rules fail at once."""
 REMEMBERED = 20_000
 """Sessions whose last action is known."""
 
@@ -51,7 +51,7 @@ class Late(Exception):
 
 
 class Monitor:
-    """The rules that every answer and action of a gateway meets, by name, and the ledger of their hits."""
+    """A gateway's rules for answers and actions, by name, and the ledger of their hits."""
 
     def __init__(self, settings: Monitoring, db: LoomDB) -> None:
         self.db, self.settings = db, settings
@@ -110,7 +110,7 @@ class Monitor:
     # -- answers ----------------------------------------------------------------------------------------------------
 
     async def look(self, saying: Saying, origin: Origin, *, without: frozenset[str]) -> dict[str, Found]:
-        """What the rules find, in the order of the settings; never an exception, never late."""
+        """Findings of the rules, in the order of the settings; never raises, never late."""
         found: dict[str, Found] = {}
         for name in self.rules:
             if name in without:

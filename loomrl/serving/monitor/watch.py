@@ -1,4 +1,4 @@
-"""One answer under watch: its events as they may leave."""
+"""One monitored answer: its events as they may leave."""
 
 import asyncio
 import time
@@ -26,7 +26,7 @@ NO_IDS, NO_LOGPROBS = np.zeros(0, np.int32), np.zeros(0, np.float32)
 
 
 class AskStable(Exception):
-    """Nothing has left yet, and the stable arm shall answer."""
+    """The stable arm shall answer; nothing has left yet."""
 
 
 @dataclass(slots=True, eq=False)
@@ -112,7 +112,7 @@ class Watch:
         choice.screen.end([Use(name=call.name, arguments=call.arguments) for call in event.calls])
 
     async def _look(self, choice: _Choice) -> None:
-        """Have everything looked at that came, past rules that only count."""
+        """Check everything that has come; rules that only count do not stop it."""
         screen = choice.screen
         while (saying := screen.next()) is not None:
             screen.settle(saying, await self._monitor.look(saying, self.origin, without=self._ignored))

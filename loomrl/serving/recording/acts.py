@@ -34,16 +34,17 @@ class NewActs:
     endpoint: str
     key: str
     """The id of the caller's key, never the key."""
+    user: str = ""
     acts: Acts
 
     @property
     def place(self) -> tuple[str, ...]:
         """Acts of equal place may be written together."""
-        return self.session, self.endpoint, self.key, self.acts.arm, self.acts.version
+        return self.session, self.endpoint, self.key, self.user, self.acts.arm, self.acts.version
 
 
 def are_acts(payload: bytes) -> bool:
-    """Whether a recorded call is one of `encode_acts`."""
+    """True if a recorded call was written by `encode_acts`."""
     return payload[:1] == MARK
 
 
@@ -62,7 +63,7 @@ def decode_acts(payload: bytes) -> Acts:
 
 
 def together(new: Sequence[NewActs]) -> list[tuple[NewActs, list[int]]]:
-    """The acts in as few rows as they fit in, each with the positions of what is in it."""
+    """The acts in as few rows as possible, each with the positions of its acts."""
     groups: dict[tuple[Any, ...], list[int]] = {}
     for position, one in enumerate(new):
         groups.setdefault((*one.place, form_of(one.acts.steps)), []).append(position)
@@ -118,7 +119,7 @@ def _ordered(value: Any, order_T: Any) -> Any:
 
 
 def form_of(steps: Steps) -> Form:
-    """What must be equal in steps that are joined; the width of numbers may differ."""
+    """The properties that joined steps share; the width of numbers may differ."""
     return _shape(steps.observations), _shape(steps.actions), _shape(steps.wishes)
 
 

@@ -105,6 +105,7 @@ class Record:
     tool_choice: str = "auto"
     drawing: Drawing = field(default_factory=Drawing)
     user: str = ""
+    """The caller's name for its user; in LoomDB, a hash of it."""
     choices: tuple[Words, ...]
     started_at: float
     finished_at: float
@@ -112,7 +113,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Kept:
-    """A call as it is kept: columns are one for each choice, or none at all where they are lost."""
+    """A call as it is recorded: columns for each choice, or none where they are lost."""
 
     record: Record
     columns: tuple[Columns, ...]
@@ -142,7 +143,7 @@ class Ending:
     outcome: Mapping[str, Any] = field(default_factory=dict)
 
     def agrees(self, other: "Ending") -> bool:
-        """True if both say the same of the session."""
+        """True if both have the same data."""
         mine, theirs = ((one.reward, one.success, dict(one.outcome)) for one in (self, other))
         return mine == theirs
 
@@ -153,7 +154,7 @@ class Ending:
 
 
 def told(reward: float | None, success: float | None, outcome: Mapping[str, Any] | None, *, at: float) -> Ending:
-    """The end that a caller tells; Refusal INVALID for what is no number in range, or no JSON."""
+    """The end of a session as a caller gave it; Refusal INVALID for numbers out of range, or no JSON."""
     if reward is not None and not math.isfinite(reward):
         raise Refusal(Cause.INVALID, f"reward={reward} must be a finite number.", where="reward")
     if success is not None and not 0 <= success <= 1:

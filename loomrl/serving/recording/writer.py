@@ -1,4 +1,4 @@
-"""One thread that writes for an event loop: whatever waits is written together, in the order in which it came."""
+"""One thread that writes for an event loop: all waiting jobs are written together, in their order."""
 
 import asyncio
 import logging
@@ -35,7 +35,7 @@ class Writer:
         self._thread.start()
 
     async def do(self, work: Any, *, failed: Callable[[BaseException], None] | None = None) -> Any:
-        """The result of a job. Once it was taken in it is done, even if nobody waits for it any more.
+        """The result of a job. An accepted job is done even if nobody waits for it any more.
 
         `failed` is called in the event loop if it could not be done.
         """
@@ -50,7 +50,7 @@ class Writer:
             return await job.result
 
     def close(self) -> None:
-        """Finish what was taken in."""
+        """Finish all accepted jobs."""
         with self._changed:
             self._closing = True
             self._changed.notify()

@@ -26,6 +26,8 @@ def upgrade() -> None:
         sa.Column("id", sa.Text(), nullable=False),
         sa.Column("endpoint", sa.Text(), nullable=False),
         sa.Column("person", sa.Text(), nullable=False),
+        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("trajectories", sa.Text(), nullable=False),
         sa.Column("content", sa.Text(), nullable=False),
         sa.UniqueConstraint("id", name=op.f("uq_erasures_id")),
     )
@@ -34,6 +36,7 @@ def upgrade() -> None:
         sa.Column("id", sa.Text(), nullable=False),
         sa.Column("endpoint", sa.Text(), nullable=False),
         sa.Column("url", sa.Text(), nullable=False),
+        sa.Column("state", sa.Text(), nullable=False),
         sa.Column("count", sa.Integer(), nullable=False),
         sa.Column("first_at", sa.Float(), nullable=False),
         sa.Column("last_at", sa.Float(), nullable=False),

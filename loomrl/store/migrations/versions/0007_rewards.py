@@ -18,6 +18,7 @@ def upgrade() -> None:
         sa.Column("task", sa.Text(), nullable=False),
         sa.Column("total", sa.Float(), nullable=False),
         sa.Column("confidence", sa.Float(), nullable=False),
+        sa.Column("first", sa.Text(), nullable=False),
         sa.Column("content", sa.Text(), nullable=False),
         sa.Column("created_at", sa.Float(), nullable=False),
         sa.PrimaryKeyConstraint("position", name=op.f("pk_rewards")),

@@ -16,7 +16,7 @@ from loomrl.store.tables import replicas
 
 BEAT_S = 1.0
 """Time between two signs of life."""
-DEAD_S = 5.0
+DEAD_S = 15.0
 """A replica that was silent this long is taken for dead."""
 
 

@@ -1,0 +1,60 @@
+"""One update's samples, and how they are learnt from."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from loomrl.algorithms.language.batch import Kind, Work
+from loomrl.algorithms.language.measure import signal
+from loomrl.algorithms.language.packing import Sample, Size, plan_update
+from loomrl.algorithms.language.resolved import Algorithms
+from loomrl.algorithms.language.sample import preferences, samples_of
+from loomrl.config import DPO, Optimizer, PolicyGradient
+from loomrl.types import Group
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lesson:
+    """Samples for the learners."""
+
+    kind: Kind
+    samples: Sequence[Sample]
+    groups: Sequence[str] = ()
+    """Group of each sample."""
+    units: Sequence[tuple[int, ...]] | None = None
+    """Samples that stay together."""
+    labels: Sequence[float] = ()
+    """Weight of each sample, negative if it is undesirable."""
+    mismatched: Sequence[Sample] = ()
+    """Prompts with the answers to others, by which the KL to the reference policy is estimated."""
+    dropped: int = 0
+    """Groups that teach nothing."""
+
+    def shares(self, optimizer: Optimizer, rate: float, *, learners: int, rng: np.random.Generator) -> list[Work]:
+        """The work of each learner."""
+        plan = plan_update(_sizes(self.samples), optimizer=optimizer, learners=learners, rng=rng, units=self.units)
+        work = Work(self.kind, tuple(self.samples), (), rate, groups=tuple(self.groups), epochs=optimizer.epochs)
+        shares = [replace(work, steps=steps, labels=tuple(self.labels)) for steps in plan]
+        if not self.mismatched:
+            return shares
+        once = optimizer.model_copy(update={"epochs": 1, "minibatches": 1})
+        scored = plan_update(_sizes(self.mismatched), optimizer=once, learners=learners, rng=rng)
+        others = [Work(self.kind, tuple(self.mismatched), steps, rate) for steps in scored]
+        return [replace(share, mismatched=other) for share, other in zip(shares, others, strict=True)]
+
+
+def lesson_of(algorithm: Algorithms, groups: Sequence[Group], *, version: int) -> Lesson:
+    """The attempts of groups, for policy `version` to learn from."""
+    drops = isinstance(algorithm, PolicyGradient) and algorithm.dynamic_sampling
+    kept = [group for group in groups if not drops or signal(group)]
+    samples, names = samples_of(kept, clip=algorithm.reward_clip, version=version)
+    dropped = len(groups) - len(kept)
+    if isinstance(algorithm, DPO):
+        samples, units = preferences(kept, samples, names, pairs=algorithm.pairs, margin=algorithm.margin)
+        return Lesson(kind="prefer", samples=samples, units=units, dropped=dropped)
+    return Lesson(kind="reinforce", samples=samples, groups=names, dropped=dropped)
+
+
+def _sizes(samples: Sequence[Sample]) -> list[Size]:
+    return [sample.size for sample in samples]

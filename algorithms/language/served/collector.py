@@ -1,0 +1,192 @@
+"""The groups of a frozen data set, update by update, in the place of rollouts.
+
+The batch of an update follows from the data set, the seed and the update's number. So a run that was killed makes its
+next update from the same trajectories, and a pass trains none twice: how far it is, the checkpoint that counts says.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from loomrl.algorithms.language.lesson import Lesson, lesson_of
+from loomrl.algorithms.language.resolved import Algorithms, Resolved
+from loomrl.algorithms.language.served.age import Ancestry
+from loomrl.algorithms.language.served.item import Item, batches, items_of
+from loomrl.algorithms.language.served.lesson import Teacher
+from loomrl.artifacts import open_artifacts
+from loomrl.checkpoints import Checkpoints
+from loomrl.config import DPO, KTO, RAFT, DatasetConfig, LanguagePolicy
+from loomrl.errors import ConfigError, DataError
+from loomrl.feedback.content import Contents
+from loomrl.gym.task_mixture import TaskMixture
+from loomrl.run.ledger import Ledger
+from loomrl.store import LoomDB
+from loomrl.store.datasets import DatasetRow, find_dataset, read_rows
+from loomrl.store.feedback import feedback_of
+from loomrl.types import Failure, Feedback, Group, Reward, Trajectory, Turn
+
+_log = logging.getLogger(__name__)
+
+TOGETHER = 500
+"""Trajectories whose feedback is asked for at once."""
+GONE = Failure("data", "Gone", "the trajectory was deleted after the data set was frozen")
+LATE = Failure("staleness", "Late", "sampled by a version that is too old: raise hub.max_staleness")
+
+
+class ServedCollector:
+    """The groups of one run from a data set. `done` counts its updates."""
+
+    def __init__(self, resolved: Resolved, run: str, mixture: TaskMixture, *, contents: Contents, db: LoomDB) -> None:
+        settings = resolved.experiment.data
+        assert settings is not None, "else there are rollouts"
+        self.experiment, self.run, self.mixture, self.done = resolved.experiment, run, mixture, 0
+        self._settings: DatasetConfig = settings
+        self._contents = contents
+        self._teacher = Teacher(resolved)
+        self._compares = not isinstance(resolved.algorithm, KTO | DPO | RAFT)
+        self._ancestry = Ancestry.of(db, settings.parent, resolved.algorithm.model.path)
+        self._dataset = find_dataset(db, settings.dataset)
+        rows = read_rows(db, self._dataset.id, part="train")
+        items = items_of(resolved.algorithm, rows, _said(db, rows))
+        if self._compares:
+            items = _of_ancestors(items, self._ancestry, settings.parent or resolved.algorithm.model.path)
+        self._plan = [batch for epoch in range(settings.epochs) for batch in self._pass(items, epoch)]
+        self._refuse_stale()
+
+    @property
+    def limit(self) -> int:
+        """Updates in all."""
+        return min(self.experiment.train.updates, len(self._plan))
+
+    @property
+    def over(self) -> str | None:
+        """The reason why no update is left."""
+        if self.done < self.limit:
+            return None
+        passes = f"{self._settings.epochs} pass{'es' if self._settings.epochs > 1 else ''} over"
+        ended = self.done < self.experiment.train.updates
+        return f"{passes} data set {self._dataset.id} done" if ended else f"all {self.done} updates done"
+
+    def attempt(self, policy: LanguagePolicy, play: Callable[..., object]) -> tuple[list[Group], list[Failure]]:
+        """The trajectories of this update by domain, with their frozen rewards, and the failures to read them."""
+        domains: dict[str, list[Trajectory]] = {}
+        failures: list[Failure] = []
+        for row in {row.trajectory: row for item in self._batch() for row in item.rows}.values():
+            if self._compares and self._age(row) + self.done > self.experiment.hub.max_staleness:
+                failures.append(LATE)
+            elif (attempt := self._contents.read(row)) is None:
+                failures.append(GONE)
+            else:
+                domains.setdefault(row.domain, []).append(self._judged(attempt, row))
+        return [Group(f"{self.run}/{self.done}/{name}", tuple(domains[name])) for name in sorted(domains)], failures
+
+    def lesson(self, groups: Sequence[Group], algorithm: Algorithms) -> Lesson:
+        """The samples of this update, from the trajectories of its groups."""
+        if self._compares:
+            return lesson_of(algorithm, groups, version=self.done)
+        return self._teacher.lesson(self._batch(), {t.id: t for group in groups for t in group.trajectories})
+
+    def advance(self, groups: Sequence[Group]) -> None:
+        """Update `done + 1` was made from these groups."""
+        self.done += 1
+
+    def score(self, mean: float | None) -> float | None:
+        """None: what others' answers earned says nothing about the policy that learns from them."""
+        return None
+
+    def ledger(self, db: LoomDB, *, code: str) -> Ledger:
+        """The run's versions, each of which names the data set; the first one has the served policy for a parent."""
+        about = {"dataset": self._dataset.id, "sha256": self._dataset.sha256}
+        return Ledger(
+            experiment=self.experiment,
+            run=self.run,
+            db=db,
+            checkpoints=Checkpoints(open_artifacts(self.experiment.artifact_url), self.run),
+            clock=time.time,
+            code=code,
+            file="line.json",
+            data=lambda state: {**about, "updates": state["done"]},
+            parent=self._settings.parent,
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state needed to resume, as JSON."""
+        return {"done": self.done}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Resume from `state`."""
+        self.done = state["done"]
+
+    def _batch(self) -> list[Item]:
+        return self._plan[self.done]
+
+    def _pass(self, items: Sequence[Item], epoch: int) -> list[list[Item]]:
+        """The batches of one pass over the items."""
+        rng = np.random.default_rng([self.experiment.seed, epoch])
+        group = self.experiment.rollout.group_size if self._compares else 1
+
+        def age(item: Item) -> int:
+            return self._age(item.answers[0].row) if self._compares else 0
+
+        return batches(items, size=self._settings.batch, group=group, rng=rng, age=age)
+
+    def _age(self, row: DatasetRow) -> int:
+        age = self._ancestry.age(row.versions)
+        assert age is not None, "others were left out"
+        return age
+
+    def _judged(self, attempt: Trajectory, row: DatasetRow) -> Trajectory:
+        """The trajectory with its frozen reward, on the last turn, and its tokens dated as this run counts."""
+
+        def dated(turns: Sequence[Turn]) -> list[Turn]:
+            tokens = [turn.tokens and self._ancestry.dated(turn.tokens, row.versions) for turn in turns]
+            return [replace(turn, reward=Reward(), tokens=each) for turn, each in zip(turns, tokens, strict=True)]
+
+        reward = Reward(row.reward or 0.0, {}, attempt.reward.success)
+        *before, last = dated(attempt.turns)
+        further = tuple(tuple(dated(turns)) for turns in attempt.threads)
+        return replace(attempt, reward=reward, turns=(*before, replace(last, reward=reward)), threads=further)
+
+    def _refuse_stale(self) -> None:
+        """A ConfigError if later updates would have to learn from tokens older than the promise."""
+        most, last = self.experiment.hub.max_staleness, self.limit - 1
+        if self._compares and last > most:
+            raise ConfigError(
+                f"hub.max_staleness={most}: the run makes {self.limit} updates, and the last one learns from tokens "
+                f"that are {last} versions old or more. Set hub.max_staleness={last}, a larger data.batch than "
+                f"{self._settings.batch}, or fewer train.updates."
+            )
+
+
+def _said(db: LoomDB, rows: Sequence[DatasetRow]) -> dict[str, list[Feedback]]:
+    """The frozen feedback by trajectory; what was given since is left out."""
+    said: dict[str, list[Feedback]] = {}
+    for first in range(0, len(rows), TOGETHER):
+        known = {row.trajectory: {*row.feedback} for row in rows[first : first + TOGETHER] if row.feedback}
+        for one in feedback_of(db, list(known)):
+            if one.id in known[one.trajectory]:
+                said.setdefault(one.trajectory, []).append(one)
+    return said
+
+
+def _of_ancestors(items: Sequence[Item], ancestry: Ancestry, parent: str | None) -> list[Item]:
+    """The items that the policy or its ancestors answered: of others nobody knows how old they are."""
+    kept = [item for item in items if ancestry.age(item.answers[0].row.versions) is not None]
+    if not kept:
+        found = sorted({version for item in items for version in item.answers[0].row.versions})
+        raise DataError(
+            f"none of {len(items)} trajectories was answered by {parent} or an ancestor, but by "
+            f"{', '.join(found[:5])}. Begin with one of these (data.parent), or learn with kto, dpo or raft."
+        )
+    if len(kept) < len(items):
+        _log.warning(
+            "%d of %d trajectories are not learnt from: neither %s nor an ancestor answered in them.",
+            len(items) - len(kept),
+            len(items),
+            parent,
+        )
+    return kept

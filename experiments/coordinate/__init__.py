@@ -1,0 +1,1 @@
+"""`loomrl coordinate`: what the coordinator's decisions need beyond the record."""

@@ -1,0 +1,266 @@
+"""A look at a loop: everything that decisions, alarms and reports are made of."""
+
+import json
+import math
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from loomrl.config import Experiment
+from loomrl.config.loop import LoopExperiment, RayPlace
+from loomrl.coordinator.alarm import BusWatch, Collection, Signs, open_alarms
+from loomrl.coordinator.decision import Evidence, Judged, Passed, Record, Trained, Work, work_of
+from loomrl.coordinator.degradation import DegradationWatch
+from loomrl.coordinator.fault import fault_in
+from loomrl.coordinator.job import Code, Job, Phase
+from loomrl.coordinator.ledger import jobs_of
+from loomrl.coordinator.report import Day
+from loomrl.coordinator.telling import ALERT
+from loomrl.errors import ClusterError, DataError
+from loomrl.experiments.coordinate.cluster import ClusterWork
+from loomrl.experiments.coordinate.work import Found, LocalWork
+from loomrl.experiments.gate.suite import resolve_suite
+from loomrl.feedback.content import Contents
+from loomrl.hub.hub import Hub
+from loomrl.serving.deployment.source import source_of
+from loomrl.store import LoomDB
+from loomrl.store.datasets import read_rows
+from loomrl.store.endpoints import Endpoint, history_of
+from loomrl.store.events import Event, read_events
+from loomrl.store.notes import Notes
+from loomrl.store.releases import read_release
+from loomrl.store.rewards import reward_before, rewards_since
+from loomrl.store.runs import RunStatus, find_run
+from loomrl.store.sessions import count_lost
+from loomrl.store.verdicts import find_verdict
+from loomrl.telemetry.metric import Metric
+from loomrl.telemetry.sink import metrics_file, read_metrics
+
+MOST_REVISIONS = 100_000
+JOBS = "jobs"
+"""Folder of the work of jobs, beside the runs."""
+DAY_S, HOUR_S = 86_400.0, 3600.0
+CURRENT: Mapping[str, Metric] = {
+    "reward_mean": Metric.REWARD_TOTAL,
+    "loss": Metric.POLICY_LOSS,
+    "kl_divergence": Metric.POLICY_KL,
+    "policy_entropy": Metric.POLICY_ENTROPY,
+    "learning_rate": Metric.LEARNING_RATE,
+}
+"""The contract's name → our metric."""
+
+
+class Observer:
+    """Looks at a loop. What is read by cursor, it reads once."""
+
+    def __init__(
+        self, db: LoomDB, plan: LoopExperiment, hubs: Sequence[Hub], *, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._db, self._plan, self._hubs, self._clock = db, plan, hubs, clock
+        self.host = socket.gethostname()
+        self.local = LocalWork(Path(plan.training.train.folder) / JOBS)
+        self.cluster = ClusterWork(plan.place.address) if isinstance(plan.place, RayPlace) else None
+        self.unreachable = ""
+        """Why the cluster does not answer."""
+        self.since = float(Notes(db).keep_first(f"loop/{plan.endpoint}", json.dumps(clock())))
+        settings = plan.triggers.degradation
+        self._watch = None if settings is None else DegradationWatch(db, plan.endpoint, settings)
+        self._bus, self._collection = BusWatch(db), Collection()
+        self._production: tuple[int, str, float, int] = (0, "", 0.0, 0)
+        """The endpoint's revision; the version in production, since when, and the rewards up to then."""
+        self._trainings: dict[str, Experiment] = {}
+
+    def look(self) -> Record:
+        """The loop as it is now."""
+        position, jobs = jobs_of(self._db, self._plan.endpoint)
+        record = Record(
+            endpoint=self._plan.endpoint,
+            position=position,
+            jobs=jobs,
+            collected=self.collected(),
+            since=self.since,
+            host=self.host,
+        )
+        if self._watch is not None:
+            _, policy, _, after = self._stable()
+            record = replace(record, fall=self._watch.look(policy, after=after))
+        if record.active is not None:
+            record = replace(record, evidence=self._evidence(record.active))
+        return record
+
+    def collected(self) -> int:
+        """The trajectories since the beginning, without those that failed."""
+        counts = (stats for hub in self._hubs for stats in hub.stats().environments.values())
+        return sum(each.trajectories - each.failures for each in counts)
+
+    def live(self, job: Job) -> dict[str, Any]:
+        """The progress and the figures of a training now, as the contract has them."""
+        rows, total = self._metrics(job)
+        if not rows:
+            return {}
+        last, step = rows[-1], int(rows[-1]["step"])
+        figures = {name: last.get(metric) for name, metric in CURRENT.items()}
+        current = {name: value for name, value in figures.items() if value is not None and math.isfinite(value)}
+        percent = round(100 * min(1.0, step / total), 2)
+        left = (last["time"] - rows[0]["time"]) / max(1, len(rows) - 1) * (total - step)
+        progress = {"current_step": step, "total_steps": total, "percent_complete": percent}
+        return {"progress": progress | {"eta_seconds": round(max(0.0, left), 1)}, "metrics": {"current": current}}
+
+    # -- the job that has begun -------------------------------------------------------------------------------------
+
+    def _evidence(self, job: Job) -> Evidence:
+        match job.phase:
+            case Phase.RUNNING:
+                return self._of_training(job)
+            case Phase.COMPLETED:
+                return Evidence(work=self.found(job).work, verdict=self._verdict(job))
+            case _:
+                row = read_release(self._db, job.release)[-1]
+                return Evidence(release=Passed(name=row.release, phase=row.state, reason=row.reason))
+
+    def found(self, job: Job) -> Found:
+        """What has become of the work that a job wants now."""
+        name = work_of(job)
+        if name is None:
+            return Found(work=Work.ABSENT)
+        if job.host not in ("", self.host):
+            return Found(work=Work.AWAY)
+        if job.host:
+            return self.local.look(f"{job.id}/{name}")
+        assert self.cluster is not None, "it was begun on a cluster"
+        try:
+            seen = self.cluster.look(f"{job.id}-{name}")
+        except ClusterError as error:
+            self.unreachable = str(error)
+            self.cluster.forget()
+            return Found(work=Work.AWAY)
+        self.unreachable = ""
+        return seen
+
+    def _of_training(self, job: Job) -> Evidence:
+        found, run = self.found(job), find_run(self._db, job.run)
+        if found.work is not Work.ENDED:
+            rows, total = self._metrics(job)
+            return Evidence(work=found.work, progress=min(1.0, rows[-1]["step"] / total) if rows else 0.0)
+        if run is not None and run.status is RunStatus.FINISHED:
+            kept = {name: run.result.get(name) for name in ("stopped", "updates", "before", "after")}
+            return Evidence(work=Work.ENDED, outcome=Trained(policy=str(run.result["policy"]), result=kept))
+        recorded = run.result.get("error") if run is not None and run.status is RunStatus.FAILED else None
+        fault = fault_in(recorded, found.log, found.exit_code)
+        broken = self._broken(job) if fault.code is Code.DATA else ()
+        return Evidence(work=Work.ENDED, outcome=fault, broken=broken)
+
+    def _metrics(self, job: Job) -> tuple[list[dict[str, float]], int]:
+        """The lines of a training up to now, and how many it will have at most."""
+        if job.id not in self._trainings:
+            self._trainings = {job.id: Experiment.parse(job.experiment, recorded=True)}
+        training = self._trainings[job.id]
+        assert training.data is not None, "a loop's training has a data set"
+        passes = math.ceil(job.samples / training.data.batch) * training.data.epochs
+        file = metrics_file(training.train, job.run)
+        return (read_metrics(file) if file.exists() else []), max(1, min(passes, training.train.updates))
+
+    def _broken(self, job: Job) -> tuple[str, ...]:
+        """The trajectories of a job's data set that are not what was frozen."""
+        found = []
+        with Contents(self._plan.store_url) as contents:
+            for row in read_rows(self._db, job.dataset):
+                try:
+                    is_whole = contents.read(row) is not None
+                except DataError:
+                    is_whole = False
+                if not is_whole:
+                    found.append(row.trajectory)
+        return tuple(found)
+
+    def _verdict(self, job: Job) -> Judged | None:
+        (present,) = history_of(self._db, self._plan.endpoint, limit=1)
+        baseline = source_of(present.stable.policy, self._db)
+        found = find_verdict(
+            self._db,
+            policy=job.policy,
+            fingerprint="",
+            against=baseline.key if baseline.folder else baseline.version,
+            suite_hash=resolve_suite(self._plan.suite).sha256,
+        )
+        if found is None:
+            return None
+        checks = [check["name"] for check in found.report["checks"] if check["state"] in ("failed", "error")]
+        return Judged(
+            id=found.id,
+            outcome=found.outcome.value,
+            is_allowed=found.is_allowed,
+            at=found.created_at,
+            why=", ".join(checks),
+        )
+
+    # -- what else is told ------------------------------------------------------------------------------------------
+
+    def signs(self, record: Record) -> Signs:
+        """What the alarms are about."""
+        now = self._clock()
+        self._bus.look()
+        collected, rejected = self._collection.last_hour(record.collected, self._bus.rejected, at=now)
+        lost = sum(count_lost(self._db, name, since=now - HOUR_S) for name in self._plan.data.endpoints)
+        away = self._bus.away_since
+        return Signs(
+            collected=collected,
+            lost=rejected + lost,
+            bus_away_s=0.0 if away is None else now - away,
+            unreachable=self.unreachable,
+        )
+
+    def day(self, record: Record, *, at: float) -> Day:
+        """What the report of the 24 hours up to a moment is made of."""
+        judged = rewards_since(self._db, self._plan.endpoint, at - DAY_S)
+        _, policy, since, _ = self._stable()
+        return Day(
+            at=at,
+            endpoint=self._plan.endpoint,
+            jobs=record.jobs,
+            rewards=[reward.total for reward in judged],
+            confidence=math.fsum(reward.confidence for reward in judged) / len(judged) if judged else None,
+            collected=record.collected,
+            new=record.new,
+            policy=policy,
+            since=since,
+            means=() if self._watch is None else tuple(self._watch.means),
+            alerts=[_said(event) for event in self._alerts(at - DAY_S)],
+            open_alarms=open_alarms(self._db, self._plan.endpoint),
+        )
+
+    def _alerts(self, since: float) -> list[Event]:
+        found: list[Event] = []
+        after = 0
+        while page := read_events(self._db, after=after, kind=ALERT, subject=self._plan.endpoint):
+            after = page[-1][0]
+            found += [event for _, event in page if event.created_at > since]
+        return found
+
+    def _stable(self) -> tuple[int, str, float, int]:
+        """The version in production, since when it is the stable one, and the position of the rewards up to then."""
+        (newest,) = history_of(self._db, self._plan.endpoint, limit=1)
+        if newest.revision != self._production[0]:
+            since = _stable_since(history_of(self._db, self._plan.endpoint, limit=MOST_REVISIONS))
+            version = source_of(newest.stable.policy, self._db).version
+            after = reward_before(self._db, self._plan.endpoint, since)
+            self._production = (newest.revision, version, since, after)
+        return self._production
+
+
+def _stable_since(history: Sequence[Endpoint]) -> float:
+    """The time since which the present stable policy has been it."""
+    newest, *earlier = history
+    since = newest.created_at
+    for each in earlier:
+        if each.stable.policy != newest.stable.policy:
+            break
+        since = each.created_at
+    return since
+
+
+def _said(event: Event) -> tuple[float, str, str]:
+    return event.created_at, str(event.data["alert"]), str(event.data["reason"])

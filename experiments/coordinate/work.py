@@ -1,0 +1,115 @@
+"""Work that outlives whoever started it: processes of this machine, and jobs of a Ray cluster.
+
+Each piece of work has a name, is started once however often that is asked for, and is found again by any coordinator.
+"""
+
+import fcntl
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from loomrl.coordinator.decision import Work
+
+TAIL = 20_000
+"""Bytes of a log that are looked at."""
+ENDING_S = 20.0
+"""Time to end in order, before it is killed."""
+SCRIPT = 'echo $$ > "$0/group"; ( "$@"; echo $? > "$0/exit.new"; mv "$0/exit.new" "$0/exit" ) &'
+"""Leaves at once, so that nobody has to wait for the process. `$$` is the id of their group."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A piece of work as it is now."""
+
+    work: Work
+    exit_code: int | None = None
+    """None if nobody saw it end."""
+    log: str = ""
+    """The end of it."""
+
+
+class LocalWork:
+    """Processes of this machine, with a folder for each.
+
+    A process and its children hold a lock on their folder as long as they live: so they are started once, and nobody
+    needs to know their ids.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder.absolute()
+        self._stopped: dict[str, float] = {}
+
+    def place(self, name: str) -> Path:
+        """The folder of this work."""
+        folder = self._folder / name
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def start(self, name: str, command: Sequence[str], files: Mapping[str, bytes]) -> bool:
+        """Run a command, with files in its folder, if this work was never started; False if it was, or is looked at."""
+        folder = self.place(name)
+        with _locked(folder, fcntl.LOCK_EX) as lock:
+            if lock is None or (folder / "started").exists():
+                return False
+            for file, content in files.items():
+                (folder / file).write_bytes(content)
+            (folder / "started").write_text(" ".join(command))
+            with (folder / "log").open("ab") as log:
+                subprocess.run(
+                    ["/bin/sh", "-c", SCRIPT, str(folder), *command],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                    pass_fds=(lock,),
+                    check=True,
+                )
+        return True
+
+    def look(self, name: str) -> Found:
+        """What has become of it."""
+        folder = self.place(name)
+        with _locked(folder, fcntl.LOCK_SH) as lock:
+            if lock is None:
+                return Found(work=Work.RUNNING)
+            if not (folder / "started").exists():
+                return Found(work=Work.ABSENT)
+            code, log = folder / "exit", folder / "log"
+            return Found(
+                work=Work.ENDED,
+                exit_code=int(code.read_text()) if code.exists() else None,
+                log=log.read_bytes()[-TAIL:].decode(errors="replace") if log.exists() else "",
+            )
+
+    def stop(self, name: str) -> None:
+        """Ask it to end; if it takes too long, kill it."""
+        group = self.place(name) / "group"
+        if self.look(name).work is not Work.RUNNING or not group.exists():
+            return
+        first = self._stopped.setdefault(name, time.monotonic())
+        is_overdue = time.monotonic() > first + ENDING_S
+        try:
+            os.killpg(int(group.read_text()), signal.SIGKILL if is_overdue else signal.SIGTERM)
+        except ProcessLookupError:  # just gone
+            return
+
+
+@contextmanager
+def _locked(folder: Path, how: int) -> Iterator[int | None]:
+    """The descriptor of the folder's lock; None if another process has it."""
+    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(lock, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield None
+        else:
+            yield lock
+    finally:
+        os.close(lock)

@@ -1,0 +1,76 @@
+"""Data sets by name, for experiments and commands: frozen with their suite, and settled before a training begins."""
+
+import time
+from collections import Counter
+from typing import Any
+
+from loomrl.config import AnyExperiment, ControlExperiment, CustomAlgorithm, DataSelection, Experiment
+from loomrl.config.suite import LanguageSuite
+from loomrl.errors import ConfigError, DataError
+from loomrl.experiments.gate.suite import resolve_suite
+from loomrl.feedback.dataset import freeze
+from loomrl.serving.deployment.source import source_of
+from loomrl.store import LoomDB, open_store
+from loomrl.store.datasets import Dataset, Part, find_dataset, read_rows, trained_from
+from loomrl.store.endpoints import show_endpoint
+from loomrl.store.feedback import feedback_of
+
+PRODUCTION = "production:"
+PARTS: tuple[Part, ...] = ("train", "holdout")
+TOGETHER = 500
+"""Trajectories whose feedback is asked for at once."""
+
+
+def frozen(db: LoomDB, store_url: str, selection: DataSelection) -> Dataset:
+    """The data set of this selection, as of now."""
+    suite = None if selection.suite is None else resolve_suite(selection.suite)
+    if suite is not None and not isinstance(suite, LanguageSuite):
+        raise ConfigError(f"suite={selection.suite!r} is one of {suite.kind}: it asks nothing in words.")
+    return freeze(db, store_url, selection, suite=suite, now=time.time())
+
+
+def described(db: LoomDB, made: Dataset) -> dict[str, Any]:
+    """What can be learnt from a data set, and who was: as JSON."""
+    rows = read_rows(db, made.id)
+    said: Counter[str] = Counter()
+    for first in range(0, len(rows), TOGETHER):
+        known = {row.trajectory: {*row.feedback} for row in rows[first : first + TOGETHER]}
+        said.update(one.kind for one in feedback_of(db, list(known)) if one.id in known[one.trajectory])
+    domains = Counter((row.domain, row.part) for row in rows)
+    return {
+        "domains": {name: {part: domains[name, part] for part in PARTS} for name in sorted({d for d, _ in domains})},
+        "with_reward": sum(row.reward is not None for row in rows),
+        "with_ids": sum(row.tokens > 0 for row in rows),
+        "feedback": dict(said.most_common()),
+        "versions": trained_from(db, made.id),
+    }
+
+
+def settled(experiment: AnyExperiment) -> AnyExperiment:
+    """The experiment with its data set and the policy that it begins with by their ids, so that both are on record."""
+    if isinstance(experiment, ControlExperiment) or experiment.data is None:
+        return experiment
+    with open_store(experiment.store_url) as db:
+        dataset = find_dataset(db, experiment.data.dataset)
+        return experiment.override({"data.dataset": dataset.id, **_beginning(experiment, dataset, db)})
+
+
+def _beginning(experiment: Experiment, dataset: Dataset, db: LoomDB) -> dict[str, str | None]:
+    """The settings that name the policy to begin with."""
+    assert experiment.data is not None, "there is a data set"
+    algorithm, what = experiment.algorithm, experiment.data.parent
+    if isinstance(algorithm, CustomAlgorithm):
+        path, given = "algorithm.settings.model.path", algorithm.settings.get("model", {}).get("path")
+    else:
+        path, given = "algorithm.model.path", algorithm.model.path
+    if what is None and given is not None:
+        return {}
+    what = what or dataset.parent
+    if what is None:
+        raise DataError(f"data.parent: data set {dataset.id} was made for no policy. Name the one to train: RUN/12.")
+    if what.startswith(PRODUCTION):
+        what = show_endpoint(db, what.removeprefix(PRODUCTION)).stable.policy
+    source = source_of(what, db)
+    if source.kind != "language":
+        raise DataError(f"data.parent={what!r} is a policy of {source.kind}: a data set teaches one of language.")
+    return {path: source.folder, "data.parent": None} if source.folder else {"data.parent": source.version}

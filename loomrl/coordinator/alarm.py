@@ -1,0 +1,133 @@
+"""Conditions that people are told of once when they begin, and once when they end."""
+
+import json
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from loomrl.config.loop import Alarms
+from loomrl.coordinator.decision import Alert
+from loomrl.coordinator.telling import raised
+from loomrl.store import LoomDB
+from loomrl.store.events import Event, read_events, record_all
+from loomrl.store.notes import find_note, put_note
+
+CLEARED = "alert.cleared"
+WINDOW_S = 3600.0
+SAMPLE_S = 30.0
+LEAST = 20
+"""Trajectories in the window without which a share means nothing."""
+PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signs:
+    """All that the alarms are about, at a moment."""
+
+    collected: int = 0
+    """Trajectories of the last hour that were collected, and those that could not be."""
+    lost: int = 0
+    bus_away_s: float = 0.0
+    unreachable: str = ""
+    """Why the place of trainings cannot be reached."""
+    stuck_s: float = 0.0
+    """A release has been waiting to begin for so long."""
+    stuck_by: str = ""
+
+
+def alarms(settings: Alarms, signs: Signs) -> list[Alert]:
+    """The conditions that hold now."""
+    found, tried = [], signs.collected + signs.lost
+    if tried >= LEAST and signs.lost > settings.collection * tried:
+        share = f"{signs.lost} of {tried} trajectories of the last hour could not be collected"
+        found.append(Alert("collection_errors", share))
+    if signs.bus_away_s > 60 * settings.bus_minutes:
+        found.append(Alert("bus_away", f"the bus has been away for {signs.bus_away_s / 60:.0f} minutes"))
+    if signs.unreachable:
+        found.append(Alert("training_unreachable", signs.unreachable))
+    if signs.stuck_s > 60 * settings.stuck_minutes:
+        found.append(Alert("release_stuck", f"for {signs.stuck_s / 60:.0f} minutes: {signs.stuck_by}"))
+    return found
+
+
+def tell(db: LoomDB, endpoint: str, now: Sequence[Alert], *, at: float) -> list[Alert]:
+    """Put on record what has begun and what has ended; those that have begun. Whoever is first tells it."""
+    key = f"alarms/{endpoint}"
+    with db.read() as connection:
+        before = json.loads(find_note(connection, key) or "{}")
+    if {alert.name for alert in now} == before.keys():
+        return []
+    with db.write() as connection:
+        before = json.loads(find_note(connection, key) or "{}")
+        begun = [alert for alert in now if alert.name not in before]
+        names = {alert.name for alert in now}
+        ended = {name: since for name, since in before.items() if name not in names}
+        put_note(connection, key, json.dumps({alert.name: before.get(alert.name, at) for alert in now}))
+        record_all(
+            connection,
+            [
+                *(raised(alert, endpoint, at=at) for alert in begun),
+                *(_cleared(endpoint, name, at - since, at) for name, since in ended.items()),
+            ],
+        )
+    return begun
+
+
+def open_alarms(db: LoomDB, endpoint: str) -> Mapping[str, float]:
+    """The conditions that hold, and since when."""
+    with db.read() as connection:
+        found: Mapping[str, float] = json.loads(find_note(connection, f"alarms/{endpoint}") or "{}")
+    return found
+
+
+def _cleared(endpoint: str, name: str, seconds: float, at: float) -> Event:
+    return Event(kind=CLEARED, subject=endpoint, data={"alert": name, "seconds": round(seconds, 3)}, created_at=at)
+
+
+@dataclass(slots=True)
+class Collection:
+    """Counts of what was collected and what was lost, as they were during the last hour."""
+
+    _samples: deque[tuple[float, int, int]] = field(default_factory=deque)
+
+    def last_hour(self, collected: int, lost: int, *, at: float) -> tuple[int, int]:
+        """What came since an hour ago, or since the first look, from the counts since the beginning."""
+        if not self._samples or at >= self._samples[-1][0] + SAMPLE_S:
+            self._samples.append((at, collected, lost))
+        while len(self._samples) > 1 and self._samples[1][0] <= at - WINDOW_S:
+            self._samples.popleft()
+        _, before, lost_before = self._samples[0]
+        return collected - before, lost - lost_before
+
+
+@dataclass(slots=True)
+class BusWatch:
+    """Follows what the record says of the bus: since when it is away, and how many messages were put aside."""
+
+    db: LoomDB
+    rejected: int = 0
+    _cursors: dict[str, int] = field(default_factory=dict)
+    _gone: dict[str, float] = field(default_factory=dict)
+    """Outbox or sink → since when it cannot use the bus."""
+
+    @property
+    def away_since(self) -> float | None:
+        """The bus is away since then; None while it is there."""
+        return min(self._gone.values(), default=None)
+
+    def look(self) -> None:
+        """Read what is new."""
+        said = [event for kind in ("bus.away", "bus.refused", "bus.back") for event in self._new(kind)]
+        for _, event in sorted(said, key=lambda each: each[0]):
+            if event.kind == "bus.back":
+                self._gone.pop(event.subject, None)
+            else:
+                self._gone.setdefault(event.subject, event.created_at)
+        self.rejected += sum(sum(event.data.values()) for _, event in self._new("bus.rejected"))
+
+    def _new(self, kind: str) -> list[tuple[int, Event]]:
+        found: list[tuple[int, Event]] = []
+        while page := read_events(self.db, after=self._cursors.get(kind, 0), limit=PAGE, kind=kind):
+            self._cursors[kind] = page[-1][0]
+            found += page
+        return found

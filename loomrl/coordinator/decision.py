@@ -1,0 +1,339 @@
+"""The next step of a loop: a pure function of its settings, of what is on record, and of the time.
+
+Whoever asks with the same record decides the same. What a step needs beyond the record – a frozen data set, a process,
+a verdict – is the business of whoever takes it (`loomrl.experiments.coordinate`).
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from cronsim import CronSim
+
+from loomrl.config.loop import LoopExperiment
+from loomrl.coordinator.degradation import Fall
+from loomrl.coordinator.fault import remedy
+from loomrl.coordinator.job import USUAL, Code, Fault, Job, Phase, Priority, Trigger, derived_id
+
+
+class Work(StrEnum):
+    """The process, or the cluster's job, that a job wants now."""
+
+    ABSENT = "absent"
+    """It was never started."""
+    RUNNING = "running"
+    ENDED = "ended"
+    AWAY = "away"
+    """Nobody here can tell: it is another machine's, or the cluster does not answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """A training that ended well."""
+
+    policy: str
+    result: dict[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A verdict of the gate on the job's policy against the one in production."""
+
+    id: str
+    outcome: str
+    is_allowed: bool
+    at: float
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passed:
+    """The job's release."""
+
+    name: str
+    phase: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """All that was found out about the job that has begun."""
+
+    work: Work = Work.ABSENT
+    outcome: Trained | Fault | None = None
+    """Of a training that has ended."""
+    broken: tuple[str, ...] = ()
+    """Trajectories of its data set that are not what was frozen."""
+    progress: float = 0.0
+    verdict: Judged | None = None
+    release: Passed | None = None
+
+
+NOTHING = Evidence()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """A loop at a moment."""
+
+    endpoint: str
+    position: int = 0
+    """Of the newest row about the endpoint's jobs."""
+    jobs: tuple[Job, ...] = ()
+    """All jobs of the endpoint, in the order in which they moved last."""
+    collected: int = 0
+    """Trajectories since the beginning."""
+    since: float = 0.0
+    """The loop is on record since then."""
+    fall: Fall | None = None
+    """The latest degradation of the policy in production."""
+    evidence: Evidence = NOTHING
+    host: str = ""
+    """The machine of whoever decides."""
+
+    @property
+    def active(self) -> Job | None:
+        """The job that has begun and is not over: there is one at most."""
+        return next((job for job in self.jobs if job.has_begun), None)
+
+    @property
+    def waiting(self) -> list[Job]:
+        """The queued jobs, first what goes first."""
+        queued = [job for job in self.jobs if job.phase is Phase.QUEUED]
+        return sorted(queued, key=lambda job: (job.priority.rank, job.asked_at, job.id))
+
+    @property
+    def new(self) -> int:
+        """Trajectories since a training was last asked for or begun."""
+        return self.collected - max((job.seen for job in self.jobs), default=0)
+
+    @property
+    def failures(self) -> int:
+        """Failed jobs in a row, up to now."""
+        count = 0
+        for job in reversed([job for job in self.jobs if job.phase.is_over and job.phase is not Phase.CANCELLED]):
+            if job.phase is not Phase.FAILED:
+                break
+            count += 1
+        return count
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """Something that a person is told of."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """Queue a new job."""
+
+    job: Job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepare:
+    """Freeze its data set and resolve its experiment: then it has begun, or failed."""
+
+    job: Job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """Begin the release of its policy, with this verdict."""
+
+    job: Job
+    verdict: Judged
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """Write its next row, and all that comes with it."""
+
+    job: Job
+    then: Job | None = None
+    """A job that tries again what failed."""
+    alerts: tuple[Alert, ...] = ()
+
+
+Step = Ask | Prepare | Release | Move
+
+
+def decide(plan: LoopExperiment, record: Record, now: float) -> Step | None:
+    """The next step, or None while there is nothing to do."""
+    active = record.active
+    if active is not None:
+        step = _followed(plan, record, active, now)
+        if step is not None:
+            return step
+    else:
+        ready = [job for job in record.waiting if job.not_before <= now]
+        if ready:
+            return Prepare(job=ready[0])
+    asked = triggered(plan, record, now)
+    return None if asked is None else Ask(job=asked)
+
+
+# -- triggers -------------------------------------------------------------------------------------------------------
+
+
+def triggered(plan: LoopExperiment, record: Record, now: float) -> Job | None:
+    """The job that is due by itself."""
+    return _degraded(record, now) or _scheduled(plan, record, now) or _counted(plan, record, now)
+
+
+def _degraded(record: Record, now: float) -> Job | None:
+    fall = record.fall
+    if fall is None or fall.position <= max((job.fallen for job in record.jobs), default=0):
+        return None
+    if any(job.trigger is Trigger.DEGRADATION for job in record.jobs if job.is_open):
+        return None
+    return _asked(record, Trigger.DEGRADATION, fall.reason, now, fallen=fall.position)
+
+
+def _scheduled(plan: LoopExperiment, record: Record, now: float) -> Job | None:
+    if plan.triggers.schedule is None or record.waiting or record.new <= 0:
+        return None
+    moment = last_moment(plan.triggers.schedule, now)
+    known = max([record.since, *(max(job.due, job.begun_at) for job in record.jobs)])
+    if moment <= known:
+        return None
+    said = f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M} UTC by {plan.triggers.schedule!r}"
+    return _asked(record, Trigger.SCHEDULE, said, now, due=moment)
+
+
+def _counted(plan: LoopExperiment, record: Record, now: float) -> Job | None:
+    least = plan.triggers.count
+    if least is None or record.waiting or record.new < least:
+        return None
+    return _asked(record, Trigger.COUNT, f"{record.new} new trajectories, of {least}", now)
+
+
+def _asked(record: Record, trigger: Trigger, reason: str, now: float, *, due: float = 0.0, fallen: int = 0) -> Job:
+    return Job(
+        id=derived_id(record.endpoint, record.position, trigger.value),
+        endpoint=record.endpoint,
+        trigger=trigger,
+        priority=USUAL.get(trigger, Priority.NORMAL),
+        asked_at=now,
+        at=now,
+        since=now,
+        reason=reason,
+        seen=record.collected,
+        due=due,
+        fallen=fallen,
+    )
+
+
+def last_moment(cron: str, now: float) -> float:
+    """The last moment of a schedule up to now."""
+    just_after = datetime.fromtimestamp(now + 1e-6, UTC)
+    return next(CronSim(cron, just_after, reverse=True)).timestamp()
+
+
+# -- a job that has begun -------------------------------------------------------------------------------------------
+
+
+def _followed(plan: LoopExperiment, record: Record, job: Job, now: float) -> Step | None:
+    match job.phase:
+        case Phase.RUNNING:
+            return _trained(plan, record, job, now)
+        case Phase.COMPLETED:
+            return _judged(plan, record, job, now)
+        case _:
+            return _released(record, job, now)
+
+
+def _trained(plan: LoopExperiment, record: Record, job: Job, now: float) -> Step | None:
+    evidence = record.evidence
+    is_gone = evidence.work is Work.ENDED or (evidence.work is Work.AWAY and is_late(plan, job, now))
+    if job.is_cancelled and (is_gone or evidence.work is Work.ABSENT):
+        return Move(job=job.to(Phase.CANCELLED, at=now, ended_at=now))
+    if is_gone and isinstance(evidence.outcome, Trained):
+        done = evidence.outcome
+        changes = {"policy": done.policy, "result": done.result, "ended_at": now, "tenths": 10}
+        return Move(job=job.to(Phase.COMPLETED, at=now, reason=f"{done.policy} is trained", **changes))
+    if is_gone:
+        late = Fault(Code.TIMEOUT, f"not over after {plan.patience.training_minutes:g} minutes")
+        fault = evidence.outcome if isinstance(evidence.outcome, Fault) and not is_late(plan, job, now) else late
+        return failed(plan, record, job, fault, now)
+    tenths = int(10 * evidence.progress + 1e-9)
+    if tenths > job.tenths:
+        return Move(job=job.to(Phase.RUNNING, at=now, tenths=tenths))
+    return None
+
+
+def failed(plan: LoopExperiment, record: Record, job: Job, fault: Fault, now: float) -> Move:
+    """The end of a job that failed, the job that tries again, and whether a person is told."""
+    most, streak = plan.patience.failures, record.failures + 1
+    again = None
+    if job.attempt < most and streak % most:
+        again = remedy(plan, job, fault, broken=record.evidence.broken, now=now)
+    alerts = []
+    if not streak % most:
+        alerts.append(
+            Alert("jobs_failed", f"{streak} trainings failed in a row, the last one by {fault.code}: {fault.message}")
+        )
+    elif again is None:
+        alerts.append(Alert("job_failed", f"{fault.code}: {fault.message}"))
+    ended = job.to(Phase.FAILED, at=now, fault=fault, ended_at=now, reason=f"{fault.code}: {fault.message}"[:500])
+    return Move(job=ended, then=again, alerts=tuple(alerts))
+
+
+def _judged(plan: LoopExperiment, record: Record, job: Job, now: float) -> Step | None:
+    evidence, verdict = record.evidence, record.evidence.verdict
+    is_gone = evidence.work is not Work.RUNNING and (evidence.work is not Work.AWAY or is_late(plan, job, now))
+    if job.is_cancelled:
+        return Move(job=job.to(Phase.CANCELLED, at=now)) if is_gone else None
+    if verdict is not None and verdict.is_allowed:
+        return Release(job=job, verdict=verdict)
+    if verdict is not None and verdict.outcome == "refused":
+        reason = f"verdict {verdict.id}: {verdict.why}"
+        return _refused(job, reason, now, verdict=verdict.id)
+    if verdict is not None and verdict.outcome == "waiting":
+        return None
+    if job.gates and not is_gone:
+        return None
+    if job.gates and evidence.work is Work.ABSENT and not is_late(plan, job, now):
+        return None  # it is to be started
+    if job.gates >= plan.patience.failures:
+        return _refused(job, f"the gate could find nothing out, {job.gates} times", now)
+    tried = {"gates": job.gates + 1, "gate_at": now, "host": record.host}
+    return Move(job=job.to(Phase.COMPLETED, at=now, **tried))
+
+
+def _refused(job: Job, reason: str, now: float, *, verdict: str = "") -> Move:
+    ended = job.to(Phase.REFUSED, at=now, reason=reason, verdict=verdict)
+    return Move(job=ended, alerts=(Alert("validation_failed", f"{job.policy}: {reason}"),))
+
+
+def _released(record: Record, job: Job, now: float) -> Step | None:
+    passed = record.evidence.release
+    if passed is None or passed.phase == "open":
+        return None
+    if passed.phase == "done":
+        return Move(job=job.to(Phase.DONE, at=now, reason=passed.reason))
+    name = "rollback" if passed.phase == "rolled_back" else "release_ended"
+    alert = Alert(name, f"release {passed.name} of {job.policy} {passed.phase}: {passed.reason}")
+    return Move(job=job.to(Phase.BACK, at=now, reason=f"{passed.phase}: {passed.reason}"), alerts=(alert,))
+
+
+# -- work -----------------------------------------------------------------------------------------------------------
+
+
+def is_late(plan: LoopExperiment, job: Job, now: float) -> bool:
+    """True if the job's present work has had its time."""
+    if job.phase is Phase.RUNNING:
+        return now > job.since + 60 * plan.patience.training_minutes
+    return now > job.gate_at + 60 * plan.patience.gate_minutes
+
+
+def work_of(job: Job) -> str | None:
+    """The name of the work that a job wants now; None if it wants none."""
+    if job.phase is Phase.RUNNING:
+        return "train"
+    if job.phase is Phase.COMPLETED and job.gates:
+        return f"gate-{job.gates}"
+    return None

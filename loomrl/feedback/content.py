@@ -1,0 +1,121 @@
+"""The trajectories behind the rows of a data set, and what is known of a trajectory by itself."""
+
+import hashlib
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+from loomrl.canonical import canonical_json
+from loomrl.config import HubConfig
+from loomrl.errors import CorruptPayload, DataError
+from loomrl.feedback.contamination import normalised
+from loomrl.hub import Hub, open_hub
+from loomrl.serving.recording.trajectory import FAMILY
+from loomrl.store import beside
+from loomrl.store.datasets import DatasetRow
+from loomrl.store.db import is_there
+from loomrl.types import Tokens, Trajectory, Turn
+
+log = logging.getLogger(__name__)
+
+
+class Contents:
+    """Reads the trajectories of data sets from the hubs beside a LoomDB; each hub is opened once."""
+
+    def __init__(self, store_url: str) -> None:
+        self._url = store_url
+        self._open = ExitStack()
+        self._hubs: dict[str, Hub] = {}
+
+    def hub(self, name: str) -> Hub:
+        """The hub of this name; a DataError if there is none."""
+        if name not in self._hubs:
+            url = beside(self._url, name)
+            if not is_there(url):
+                raise DataError(
+                    f"there is no hub {name!r} beside {self._url}: nothing was ever stored under this name."
+                )
+            self._hubs[name] = self._open.enter_context(open_hub(url, HubConfig()))
+        return self._hubs[name]
+
+    def read(self, row: DatasetRow) -> Trajectory | None:
+        """The row's trajectory; None if it has been deleted or damaged since. A DataError if it is another one now."""
+        try:
+            found = self.hub(row.hub).read(row.position - 1, limit=1)
+        except CorruptPayload as error:
+            log.error("trajectory %s in hub %s cannot be read: %s", row.trajectory, row.hub, error)
+            return None
+        if not found or found[0][1].id != row.trajectory:
+            return None
+        trajectory = found[0][1]
+        if fingerprint(trajectory) != row.sha256:
+            raise DataError(
+                f"trajectory {row.trajectory!r} in hub {row.hub!r} is not what was frozen (SHA-256). A trajectory is "
+                "never edited: was the hub restored from another copy? Freeze the data set anew."
+            )
+        return trajectory
+
+    def close(self) -> None:
+        """Close the hubs."""
+        self._open.close()
+
+    def __enter__(self) -> "Contents":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def turns_of(attempt: Trajectory) -> Iterator[Turn]:
+    """The turns of all threads."""
+    return (turn for turns in attempt.sequences for turn in turns)
+
+
+def tokens_of(attempt: Trajectory) -> Iterator[Tokens]:
+    """The token columns of all turns that have them."""
+    return (turn.tokens for turn in turns_of(attempt) if turn.tokens is not None)
+
+
+def domain_of(attempt: Trajectory) -> str:
+    """The task type: `domain` in the outcome that a caller told, else the task's family, else its environment."""
+    told = attempt.extra.get("session", {}).get("outcome", {}).get("domain")
+    if isinstance(told, str) and told:
+        return told
+    return attempt.task.family if attempt.task.family not in ("", FAMILY) else attempt.task.environment
+
+
+def versions_of(attempt: Trajectory) -> tuple[str, ...]:
+    """The policies that answered in a served session."""
+    return tuple(attempt.extra.get("session", {}).get("versions", ()))
+
+
+def prompt_of(attempt: Trajectory) -> str:
+    """A hash of the first messages, by which equal prompts are known."""
+    first = attempt.turns[0].observation if attempt.turns else ()
+    return _sha256([[message.role, normalised(message.text)] for message in first])
+
+
+def characters_of(attempt: Trajectory) -> int:
+    """The length of all messages and answers."""
+    return sum(len(turn.action) + sum(len(m.content) for m in turn.observation) for turn in turns_of(attempt))
+
+
+def fingerprint(attempt: Trajectory) -> str:
+    """SHA-256 of what can be learnt from a trajectory: its texts, pictures and token columns."""
+    digest = hashlib.sha256()
+    for turns in attempt.sequences:
+        for turn in turns:
+            said = [[m.role, m.content, *(_sha256_of(image) for image in m.images)] for m in turn.observation]
+            digest.update(canonical_json([said, turn.action]))
+            for array in () if turn.tokens is None else turn.tokens.arrays():
+                digest.update(array.tobytes())
+        digest.update(b"/")
+    return digest.hexdigest()
+
+
+def _sha256(value: object) -> str:
+    return _sha256_of(canonical_json(value))
+
+
+def _sha256_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,1 @@
+"""Policies behind sockets: the replica's server, and the gateways' links to it."""

@@ -1,0 +1,149 @@
+"""The frames of the channel between a policy's replica and the gateways.
+
+A frame is its length, its kind, the number of the call, and MessagePack. Any number of calls share a connection.
+"""
+
+import asyncio
+import logging
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, cast
+
+import msgspec
+import numpy as np
+from typing_extensions import override
+
+from loomrl.serving.answer import Closed, Drawn, Opened
+from loomrl.serving.policy import About, Act, Acted, Continuation
+from loomrl.serving.refusal import Cause
+
+log = logging.getLogger(__name__)
+HEAD = struct.Struct("<IBI")
+MAX_FRAME = 256 << 20
+HELLO_S = 10.0
+"""Time for the first frames of a connection."""
+_ARRAY = 1
+
+
+class Kind(IntEnum):
+    """The kind of a frame."""
+
+    HELLO = 0
+    ABOUT = 1
+    ANSWER = 2
+    ACT = 3
+    CANCEL = 4
+    OPENED = 5
+    DRAWN = 6
+    CLOSED = 7
+    OVER = 8
+    ACTED = 9
+    REFUSED = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A refusal as a frame."""
+
+    cause: Cause
+    message: str
+    where: str = ""
+    retry_after_s: float | None = None
+
+
+def _convert(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        head = struct.pack(f"<2sB{value.ndim}I", value.dtype.str[1:].encode(), value.ndim, *value.shape)
+        return msgspec.msgpack.Ext(_ARRAY, head + value.tobytes())
+    raise TypeError(f"{type(value).__name__} cannot be sent")
+
+
+def _restore(code: int, data: memoryview) -> Any:
+    if code != _ARRAY:
+        raise ValueError(f"extension {code} is unknown")
+    kind, axes = struct.unpack_from("<2sB", data)
+    shape = struct.unpack_from(f"<{axes}I", data, 3)
+    return np.frombuffer(data, np.dtype(f"<{kind.decode()}"), offset=3 + 4 * axes).reshape(shape).copy()
+
+
+def _checked(kind: Any, value: Any) -> Any:
+    dtype = kind.__args__[1].__args__[0]
+    if not isinstance(value, np.ndarray) or value.dtype != dtype:
+        raise ValueError(f"an array of {np.dtype(dtype)} is needed")
+    return value
+
+
+_ENCODER = msgspec.msgpack.Encoder(enc_hook=_convert)
+_DECODERS = {
+    kind: msgspec.msgpack.Decoder(form, ext_hook=_restore, dec_hook=_checked)
+    for kind, form in {
+        Kind.HELLO: str,
+        Kind.ABOUT: About,
+        Kind.ANSWER: Continuation,
+        Kind.ACT: Act,
+        Kind.CANCEL: None,
+        Kind.OPENED: Opened,
+        Kind.DRAWN: Drawn,
+        Kind.CLOSED: Closed,
+        Kind.OVER: None,
+        Kind.ACTED: Acted,
+        Kind.REFUSED: Refused,
+    }.items()
+}
+EVENTS: dict[type, Kind] = {Opened: Kind.OPENED, Drawn: Kind.DRAWN, Closed: Kind.CLOSED}
+
+
+class Frames(asyncio.Protocol):
+    """Cuts a stream of bytes into frames."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._unsent: list[bytes] = []
+        self.transport: asyncio.Transport | None = None
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's is one without saying so
+        self.transport.set_write_buffer_limits(high=8 << 20)
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        start = 0
+        try:
+            while len(self._buffer) - start >= HEAD.size:
+                length, kind, number = HEAD.unpack_from(self._buffer, start)
+                if length > MAX_FRAME:
+                    raise ValueError(f"a frame of {length} bytes")
+                end = start + HEAD.size + length
+                if len(self._buffer) < end:
+                    break
+                body = bytes(memoryview(self._buffer)[start + HEAD.size : end])
+                start = end
+                self.received(Kind(kind), number, _DECODERS[Kind(kind)].decode(body))
+        except (ValueError, msgspec.DecodeError) as error:
+            log.warning("A connection of the channel was closed: %s", error)
+            if self.transport is not None:
+                self.transport.abort()
+            return
+        del self._buffer[:start]
+
+    def send(self, kind: Kind, number: int, value: Any = None) -> None:
+        """Write one frame, with all others of this turn of the loop; does nothing on a lost connection."""
+        if self.transport is None or self.transport.is_closing():
+            return
+        body = _ENCODER.encode(value)
+        if not self._unsent:
+            asyncio.get_running_loop().call_soon(self.flush)
+        self._unsent += (HEAD.pack(len(body), kind, number), body)
+
+    def flush(self) -> None:
+        """Hand over what is written."""
+        if self._unsent and self.transport is not None:
+            self.transport.write(b"".join(self._unsent))
+        self._unsent = []
+
+    def received(self, kind: Kind, number: int, value: Any) -> None:
+        """Take a frame."""
+        raise NotImplementedError

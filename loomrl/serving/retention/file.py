@@ -1,0 +1,90 @@
+"""Trajectories as a Parquet file: their payloads, whole, and beside them columns for whoever looks for something."""
+
+import json
+from collections.abc import Iterator, Sequence
+
+from loomrl.artifacts import locate
+from loomrl.hub.codec import decode, encode
+from loomrl.parquet import from_parquet, to_parquet
+from loomrl.store import LoomDB
+from loomrl.store.archives import list_files
+from loomrl.types import Trajectory
+
+
+def write_file(url: str, trajectories: Sequence[Trajectory]) -> None:
+    """Write the artifact behind this URL."""
+    artifacts, name = locate(url)
+    artifacts.put(
+        name,
+        to_parquet(
+            {
+                "id": [one.id for one in trajectories],
+                "version": [one.task.version for one in trajectories],
+                "started_at": [one.started_at for one in trajectories],
+                "finished_at": [one.finished_at for one in trajectories],
+                "end": [one.end.value for one in trajectories],
+                "reward": [one.reward.total for one in trajectories],
+                "success": [one.reward.success for one in trajectories],
+                "conversation": [conversation(one) for one in trajectories],
+                "payload": [encode(one) for one in trajectories],
+            }
+        ),
+    )
+
+
+def conversation(trajectory: Trajectory) -> str:
+    """The words of all its threads as JSON: for each, a list of messages with `role` and `content`."""
+    threads = [
+        [
+            message
+            for turn in turns
+            for message in (
+                *({"role": said.role, "content": said.text} for said in turn.observation),
+                {"role": "assistant", "content": turn.action},
+            )
+        ]
+        for turns in trajectory.sequences
+    ]
+    return json.dumps(threads, ensure_ascii=False)
+
+
+def exists(url: str) -> bool:
+    """True if the file is complete."""
+    artifacts, name = locate(url)
+    return artifacts.exists(name)
+
+
+def ids_in(url: str) -> list[str]:
+    """The ids of its trajectories."""
+    ids: list[str] = from_parquet(_bytes(url), columns=["id"])["id"]
+    return ids
+
+
+def read_file(url: str) -> list[Trajectory]:
+    """Its trajectories, as they were in the hub."""
+    return [decode(payload, origin=url) for payload in from_parquet(_bytes(url), columns=["payload"])["payload"]]
+
+
+def delete_file(url: str) -> None:
+    """Delete the artifact, half-written or complete, if it is there."""
+    artifacts, name = locate(url)
+    artifacts.delete(name, missing_ok=True)
+
+
+def read_archive(
+    db: LoomDB, endpoint: str, *, since: float = float("-inf"), until: float = float("inf")
+) -> Iterator[Trajectory]:
+    """An endpoint's archived trajectories that ended between these times, each once; a file in memory at a time."""
+    seen: set[str] = set()
+    for file in list_files(db, endpoint, since=since, until=until):
+        if file.state != "kept":
+            continue
+        for one in read_file(file.url):
+            if since <= one.finished_at <= until and one.id not in seen:
+                seen.add(one.id)
+                yield one
+
+
+def _bytes(url: str) -> bytes:
+    artifacts, name = locate(url)
+    return artifacts.get(name)

@@ -1,0 +1,48 @@
+"""A loop that was never trained: settings, jobs and records for tests of decisions."""
+
+from typing import Any
+
+from loomrl.config.loop import LoopExperiment
+from loomrl.coordinator.decision import Record
+from loomrl.coordinator.job import Job, Priority, Trigger
+
+ENDPOINT = "policy"
+NOW = 1_800_000_000.0
+"""2027-01-15 08:00 UTC."""
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
+
+
+def plan(**changes: Any) -> LoopExperiment:
+    """A loop with settings by path, `__` for a point."""
+    base = LoopExperiment.parse(
+        {
+            "name": "loop",
+            "endpoint": ENDPOINT,
+            "triggers": {"count": 100, "schedule": None},
+            "training": {
+                "algorithm": {"kind": "kto", "optimizer": {"learning_rate": 1e-3}},
+                "data": {"batch": 32},
+            },
+            "suite": "language_tiny",
+        }
+    )
+    return base.override({name.replace("__", "."): value for name, value in changes.items()})
+
+
+def record(*jobs: Job, **changes: Any) -> Record:
+    """A record with these jobs."""
+    return Record(endpoint=ENDPOINT, jobs=jobs, since=NOW - 30 * DAY, host="here", position=len(jobs), **changes)
+
+
+def job(id: str = "1", **changes: Any) -> Job:
+    """A job that was asked for by count."""
+    usual: dict[str, Any] = {
+        "id": id,
+        "endpoint": ENDPOINT,
+        "trigger": Trigger.COUNT,
+        "priority": Priority.NORMAL,
+        "asked_at": NOW,
+        "at": NOW,
+        "since": NOW,
+    }
+    return Job(**usual | changes)

@@ -1,0 +1,141 @@
+"""`loomrl coordinate` as it is typed, and its experiment through every door."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loomrl.config import LoopExperiment
+from loomrl.errors import ConfigError, LoomError
+from loomrl.experiments.cli import app
+from loomrl.experiments.shipped import resolve_any, resolve_loop
+from loomrl.load import dump
+from loomrl.store import open_store
+from loomrl.store.endpoints import Arm, set_endpoint
+
+TINY = "loop/tiny"
+
+
+def typed(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    """The JSON of a command."""
+    app([*words, "--json"], standalone_mode=False)
+    said: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
+    return said
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A folder with a LoomDB whose endpoint serves a model's folder."""
+    monkeypatch.chdir(tmp_path)
+    url = f"sqlite:///{tmp_path}/loom.db"
+    monkeypatch.setenv("LOOMRL_STORE", url)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    with open_store(url) as db:
+        set_endpoint(db, "policy", [Arm(name="stable", policy=str(tmp_path / "model"))], at=1.0)
+    return url
+
+
+def test_jobs_are_asked_for_listed_shown_and_cancelled(here: str, capsys: pytest.CaptureFixture[str]) -> None:
+    loop = (TINY, f"store_url={here}")
+    asked = typed(capsys, "coordinate", "request", *loop, "--why", "new prompts", "--who", "ann")
+    assert (asked["state"], asked["priority"], asked["reason"]) == ("queued", "high", "new prompts")
+    urgent = typed(capsys, "coordinate", "request", *loop, "--priority", "urgent")
+    listed = typed(capsys, "coordinate", "jobs")["jobs"]
+    assert [each["id"] for each in listed] == [urgent["id"], asked["id"]]
+    ended = typed(capsys, "coordinate", "cancel", asked["id"][:13], "--who", "bob", "--why", "no")
+    assert (ended["state"], ended["reason"]) == ("cancelled", "cancelled by bob (no)")
+    log = typed(capsys, "coordinate", "show", asked["id"])["log"]
+    assert [row["state"] for row in log] == ["queued", "cancelled"]
+    app(["coordinate", "jobs"], standalone_mode=False)
+    assert "cancelled by bob" in capsys.readouterr().out
+    with pytest.raises(LoomError, match="is over"):
+        typed(capsys, "coordinate", "cancel", asked["id"])
+    with pytest.raises(ConfigError, match="Known: high, low, normal, urgent"):
+        typed(capsys, "coordinate", "request", *loop, "--priority", "soon")
+
+
+def test_nothing_to_do_ends_at_once_and_an_empty_data_set_fails_by_name_without_a_second_try(
+    here: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loop = (
+        TINY,
+        f"store_url={here}",
+        f"artifact_url={tmp_path}/artifacts",
+        "data.suite=null",
+        "triggers.schedule=null",
+    )
+    app(["coordinate", *loop, "--once"], standalone_mode=False)
+    assert typed(capsys, "coordinate", "jobs")["jobs"] == []
+    asked = typed(capsys, "coordinate", "request", *loop)
+    app(["coordinate", *loop, "--once"], standalone_mode=False)
+    (job,) = typed(capsys, "coordinate", "jobs")["jobs"]
+    assert (job["id"], job["state"], job["fault"]["code"]) == (asked["id"], "failed", "DATA")
+    assert "nothing is left to train on: of 0 trajectories" in job["reason"]
+    told = typed(capsys, "coordinate", "report", *loop, "--job", job["id"])
+    assert (told["kind"], told["outcome"], told["error"]["code"]) == ("job", "failed", "DATA")
+    assert (tmp_path / "artifacts" / "reports" / "policy" / f"job-{job['id']}.md").is_dir()
+    now = typed(capsys, "coordinate", "report", *loop)
+    assert (now["kind"], now["jobs"]["failed"]) == ("daily", 1)
+    assert any("job_failed: DATA" in issue for issue in now["issues"])
+    app(["coordinate", "report", *loop], standalone_mode=False)
+    assert "# policy, " in capsys.readouterr().out
+    with pytest.raises(ConfigError, match="there is no report '2020-01-01'"):
+        typed(capsys, "coordinate", "report", *loop, "--day", "2020-01-01")
+
+
+def test_endpoint_that_is_not_there_is_named(here: str) -> None:
+    with pytest.raises(LoomError, match="there is no endpoint 'nobody'"):
+        app(["coordinate", TINY, f"store_url={here}", "endpoint=nobody", "--once"], standalone_mode=False)
+
+
+def test_loop_comes_through_every_door_as_the_same_tree(tmp_path: Path) -> None:
+    shipped = resolve_loop([TINY])
+    assert shipped.training.plain["data"]["dataset"] == shipped.endpoint == "policy"
+    assert shipped.data.endpoints == ("policy",)
+    assert (shipped.data.suite, shipped.data.max_turns, shipped.data.min_reward) == ("language_tiny", 50, None)
+    changed = resolve_loop([TINY, "training.algorithm.optimizer.learning_rate=1e-5", "pace_s=0.1"])
+    python = shipped.override({"training.algorithm.optimizer.learning_rate": 1e-5, "pace_s": 0.1})
+    assert isinstance(python, LoopExperiment)
+    assert changed == python
+    (tmp_path / "again.yaml").write_text(dump(changed))
+    again = resolve_any([str(tmp_path / "again.yaml")])
+    assert (again, again.sha256) == (changed, changed.sha256)
+    assert changed.sha256 != shipped.sha256
+
+
+def test_training_of_a_loop_is_named_with_changes_over_it(tmp_path: Path) -> None:
+    (tmp_path / "kto.yaml").write_text("name: kto\nalgorithm: {kind: kto, beta: 0.3}\ndata: {dataset: x, batch: 8}\n")
+    (tmp_path / "loop.yaml").write_text(
+        f"kind: loop\nname: mine\nendpoint: e\nstore_url: sqlite:///l.db\ntraining: {tmp_path}/kto.yaml\n"
+    )
+    named = resolve_loop([str(tmp_path / "loop.yaml")])
+    assert (named.training.name, named.training.store_url) == ("mine", "sqlite:///l.db")
+    assert named.training.plain["algorithm"]["beta"] == 0.3
+    assert named.training.plain["data"] == {"dataset": "e", "parent": None, "batch": 8, "epochs": 1}
+    over = resolve_loop([str(tmp_path / "loop.yaml"), f"training.base={tmp_path}/kto.yaml", "training.data.batch=9"])
+    assert (over.training.plain["data"]["batch"], over.training.plain["algorithm"]["beta"]) == (9, 0.3)
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("triggers.schedule='0 25 * * *'", "is no cron expression"),
+        ("data.parent=r/1", "data.parent has no effect"),
+        ("data.since=2026-01-01", "say days=30 instead"),
+        ("trainings=x", "Did you mean"),
+        ("training=nowhere", "name='nowhere' is unknown"),
+        ("place.kind=moon", "kind"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_by_name(word: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        resolve_loop([TINY, word])
+
+
+def test_loop_is_no_training_and_a_training_no_loop() -> None:
+    with pytest.raises(ConfigError, match="is a loop, whose trainings `loomrl coordinate` starts"):
+        app(["train", TINY], standalone_mode=False)
+    with pytest.raises(ConfigError, match=r"is of kind language\. Name one of kind loop"):
+        resolve_loop(["math"])

@@ -1,0 +1,375 @@
+"""What a loop does next: triggers, turns, failures, the gate and the release, as a pure function."""
+
+import random
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise, product
+
+import pytest
+
+from loomrl.config.loop import LoopExperiment
+from loomrl.coordinator.decision import (
+    Ask,
+    Evidence,
+    Judged,
+    Move,
+    Passed,
+    Prepare,
+    Record,
+    Release,
+    Step,
+    Trained,
+    Work,
+    decide,
+    failed,
+    is_late,
+    last_moment,
+    work_of,
+)
+from loomrl.coordinator.degradation import Fall
+from loomrl.coordinator.job import LEGAL, Code, Fault, Job, Phase, Priority, Trigger
+from tests.coordinator.plans import DAY, HOUR, MINUTE, NOW, job, plan, record
+
+RUNNING = {"phase": Phase.RUNNING, "run": "r", "begun_at": NOW, "host": "here"}
+COMPLETED = {**RUNNING, "phase": Phase.COMPLETED, "policy": "r/9"}
+
+
+def asked(step: Step | None) -> Job:
+    assert isinstance(step, Ask), step
+    return step.job
+
+
+def moved(step: Step | None) -> Move:
+    assert isinstance(step, Move), step
+    return step
+
+
+# -- triggers -------------------------------------------------------------------------------------------------------
+
+
+def test_enough_new_trajectories_ask_for_a_training_once() -> None:
+    assert decide(plan(), record(collected=99), NOW) is None
+    first = asked(decide(plan(), record(collected=100), NOW))
+    assert (first.trigger, first.priority, first.seen) == (Trigger.COUNT, Priority.NORMAL, 100)
+    over = replace(first, phase=Phase.DONE)
+    assert decide(plan(), record(over, collected=199), NOW) is None
+    assert asked(decide(plan(), record(over, collected=200), NOW)).id != first.id
+
+
+def test_whoever_decides_on_the_same_record_asks_for_the_same_job() -> None:
+    assert (
+        asked(decide(plan(), record(collected=100), NOW)).id == asked(decide(plan(), record(collected=180), NOW + 9)).id
+    )
+
+
+def test_schedule_asks_once_a_moment_however_late_and_not_without_anything_new() -> None:
+    daily = plan(triggers__schedule="0 2 * * *", triggers__count=None)
+    moment = last_moment("0 2 * * *", NOW)
+    assert NOW - moment == 6 * HOUR
+    assert decide(daily, record(), NOW) is None
+    first = asked(decide(daily, record(collected=1), NOW))
+    assert (first.trigger, first.due) == (Trigger.SCHEDULE, moment)
+    over = replace(first, phase=Phase.DONE)
+    assert decide(daily, record(over, collected=9), NOW + 17 * HOUR) is None
+    late = asked(decide(daily, record(over, collected=9), NOW + 10 * DAY))
+    assert late.due == moment + 10 * DAY
+    assert decide(daily, replace(record(collected=1), since=moment + 1), NOW) is None
+
+
+def test_training_that_began_after_the_moment_is_the_one_that_was_meant() -> None:
+    daily = plan(triggers__schedule="0 2 * * *", triggers__count=None)
+    by_hand = job(trigger=Trigger.HAND, phase=Phase.DONE, begun_at=last_moment("0 2 * * *", NOW) + 1)
+    assert decide(daily, record(by_hand, collected=5), NOW) is None
+
+
+def test_degradation_is_urgent_and_told_once() -> None:
+    fall = Fall(policy="r/1", window=2, position=600, before=0.7, now=0.5, low=-0.3, high=-0.1)
+    found = asked(decide(plan(), record(fall=fall, collected=500), NOW))
+    assert (found.trigger, found.priority, found.fallen) == (Trigger.DEGRADATION, Priority.URGENT, 600)
+    over = replace(found, phase=Phase.FAILED)
+    assert decide(plan(), record(over, fall=fall, collected=500), NOW) is None
+    again = replace(fall, window=3, position=900)
+    assert asked(decide(plan(), record(over, fall=again, collected=500), NOW)).fallen == 900
+
+
+def test_what_is_urgent_goes_first_and_nothing_begins_beside_a_job() -> None:
+    late, early = job("late", asked_at=NOW + 2), job("early", asked_at=NOW + 1)
+    by_hand = job("hand", priority=Priority.HIGH, asked_at=NOW + 3)
+    urgent = job("urgent", priority=Priority.URGENT, asked_at=NOW + 4)
+    order, waiting = [], [late, early, by_hand, urgent]
+    while waiting:
+        step = decide(plan(), record(*waiting), NOW + 9)
+        assert isinstance(step, Prepare)
+        order.append(step.job.id)
+        waiting.remove(step.job)
+    assert order == ["urgent", "hand", "early", "late"]
+    busy = job("busy", **RUNNING)
+    assert decide(plan(), record(busy, urgent, evidence=Evidence(work=Work.RUNNING)), NOW) is None
+
+
+# -- failures -------------------------------------------------------------------------------------------------------
+
+
+def failure(code: Code, *, broken: tuple[str, ...] = (), before: tuple[Job, ...] = (), **changes: object) -> Move:
+    running = job("now", **RUNNING | changes)
+    evidence = Evidence(work=Work.ENDED, outcome=Fault(code, "why"), broken=broken)
+    return moved(decide(plan(), record(*before, running, evidence=evidence), NOW))
+
+
+def test_out_of_memory_halves_the_batch_and_tries_again() -> None:
+    step = failure(Code.OOM)
+    assert (step.job.phase, step.job.fault) == (Phase.FAILED, Fault(Code.OOM, "why"))
+    assert step.then is not None
+    assert step.then.settings == {"data.batch": 16, "algorithm.optimizer.micro_batch_tokens": 8192}
+    assert (step.then.previous, step.then.attempt, step.then.run) == ("now", 2, "")
+    twice = failure(Code.OOM, settings=step.then.settings)
+    assert twice.then is not None
+    assert twice.then.settings["data.batch"] == 8
+    assert plan().training.override(twice.then.settings).data is not None
+
+
+def test_divergence_halves_the_learning_rate_and_tries_again() -> None:
+    step = failure(Code.CONVERGENCE, settings={"data.batch": 16})
+    assert step.then is not None
+    assert step.then.settings == {"data.batch": 16, "algorithm.optimizer.learning_rate": 5e-4}
+
+
+def test_broken_data_is_dropped_and_whole_data_is_a_persons_matter() -> None:
+    step = failure(Code.DATA, broken=("b", "a"), selection={"without": ["c"]})
+    assert step.then is not None
+    assert step.then.selection == {"without": ["a", "b", "c"]}
+    whole = failure(Code.DATA)
+    assert whole.then is None
+    assert [alert.name for alert in whole.alerts] == ["job_failed"]
+
+
+def test_machines_that_failed_get_ten_minutes_and_the_run_goes_on() -> None:
+    step = failure(Code.INFRA, dataset="d", samples=5)
+    assert step.then is not None
+    assert (step.then.not_before, step.then.run, step.then.dataset) == (NOW + 10 * MINUTE, "r", "d")
+    over = replace(step.job, at=NOW)
+    assert decide(plan(), record(over, step.then), NOW + 9 * MINUTE) is None
+    assert isinstance(decide(plan(), record(over, step.then), NOW + 10 * MINUTE), Prepare)
+
+
+@pytest.mark.parametrize("code", [Code.UNKNOWN, Code.TIMEOUT])
+def test_other_failures_are_a_persons_matter(code: Code) -> None:
+    step = failure(code)
+    assert step.then is None
+    assert [alert.name for alert in step.alerts] == ["job_failed"]
+
+
+def test_third_failure_in_a_row_raises_an_alert_and_nothing_is_tried_again() -> None:
+    before = (job("1", phase=Phase.FAILED), job("x", phase=Phase.CANCELLED), job("2", phase=Phase.FAILED))
+    step = failure(Code.OOM, before=before, attempt=3)
+    assert step.then is None
+    assert [alert.name for alert in step.alerts] == ["jobs_failed"]
+    assert "3 trainings failed in a row" in step.alerts[0].reason
+    parted = failure(Code.OOM, before=(job("1", phase=Phase.FAILED), job("2", phase=Phase.DONE)))
+    assert parted.then is not None
+    assert parted.alerts == ()
+
+
+def test_training_that_takes_too_long_ends_by_timeout_wherever_it_is() -> None:
+    running = job(**RUNNING)
+    later = NOW + 1441 * MINUTE
+    assert decide(plan(), record(running, evidence=Evidence(work=Work.RUNNING)), later) is None
+    assert is_late(plan(), running, later)
+    ended = Evidence(work=Work.ENDED, outcome=Fault(Code.INFRA, "killed"))
+    for evidence in (ended, Evidence(work=Work.AWAY)):
+        step = moved(decide(plan(), record(running, evidence=evidence), later))
+        assert step.job.fault is not None
+        assert step.job.fault.code is Code.TIMEOUT
+    assert decide(plan(), record(running, evidence=Evidence(work=Work.AWAY)), NOW) is None
+
+
+# -- gate and release -----------------------------------------------------------------------------------------------
+
+
+def verdict(outcome: str, *, is_allowed: bool = False) -> Judged:
+    return Judged(id="v", outcome=outcome, is_allowed=is_allowed, at=NOW, why="regression")
+
+
+def test_trained_policy_goes_to_the_gate_and_an_allowed_one_is_released() -> None:
+    ended = Evidence(work=Work.ENDED, outcome=Trained(policy="r/9", result={"after": {"greedy": 0.5}}))
+    step = moved(decide(plan(), record(job(**RUNNING), evidence=ended), NOW))
+    assert (step.job.phase, step.job.policy, step.job.tenths) == (Phase.COMPLETED, "r/9", 10)
+    assert work_of(step.job) is None
+    tried = moved(decide(plan(), record(step.job), NOW)).job
+    assert (work_of(tried), tried.host) == ("gate-1", "here")
+    assert decide(plan(), record(tried, evidence=Evidence(work=Work.ABSENT)), NOW) is None
+    assert decide(plan(), record(tried, evidence=Evidence(work=Work.RUNNING)), NOW) is None
+    allowed = Evidence(work=Work.ENDED, verdict=verdict("allowed", is_allowed=True))
+    assert isinstance(decide(plan(), record(tried, evidence=allowed), NOW), Release)
+
+
+def test_refused_policy_is_told_of_and_one_that_waits_waits_for_its_approval() -> None:
+    tried = job(**COMPLETED, gates=1, gate_at=NOW)
+    refused = moved(decide(plan(), record(tried, evidence=Evidence(work=Work.ENDED, verdict=verdict("refused"))), NOW))
+    assert (refused.job.phase, [each.name for each in refused.alerts]) == (Phase.REFUSED, ["validation_failed"])
+    waiting = Evidence(work=Work.ENDED, verdict=verdict("waiting"))
+    assert decide(plan(), record(tried, evidence=waiting), NOW + 99 * DAY) is None
+    approved = Evidence(work=Work.ENDED, verdict=verdict("waiting", is_allowed=True))
+    assert isinstance(decide(plan(), record(tried, evidence=approved), NOW), Release)
+
+
+def test_gate_that_finds_nothing_out_is_tried_three_times() -> None:
+    now, tried = NOW, job(**COMPLETED)
+    for number in (1, 2, 3):
+        tried = moved(decide(plan(), record(tried, evidence=Evidence(work=Work.ENDED)), now)).job
+        assert tried.gates == number
+        now += 1
+    error = Evidence(work=Work.ENDED, verdict=verdict("error"))
+    assert moved(decide(plan(), record(tried, evidence=error), now)).job.phase is Phase.REFUSED
+
+
+@pytest.mark.parametrize(
+    ("phase", "end", "alerts"),
+    [
+        ("done", Phase.DONE, []),
+        ("rolled_back", Phase.BACK, ["rollback"]),
+        ("aborted", Phase.BACK, ["release_ended"]),
+        ("stopped", Phase.BACK, ["release_ended"]),
+    ],
+)
+def test_end_of_the_release_is_the_end_of_the_job(phase: str, end: Phase, alerts: list[str]) -> None:
+    releasing = job(**COMPLETED | {"phase": Phase.RELEASING}, release="policy-1")
+    passed = Passed(name="policy-1", phase="open", reason="")
+    assert decide(plan(), record(releasing, evidence=Evidence(release=passed)), NOW) is None
+    over = Evidence(release=replace(passed, phase=phase, reason="so it was"))
+    step = moved(decide(plan(), record(releasing, evidence=over), NOW))
+    assert (step.job.phase, [each.name for each in step.alerts]) == (end, alerts)
+
+
+def test_cancelled_job_ends_once_its_work_has_stopped() -> None:
+    for about in (RUNNING, COMPLETED | {"gates": 1}):
+        wanted = job(**about, is_cancelled=True)
+        assert decide(plan(), record(wanted, evidence=Evidence(work=Work.RUNNING)), NOW) is None
+        ended = Evidence(work=Work.ENDED, outcome=Fault(Code.INFRA, "killed"))
+        assert moved(decide(plan(), record(wanted, evidence=ended), NOW)).job.phase is Phase.CANCELLED
+
+
+# -- properties -----------------------------------------------------------------------------------------------------
+
+
+def test_no_other_transition_than_the_legal_ones_can_be_made() -> None:
+    for before, after in product(Phase, Phase):
+        made = job(phase=before)
+        if after in LEGAL[before]:
+            assert made.to(after, at=NOW + 1).number == 2
+        else:
+            with pytest.raises(AssertionError):
+                made.to(after, at=NOW + 1)
+    assert {phase for phase in Phase if phase.is_over} == set(Phase) - {*list(Phase)[:4]}
+
+
+def test_row_of_a_job_is_the_whole_job() -> None:
+    made = job(**COMPLETED, fault=Fault(Code.OOM, "x"), settings={"data.batch": 8}, request={"requester": "a"})
+    assert Job.of(made.row()) == made
+
+
+class World:
+    """Everything around a loop, behaving at random: trainings end as they like, gates and releases too."""
+
+    def __init__(self, loop: LoopExperiment, seed: int) -> None:
+        self.loop, self.rng, self.now = loop, random.Random(seed), NOW
+        self.jobs: dict[str, Job] = {}
+        self.history: dict[str, list[Job]] = {}
+        self.collected, self.position, self.alerts = 0, 0, Counter[str]()
+
+    def record(self) -> Record:
+        active = next((each for each in self.jobs.values() if each.has_begun), None)
+        return Record(
+            endpoint="policy",
+            position=self.position,
+            jobs=tuple(sorted(self.jobs.values(), key=lambda each: each.at)),
+            collected=self.collected,
+            since=NOW - DAY,
+            evidence=Evidence() if active is None else self.evidence(active),
+            host="here",
+        )
+
+    def evidence(self, active: Job) -> Evidence:
+        roll = self.rng.random()
+        if active.phase is Phase.RELEASING:
+            phase = self.rng.choice(["open", "open", "open", "done", "rolled_back", "aborted"])
+            return Evidence(release=Passed(name="x", phase=phase, reason=phase))
+        if active.phase is Phase.COMPLETED:
+            outcome = self.rng.choice(["allowed", "refused", "waiting", "error"])
+            judged = verdict(outcome, is_allowed=outcome == "allowed" or roll < 0.1) if roll < 0.3 else None
+            return Evidence(work=self.rng.choice(list(Work)), verdict=judged)
+        fault = Fault(self.rng.choice(list(Code)), "by chance")
+        outcome = Trained(policy=f"{active.run}/1", result={}) if roll < 0.5 else fault
+        return Evidence(
+            work=self.rng.choice(list(Work)),
+            outcome=outcome,
+            broken=("t",) if self.rng.random() < 0.5 else (),
+            progress=self.rng.random(),
+        )
+
+    def step(self) -> None:
+        self.now += self.rng.random() * 30 * MINUTE
+        self.collected += self.rng.randrange(20)
+        step = decide(self.loop, self.record(), self.now)
+        match step:
+            case Ask():
+                self.write(step.job)
+            case Prepare():
+                self.prepare(step.job)
+            case Release():
+                self.write(step.job.to(Phase.RELEASING, at=self.now, release="x"))
+            case Move():
+                self.write(step.job)
+                self.alerts.update(alert.name for alert in step.alerts)
+                if step.then is not None:
+                    self.write(step.then)
+        if self.rng.random() < 0.01:
+            self.cancel()
+
+    def prepare(self, waiting: Job) -> None:
+        if self.rng.random() < 0.2:
+            move = failed(self.loop, self.record(), waiting, Fault(Code.DATA, "nothing is left"), self.now)
+            self.write(move.job)
+            assert move.then is None or move.then.selection
+            return
+        assert waiting.not_before <= self.now
+        run = waiting.run or f"run-{len(self.history)}"
+        self.write(waiting.to(Phase.RUNNING, at=self.now, run=run, begun_at=self.now, seen=self.collected, host="here"))
+
+    def cancel(self) -> None:
+        wanted = [each for each in self.jobs.values() if each.phase in (Phase.QUEUED, Phase.RUNNING)]
+        if wanted:
+            chosen = self.rng.choice(wanted)
+            phase = Phase.CANCELLED if chosen.phase is Phase.QUEUED else chosen.phase
+            self.write(chosen.to(phase, at=self.now, is_cancelled=True))
+
+    def write(self, written: Job) -> None:
+        before = self.jobs.get(written.id)
+        assert written.number == (1 if before is None else before.number + 1)
+        self.position += 1
+        self.jobs[written.id] = written
+        self.history.setdefault(written.id, []).append(written)
+        assert sum(each.has_begun for each in self.jobs.values()) <= 1
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_whatever_happens_one_training_at_a_time_and_legal_histories(seed: int) -> None:
+    world = World(plan(triggers__schedule="0 */6 * * *", triggers__count=50), seed)
+    for _ in range(1500):
+        world.step()
+    ends = Counter(each.phase for each in world.jobs.values() if not each.is_open)
+    assert {Phase.DONE, Phase.BACK, Phase.REFUSED, Phase.FAILED, Phase.CANCELLED} <= ends.keys()
+    for rows in world.history.values():
+        for before, after in pairwise(rows):
+            assert after.phase in LEGAL[before.phase]
+    for each in world.jobs.values():
+        assert each.attempt <= 3
+        if each.previous:
+            tried = world.jobs[each.previous]
+            assert tried.phase is Phase.FAILED
+            assert tried.fault is not None
+            assert tried.fault.code in (Code.OOM, Code.CONVERGENCE, Code.DATA, Code.INFRA)
+            assert each.attempt == tried.attempt + 1
+    again = Counter(each.previous for each in world.jobs.values() if each.previous)
+    assert max(again.values()) == 1
+    assert world.alerts["jobs_failed"]

@@ -1,0 +1,186 @@
+"""TensorZero's configuration of an endpoint, and the feedback that comes back from there."""
+
+import json
+import threading
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from loomrl.errors import ConfigError, DataError
+from loomrl.experiments.cli import app
+from loomrl.experiments.tensorzero import configuration, told_in
+from loomrl.store import open_store
+from loomrl.store.endpoints import Arm, Endpoint, Role, set_endpoint
+from loomrl.store.feedback import latest_feedback
+from tests.serving.feedback_support import Served
+
+ARMS = (
+    Arm(name="stable", policy="r/1", share=0.75),
+    Arm(name="new.2", policy="r/2", share=0.25, role=Role.CANARY),
+    Arm(name="starting", policy="r/3", share=0.0, role=Role.CANARY),
+    Arm(name="shadow", policy="r/4", share=1.0, role=Role.SHADOW),
+)
+ENDPOINT = Endpoint(name="policy", revision=7, arms=ARMS, created_at=1.0)
+LINES = [
+    {"id": "1", "metric": "thumb", "value": "true", "call": "chatcmpl-a"},
+    {"id": "2", "metric": "thumb", "value": False, "call": "chatcmpl-b"},
+    {"id": "3", "metric": "stars", "value": "4", "call": "chatcmpl-b"},
+    {"id": "4", "metric": "comment", "value": "too long", "call": "chatcmpl-b"},
+    {"id": "5", "metric": "demonstration", "value": '[{"type": "text", "text": "yes"}]', "call": "chatcmpl-b"},
+    {"id": "6", "metric": "success", "value": "1", "call": "chatcmpl-b"},
+    {"id": "7", "metric": "reward", "value": "0.25", "call": "chatcmpl-b"},
+]
+
+
+def test_variants_are_the_arms_that_answer_with_their_shares() -> None:
+    text = configuration(ENDPOINT, url="http://h:8000/", key_variable="LOOMRL_KEY")
+    found = tomllib.loads(text)
+    function = found["functions"]["policy"]
+    assert set(function["variants"]) == {"stable", "new.2", "starting"}
+    assert function["experimentation"]["candidate_variants"] == {"stable": 0.75, "new.2": 0.25}
+    provider = found["models"]["policy-new.2"]["providers"]["loomrl"]
+    assert provider == {
+        "type": "openai",
+        "model_name": "policy@new.2",
+        "api_base": "http://h:8000/v1/",
+        "api_key_location": "env::LOOMRL_KEY",
+    }
+    assert {name: metric["type"] for name, metric in found["metrics"].items()} == {
+        "thumb": "boolean",
+        "stars": "float",
+        "success": "boolean",
+        "reward": "float",
+    }
+
+
+def test_file_is_written_for_an_endpoint_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with open_store("sqlite:///loom.db") as db:
+        set_endpoint(db, "policy", ARMS, at=1.0)
+    app(["export", "tensorzero", "policy", "--url", "http://h:8000", "--json"], standalone_mode=False)
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (told["endpoint"], told["revision"]) == ("policy", 1)
+    assert "env::" not in (tmp_path / "tensorzero.toml").read_text()
+    with pytest.raises(ConfigError, match="is not served now: say where it will be"):
+        app(["export", "tensorzero", "policy"], standalone_mode=False)
+
+
+def test_what_was_posted_there_is_feedback_here() -> None:
+    told = list(told_in([json.dumps(line) for line in LINES]))
+    assert [{name: value for name, value in each.items() if name not in ("id", "call")} for each in told] == [
+        {"thumb": "up"},
+        {"thumb": "down"},
+        {"stars": 4},
+        {"comment": "too long"},
+        {"correction": "yes"},
+        {"outcome": {"success": 1.0}},
+        {"outcome": {"reward": 0.25}},
+    ]
+    assert (told[0]["id"], told[0]["call"]) == ("tensorzero-1", "chatcmpl-a")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{", "line 1: Expecting property name"),
+        ('{"id": "1", "metric": "thumb", "value": true}', "line 1: 'call' is missing"),
+        ('{"id": "1", "metric": "colour", "value": 1, "call": "c"}', "metric='colour' is unknown"),
+        ('{"id": "1", "metric": "thumb", "value": "maybe", "call": "c"}', "neither true nor false"),
+    ],
+)
+def test_line_that_cannot_be_read_is_named(line: str, said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        list(told_in([line]))
+
+
+def test_feedback_on_what_is_not_on_record_is_refused_by_name_and_the_rest_is_stored(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "lines").write_text("\n".join(json.dumps(line) for line in LINES[:2]))
+    words = ["feedback", "import", str(tmp_path / "lines"), "--store", f"sqlite:///{tmp_path}/l.db", "--json"]
+    assert app(words, standalone_mode=False) == 1
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (told["new"], len(told["refused"])) == (0, 2)
+    assert "call: 'a' is unknown here" in told["refused"][0]
+
+
+@contextmanager
+def gateway() -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """A server that answers as our gateway does, and what it was asked."""
+    asked: list[dict[str, Any]] = []
+
+    class Answering(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+            message = {"role": "assistant", "content": asked[-1]["model"]}
+            answer = {
+                "id": f"chatcmpl-{len(asked)}",
+                "object": "chat.completion",
+                "created": 1,
+                "model": asked[-1]["model"],
+                "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+                "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
+            }
+            body = json.dumps(answer).encode()
+            self.send_response(200)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Answering) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}", asked
+        server.shutdown()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("tensorzero") is None, reason="tensorzero is not installed here: pip install tensorzero")
+def test_real_tensorzero_reads_the_file_and_divides_calls_among_the_arms(tmp_path: Path) -> None:
+    from tensorzero import TensorZeroGateway
+
+    with gateway() as (url, asked):
+        file = tmp_path / "tensorzero.toml"
+        text = configuration(ENDPOINT, url=url, key_variable=None)
+        file.write_text(text + "[gateway.observability]\nenabled = false\n")
+        question = {"messages": [{"role": "user", "content": "hello"}]}
+        variants: Counter[str] = Counter()
+        with TensorZeroGateway.build_embedded(config_file=str(file)) as embedded:
+            for _ in range(200):
+                answer = embedded.inference(function_name="policy", input=question, include_raw_response=True)
+                variants[answer.variant_name] += 1
+                assert json.loads(answer.raw_response[0].data)["id"].startswith("chatcmpl-")
+            pinned = embedded.inference(function_name="policy", input=question, variant_name="starting")
+        assert set(variants) == {"stable", "new.2"}
+        assert 120 <= variants["stable"] <= 175
+        assert pinned.content[0].text == "policy@starting"
+        assert Counter(each["model"] for each in asked[:-1]) == {f"policy@{name}": n for name, n in variants.items()}
+
+
+async def test_feedback_on_an_answer_of_ours_is_stored_once(sqlite_url: str, tmp_path: Path) -> None:
+    async with Served(sqlite_url) as served:
+        set_endpoint(served.db, "m", [Arm(name="stable", policy="v")], at=0.0)
+        call = await served.chat("s")
+        lines = [json.dumps(line | {"call": call}) for line in LINES[:2]]
+        (tmp_path / "lines").write_text("\n".join([*lines, ""]))
+        words = ["feedback", "import", str(tmp_path / "lines"), "--store", sqlite_url, "--json"]
+        first, again = (json.loads(CliRunner().invoke(app, words).stdout.splitlines()[-1]) for _ in range(2))
+        assert first == {"new": 2, "known": 0, "refused": []}
+        assert again == {"new": 0, "known": 2, "refused": []}
+        assert [(one.kind, one.value) for one in latest_feedback(served.db, limit=9)] == [
+            ("thumb", 0.0),
+            ("thumb", 1.0),
+        ]

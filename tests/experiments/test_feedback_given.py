@@ -1,0 +1,141 @@
+"""Feedback is given and listed on the command line and by the client; people are forgotten; archives are read."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from loomrl.config import HubConfig
+from loomrl.errors import LoomError
+from loomrl.experiments.cli import app
+from loomrl.feedback import client
+from loomrl.feedback.client import FeedbackClient, FeedbackError
+from loomrl.serving.archive import open_endpoint_hub
+from loomrl.serving.retention.ageing import Retention
+from loomrl.store.endpoints import Arm, set_endpoint
+from loomrl.store.sessions import list_opt_outs
+from tests.serving.feedback_support import DAY_S, Served
+
+pytestmark = pytest.mark.system
+
+
+@pytest.fixture
+async def served(sqlite_url: str) -> AsyncIterator[Served]:
+    async with Served(sqlite_url) as opened:
+        set_endpoint(opened.db, "m", [Arm(name="stable", policy="v", share=1.0)], at=0.0, reason="a test")
+        yield opened
+
+
+def run(*words: str, store: str) -> dict[str, Any]:
+    done = CliRunner().invoke(app, [*words, "--store", store, "--json"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+async def test_the_command_gives_and_lists_feedback(served: Served) -> None:
+    call = await served.chat("s")
+    other = await served.chat("s", "again")
+    told = run("feedback", "give", "s", "--thumb", "down", "--call", call, "--comment", "no", store=served.url)
+    assert (told["kind"], told["new"]) == ("thumb", 1)
+    assert run("feedback", "give", "s", "--stars", "4", "--id", "x", store=served.url)["new"] == 1
+    assert run("feedback", "give", "s", "--stars", "4", "--id", "x", store=served.url)["new"] == 0
+    run("feedback", "give", "s", "--success", "1", "--reward", "3", store=served.url)
+    run("feedback", "give", "s", "--call", call, "--over", other, store=served.url)
+    run("feedback", "give", "s", "--abandoned", store=served.url)
+    run("feedback", "give", "s", "--correction", "mail ada@example.org", store=served.url)
+    found = run("feedback", "given", "s", store=served.url)["feedback"]
+    kinds = ["correction", "abandoned", "choice", "choice", "outcome", "stars", "thumb"]
+    assert [one["kind"] for one in found] == kinds
+    assert "example.org" not in json.dumps(found)
+    assert run("feedback", "given", "nobody", store=served.url)["feedback"] == []
+    shown = CliRunner().invoke(app, ["feedback", "given", "--store", served.url]).stdout
+    assert "correction" in shown
+    for words, said in (
+        (("give", "nobody", "--thumb", "up"), "session: 'nobody' is unknown here"),
+        (("give", "s", "--thumb", "sideways"), "Supported: up, down"),
+        (("give", "s"), "nothing is said"),
+    ):
+        with pytest.raises(LoomError, match=said):
+            run("feedback", *words, store=served.url)
+
+
+async def test_the_client_gives_feedback_once_and_says_what_was_refused(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = await served.chat("s")
+
+    def talk() -> None:
+        with FeedbackClient(served.local.url, key=served.mine) as feedback:
+            assert feedback.give(call=call, thumb="up")["trajectory"] == "s"
+            assert feedback.give("s", thumb="up")["new"] == 1, "the same again is said again"
+            assert feedback.give("s", stars=3, id="x")["new"] == 1
+            assert feedback.give("s", stars=3, id="x")["new"] == 0
+            with pytest.raises(FeedbackError, match="Did you mean 'thumb'") as refused:
+                feedback.give("s", thum="up")
+            assert refused.value.status == 400
+            with pytest.raises(FeedbackError, match="unknown here"):
+                feedback.give("nobody", thumb="up")
+        with FeedbackClient(served.local.url) as stranger, pytest.raises(FeedbackError, match="key"):
+            stranger.give("s", thumb="up")
+        monkeypatch.setattr(client.time, "sleep", lambda seconds: None)
+        with FeedbackClient("http://127.0.0.1:9") as nobody, pytest.raises(FeedbackError, match="Is the gateway up"):
+            nobody.give("s", thumb="up")
+
+    await asyncio.to_thread(talk)
+    assert [one.kind for one in served.stored()] == ["thumb", "thumb", "stars"]
+
+
+def test_the_client_tries_again_with_the_same_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    ids, pauses = [], []
+    outcomes = [httpx.ConnectError("no"), httpx.Response(503, headers={"retry-after": "2"}), httpx.Response(200)]
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        ids.append(json.loads(request.content)["id"])
+        outcome = outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome if outcome.status_code != 200 else httpx.Response(200, json={"new": 1})
+
+    monkeypatch.setattr(client.time, "sleep", pauses.append)
+    with FeedbackClient("http://test") as feedback:
+        feedback._http = httpx.Client(base_url="http://test", transport=httpx.MockTransport(answer))
+        assert feedback.give("s", thumb="up") == {"new": 1}
+        outcomes.append(httpx.Response(500, text="oops"))
+        with pytest.raises(FeedbackError, match="HTTP 500: oops") as refused:
+            feedback.give("s", thumb="up")
+    assert refused.value.status == 500
+    assert len(set(ids[:3])) == 1
+    assert pauses == [0.1, 2.0]
+
+
+async def test_a_person_is_forgotten_and_archives_are_read(served: Served, tmp_path: Path) -> None:
+    await served.chat("hers", "her words", user="ada")
+    await served.chat("old", "old words")
+    served.archive()
+    with open_endpoint_hub(served.url, "m", HubConfig()) as hub:
+        retention = Retention(served.db, hub, "m", artifact_url=str(tmp_path / "artifacts"))
+        retention.round(now=served.now() + 40 * DAY_S)
+    read = run("archives", "read", "--endpoint", "m", store=served.url)["trajectories"]
+    assert sorted(one["id"] for one in read) == ["hers", "old"]
+    assert [one["threads"][0][0]["content"] for one in read if one["id"] == "old"] == ["old words"]
+    (file,) = run("archives", "list", "--endpoint", "m", store=served.url)["files"]
+    assert (file["state"], file["count"]) == ("kept", 2)
+    done = run("forget", "ada", "--endpoint", "m", "--opt-out", store=served.url)
+    assert (done["sessions"], done["archived"]) == (1, 1)
+    (out,) = list_opt_outs(served.db, "m")
+    assert out.person == done["person"]
+    left = run("archives", "read", "--endpoint", "m", "--since", "2020-01-01", store=served.url)["trajectories"]
+    assert [one["id"] for one in left] == ["old"]
+    assert run("archives", "read", "--endpoint", "m", "--until", "2020-01-01", store=served.url)["trajectories"] == []
+    for words in (("archives", "read"), ("archives", "list"), ("forget", "bob")):
+        shown = CliRunner().invoke(app, [*words, "--endpoint", "m", "--store", served.url], catch_exceptions=False)
+        assert shown.exit_code == 0
+        assert "words" not in shown.stdout or "old words" in shown.stdout
+    with pytest.raises(LoomError, match="Did you mean 'm'"):
+        run("forget", "ada", "--endpoint", "mm", store=served.url)

@@ -1,0 +1,57 @@
+"""What is too much like the gate's prompts is not trained on; the wording of a kind of task is no such likeness."""
+
+import asyncio
+from pathlib import Path
+
+from loomrl.config import DataSelection
+from loomrl.config.suite import LanguageSuite
+from loomrl.experiments.gate.suite import resolve_suite
+from loomrl.feedback.contamination import SuitePrompts, suite_prompts
+from loomrl.feedback.dataset import freeze
+from loomrl.gym.held_out import HELD_OUT_SEEDS
+from loomrl.gym.registry import make
+from loomrl.store import open_store
+from loomrl.store.datasets import read_rows
+from tests.feedback.served_support import store
+from tests.feedback.test_dataset import session
+
+FRAME = "Please compute the sum of the following two numbers and write nothing but the result : "
+
+
+def test_equal_text_is_found_whatever_its_case_and_spaces() -> None:
+    prompts = SuitePrompts(["What  is 2 + 2?"], ngram=13)
+    assert prompts.holds(" what is\n2 + 2? ")
+    assert not prompts.holds("What is 2 + 3?")
+
+
+def test_words_in_a_row_that_one_prompt_has_alone_are_found_and_the_wording_of_all_is_not() -> None:
+    prompts = SuitePrompts([f"{FRAME}{n} and {n + 1000}" for n in range(50)], ngram=13)
+    assert prompts.holds(f"Hello! {FRAME.upper()}7 and 1007. Thanks")
+    assert not prompts.holds(f"Hello! {FRAME}70 and 9000")
+    assert not prompts.holds("7 and 1007")
+
+
+def test_prompts_of_a_suite_are_those_of_its_environments_and_probes(tmp_path: Path) -> None:
+    suite = resolve_suite("language_tiny")
+    assert isinstance(suite, LanguageSuite)
+    environment = make("Math", suite.benchmarks[0].environment.settings)
+    seen = [environment.task("calculus.derivative", 2, HELD_OUT_SEEDS.start + 2 * n) for n in range(20)]
+    with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
+        prompts = suite_prompts(suite, db, ngram=13)
+    asked = [asyncio.run(environment.reset(task))[-1].content for task in seen]
+    assert all(map(prompts.holds, asked))
+    assert not prompts.holds("How do I boil an egg?")
+
+
+def test_selection_with_a_suite_leaves_its_prompts_out(tmp_path: Path) -> None:
+    suite = resolve_suite("language_tiny")
+    assert isinstance(suite, LanguageSuite)
+    environment = make("Math", suite.benchmarks[0].environment.settings)
+    asked = asyncio.run(environment.reset(environment.task("calculus.integral", 2, HELD_OUT_SEEDS.start + 1)))
+    store(tmp_path, "agent-7", [session("gate", asked[-1].content), session("own", "How do I boil an egg?")])
+    selection = DataSelection.parse({"agents": ["7"], "suite": "language_tiny", "holdout": 0.0})
+    with open_store(f"sqlite:///{tmp_path}/loom.db") as db:
+        made = freeze(db, f"sqlite:///{tmp_path}/loom.db", selection, suite=suite, now=1.0)
+        assert [row.trajectory for row in read_rows(db, made.id)] == ["own"]
+    assert made.content["counts"] == {"suite": 1}
+    assert made.content["suite"] == {"id": suite.id, "sha256": suite.sha256}

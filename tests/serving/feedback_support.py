@@ -1,0 +1,87 @@
+"""A gateway with a recorder, keys and feedback in LoomDB, before a policy of a script."""
+
+import json
+import random
+import time
+from typing import Any, Self
+
+import httpx
+
+from loomrl.config import HubConfig
+from loomrl.serving.archive import Archive, Archived, Terms, open_endpoint_hub
+from loomrl.serving.deployment.key import StoredKeys
+from loomrl.serving.durable import open_recorder
+from loomrl.serving.feedback.intake import Hubs, Intake
+from loomrl.serving.local import LocalGateway
+from loomrl.serving.view import FixedView
+from loomrl.store import open_store
+from loomrl.store.feedback import read_feedback
+from loomrl.store.service.keys import create_key
+from loomrl.types import Feedback
+from tests.serving.scripted import Script
+
+FEEDBACK = "/v1/feedback"
+DAY_S = 86_400.0
+
+
+class Served:
+    """Opens it, talks to it, and looks at what is stored. Its clock can be moved."""
+
+    def __init__(self, store_url: str, view: FixedView | None = None) -> None:
+        self.url, self.db, self.ahead_s = store_url, open_store(store_url), 0.0
+        self.recorder = open_recorder(store_url, clock=self.now)
+        self.intake = Intake(self.db, Hubs(store_url, ["m"]), clock=self.now)
+        keys = StoredKeys(self.db, required=True)
+        self.local = LocalGateway(view or {"m": Script(random.Random(0))}, self.recorder, keys=keys)
+        self.local.gateway.intake = self.intake
+        self.mine = self.key("act", "feedback", "record")
+        self.theirs = self.key("act", "feedback")
+        self.admin = self.key("admin")
+
+    def now(self) -> float:
+        return time.time() + self.ahead_s
+
+    def key(self, *scopes: str) -> str:
+        return create_key(self.db, "app", scopes=scopes, at=time.time())[0]
+
+    async def __aenter__(self) -> Self:
+        await self.local.__aenter__()
+        self.client = httpx.AsyncClient(base_url=self.local.url, timeout=30)
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        await self.client.aclose()
+        await self.local.__aexit__(None, None, None)
+        self.intake.close()
+        self.db.close()
+
+    async def post(self, path: str, body: Any, *, key: str = "", **headers: str) -> httpx.Response:
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        sent = {"content-type": "application/json", "authorization": f"Bearer {key or self.mine}", **headers}
+        return await self.client.post(path, content=content, headers=sent)
+
+    async def chat(self, session: str, text: str = "Hello", *, key: str = "", **body: Any) -> str:
+        """The id of the answer."""
+        asked = {"model": "m", "messages": [{"role": "user", "content": text}], **body}
+        answer = await self.post(f"/sessions/{session}/v1/chat/completions", asked, key=key)
+        assert answer.status_code == 200, answer.text
+        id: str = answer.json()["id"]
+        return id
+
+    async def give(self, *, key: str = "", headers: dict[str, str] | None = None, **body: Any) -> httpx.Response:
+        return await self.post(FEEDBACK, body, key=key, **(headers or {}))
+
+    async def given(self, **body: Any) -> dict[str, Any]:
+        answer = await self.give(**body)
+        assert answer.status_code == 200, answer.text
+        told: dict[str, Any] = answer.json()
+        return told
+
+    def stored(self) -> list[Feedback]:
+        return [one for _, one in read_feedback(self.db)]
+
+    def archive(self, *, days: float = 0.0) -> Archived:
+        """End all sessions and move them to the hub, so many days later."""
+        self.ahead_s += days * DAY_S
+        with open_endpoint_hub(self.url, "m", HubConfig()) as hub:
+            return Archive(self.db, hub, "m", terms=Terms(idle_s=0.0)).sweep(now=self.now())

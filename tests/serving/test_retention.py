@@ -1,0 +1,384 @@
+"""What was served moves on: from the hub into files, out of the files; and a person's is deleted from all of them."""
+
+import random
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sqlalchemy import select
+
+from loomrl.artifacts import open_artifacts
+from loomrl.config import HubConfig, ServingExperiment
+from loomrl.errors import ArtifactError
+from loomrl.hub.codec import encode
+from loomrl.hub.hub import Hub
+from loomrl.hub.open import open_hub
+from loomrl.parquet import from_parquet, to_parquet
+from loomrl.serving.archive import Archive, Terms
+from loomrl.serving.deployment.process import Station
+from loomrl.serving.deployment.steward import Steward
+from loomrl.serving.durable import Store, open_recorder
+from loomrl.serving.recording.acts import Acts, NewActs
+from loomrl.serving.retention import ageing, erasure
+from loomrl.serving.retention.ageing import DAY_S, Ages, Retention
+from loomrl.serving.retention.erasure import finish, forget
+from loomrl.serving.retention.file import read_archive
+from loomrl.store import LoomDB, beside, open_store
+from loomrl.store.archives import list_files
+from loomrl.store.erasures import open_erasures
+from loomrl.store.events import read_events
+from loomrl.store.feedback import append_feedback, read_feedback
+from loomrl.store.observations import Observation, append_observations, read_observations, unit_hash
+from loomrl.store.participants import people_in
+from loomrl.store.sessions import opt_out, person_hash
+from loomrl.store.tables import calls, erasures, metadata, participants, sessions
+from loomrl.types import Feedback, Steps
+from tests.serving.scripted import Desk, Script, ask, user
+
+AGES = Ages(hot_days=30, archive_days=90)
+BEGIN = 1_000_000 * DAY_S / 50
+
+
+class House:
+    """An endpoint's record, hub and files, under a clock that is set by hand."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.now, self.url, self.files = BEGIN, url, folder / "artifacts"
+        self.db = open_store(url)
+        self.store: Store = open_recorder(url, clock=self.clock)
+        self.hub: Hub = open_hub(beside(url, "endpoint-end"), HubConfig(), clock=self.clock)
+        self.desk = Desk(self.store, Script(random.Random(0)))
+        self.retention = Retention(self.db, self.hub, "end", artifact_url=str(self.files), ages=AGES)
+
+    def clock(self) -> float:
+        return self.now
+
+    async def talk(self, session: str, *people: str, text: str = "hello") -> None:
+        for person in people or ("",):
+            call = await self.desk.answered(session, replace(ask(user(text)), user=person), None)
+            await self.store.keep(replace(call, started_at=self.now, finished_at=self.now + 1))
+
+    def judge(self, *sessions: str) -> None:
+        append_feedback(
+            self.db,
+            [
+                Feedback(
+                    id=f"f-{name}", trajectory=name, source="human", kind="thumb", value=1.0, comment="ada's words"
+                )
+                for name in sessions
+            ],
+        )
+
+    def archive(self) -> None:
+        Archive(self.db, self.hub, "end", terms=Terms(idle_s=0.0)).sweep(now=self.now + 1)
+
+    def later(self, days: float) -> ageing.Aged:
+        self.now += days * DAY_S
+        return self.retention.round(now=self.now)
+
+    def in_hub(self) -> set[str]:
+        return {one.id for _, one in self.hub.read(limit=1000)}
+
+    def in_files(self) -> set[str]:
+        return {one.id for one in read_archive(self.db, "end")}
+
+    def bytes_of(self, word: str) -> list[str]:
+        """The files below the artifacts in whose Parquet columns a word is left."""
+        found = []
+        for path in self.files.rglob("bytes"):
+            columns = from_parquet(path.read_bytes())
+            if word in str(columns["conversation"]) or word.encode() in b"".join(columns["payload"]):
+                found.append(str(path))
+        return found
+
+    async def close(self) -> None:
+        await self.store.close()
+        self.hub.close()
+        self.db.close()
+
+
+@pytest.fixture
+async def house(store_url: str, tmp_path: Path) -> AsyncIterator[House]:
+    opened = House(store_url, tmp_path)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def small(sqlite_url: str, tmp_path: Path) -> AsyncIterator[House]:
+    """On one database, where what is tested does not depend on it."""
+    opened = House(sqlite_url, tmp_path)
+    yield opened
+    await opened.close()
+
+
+# -- ages -------------------------------------------------------------------------------------------------------------
+
+
+async def test_old_trajectories_become_files_that_give_them_back_whole(house: House) -> None:
+    await house.talk("old", text="an old word")
+    house.archive()
+    ((_, before),) = house.hub.read()
+    house.now += 10 * DAY_S
+    await house.talk("young")
+    house.archive()
+    assert house.later(19) == ageing.Aged(0, 0)
+    assert house.later(3) == ageing.Aged(1, 0)
+    assert (house.in_hub(), house.in_files()) == ({"young"}, {"old"})
+    (back,) = read_archive(house.db, "end")
+    assert encode(back) == encode(before)
+    assert list(read_archive(house.db, "end", since=before.finished_at + 1)) == []
+    (file,) = list_files(house.db, "end")
+    assert (file.state, file.count, file.first_at) == ("kept", 1, before.finished_at)
+    assert len(house.bytes_of("an old word")) == 1
+    assert list_files(house.db, "another") == []
+
+
+async def test_files_are_deleted_with_all_that_points_at_what_was_in_them(house: House) -> None:
+    await house.talk("s", "ada")
+    await house.talk("t")
+    house.judge("s", "t")
+    house.archive()
+    house.later(32)
+    house.archive()
+    assert house.later(87).deleted == 0
+    assert people_in(house.db, ["s"]) != {}
+    assert len(read_feedback(house.db)) == 2
+    assert house.later(3).deleted == 2
+    assert (house.in_files(), list_files(house.db, "end"), house.bytes_of("")) == (set(), [], [])
+    assert people_in(house.db, ["s"]) == {}
+    assert read_feedback(house.db) == []
+
+
+async def test_a_days_worth_is_one_file(small: House) -> None:
+    for hour in range(0, 48, 4):
+        small.now = BEGIN + hour * DAY_S / 24
+        await small.talk(f"s{hour}")
+        small.archive()
+    counts = []
+    for hour in range(29 * 24, 35 * 24, 3):
+        small.now = BEGIN + hour * DAY_S / 24
+        counts.append(small.retention.round(now=small.now).archived)
+    assert sum(counts) == 12
+    assert len(list_files(small.db, "end")) <= 3
+
+
+async def test_control_steps_come_back_from_files_too(small: House) -> None:
+    one_T = np.zeros(1, np.int32)
+    steps = Steps(
+        observations=np.arange(4.0).reshape(1, 4), actions=one_T, logprobs_T=np.zeros(1, np.float32),
+        sampled_T=np.zeros(1, np.bool_), versions_T=one_T, lanes_T=one_T, times_T=np.array([BEGIN]),
+    )  # fmt: skip
+    new = NewActs(session="s", endpoint="end", key="a", user="ada", acts=Acts(arm="stable", version="v", steps=steps))
+    await small.store.keep_acts(new)
+    assert people_in(small.db, ["s"]) == {"s": {person_hash("end", "ada")}}
+    small.archive()
+    small.later(40)
+    (back,) = read_archive(small.db, "end")
+    assert back.steps == steps
+
+
+@pytest.mark.parametrize("at", ["write_file", "ids_in", "erased", "move_file"])
+async def test_a_round_that_is_cut_off_is_finished_by_a_later_one(
+    small: House, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    for name in ("s", "t"):
+        await small.talk(name)
+    small.archive()
+    with monkeypatch.context() as patch:
+        patch.setattr(ageing, at, killed)
+        with pytest.raises(KeyboardInterrupt):
+            small.later(40)
+    small.now += 3600
+    small.retention.round(now=small.now)
+    assert (small.in_hub(), small.in_files()) == (set(), {"s", "t"})
+    assert [file.state for file in list_files(small.db, "end")] == ["kept"]
+    assert len(list(small.files.rglob("bytes"))) == 1
+
+
+def killed(*_: Any, **__: Any) -> None:
+    raise KeyboardInterrupt
+
+
+# -- people -----------------------------------------------------------------------------------------------------------
+
+
+async def test_everything_of_a_person_is_deleted_and_the_record_of_it_stays(house: House) -> None:
+    await house.talk("filed", "ada", text="her filed words")
+    await house.talk("filed too", text="nobody's words")
+    house.archive()
+    house.later(40)
+    for name, person in (("hot", "ada"), ("open", "ada"), ("both", "ada"), ("his", "bob"), ("nobodys", "")):
+        await house.talk(name, person, text=f"words of {person}")
+    await house.talk("both", "bob")
+    await house.store.complete("hot")
+    house.archive()
+    await house.talk("open now", "ada")
+    await house.talk("elsewhere", "ada")
+    with house.db.write() as connection:  # the same name at another endpoint is somebody else
+        connection.execute(participants.update().where(participants.c.session == "elsewhere").values(endpoint="x"))
+        connection.execute(sessions.update().where(sessions.c.id == "elsewhere").values(endpoint="x"))
+    house.judge("filed", "hot", "his", "nobodys")
+    observe(house.db, "ada", "hot", "bob")
+    done = forget(house.db, house.hub, "end", "ada", at=house.now)
+    expected = {"sessions": 4, "calls": 5, "feedback": 2, "trajectories": 3, "archived": 1, "observations": 2}
+    assert {name: done.counts[name] for name in expected} == expected
+    assert house.in_hub() == {"his", "nobodys"}
+    assert house.in_files() == {"filed too"}
+    assert house.bytes_of("her filed words") == []
+    assert [one.trajectory for _, one in read_feedback(house.db)] == ["his", "nobodys"]
+    assert [each.unit for _, each in read_observations(house.db, "end")] == [unit_hash("bob")]
+    with house.db.read() as connection:
+        assert set(connection.scalars(select(sessions.c.id))) == {"his", "nobodys", "elsewhere"}
+        assert set(connection.scalars(select(calls.c.session))) == {"his", "nobodys", "elsewhere"}
+        assert set(connection.scalars(select(participants.c.session))) == {"his", "elsewhere"}
+    ((_, event),) = read_events(house.db, kind="person.forgotten")
+    assert (event.subject, event.data) == (person_hash("end", "ada"), {"endpoint": "end", **done.counts})
+    assert forget(house.db, house.hub, "end", "nobody", at=house.now).counts == {"archived": 0, "observations": 0}
+
+
+def observe(db: LoomDB, *units: str) -> None:
+    append_observations(
+        db,
+        "end",
+        "gateway",
+        [
+            Observation(revision=1, arm="stable", unit=unit_hash(unit), metric="error", value=0.0, at=1.0)
+            for unit in units
+        ],
+        1.0,
+    )
+
+
+async def test_no_name_is_stored_only_its_hash(house: House) -> None:
+    await house.talk("s", "Ada Lovelace")
+    house.archive()
+    opt_out(house.db, "end", ["Ada Lovelace"], at=1.0)
+    forget(house.db, house.hub, "end", "Bob Babbage", at=1.0)
+    with house.db.read() as connection:
+        for table in metadata.sorted_tables:
+            text = str(connection.execute(select(table)).all())
+            assert "Lovelace" not in text, table.name
+            assert "Babbage" not in text, table.name
+    assert b"Lovelace" not in b"".join(encode(one) for _, one in house.hub.read())
+
+
+@pytest.mark.parametrize("at", ["erase", "keep_erasure", "take_out", "forget_units", "finish_erasure"])
+async def test_a_deletion_that_is_cut_off_is_finished(small: House, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
+    await small.talk("filed", "ada", text="her filed words")
+    small.archive()
+    small.later(40)
+    await small.talk("hot", "ada")
+    small.archive()
+    small.judge("filed", "hot")
+    with monkeypatch.context() as patch:
+        patch.setattr(erasure, at, killed)
+        with pytest.raises(KeyboardInterrupt):
+            forget(small.db, small.hub, "end", "ada", at=small.now)
+    assert len(open_erasures(small.db, "end")) == 1
+    assert open_erasures(small.db, "another") == []
+    assert finish(small.db, small.hub, "end", at=small.now) == 1
+    assert finish(small.db, small.hub, "end", at=small.now) == 0
+    assert (small.in_hub(), small.in_files(), small.bytes_of("her filed words")) == (set(), set(), [])
+    assert read_feedback(small.db) == []
+    assert len(read_events(small.db, kind="person.forgotten")) == 1
+
+
+@pytest.mark.parametrize("at", ["read_file", "write_file", "move_file", "delete_file", "drop_file"])
+async def test_a_file_that_was_being_rewritten_loses_nobody_else_and_keeps_nobody(
+    small: House, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    await small.talk("filed", "ada", text="her filed words")
+    await small.talk("another", text="other words")
+    small.archive()
+    small.later(40)
+    with monkeypatch.context() as patch:
+        patch.setattr(ageing, at, killed)
+        with pytest.raises(KeyboardInterrupt):
+            forget(small.db, small.hub, "end", "ada", at=small.now)
+    finish(small.db, small.hub, "end", at=small.now)
+    assert (small.in_files(), small.bytes_of("her filed words")) == ({"another"}, [])
+    small.now += 3600
+    small.retention.round(now=small.now)
+    assert (small.in_files(), small.bytes_of("her filed words")) == ({"another"}, [])
+    assert {file.state for file in list_files(small.db, "end")} == {"kept"}
+
+
+async def test_whoever_stores_something_meanwhile_deletes_it(small: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sweep and a round of retention that had read before the deletion, and write after it."""
+    for name in ("ended", "old"):
+        await small.talk(name, "ada", text="her words")
+    await small.store.complete("ended")
+    append = small.hub.append
+
+    def late(payloads: Any) -> list[int]:
+        forget(small.db, small.hub, "end", "ada", at=small.now)
+        return append(payloads)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(small.hub, "append", late)
+        small.archive()
+    assert small.in_hub() == set()
+
+    await small.talk("old", "ada", text="her words")
+    await small.talk("another")
+    small.now += 2 * 3600
+    small.retention.round(now=small.now)
+    small.archive()
+    write = ageing.write_file
+
+    def later(url: str, trajectories: Any) -> None:
+        forget(small.db, small.hub, "end", "ada", at=small.now)
+        write(url, trajectories)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ageing, "write_file", later)
+        small.now += 40 * DAY_S
+        small.retention.round(now=small.now)
+    assert (small.in_hub(), small.in_files(), small.bytes_of("her words")) == (set(), {"another"}, [])
+    small.later(1)
+    with small.db.read() as connection:
+        assert connection.scalars(select(erasures.c.id)).all() == []
+    assert small.in_files() == {"another"}
+
+
+async def test_the_steward_keeps_the_ages_and_finishes_deletions(small: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = {
+        "name": "x", "endpoint": "end", "store_url": small.url, "artifact_url": str(small.files),
+        "arms": [{"what": "run/1"}], "record": {"retention_days": 1, "archive_days": 2},
+    }  # fmt: skip
+    steward = Steward(Station(experiment=ServingExperiment.parse(tree), token="t"))
+    for name, person in (("a", "ada"), ("b", "")):
+        await small.talk(name, person)
+    small.archive()
+    with monkeypatch.context() as patch:
+        patch.setattr(erasure, "erase", killed)
+        with pytest.raises(KeyboardInterrupt):
+            forget(small.db, small.hub, "end", "ada", at=small.now)
+    assert steward.keep_house() == ageing.Aged(archived=1, deleted=1), "of the year 1970, as the clock is the machine's"
+    assert (small.in_hub(), open_erasures(small.db, "end")) == (set(), [])
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+def test_parquet_gives_back_what_it_was_given(tmp_path: Path) -> None:
+    columns = {"id": ["a", "b"], "n": [1, 2], "x": [0.5, None], "data": [b"\0\xff", b""]}
+    data = to_parquet(columns)
+    assert from_parquet(data) == columns
+    assert from_parquet(data, columns=["n"]) == {"n": [1, 2]}
+    with pytest.raises(ArtifactError, match="no Parquet file"):
+        from_parquet(b"something else")
+
+
+def test_an_artifact_that_is_not_there_can_be_deleted_if_that_is_allowed(tmp_path: Path) -> None:
+    artifacts = open_artifacts(str(tmp_path))
+    url = artifacts.put("a/b", b"x")
+    assert artifacts.url_of("a/b") == url
+    artifacts.delete("a/b")
+    artifacts.delete("a/b", missing_ok=True)
+    with pytest.raises(ArtifactError, match="is not in"):
+        artifacts.delete("a/b")

@@ -1,0 +1,6 @@
+from typing import Any
+
+class ValueFunctionAPI:
+    def compute_values(self, batch: Any, embeddings: Any = ...) -> Any: ...
+
+def __getattr__(name: str) -> Any: ...
