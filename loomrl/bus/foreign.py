@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import msgspec
+
 from loomrl.bus.contract.trajectory import Action, Observation, TrajectoryEvent, TurnEvent
-from loomrl.canonical import canonical_json
 from loomrl.serving.call import ToolCall
 from loomrl.serving.reading import write_call
 from loomrl.types import End, Message, Reward, Source, Task, Trajectory, Turn
@@ -99,7 +100,7 @@ def _call(action: Action) -> ToolCall:
 
 
 def _text(value: Mapping[str, Any]) -> str:
-    return canonical_json(value).decode()
+    return msgspec.json.encode(value, order="sorted").decode()
 
 
 def _rest(event: TrajectoryEvent) -> dict[str, Any]:

@@ -68,7 +68,7 @@ class JetStreamBus(Bus):
         name = f"{group}-{subject}".replace(".", "_")
         config = ConsumerConfig(
             durable_name=name,
-            filter_subject=subject,
+            filter_subject=None if stream.subjects == (subject,) else subject,
             deliver_policy=DeliverPolicy.ALL,
             ack_policy=AckPolicy.EXPLICIT,
             ack_wait=hold_s,

@@ -5,7 +5,7 @@ been written for it. What is published twice, the bus drops by its id.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -13,7 +13,7 @@ from loomrl.bus.bus import Bus, Message, stream_of
 from loomrl.bus.event import MODEL_DEPLOYED, REWARD, TRAINING_REQUEST, TRAINING_STATUS, TRAJECTORY, Contract
 from loomrl.bus.origin import STORE, origin_of
 from loomrl.bus.outgoing import Data, deployed_event, is_told, request_event, status_event, trajectory_event
-from loomrl.bus.record import deployment_on_record, reward_on_record
+from loomrl.bus.record import deployment_on_record
 from loomrl.config import HubConfig
 from loomrl.errors import EventError, TooLarge
 from loomrl.feedback.reward.event import as_event, as_uuid
@@ -23,6 +23,7 @@ from loomrl.store import LoomDB
 from loomrl.store.endpoints import list_endpoints
 from loomrl.store.events import Event, append_events, read_events
 from loomrl.store.notes import find_note, put_note
+from loomrl.store.rewards import StoredReward, find_rewards
 from loomrl.types import Source
 
 SKIPPED = "bus.skipped"
@@ -72,18 +73,24 @@ class EventFeed:
         """The next events that have a contract."""
         events = read_events(self._db, after=after, limit=EVENTS)
         page = Page(cursor=events[-1][0] if events else after)
+        rewards = find_rewards(self._db, [event.subject for _, event in events if event.kind == "reward.made"])
         for position, event in events:
-            found = self._told(event)
+            id = f"{self._origin}-{position}"
+            try:
+                found = self._told(event, rewards)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:  # whoever recorded it left something out
+                page.skipped.append((id, f"{event.kind} {event.subject}: {type(error).__name__}: {error}"))
+                continue
             if found is not None:
                 contract, told = found
-                page.add(contract, f"{self._origin}-{position}", told, at=event.created_at, now=now)
+                page.add(contract, id, told, at=event.created_at, now=now)
         return page
 
-    def _told(self, event: Event) -> tuple[Contract[Any], Data] | None:
+    def _told(self, event: Event, rewards: Mapping[str, StoredReward]) -> tuple[Contract[Any], Data] | None:
         subject, data, at = event.subject, event.data, event.created_at
         match event.kind:
             case "reward.made":
-                reward = reward_on_record(self._db, subject, data["trajectory"])
+                reward = rewards.get(subject)  # none: deleted with its trajectory
                 return None if reward is None else (REWARD, as_event(reward))
             case "training.requested":
                 return TRAINING_REQUEST, request_event(subject, data, at=at)

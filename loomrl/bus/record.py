@@ -1,4 +1,4 @@
-"""Everything on record that the outbox tells about a reward or a deployment."""
+"""Everything on record that the outbox tells about a deployment."""
 
 from typing import Any
 
@@ -10,16 +10,10 @@ from loomrl.store.deployments import show_deployment
 from loomrl.store.events import Event
 from loomrl.store.policies import show_policy
 from loomrl.store.releases import read_release
-from loomrl.store.rewards import StoredReward, rewards_of
 from loomrl.store.runs import recorded_experiment, show_run
 from loomrl.store.service.replicas import ReplicaRole, live_replicas
 from loomrl.store.trainings import find_training
 from loomrl.store.verdicts import list_verdicts
-
-
-def reward_on_record(db: LoomDB, id: str, trajectory: str) -> StoredReward | None:
-    """The reward of this id; None if it was deleted with its trajectory."""
-    return next((reward for reward in rewards_of(db, trajectory) if reward.id == id), None)
 
 
 def deployment_on_record(db: LoomDB, event: Event) -> dict[str, Any]:

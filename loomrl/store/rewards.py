@@ -86,6 +86,12 @@ def rewards_of(db: LoomDB, trajectory: str) -> list[StoredReward]:
     return [one for _, one in _read(db, query)]
 
 
+def find_rewards(db: LoomDB, ids: Collection[str]) -> dict[str, StoredReward]:
+    """Rewards by their ids; those that are not there are left out."""
+    queries = [select(rewards).where(rewards.c.id.in_(some)) for some in _slices(ids)]
+    return {one.id: one for query in queries for _, one in _read(db, query)}
+
+
 def latest_rewards(db: LoomDB, trajectories: Collection[str]) -> dict[str, StoredReward]:
     """The reward that holds, by trajectory; those without any are left out."""
     found: dict[str, StoredReward] = {}

@@ -202,6 +202,8 @@ def test_what_no_contract_allows_or_is_too_large_is_skipped_by_name_and_stops_no
     db: LoomDB, url: str, bus: StoredBus, outbox: Outbox
 ) -> None:
     record(db, "training.requested", "j", {"requester": "nobody said why"})
+    record(db, "training.requested", "k", {"training_config": ["no", "object"]})
+    record(db, "reward.made", "of a trajectory that was deleted", {})
     record(db, "training.moved", "j", {"status": "queued"})
     set_endpoint(db, "shop", [Arm(name="stable", policy="run/1")], at=NOW)
     with open_endpoint_hub(url, "shop", HubConfig()) as hub:
@@ -209,9 +211,10 @@ def test_what_no_contract_allows_or_is_too_large_is_skipped_by_name_and_stops_no
     assert outbox.step() == 2
     assert [event["session_id"] for event in published(bus, "RL_TRAJECTORIES")] == ["small"]
     reasons = [event.data["reason"] for _, event in read_events(db, kind=SKIPPED)]
-    assert len(reasons) == 2
+    assert len(reasons) == 3
     assert "trigger_reason: Field required" in reasons[0]
-    assert "a message has at most 1048576" in reasons[1]
+    assert "training.requested k: AttributeError" in reasons[1]
+    assert "a message has at most 1048576" in reasons[2]
     assert outbox.step() == 0
 
 
