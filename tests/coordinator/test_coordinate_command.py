@@ -137,5 +137,5 @@ def test_settings_that_cannot_be_are_refused_by_name(word: str, said: str) -> No
 def test_loop_is_no_training_and_a_training_no_loop() -> None:
     with pytest.raises(ConfigError, match="is a loop, whose trainings `loomrl coordinate` starts"):
         app(["train", TINY], standalone_mode=False)
-    with pytest.raises(ConfigError, match="is of kind language. Name one of kind loop"):
+    with pytest.raises(ConfigError, match=r"is of kind language\. Name one of kind loop"):
         resolve_loop(["math"])
