@@ -19,6 +19,7 @@ OPTIONAL = {
     "mo-gymnasium": ("environments of several objectives", "pip install 'loomrl[morl]'"),
     "moocore": ("hypervolumes of fronts", "pip install 'loomrl[morl]'"),
     "open-spiel": ("board games of the Game environment", "pip install 'loomrl[games]'"),
+    "nats-py": ("events of agents on NATS", "pip install 'loomrl[nats]'"),
     "onnx": ("control policies as ONNX files", "pip install 'loomrl[onnx]'"),
     "optuna": ("search by what is known of earlier trials, in sweeps", "pip install 'loomrl[sweep]'"),
     "pettingzoo": ("teams whose agents act for themselves", "pip install 'loomrl[multiagent]'"),
@@ -30,14 +31,15 @@ OPTIONAL = {
 }
 PROGRAMS = {
     "git": ("git", "code revisions in run records", "apt-get install git"),
+    "NATS": ("nats-server", "a broker for events on this machine", "apt-get install nats-server"),
     "NVIDIA driver": ("nvidia-smi", "NVIDIA GPUs", "install the NVIDIA driver"),
     "PostgreSQL": ("postgres", "a database server on this machine, for many writers", "apt-get install postgresql"),
     "Stockfish": ("stockfish", "chess of the Game environment", "apt-get install stockfish"),
 }
 """Name → program, purpose, remedy."""
 SANDBOX = "a sandbox for code that a policy writes (the Code environment); one is enough"
-OFF_THE_PATH = ("/usr/games", "/usr/lib/postgresql/*/bin")
-"""Debian's folders of games and of PostgreSQL's server programs."""
+OFF_THE_PATH = ("/usr/games", "/usr/sbin", "/usr/lib/postgresql/*/bin")
+"""Debian's folders of games, of servers, and of PostgreSQL's server programs."""
 
 
 @dataclass(frozen=True, slots=True)

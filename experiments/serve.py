@@ -23,7 +23,7 @@ from loomrl.load import load_any
 from loomrl.safety.open import open_action_rule, open_text_rule
 from loomrl.serving.deployment.source import PolicySource, fetch, key_of, source_of
 from loomrl.store import LoomDB, open_store
-from loomrl.store.keys import create_key, list_keys
+from loomrl.store.service.keys import create_key, list_keys
 
 CANARY = 0.1
 """Share of each further policy on the command line."""

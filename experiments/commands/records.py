@@ -108,7 +108,7 @@ def tensorzero(
     from loomrl.experiments.tensorzero import configuration
     from loomrl.store import open_store
     from loomrl.store.endpoints import show_endpoint
-    from loomrl.store.replicas import ReplicaRole, live_replicas
+    from loomrl.store.service.replicas import ReplicaRole, live_replicas
 
     with open_store(store) as db:
         present = show_endpoint(db, endpoint)

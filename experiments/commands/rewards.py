@@ -2,7 +2,8 @@
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +14,9 @@ from loomrl.experiments.commands.output import AsJson, emit, table
 from loomrl.experiments.commands.records import Limit, StoreUrl
 
 if TYPE_CHECKING:
+    from loomrl.config import RewardPipeline
     from loomrl.feedback.reward.judging import Judged, Judging
+    from loomrl.store import LoomDB
     from loomrl.store.rewards import StoredReward
 
 app = typer.Typer(
@@ -26,13 +29,16 @@ Of = Annotated[str | None, typer.Option(help="Only those of this endpoint.")]
 
 @app.command()
 def run(  # noqa: PLR0913 - a command with its options
-    endpoint: Annotated[str, typer.Argument(metavar="ENDPOINT", help="The name that callers give as model.")],
+    name: Annotated[str, typer.Argument(metavar="ENDPOINT", help="The name that callers give as model.")],
     settings: Annotated[
         list[str] | None, typer.Argument(metavar="[PATH=VALUE]...", help="Such as weights.user_feedback=0.4.")
     ] = None,
     experiment: Annotated[
         str | None, typer.Option(help="An experiment of kind serving, whose `rewards` are taken.")
     ] = None,
+    agent: Annotated[
+        bool, typer.Option("--agent", help="The name is that of somebody else's agent, whose trajectories came by bus.")
+    ] = False,
     once: Annotated[bool, typer.Option("--once", help="End when all is judged, instead of waiting for more.")] = False,
     again: Annotated[
         bool, typer.Option("--again", help="Judge all that the hub has again: a new reward where settings differ.")
@@ -42,20 +48,16 @@ def run(  # noqa: PLR0913 - a command with its options
 ) -> None:
     """Turn new trajectories and new feedback into rewards, until interrupted. Any number of these may run at once."""
     from loomrl.experiments.shipped import resolve_rewards
-    from loomrl.feedback.reward.judging import open_judging
     from loomrl.store import open_store
-    from loomrl.store.endpoints import show_endpoint
 
     pipeline = resolve_rewards(experiment, settings or [])
-    with open_store(store) as db:
-        show_endpoint(db, endpoint)
-        with open_judging(db, store, endpoint, pipeline) as judging:
-            if again:
-                judging.start_over()
-            if once:
-                _tell(judging.drain(), as_json=as_json)
-            else:
-                _keep_on(judging, as_json=as_json)
+    with open_store(store) as db, _opened(db, store, name, pipeline, is_agent=agent) as judging:
+        if again:
+            judging.start_over()
+        if once:
+            _tell(judging.drain(), as_json=as_json)
+        else:
+            _keep_on(judging, as_json=as_json)
 
 
 @app.command()
@@ -120,6 +122,28 @@ def alarms(
         as_json=as_json,
         show=lambda console: console.print(table("", columns, rows) if rows else f"No alarms in {store}."),
     )
+
+
+@contextmanager
+def _opened(db: "LoomDB", url: str, name: str, settings: "RewardPipeline", *, is_agent: bool) -> Iterator["Judging"]:
+    """The step for an endpoint, or for somebody else's agent."""
+    from loomrl.bus.agent import hub_name, known_agents, open_agent_hub
+    from loomrl.config import HubConfig
+    from loomrl.errors import ConfigError, unknown
+    from loomrl.feedback.reward.judging import Judging, open_judging
+    from loomrl.feedback.reward.pipeline import Pipeline
+    from loomrl.store.endpoints import show_endpoint
+
+    if not is_agent:
+        show_endpoint(db, name)
+        with open_judging(db, url, name, settings) as judging:
+            yield judging
+        return
+    agents = known_agents(db)
+    if name not in agents:
+        raise ConfigError(unknown("agent", name, agents))
+    with open_agent_hub(url, name, HubConfig()) as hub:
+        yield Judging(db, hub, Pipeline(settings), endpoint=hub_name(name))
 
 
 def _keep_on(judging: "Judging", *, as_json: bool) -> None:

@@ -64,7 +64,7 @@ def list_all(store: StoreUrl = "sqlite:///loom.db", as_json: AsJson = False) -> 
     """List the endpoints, with their arms and how many replicas answer."""
     from loomrl.store import open_store
     from loomrl.store.endpoints import list_endpoints
-    from loomrl.store.replicas import live_replicas
+    from loomrl.store.service.replicas import live_replicas
 
     with open_store(store) as db:
         found = list_endpoints(db)
@@ -87,7 +87,7 @@ def show(name: Name, store: StoreUrl = "sqlite:///loom.db", as_json: AsJson = Fa
     """Show an endpoint: its arms, the replicas behind it, and its latest revisions."""
     from loomrl.store import open_store
     from loomrl.store.endpoints import history_of, show_endpoint
-    from loomrl.store.replicas import live_replicas
+    from loomrl.store.service.replicas import live_replicas
 
     with open_store(store) as db:
         found, past = show_endpoint(db, name), history_of(db, name, limit=10)

@@ -8,8 +8,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection
-
 from loomrl.artifacts import open_artifacts
 from loomrl.config import Experiment, HubConfig
 from loomrl.config.loop import LoopExperiment, RayPlace
@@ -143,12 +141,14 @@ class Coordinator:
         try:
             wish = wish_for(job.policy, verdict, endpoint=job.endpoint, plan=self.plan.release, why=why)
             first, change = drafted(self.db, wish, at=now)
-
-            def begin(connection: Connection) -> None:
-                begin_beside(connection, replace(first, release=name), change)
-
+            first = replace(first, release=name)
             released = job.to(Phase.RELEASING, at=now, release=name, verdict=verdict.id, reason=f"release {name}")
-            done = move(self.db, self.plan, Move(job=released), beside=begin)
+            done = move(
+                self.db,
+                self.plan,
+                Move(job=released),
+                beside=lambda connection: begin_beside(connection, first, change),
+            )
         except (StoreError, ConfigError) as error:
             self._waits = (self._waits[0] if self._waits else now, str(error))
             return None

@@ -13,7 +13,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error
 from nats.js.client import JetStreamContext
-from nats.js.errors import APIError, NotFoundError
+from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
 
 from loomrl.bus.bus import Message
 from loomrl.errors import BusAway, BusError, BusRefused, TooLarge
@@ -250,6 +250,8 @@ class Link:
 
     def _translated(self, error: BaseException) -> BusError:
         match error:
+            case ServiceUnavailableError():
+                return BusAway(f"the broker at {self.place} has no JetStream now. Start it with: nats-server -js")
             case NotFoundError():
                 return NotThere(f"{error.description}")
             case APIError():
@@ -279,7 +281,7 @@ class Link:
             f"the broker at {self.place} refuses user {self.user!r} a {found[1]} to {found[2]!r}. Give the account "
             "that right (docs/events.md), or use the URL of another account."
         )
-        if subject.startswith(self._answers.lower()):
+        if self._answers and subject.startswith(self._answers.lower()):
             self.refused = refusal
         for wait in [*self._waiting]:
             if subject in wait.about:

@@ -10,9 +10,9 @@ from loomrl.store.deployments import show_deployment
 from loomrl.store.events import Event
 from loomrl.store.policies import show_policy
 from loomrl.store.releases import read_release
-from loomrl.store.replicas import ReplicaRole, live_replicas
 from loomrl.store.rewards import StoredReward, rewards_of
 from loomrl.store.runs import recorded_experiment, show_run
+from loomrl.store.service.replicas import ReplicaRole, live_replicas
 from loomrl.store.trainings import find_training
 from loomrl.store.verdicts import list_verdicts
 

@@ -12,7 +12,7 @@ from loomrl.store import LoomDB
 from loomrl.store.endpoints import Endpoint, Role, history_of
 from loomrl.store.observations import read_observations
 from loomrl.store.releases import OPEN, ReleaseRow, newest_release, read_release
-from loomrl.store.replicas import ReplicaRole, ReplicaState, live_replicas
+from loomrl.store.service.replicas import ReplicaRole, ReplicaState, live_replicas
 
 PACE_S = 0.2
 """Time between two looks at a release."""

@@ -95,7 +95,12 @@ def finish_erasure(db: LoomDB, erasure: Erasure, *, at: float) -> None:
 def erased(db: LoomDB, trajectories: Collection[str]) -> set[str]:
     """Those that are being deleted, or were lately: whoever stored something of them meanwhile deletes it."""
     with db.read() as connection:
-        found = connection.scalars(select(erasures.c.trajectories)).all()
+        return erased_in(connection, trajectories)
+
+
+def erased_in(connection: Connection, trajectories: Collection[str]) -> set[str]:
+    """As `erased`, in the transaction of whoever stores something of them: then nothing is left to delete."""
+    found = connection.scalars(select(erasures.c.trajectories)).all()
     return set(trajectories).intersection(set().union(*map(json.loads, found)))
 
 

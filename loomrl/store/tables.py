@@ -1,17 +1,6 @@
 """The tables of LoomDB. JSON columns hold canonical JSON text; times are Unix seconds; `position` is a cursor."""
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    Float,
-    Index,
-    Integer,
-    LargeBinary,
-    MetaData,
-    Table,
-    Text,
-    UniqueConstraint,
-)
+from sqlalchemy import BigInteger, Column, Float, Index, Integer, LargeBinary, MetaData, Table, Text, UniqueConstraint
 from sqlalchemy.schema import SchemaItem
 
 metadata = MetaData(

@@ -40,7 +40,7 @@ class TrainingRow:
     created_at: float
 
 
-Beside = Callable[[Connection], None]
+Beside = Callable[[Connection], object]
 """What else is written in the transaction of a row."""
 
 

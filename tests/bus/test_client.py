@@ -130,3 +130,12 @@ os.kill(os.getpid(), signal.SIGKILL)
         assert publisher.flush() == 20
     ids = [TRAJECTORY.parse(payload)["trajectory_id"].int for payload in on(sqlite_url)]
     assert ids == list(range(20))
+
+
+def test_agent_of_the_guide_publishes(sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NATS_URL", sqlite_url)
+    monkeypatch.chdir(tmp_path)
+    guide = (Path(__file__).parents[2] / "docs/events.md").read_text()
+    exec(guide.partition("```python\n")[2].partition("```")[0], {})
+    (payload,) = on(sqlite_url)
+    assert TRAJECTORY.parse(payload)["agent_id"] == "support"

@@ -157,6 +157,7 @@ def loop(server: NatsServer, sqlite_url: str) -> Iterator[list[str]]:
             target=serve_bus, args=(db, sqlite_url, bus), kwargs={"stop": stop, "say": said.append}
         )
         thread.start()
+        until(lambda: any(each.name == "RL_TRAJECTORIES" for each in bus.stats()))
         yield said
         stop.set()
         thread.join()

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from loomrl.bus.agent import open_agent_hub, record_agent
 from loomrl.config import HubConfig
 from loomrl.errors import ConfigError, StoreError
 from loomrl.experiments.bench.rewards import QUICK, measure
@@ -16,6 +17,7 @@ from loomrl.store import open_store
 from loomrl.store.endpoints import Arm, set_endpoint
 from loomrl.store.events import Event, append_events
 from loomrl.store.feedback import append_feedback
+from loomrl.types import Source
 from tests.feedback.support import said, served
 
 
@@ -72,6 +74,19 @@ def test_what_is_not_there_is_named(url: str) -> None:
     with pytest.raises(StoreError, match="'t9' has no reward"):
         told("show", "t9", "--store", url)
     assert "No rewards" in shown("list", "--endpoint", "nobody", "--store", url)
+
+
+def test_somebody_elses_agent_is_judged_by_its_own_hub(url: str) -> None:
+    with open_store(url) as db, open_agent_hub(url, "zero", HubConfig()) as hub:
+        record_agent(db, "zero", at=1.0)
+        turns = [{"success": True, "action": "response"}]
+        hub.append([served("f0", source=Source.FOREIGN, extra={"foreign": {"turns": turns, "metadata": {}}})])
+    assert told("run", "zero", "--agent", "--once", "--store", url)["rewards"] == 1
+    (reward,) = told("show", "f0", "--store", url)["rewards"]
+    assert reward["endpoint"] == "agent-zero"
+    assert reward["first"] == {"task_completion": 1.0}
+    with pytest.raises(ConfigError, match=r"'zer0'.*Did you mean 'zero'"):
+        told("run", "zer0", "--agent", "--once", "--store", url)
 
 
 def test_alarms_are_listed(url: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import ray
 
-from loomrl.config import AnyExperiment, ControlExperiment, Experiment, ServingExperiment
+from loomrl.config import AnyExperiment, ControlExperiment, Experiment, LoopExperiment, ServingExperiment
 from loomrl.config.sweep import Sweep
 from loomrl.experiments import shipped, sweep_file
 from loomrl.experiments.algorithms import open_algorithm
@@ -97,7 +97,16 @@ def test_every_shipped_service_is_one(name: str) -> None:
     assert isinstance(shipped.resolve_any([name]), ServingExperiment)
 
 
-@pytest.mark.parametrize("name", named([name for name in shipped.names() if name not in SERVED]))
+LOOPS = [name for name in shipped.names() if name.startswith("loop/")]
+"""Coordinated, not trained: `tests/coordinator`."""
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_every_shipped_loop_is_one(name: str) -> None:
+    assert isinstance(shipped.resolve_any([name]), LoopExperiment)
+
+
+@pytest.mark.parametrize("name", named([name for name in shipped.names() if name not in [*SERVED, *LOOPS]]))
 def test_every_shipped_experiment_makes_two_updates(
     name: str, tmp_path: Path, ray_cluster: None, one_thread: None
 ) -> None:

@@ -42,7 +42,7 @@ def told(*words: str, folder: Path, code: int = 0) -> Any:
 
 def test_data_set_is_frozen_listed_and_shown(tmp_path: Path) -> None:
     store(tmp_path, "agent-7", [session(f"s{n}", domain=("coding", "writing")[n % 2]) for n in range(6)])
-    made = told("data", "freeze", "agents=[7]", "holdout=0", "limit=4", folder=tmp_path)
+    made = told("data", "freeze", 'agents=["7"]', "holdout=0", "limit=4", folder=tmp_path)
     assert made["id"].startswith("7-")
     assert (made["sizes"], made["counts"]) == ({"train": 4, "holdout": 0}, {"limit": 2})
     assert [one["id"] for one in told("data", "list", folder=tmp_path)["datasets"]] == [made["id"]]
@@ -51,7 +51,7 @@ def test_data_set_is_frozen_listed_and_shown(tmp_path: Path) -> None:
     assert shown["domains"] == {"coding": {"train": 2, "holdout": 0}, "writing": {"train": 2, "holdout": 0}}
     assert (shown["with_ids"], shown["with_reward"], shown["feedback"], shown["versions"]) == (4, 0, {}, [])
     assert len(shown["rows"]) == 4
-    assert "min_rewards" in told("data", "freeze", "agents=[7]", "min_rewards=1", folder=tmp_path, code=1)
+    assert "min_rewards" in told("data", "freeze", 'agents=["7"]', "min_rewards=1", folder=tmp_path, code=1)
     assert "min_reward left out" not in (wrong := told("data", "freeze", "a", "min_reward=1", folder=tmp_path, code=1))
     assert "'a'" in wrong
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loomrl.feedback.reward.completion import before_outcomes, completion, own_completion, worth
+from loomrl.feedback.reward.completion import before_outcomes, completion, is_told, own_completion, worth
 from loomrl.feedback.reward.efficiency import efficiency, measures, task_type
 from loomrl.feedback.reward.opinion import user_feedback
 from loomrl.feedback.reward.trail import Trail
-from loomrl.types import End, Failure, Reward, Source, Steps, Task, Tokens, Turn
+from loomrl.types import End, Failure, Reward, Source, Steps, Task, Tokens, Trajectory, Turn
 from tests.feedback.support import said, served, turn
 
 shares = st.floats(0, 1)
@@ -39,6 +39,25 @@ def test_a_reward_told_at_the_end_tells_completion_only_within_its_range() -> No
 def test_silence_about_the_end_is_unknown_and_an_environment_always_knows() -> None:
     assert own_completion(served("a")).value is None
     assert own_completion(served("a", source=Source.ROLLOUT, extra={}, reward=Reward(9.0, {}, 0.0))).value == 0.0
+
+
+def foreign(*succeeded: bool, tokens: int | None = None) -> Trajectory:
+    """Somebody else's agent's trajectory, as the sink takes it in."""
+    turns = [{"success": each, "action": "response", "ms": 250} for each in succeeded]
+    metadata = {"model": "m"} if tokens is None else {"model": "m", "total_tokens": tokens}
+    extra = {"foreign": {"turns": turns, "metadata": metadata}}
+    return served("a", *["say it"] * len(succeeded), source=Source.FOREIGN, extra=extra)
+
+
+@pytest.mark.parametrize(
+    ("succeeded", "value"), [((True,), 1.0), ((False, True), 1.0), ((True, False), 0.75), ((False, False), 0.0)]
+)
+def test_somebody_elses_agent_reports_its_own_completion(succeeded: tuple[bool, ...], value: float) -> None:
+    own = own_completion(foreign(*succeeded))
+    assert own.value == value
+    assert not is_told(own), "a judge may know better"
+    assert is_told(own_completion(served("a", success=0.0)))
+    assert own_completion(served("a", source=Source.FOREIGN, extra={})).value is None
 
 
 def test_an_infrastructure_failure_says_nothing_of_the_policy() -> None:
@@ -148,6 +167,11 @@ def test_tokens_are_those_that_were_sampled_and_words_where_some_are_lost() -> N
 def test_the_time_in_which_people_think_is_not_the_policys() -> None:
     assert "ms" not in measures(served("a"))
     assert measures(served("a", source=Source.ROLLOUT))["ms"] == 490_000
+
+
+def test_of_somebody_elses_agent_tokens_and_time_are_as_it_reports() -> None:
+    assert measures(foreign(True, True, tokens=77)) == {"turns": 2, "repeats": 0, "tokens": 77, "ms": 500}
+    assert measures(foreign(True)) == {"turns": 1, "repeats": 0, "words": 2, "ms": 250}
 
 
 def test_control_steps_count_as_turns() -> None:

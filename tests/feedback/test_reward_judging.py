@@ -20,10 +20,13 @@ from loomrl.feedback.reward.judging import Judged, Judging
 from loomrl.feedback.reward.pipeline import Pipeline
 from loomrl.hub.hub import Hub
 from loomrl.serving.archive import open_endpoint_hub
+from loomrl.serving.retention.erasure import forget
 from loomrl.store import LoomDB, open_store
 from loomrl.store.events import read_events
 from loomrl.store.feedback import append_feedback
+from loomrl.store.participants import take_part
 from loomrl.store.rewards import StoredReward, are_there, forget_rewards, latest_rewards, read_rewards, rewards_of
+from loomrl.store.sessions import person_hash
 from loomrl.types import Feedback, Trajectory
 from tests.feedback.support import said, served
 
@@ -130,6 +133,26 @@ def test_an_endpoint_judges_its_own_trajectories_only(desk: Desk) -> None:
     assert desk.judging().drain().rewards == 1
 
 
+def test_whoever_is_forgotten_meanwhile_gets_no_reward(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.hub.append([served("t0"), served("t1")])
+    with desk.db.write() as connection:
+        take_part(connection, {("t0", person_hash("talk", "Ada")): "talk"})
+    real = step.feedback_of
+
+    def meanwhile(db: LoomDB, ids: Any) -> Any:
+        found = real(db, ids)
+        forget(db, desk.hub, "talk", "Ada", at=3.0)
+        return found
+
+    monkeypatch.setattr(step, "feedback_of", meanwhile)
+    judging = desk.judging()
+    judging.round()
+    monkeypatch.setattr(step, "feedback_of", real)
+    assert [one.trajectory for one in desk.rows()] == ["t1"]
+    desk.hub.append([served("t2")])
+    assert judging.drain() == Judged(trajectories=1, rewards=1)
+
+
 def test_judging_again_makes_rewards_only_where_the_settings_differ(desk: Desk) -> None:
     trajectories, told = production(20)
     desk.hub.append(trajectories)
@@ -225,6 +248,7 @@ from loomrl.config import HubConfig, RewardPipeline
 from loomrl.feedback.reward import judging as step
 from loomrl.feedback.reward.pipeline import Pipeline
 from loomrl.serving.archive import open_endpoint_hub
+from loomrl.serving.retention.erasure import forget
 from loomrl.store import open_store
 step.PAGE = 7
 url, settings = sys.argv[1], eval(sys.argv[2])

@@ -16,7 +16,7 @@ from loomrl.serving.local import LocalGateway
 from loomrl.serving.view import FixedView
 from loomrl.store import open_store
 from loomrl.store.feedback import read_feedback
-from loomrl.store.keys import create_key
+from loomrl.store.service.keys import create_key
 from loomrl.types import Feedback
 from tests.serving.scripted import Script
 

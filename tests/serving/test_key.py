@@ -8,7 +8,7 @@ from loomrl.serving.deployment.key import StoredKeys
 from loomrl.serving.refusal import Cause, Refusal
 from loomrl.store import LoomDB
 from loomrl.store.events import read_events
-from loomrl.store.keys import create_key, revoke_key
+from loomrl.store.service.keys import create_key, revoke_key
 
 
 async def cause_of(keys: StoredKeys, token: str | None, scope: str = "act") -> Cause | None:

@@ -19,7 +19,7 @@ from sqlalchemy import text
 
 from loomrl.experiments.bench.served import save_language
 from loomrl.store import LoomDB, open_store
-from loomrl.store.replicas import ReplicaRole, live_replicas
+from loomrl.store.service.replicas import ReplicaRole, live_replicas
 from tests.needs import needs
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, needs("HAProxy"), pytest.mark.timeout(1800)]

@@ -15,8 +15,8 @@ from loomrl.store import open_store
 from loomrl.store.endpoints import Arm, Role, delete_endpoint, drain_endpoint, set_endpoint
 from loomrl.store.events import read_events
 from loomrl.store.feedback import read_feedback
-from loomrl.store.keys import create_key
-from loomrl.store.replicas import live_replicas
+from loomrl.store.service.keys import create_key
+from loomrl.store.service.replicas import live_replicas
 from loomrl.store.sessions import read_calls
 from tests.inference.sample_models import tiny_model, tiny_tokenizer
 from tests.needs import needs

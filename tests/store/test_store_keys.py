@@ -6,7 +6,7 @@ from sqlalchemy import text
 from loomrl.errors import StoreError
 from loomrl.store import LoomDB
 from loomrl.store.events import read_events
-from loomrl.store.keys import FORM, create_key, digest, find_key, list_keys, revoke_key
+from loomrl.store.service.keys import FORM, create_key, digest, find_key, list_keys, revoke_key
 
 
 def test_a_key_is_stored_as_its_hash_only(store: LoomDB) -> None:

@@ -24,11 +24,13 @@ def own_completion(trajectory: Trajectory) -> Score:
     if trajectory.end is End.FAILED:
         assert trajectory.failure is not None, "it has failed"
         return missing(f"it failed at the boundary {trajectory.failure.boundary!r}, which says nothing of the policy")
-    session: Mapping[str, Any] | None = trajectory.extra.get("session")
+    if trajectory.source is Source.FOREIGN:
+        return _reported(trajectory.extra.get("foreign", {}).get("turns", ()))
     if trajectory.source in PLAYED:
         success = trajectory.reward.success
         return known(worth(success), f"the environment's success is {success:g}", success=success)
-    told = (session or {}).get("success")
+    session: Mapping[str, Any] = trajectory.extra.get("session") or {}
+    told = session.get("success")
     if told is not None:
         return known(worth(told), f"the caller said at its end that success is {told:g}", success=told)
     outcome = trajectory.reward.parts.get("outcome")
@@ -37,6 +39,22 @@ def own_completion(trajectory: Trajectory) -> Score:
     if not 0 <= outcome <= 1:
         return missing(f"the caller gave a reward of {outcome:g}, which tells no share of the task", reward=outcome)
     return known(worth(outcome), f"the caller gave a reward of {outcome:g} at its end", reward=outcome)
+
+
+def is_told(own: Score) -> bool:
+    """True if somebody or something else than the agent itself said how it ended."""
+    return own.value is not None and not own.evidence.get("self_reported")
+
+
+def _reported(turns: Sequence[Mapping[str, Any]]) -> Score:
+    """What somebody else's agent says of its turns: done if the last one succeeded, else the share that did."""
+    if not turns:
+        return missing("its agent reported no turns")
+    succeeded = sum(bool(turn["success"]) for turn in turns)
+    fraction = 1.0 if turns[-1]["success"] else succeeded / len(turns)
+    reasoning = f"by the agent's own report {succeeded} of {len(turns)} turns succeeded"
+    said = reasoning + (", the last one too" if turns[-1]["success"] else ", the last one not")
+    return known(worth(fraction), said, succeeded=succeeded, turns=len(turns), self_reported=True)
 
 
 def completion(own: Score, feedback: Sequence[Feedback]) -> Score:

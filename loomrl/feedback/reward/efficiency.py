@@ -11,7 +11,7 @@ from loomrl.feedback.reward.completion import PLAYED
 from loomrl.feedback.reward.score import Score, known, missing
 from loomrl.feedback.reward.trail import Spread, Trail
 from loomrl.serving.reading import CLOSING, OPENING
-from loomrl.types import End, Task, Trajectory, Turn
+from loomrl.types import End, Source, Task, Trajectory, Turn
 
 CUT = 2.0
 """Deviations from the mean beyond which nothing counts."""
@@ -34,6 +34,10 @@ def measures(trajectory: Trajectory) -> dict[str, int]:
     found = {"turns": len(turns) if trajectory.steps is None else len(turns) + len(trajectory.steps)}
     if turns:
         found |= _said(turns)
+    reported = trajectory.extra.get("foreign", {}).get("metadata", {}).get("total_tokens")
+    if reported is not None:
+        found["tokens"] = reported
+        found.pop("words", None)
     seconds = _seconds(trajectory)
     if seconds is not None:
         found["ms"] = round(1000 * seconds)
@@ -93,5 +97,8 @@ def _seconds(trajectory: Trajectory) -> float | None:
     """The time that the policy took. From the beginning to the end of a session its people were thinking, too."""
     if trajectory.source in PLAYED and trajectory.finished_at > trajectory.started_at:
         return trajectory.finished_at - trajectory.started_at
+    if trajectory.source is Source.FOREIGN:
+        ms = [turn["ms"] for turn in trajectory.extra.get("foreign", {}).get("turns", ()) if "ms" in turn]
+        return fsum(ms) / 1000 if ms else None
     answering: float | None = (trajectory.extra.get("session") or {}).get("seconds")
     return answering

@@ -7,7 +7,7 @@ from functools import cached_property
 from loomrl.config.pipeline import RewardPipeline
 from loomrl.errors import ScorerError
 from loomrl.feedback.reward.code import Inspected, code_quality, submission
-from loomrl.feedback.reward.completion import own_completion, worth
+from loomrl.feedback.reward.completion import is_told, own_completion, worth
 from loomrl.feedback.reward.laboratory import Laboratory
 from loomrl.feedback.reward.pipeline import COMPLETION, QUALITY
 from loomrl.feedback.reward.score import Score, inapplicable, known, missing
@@ -55,7 +55,7 @@ class Inspection:
     def _is_asked(self, trajectory: Trajectory) -> bool:
         if self._settings.judge is None or trajectory.end is End.FAILED or not trajectory.turns:
             return False
-        return own_completion(trajectory).value is None
+        return not is_told(own_completion(trajectory))
 
     @cached_property
     def _laboratory(self) -> Laboratory:

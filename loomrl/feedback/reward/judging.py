@@ -19,6 +19,7 @@ from loomrl.feedback.reward.watch import Alarm, Watch
 from loomrl.hub.hub import Hub
 from loomrl.serving.archive import open_endpoint_hub
 from loomrl.store import LoomDB
+from loomrl.store.erasures import erased_in
 from loomrl.store.feedback import feedback_of, read_feedback
 from loomrl.store.notes import find_note, put_note
 from loomrl.store.rewards import StoredReward, last_reward, latest_rewards, newest_rewards, store_rewards
@@ -174,9 +175,12 @@ class Judging:
             if not is_seen or find_note(connection, self._key) != note:
                 self._trails = None
                 return False
-            store_rewards(connection, made)
+            gone = erased_in(connection, [one.trajectory for one in made])
+            store_rewards(connection, [one for one in made if one.trajectory not in gone])
             put_note(connection, self._key, _text(new))
-            if self._trails is not None:
+            if gone:
+                self._trails = None  # they remember those people
+            elif self._trails is not None:
                 self._seen = last_reward(connection, self._endpoint)
         return True
 

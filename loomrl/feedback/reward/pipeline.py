@@ -86,8 +86,9 @@ class Pipeline:
         """What a trajectory tells, with what an inspection found: its completion, where nobody told it, and quality."""
         found = found or {}
         own = own_completion(trajectory)
-        if own.value is None:
-            own = found.get(COMPLETION, own)
+        opinion = found.get(COMPLETION)
+        if opinion is not None and (own.value is None or opinion.value is not None):
+            own = opinion
         none = inapplicable("there is no Python code in its answers")
         scores = {COMPLETION: own, QUALITY: found.get(QUALITY, none)}
         scores |= {part.name: _score(part, trajectory) for part in self._parts}

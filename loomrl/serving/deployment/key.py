@@ -16,7 +16,7 @@ from loomrl.errors import StoreError
 from loomrl.serving.door import Caller
 from loomrl.serving.refusal import Cause, Refusal
 from loomrl.store import LoomDB
-from loomrl.store.keys import FORM, Key, digest, read_keys, record_refusals
+from loomrl.store.service.keys import FORM, Key, digest, read_keys, record_refusals
 
 log = logging.getLogger(__name__)
 PACE_S = 0.05

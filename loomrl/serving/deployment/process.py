@@ -41,7 +41,7 @@ from loomrl.serving.refusal import Cause, Refusal
 from loomrl.store import LoomDB, open_store
 from loomrl.store.events import Event, append_events
 from loomrl.store.observations import forget_observations
-from loomrl.store.replicas import BEAT_S, Replica, ReplicaRole, ReplicaState, beat, bury, leave, live_replicas
+from loomrl.store.service.replicas import BEAT_S, Replica, ReplicaRole, ReplicaState, beat, bury, leave, live_replicas
 
 log = logging.getLogger(__name__)
 SEEN_S = 2.5 * PACE_S

@@ -1,0 +1,1 @@
+"""Who serves, and who may call."""
