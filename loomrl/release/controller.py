@@ -24,9 +24,9 @@ MOST_REVISIONS = 100_000
 class Clock:
     """Wall time that notices jumps: it is anchored to the monotonic clock."""
 
-    def __init__(self, wall: Callable[[], float] = time.time) -> None:
-        self._wall = wall
-        self._anchor = wall() - time.monotonic()
+    def __init__(self, wall: Callable[[], float] | None = None) -> None:
+        self._wall = wall or (lambda: time.time())
+        self._anchor = self._wall() - time.monotonic()
 
     def look(self) -> tuple[float, float]:
         """Unix time now, and the seconds that it has jumped by since the last look."""
