@@ -194,23 +194,27 @@ def _once(plan: "LoopExperiment") -> None:
 def _keep_on(coordinator: "Coordinator", service: "TrainingService", bus: str | None, stack: ExitStack) -> None:
     """Look again and again. What cannot be reached is waited for; a new reason is said once."""
     from loomrl.bus.open import open_bus
+    from loomrl.bus.service import Watch
     from loomrl.coordinator.inbox import Inbox
-    from loomrl.errors import LoomError
+    from loomrl.errors import BusError, LoomError, StoreError
 
     inbox = None if bus is None else Inbox(stack.enter_context(open_bus(bus)), service)
-    said: dict[str, str] = {}
-    steps = {"loop": coordinator.tick} | ({} if inbox is None else {"bus": lambda: bool(inbox.step())})
+    watch, said = Watch(coordinator.db, "inbox", _say), ""
     while True:
         done = False
-        for name, step in steps.items():
+        try:
+            done = coordinator.tick()
+            said = ""
+        except LoomError as error:  # the database or the artifacts may be away for a while
+            if said != str(error):
+                _say(f"{type(error).__name__}: {error}")
+            said = str(error)
+        if inbox is not None:
             try:
-                done = step() or done
-            except LoomError as error:  # the database, the bus or the artifacts may be away for a while
-                if said.get(name) != str(error):
-                    _say(f"{name}: {type(error).__name__}: {error}")
-                said[name] = str(error)
-            else:
-                said.pop(name, None)
+                done = bool(inbox.step()) or done
+                watch.worked()
+            except (BusError, StoreError) as error:
+                watch.failed(error)
         if not done:
             time.sleep(coordinator.plan.pace_s)
 

@@ -19,12 +19,13 @@ from loomrl.coordinator.job import Code, Job, Phase
 from loomrl.coordinator.ledger import jobs_of
 from loomrl.coordinator.report import Day
 from loomrl.coordinator.telling import ALERT
-from loomrl.errors import ClusterError, DataError
+from loomrl.errors import ClusterError, ConfigError, DataError
 from loomrl.experiments.coordinate.cluster import ClusterWork
 from loomrl.experiments.coordinate.work import Found, LocalWork
 from loomrl.experiments.gate.suite import resolve_suite
 from loomrl.feedback.content import Contents
 from loomrl.hub.hub import Hub
+from loomrl.release.controller import Clock
 from loomrl.serving.deployment.source import source_of
 from loomrl.store import LoomDB
 from loomrl.store.datasets import read_rows
@@ -42,6 +43,7 @@ from loomrl.telemetry.sink import metrics_file, read_metrics
 MOST_REVISIONS = 100_000
 JOBS = "jobs"
 """Folder of the work of jobs, beside the runs."""
+REWARD_ALARM = "reward.alarm"
 DAY_S, HOUR_S = 86_400.0, 3600.0
 CURRENT: Mapping[str, Metric] = {
     "reward_mean": Metric.REWARD_TOTAL,
@@ -69,6 +71,7 @@ class Observer:
         settings = plan.triggers.degradation
         self._watch = None if settings is None else DegradationWatch(db, plan.endpoint, settings)
         self._bus, self._collection = BusWatch(db), Collection()
+        self._anchored = Clock(clock)
         self._production: tuple[int, str, float, int] = (0, "", 0.0, 0)
         """The endpoint's revision; the version in production, since when, and the rewards up to then."""
         self._trainings: dict[str, Experiment] = {}
@@ -82,6 +85,7 @@ class Observer:
             jobs=jobs,
             collected=self.collected(),
             since=self.since,
+            jumped_s=self._anchored.look()[1],
             host=self.host,
         )
         if self._watch is not None:
@@ -234,21 +238,29 @@ class Observer:
 
     def _alerts(self, since: float) -> list[Event]:
         found: list[Event] = []
-        after = 0
-        while page := read_events(self._db, after=after, kind=ALERT, subject=self._plan.endpoint):
-            after = page[-1][0]
-            found += [event for _, event in page if event.created_at > since]
-        return found
+        for kind in (ALERT, REWARD_ALARM):
+            after = 0
+            while page := read_events(self._db, after=after, kind=kind, subject=self._plan.endpoint):
+                after = page[-1][0]
+                found += [event for _, event in page if event.created_at > since]
+        return sorted(found, key=lambda event: event.created_at)
 
     def _stable(self) -> tuple[int, str, float, int]:
         """The version in production, since when it is the stable one, and the position of the rewards up to then."""
         (newest,) = history_of(self._db, self._plan.endpoint, limit=1)
         if newest.revision != self._production[0]:
             since = _stable_since(history_of(self._db, self._plan.endpoint, limit=MOST_REVISIONS))
-            version = source_of(newest.stable.policy, self._db).version
+            version = self._version(newest.stable.policy)
             after = reward_before(self._db, self._plan.endpoint, since)
             self._production = (newest.revision, version, since, after)
         return self._production
+
+    def _version(self, policy: str) -> str:
+        """The version that trajectories of a policy name; its key, if nobody knows it any more."""
+        try:
+            return source_of(policy, self._db).version
+        except ConfigError:
+            return policy
 
 
 def _stable_since(history: Sequence[Endpoint]) -> float:
@@ -263,4 +275,4 @@ def _stable_since(history: Sequence[Endpoint]) -> float:
 
 
 def _said(event: Event) -> tuple[float, str, str]:
-    return event.created_at, str(event.data["alert"]), str(event.data["reason"])
+    return event.created_at, str(event.data.get("alert", "reward_hacking")), str(event.data["reason"])

@@ -4,7 +4,7 @@ Whoever asks with the same record decides the same. What a step needs beyond the
 a verdict – is the business of whoever takes it (`loomrl.experiments.coordinate`).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 
@@ -14,6 +14,7 @@ from loomrl.config.loop import LoopExperiment
 from loomrl.coordinator.degradation import Fall
 from loomrl.coordinator.fault import remedy
 from loomrl.coordinator.job import USUAL, Code, Fault, Job, Phase, Priority, Trigger, derived_id
+from loomrl.release.passage import SKEW_S
 
 
 class Work(StrEnum):
@@ -88,6 +89,8 @@ class Record:
     fall: Fall | None = None
     """The latest degradation of the policy in production."""
     evidence: Evidence = NOTHING
+    jumped_s: float = 0.0
+    """The clock has jumped by so much since the last look."""
     host: str = ""
     """The machine of whoever decides."""
 
@@ -169,11 +172,16 @@ def decide(plan: LoopExperiment, record: Record, now: float) -> Step | None:
         if step is not None:
             return step
     else:
-        ready = [job for job in record.waiting if job.not_before <= now]
+        ready = [job for job in record.waiting if _is_ready(plan, job, now)]
         if ready:
             return Prepare(job=ready[0])
     asked = triggered(plan, record, now)
     return None if asked is None else Ask(job=asked)
+
+
+def _is_ready(plan: LoopExperiment, job: Job, now: float) -> bool:
+    """Its pause is over; a longer one than there are is a clock that went back."""
+    return job.not_before <= now or job.not_before > now + 60 * plan.patience.infra_minutes + SKEW_S
 
 
 # -- triggers -------------------------------------------------------------------------------------------------------
@@ -237,6 +245,9 @@ def last_moment(cron: str, now: float) -> float:
 
 
 def _followed(plan: LoopExperiment, record: Record, job: Job, now: float) -> Step | None:
+    if record.jumped_s and job.phase is not Phase.RELEASING:
+        said = f"the clock jumped by {record.jumped_s:.0f} s: the time of this work begins again"
+        return Move(job=replace(job.to(job.phase, at=now, gate_at=now, reason=said), since=now))
     match job.phase:
         case Phase.RUNNING:
             return _trained(plan, record, job, now)

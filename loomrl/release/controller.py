@@ -1,6 +1,7 @@
 """The controller of an endpoint's releases. Any number of them may run at once, and any may die at any instant."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from loomrl.release.evidence import Trail
@@ -23,12 +24,13 @@ MOST_REVISIONS = 100_000
 class Clock:
     """Wall time that notices jumps: it is anchored to the monotonic clock."""
 
-    def __init__(self) -> None:
-        self._anchor = time.time() - time.monotonic()
+    def __init__(self, wall: Callable[[], float] | None = None) -> None:
+        self._wall = wall or (lambda: time.time())
+        self._anchor = self._wall() - time.monotonic()
 
     def look(self) -> tuple[float, float]:
         """Unix time now, and the seconds that it has jumped by since the last look."""
-        wall = time.time()
+        wall = self._wall()
         jumped_s = wall - time.monotonic() - self._anchor
         if abs(jumped_s) <= SKEW_S:
             return self._anchor + time.monotonic(), 0.0

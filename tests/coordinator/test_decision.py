@@ -183,6 +183,17 @@ def test_training_that_takes_too_long_ends_by_timeout_wherever_it_is() -> None:
     assert decide(plan(), record(running, evidence=Evidence(work=Work.AWAY)), NOW) is None
 
 
+def test_clock_that_jumps_makes_nothing_late() -> None:
+    running = job(**RUNNING)
+    jumped = record(running, evidence=Evidence(work=Work.RUNNING), jumped_s=2 * DAY)
+    step = moved(decide(plan(), jumped, NOW + 2 * DAY))
+    assert (step.job.phase, step.job.since, step.job.begun_at) == (Phase.RUNNING, NOW + 2 * DAY, NOW)
+    assert not is_late(plan(), step.job, NOW + 2 * DAY)
+    waiting = job(not_before=NOW + 10 * MINUTE)
+    assert decide(plan(), record(waiting), NOW) is None
+    assert isinstance(decide(plan(), record(waiting), NOW - DAY), Prepare), "the clock went back"
+
+
 # -- gate and release -----------------------------------------------------------------------------------------------
 
 
