@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import uuid
 from typing import Any
 
 
@@ -13,3 +14,11 @@ def canonical_json(value: Any) -> bytes:
 def content_hash(value: Any) -> str:
     """SHA-256 of the canonical JSON, in hexadecimal."""
     return hashlib.sha256(canonical_json(value)).hexdigest()
+
+
+def as_uuid(id: str) -> str:
+    """An id as a UUID: itself, if it is one, else always the same one."""
+    try:
+        return str(uuid.UUID(id))
+    except ValueError:
+        return str(uuid.uuid5(uuid.NAMESPACE_URL, f"loomrl:{id}"))

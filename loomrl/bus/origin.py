@@ -3,6 +3,7 @@
 import uuid
 
 from loomrl.store import LoomDB
+from loomrl.store.erasures import ORIGIN
 from loomrl.store.notes import Notes
 
 STORE = "Loomrl-Store"
@@ -11,4 +12,4 @@ STORE = "Loomrl-Store"
 
 def origin_of(db: LoomDB) -> str:
     """The id of a LoomDB, made when somebody first asks."""
-    return Notes(db).keep_first("bus/origin", uuid.uuid4().hex)
+    return Notes(db).keep_first(ORIGIN, uuid.uuid4().hex)

@@ -14,9 +14,10 @@ from loomrl.bus.event import MODEL_DEPLOYED, REWARD, TRAINING_REQUEST, TRAINING_
 from loomrl.bus.origin import STORE, origin_of
 from loomrl.bus.outgoing import Data, deployed_event, is_told, request_event, status_event, trajectory_event
 from loomrl.bus.record import deployment_on_record
+from loomrl.canonical import as_uuid
 from loomrl.config import HubConfig
 from loomrl.errors import EventError, TooLarge
-from loomrl.feedback.reward.event import as_event, as_uuid
+from loomrl.feedback.reward.event import as_event
 from loomrl.hub.hub import Hub, Selection
 from loomrl.serving.archive import open_endpoint_hub
 from loomrl.store import LoomDB

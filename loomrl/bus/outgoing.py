@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from loomrl.feedback.reward.event import as_uuid
+from loomrl.canonical import as_uuid
 from loomrl.serving.reading import Reader
 from loomrl.types import End, Message, Trajectory, Turn
 

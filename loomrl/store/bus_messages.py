@@ -128,6 +128,15 @@ def read_messages(db: LoomDB, stream: str, *, after: int, limit: int) -> list[Gi
         return [Given(position=row["position"], message=_message_of(row)) for row in rows]
 
 
+def remove_by_id(connection: Connection, ids: Sequence[str]) -> int:
+    """Delete messages by their ids, from whatever stream; how many."""
+    where = bus_messages.c.id.in_(ids)
+    positions = list(connection.scalars(select(bus_messages.c.position).where(where)))
+    connection.execute(delete(bus_held).where(bus_held.c.position.in_(positions)))
+    connection.execute(delete(bus_messages).where(bus_messages.c.position.in_(positions)))
+    return len(positions)
+
+
 def remove_message(db: LoomDB, stream: str, position: int) -> None:
     """Delete a message."""
     with db.write() as connection:

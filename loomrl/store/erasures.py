@@ -3,17 +3,25 @@
 import json
 import uuid
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sqlalchemy import Connection, delete, insert, select, update
 
+from loomrl.canonical import as_uuid
+from loomrl.store.bus_messages import remove_by_id
 from loomrl.store.db import LoomDB
 from loomrl.store.events import Event, record
+from loomrl.store.notes import find_note
 from loomrl.store.observations import unit_hash
 from loomrl.store.participants import leave, sessions_of
 from loomrl.store.rows import Row, from_json
 from loomrl.store.sessions import delete_sessions, person_hash
-from loomrl.store.tables import erasures, metadata, sessions
+from loomrl.store.tables import erasures, events, feedback, rewards, sessions
+
+MOST = 1000
+"""Ids in one question."""
+ORIGIN = "bus/origin"
+"""The note with the beginning of the ids under which events are on the bus (`loomrl.bus.origin`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,16 +71,20 @@ def erase(db: LoomDB, trajectories: Sequence[str]) -> dict[str, int]:
     with db.write() as connection:
         there = len(connection.execute(select(sessions.c.id).where(sessions.c.id.in_(trajectories))).all())
         counts = {"sessions": there, "calls": delete_sessions(connection, trajectories)}
-        return counts | delete_pointers(connection, trajectories)
+        return counts | delete_judgements(connection, trajectories)
 
 
-def delete_pointers(connection: Connection, trajectories: Sequence[str]) -> dict[str, int]:
-    """Delete the rows of every table that point at these trajectories: feedback, rewards."""
-    return {
-        table.name: connection.execute(delete(table).where(table.c.trajectory.in_(trajectories))).rowcount
-        for table in metadata.sorted_tables
-        if "trajectory" in table.c and table is not sessions
-    }
+def delete_judgements(connection: Connection, trajectories: Sequence[str]) -> dict[str, int]:
+    """Delete feedback on these trajectories, and their rewards, also from the bus that is in this LoomDB."""
+    made = select(rewards.c.id).where(rewards.c.trajectory.in_(trajectories))
+    told = (events.c.kind == "reward.made") & events.c.subject.in_(made)
+    origin = find_note(connection, ORIGIN)
+    ids = [f"{origin}-{position}" for position in connection.scalars(select(events.c.position).where(told))]
+    counts = {"messages": remove_by_id(connection, ids)}
+    for table in (feedback, rewards):
+        done = connection.execute(delete(table).where(table.c.trajectory.in_(trajectories)))
+        counts[table.name] = done.rowcount
+    return counts
 
 
 def keep_erasure(db: LoomDB, erasure: Erasure) -> None:
@@ -82,14 +94,21 @@ def keep_erasure(db: LoomDB, erasure: Erasure) -> None:
         connection.execute(update(erasures).where(where).values(content=_content(erasure)))
 
 
-def finish_erasure(db: LoomDB, erasure: Erasure, *, at: float) -> None:
-    """Record the end of a deletion, once: the person's hash and counts. The rest goes."""
+def finish_erasure(db: LoomDB, erasure: Erasure, *, at: float) -> Erasure:
+    """Record the end of a deletion, once: the person's hash and counts. The rest goes.
+
+    What was told of the trajectories goes last, as nobody can tell it again.
+    """
+    ids = list(map(as_uuid, erasure.trajectories))
     with db.write() as connection:
+        told = sum(remove_by_id(connection, ids[start : start + MOST]) for start in range(0, len(ids), MOST))
+        counts = {**erasure.counts, "messages": erasure.counts.get("messages", 0) + told}
         is_open = (erasures.c.id == erasure.id) & (erasures.c.state == "open")
         done = connection.execute(update(erasures).where(is_open).values(state="done", person="", content="{}"))
         if done.rowcount:
-            data = {"endpoint": erasure.endpoint, **erasure.counts}
+            data = {"endpoint": erasure.endpoint, **counts}
             record(connection, Event(kind="person.forgotten", subject=erasure.person, data=data, created_at=at))
+    return replace(erasure, counts=counts)
 
 
 def erased(db: LoomDB, trajectories: Collection[str]) -> set[str]:

@@ -11,6 +11,9 @@ import pytest
 from sqlalchemy import select
 
 from loomrl.artifacts import open_artifacts
+from loomrl.bus.open import open_bus
+from loomrl.bus.outbox import Outbox
+from loomrl.canonical import as_uuid
 from loomrl.config import HubConfig, ServingExperiment
 from loomrl.errors import ArtifactError
 from loomrl.hub.codec import encode
@@ -28,14 +31,18 @@ from loomrl.serving.retention.erasure import finish, forget
 from loomrl.serving.retention.file import read_archive
 from loomrl.store import LoomDB, beside, open_store
 from loomrl.store.archives import list_files
+from loomrl.store.datasets import identified, list_datasets, read_rows, record_dataset
+from loomrl.store.endpoints import Arm, set_endpoint
 from loomrl.store.erasures import open_erasures
 from loomrl.store.events import read_events
 from loomrl.store.feedback import append_feedback, read_feedback
 from loomrl.store.observations import Observation, append_observations, read_observations, unit_hash
 from loomrl.store.participants import people_in
+from loomrl.store.rewards import StoredReward, append_rewards, read_rewards
 from loomrl.store.sessions import opt_out, person_hash
-from loomrl.store.tables import calls, erasures, metadata, participants, sessions
+from loomrl.store.tables import bus_messages, calls, erasures, metadata, participants, sessions
 from loomrl.types import Feedback, Steps
+from tests.algorithms.test_served_items import row
 from tests.serving.scripted import Desk, Script, ask, user
 
 AGES = Ages(hot_days=30, archive_days=90)
@@ -237,7 +244,49 @@ async def test_everything_of_a_person_is_deleted_and_the_record_of_it_stays(hous
         assert set(connection.scalars(select(participants.c.session))) == {"his", "elsewhere"}
     ((_, event),) = read_events(house.db, kind="person.forgotten")
     assert (event.subject, event.data) == (person_hash("end", "ada"), {"endpoint": "end", **done.counts})
-    assert forget(house.db, house.hub, "end", "nobody", at=house.now).counts == {"archived": 0, "observations": 0}
+    assert not any(forget(house.db, house.hub, "end", "nobody", at=house.now).counts.values())
+
+
+async def test_what_was_told_of_a_person_is_deleted_too_and_data_sets_stay_what_they_were(house: House) -> None:
+    """On the bus in this LoomDB: the trajectory and its reward. A frozen data set has ids only."""
+    set_endpoint(house.db, "end", [Arm(name="stable", policy="v", share=1.0)], at=0.0, reason="a test")
+    for name, person in (("hot", "ada"), ("his", "bob")):
+        await house.talk(name, person, text=f"words of {person}")
+    house.archive()
+    content = {"components": {}, "normalization": "none"}
+    made = [
+        StoredReward(
+            id=as_uuid(f"reward of {name}"), trajectory=name, endpoint="end", task="t", total=0.5, confidence=0.0,
+            content=content, created_at=house.now,
+        )
+        for name in ("hot", "his")
+    ]  # fmt: skip
+    append_rewards(house.db, made)
+    frozen = [row(name, hub="endpoint-end") for name in ("hot", "his")]
+    record_dataset(house.db, identified("d", {"sizes": {}, "parent": None}, frozen, created_at=1.0), frozen)
+    bus = open_bus(house.url)
+    outbox = Outbox(house.db, house.url, bus, clock=house.clock)
+    while outbox.step():
+        pass
+    told = [message for message in on_bus(house.db) if b'"hot"' in message or b"words of ada" in message]
+    assert len(told) == 2
+    done = forget(house.db, house.hub, "end", "ada", at=house.now)
+    assert (done.counts["rewards"], done.counts["messages"]) == (1, 2)
+    left = b"".join(on_bus(house.db))
+    assert b'"hot"' not in left
+    assert b"words of ada" not in left
+    assert b"words of bob" in left
+    assert [one.trajectory for _, one in read_rewards(house.db)] == ["his"]
+    (kept,) = list_datasets(house.db, trajectory="hot")
+    assert read_rows(house.db, kept.id) == frozen
+    outbox.close()
+    bus.close()
+
+
+def on_bus(db: LoomDB) -> list[bytes]:
+    """The payloads of all messages."""
+    with db.read() as connection:
+        return [bytes(payload) for payload in connection.scalars(select(bus_messages.c.payload))]
 
 
 def observe(db: LoomDB, *units: str) -> None:

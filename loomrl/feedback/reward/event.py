@@ -1,10 +1,10 @@
 """A reward as other systems read it: the contract `agent.rl.reward.v1`."""
 
-import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from loomrl.canonical import as_uuid
 from loomrl.feedback.reward.pipeline import FEEDBACK
 from loomrl.store.rewards import StoredReward
 
@@ -30,14 +30,6 @@ def as_event(reward: StoredReward) -> dict[str, Any]:
             "confidence": reward.confidence,
         },
     }
-
-
-def as_uuid(id: str) -> str:
-    """An id as a UUID: itself, if it is one, else always the same one."""
-    try:
-        return str(uuid.UUID(id))
-    except ValueError:
-        return str(uuid.uuid5(uuid.NAMESPACE_URL, f"loomrl:{id}"))
 
 
 def _component(part: Mapping[str, Any]) -> dict[str, Any]:

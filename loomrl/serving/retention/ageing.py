@@ -13,7 +13,7 @@ from loomrl.hub.hub import Hub, Selection
 from loomrl.serving.retention.file import delete_file, exists, ids_in, read_file, write_file
 from loomrl.store import LoomDB
 from loomrl.store.archives import ArchiveFile, begin_file, drop_file, list_files, move_file
-from loomrl.store.erasures import delete_pointers, erased, purge_erasures
+from loomrl.store.erasures import delete_judgements, erased, purge_erasures
 from loomrl.store.participants import leave
 from loomrl.types import Trajectory
 
@@ -97,7 +97,7 @@ class Retention:
                 continue
             ids = ids_in(file.url) if exists(file.url) else []
             with self._db.write() as connection:
-                delete_pointers(connection, ids)
+                delete_judgements(connection, ids)
                 leave(connection, ids)
                 move_file(connection, file.id, "leaving")
             end_file(self._db, file)

@@ -45,8 +45,7 @@ def carry_out(db: LoomDB, hub: Hub, erasure: Erasure, *, at: float) -> Erasure:
         keep_erasure(db, erasure)
     erasure = _counted(erasure, {"archived": _take_out(db, erasure, at)})
     erasure = _counted(erasure, {"observations": forget_units(db, erasure.endpoint, erasure.units)})
-    finish_erasure(db, erasure, at=at)
-    return erasure
+    return finish_erasure(db, erasure, at=at)
 
 
 def _take_out(db: LoomDB, erasure: Erasure, at: float) -> int:
