@@ -104,18 +104,15 @@ def _seed(size: Size, seed: int, tellings: Sequence[Telling], page: Path | None)
 
 
 def _figures(told: Told) -> dict[str, Any]:
-    first, last = told.first, told.last
-    families = {
-        name: (first.by_family[name].success.mean, last.by_family[name].success.mean) for name in first.by_family
-    }
+    (before, after), (first, last) = told.satisfied, (told.reports[0], told.reports[-1])
     flipped = [each.most_share for each in told.proposals if each.honesty == "flipped"]
     return {
-        "satisfaction_before": first.overall.success.mean,
-        "satisfaction_after": last.overall.success.mean,
+        "satisfaction_before": before,
+        "satisfaction_after": after,
         "before": [first.overall.success.low, first.overall.success.high],
         "after": [last.overall.success.low, last.overall.success.high],
-        "families": families,
-        "worst_family": min(after - before for before, after in families.values()),
+        "families": told.families,
+        "worst_family": min(new - old for old, new in told.families.values()),
         "proposals": [
             {"honesty": each.honesty, "policy": each.policy, "phase": each.phase, "most_share": each.most_share}
             for each in told.proposals

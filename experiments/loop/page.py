@@ -43,7 +43,7 @@ th{font-weight:600;color:var(--faint);font-size:13px}.number{text-align:right;wh
 
 def write(file: Path, told: Told, *, title: str) -> None:
     """Write the page."""
-    before, after = told.first.overall.success.mean, told.last.overall.success.mean
+    before, after = told.satisfied
     head = (
         f"People asked {len(told.answered):,} times, and said something of {told.said:,} answers. On the same held-out "
         f"tasks, by the checkers, the version in production at the beginning satisfies {percent(before)}, the one at "
@@ -76,7 +76,7 @@ def write(file: Path, told: Told, *, title: str) -> None:
 
 
 def _families(told: Told) -> list[str]:
-    return sorted(told.first.by_family)
+    return sorted(told.families)
 
 
 def _scores(told: Told) -> Iterator[tuple[str, ...]]:
@@ -87,7 +87,8 @@ def _scores(told: Told) -> Iterator[tuple[str, ...]]:
 
 def _score(score: Score) -> str:
     found = score.success
-    return f"{percent(found.mean)} <span class='note'>{percent(found.low)} to {percent(found.high)}</span>"
+    mean = "–" if found.mean is None else percent(found.mean)
+    return f"{mean} <span class='note'>{percent(found.low)} to {percent(found.high)}</span>"
 
 
 def _proposal(proposal: Proposal) -> tuple[str, ...]:

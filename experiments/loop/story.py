@@ -10,7 +10,7 @@ from typing import Any
 from loomrl.config.loop import LoopExperiment
 from loomrl.coordinator.job import Job, Phase
 from loomrl.coordinator.ledger import jobs_of
-from loomrl.evaluation.report import Report
+from loomrl.evaluation.report import Report, Score
 from loomrl.experiments.evaluate import evaluate_policies
 from loomrl.experiments.loop.crowd import Answered, Crowd, Honesty, Manner
 from loomrl.experiments.loop.production import RUN, Production, ProductionError
@@ -72,14 +72,15 @@ class Told:
     """Recorded sessions of people who opted out."""
 
     @property
-    def first(self) -> Report:
-        """Of the first version."""
-        return self.reports[0]
+    def satisfied(self) -> tuple[float, float]:
+        """Success of the version in production at the beginning, and at the end."""
+        return _success(self.reports[0].overall), _success(self.reports[-1].overall)
 
     @property
-    def last(self) -> Report:
-        """Of the version in production at the end."""
-        return self.reports[-1]
+    def families(self) -> dict[str, tuple[float, float]]:
+        """The same for each family."""
+        first, last = self.reports[0].by_family, self.reports[-1].by_family
+        return {name: (_success(first[name]), _success(last[name])) for name in first}
 
 
 def tell(
@@ -193,3 +194,9 @@ def _proposal(db: LoomDB, job: Job, honesty: Honesty) -> Proposal:
         trained_at=job.begun_at or job.asked_at,
         over_at=job.at,
     )
+
+
+def _success(score: Score) -> float:
+    if score.success.mean is None:
+        raise ProductionError("every attempt at the held-out tasks failed: nothing is known of the versions.")
+    return score.success.mean
