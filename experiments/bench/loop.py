@@ -27,7 +27,7 @@ class Size:
     """Changes to the experiment of the policy that it begins with."""
     loop: Mapping[str, Any] = field(default_factory=dict)
     """Changes to the loop."""
-    proposals: int = 1
+    proposals: int = 2
     """Honest ones."""
     episodes: int = 600
     """Held-out tasks."""
@@ -40,6 +40,7 @@ FULL = Size()
 QUICK = Size(
     base={"algorithm.warm_start.steps": 300},
     loop={NEW: 150, "data.limit": 150, "training.data.epochs": 1, "training.evaluation.episodes": 20},
+    proposals=1,
     episodes=40,
     prelude=150,
 )
