@@ -1,10 +1,14 @@
 """Events of agents without what must not be stored."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, cast
 
 from loomrl.bus.contract.trajectory import TrajectoryEvent
+from loomrl.safety.placeholder import Names
 from loomrl.safety.redaction import Redacted, Redaction, Redactor
+from loomrl.safety.redaction.finding import Finding
+from loomrl.safety.redaction.redactor import replaced
 
 PARTS = frozenset(("turns", "observation", "context", "action", "result", "task_context", "metadata"))
 PARTS |= {"thought_process", "available_tools"}
@@ -26,11 +30,15 @@ class Remembering:
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
-        self._known = lru_cache(REMEMBERED)(redactor.redact)
+        self._known = lru_cache(REMEMBERED)(redactor.find)
 
-    def redact(self, text: str) -> Redacted:
+    def find(self, text: str) -> Sequence[Finding]:
         """As of `Redactor`."""
-        return self._known(text) if len(text) <= LONGEST else self._redactor.redact(text)
+        return self._known(text) if len(text) <= LONGEST else self._redactor.find(text)
+
+    def redact(self, text: str, names: Names | None = None) -> Redacted:
+        """As of `Redactor`."""
+        return replaced(text, self.find(text), names)
 
 
 def cleaned(event: TrajectoryEvent, redactor: Redactor) -> tuple[TrajectoryEvent, tuple[str, ...]]:

@@ -1,7 +1,6 @@
 """The durable recorder: calls in LoomDB, many in one transaction; recent sessions in memory."""
 
 import asyncio
-import logging
 import time
 import uuid
 from collections import OrderedDict
@@ -9,16 +8,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
+from secrets import token_bytes
 from typing import Any, TypeVar
 
 from loomrl.errors import StoreError
 from loomrl.safety.redaction import PatternRedactor, Redactor
+from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.act import ActAsk
 from loomrl.serving.archive import ending_of, trajectory_on_record
 from loomrl.serving.call import Ask
 from loomrl.serving.recorder import check_id, check_owner, ended_otherwise, has_ended, no_session
 from loomrl.serving.recording.acts import NewActs, are_acts, encode_acts, together
 from loomrl.serving.recording.forms import Forms
+from loomrl.serving.recording.naming import Draft, Naming
 from loomrl.serving.recording.payload import decode, encode, private, private_ending
 from loomrl.serving.recording.record import Call, Ending, Kept, kept, spoken, told
 from loomrl.serving.recording.writer import Writer
@@ -38,7 +40,7 @@ from loomrl.store.sessions import (
 )
 from loomrl.types import Trajectory
 
-log = logging.getLogger(__name__)
+log = redacted_logger(__name__)
 T = TypeVar("T")
 
 
@@ -76,9 +78,14 @@ def open_recorder(
     redactor: Redactor | None = None,
     settings: StoreSettings | None = None,
     clock: Callable[[], float] = time.time,
+    secret: bytes | None = None,
 ) -> "Store":
-    """The recorder in the LoomDB behind a URL; `redactor` None is the one for secrets and e-mail addresses."""
-    return Store(open_store(url), redactor=redactor or PatternRedactor(), settings=settings, clock=clock)
+    """The recorder in the LoomDB behind a URL; `redactor` None is `PatternRedactor`, `secret` None is this process's.
+
+    Recorders with the same secret give a value of a session the same placeholder.
+    """
+    naming = Naming(db := open_store(url), redactor or PatternRedactor(), secret=secret or token_bytes(32))
+    return Store(db, naming=naming, settings=settings, clock=clock)
 
 
 class Store:
@@ -88,11 +95,11 @@ class Store:
         self,
         db: LoomDB,
         *,
-        redactor: Redactor,
+        naming: Naming,
         settings: StoreSettings | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._db, self._redactor, self._clock = db, redactor, clock
+        self._db, self._naming, self._clock = db, naming, clock
         self._settings = settings or StoreSettings()
         self._recent: OrderedDict[str, _Recent] = OrderedDict()
         self._forms = Forms(partial(self._read, read_calls, db), most=self._settings.most_sessions)
@@ -173,10 +180,11 @@ class Store:
     ) -> Trajectory:
         """As of `Recorder`."""
         check_id(session)
-        ending = private_ending(told(reward, success, outcome, at=self._clock()), self._redactor)
+        new = told(reward, success, outcome, at=self._clock())
         if (recent := self._recent.get(session)) is not None:
             check_owner(session, recent.key, key)
-        stored: StoredSession = await self._writer.do(_Ending(session, key, ending))
+        stored: StoredSession
+        stored, ending = await self._writer.do(_Ending(session, key, new))
         if recent is not None:
             recent.ended = True
         if not ending.agrees(ending_of(stored)):
@@ -287,10 +295,14 @@ class Store:
         return [result for kind, alike in groupby(jobs, type) for result in works[kind](list(alike))]
 
     def _keep(self, jobs: "list[_Keeping]") -> list[Any]:
-        new = [_attempted(partial(self._new, job)) for job in jobs]
-        whole = [call for call in new if isinstance(call, NewCall)]
+        drafts = [_attempted(partial(self._draft, job)) for job in jobs]
         try:
-            fates = iter(keep_calls(self._db, whole))
+            named = iter(self._naming.named([draft for draft in drafts if isinstance(draft, Draft)]))
+            new = [
+                _attempted(partial(self._new, job, next(named))) if isinstance(draft, Draft) else draft
+                for job, draft in zip(jobs, drafts, strict=True)
+            ]
+            fates = iter(keep_calls(self._db, [call for call in new if isinstance(call, NewCall)]))
         except StoreError as error:
             return [_unavailable(error)] * len(jobs)
         return [_answer(next(fates), call.session) if isinstance(call, NewCall) else call for call in new]
@@ -319,16 +331,21 @@ class Store:
             created_at=self._clock(),
         )
 
-    def _new(self, job: "_Keeping") -> NewCall:
-        """The call as it may be stored. Answers after redacted text are stored without ids."""
-        record = private(job.record, self._redactor)
+    def _draft(self, job: "_Keeping") -> Draft[Kept]:
+        """The call as it may be stored, but for the names of placeholders."""
+        call = job.call
+        person = person_of(call.endpoint, call.ask.user)
+        unnamed = replace(job.record, record=replace(job.record.record, user=person))
+        return self._naming.draft(call.session, partial(private, unnamed))
+
+    def _new(self, job: "_Keeping", record: Kept) -> NewCall:
+        """The row of a call. Answers after redacted text are stored without ids."""
         if job.parent is not None and job.parent.redacted:
             record = Kept(record=record.record, columns=())
         for one in job.new:
             one.redacted = record.lost
         call = job.call
-        person = person_of(call.endpoint, call.ask.user)
-        payload, columns = encode(replace(record, record=replace(record.record, user=person)))
+        payload, columns = encode(record)
         return NewCall(
             id=call.id,
             session=call.session,
@@ -336,7 +353,7 @@ class Store:
             key=call.key,
             payload=payload,
             columns=columns,
-            person=person,
+            person=record.record.user,
             marks=tuple(one.mark for one in record.columns if one.mark),
             created_at=self._clock(),
         )
@@ -344,14 +361,16 @@ class Store:
     def _end(self, jobs: "list[_Ending]") -> list[Any]:
         return [_attempted(partial(self._ended, job)) for job in jobs]
 
-    def _ended(self, job: "_Ending") -> StoredSession:
+    def _ended(self, job: "_Ending") -> tuple[StoredSession, Ending]:
+        """The session as it has ended, and the end that was told, as it may be stored."""
         stored = read_session(self._db, job.session)
         if stored is None:
             raise no_session(job.session)
         check_owner(job.session, stored.key, job.key)
-        ended = end_session(self._db, job.session, job.ending.data(), at=job.ending.at)
+        ending = self._naming.redacted(job.session, partial(private_ending, job.ending))
+        ended = end_session(self._db, job.session, ending.data(), at=ending.at)
         assert ended is not None, "it was there"
-        return ended
+        return ended, ending
 
 
 @dataclass(frozen=True, slots=True, eq=False)

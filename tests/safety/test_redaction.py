@@ -1,6 +1,7 @@
 """Redaction: findings, texts left alone, and the time it takes."""
 
 import json
+import logging
 import string
 import time
 
@@ -9,7 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from loomrl.safety.pattern import OTHERS, PATTERNS
+from loomrl.safety.placeholder import Counting
 from loomrl.safety.redaction import PatternRedactor, Redaction
+from loomrl.safety.redaction.log import redacted_logger
 
 redactor = PatternRedactor()
 LETTERS = string.ascii_letters + string.digits
@@ -54,7 +57,7 @@ HARMLESS = [
     "login(user, password)",
     "see @alice, 3 @ 4, a@b",
     "https://example.com:8080/a?b=c#d",
-    "def f(x): return x['key'] + 1  # [redacted:email]",
+    "def f(x): return x['key'] + 1  # <email-1>",
 ]
 
 
@@ -80,12 +83,12 @@ def test_ordinary_text_stays(text: str) -> None:
     assert not redactor.redact(text).kinds
 
 
-PIECES = [*SECRETS.values(), *ASSIGNED, *HARMLESS, "password", "=", ": ", '"', "'", "\\", "@", "[redacted:key]", "sk-"]
+PIECES = [*SECRETS.values(), *ASSIGNED, *HARMLESS, "password", "=", ": ", '"', "'", "\\", "@", "<key-1>", "sk-"]
 
 
 @given(st.lists(st.sampled_from(PIECES) | st.text(max_size=4), max_size=6).map("".join))
-@example("password=[redacted:key]x")
-@example("token: [redacted:email] ")
+@example("password=<key-1>x")
+@example("token: <email-1> ")
 def test_redacting_twice_changes_nothing_more(text: str) -> None:
     once = redactor.redact(text)
     twice = redactor.redact(once.text)
@@ -98,7 +101,7 @@ UNITS += [
     "://a:",
     "ghp_",
     "a@b.",
-    "[redacted:",
+    "<email-",
     " ",
     "password is ",
     "eyJaaaaaaaaa.",
@@ -114,7 +117,7 @@ FORMS += [f"{name}_{BODY}" for name in OTHERS.split("|")] + ["xapp-12345678", "a
 @example("PAſſWORD=12345")
 def test_a_text_that_has_a_form_has_a_hint_of_it(text: str) -> None:
     for pattern in PATTERNS:
-        assert pattern.is_possible(text.casefold()) or not pattern.form.search(text)
+        assert pattern.is_possible(text.casefold()) or not any(pattern.matches(text))
 
 
 @pytest.mark.parametrize("unit", UNITS)
@@ -125,15 +128,15 @@ def test_the_time_is_linear(unit: str) -> None:
         redactor.redact(text)
         return time.thread_time() - started
 
-    small = min(took(20_000) for _ in range(3))
-    assert min(took(160_000) for _ in range(3)) < max(40 * small, 0.5), "a square would take many seconds"
+    small = min(took(5_000) for _ in range(3))
+    assert took(40_000) < max(40 * small, 0.5), "a square would take many seconds"
 
 
 def test_json_stays_json_and_names_promise_secrets() -> None:
     redaction = Redaction(redactor)
     text = json.dumps({"to": "ada@example.com", "db": {"password": "x y z", "port": 5432}, "list": ["é"]})
     clean = json.loads(redaction.json(text))
-    assert clean == {"to": "[redacted:email]", "db": {"password": "[redacted:password]", "port": 5432}, "list": ["é"]}
+    assert clean == {"to": "<email-1>", "db": {"password": "<password-1>", "port": 5432}, "list": ["é"]}
     assert set(redaction.kinds) == {"email", "password"}
 
 
@@ -147,3 +150,45 @@ def test_a_secret_that_json_would_drop_is_found() -> None:
     redaction = Redaction(redactor)
     assert "hunter2" not in redaction.json('{"password": "hunter2", "password": ""}')
     assert redaction.kinds
+
+
+# -- placeholders -----------------------------------------------------------------------------------------------------
+
+
+def test_the_same_value_has_the_same_placeholder_and_another_the_next() -> None:
+    text = "ada@example.org wrote to alan@example.org; Ada@Example.org waits. +49 30 1234567, or (+49) 30-1234567."
+    expected = "<email-1> wrote to <email-2>; <email-1> waits. <phone-1>, or <phone-1>."
+    assert redactor.redact(text).text == expected
+
+
+def test_placeholders_in_a_text_keep_their_numbers() -> None:
+    assert redactor.redact("<email-1> and <email-7> know ada@example.org").text == (
+        "<email-1> and <email-7> know <email-8>"
+    )
+
+
+def test_values_are_named_together() -> None:
+    redaction = Redaction(redactor, Counting())
+    assert redaction.value({"from": "ada@example.org", "text": "ada@example.org, alan@example.org"}) == {
+        "from": "<email-1>",
+        "text": "<email-1>, <email-2>",
+    }
+
+
+def test_findings_say_where_they_are_in_the_text() -> None:
+    text = "to ada@example.org: password=hunter2, and again password=hunter2"
+    assert [text[one.start : one.end] for one in redactor.find(text)] == ["ada@example.org", "hunter2", "hunter2"]
+
+
+@pytest.mark.parametrize("text", ["GET /users?email=ada@example.org", "no address at all"])
+def test_lines_of_a_log_are_redacted(text: str, caplog: pytest.LogCaptureFixture) -> None:
+    log = redacted_logger("loomrl.tests.redacted")
+    try:
+        raise ValueError(f"cannot read {text!r}")
+    except ValueError:
+        log.exception("failed: %s", text)
+    (record,) = caplog.records
+    written = logging.Formatter().format(record)
+    assert "ada@example.org" not in written + str(record.args)
+    assert ("<email-1>" in written) == ("@" in text)
+    assert "Traceback" in written
