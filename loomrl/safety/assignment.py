@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 
 from loomrl.safety.placeholder import is_placeholder
 from loomrl.safety.randomness import is_drawn, is_wordy
@@ -17,12 +18,9 @@ _CLOSE = r"[\\\"'`\])]{0,4}"
 _IS = r"\s{1,8}(?:is|was|ist|war|lautet|est|es|è|é)"
 _TYPE = r"(?:[ \t]{0,4}:?[ \t]{0,4}&?[A-Za-z][\w.]{0,30}\??[ \t]{0,4}(?==[^=]))?"
 """A type between a name and its value: `token: str = …`."""
-NAMED = re.compile(
-    rf"(?<![\w.-])[\w.-]++(?={_TYPE}{_CLOSE}(?:[ \t]{{0,8}}[:=.-]|(?<=[\"'])[ \t]{{0,4}},|{_IS}\b))", re.IGNORECASE
-)
-"""A name with a sign behind it."""
+NAME = re.compile(r"[\w.-](?<![\w.-]{2})[\w.-]*+")
 ASSIGNMENT = re.compile(
-    rf"""(?=[\w.-]{{0,60}}?(?:{"|".join(WORDS)}))(?P<name>[\w.-]++){_TYPE}{_CLOSE}
+    rf"""(?P<name>[\w.-]++){_TYPE}{_CLOSE}
     (?P<sign>[ \t]{{0,8}}(?:[:=]=?>?|->|\.=)\s{{0,8}}|(?<=["'])[ \t]{{0,4}},[ \t]{{0,4}}(?=["'])|{_IS}:?\s{{1,8}})
     (?:(?P<scheme>bearer|basic|token)[ ]{{1,4}})?(?:[bru](?=["']))?
     (?:\\?"(?P<double>(?:[^"\\\n]|\\[^"\n]){{0,4096}}+)|\\?'(?P<single>(?:[^'\\\n]|\\[^'\n]){{0,4096}}+)
@@ -34,6 +32,17 @@ ASSIGNMENT = re.compile(
 
 SHOWN = 80
 """Characters by which a value has shown what it is."""
+
+
+@lru_cache(maxsize=8192)
+def may_promise(name: str) -> bool:
+    """False for a name that promises nothing, by its letters alone."""
+    folded = name.casefold()
+    return any(word in folded for word in WORDS)
+
+
+LONGEST_NAME = 100
+"""Characters at a name's end that decide what it promises."""
 
 
 class Promise(Enum):

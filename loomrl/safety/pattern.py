@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from loomrl.safety.assignment import ASSIGNMENT, NAMED, WORDS, Promise, is_stub, promised
+from loomrl.safety.assignment import ASSIGNMENT, LONGEST_NAME, NAME, WORDS, Promise, is_stub, may_promise, promised
 from loomrl.safety.placeholder import is_placeholder
 from loomrl.safety.randomness import is_wordy
 
@@ -118,8 +118,8 @@ class Assignment(Pattern):
 
     def matches(self, text: str, since: int = 0) -> Iterator[re.Match[str]]:
         """As of `Pattern`; a value may hold the next assignment."""
-        for named in NAMED.finditer(text, since):
-            if (match := self.form.match(text, named.start())) is not None:
+        for named in NAME.finditer(text, since):
+            if may_promise(named[0][-LONGEST_NAME:]) and (match := self.form.match(text, named.start())) is not None:
                 yield match
 
     def secret(self, match: re.Match[str]) -> tuple[int, int] | None:

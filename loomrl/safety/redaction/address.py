@@ -6,15 +6,20 @@ from collections.abc import Iterator
 
 from loomrl.safety.redaction.finding import Finding, Page
 
-_AT = r"[\[({<]\s?(?:at|@|ät|arroba)\s?[\])}>]|(?-i:\ AT\ )|_at_|&#64;|&commat;|\\u0040"
 _DOT = r"(?:\s?[\[({<]\s?(?:dot|punkt|\.|point|punto)\s?[\])}>]\s?|(?-i:\ DOT\ )|_dot_|\.)"
-_SIGN = re.compile(rf"(?P<sign>{_AT})|\ at\ (?=[\w-]{{1,60}}\ dot\ )", re.IGNORECASE)
+_SIGNS = (
+    re.compile(r"[\[({<]\s?(?:@|(?i:at|ät|arroba))\s?[\])}>]"),
+    re.compile(r" AT "),
+    re.compile(r"_[Aa][Tt]_"),
+    re.compile(r"&(?:#64|commat);"),
+    re.compile(r"\\u0040"),
+)
+_SPELT_SIGN = re.compile(r" [Aa][Tt] (?=[\w-]{1,60} (?i:dot) )")
 _LOCAL = re.compile(r"(?<![\w.+-])\w[\w.+-]{0,60}\s?\Z")
 _DOMAIN = re.compile(rf"\s?[\w-]{{1,60}}?(?:{_DOT}[\w-]{{1,60}}?){{1,4}}(?![\w-])", re.IGNORECASE)
 _SPELT = re.compile(r"[\w-]{1,60}(?:\ dot\ [\w-]{1,60}){1,4}", re.IGNORECASE)
 _QUOTED = re.compile(r"\"[^\"\n@]{1,60}\"@[^\W_][\w-]*+(?:\.[\w-]++)++|[\w.+-]{1,60}@\[(?:IPv6:)?[0-9A-Fa-f.:]{3,45}\]")
-_SIGNS = ("at", "ät", "arroba", "commat")
-_V4 = re.compile(r"(?<![\w.])\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}(?!\w|\.\d|-[A-Za-z])")
+_V4 = re.compile(r"\d(?<![\w.]\d)\d{0,2}\.\d{1,3}\.\d{1,3}\.\d{1,3}(?!\w|\.\d|-[A-Za-z])")
 _TRIPLE = re.compile(r"(?<![\d.])\d{1,4}\.\d{1,4}\.\d{1,4}(?![\d.])")
 _V6 = re.compile(r"(?<![\w:.])[23][0-9A-Fa-f]{3}:(?:[0-9A-Fa-f]{0,4}:){1,6}[0-9A-Fa-f]{0,4}(?![\w:])")
 _VERSION = re.compile(
@@ -33,15 +38,22 @@ _BEFORE = 30
 
 def odd_emails(page: Page) -> Iterator[Finding]:
     """Addresses in words (`ada [at] example [dot] org`), with quotes, or at a number."""
-    if page.has("@"):
+    if page.has('"@', "@["):
         for match in _QUOTED.finditer(page.text):
             yield Finding(match.start(), match.end(), "email")
-    if page.says(_SIGNS) or page.has("&#64;", "\\u0040", "(@)", "[@]"):
-        for sign in _SIGN.finditer(page.text):
-            local = _LOCAL.search(page.text, max(0, sign.start() - 62), sign.start())
-            domain = (_DOMAIN if sign["sign"] else _SPELT).match(page.text, sign.end())
-            if local is not None and domain is not None:
-                yield Finding(local.start(), domain.end(), "email")
+    for sign in (sign for form in _SIGNS for sign in form.finditer(page.text)):
+        yield from _around(page.text, sign, _DOMAIN)
+    if page.says(("dot",)):
+        for sign in _SPELT_SIGN.finditer(page.text):
+            yield from _around(page.text, sign, _SPELT)
+
+
+def _around(text: str, sign: re.Match[str], form: re.Pattern[str]) -> Iterator[Finding]:
+    """The address around an @ in other words."""
+    local = _LOCAL.search(text, max(0, sign.start() - 62), sign.start())
+    domain = form.match(text, sign.end())
+    if local is not None and domain is not None:
+        yield Finding(local.start(), domain.end(), "email")
 
 
 def ips(page: Page) -> Iterator[Finding]:

@@ -14,6 +14,7 @@ _NO_HEX = re.compile(r"[^0-9a-f]")
 _ATOM = re.compile(r"[A-Za-z0-9+_-]+")
 _UUID = r"[0-9A-Fa-f]{8}-(?:[0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}"
 _HASH = re.compile(rf"[0-9a-f]{{32}}|{_UUID}")
+_HASHES = re.compile(r"[A-Za-z0-9_.$~/:|-]{32,}+")
 _NAMED_HASH = re.compile(
     rf"(?<![A-Za-z0-9_.-])(?P<name>(?:[A-Za-z0-9]{{1,20}}+[_.$~-]){{1,5}}?)"
     rf"(?P<hash>[0-9a-f]{{32,128}}|{_UUID})(?![A-Za-z0-9])(?!\.[A-Za-z]{{2,4}}\b)"
@@ -49,14 +50,19 @@ def drawn(page: Page) -> Iterator[Finding]:
         if _LONG.search(run[0]) is not None and _DIGIT.search(run[0]) is not None:
             yield from _drawn(run)
             yield from _prefixed(run)
-    if _HASH.search(page.text) is None:
-        return
-    for match in _NAMED_HASH.finditer(page.text):
+    for run in _HASHES.finditer(page.text):
+        if _HASH.search(run[0]) is not None:
+            yield from _hashed(page, *run.span())
+
+
+def _hashed(page: Page, start: int, end: int) -> Iterator[Finding]:
+    """What makes a hash a key: a name before it, or a number or another hash beside it."""
+    for match in _NAMED_HASH.finditer(page.text, start, end):
         if _is_key(match["name"], match["hash"]):
             yield Finding(match.start(), match.end(), "key")
     for form in (_DOUBLE, _PAIRED):
-        yield from (Finding(*match.span(), "key") for match in form.finditer(page.text))
-    for match in _GLUED_HASH.finditer(page.bare):
+        yield from (Finding(*match.span(), "key") for match in form.finditer(page.text, start, end))
+    for match in _GLUED_HASH.finditer(page.bare, start, end):
         if not match[0].isalnum() or _NO_HEX.search(match[0]) is not None:
             yield Finding(match.start(), match.end(), "key")
 

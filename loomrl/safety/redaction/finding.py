@@ -28,14 +28,27 @@ class Page:
         self.bare = without_blobs(text)
         """Of equal length, without what only looks like secrets: images, hashes, certificates."""
         self.words = frozenset(self._WORD.findall(self.folded))
+        self._places: dict[str, list[int]] | None = None
 
     def has(self, *signs: str) -> bool:
         """True if one of these, in folded case, is in the text."""
         return any(sign in self.folded for sign in signs)
 
-    def says(self, words: Collection[str]) -> bool:
-        """True if one of these, in folded case, is a word of the text."""
-        return not self.words.isdisjoint(words)
+    def places(self, words: Collection[str]) -> list[int]:
+        """Where these words, in folded case, begin; in any order."""
+        if self.words.isdisjoint(words):
+            return []
+        if self._places is None:
+            self._places = {}
+            for match in self._WORD.finditer(self.text):
+                self._places.setdefault(match[0].casefold(), []).append(match.start())
+        return [place for word in words for place in self._places.get(word, ())]
+
+    def says(self, words: Collection[str], start: int = 0, end: int | None = None) -> bool:
+        """True if one of these, in folded case, is a word of the text, or of a part of it."""
+        if self.words.isdisjoint(words):
+            return False
+        return end is None or not frozenset(words).isdisjoint(self._WORD.findall(self.text[start:end].casefold()))
 
 
 def merged(findings: Iterable[Finding]) -> list[Finding]:

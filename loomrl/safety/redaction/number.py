@@ -8,9 +8,9 @@ from loomrl.safety.redaction.finding import Finding, Page
 # -- cards ------------------------------------------------------------------------------------------------------------
 
 _CARD = re.compile(
-    r"""(?<![\w.,+-])(?<!\d[ \u00a0])(?:\d{13,19}
-    |\d{4}(?P<sign>[ \u00a0.-])\d{4}(?P=sign)\d{4}(?P=sign)\d{4}(?:(?P=sign)\d{3})?
-    |\d{4}(?P<other>[ \u00a0.-])\d{6}(?P=other)\d{4,5})(?![\w]|[.,-]\d|[ \u00a0]\d{3})""",
+    r"""\d(?<![\w.,+-]\d)(?<!\d[ \u00a0]\d)(?:\d{12,18}
+    |\d{3}(?P<sign>[ \u00a0.-])\d{4}(?P=sign)\d{4}(?P=sign)\d{4}(?:(?P=sign)\d{3})?
+    |\d{3}(?P<other>[ \u00a0.-])\d{6}(?P=other)\d{4,5})(?![\w]|[.,-]\d|[ \u00a0]\d{3})""",
     re.VERBOSE,
 )
 _BRAND = re.compile(
@@ -52,24 +52,27 @@ _LENGTH_TEXT = """
     ST25 SV28 TL23 TN24 TR26 UA29 VA22 VG24 XK20
 """
 _LENGTHS = {one[:2]: int(one[2:]) for one in _LENGTH_TEXT.split()}
-_IBAN = re.compile(r"(?<![A-Za-z0-9])(?:[A-Z]{2}|[a-z]{2})\d{2}(?=[ \u00a0-]?[A-Za-z0-9]{4})")
+_IBAN = re.compile(
+    r"\d\d(?<![A-Za-z0-9]..\d\d)(?:(?<=[A-Z][A-Z]\d\d)|(?<=[a-z][a-z]\d\d))(?=[ \u00a0-]?[A-Za-z0-9]{4})"
+)
 
 
 def ibans(page: Page) -> Iterator[Finding]:
     """International account numbers: a country's length, and the check digits."""
     for match in _IBAN.finditer(page.bare):
-        length = _LENGTHS.get(match[0][:2].upper())
+        start = match.start() - 2
+        length = _LENGTHS.get(page.bare[start : match.start()].upper())
         if length is None:
             continue
-        end, letters = match.start(), ""
-        for letter in page.bare[match.start() : match.start() + 2 * length]:
+        end, letters = start, ""
+        for letter in page.bare[start : start + 2 * length]:
             if len(letters) == length or not (letter.isalnum() or letter in " \u00a0-"):
                 break
             letters += letter if letter.isalnum() else ""
             end += 1
         is_end = not page.bare[end : end + 1].isalnum()
         if len(letters) == length and is_end and letters.isascii() and _remainder(letters) == 1:
-            yield Finding(match.start(), end, "iban")
+            yield Finding(start, end, "iban")
 
 
 def _remainder(iban: str) -> int:
@@ -104,7 +107,7 @@ _CHECKS: Mapping[str, Callable[[str], bool]] = {
 """By the name of the form; others have a form that nothing else has."""
 _DAY, _MONTH = r"(?:0[1-9]|[12]\d|3[01])", r"(?:0[1-9]|1[0-2])"
 _FORMS = re.compile(
-    rf"""(?<![\w.-])(?=[A-Z]{{0,6}}\d)(?:(?P<us>(?!000|666|9)\d{{3}}-(?!00)\d\d-(?!0000)\d{{4}})
+    rf"""(?:(?P<us>(?!000|666|9)\d{{3}}-(?!00)\d\d-(?!0000)\d{{4}})
     |(?P<dni>[XYZ\d]\d{{7}}-?[A-HJ-NP-TV-Z])
     |(?P<nir>[12]\ ?\d\d\ ?{_MONTH}\ ?\d\d\ ?\d{{3}}\ ?\d{{3}}\ ?\d\d)
     |(?P<it>[A-Z]{{6}}\d\d[A-EHLMPRST](?:{_DAY}|[4-7]\d)[A-Z]\d{{3}}[A-Z])
@@ -119,6 +122,8 @@ _FORMS = re.compile(
     re.VERBOSE,
 )
 """Forms that a number of a person has without a word before it, by the country or the number's name."""
+_BEGIN = re.compile(r"[A-Z\d](?<![\w.-].)(?=(?:[A-Z .+-]{0,6}\d){6})")
+"""Where one can begin."""
 _NAMED = re.compile(
     r"""(?:\b(?:ssn|social(?:\ security)?|sin|nino?|ni\ number|national\ insurance|tax\ (?:id|number)|tin|tfn|itin
     |steuer-?(?:id|identifikationsnummer|nummer)|idnr|passport|reisepass\w*|passeport|pasaporte|personalausweis\w*
@@ -126,7 +131,8 @@ _NAMED = re.compile(
     |codice\ fiscale|bsn|burgerservicenummer|pesel|cpf|cnpj|curp|pan|aadhaa?r|personnummer|henkilötunnus|hetu|cpr
     |fødselsnummer|rijksregisternummer|insz|ahv|avs|egn|cnp|oib|emšo|national\ id(?:entity)?|identity|id\ card|medicare
     |nhs|rrn
-    |(?:id|insurance|tax|fiscal|social)\ (?:number|no\.?|code)|numéro\ fiscal|kimlik|sozialversicherungsnummer|svnr)\b|身份证号?码?|マイナンバー|주민등록번호)
+    |(?:id|insurance|tax|fiscal|social)\ (?:number|no\.?|code)|numéro\ fiscal|kimlik|sozialversicherungsnummer|svnr)\b
+    |身份证号?码?|マイナンバー|주민등록번호)
     (?:[-.\ ]{0,2}(?:nr|no|number|num|n°|nummer|card)\b\.?)?[\s:#="'is]{0,12}?
     (?P<secret>(?-i:(?=(?:[A-Z .-]{0,8}\d){5})[A-Z0-9](?:[ .-]?[A-Z0-9]){5,19}+))(?!\w)""",
     re.IGNORECASE | re.VERBOSE,
@@ -141,6 +147,7 @@ _NAME_TEXT = """
 """
 _NAMES = frozenset(_NAME_TEXT.split())
 _EASTERN = ("身份", "マイナンバー", "주민등록번호")
+_EASTERN_NAME = re.compile("|".join(_EASTERN))
 _BEFORE, _BEHIND = 60, 24
 """Characters before and behind five digits in which a name and the rest of its number stand."""
 _DIGITS = re.compile(r"\d\D{0,3}\d\D{0,3}\d\D{0,3}\d\D{0,3}\d")
@@ -150,11 +157,14 @@ def identities(page: Page) -> Iterator[Finding]:
     """Numbers of people in their countries, by form and check digit, or by the word before them."""
     if _DIGITS.search(page.bare) is None:
         return
-    for match in _FORMS.finditer(page.bare):
+    for match in filter(None, (_FORMS.match(page.bare, begin.start()) for begin in _BEGIN.finditer(page.bare))):
         check = _CHECKS.get(match.lastgroup or "")
         if check is None or check(re.sub(r"[^0-9A-Za-z]", "", match[0])):
             yield Finding(match.start(), match.end(), "id")
     if page.says(_NAMES) or (not page.text.isascii() and page.has(*_EASTERN)):
         for digits in _DIGITS.finditer(page.bare):
-            for match in _NAMED.finditer(page.bare, max(0, digits.start() - _BEFORE), digits.end() + _BEHIND):
+            start = max(0, digits.start() - _BEFORE)
+            if not page.says(_NAMES, start, digits.end()) and not _EASTERN_NAME.search(page.bare, start, digits.end()):
+                continue
+            for match in _NAMED.finditer(page.bare, start, digits.end() + _BEHIND):
                 yield Finding(*match.span("secret"), "id")
