@@ -1,14 +1,9 @@
 """Events of agents without what must not be stored."""
 
-from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any, cast
 
 from loomrl.bus.contract.trajectory import TrajectoryEvent
-from loomrl.safety.placeholder import Names
-from loomrl.safety.redaction import Redacted, Redaction, Redactor
-from loomrl.safety.redaction.finding import Finding
-from loomrl.safety.redaction.redactor import replaced
+from loomrl.safety.redaction import Redaction, Redactor
 
 PARTS = frozenset(("turns", "observation", "context", "action", "result", "task_context", "metadata"))
 PARTS |= {"thought_process", "available_tools"}
@@ -17,28 +12,6 @@ TEXTS = frozenset(("session_id", "agent_id", "task_id", "instructions", "model",
 TEXTS |= {"raw_response", "output", "error"}
 FORMS = frozenset(("type", "domain", "subordinate_profile"))
 """Texts of a closed form."""
-
-
-LONGEST = 16_384
-"""Characters of a text that is remembered."""
-REMEMBERED = 2048
-"""Texts, in memory alone."""
-
-
-class Remembering:
-    """A redactor that looks at a text once: agents repeat their instructions, and the names of their tools."""
-
-    def __init__(self, redactor: Redactor) -> None:
-        self._redactor = redactor
-        self._known = lru_cache(REMEMBERED)(redactor.find)
-
-    def find(self, text: str) -> Sequence[Finding]:
-        """As of `Redactor`."""
-        return self._known(text) if len(text) <= LONGEST else self._redactor.find(text)
-
-    def redact(self, text: str, names: Names | None = None) -> Redacted:
-        """As of `Redactor`."""
-        return replaced(text, self.find(text), names)
 
 
 def cleaned(event: TrajectoryEvent, redactor: Redactor) -> tuple[TrajectoryEvent, tuple[str, ...]]:

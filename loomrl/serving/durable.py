@@ -2,37 +2,33 @@
 
 import asyncio
 import time
-import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
-from itertools import groupby
 from secrets import token_bytes
 from typing import Any, TypeVar
 
 from loomrl.errors import StoreError
-from loomrl.safety.redaction import PatternRedactor, Redactor
+from loomrl.safety.redaction import PatternRedactor, Redactor, Remembering
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.act import ActAsk
 from loomrl.serving.archive import ending_of, trajectory_on_record
 from loomrl.serving.call import Ask
 from loomrl.serving.recorder import check_id, check_owner, ended_otherwise, has_ended, no_session
-from loomrl.serving.recording.acts import NewActs, are_acts, encode_acts, together
+from loomrl.serving.recording.acts import NewActs, are_acts
+from loomrl.serving.recording.commit import Commit, Finish, Keeping, unavailable
 from loomrl.serving.recording.forms import Forms
-from loomrl.serving.recording.naming import Draft, Naming
-from loomrl.serving.recording.payload import decode, encode, private, private_ending
-from loomrl.serving.recording.record import Call, Ending, Kept, kept, spoken, told
+from loomrl.serving.recording.naming import Naming
+from loomrl.serving.recording.payload import decode
+from loomrl.serving.recording.record import Call, kept, spoken, told
 from loomrl.serving.recording.writer import Writer
 from loomrl.serving.refusal import Cause, Refusal
 from loomrl.serving.thread import Known, Spoken, Threads, answer_marks
 from loomrl.store import LoomDB, open_store
 from loomrl.store.sessions import (
-    NewCall,
     StoredSession,
-    end_session,
     find_session,
-    keep_calls,
     opted_out,
     person_of,
     read_calls,
@@ -84,7 +80,7 @@ def open_recorder(
 
     Recorders with the same secret give a value of a session the same placeholder.
     """
-    naming = Naming(db := open_store(url), redactor or PatternRedactor(), secret=secret or token_bytes(32))
+    naming = Naming(db := open_store(url), redactor or Remembering(PatternRedactor()), secret=secret or token_bytes(32))
     return Store(db, naming=naming, settings=settings, clock=clock)
 
 
@@ -99,7 +95,7 @@ class Store:
         settings: StoreSettings | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._db, self._naming, self._clock = db, naming, clock
+        self._db, self._clock = db, clock
         self._settings = settings or StoreSettings()
         self._recent: OrderedDict[str, _Recent] = OrderedDict()
         self._forms = Forms(partial(self._read, read_calls, db), most=self._settings.most_sessions)
@@ -107,7 +103,7 @@ class Store:
         self._size = 0
         self._out: frozenset[str] = frozenset()
         self._out_at = float("-inf")
-        self._writer = Writer(self._commit, most=self._settings.most_waiting)
+        self._writer = Writer(Commit(db, naming, clock=clock), most=self._settings.most_waiting)
 
     async def takes(self, endpoint: str, ask: Ask | ActAsk) -> bool:
         """As of `Recorder`."""
@@ -161,7 +157,7 @@ class Store:
         record = kept(call, parent)
         new = [one for one in spoken(record, parent) if one.name not in recent.threads.named]
         self._add(name, recent, new)
-        await self._writer.do(_Keeping(call, record, parent, new), failed=partial(self._failed, name, recent, new))
+        await self._writer.do(Keeping(call, record, parent, new), failed=partial(self._failed, name, recent, new))
 
     async def keep_acts(self, new: NewActs) -> None:
         """As of `Recorder`."""
@@ -184,7 +180,7 @@ class Store:
         if (recent := self._recent.get(session)) is not None:
             check_owner(session, recent.key, key)
         stored: StoredSession
-        stored, ending = await self._writer.do(_Ending(session, key, new))
+        stored, ending = await self._writer.do(Finish(session, key, new))
         if recent is not None:
             recent.ended = True
         if not ending.agrees(ending_of(stored)):
@@ -281,138 +277,4 @@ class Store:
         try:
             return await asyncio.to_thread(work, *arguments, **named)
         except StoreError as error:
-            raise _unavailable(error) from None
-
-    # -- in the writing thread --------------------------------------------------------------------------------------
-
-    def _commit(self, jobs: "list[_Keeping | NewActs | _Ending]") -> list[Any]:
-        """The result of each job, or an exception."""
-        works: dict[type, Callable[[Any], list[Any]]] = {
-            _Keeping: self._keep,
-            NewActs: self._keep_acts,
-            _Ending: self._end,
-        }
-        return [result for kind, alike in groupby(jobs, type) for result in works[kind](list(alike))]
-
-    def _keep(self, jobs: "list[_Keeping]") -> list[Any]:
-        drafts = [_attempted(partial(self._draft, job)) for job in jobs]
-        try:
-            named = iter(self._naming.named([draft for draft in drafts if isinstance(draft, Draft)]))
-            new = [
-                _attempted(partial(self._new, job, next(named))) if isinstance(draft, Draft) else draft
-                for job, draft in zip(jobs, drafts, strict=True)
-            ]
-            fates = iter(keep_calls(self._db, [call for call in new if isinstance(call, NewCall)]))
-        except StoreError as error:
-            return [_unavailable(error)] * len(jobs)
-        return [_answer(next(fates), call.session) if isinstance(call, NewCall) else call for call in new]
-
-    def _keep_acts(self, new: list[NewActs]) -> list[Any]:
-        rows = together(new)
-        try:
-            fates = keep_calls(self._db, [self._row(acts) for acts, _ in rows])
-        except StoreError as error:
-            return [_unavailable(error)] * len(new)
-        results: list[Any] = [None] * len(new)
-        for (acts, positions), fate in zip(rows, fates, strict=True):
-            for position in positions:
-                results[position] = _answer(fate, acts.session)
-        return results
-
-    def _row(self, new: NewActs) -> NewCall:
-        return NewCall(
-            id=uuid.uuid4().hex,
-            session=new.session,
-            endpoint=new.endpoint,
-            key=new.key,
-            payload=encode_acts(new.acts),
-            columns=None,
-            person=person_of(new.endpoint, new.user),
-            created_at=self._clock(),
-        )
-
-    def _draft(self, job: "_Keeping") -> Draft[Kept]:
-        """The call as it may be stored, but for the names of placeholders."""
-        call = job.call
-        person = person_of(call.endpoint, call.ask.user)
-        unnamed = replace(job.record, record=replace(job.record.record, user=person))
-        return self._naming.draft(call.session, partial(private, unnamed))
-
-    def _new(self, job: "_Keeping", record: Kept) -> NewCall:
-        """The row of a call. Answers after redacted text are stored without ids."""
-        if job.parent is not None and job.parent.redacted:
-            record = Kept(record=record.record, columns=())
-        for one in job.new:
-            one.redacted = record.lost
-        call = job.call
-        payload, columns = encode(record)
-        return NewCall(
-            id=call.id,
-            session=call.session,
-            endpoint=call.endpoint,
-            key=call.key,
-            payload=payload,
-            columns=columns,
-            person=record.record.user,
-            marks=tuple(one.mark for one in record.columns if one.mark),
-            created_at=self._clock(),
-        )
-
-    def _end(self, jobs: "list[_Ending]") -> list[Any]:
-        return [_attempted(partial(self._ended, job)) for job in jobs]
-
-    def _ended(self, job: "_Ending") -> tuple[StoredSession, Ending]:
-        """The session as it has ended, and the end that was told, as it may be stored."""
-        stored = read_session(self._db, job.session)
-        if stored is None:
-            raise no_session(job.session)
-        check_owner(job.session, stored.key, job.key)
-        ending = self._naming.redacted(job.session, partial(private_ending, job.ending))
-        ended = end_session(self._db, job.session, ending.data(), at=ending.at)
-        assert ended is not None, "it was there"
-        return ended, ending
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Keeping:
-    """A call to keep, the answer that it continues, and its own ones."""
-
-    call: Call
-    record: Kept
-    parent: Spoken | None
-    new: Sequence[Spoken]
-
-
-@dataclass(frozen=True, slots=True)
-class _Ending:
-    """A session to end."""
-
-    session: str
-    key: str | None
-    ending: Ending
-
-
-def _attempted(work: Callable[[], Any]) -> Any:
-    """The result, or the exception that the one who waits is to get."""
-    try:
-        return work()
-    except Refusal as refusal:
-        return refusal
-    except StoreError as error:
-        return _unavailable(error)
-    except Exception as error:
-        log.exception("a job of the recorder failed")
-        return Refusal(Cause.INTERNAL, f"The call could not be recorded: {type(error).__name__}.")
-
-
-def _answer(fate: str, session: str) -> Refusal | None:
-    if fate == "foreign":
-        return no_session(session)
-    return has_ended(session) if fate == "ended" else None
-
-
-def _unavailable(error: StoreError) -> Refusal:
-    log.error("the recorder's database: %s", error)
-    return Refusal(
-        Cause.UNAVAILABLE, "The call could not be recorded: its database does not answer.", retry_after_s=1.0
-    )
+            raise unavailable(error) from None

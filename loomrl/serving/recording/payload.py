@@ -56,7 +56,6 @@ def _redacted(record: Record, redaction: Redaction) -> Record:
         tools=tuple(_tool(one, redaction) for one in record.tools),
         tool_choice=text(record.tool_choice),
         drawing=replace(record.drawing, stop=tuple(map(text, record.drawing.stop))),
-        user=text(record.user),
         choices=tuple(_words(one, redaction) for one in record.choices),
     )
 
