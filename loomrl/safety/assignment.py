@@ -16,8 +16,8 @@ WORDS = (
 """Parts of names that promise something."""
 _CLOSE = r"[\\\"'`\])]{0,4}"
 _IS = r"\s{1,8}(?:is|was|ist|war|lautet|est|es|è|é)"
-_TYPE = r"(?:[ \t]{0,4}:?[ \t]{0,4}&?[A-Za-z][\w.]{0,30}\??[ \t]{0,4}(?==[^=]))?"
-"""A type between a name and its value: `token: str = …`."""
+_TYPE = r"(?:(?:[ \t]{0,4}:[ \t]{0,4}&?[A-Za-z][\w.]{0,30}\??|[ \t]{1,4}string)[ \t]{0,4}(?==[^=]))?"
+"""A type between a name and its value: `token: str = …`, `token string = …`."""
 NAME = re.compile(r"[\w.-](?<![\w.-]{2})[\w.-]*+")
 ASSIGNMENT = re.compile(
     rf"""(?P<name>[\w.-]++){_TYPE}{_CLOSE}
@@ -142,7 +142,7 @@ def promise_of(name: str, *, before: str = "") -> Promise | None:
         words[:0] = [word.lower() for word in _WORD.findall(before)[-1:]]
     while words:
         last, owner = words[-1], words[-2] if len(words) > 1 else ""
-        if last.endswith(_PASSWORDS) or (last in _PASSES and (len(words) == 1 or owner in _HOLDERS)):
+        if last.endswith(_PASSWORDS) or (last in _PASSES and (len(words) == 1 or owner in _HOLDERS or name.isupper())):
             return Promise.PASSWORD
         if last.endswith(_SECRETS) or (last == "key" and owner in _OWNERS):
             return Promise.SECRET
@@ -183,6 +183,10 @@ _CALL = re.compile(r"[:@&*!]\w+\Z|.{0,200}?(?:[(\[{<|]|::|->)|\W*(?:await|new|la
 _UUID = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 _CAMEL = re.compile(r"(?:[A-Z][a-z]+){2,}")
 _TOKEN = re.compile(r"[\w.+/=:~@%$!-]+")
+_LOGIN = re.compile(r"[^\s:/$]+:[^\s:/$]{4,}")
+_CONNECTION = re.compile(
+    r"(?:user id|uid|server|data source|initial catalog|database)\s?=[^;\n]*;[^\n]*\Z", re.IGNORECASE
+)
 _INI = re.compile(r"^\[[\w .:-]+\]\s*$", re.MULTILINE)
 
 
@@ -239,6 +243,7 @@ def _is_secret(promise: Promise, value: str, place: _Place) -> bool:
         return promise is not Promise.MAYBE and " " not in value and is_mixed and promise_of(value) is None
     if promise is Promise.MAYBE:
         is_set = place.is_tight and place.match["name"].isupper() and len(value) >= 12 and not is_wordy(value)
+        is_set |= place.is_tight and place.match["name"].endswith("AUTH") and _LOGIN.fullmatch(value) is not None
         return (is_set or is_keylike(value)) and not place.is_said
     if promise is Promise.SECRET:
         return _is_made(value, place)
@@ -250,7 +255,7 @@ def _is_secret(promise: Promise, value: str, place: _Place) -> bool:
         return not _LABEL.fullmatch(value) if " " in value else not _is_name_of(value)
     if _CAMEL.fullmatch(value) and not place.is_tight:
         return False
-    return _is_chosen(value) or place.is_tight or (place.is_alone and _is_setting(place))
+    return _is_chosen(value) or place.is_tight or (place.is_alone and (_is_setting(place) or not is_wordy(value)))
 
 
 def is_keylike(value: str) -> bool:
@@ -312,5 +317,9 @@ def _is_code(value: str, place: _Place) -> bool:
         return True
     if "." in value or ":" in value or "->" in value:
         return not place.is_tight
+    if place.after[:1] == ";" and _CONNECTION.search(
+        place.match.string[max(0, place.match.start() - 200) : place.match.start()]
+    ):
+        return False
     is_one_of_many = place.after[:1] in (")", ",", "]", "}", ";")
     return is_one_of_many and is_wordy(value) and not any(map(str.isdigit, value))

@@ -59,7 +59,10 @@ KEYS = re.compile(
     |IGQV[A-Za-z0-9_-]{{60,}}+
     |ya29\.[A-Za-z0-9_-]{{16,}}+
     |hv[bsr]\.[A-Za-z0-9_-]{{20,}}+
-    |gl(?:pat|dt|rt|ptt|cbt)-[A-Za-z0-9_.-]{{16,}}+
+    |gl(?:pat|oas|soat|agent|imt|ffct|dt|rt|ptt|cbt|ft)-[A-Za-z0-9_.-]{{16,}}+
+    |(?<![A-Za-z0-9])(?:AKID[A-Za-z0-9]{{30,}}+|LTAI[A-Za-z0-9]{{12,}}+|GOCSPX-[A-Za-z0-9_-]{{20,}}+)
+    |sq0(?:atp|csp|idp|idb)-[A-Za-z0-9_-]{{20,}}+
+    |v1\.0-[0-9a-f]{{24}}-[0-9a-f]{{100,}}+
     |(?<![A-Za-z0-9])(?:{OTHERS})[_-][A-Za-z0-9_+/=-]{{16,}}+
     |(?<![A-Za-z0-9])key-[0-9a-f]{{32}}(?![A-Za-z0-9])
     |(?<![A-Za-z0-9])[0-9a-f]{{32}}-us[0-9]{{1,2}}(?![A-Za-z0-9])
@@ -72,7 +75,35 @@ KEYS = re.compile(
 
 PREFIXES: tuple[str, ...] = ("sk-", "sk_", "rk_", "pk_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_")
 PREFIXES += ("akia", "asia", "aroa", "aida", "xox", "xapp-", "aiza", "igqv", "ya29.", "hvb.", "hvs.", "hvr.")
-PREFIXES += ("glpat-", "gldt-", "glrt-", "glptt-", "glcbt-", "key-", "-us", "sg.", "eyj", "loom-", "age-secret-key")
+PREFIXES += (
+    "glpat-",
+    "glsoat-",
+    "gloas-",
+    "glagent-",
+    "gldt-",
+    "glrt-",
+    "glptt-",
+    "glcbt-",
+    "key-",
+    "-us",
+    "sg.",
+    "eyj",
+    "loom-",
+    "age-secret-key",
+)
+PREFIXES += (
+    "glimt-",
+    "glffct-",
+    "glft-",
+    "akid",
+    "ltai",
+    "gocspx-",
+    "sq0atp-",
+    "sq0csp-",
+    "sq0idp-",
+    "sq0idb-",
+    "v1.0-",
+)
 PREFIXES += tuple(f"{name.lower()}{sign}" for sign in "_-" for name in OTHERS.split("|"))
 
 

@@ -7,6 +7,7 @@ from loomrl.safety.redaction.rule import ARGUMENTS, VALUE, WORD, Rule
 _OPTIONS: tuple[tuple[str, str], ...] = (
     ("sshpass", "p"),
     ("login", "p"),
+    ("useradd usermod", "p"),
     ("mongo mongosh mongodump mongorestore mongoimport mongoexport mongostat", "p"),
     ("zip unzip", "P"),
     ("ldapsearch ldapadd ldapmodify ldapdelete ldappasswd ldapwhoami ldapcompare ldapmodrdn", "w"),

@@ -118,11 +118,12 @@ _FORMS = re.compile(
     |(?P<kr>\d\d{_MONTH}{_DAY}-[1-4]\d{{6}})
     |(?P<se>\d\d{_MONTH}{_DAY}[-+]\d{{4}})
     |(?P<mx>[A-Z]{{4}}\d\d{_MONTH}{_DAY}(?:[HM][A-Z]{{5}}[A-Z0-9]\d|[A-Z0-9]{{3}}))
+    |(?P<in>[A-Z]{{3}}[ABCFGHJLPT][A-Z]\d{{4}}[A-Z])
     |(?P<gb>(?!BG|GB|NK|KN|TN|NT|ZZ)[A-CEGHJ-PR-TW-Z][A-CEGHJ-NPR-TW-Z]\d{{6}}[A-D]))(?![\w-])""",
     re.VERBOSE,
 )
 """Forms that a number of a person has without a word before it, by the country or the number's name."""
-_BEGIN = re.compile(r"[A-Z\d](?<![\w.-].)(?=(?:[A-Z .+-]{0,6}\d){6})")
+_BEGIN = re.compile(r"[A-Z\d](?<![\w.-].)(?=(?:[A-Z .+-]{0,6}\d){4})")
 """Where one can begin."""
 _NAMED = re.compile(
     r"""(?:\b(?:ssn|social(?:\ security)?|sin|nino?|ni\ number|national\ insurance|tax\ (?:id|number)|tin|tfn|itin
@@ -151,11 +152,12 @@ _EASTERN_NAME = re.compile("|".join(_EASTERN))
 _BEFORE, _BEHIND = 60, 24
 """Characters before and behind five digits in which a name and the rest of its number stand."""
 _DIGITS = re.compile(r"\d\D{0,3}\d\D{0,3}\d\D{0,3}\d\D{0,3}\d")
+_FOUR_DIGITS = re.compile(r"\d\D{0,3}\d\D{0,3}\d\D{0,3}\d")
 
 
 def identities(page: Page) -> Iterator[Finding]:
     """Numbers of people in their countries, by form and check digit, or by the word before them."""
-    if _DIGITS.search(page.bare) is None:
+    if _FOUR_DIGITS.search(page.bare) is None:
         return
     for match in filter(None, (_FORMS.match(page.bare, begin.start()) for begin in _BEGIN.finditer(page.bare))):
         check = _CHECKS.get(match.lastgroup or "")

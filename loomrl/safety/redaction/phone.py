@@ -19,11 +19,11 @@ _NUMBER = re.compile(r"(?<![\w+,/-])\(?\d(?:[ \u00a0().\-/]{0,3}\d){6,12}(?!\d)"
 _CALLED = re.compile(
     r"""(?:\b(?:telephone|telefon[eo]?|telefoon|telefoonnummer|tfno|tlf|tel|tél|téléphone|teléfono|fono?|phones?|mobile
     |mobil|móvil|cellulare|cell|cel|celular|portable|gsm|handy|natel|fax|whats\ ?app|signal|viber|call|ring|dial|text
-    |sms|reach|ruf|anruf|anrufen|erreichbar|appelle|appelez|appeler|joindre|llámame|llame|llamar|llama|chiama|chiamami|bel
+    |sms|reach|rufen?|anrufe?n?|erreichbar|appelle|appelez|appeler|joindre|llámame|llame|llamar|llama|chiama|chiamami|bel
     |bellen|ligue|ligar|numara|landline|hotline|(?:my|our|his|her|their)\ number)|phone|mobile
     |電話|电话|手机|携帯|전화|тел)
     (?:[\ _-]?(?:number|no|num|nr|nummer|numéro|número|numero)\b)?[\s.:=\#"'»>(-]{0,6}
-    (?:(?:me|us|him|her|it|is|on|at|under|unter|an|au|al|a|para|op|to|of|the|my|ist|est|es|è|moi)\b[\s:]{1,3}){0,3}\Z""",
+    (?:(?:me|us|him|her|it|is|on|at|under|unter|an|au|al|a|para|op|to|of|the|my|ist|est|es|è|moi|sie|mich|uns|you|at)\b[\s:]{1,3}){0,3}\Z""",
     re.IGNORECASE | re.VERBOSE,
 )
 """Words before a number that is one to call."""
@@ -31,7 +31,8 @@ _BEFORE = 45
 _WORD_TEXT = """
     telephone telefon telefono telefone telefoon telefoonnummer tfno tlf tel tél téléphone teléfono fon fono phone
     phones phonenumber mobilephone mobile mobil móvil cellulare cell cel celular portable gsm handy natel fax whatsapp
-    whats signal viber call ring dial text sms reach ruf anruf anrufen erreichbar appelle appelez appeler joindre
+    whats signal viber call ring dial text sms reach
+    ruf rufe rufen anruf anrufe anrufen erreichbar appelle appelez appeler joindre
     llámame llame llamar llama chiama chiamami bel bellen ligue ligar numara landline hotline number
 """
 _WORDS = frozenset(_WORD_TEXT.split())

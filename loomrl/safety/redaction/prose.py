@@ -2,8 +2,9 @@
 
 import re
 
+from loomrl.safety.randomness import is_wordy
 from loomrl.safety.redaction.rule import Rule
-from loomrl.safety.redaction.said import is_mixed
+from loomrl.safety.redaction.said import is_mixed, is_no_sentence
 
 _LOGINS = ("login", "creds", "cred", "credentials", "user", "username", "account")
 _LOGIN = r"\b(?:login|creds?|credentials|user(?:name)?|account)\b"
@@ -49,6 +50,40 @@ RULES: tuple[Rule, ...] = (
             r"\b(?:try|use|with)\ [\w.-]{2,40}:(?P<secret>[^\s:/(\[{<][^\s:/]{3,60})(?=[\s,]|$)", re.IGNORECASE
         ),
         check=lambda value: is_mixed(value) and any(map(str.isdigit, value)) and not value.isdigit(),
+    ),
+    Rule(
+        words=("user", "username", "login"),
+        form=re.compile(
+            r"\b(?:user(?:name)?|login)\b:?\ \S{1,60},\ (?:pass(?:word)?|pw)\b:?\ "
+            r"(?P<secret>[^\s\"'(<]{4,60}?)[.;]?(?=\s*$)",
+            re.IGNORECASE | re.MULTILINE,
+        ),
+    ),
+    Rule(
+        words=("pass", "passwd", "pw", "pwd"),
+        form=re.compile(
+            r"(?:passwd|pass|pwd?)[ \t]{1,4}(?P<secret>(?-i:(?=\S{0,40}\d)(?=\S{0,40}[a-z])(?=\S{0,40}[A-Z]))"
+            r"[^\s\"'(<]{8,80})(?=[ \t]*$)",
+            re.IGNORECASE | re.MULTILINE,
+        ),
+        check=lambda value: not is_wordy(value),
+    ),
+    Rule(
+        words=("passphrase",),
+        form=re.compile(
+            r"passphrase(?:\ is)?:?\ {1,2}(?P<secret>[a-z]{3,12}(?:[ -][a-z]{3,12}){3,7})\.?(?=[ \t]*$)",
+            re.IGNORECASE | re.MULTILINE,
+        ),
+        check=is_no_sentence,
+    ),
+    Rule(
+        kind="key",
+        words=("token", "secret", "key"),
+        form=re.compile(
+            r"\b(?:token|secret|(?<=api )key|(?<=access )key)\ (?:(?:is|was)\ |:\ )?"
+            r"(?P<secret>[0-9A-Fa-f]{8}-(?:[0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12})\b",
+            re.IGNORECASE,
+        ),
     ),
     Rule(
         kind="key",

@@ -17,6 +17,11 @@ def _is_quoted(value: str) -> bool:
 _LABELLED = re.compile(r"\b(?:the|your|a|an|is|are|must|or|and|for|of|not|password|field|please)\b", re.IGNORECASE)
 
 
+def is_no_sentence(value: str) -> bool:
+    """True for words without those that join a sentence."""
+    return not _LABELLED.search(value)
+
+
 def is_mixed(value: str) -> bool:
     """True for more than letters, or more than a word: what is no part of a sentence."""
     bare = value.rstrip(".,;:!?")
@@ -38,7 +43,9 @@ _COMMON_WORDS = """
     too very also from for in with on at by or and as via into through when if which to of is are was fields field
     manager reset authentication policy protected based prompt string file option parameter value values pair pairs box
     combination entry again before after now still always never only just already being what that this nothing
-    everything something
+    everything something request command using information details settings updating updates utility program user users
+    account login name length strength expiry hash hashes hashing database server line row column form page screen
+    dialog utente cifrata corretta enregistré locked
 """
 _COMMON = frozenset(_COMMON_WORDS.split())
 """Words after "the password is" that are none."""
@@ -72,6 +79,7 @@ def _saying(before: str, behind: str, *, is_loose: bool = False) -> _Saying:
     return _Saying(first, re.compile(behind, re.IGNORECASE | re.MULTILINE), is_loose)
 
 
+_PASSING = r"(?:provisoire|temporaire|actuel|temporal|provisional|provvisoria|temporanea|temporary|today|now)"
 _SAYINGS = (
     _saying(
         r"\b(?:my|our|his|her|their|your|the|mein|unser|das|mon|notre|le|la|mi|nuestra|il|mia)\ (?:[\w-]+\ ){0,2}",
@@ -80,7 +88,9 @@ _SAYINGS = (
     ),
     _saying("", rf"(?:{_OF}\ is|['’]s)\ {{1,2}}{_SAID}"),
     _saying("", rf"{_OF}\ ?:\s{{1,4}}{_SAID}", is_loose=True),
-    _saying("", rf"\ ?:\ {{1,4}}{_SAID}(?=\s*$)", is_loose=True),
+    _saying("", rf"(?:\ {_PASSING})?\ ?:\ {{1,4}}{_SAID}(?=\s*$)", is_loose=True),
+    _saying("", rf"\ (?:lautet|reads):?\ {{1,4}}{_SAID}", is_loose=True),
+    _saying("", rf"[^\n]{{0,80}}?;?\ (?:mine|yours|hers|theirs|meines|das\ meine)\ (?:is|was|ist):?\ {_SAID}"),
     _saying(
         r"\b(?:user(?:name)?|login|log\ in|sign\ in|account)\b[^\n.]{0,60}?(?:\b(?:and|with|und|et|y|e)|,)\ "
         r"(?:the\ |a\ |das\ |le\ )?",
@@ -99,7 +109,11 @@ _SAYINGS = (
         r"(?:(?:the|old|new|current|temporary|default|same|following)\ ){0,2}",
         rf"\ {_SAID}",
     ),
-    _saying(rf"\b(?:use|enter|type|try)\ {_SAID}\ (?:as|for)\ (?:the|your|my|a)\ ", "", is_loose=True),
+    _saying(
+        rf"\b(?:use|using|enter|entering|type|typing|try|put|chose|have)\ {_SAID}\ (?:as|for)\ (?:the|your|my|a)\ ",
+        "",
+        is_loose=True,
+    ),
     _saying("", rf"(?:(?<=\bpw)|(?<=\bpwd))\ {_SAID}(?=\s*$)"),
     _saying(
         "", r"\ {1,4}(?P<secret>)?(?P<word>(?-i:(?=\S{0,40}\d)(?=\S{0,40}[a-z])(?=\S{0,40}[A-Z]))[^\s\"'(<]{8,80})"

@@ -48,7 +48,7 @@ RULES: tuple[Rule, ...] = (
         kind="key",
         signs=("://",),
         form=re.compile(
-            r"https?://[\w.-]+/(?:[\w.-]+/){0,4}?(?:web)?hooks?/(?P<secret>[^\s\"'<>)]{20,400})", re.IGNORECASE
+            r"https?://[\w.-]+/(?:[\w.-]+/){0,4}?(?:web)?hooks?\w{0,3}/(?P<secret>[^\s\"'<>)]{20,400})", re.IGNORECASE
         ),
     ),
     Rule(
@@ -146,8 +146,10 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         kind="key",
-        signs=("private key",),
-        form=re.compile(r"private\ key\W{1,6}(?:is\W{1,3})?(?P<secret>(?:0x)?[0-9a-fA-F]{64})\b", re.IGNORECASE),
+        signs=("private key", "privatekey", "private_key"),
+        form=re.compile(
+            r"private[ _]?key\w{0,20}\W{1,6}(?:is\W{1,3})?(?P<secret>(?:0x)?[0-9a-fA-F]{64})\b", re.IGNORECASE
+        ),
     ),
     Rule(
         kind="key",

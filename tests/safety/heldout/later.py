@@ -21,10 +21,10 @@ CODE_HOST: list[Form] = [
     "_auth=«{b64:40}»",
     "npm config set //registry.npmjs.org/:_authToken «npm_{alnum:36}»",
     "«gldt-{b64url:20}»",
-    "TRAVIS_TOKEN: \"«{alnum:22}»\"",
+    'TRAVIS_TOKEN: "«{alnum:22}»"',
     "nuget push x.nupkg -ApiKey «oy2{base36:43}»",
     "GITEA_TOKEN=«{hex:40}»",
-    "[remote \"origin\"]\n  url = https://{user}:«ghp_{alnum:36}»@github.com/{user}/{word}.git",
+    '[remote "origin"]\n  url = https://{user}:«ghp_{alnum:36}»@github.com/{user}/{word}.git',
     "TWINE_PASSWORD=«pypi-AgEIcHlwaS5vcmc{b64url:150}»",
     "cargo login «{alnum:32}»",
 ]
