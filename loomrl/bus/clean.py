@@ -17,13 +17,16 @@ FORMS = frozenset(("type", "domain", "subordinate_profile"))
 def cleaned(event: TrajectoryEvent, redactor: Redactor) -> tuple[TrajectoryEvent, tuple[str, ...]]:
     """A trajectory without findings in any of its texts, and the kinds that were found."""
     redaction = Redaction(redactor)
-    clean = cast(TrajectoryEvent, {name: _part(name, value, redaction) for name, value in event.items()})
-    return clean, redaction.kinds
+
+    def work(redaction: Redaction) -> TrajectoryEvent:
+        return cast(TrajectoryEvent, {name: _part(name, value, redaction) for name, value in event.items()})
+
+    return redaction.whole(work), redaction.kinds
 
 
 def cleaned_text(text: str, redactor: Redactor) -> str:
     """Any text, which may be JSON, without findings."""
-    return Redaction(redactor).json(text)
+    return Redaction(redactor).whole(lambda redaction: redaction.json(text))
 
 
 def _part(name: str, value: Any, redaction: Redaction) -> Any:

@@ -30,6 +30,8 @@ ASSIGNMENT = re.compile(
 """Matched from a name on."""
 
 
+SHORT_LINE = 200
+"""Characters of a line whose quotes are counted."""
 SHOWN = 80
 """Characters by which a value has shown what it is."""
 
@@ -86,7 +88,9 @@ def promised(match: re.Match[str]) -> Held | None:
 
 def _is_closed(text: str, name: int, value: int) -> bool:
     """True if the quote before a value ends a text that begins before the name: `ask("password: ")`."""
-    line = max(text.rfind("\n", 0, name) + 1, name - 200)
+    line = text.rfind("\n", max(0, name - SHORT_LINE), name) + 1
+    if line == 0 and name > SHORT_LINE:
+        return text[value] in "+%."
     return text.count('"', line, value) % 2 == 0
 
 

@@ -10,6 +10,7 @@ from loomrl.safety.pattern import PATTERNS, Pattern
 from loomrl.safety.placeholder import MARK, Counting, Names, mark
 from loomrl.safety.redaction.address import ips, odd_emails
 from loomrl.safety.redaction.credential import credentials
+from loomrl.safety.redaction.echo import Echoes, values_in
 from loomrl.safety.redaction.entropy import drawn
 from loomrl.safety.redaction.finding import Finding, Page, merged
 from loomrl.safety.redaction.number import cards, ibans, identities
@@ -55,7 +56,7 @@ class PatternRedactor:
             if not new:
                 break
             found = merged([*found, *map(tried.back, new)])
-        return found
+        return Echoes(values_in(text, found)).beside(text, found) if found else found
 
     def redact(self, text: str, names: Names | None = None) -> Redacted:
         """As of `Redactor`."""

@@ -1,14 +1,17 @@
 """Many values that are redacted together: texts, JSON, JSON in text."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from loomrl.safety.assignment import Promise, promise_of
 from loomrl.safety.placeholder import Counting, Names
+from loomrl.safety.redaction.echo import Echoes, values_in
 from loomrl.safety.redaction.finding import Finding
 from loomrl.safety.redaction.redactor import NoRedactor, Redactor, replaced
+
+T = TypeVar("T")
 
 
 class Redaction:
@@ -18,11 +21,22 @@ class Redaction:
         self.redactor, self.names = redactor, names or Counting()
         self.kinds: tuple[str, ...] = ()
         self._known: dict[str, Sequence[Finding]] = {}
+        self._values: dict[str, str] = {}
+        self._echoes = Echoes({})
         self._promises = not isinstance(redactor, NoRedactor)
 
+    def whole(self, work: "Callable[[Redaction], T]") -> T:
+        """The result of a work in which a value that one of its texts gives away is gone from all of them."""
+        result = work(self)
+        if self._values:
+            self.begin(self.names)
+            result = work(self)
+        return result
+
     def begin(self, names: Names) -> None:
-        """Begin again with other names; what was found in texts is known by now."""
+        """Begin again, perhaps with other names. Values that were found are known by now, whatever is beside them."""
         self.names, self.kinds = names, ()
+        self._echoes = Echoes(dict(self._values))
 
     def finds(self, text: str) -> bool:
         """True if there is something in a text."""
@@ -30,8 +44,9 @@ class Redaction:
 
     def _found(self, text: str) -> Sequence[Finding]:
         if text not in self._known:
-            self._known[text] = self.redactor.find(text)
-        return self._known[text]
+            self._known[text] = found = self.redactor.find(text)
+            self._values.update(values_in(text, found))
+        return self._echoes.beside(text, self._known[text])
 
     def text(self, text: str) -> str:
         """The text without findings."""
@@ -52,6 +67,7 @@ class Redaction:
             return value
         if self._promises and value != "" and (kind := _promised(name)):
             self.kinds += (kind,)
+            self._values.setdefault(str(value), kind)
             return self.names.name(kind, str(value))
         return self.text(value) if isinstance(value, str) else value
 

@@ -16,7 +16,7 @@ from loomrl.store.placeholders import Wanted, number_values
 
 T = TypeVar("T")
 Work = Callable[[Redaction], T]
-"""Redacts something. It is called twice, with the same result but for the numbers."""
+"""Redacts something. It is called several times: the last time with the names, and with all values known."""
 
 
 @dataclass(slots=True)
@@ -74,7 +74,7 @@ class Naming:
         """The work, done but for the names."""
         seen = _Seen()
         redaction = Redaction(self._redactor, seen)
-        return Draft(session, work, redaction, seen, work(redaction))
+        return Draft(session, work, redaction, seen, redaction.whole(work))
 
     def named(self, drafts: Sequence[Draft[Any]]) -> list[Any]:
         """The results of drafts with their names, which are on record by then. A StoreError if they cannot be."""
