@@ -3,14 +3,15 @@
 import json
 import sys
 from collections import Counter
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 
 def redact(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A text in UTF-8; - reads standard input.")],
+    file: Annotated[
+        typer.FileBinaryRead, typer.Argument(metavar="FILE", help="A text in UTF-8; - reads standard input.")
+    ],
     as_json: Annotated[
         bool, typer.Option("--json", help="Print kinds and places of the findings as one JSON object, and no text.")
     ] = False,
@@ -20,8 +21,7 @@ def redact(
     from loomrl.safety.redaction import PatternRedactor
     from loomrl.safety.redaction.redactor import replaced
 
-    data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-    text = data.decode("utf-8", "replace")
+    text = file.read().decode("utf-8", "replace")
     found = PatternRedactor().find(text)
     if not as_json:
         sys.stdout.buffer.write(replaced(text, found).text.encode())

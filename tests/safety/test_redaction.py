@@ -96,16 +96,61 @@ def test_redacting_twice_changes_nothing_more(text: str) -> None:
     assert not twice.kinds
 
 
-UNITS = ["a", "a@", "@", "a.", "sk-", "password", "password=", 'token:"', "\\", "-----BEGIN PRIVATE KEY", "eyJa."]
-UNITS += [
-    "://a:",
-    "ghp_",
-    "a@b.",
-    "<email-",
-    " ",
-    "password is ",
-    "eyJaaaaaaaaa.",
-    "-----BEGIN RSA PRIVATE KEY-----",
+UNITS = [
+    *(
+        "a",
+        "1",
+        "=",
+        "/",
+        "é",
+        "\n",
+        "a ",
+        "a@",
+        "@",
+        "a.",
+        "a.b.",
+        "a@b.",
+        "sk-",
+        "Aa1-",
+        "aB3/",
+        "eyJa.",
+        "eyJaaaaaaaaa.",
+    ),
+    *(
+        "password",
+        "password=",
+        'password="',
+        "password: ",
+        "token=",
+        "key = value1 ",
+        'token:"',
+        "token: str = ",
+        "密码:",
+    ),
+    *("://a:", "://a:b@", "https://hooks/", "http://x/?token=a&", "<email-", "<email-1>", " ", '"', "\\", '\\"', "“"),
+    *("password is ", "the password ", "my password is ", "pass:\n", "user a, pass ", "login x ", "curl -u ", "mysql "),
+    *("-----BEGIN PRIVATE KEY", "-----BEGIN RSA PRIVATE KEY-----", "-----BEGIN CERTIFICATE-----", "<D>aaaa", "AAAA"),
+    *("1234 ", "4111 1111 ", "+49 30 ", "+1 (415) 555-", "call 1 2 3 ", "id 12345 ", "GB12 ", "1.2.3.4.", "2a01::"),
+    *(
+        "a at b dot ",
+        "[at]",
+        "&#64;",
+        "authorization: ",
+        "Digest x ",
+        "cookie a=b ",
+        "\ttrue\t",
+        '{"password":',
+        "--password ",
+    ),
+    *(
+        'variable "password" { ',
+        "machine x login y ",
+        '<name="password" ',
+        "<password>",
+        "seed phrase apple ",
+        "user id=a;",
+    ),
+    *("private key ", "0123456789abcdef", "a-b_c.d/", "data:base64,", "sha256:", "$5$", "passphrase: apple "),
 ]
 
 
@@ -120,16 +165,31 @@ def test_a_text_that_has_a_form_has_a_hint_of_it(text: str) -> None:
         assert pattern.is_possible(text.casefold()) or not any(pattern.matches(text))
 
 
-@pytest.mark.parametrize("unit", UNITS)
-def test_the_time_is_linear(unit: str) -> None:
-    def took(size: int) -> float:
-        text = unit * (size // len(unit))
+@pytest.mark.parametrize("size", [40_000, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_the_time_is_linear(size: int) -> None:
+    """Of four times the text four times the time; of a square it would be sixteen."""
+
+    def took(text: str) -> float:
         started = time.thread_time()
-        redactor.redact(text)
+        redactor.find(text)
         return time.thread_time() - started
 
-    small = min(took(5_000) for _ in range(3))
-    assert took(40_000) < max(40 * small, 0.5), "a square would take many seconds"
+    for unit in UNITS:
+        few, many = unit * (size // 4 // len(unit)), unit * (size // len(unit))
+        small = min(took(few) for _ in range(3))
+        assert min(took(many) for _ in range(3)) < max(9 * small, 0.02), f"{unit!r} * {size // len(unit)}"
+
+
+def test_many_values_take_a_linear_time_as_well() -> None:
+    def took(count: int) -> float:
+        text = "".join(f'password="pw{number:07d}x" ada{number}@example.org\n' for number in range(count))
+        started = time.thread_time()
+        found = redactor.find(text)
+        assert len(found) == 2 * count
+        return time.thread_time() - started
+
+    small = min(took(200) for _ in range(3))
+    assert took(1600) < 20 * small, "a square would be sixty-four"
 
 
 def test_json_stays_json_and_names_promise_secrets() -> None:
@@ -178,6 +238,27 @@ def test_values_are_named_together() -> None:
 def test_findings_say_where_they_are_in_the_text() -> None:
     text = "to ada@example.org: password=hunter2, and again password=hunter2"
     assert [text[one.start : one.end] for one in redactor.find(text)] == ["ada@example.org", "hunter2", "hunter2"]
+
+
+def test_what_one_place_gives_away_is_gone_from_all() -> None:
+    assert redactor.redact("the password is hunter2-x9. Enter hunter2-x9!").text.count("<password-1>") == 2
+    redaction = Redaction(redactor)
+    messages = ["I tried hunter2-x9 at once", "my password is hunter2-x9"]
+    clean = redaction.whole(lambda one: [one.text(text) for text in messages])
+    assert clean == ["I tried <password-1> at once", "my password is <password-1>"]
+
+
+def test_a_word_or_a_short_number_is_no_echo() -> None:
+    text = "my password is swordfish\nI like swordfish. The PIN is 1984\nIn 1984 it rained."
+    assert redactor.redact(text).text == (
+        "my password is <password-1>\nI like swordfish. The PIN is <password-2>\nIn 1984 it rained."
+    )
+
+
+@pytest.mark.parametrize("before", range(0, 60, 3))
+def test_a_password_in_a_long_line_of_json_is_found(before: int) -> None:
+    fields = {f"f{number}": "v" * (number % 5) if number % 3 else number for number in range(before)}
+    assert "hunter2" not in redactor.redact(json.dumps({**fields, "password": "hunter2-x9"})).text
 
 
 @pytest.mark.parametrize("text", ["GET /users?email=ada@example.org", "no address at all"])

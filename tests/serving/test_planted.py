@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+from loomrl.bus import client
 from loomrl.bus.agent import open_agent_hub
 from loomrl.bus.client import Publisher
 from loomrl.bus.outbox import Outbox
@@ -91,11 +92,13 @@ def files(folder: Path) -> list[bytes]:
     return [file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()]
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("count", [200, pytest.param(10_000, marks=pytest.mark.slow)])
 async def test_no_planted_secret_is_left_anywhere(
     count: int, sqlite_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.DEBUG)
+    monkeypatch.setattr(client, "PAUSE_S", 1e6)
     every = plants(count)
     touched = {f"s{number}": one for number, one in enumerate(every) if one.places}
     secrets = {secret for one in touched.values() for secret in one.secrets}
