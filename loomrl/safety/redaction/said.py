@@ -45,7 +45,7 @@ _COMMON_WORDS = """
     combination entry again before after now still always never only just already being what that this nothing
     everything something request command using information details settings updating updates utility program user users
     account login name length strength expiry hash hashes hashing database server line row column form page screen
-    dialog utente cifrata corretta enregistré locked
+    dialog validity utente cifrata corretta enregistré locked
 """
 _COMMON = frozenset(_COMMON_WORDS.split())
 """Words after "the password is" that are none."""
