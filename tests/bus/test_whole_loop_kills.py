@@ -30,16 +30,17 @@ from loomrl.store.trainings import _row_of
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(3600)]
 KILLS = 100
+FAMILIES = ["calculus.derivative", "calculus.integral"]
+MATH = {"id": "Math", "families": FAMILIES, "settings": {"max_steps": 1}}
 SUITE = {
     "name": "any",
     "version": "1.0.0",
     "kind": "language",
-    "benchmarks": [{"environment": {"id": "Math", "families": ["calculus.derivative", "calculus.integral"], "settings": {"max_steps": 1}},
-                    "levels": [1], "episodes": 40}],
+    "benchmarks": [{"environment": MATH, "levels": [1], "episodes": 40}],
     "regression": {"margin": 0.4},
     "provenance": {"unknown": "accept", "clean": False},
     "max_tokens": 20,
-}  # fmt: skip
+}
 GUARD = {"metric": "error", "better": "lower", "margin": 0.3, "waits": "always"}
 CHANGES = {
     "triggers.count": 150,
