@@ -19,6 +19,7 @@ from loomrl.experiments.commands import envs as cli_envs
 from loomrl.experiments.commands import feedback as cli_feedback
 from loomrl.experiments.commands import gate as cli_gate
 from loomrl.experiments.commands import keys as cli_keys
+from loomrl.experiments.commands import metrics as cli_metrics
 from loomrl.experiments.commands import monitor as cli_monitor
 from loomrl.experiments.commands import people as cli_people
 from loomrl.experiments.commands import records as cli_records
@@ -27,6 +28,7 @@ from loomrl.experiments.commands import rewards as cli_rewards
 from loomrl.experiments.commands import serve as cli_serve
 from loomrl.experiments.commands import sweep as cli_sweep
 from loomrl.experiments.commands.output import AsJson, emit, table
+from loomrl.experiments.commands.records import Scraped
 from loomrl.process import exit_on_sigterm
 
 app = typer.Typer(
@@ -52,6 +54,7 @@ app.add_typer(cli_serve.endpoints, name="endpoints")
 app.add_typer(cli_keys.app, name="keys")
 app.add_typer(cli_people.app, name="people")
 app.add_typer(cli_archives.app, name="archives")
+app.add_typer(cli_metrics.app, name="metrics")
 app.add_typer(cli_monitor.app, name="monitor")
 app.add_typer(cli_ab.app, name="ab")
 app.add_typer(cli_bus.app, name="bus")
@@ -148,6 +151,7 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume", help="Resume --run, or the latest run, with its own experiment.")
     ] = False,
+    metrics: Scraped = None,
     as_json: AsJson = False,
 ) -> None:
     """Train: curriculum → rollouts → hub → lease → learn → publish → checkpoint and ack, until a stopping rule
@@ -159,7 +163,7 @@ def train(
     experiment = resolve(words or [], default=TRAINED)
     if resume:
         experiment, run = resumed(experiment, run)
-    result = train(experiment, run=run)
+    result = train(experiment, run=run, metrics=metrics)
     emit(result.as_dict(), as_json=as_json, show=lambda console: render(result, console))
     if result.is_unjudged:
         print(f"loomrl: no success is known: attempts of the last evaluation failed, {result.failed}", file=sys.stderr)

@@ -65,12 +65,20 @@ def run(  # noqa: PLR0913 - a command with its options
     door = open_door(host, port, token=token) if http else None  # before what takes seconds to import
     from loomrl.coordinator.http import served
     from loomrl.experiments.coordinate.loop import coordinating
+    from loomrl.observability.presence import present
     from loomrl.store import open_store
+    from loomrl.store.service.replicas import ReplicaRole
+    from loomrl.telemetry.record import record_routes
 
     with open_store(plan.store_url) as db, coordinating(db, plan, say=_say) as coordinator, ExitStack() as stack:
-        service = _service(coordinator)
+        service, address = _service(coordinator), ""
         if door is not None:
-            _say(f"training service of endpoint {plan.endpoint} on {stack.enter_context(served(service, door))}")
+            routes = stack.enter_context(record_routes(db, plan.store_url))
+            address = f"{door.host}:{door.port}"
+            _say(
+                f"training service of endpoint {plan.endpoint} on {stack.enter_context(served(service, door, routes))}"
+            )
+        stack.enter_context(present(db, ReplicaRole.COORDINATOR, address=address, endpoint=plan.endpoint))
         _keep_on(coordinator, service, bus, stack)
 
 

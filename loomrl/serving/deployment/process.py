@@ -35,7 +35,9 @@ from loomrl.serving.deployment.source import fetch, source_of
 from loomrl.serving.feedback.intake import Hubs, Intake
 from loomrl.serving.gateway import Check, Gateway, GatewaySettings
 from loomrl.serving.measure import Measures
+from loomrl.serving.meter import Meter
 from loomrl.serving.monitor.monitor import Monitor
+from loomrl.serving.observe import Watchers
 from loomrl.serving.policy import ServedPolicy
 from loomrl.serving.refusal import Cause, Refusal
 from loomrl.store import LoomDB, open_store
@@ -218,7 +220,7 @@ class GatewayProcess:
             self._stack.push_async_callback(monitor.close)
         record = experiment.record
         self._exchange = Exchange(
-            view, recorder, mode=record.mode, rate=record.rate, monitor=monitor, measures=measures
+            view, recorder, mode=record.mode, rate=record.rate, monitor=monitor, watchers=Watchers(measures, Meter())
         )
         self._gateway = Gateway(
             self._exchange,
