@@ -27,6 +27,7 @@ from loomrl.store import LoomDB, beside
 from loomrl.store.db import is_there
 from loomrl.store.endpoints import Endpoint, Role, State, list_endpoints
 from loomrl.store.events import Event, last_event, read_events
+from loomrl.store.notes import list_notes
 from loomrl.store.releases import OPEN, newest_release
 from loomrl.store.rewards import StoredReward, judged_before, newest_rewards, read_rewards
 from loomrl.store.service.replicas import ReplicaRole, live_replicas
@@ -46,8 +47,10 @@ RELEASES = ("started", "done", "rolled_back", "aborted", "stopped")
 ALARMS = ("collection_errors", "bus_away", "training_unreachable", "release_stuck")
 ALERTS = (*ALARMS, "jobs_failed", "job_failed", "validation_failed", "rollback", "release_ended", "reward_hacking")
 OUTCOMES = ("allowed", "refused", "waiting", "error")
-SERVING = (ReplicaRole.GATEWAY, ReplicaRole.FRONT, ReplicaRole.POLICY, ReplicaRole.COORDINATOR)
+SERVING = (ReplicaRole.GATEWAY, ReplicaRole.FRONT, ReplicaRole.POLICY)
 BESIDE = (ReplicaRole.BUS, ReplicaRole.TRAINER)
+LOOP = "loop/"
+"""Beginning of the notes of endpoints that a coordinator ever looked after."""
 STARTED, ENDED = "service.started", "service.ended"
 
 
@@ -151,7 +154,7 @@ class RecordCollector(Collector):
     def _serving(self) -> Iterator[Metric]:
         share, traffic, wanted = family.SHARE.measured(), family.TRAFFIC.measured(), family.WANTED.measured()
         processes, lost = family.PROCESSES.measured(), family.UNJUDGED.measured()
-        live = live_replicas(self._db)
+        live, loops = live_replicas(self._db), list_notes(self._db, LOOP)
         versions = {row.policy: row.version for row in live if row.role is ReplicaRole.POLICY and row.version}
         most: dict[str, float] = {}
         there = Counter((row.role.value, row.endpoint) for row in live)
@@ -162,7 +165,8 @@ class RecordCollector(Collector):
                 if arm.role is not Role.SHADOW:
                     most[version] = max(most.get(version, 0.0), 100 * arm.share)
             wanted.add_metric([endpoint.name], self._is_served(endpoint.name))
-            for role in SERVING:
+            has_loop = f"{LOOP}{endpoint.name}" in loops
+            for role in (*SERVING, *([ReplicaRole.COORDINATOR] if has_loop else [])):
                 there.setdefault((role.value, endpoint.name), 0)
             lost.add_metric([endpoint.name], count_lost(self._db, endpoint.name, since=self._clock() - HOUR_S))
         for role in BESIDE:
