@@ -1,9 +1,12 @@
 """A record with something of everything that is metered."""
 
 import time
+from contextlib import closing
 
 from loomrl.bus.agent import open_agent_hub, record_agent
+from loomrl.bus.outbox import Outbox
 from loomrl.bus.sink import REJECTED
+from loomrl.bus.stored import StoredBus
 from loomrl.config import HubConfig
 from loomrl.coordinator.alarm import tell
 from loomrl.coordinator.decision import Alert
@@ -11,7 +14,7 @@ from loomrl.coordinator.job import Code, Fault, Job, Phase
 from loomrl.coordinator.telling import moved, raised
 from loomrl.serving.archive import open_endpoint_hub
 from loomrl.serving.monitor.ledger import KIND as HIT
-from loomrl.store import LoomDB
+from loomrl.store import LoomDB, open_store
 from loomrl.store.endpoints import Arm, Role, set_endpoint
 from loomrl.store.events import Event, append_events
 from loomrl.store.feedback import append_feedback
@@ -163,3 +166,12 @@ def supervise(db: LoomDB) -> None:
         ],
     )
     tell(db, ENDPOINT, [Alert("bus_away", "for 6 minutes")], at=now)
+
+
+def go_on(url: str) -> None:
+    """More of what is counted, and an outbox that has published it to a bus in LoomDB."""
+    with open_store(url) as db, StoredBus(open_store(url)) as bus, closing(Outbox(db, url, bus)) as outbox:
+        collect(db, url, first=3, count=2)
+        judge(db, ["t-3", "t-4"], version="run/2", total=0.9)
+        train(db, "3", [Phase.RUNNING, Phase.COMPLETED], seconds=2000.0)
+        outbox.step()
