@@ -1,5 +1,6 @@
 """The `loomrl` command line. Commands import what they need when they run, so that `--help` is instant."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +17,7 @@ from loomrl.experiments.commands import cluster as cli_cluster
 from loomrl.experiments.commands import coordinate as cli_coordinate
 from loomrl.experiments.commands import data as cli_data
 from loomrl.experiments.commands import envs as cli_envs
+from loomrl.experiments.commands import events as cli_events
 from loomrl.experiments.commands import feedback as cli_feedback
 from loomrl.experiments.commands import gate as cli_gate
 from loomrl.experiments.commands import keys as cli_keys
@@ -63,6 +65,7 @@ app.command()(cli_people.forget)
 app.command()(cli_bus.nats)
 app.command()(cli_cluster.submit)
 app.command()(cli_sweep.sweep)
+app.command()(cli_events.events)
 app.command()(cli_records.runs)
 app.command()(cli_records.lineage)
 
@@ -84,6 +87,20 @@ def main() -> None:
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+@app.callback()
+def begin(
+    log_format: Annotated[
+        str | None, typer.Option(envvar="LOOMRL_LOG", help="text, or json: a JSON object a line on stderr.")
+    ] = None,
+) -> None:
+    """Train agents with reinforcement learning on Ray, judge them, and keep a record of all of it."""
+    from loomrl.observability.log import VARIABLE, open_log
+
+    if log_format is not None:
+        os.environ[VARIABLE] = log_format  # for whatever this command starts, too
+    open_log()
 
 
 @app.command()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from loomrl.cluster.monitoring.panel import Board, Panel
 
-FOLDER = Path(__file__).parent / "dashboards"
+FOLDER = Path(__file__).resolve().parent / "dashboards"
 BY_MODEL, BY_ARM = "{{model_version}}", "{{endpoint}} {{arm}}"
 
 

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from loomrl.experiments.commands.output import AsJson, emit, table
 from loomrl.experiments.commands.records import Limit, Scraped, StoreUrl
+from loomrl.observability.log import teller
 
 if TYPE_CHECKING:
     from loomrl.bus.dead import Letter
@@ -199,7 +200,7 @@ def _is_named(letter: "Letter", ids: list[str]) -> bool:
 
 
 def _say(text: str) -> None:
-    print(f"bus: {text}", file=sys.stderr, flush=True)
+    teller("bus", "bus: ")(text)
 
 
 def _when(seconds: float) -> Any:

@@ -1,7 +1,6 @@
 """`loomrl coordinate`: the loop of an endpoint, from what it served to its next version."""
 
 import getpass
-import sys
 import time
 from contextlib import ExitStack
 from datetime import datetime
@@ -13,6 +12,7 @@ from rich.console import Console
 from loomrl.experiments.commands.group import DEFAULT, DefaultGroup
 from loomrl.experiments.commands.output import AsJson, emit, table
 from loomrl.experiments.commands.records import Limit, StoreUrl
+from loomrl.observability.log import teller
 
 if TYPE_CHECKING:
     from loomrl.config.loop import LoopExperiment
@@ -250,4 +250,4 @@ def _at(seconds: float) -> str:
 
 
 def _say(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+    teller("coordinate")(text)

@@ -15,7 +15,7 @@ from loomrl.serving.call import Ask
 from loomrl.serving.dispatch import Begun, Candidate, act, begin, candidates, close, next_event
 from loomrl.serving.monitor.monitor import Forbidden, Monitor, Origin
 from loomrl.serving.monitor.watch import AskStable, Watch
-from loomrl.serving.observe import UNSEEN, Observed, Watchers, observing
+from loomrl.serving.observe import UNSEEN, Observed, Watchers, observing, recorded
 from loomrl.serving.policy import Acted
 from loomrl.serving.recorder import Call, Recorder, SpokenChoice
 from loomrl.serving.refusal import Cause, Refusal
@@ -108,11 +108,11 @@ class Exchange:
     async def keep(self, work: Coroutine[Any, Any, None], *, deadline: float) -> None:
         """Record: durably before this returns, or in the background, as the mode says."""
         if self.mode == "after" and len(self._tasks) < MOST_LATER:
-            self.later(_logged(work))
+            self.later(_logged(recorded(work)))
             return
         try:
             async with asyncio.timeout_at(deadline):
-                await work
+                await recorded(work)
         except TimeoutError:
             raise Refusal(Cause.TIMEOUT, "The answer could not be recorded in time.", retry_after_s=1.0) from None
 
@@ -299,6 +299,7 @@ class Conversation:
                 yield event
             is_whole = True
         finally:
+            self._begun.span.end()
             if not is_whole:
                 await close(self._begun.rest)
                 if not self._is_cut:

@@ -7,20 +7,20 @@ import uuid
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any
 
 import msgspec
 
 from loomrl.observability.exposition import KIND as TEXT
 from loomrl.serving import dispatch
+from loomrl.serving.access import told
 from loomrl.serving.act import read_act, refuse_language, write_act
 from loomrl.serving.answer import Heading
 from loomrl.serving.call import Ask
 from loomrl.serving.converse import Conversation, Exchange, Visit
 from loomrl.serving.dialect import models
 from loomrl.serving.dialect.dialect import Dialect
-from loomrl.serving.dialect.known import DIALECTS, errors_of
+from loomrl.serving.dialect.known import DIALECTS, Shape, errors_for
 from loomrl.serving.door import Caller, Incoming, Keys, Receive, Scope, Send, body_of, incoming
 from loomrl.serving.feedback.intake import Intake
 from loomrl.serving.feedback.told import read_told
@@ -39,7 +39,6 @@ FEEDBACK_BYTES = 1 << 17
 PATHS = ("/v1/act", "/v1/feedback", "/v1/models", "/sessions/ID/…", "/healthz", "/readyz", "/metrics")
 """Beside those of the dialects."""
 Check = Callable[[str, Mapping[str, str]], None]
-Shape = Callable[[Refusal], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,21 +85,26 @@ class Gateway:
             await send({"type": "websocket.close", "code": 1008, "reason": "This server speaks plain HTTP only."})
             return
         reply = Reply(send)
-        path: str = scope["path"]
-        shape = partial(errors_of, anthropic=any(name == b"anthropic-version" for name, _ in scope["headers"]))
         try:
             head = incoming(scope)
-            path = head.path
-            reply.id = head.id
+        except Refusal as refusal:
+            await self._refuse(errors_for(scope, scope["path"]), refusal, reply)
+            return
+        reply.id = head.id
+        with told(head, reply):
+            await self._one(head, receive, reply, errors_for(scope, head.path))
+
+    async def _one(self, head: Incoming, receive: Receive, reply: Reply, shape: Shape) -> None:
+        try:
             if self._check is not None:
                 self._check(head.method, head.headers)
             await self._route(head, receive, reply)
         except Refusal as refusal:
-            await self._refuse(shape(path), refusal, reply)
+            await self._refuse(shape, refusal, reply)
         except Exception:
             log.exception("Request %s failed.", reply.id)
             message = f"The gateway failed; its log says more about {reply.id}."
-            await self._refuse(shape(path), Refusal(Cause.INTERNAL, message), reply)
+            await self._refuse(shape, Refusal(Cause.INTERNAL, message), reply)
 
     async def _route(self, head: Incoming, receive: Receive, reply: Reply) -> None:
         dialect = DIALECTS.get(head.path)
@@ -171,7 +175,8 @@ class Gateway:
             reply.heading = conversation.heading
             await reply.whole(200, self._encode(dialect.whole(ask, answer)))
         finally:
-            self._keys.spent(caller, conversation.usage.prompt + conversation.usage.completion)
+            reply.usage = conversation.usage
+            self._keys.spent(caller, reply.usage.prompt + reply.usage.completion)
 
     async def _streamed(self, dialect: Dialect, ask: Ask, conversation: Conversation, reply: Reply) -> None:
         """The stream, begun with the first event that may leave: until then another arm may answer, or a refusal."""

@@ -1,9 +1,11 @@
 """One call as others watch it: measured for comparisons of arms, and metered for operators."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
+from loomrl.observability import trace
 from loomrl.serving.answer import Gathered, Usage
 from loomrl.serving.dispatch import Candidate
 from loomrl.serving.measure import Measured, Measures
@@ -71,3 +73,10 @@ def observing(observed: Observed) -> Iterator[None]:
     except BaseException as error:
         observed.failed(error)
         raise
+
+
+async def recorded(work: Coroutine[Any, Any, None]) -> None:
+    """The work of recording, in a span of its own where the call is traced."""
+    above = trace.below()
+    with trace.ending(trace.begin("record", below=above) if above else trace.NOTHING):
+        await work

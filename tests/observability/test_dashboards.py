@@ -9,11 +9,13 @@ from pathlib import Path
 
 import httpx
 import pytest
+import yaml
 from prometheus_client import CollectorRegistry
 
 from loomrl.bus.service import Meter
 from loomrl.bus.sink import Taken
 from loomrl.cluster.monitoring.board import BOARDS, texts
+from loomrl.cluster.monitoring.folder import SHIPPED
 from loomrl.observability import family
 from loomrl.observability.exposition import door_at, exposed, metrics_route, process_registry
 from loomrl.observability.presence import present
@@ -22,7 +24,7 @@ from loomrl.store.service.replicas import ReplicaRole
 from loomrl.telemetry.record import record_routes
 from loomrl.telemetry.sink import Exposed, read_metrics
 from tests.needs import needs
-from tests.observability import record_samples
+from tests.observability import document, record_samples
 from tests.observability.gateway_samples import metered, served
 from tests.observability.prometheus import Prometheus, prometheus
 from tests.serving.test_gateway import Slow
@@ -48,8 +50,6 @@ def test_dashboards_are_the_three_of_the_contract_and_one_of_trainings() -> None
 
 
 def test_every_family_is_on_a_dashboard_or_in_a_rule() -> None:
-    from loomrl.cluster.monitoring.folder import SHIPPED
-
     shown = "".join(texts().values()) + "".join(path.read_text() for path in SHIPPED.glob("*.yaml"))
     missing = {each.name for each in family.families() if each.name not in shown}
     assert missing == set()
@@ -155,3 +155,15 @@ def assert_exact(scraped: Prometheus) -> None:
     labels = httpx.get(f"{scraped.url}/api/v1/label/__name__/values", timeout=30).json()["data"]
     missing = {each.name for each in family.CONTRACT if not any(name.startswith(each.name) for name in labels)}
     assert missing == set()
+
+
+def test_tables_of_the_document_are_those_of_the_code() -> None:
+    page = document.PAGE.read_text()
+    assert document.told(page) == page, "python -P -m tests.observability.document"
+    assert all(f"`{each.name}`" in page for each in family.families())
+
+
+def test_alerts_that_the_document_names_are_those_there_are() -> None:
+    rules = yaml.safe_load((SHIPPED / "alerts.yaml").read_text())["groups"]
+    page = document.PAGE.read_text()
+    assert [rule["alert"] for group in rules for rule in group["rules"] if f"`{rule['alert']}`" not in page] == []

@@ -23,6 +23,7 @@ from loomrl.http.refusal import Refused
 from loomrl.http.server import Embedded
 from loomrl.http.site import JSON, Site
 from loomrl.load import dump
+from loomrl.observability.trace import flush
 from loomrl.serving.act import KINDS
 from loomrl.serving.channel.server import ChannelServer
 from loomrl.serving.converse import Exchange
@@ -174,6 +175,7 @@ class PolicyProcess:
             await self._server.close(grace_s=GRACE_S)
         if self._presence is not None:
             await self._presence.end()
+        await asyncio.to_thread(flush)
         await self._stack.aclose()
 
     async def _changed(self) -> None:
@@ -252,6 +254,7 @@ class GatewayProcess:
             await self._exchange.close()
         if self._presence is not None:
             await self._presence.end()
+        await asyncio.to_thread(flush)
         await self._stack.aclose()
 
 
