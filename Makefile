@@ -6,7 +6,7 @@ ATROPOS := .venv-atropos
 ADAPTERS := .venv-adapters
 CLIENTS := .venv-clients
 
-.PHONY: help setup vllm atropos adapters clients demo tree lint check test test-slow gpu-check wheel clean
+.PHONY: help setup vllm atropos adapters clients demo loop tree lint check test test-slow gpu-check wheel clean
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / – /'
@@ -54,6 +54,9 @@ $(CLIENTS)/.installed: constraints-clients.txt
 
 demo: setup ## the main job: a model of a million parameters learns calculus, in minutes on two cores
 	$(BIN)/loomrl train language/math_tiny
+
+loop: setup ## an agent in production learns from its users, in minutes: writes runs/loop.html
+	$(BIN)/loomrl bench loop --page runs/loop.html
 
 tree: # every package under the name it is imported by, as links, for whoever reads folders
 	rm -rf .tree && mkdir -p .tree/loomrl
