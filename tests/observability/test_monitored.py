@@ -96,7 +96,7 @@ def test_what_runs_is_seen_whole_and_only_what_is_wrong_alerts(
             "control/cartpole",
             store,
             "train.steps=100000000",
-            "train.stop=null",
+            "train.stop.target=100000",
             "evaluation.every=2000",
         )
         stack.enter_context(command(tmp_path, "train", *train, "--run", "cart", "--metrics", "127.0.0.1:0"))
@@ -110,6 +110,7 @@ def test_what_runs_is_seen_whole_and_only_what_is_wrong_alerts(
             prometheus(folder, unused_tcp_port_factory(), f"127.0.0.1:{record}", pace_s=2.0 if SECONDS > 300 else 1.0)
         )
         for role, count in (("gateway", 2), ("trainer", 1), ("bus", 1)):
+            assert trainer.poll() is None, (tmp_path / "train.log").read_text()[-3000:]
             scraped.wait(f'count(up{{role="{role}"}} == 1) == {count}', timeout_s=180)
         rest(url)
         began = time.monotonic()
