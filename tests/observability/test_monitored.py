@@ -99,7 +99,7 @@ def test_what_runs_is_seen_whole_and_only_what_is_wrong_alerts(
             "train.stop.target=100000",
             "evaluation.every=2000",
         )
-        stack.enter_context(command(tmp_path, "train", *train, "--run", "cart", "--metrics", "127.0.0.1:0"))
+        trainer = stack.enter_context(command(tmp_path, "train", *train, "--run", "cart", "--metrics", "127.0.0.1:0"))
         stack.enter_context(command(tmp_path, "bus", "bus", "run", "--store", url, "--metrics", "127.0.0.1:0"))
         stack.enter_context(command(tmp_path, "metrics", "metrics", "--store", url, "--address", f"127.0.0.1:{record}"))
         until(lambda: answers(f"http://127.0.0.1:{port}/readyz"), 180, tmp_path / "serve.log")
