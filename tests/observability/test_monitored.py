@@ -48,9 +48,15 @@ ELSEWHERE = (
     "reward_",
     "throughput_engine",
     "throughput_learner",
+    "learning_rate",
+    "time_publish",
+    "time_hub",
+    "time_checkpoint",
+    "time_engine_idle",
 )
 """Beginnings of metrics that a control run has not (`test_dashboards` shows those of a language run)."""
-TIMES = ("time_publish", "time_hub", "time_checkpoint", "time_engine_idle")
+OF_WORDS = ("first_token", "tokens", "violat", "gateway_busy", "gateway_waiting", "gateway_queue")
+"""Parts of the names of what only conversations have."""
 pytestmark = [needs("Prometheus"), needs("HAProxy"), pytest.mark.system, pytest.mark.slow]
 
 
