@@ -9,7 +9,6 @@ from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from prometheus_client import CollectorRegistry
 from rich.console import Console
 
 from loomrl.artifacts import open_artifacts
@@ -25,6 +24,7 @@ from loomrl.experiments.kinds import open_training
 from loomrl.experiments.summary import RunSummary
 from loomrl.experiments.training import Listener, Training, metrics_kept, scraped
 from loomrl.load import dump
+from loomrl.observability.exposition import Registry
 from loomrl.run.record import run_folder
 from loomrl.store import open_store
 from loomrl.store.runs import RunStatus, finish_run, list_runs, recorded_experiment, run_id, show_run
@@ -116,7 +116,7 @@ def _trained(
     experiment: AnyExperiment,
     run: str,
     listener: Listener | None,
-    registry: CollectorRegistry | None,
+    registry: Registry | None,
 ) -> RunSummary:
     """Train until a reason to stop; metrics are written before their checkpoint counts."""
     training.begin()

@@ -4,11 +4,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from prometheus_client import CollectorRegistry
-
 from loomrl.config import AnyExperiment
 from loomrl.experiments.summary import RunSummary
-from loomrl.observability.exposition import door_at, exposed, metrics_route, process_registry
+from loomrl.observability.exposition import Registry, door_at, exposed, metrics_route, process_registry
 from loomrl.observability.presence import present
 from loomrl.store import LoomDB
 from loomrl.store.service.replicas import ReplicaRole
@@ -64,7 +62,7 @@ class Training(Protocol):
 
 @contextmanager
 def metrics_kept(
-    training: Training, experiment: AnyExperiment, run: str, registry: CollectorRegistry | None = None
+    training: Training, experiment: AnyExperiment, run: str, registry: Registry | None = None
 ) -> Iterator[Listener]:
     """Write metrics to the run's files and to W&B, and show them in `registry`.
 
@@ -76,7 +74,7 @@ def metrics_kept(
 
 
 @contextmanager
-def scraped(db: LoomDB, run: str, address: str) -> Iterator[CollectorRegistry]:
+def scraped(db: LoomDB, run: str, address: str) -> Iterator[Registry]:
     """A registry that Prometheus finds by LoomDB and scrapes at `HOST:PORT`, until the context ends."""
     registry, door = process_registry(), door_at(address)
     with (

@@ -102,10 +102,7 @@ OPENED_IN = {
     "prometheus_client": {
         "loomrl/observability/*",
         "loomrl/serving/meter.py",
-        "loomrl/bus/service.py",
         "loomrl/telemetry/*",
-        "experiments/train.py",
-        "experiments/training.py",
     },
     "opentelemetry": {"loomrl/observability/trace.py"},
     "uvicorn": {"loomrl/http/*", "experiments/bench/hub.py"},

@@ -6,12 +6,11 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 
-from prometheus_client import CollectorRegistry
-
 from loomrl.bus.bus import Bus
 from loomrl.bus.outbox import Outbox
 from loomrl.bus.sink import Sink, Taken, Terms
 from loomrl.errors import BusAway, BusError, StoreError
+from loomrl.observability.exposition import Registry
 from loomrl.observability.family import PUBLISHED, TAKEN
 from loomrl.store import LoomDB
 from loomrl.store.events import Event, append_events
@@ -82,7 +81,7 @@ def keep_going(step: Callable[[], int], watch: Watch, stop: threading.Event, *, 
 class Meter:
     """Counts what outbox and sink do, for Prometheus."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: Registry) -> None:
         self.published = PUBLISHED.counter(registry)
         self._taken = TAKEN.counter(registry)
         for outcome in ("stored", "own", "dead"):
@@ -106,7 +105,7 @@ def serve_bus(  # noqa: PLR0913 - a service with its settings
     meter: Meter | None = None,
 ) -> None:
     """Publish what is on record, and take in what others publish, until `stop` is set."""
-    meter = meter or Meter(CollectorRegistry())
+    meter = meter or Meter(Registry())
     counts, told = Counter[str](), Counter[str]()
     outbox = Outbox(db, url, bus)
     sink = Sink(db, url, bus, terms=terms)

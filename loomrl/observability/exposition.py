@@ -21,6 +21,7 @@ from loomrl.http.listen import Door, open_door
 from loomrl.http.server import Server
 from loomrl.http.site import site_of
 
+Registry = CollectorRegistry
 KIND = CONTENT_TYPE_PLAIN_0_0_4
 PATH, TARGETS = "/metrics", "/targets"
 TOKEN = "LOOMRL_METRICS_TOKEN"
@@ -36,21 +37,21 @@ def door_at(address: str) -> Door:
     return open_door(host.strip("[]"), int(port), token=os.environ.get(TOKEN))
 
 
-def process_registry() -> CollectorRegistry:
+def process_registry() -> Registry:
     """A registry of this process, with its memory, CPU seconds and open files."""
-    registry = CollectorRegistry()
+    registry = Registry()
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     GCCollector(registry=registry)
     return registry
 
 
-def text_of(registry: CollectorRegistry) -> bytes:
+def text_of(registry: Registry) -> bytes:
     """All metrics of a registry."""
     return generate_latest(registry)
 
 
-def metrics_route(registry: CollectorRegistry) -> Route:
+def metrics_route(registry: Registry) -> Route:
     """`GET /metrics`. Where the record cannot be read it is 503, which Prometheus takes for `up == 0`."""
     return Route(PATH, _endpoint(lambda: Response(text_of(registry), media_type=KIND)), methods=["GET"])
 

@@ -173,10 +173,7 @@ def assert_seen(scraped: Prometheus, url: str) -> None:
 
 def is_elsewhere(query: str) -> bool:
     """True for what a language policy or a rule's hit is needed for."""
-    return any(f"loomrl_training_{name}" in query for name in ELSEWHERE) or any(
-        name in query
-        for name in ("first_token", "tokens", "violat", "learning_rate", "busy", "waiting", "queue", *TIMES)
-    )
+    return any(f"loomrl_training_{name}" in query for name in ELSEWHERE) or any(name in query for name in OF_WORDS)
 
 
 def kill_gateways(db: "record_samples.LoomDB", service: "subprocess.Popen[bytes]", scraped: Prometheus) -> None:

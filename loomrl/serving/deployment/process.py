@@ -228,7 +228,7 @@ class GatewayProcess:
             self._exchange,
             keys=StoredKeys(db, required=is_key_needed(experiment)),
             settings=_settings(experiment),
-            check=_check(experiment),
+            check=_check(station),
             intake=intake,
         )
         behind = station.has_front
@@ -382,10 +382,12 @@ def _settings(experiment: ServingExperiment) -> GatewaySettings:
     )
 
 
-def _check(experiment: ServingExperiment) -> Check:
-    """Refuses pages of other sites, and names that are not the server's."""
+def _check(station: Station) -> Check:
+    """Refuses pages of other sites, and names that are not the server's. Prometheus uses the machine's address."""
+    experiment = station.experiment
     names = frozenset(name.lower() for name in experiment.allowed_hosts)
-    hosts = None if is_key_needed(experiment) and not names else names | {experiment.host.lower()}
+    own = {experiment.host.lower(), station.host.lower()}
+    hosts = None if is_key_needed(experiment) and not names else names | own
     site = Site(hosts, frozenset({JSON, *KINDS}), frozenset(origin.lower() for origin in experiment.origins))
 
     def check(method: str, headers: Mapping[str, str]) -> None:
