@@ -1,5 +1,6 @@
 """The `loomrl` command line. Commands import what they need when they run, so that `--help` is instant."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -16,9 +17,11 @@ from loomrl.experiments.commands import cluster as cli_cluster
 from loomrl.experiments.commands import coordinate as cli_coordinate
 from loomrl.experiments.commands import data as cli_data
 from loomrl.experiments.commands import envs as cli_envs
+from loomrl.experiments.commands import events as cli_events
 from loomrl.experiments.commands import feedback as cli_feedback
 from loomrl.experiments.commands import gate as cli_gate
 from loomrl.experiments.commands import keys as cli_keys
+from loomrl.experiments.commands import metrics as cli_metrics
 from loomrl.experiments.commands import monitor as cli_monitor
 from loomrl.experiments.commands import people as cli_people
 from loomrl.experiments.commands import records as cli_records
@@ -28,6 +31,7 @@ from loomrl.experiments.commands import rewards as cli_rewards
 from loomrl.experiments.commands import serve as cli_serve
 from loomrl.experiments.commands import sweep as cli_sweep
 from loomrl.experiments.commands.output import AsJson, emit, table
+from loomrl.experiments.commands.records import Scraped
 from loomrl.process import exit_on_sigterm
 
 app = typer.Typer(
@@ -53,6 +57,7 @@ app.add_typer(cli_serve.endpoints, name="endpoints")
 app.add_typer(cli_keys.app, name="keys")
 app.add_typer(cli_people.app, name="people")
 app.add_typer(cli_archives.app, name="archives")
+app.add_typer(cli_metrics.app, name="metrics")
 app.add_typer(cli_monitor.app, name="monitor")
 app.add_typer(cli_ab.app, name="ab")
 app.add_typer(cli_bus.app, name="bus")
@@ -62,6 +67,7 @@ app.command()(cli_bus.nats)
 app.command()(cli_cluster.submit)
 app.command()(cli_redact.redact)
 app.command()(cli_sweep.sweep)
+app.command()(cli_events.events)
 app.command()(cli_records.runs)
 app.command()(cli_records.lineage)
 
@@ -83,6 +89,20 @@ def main() -> None:
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+@app.callback()
+def begin(
+    log_format: Annotated[
+        str | None, typer.Option(envvar="LOOMRL_LOG", help="text, or json: a JSON object a line on stderr.")
+    ] = None,
+) -> None:
+    """Train agents with reinforcement learning on Ray, judge them, and keep a record of all of it."""
+    from loomrl.observability.log import VARIABLE, open_log
+
+    if log_format is not None:
+        os.environ[VARIABLE] = log_format  # for whatever this command starts, too
+    open_log()
 
 
 @app.command()
@@ -150,6 +170,7 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume", help="Resume --run, or the latest run, with its own experiment.")
     ] = False,
+    metrics: Scraped = None,
     as_json: AsJson = False,
 ) -> None:
     """Train: curriculum → rollouts → hub → lease → learn → publish → checkpoint and ack, until a stopping rule
@@ -161,7 +182,7 @@ def train(
     experiment = resolve(words or [], default=TRAINED)
     if resume:
         experiment, run = resumed(experiment, run)
-    result = train(experiment, run=run)
+    result = train(experiment, run=run, metrics=metrics)
     emit(result.as_dict(), as_json=as_json, show=lambda console: render(result, console))
     if result.is_unjudged:
         print(f"loomrl: no success is known: attempts of the last evaluation failed, {result.failed}", file=sys.stderr)

@@ -5,7 +5,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -22,8 +22,9 @@ from loomrl.experiments.data import settled
 from loomrl.experiments.evaluate_control import returned
 from loomrl.experiments.kinds import open_training
 from loomrl.experiments.summary import RunSummary
-from loomrl.experiments.training import Listener, Training, metrics_kept
+from loomrl.experiments.training import Listener, Training, metrics_kept, scraped
 from loomrl.load import dump
+from loomrl.observability.exposition import Registry
 from loomrl.run.record import run_folder
 from loomrl.store import open_store
 from loomrl.store.runs import RunStatus, finish_run, list_runs, recorded_experiment, run_id, show_run
@@ -72,8 +73,9 @@ def train(
     run: str | None = None,
     clock: Callable[[], float] = time.time,
     listener: Listener | None = None,
+    metrics: str | None = None,
 ) -> TrainResult:
-    """Train until a reason to stop or the last update. An existing run is resumed."""
+    """Train until a reason to stop or the last update. An existing run is resumed. `metrics`: scraped at HOST:PORT."""
     run = run_id(run, experiment.name)
     refuse_lost(experiment)
     experiment = settled(experiment)
@@ -86,7 +88,8 @@ def train(
                 begun = clock()
                 gc.collect()
                 gc.freeze()  # torch, transformers and Ray are a million objects that no later collection need look at
-                summary = _trained(training, experiment, run, listener)
+                with nullcontext() if metrics is None else scraped(db, run, metrics) as registry:
+                    summary = _trained(training, experiment, run, listener, registry)
                 result = _told(summary, experiment, run, begun=begun, seconds=clock() - begun)
         except BaseException as error:
             if any(known.id == run for known in list_runs(db, kind="train")):
@@ -108,13 +111,19 @@ def resumed(experiment: AnyExperiment, run: str | None) -> tuple[AnyExperiment, 
     return recorded_experiment(recorded), run
 
 
-def _trained(training: Training, experiment: AnyExperiment, run: str, listener: Listener | None) -> RunSummary:
+def _trained(
+    training: Training,
+    experiment: AnyExperiment,
+    run: str,
+    listener: Listener | None,
+    registry: Registry | None,
+) -> RunSummary:
     """Train until a reason to stop; metrics are written before their checkpoint counts."""
     training.begin()
     training.judge()
     if training.stopped is None:
         with (
-            metrics_kept(training, experiment, run) as write,
+            metrics_kept(training, experiment, run, registry) as write,
             progress(f"train {run}", training.limit) as report,
         ):
 

@@ -6,6 +6,10 @@ from typing import Any, Protocol
 
 from loomrl.config import AnyExperiment
 from loomrl.experiments.summary import RunSummary
+from loomrl.observability.exposition import Registry, door_at, exposed, metrics_route, process_registry
+from loomrl.observability.presence import present
+from loomrl.store import LoomDB
+from loomrl.store.service.replicas import ReplicaRole
 from loomrl.telemetry.sink import open_sinks
 
 Listener = Callable[[int, Mapping[str, float]], None]
@@ -57,8 +61,24 @@ class Training(Protocol):
 
 
 @contextmanager
-def metrics_kept(training: Training, experiment: AnyExperiment, run: str) -> Iterator[Listener]:
-    """Write metrics to the run's files and to W&B. What a killed run wrote after its last checkpoint is cut off."""
-    resolved = experiment.plain
-    with open_sinks(experiment.train, run=run, experiment=resolved, step=training.done) as sink:
+def metrics_kept(
+    training: Training, experiment: AnyExperiment, run: str, registry: Registry | None = None
+) -> Iterator[Listener]:
+    """Write metrics to the run's files and to W&B, and show them in `registry`.
+
+    What a killed run wrote after its last checkpoint is cut off.
+    """
+    resolved, step = experiment.plain, training.done
+    with open_sinks(experiment.train, run=run, experiment=resolved, step=step, registry=registry) as sink:
         yield sink.write
+
+
+@contextmanager
+def scraped(db: LoomDB, run: str, address: str) -> Iterator[Registry]:
+    """A registry that Prometheus finds by LoomDB and scrapes at `HOST:PORT`, until the context ends."""
+    registry, door = process_registry(), door_at(address)
+    with (
+        exposed(door, [metrics_route(registry)]),
+        present(db, ReplicaRole.TRAINER, address=f"{door.host}:{door.port}", run=run),
+    ):
+        yield registry

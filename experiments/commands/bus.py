@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import threading
+from contextlib import ExitStack
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -13,7 +14,8 @@ import typer
 from rich.console import Console
 
 from loomrl.experiments.commands.output import AsJson, emit, table
-from loomrl.experiments.commands.records import Limit, StoreUrl
+from loomrl.experiments.commands.records import Limit, Scraped, StoreUrl
+from loomrl.observability.log import teller
 
 if TYPE_CHECKING:
     from loomrl.bus.dead import Letter
@@ -33,19 +35,30 @@ def run(
     store: StoreUrl = "sqlite:///loom.db",
     bus: BusUrl = None,
     agents: Annotated[int, typer.Option(min=1, help="Agents whose trajectories are taken in, at most.")] = 1000,
+    metrics: Scraped = None,
 ) -> None:
     """Publish what is on record and take in other people's trajectories, until interrupted.
 
     Several may run at once. While the broker is away they wait for it, and nothing is lost.
     """
     from loomrl.bus.open import open_bus
-    from loomrl.bus.service import serve_bus
+    from loomrl.bus.service import Meter, serve_bus
     from loomrl.bus.sink import Terms
+    from loomrl.observability.exposition import door_at, exposed, metrics_route, process_registry
+    from loomrl.observability.presence import present
     from loomrl.store import open_store
+    from loomrl.store.service.replicas import ReplicaRole
 
-    with open_store(store) as db, open_bus(bus or store) as opened:
+    registry, address = process_registry(), ""
+    with open_store(store) as db, open_bus(bus or store) as opened, ExitStack() as stack:
+        if metrics is not None:
+            door = door_at(metrics)
+            address = f"{door.host}:{door.port}"
+            _say(f"metrics on {stack.enter_context(exposed(door, [metrics_route(registry)]))}/metrics")
+        stack.enter_context(present(db, ReplicaRole.BUS, address=address))
         _say(f"from {db.location} to {opened.place} and back; Ctrl-C ends it")
-        serve_bus(db, store, opened, stop=threading.Event(), say=_say, terms=Terms(agents=agents))
+        meter = Meter(registry)
+        serve_bus(db, store, opened, stop=threading.Event(), say=_say, terms=Terms(agents=agents), meter=meter)
 
 
 @app.command()
@@ -187,7 +200,7 @@ def _is_named(letter: "Letter", ids: list[str]) -> bool:
 
 
 def _say(text: str) -> None:
-    print(f"bus: {text}", file=sys.stderr, flush=True)
+    teller("bus", "bus: ")(text)
 
 
 def _when(seconds: float) -> Any:

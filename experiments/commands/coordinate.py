@@ -1,7 +1,6 @@
 """`loomrl coordinate`: the loop of an endpoint, from what it served to its next version."""
 
 import getpass
-import sys
 import time
 from contextlib import ExitStack
 from datetime import datetime
@@ -13,6 +12,7 @@ from rich.console import Console
 from loomrl.experiments.commands.group import DEFAULT, DefaultGroup
 from loomrl.experiments.commands.output import AsJson, emit, table
 from loomrl.experiments.commands.records import Limit, StoreUrl
+from loomrl.observability.log import teller
 
 if TYPE_CHECKING:
     from loomrl.config.loop import LoopExperiment
@@ -65,12 +65,20 @@ def run(  # noqa: PLR0913 - a command with its options
     door = open_door(host, port, token=token) if http else None  # before what takes seconds to import
     from loomrl.coordinator.http import served
     from loomrl.experiments.coordinate.loop import coordinating
+    from loomrl.observability.presence import present
     from loomrl.store import open_store
+    from loomrl.store.service.replicas import ReplicaRole
+    from loomrl.telemetry.record import record_routes
 
     with open_store(plan.store_url) as db, coordinating(db, plan, say=_say) as coordinator, ExitStack() as stack:
-        service = _service(coordinator)
+        service, address = _service(coordinator), ""
         if door is not None:
-            _say(f"training service of endpoint {plan.endpoint} on {stack.enter_context(served(service, door))}")
+            routes = stack.enter_context(record_routes(db, plan.store_url))
+            address = f"{door.host}:{door.port}"
+            _say(
+                f"training service of endpoint {plan.endpoint} on {stack.enter_context(served(service, door, routes))}"
+            )
+        stack.enter_context(present(db, ReplicaRole.COORDINATOR, address=address, endpoint=plan.endpoint))
         _keep_on(coordinator, service, bus, stack)
 
 
@@ -242,4 +250,4 @@ def _at(seconds: float) -> str:
 
 
 def _say(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+    teller("coordinate")(text)

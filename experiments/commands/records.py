@@ -16,6 +16,10 @@ exports = typer.Typer(
     help="Copy a policy version out of the artifacts, or write an endpoint's configuration for others.",
     no_args_is_help=True,
 )
+Scraped = Annotated[
+    str | None,
+    typer.Option("--metrics", envvar="LOOMRL_METRICS", help="HOST:PORT for Prometheus; port 0 takes any that is free."),
+]
 StoreUrl = Annotated[
     str, typer.Option("--store", envvar="LOOMRL_STORE", help="LoomDB: sqlite:///FILE or postgresql://…")
 ]

@@ -23,10 +23,11 @@ from loomrl.serving.archive import open_endpoint_hub
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import list_endpoints
 from loomrl.store.events import Event, append_events, read_events
-from loomrl.store.notes import find_note, put_note
+from loomrl.store.notes import find_note, list_notes, put_note
 from loomrl.store.rewards import StoredReward, find_rewards
 from loomrl.types import Source
 
+CURSORS = "outbox/"
 SKIPPED = "bus.skipped"
 """Kind of the event about a record that cannot be published."""
 EVENTS, TRAJECTORIES = 1000, 64
@@ -189,4 +190,11 @@ class Outbox:
         )
 
     def _key(self, feed: str) -> str:
-        return f"outbox/{self._bus.place}/{feed}"
+        return f"{CURSORS}{self._bus.place}/{feed}"
+
+
+def published(db: LoomDB) -> dict[str, int]:
+    """How far LoomDB's events are published, by the place of each bus that they ever went to."""
+    end = f"/{EventFeed.name}"
+    notes = list_notes(db, CURSORS)
+    return {key.removeprefix(CURSORS).removesuffix(end): int(text) for key, text in notes.items() if key.endswith(end)}

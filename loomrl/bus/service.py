@@ -8,8 +8,10 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 
 from loomrl.bus.bus import Bus
 from loomrl.bus.outbox import Outbox
-from loomrl.bus.sink import Sink, Terms
+from loomrl.bus.sink import Sink, Taken, Terms
 from loomrl.errors import BusAway, BusError, StoreError
+from loomrl.observability.exposition import Registry
+from loomrl.observability.family import PUBLISHED, TAKEN
 from loomrl.store import LoomDB
 from loomrl.store.events import Event, append_events
 
@@ -76,8 +78,34 @@ def keep_going(step: Callable[[], int], watch: Watch, stop: threading.Event, *, 
             stop.wait(idle_s)
 
 
-def serve_bus(db: LoomDB, url: str, bus: Bus, *, stop: threading.Event, say: Say, terms: Terms | None = None) -> None:
+class Meter:
+    """Counts what outbox and sink do, for Prometheus."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.published = PUBLISHED.counter(registry)
+        self._taken = TAKEN.counter(registry)
+        for outcome in ("stored", "own", "dead"):
+            self._taken.labels(outcome)
+
+    def took(self, taken: Taken) -> None:
+        """Count a window."""
+        self._taken.labels("stored").inc(taken.stored)
+        self._taken.labels("own").inc(taken.own)
+        self._taken.labels("dead").inc(sum(taken.dead.values()))
+
+
+def serve_bus(  # noqa: PLR0913 - a service with its settings
+    db: LoomDB,
+    url: str,
+    bus: Bus,
+    *,
+    stop: threading.Event,
+    say: Say,
+    terms: Terms | None = None,
+    meter: Meter | None = None,
+) -> None:
     """Publish what is on record, and take in what others publish, until `stop` is set."""
+    meter = meter or Meter(Registry())
     counts, told = Counter[str](), Counter[str]()
     outbox = Outbox(db, url, bus)
     sink = Sink(db, url, bus, terms=terms)
@@ -85,11 +113,13 @@ def serve_bus(db: LoomDB, url: str, bus: Bus, *, stop: threading.Event, say: Say
     def publish() -> int:
         published = outbox.step()
         counts["published"] += published
+        meter.published.inc(published)
         return published
 
     def take() -> int:
         taken = sink.step(wait_s=1.0)
         counts["taken in"] += taken.stored
+        meter.took(taken)
         counts.update({f"dead: {cause}": number for cause, number in taken.dead.items()})
         return taken.total
 

@@ -106,23 +106,23 @@ class BusWatch:
 
     db: LoomDB
     rejected: int = 0
+    gone: dict[str, float] = field(default_factory=dict)
+    """Outbox, sink or inbox → since when it cannot use the bus."""
     _cursors: dict[str, int] = field(default_factory=dict)
-    _gone: dict[str, float] = field(default_factory=dict)
-    """Outbox or sink → since when it cannot use the bus."""
 
     @property
     def away_since(self) -> float | None:
         """The bus is away since then; None while it is there."""
-        return min(self._gone.values(), default=None)
+        return min(self.gone.values(), default=None)
 
     def look(self) -> None:
         """Read what is new."""
         said = [event for kind in ("bus.away", "bus.refused", "bus.back") for event in self._new(kind)]
         for _, event in sorted(said, key=lambda each: each[0]):
             if event.kind == "bus.back":
-                self._gone.pop(event.subject, None)
+                self.gone.pop(event.subject, None)
             else:
-                self._gone.setdefault(event.subject, event.created_at)
+                self.gone.setdefault(event.subject, event.created_at)
         self.rejected += sum(sum(event.data.values()) for _, event in self._new("bus.rejected"))
 
     def _new(self, kind: str) -> list[tuple[int, Event]]:

@@ -1,7 +1,7 @@
 """The training service over HTTP, by the paths of the contract."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from starlette.applications import Starlette
@@ -22,8 +22,8 @@ MAX_BYTES = 1 << 20
 Ask = Callable[[TrainingService, Request, bytes], Answer]
 
 
-def create_app(service: TrainingService, *, site: Site, token: str | None) -> Starlette:
-    """The application that answers for a service."""
+def create_app(service: TrainingService, *, site: Site, token: str | None, beside: Sequence[Route] = ()) -> Starlette:
+    """The application that answers for a service, and for other routes `beside` its own."""
     routes = [
         Route("/health", _endpoint(service, _health), methods=["GET"]),
         Route("/training/start", _endpoint(service, _start, status=202), methods=["POST"]),
@@ -31,6 +31,7 @@ def create_app(service: TrainingService, *, site: Site, token: str | None) -> St
         Route("/training/{job_id}/cancel", _endpoint(service, _cancel), methods=["POST"]),
         Route("/jobs", _endpoint(service, _jobs), methods=["GET"]),
         Route("/models", _endpoint(service, _models), methods=["GET"]),
+        *beside,
     ]
     return Starlette(
         routes=routes,
@@ -40,9 +41,10 @@ def create_app(service: TrainingService, *, site: Site, token: str | None) -> St
 
 
 @contextmanager
-def served(service: TrainingService, door: Door) -> Iterator[str]:
+def served(service: TrainingService, door: Door, beside: Sequence[Route] = ()) -> Iterator[str]:
     """Answer behind the door, in a thread, until the context ends; its URL."""
-    server = Server(create_app(service, site=site_of(door), token=door.token), door.listeners)
+    app = create_app(service, site=site_of(door), token=door.token, beside=beside)
+    server = Server(app, door.listeners)
     thread = threading.Thread(target=server.run, name="training service", daemon=True)
     thread.start()
     try:

@@ -111,6 +111,13 @@ def write_act(ask: ActAsk, acted: Acted, heading: Heading) -> bytes:
     return _JSON_OUT.encode(answer) if ask.kind == JSON else _MSGPACK_OUT.encode(answer)
 
 
+def refuse_control(about: About, endpoint: str) -> None:
+    """A Refusal for a control policy, which cannot chat."""
+    if about.kind == "control":
+        message = f"Endpoint {endpoint!r} has a control policy, which cannot chat: ask /v1/act."
+        raise Refusal(Cause.INVALID, message, where="model")
+
+
 def refuse_language(about: About, name: str) -> None:
     """A Refusal where a language policy is asked to act."""
     if about.kind != "control":

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from loomrl.safety.redaction.log import redacted_logger
-from loomrl.serving.act import ActAsk
+from loomrl.serving.act import ActAsk, refuse_control
 from loomrl.serving.answer import Answer, Closed, Event, Gathered, Heading, Usage
 from loomrl.serving.call import Ask
 from loomrl.serving.dispatch import Begun, Candidate, act, begin, candidates, close, next_event
-from loomrl.serving.measure import Measured, Measures, measuring
 from loomrl.serving.monitor.monitor import Forbidden, Monitor, Origin
 from loomrl.serving.monitor.watch import AskStable, Watch
+from loomrl.serving.observe import UNSEEN, Observed, Watchers, observing, recorded
 from loomrl.serving.policy import Acted
 from loomrl.serving.recorder import Call, Recorder, SpokenChoice
 from loomrl.serving.refusal import Cause, Refusal
@@ -46,7 +46,7 @@ class Visit:
     deadline: float
     """Of the event loop's clock."""
     at: float = field(default_factory=time.time)
-    measured: Measured | None = None
+    observed: Observed = UNSEEN
 
 
 class Exchange:
@@ -63,9 +63,11 @@ class Exchange:
         mode: Mode = "before",
         rate: float = 1.0,
         monitor: Monitor | None = None,
-        measures: Measures | None = None,
+        watchers: Watchers | None = None,
     ) -> None:
-        self.view, self.rate, self.monitor, self.measures = view, rate, monitor, measures
+        self.view, self.rate, self.monitor = view, rate, monitor
+        watching = watchers or Watchers()
+        self.measures, self.meter = watching.measures, watching.meter
         self.recorder = recorder if mode != "off" else None
         self.mode = mode
         self._tasks: set[asyncio.Task[None]] = set()
@@ -83,27 +85,34 @@ class Exchange:
             raise Refusal(Cause.UNAVAILABLE, message)
         options = list(candidates(self.view, visit.endpoint, visit.unit))
         if options:
-            _refuse_control(options[0], visit.endpoint)
-        measured = None
-        if self.measures is not None:
-            measured = self.measures.begin(visit.endpoint, visit.unit, session=visit.session, key=visit.key)
-        with measuring(measured):
+            refuse_control(options[0].policy.about, visit.endpoint.name)
+        observed = self.observe(visit.endpoint, options, visit.unit, session=visit.session, key=visit.key)
+        with observing(observed):
             begun = await begin(
                 options, lambda option: continuation(ask, known), endpoint=visit.endpoint, deadline=visit.deadline
             )
-        if measured is not None:
-            measured.first()
+        observed.first(begun.candidate)
         self._ask_shadows(ask, visit)
-        return Conversation(self, ask, replace(visit, measured=measured), known=known, begun=begun, is_recorded=takes)
+        return Conversation(self, ask, replace(visit, observed=observed), known=known, begun=begun, is_recorded=takes)
+
+    def observe(
+        self, endpoint: Endpoint, options: Sequence[Candidate], unit: str, *, is_alone: bool = False, **whose: str
+    ) -> Observed:
+        """Watch a call that is given to the first of these."""
+        measures, meter = self.measures, self.meter
+        return Observed(
+            None if measures is None else measures.begin(endpoint, unit, is_alone=is_alone, **whose),
+            None if meter is None else meter.begin(endpoint.name, options),
+        )
 
     async def keep(self, work: Coroutine[Any, Any, None], *, deadline: float) -> None:
         """Record: durably before this returns, or in the background, as the mode says."""
         if self.mode == "after" and len(self._tasks) < MOST_LATER:
-            self.later(_logged(work))
+            self.later(_logged(recorded(work)))
             return
         try:
             async with asyncio.timeout_at(deadline):
-                await work
+                await recorded(work)
         except TimeoutError:
             raise Refusal(Cause.TIMEOUT, "The answer could not be recorded in time.", retry_after_s=1.0) from None
 
@@ -115,7 +124,7 @@ class Exchange:
         endpoint: Endpoint,
         session: str,
         deadline: float,
-        measured: Measured | None,
+        observed: Observed,
     ) -> tuple[Candidate, Acted]:
         """The actions of the first replica that answers in time, as far as the monitor allows them."""
         monitor = self.monitor
@@ -138,11 +147,10 @@ class Exchange:
                     raise
                 found = await allowed(others)
         except Refusal:
-            if measured is not None and hits:
-                measured.judged(violation=True)
+            if hits:
+                observed.judged(violation=True)
             raise
-        if measured is not None:
-            measured.judged(violation=bool(hits))
+        observed.judged(violation=bool(hits))
         return found
 
     def later(self, work: Coroutine[Any, Any, None]) -> None:
@@ -226,22 +234,22 @@ class Conversation:
     def events(self) -> AsyncGenerator[Event, None]:
         """The events that may leave; a Refusal if the answer breaks off. What was sampled by then is recorded."""
         allowed = self._drawn() if self._watch is None else self._watched(self._watch)
-        return allowed if self._visit.measured is None else self._measured(allowed, self._visit.measured)
+        return self._observed(allowed, self._visit.observed)
 
-    async def _measured(self, allowed: AsyncGenerator[Event, None], measured: Measured) -> AsyncGenerator[Event, None]:
-        """The same events; how they end is measured as the call's outcome."""
+    async def _observed(self, allowed: AsyncGenerator[Event, None], observed: Observed) -> AsyncGenerator[Event, None]:
+        """The same events; how they end is the call's outcome."""
         try:
-            with measuring(measured):
+            with observing(observed):
                 async with aclosing(allowed):
                     async for event in allowed:
                         yield event
-            measured.answered(self.heading.arm)
-            measured.spoke(self.heading.arm, self._choices)
+            observed.answered(self._begun.candidate, self.usage)
+            observed.spoke(self.heading.arm, self._choices)
             if self._watch is not None:
-                measured.judged(violation=bool(self._watch.hits))
+                observed.judged(violation=bool(self._watch.hits))
         except Refusal:
             if self._watch is not None and self._watch.hits:
-                measured.judged(violation=True)
+                observed.judged(violation=True)
             raise
 
     async def _watched(self, watch: Watch) -> AsyncGenerator[Event, None]:
@@ -291,6 +299,7 @@ class Conversation:
                 yield event
             is_whole = True
         finally:
+            self._begun.span.end()
             if not is_whole:
                 await close(self._begun.rest)
                 if not self._is_cut:
@@ -388,9 +397,3 @@ def _origin(endpoint: Endpoint, candidate: Candidate, session: str) -> Origin:
         session=session,
         revision=endpoint.revision,
     )
-
-
-def _refuse_control(candidate: Candidate, endpoint: Endpoint) -> None:
-    if candidate.policy.about.kind == "control":
-        message = f"Endpoint {endpoint.name!r} has a control policy, which cannot chat: ask /v1/act."
-        raise Refusal(Cause.INVALID, message, where="model")

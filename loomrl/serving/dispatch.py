@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
+from loomrl.observability.trace import NOTHING, Span, below, ending
+from loomrl.observability.trace import begin as begin_span
 from loomrl.serving.answer import Event, Opened
 from loomrl.serving.policy import Act, Acted, Continuation, ServedPolicy
 from loomrl.serving.refusal import Cause, Refusal
@@ -58,6 +60,8 @@ class Begun:
     candidate: Candidate
     first: list[Event]
     rest: AsyncIterator[Event]
+    span: Span = NOTHING
+    """Of the arm, until the answer is over."""
 
 
 async def begin(
@@ -70,15 +74,17 @@ async def begin(
     """The first answer that begins in time."""
     failure: Refusal | None = None
     for place, option in enumerate(options):
-        events = option.policy.answer(continuation(option))
+        span = _span(option, endpoint)
+        events = option.policy.answer(_below(continuation(option), span))
         try:
             first = await _first(events, _until(deadline, is_last=place == len(options) - 1))
-        except Refusal as refusal:
-            if refusal.cause not in MOVABLE:
+        except BaseException as error:
+            span.end(error)
+            if not isinstance(error, Refusal) or error.cause not in MOVABLE:
                 raise
-            failure = refusal
+            failure = error
             continue
-        return Begun(option, first, events)
+        return Begun(option, first, events, span)
     raise failure or nobody(endpoint)
 
 
@@ -112,9 +118,11 @@ async def act(
     """The actions of the first replica that answers in time."""
     failure: Refusal | None = None
     for place, option in enumerate(options):
+        span = _span(option, endpoint)
         try:
-            async with asyncio.timeout_at(_until(deadline, is_last=place == len(options) - 1)):
-                return option, await option.policy.act(wish)
+            with ending(span):
+                async with asyncio.timeout_at(_until(deadline, is_last=place == len(options) - 1)):
+                    return option, await option.policy.act(wish)
         except TimeoutError:
             failure = Refusal(Cause.TIMEOUT, "The policy did not act before the deadline.", retry_after_s=1.0)
         except Refusal as refusal:
@@ -127,3 +135,17 @@ async def act(
 def _until(deadline: float, *, is_last: bool) -> float:
     now = asyncio.get_running_loop().time()
     return deadline if is_last else now + PATIENCE * (deadline - now)
+
+
+def _span(option: Candidate, endpoint: Endpoint) -> Span:
+    """The span of an arm that a call is given to."""
+    arm, version = option.arm, option.policy.about.version
+    if not (above := below()):
+        return NOTHING
+    about = {"loomrl__endpoint": endpoint.name, "loomrl__arm": arm.name, "loomrl__role": arm.role.value}
+    return begin_span(f"arm {arm.name}", below=above, gen_ai__response__model=version, **about)
+
+
+def _below(continuation: Continuation, span: Span) -> Continuation:
+    """With the span that the engine's is below."""
+    return replace(continuation, traceparent=span.traceparent) if span.traceparent else continuation

@@ -6,24 +6,25 @@ import uuid
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any
 
 import msgspec
 
+from loomrl.observability.exposition import KIND as TEXT
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving import dispatch
+from loomrl.serving.access import told
 from loomrl.serving.act import read_act, refuse_language, write_act
 from loomrl.serving.answer import Heading
 from loomrl.serving.call import Ask
 from loomrl.serving.converse import Conversation, Exchange, Visit
 from loomrl.serving.dialect import models
 from loomrl.serving.dialect.dialect import Dialect
-from loomrl.serving.dialect.known import DIALECTS, errors_of
+from loomrl.serving.dialect.known import DIALECTS, Shape, errors_for
 from loomrl.serving.door import Caller, Incoming, Keys, Receive, Scope, Send, body_of, incoming
 from loomrl.serving.feedback.intake import Intake
 from loomrl.serving.feedback.told import read_told
-from loomrl.serving.measure import measuring
+from loomrl.serving.observe import observing
 from loomrl.serving.refusal import Cause, Refusal
 from loomrl.serving.reply import JSON, Headers, Reply
 from loomrl.serving.room import Room
@@ -35,8 +36,9 @@ LARGE = 1 << 17
 """Bytes from which a body is read in a thread: pictures and long lists would keep other callers waiting."""
 FEEDBACK_BYTES = 1 << 17
 """The longest correction in any script, and all around it."""
+PATHS = ("/v1/act", "/v1/feedback", "/v1/models", "/sessions/ID/…", "/healthz", "/readyz", "/metrics")
+"""Beside those of the dialects."""
 Check = Callable[[str, Mapping[str, str]], None]
-Shape = Callable[[Refusal], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,10 +66,13 @@ class Gateway:
         intake: Intake | None = None,
     ) -> None:
         self._exchange, self._keys, self._check, self.intake = exchange, keys, check, intake
+        self._meter = exchange.meter
         self.settings = settings or GatewaySettings()
         self._rooms: dict[str, Room] = {}
         self._encode = msgspec.json.Encoder().encode
         self._decode = msgspec.json.Decoder().decode
+        if self._meter is not None:
+            self._meter.follow(self._rooms)
         self.is_ready = True
         """False tells load balancers to go elsewhere; open requests go on."""
 
@@ -80,21 +85,26 @@ class Gateway:
             await send({"type": "websocket.close", "code": 1008, "reason": "This server speaks plain HTTP only."})
             return
         reply = Reply(send)
-        path: str = scope["path"]
-        shape = partial(errors_of, anthropic=any(name == b"anthropic-version" for name, _ in scope["headers"]))
         try:
             head = incoming(scope)
-            path = head.path
-            reply.id = head.id
+        except Refusal as refusal:
+            await self._refuse(errors_for(scope, scope["path"]), refusal, reply)
+            return
+        reply.id = head.id
+        with told(head, reply):
+            await self._one(head, receive, reply, errors_for(scope, head.path))
+
+    async def _one(self, head: Incoming, receive: Receive, reply: Reply, shape: Shape) -> None:
+        try:
             if self._check is not None:
                 self._check(head.method, head.headers)
             await self._route(head, receive, reply)
         except Refusal as refusal:
-            await self._refuse(shape(path), refusal, reply)
+            await self._refuse(shape, refusal, reply)
         except Exception:
             log.exception("Request %s failed.", reply.id)
             message = f"The gateway failed; its log says more about {reply.id}."
-            await self._refuse(shape(path), Refusal(Cause.INTERNAL, message), reply)
+            await self._refuse(shape, Refusal(Cause.INTERNAL, message), reply)
 
     async def _route(self, head: Incoming, receive: Receive, reply: Reply) -> None:
         dialect = DIALECTS.get(head.path)
@@ -113,6 +123,10 @@ class Gateway:
         elif head.path == "/v1/models" or head.path.startswith("/v1/models/"):
             _only("GET", head)
             await self._models(head, reply)
+        elif head.path == "/metrics" and self._meter is not None:
+            _only("GET", head)
+            await self._keys.caller(head.token, scope="metrics")
+            await reply.whole(200, self._meter.text(), kind=TEXT)
         elif head.path == "/healthz":
             await reply.whole(200, b"ok", kind="text/plain")
         elif head.path == "/readyz":
@@ -120,7 +134,16 @@ class Gateway:
             await reply.whole(200 if is_ready else 503, b"ready" if is_ready else b"not ready", kind="text/plain")
         else:
             known = ", ".join(
-                [*DIALECTS, "/v1/act", "/v1/feedback", "/v1/models", "/sessions/ID/…", "/healthz", "/readyz"]
+                [
+                    *DIALECTS,
+                    "/v1/act",
+                    "/v1/feedback",
+                    "/v1/models",
+                    "/sessions/ID/…",
+                    "/healthz",
+                    "/readyz",
+                    "/metrics",
+                ]
             )
             raise Refusal(Cause.UNKNOWN, f"There is no {head.path!r:.100}. Known: {known}.")
 
@@ -152,7 +175,8 @@ class Gateway:
             reply.heading = conversation.heading
             await reply.whole(200, self._encode(dialect.whole(ask, answer)))
         finally:
-            self._keys.spent(caller, conversation.usage.prompt + conversation.usage.completion)
+            reply.usage = conversation.usage
+            self._keys.spent(caller, reply.usage.prompt + reply.usage.completion)
 
     async def _streamed(self, dialect: Dialect, ask: Ask, conversation: Conversation, reply: Reply) -> None:
         """The stream, begun with the first event that may leave: until then another arm may answer, or a refusal."""
@@ -203,17 +227,14 @@ class Gateway:
         options = list(dispatch.candidates(self._exchange.view, endpoint, unit))
         if options:
             refuse_language(options[0].policy.about, endpoint.name)
-        measures = self._exchange.measures
-        measured = None
-        if measures is not None:
-            alone = unit == head.id
-            measured = measures.begin(endpoint, unit, session=session, key=caller.key, is_alone=alone)
-        with measuring(measured):
+        observed = self._exchange.observe(
+            endpoint, options, unit, session=session, key=caller.key, is_alone=unit == head.id
+        )
+        with observing(observed):
             candidate, acted = await self._exchange.act(
-                options, ask, endpoint=endpoint, session=session, deadline=deadline, measured=measured
+                options, ask, endpoint=endpoint, session=session, deadline=deadline, observed=observed
             )
-        if measured is not None:
-            measured.answered(candidate.arm.name)
+        observed.answered(candidate)
         recorder = self._exchange.recorder
         if recorder is not None and await is_recorded(self._exchange, ask, endpoint=endpoint.name, session=session):
             place = {"session": session, "endpoint": endpoint.name, "key": caller.key, "user": ask.user}
@@ -282,6 +303,8 @@ class Gateway:
         await reply.whole(200, self._encode(answer))
 
     async def _refuse(self, shape: Shape, refusal: Refusal, reply: Reply) -> None:
+        if self._meter is not None:
+            self._meter.refused(refusal.cause)
         if reply.is_begun:
             return
         retry = refusal.retry_after_s

@@ -7,8 +7,8 @@ import asyncio
 import math
 import time
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -112,17 +112,6 @@ class Measured:
     def judged(self, *, violation: bool) -> None:
         """The monitor has seen the answer."""
         self._measures.note(self._unit, "violation", float(violation))
-
-
-@contextmanager
-def measuring(measured: Measured | None) -> Iterator[None]:
-    """Measure a block: a Refusal in it ends the call."""
-    try:
-        yield
-    except Refusal as refusal:
-        if measured is not None:
-            measured.failed(refusal)
-        raise
 
 
 class Measures:

@@ -37,6 +37,8 @@ class Continuation:
     tool_choice: str = "auto"
     parallel_tool_calls: bool = True
     drawing: Drawing = field(default_factory=Drawing)
+    traceparent: str = ""
+    """Of the span that the engine's is below; empty if nothing is traced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 import uuid
 
-from loomrl.serving.answer import Heading
+from loomrl.serving.answer import Heading, Usage
 from loomrl.serving.door import Send
 
 JSON = "application/json"
@@ -18,6 +18,9 @@ class Reply:
         self.heading: Heading | None = None
         self.is_recorded = False
         self.is_begun = False
+        self.status = 0
+        """0 until it is begun."""
+        self.usage: Usage | None = None
 
     async def whole(self, status: int, body: bytes, *, kind: str = JSON, extra: Headers | None = None) -> None:
         """The response at once."""
@@ -39,7 +42,7 @@ class Reply:
         await self._send({"type": "http.response.body", "body": body})
 
     async def _start(self, status: int, kind: str, extra: Headers) -> None:
-        self.is_begun = True
+        self.is_begun, self.status = True, status
         headers: Headers = [(b"content-type", kind.encode()), (b"x-request-id", self.id.encode()), *extra]
         if (heading := self.heading) is not None:
             headers += [

@@ -14,7 +14,7 @@ class Room:
     """Admits `slots` calls at a time, and lets `queue` more wait. Keys take turns, so that no key starves others."""
 
     def __init__(self, *, slots: int, queue: int) -> None:
-        self._free, self._slots, self._queue = slots, slots, queue
+        self._free, self._slots, self.queue = slots, slots, queue
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
         self._count = 0
 
@@ -22,6 +22,11 @@ class Room:
     def busy(self) -> int:
         """Calls that are admitted."""
         return self._slots - self._free
+
+    @property
+    def waiting(self) -> int:
+        """Calls that wait."""
+        return self._count
 
     @asynccontextmanager
     async def enter(self, key: str, *, deadline: float) -> AsyncIterator[None]:
@@ -37,7 +42,7 @@ class Room:
             self._admit()
 
     async def _wait(self, key: str, deadline: float) -> None:
-        if self._count >= self._queue:
+        if self._count >= self.queue:
             message = f"{self._slots} calls are being answered and {self._count} wait: try again."
             raise Refusal(Cause.FULL, message, retry_after_s=RETRY_S)
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -79,7 +79,12 @@ def read_events(
         ]
 
 
-def last_event(db: LoomDB) -> int:
-    """The newest position; 0 without any."""
+def last_event(db: LoomDB, *, kind: str | None = None, subject: str | None = None) -> int:
+    """The newest position, of a kind and about a subject; 0 without any."""
+    query = select(func.max(events.c.position))
+    if kind is not None:
+        query = query.where(events.c.kind == kind)
+    if subject is not None:
+        query = query.where(events.c.subject == subject)
     with db.read() as connection:
-        return int(connection.scalar(select(func.max(events.c.position))) or 0)
+        return int(connection.scalar(query) or 0)

@@ -41,3 +41,10 @@ def find_note(connection: Connection, key: str) -> str | None:
     """The text last kept under the key."""
     text: str | None = connection.scalar(select(hub_notes.c.text).where(hub_notes.c.key == key))
     return text
+
+
+def list_notes(db: LoomDB, prefix: str) -> dict[str, str]:
+    """The notes whose key begins so, by key."""
+    query = select(hub_notes).where(hub_notes.c.key.startswith(prefix, autoescape=True)).order_by(hub_notes.c.key)
+    with db.read() as connection:
+        return {row.key: row.text for row in connection.execute(query)}

@@ -101,6 +101,16 @@ def latest_rewards(db: LoomDB, trajectories: Collection[str]) -> dict[str, Store
     return found
 
 
+def judged_before(db: LoomDB, trajectories: Collection[str], *, position: int) -> set[str]:
+    """Those of these trajectories that have a reward before a position."""
+    found: set[str] = set()
+    for ids in _slices(trajectories):
+        query = select(rewards.c.trajectory).where(rewards.c.trajectory.in_(ids), rewards.c.position < position)
+        with db.read() as connection:
+            found |= set(connection.scalars(query.distinct()))
+    return found
+
+
 def last_reward(connection: Connection, endpoint: str) -> int:
     """The position of an endpoint's newest reward; 0 without any."""
     query = select(func.max(rewards.c.position)).where(rewards.c.endpoint == endpoint)

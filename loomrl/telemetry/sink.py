@@ -1,6 +1,5 @@
-"""Sinks for a run's metrics: a file of JSON lines always, Weights & Biases if configured, TensorBoard if installed.
-
-And TensorBoard's files where TensorBoard is installed.
+"""Sinks for a run's metrics: a file of JSON lines always, Weights & Biases if configured, TensorBoard if installed,
+and Prometheus if it may scrape the run.
 """
 
 import json
@@ -8,15 +7,19 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from prometheus_client import CollectorRegistry
+
 from loomrl.config import Records, WandB
 from loomrl.errors import ArtifactError, ConfigError
 from loomrl.files import write_whole
+from loomrl.observability.family import TRAINING_AT, TRAINING_PREFIX, TRAINING_STEP, Family
+from loomrl.telemetry.metric import Metric
 
 STEP, TIME = "step", "time"
 """Keys of a line beside its metrics."""
@@ -128,6 +131,56 @@ class TensorBoard(Sink):
         self._writer.close()
 
 
+class Exposed(Sink):
+    """Gauges of the latest update, for Prometheus: `reward/part/accuracy` is `loomrl_training_reward_part` with a part.
+
+    A metric that an update lacks keeps its last value. One that is not finite is absent until it is.
+    """
+
+    def __init__(self, registry: CollectorRegistry, *, run: str) -> None:
+        self._run = run
+        self._step = TRAINING_STEP.gauge(registry).labels(run)
+        self._at = TRAINING_AT.gauge(registry).labels(run)
+        self._gauges = {metric: exposed_family(metric).gauge(registry) for metric in Metric}
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Show these from now on."""
+        self._step.set(step)
+        self._at.set_to_current_time()
+        for name, value in metrics.items():
+            metric, part = split(name)
+            if metric is None:
+                continue
+            if math.isfinite(value):
+                self._gauges[metric].labels(self._run, part).set(value)
+            else:
+                with suppress(KeyError):
+                    self._gauges[metric].remove(self._run, part)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def exposed_family(metric: Metric) -> Family:
+    """The family of a run's metric."""
+    name = TRAINING_PREFIX + metric.value.replace("/", "_")
+    return Family(name, "gauge", metric.meaning, ("run", "part"), "trainer")
+
+
+def split(name: str) -> tuple[Metric | None, str]:
+    """The metric that a name is of, and its part: the longest that fits; None for a name that is no metric's."""
+    whole, part = name, ""
+    while whole:
+        if whole in METRICS:
+            return Metric(whole), part
+        whole, _, last = whole.rpartition("/")
+        part = f"{last}/{part}" if part else last
+    return None, ""
+
+
+METRICS = frozenset(metric.value for metric in Metric)
+
+
 class Sinks(Sink):
     """Several sinks as one."""
 
@@ -151,14 +204,18 @@ def metrics_file(train: Records, run: str) -> Path:
     return Path(train.folder) / run / "metrics.jsonl"
 
 
-def open_sinks(train: Records, *, run: str, experiment: Mapping[str, Any], step: int) -> Sink:
-    """All sinks of `train` as one, opened for a run that has done `step` updates."""
+def open_sinks(
+    train: Records, *, run: str, experiment: Mapping[str, Any], step: int, registry: CollectorRegistry | None = None
+) -> Sink:
+    """All sinks of `train` as one, opened for a run that has done `step` updates. `registry` is what is scraped."""
     file = metrics_file(train, run)
     sinks: list[Sink] = []
     if train.wandb is not None:
         sinks.append(WandBRun(train.wandb, run=run, experiment=experiment, folder=file.parent))
     if TensorBoard.is_there():
         sinks.append(TensorBoard(file.parent / "tensorboard", step=step))
+    if registry is not None:
+        sinks.append(Exposed(registry, run=run))
     return Sinks([JsonLines(file, step=step), *sinks])
 
 

@@ -200,3 +200,14 @@ def test_its_configuration_is_sound_for_every_haproxy_that_is_here(host: str, tm
         done = subprocess.run([program, "-c", "-f", tmp_path / "haproxy.cfg"], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         assert "[WARNING]" not in done.stderr, done.stderr
+
+
+async def test_metrics_of_gateways_are_not_shown_to_callers(unused_tcp_port: int) -> None:
+    front = Front(FrontSettings(host="127.0.0.1", port=unused_tcp_port))
+    await front.start()
+    try:
+        async with httpx.AsyncClient() as client:
+            answer = await client.get(f"{front.url}/metrics")
+        assert answer.status_code == 404
+    finally:
+        await front.close()

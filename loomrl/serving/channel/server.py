@@ -6,7 +6,9 @@ from typing import Any
 
 from typing_extensions import override
 
+from loomrl.observability.trace import NOTHING, Span, begin, ending
 from loomrl.safety.redaction.log import redacted_logger
+from loomrl.serving.answer import Drawn
 from loomrl.serving.channel.frame import EVENTS, HELLO_S, Frames, Kind, Refused
 from loomrl.serving.policy import Act, Continuation, ServedPolicy
 from loomrl.serving.refusal import Cause, Refusal
@@ -74,8 +76,12 @@ class _Served(Frames):
 
     async def _answer(self, number: int, continuation: Continuation) -> None:
         try:
-            async for event in self._policy.answer(continuation):
-                self.send(EVENTS[type(event)], number, event)
+            with ending(_span(continuation, self._policy)) as span:
+                tokens = 0
+                async for event in self._policy.answer(continuation):
+                    self.send(EVENTS[type(event)], number, event)
+                    tokens += len(event.ids_T) if isinstance(event, Drawn) else 0
+                span.set(gen_ai__usage__output_tokens=tokens)
         except Refusal as refusal:
             self._refuse(number, refusal)
             return
@@ -128,3 +134,17 @@ class ChannelServer:
         while self.connections:
             self.left.clear()
             await self.left.wait()
+
+
+def _span(continuation: Continuation, policy: ServedPolicy) -> Span:
+    """The engine's part of a call that is traced."""
+    if not continuation.traceparent:
+        return NOTHING
+    drawing, version = continuation.drawing, policy.about.version
+    return begin(
+        "engine",
+        below=continuation.traceparent,
+        gen_ai__response__model=version,
+        gen_ai__request__max_tokens=drawing.max_tokens,
+        gen_ai__request__temperature=drawing.temperature,
+    )

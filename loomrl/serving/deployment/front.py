@@ -83,7 +83,7 @@ def find_haproxy() -> str | None:
 
 
 def configuration(settings: FrontSettings, folder: Path, *, threads: int) -> str:
-    """HAProxy's configuration: the given port only, no statistics and no metrics."""
+    """HAProxy's configuration: the given port only, no statistics; gateways' metrics are scraped from each of them."""
     binds = "\n".join(f"    bind {address}" for address in _addresses(settings.host, settings.port))
     errors = "\n".join(f"    errorfile {status} {folder}/unavailable.http" for status in (500, 502, 503, 504))
     slots = "\n".join(f"    server g{slot} 127.0.0.1:1 id {slot} disabled" for slot in range(1, SLOTS + 1))
@@ -116,6 +116,7 @@ defaults
 frontend door
 {binds}
     option http-buffer-request
+    http-request deny deny_status 404 if {{ path /metrics }}
     http-request set-header x-request-id %[uuid] unless {{ req.hdr(x-request-id) -m found }}
     http-request set-var(txn.who) path,field(3,/) if {{ path_beg /sessions/ }}
     http-request set-var(txn.who) req.hdr(x-loomrl-session) if !{{ var(txn.who) -m found }}

@@ -22,6 +22,7 @@ from loomrl.http.refusal import Refused
 from loomrl.http.server import Embedded
 from loomrl.http.site import JSON, Site
 from loomrl.load import dump
+from loomrl.observability.trace import flush
 from loomrl.safety.redaction import PatternRedactor
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.act import KINDS
@@ -36,7 +37,9 @@ from loomrl.serving.deployment.source import fetch, source_of
 from loomrl.serving.feedback.intake import Hubs, Intake
 from loomrl.serving.gateway import Check, Gateway, GatewaySettings
 from loomrl.serving.measure import Measures
+from loomrl.serving.meter import Meter
 from loomrl.serving.monitor.monitor import Monitor
+from loomrl.serving.observe import Watchers
 from loomrl.serving.policy import ServedPolicy
 from loomrl.serving.recording.naming import Naming
 from loomrl.serving.refusal import Cause, Refusal
@@ -174,6 +177,7 @@ class PolicyProcess:
             await self._server.close(grace_s=GRACE_S)
         if self._presence is not None:
             await self._presence.end()
+        await asyncio.to_thread(flush)
         await self._stack.aclose()
 
     async def _changed(self) -> None:
@@ -222,13 +226,13 @@ class GatewayProcess:
             self._stack.push_async_callback(monitor.close)
         record = experiment.record
         self._exchange = Exchange(
-            view, recorder, mode=record.mode, rate=record.rate, monitor=monitor, measures=measures
+            view, recorder, mode=record.mode, rate=record.rate, monitor=monitor, watchers=Watchers(measures, Meter())
         )
         self._gateway = Gateway(
             self._exchange,
             keys=StoredKeys(db, required=is_key_needed(experiment)),
             settings=_settings(experiment),
-            check=_check(experiment),
+            check=_check(station),
             intake=intake,
         )
         behind = station.has_front
@@ -254,6 +258,7 @@ class GatewayProcess:
             await self._exchange.close()
         if self._presence is not None:
             await self._presence.end()
+        await asyncio.to_thread(flush)
         await self._stack.aclose()
 
 
@@ -381,10 +386,12 @@ def _settings(experiment: ServingExperiment) -> GatewaySettings:
     )
 
 
-def _check(experiment: ServingExperiment) -> Check:
-    """Refuses pages of other sites, and names that are not the server's."""
+def _check(station: Station) -> Check:
+    """Refuses pages of other sites, and names that are not the server's. Prometheus uses the machine's address."""
+    experiment = station.experiment
     names = frozenset(name.lower() for name in experiment.allowed_hosts)
-    hosts = None if is_key_needed(experiment) and not names else names | {experiment.host.lower()}
+    own = {experiment.host.lower(), station.host.lower()}
+    hosts = None if is_key_needed(experiment) and not names else names | own
     site = Site(hosts, frozenset({JSON, *KINDS}), frozenset(origin.lower() for origin in experiment.origins))
 
     def check(method: str, headers: Mapping[str, str]) -> None:

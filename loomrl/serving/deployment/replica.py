@@ -9,6 +9,7 @@ from typing import Any
 from ray import serve
 
 from loomrl.errors import LoomError
+from loomrl.observability.log import open_log
 from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.deployment.process import FrontProcess, GatewayProcess, PolicyProcess, Station
 from loomrl.serving.deployment.steward import HOUSE_S, LOOK_S, Change, Steward
@@ -95,6 +96,7 @@ async def _again(work: Callable[[], object], pause_s: float) -> None:
 
 async def _started(process: PolicyProcess | GatewayProcess | FrontProcess) -> None:
     """Start it. Errors that a user can mend are one line, since Serve would show the end of a long trace."""
+    open_log()
     try:
         await process.start()
     except LoomError as error:

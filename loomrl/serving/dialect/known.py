@@ -9,6 +9,7 @@ from loomrl.serving.dialect.completions import Completions
 from loomrl.serving.dialect.dialect import Dialect
 from loomrl.serving.dialect.openai import error_of
 from loomrl.serving.dialect.responses import Responses
+from loomrl.serving.door import Scope
 from loomrl.serving.refusal import Refusal
 
 DIALECTS: Mapping[str, Dialect] = {
@@ -17,9 +18,22 @@ DIALECTS: Mapping[str, Dialect] = {
 """Stateless, and shared by all requests."""
 
 
-def errors_of(path: str, *, anthropic: bool) -> Callable[[Refusal], dict[str, Any]]:
+Shape = Callable[[Refusal], dict[str, Any]]
+
+
+def errors_of(path: str, *, anthropic: bool) -> Shape:
     """The writer of errors for a path, below the root or a session; one of no dialect takes the client's."""
     dialect = next((dialect for dialect in DIALECTS.values() if path.endswith(dialect.path)), None)
     if dialect is None:
         return DIALECTS[Messages.path].refusal if anthropic else error_of
     return dialect.refusal
+
+
+def errors_for(scope: Scope, path: str) -> Shape:
+    """The writer of errors for a request, which is chosen once there is one."""
+
+    def write(refusal: Refusal) -> dict[str, Any]:
+        is_anthropic = any(name == b"anthropic-version" for name, _ in scope["headers"])
+        return errors_of(path, anthropic=is_anthropic)(refusal)
+
+    return write

@@ -15,8 +15,10 @@ from loomrl.store.events import Event, record
 from loomrl.store.rows import Row, columns_of, find, insert_once, require
 from loomrl.store.tables import events, keys
 
-SCOPES = ("act", "feedback", "record", "admin")
-"""`act`: call policies. `feedback`: judge answers. `record`: end sessions and read what was recorded. `admin`: all."""
+SCOPES = ("act", "feedback", "record", "metrics", "admin")
+"""`act`: call policies. `feedback`: judge answers. `record`: end sessions and read what was recorded. `metrics`: read a
+gateway's. `admin`: all.
+"""
 PREFIX = "loom"
 SECRET_BYTES = 24
 """192 random bits: nobody guesses them, so a fast hash protects them."""

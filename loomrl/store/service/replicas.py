@@ -26,6 +26,9 @@ class ReplicaRole(StrEnum):
     POLICY = "policy"
     GATEWAY = "gateway"
     FRONT = "front"
+    COORDINATOR = "coordinator"
+    BUS = "bus"
+    TRAINER = "trainer"
 
 
 class ReplicaState(StrEnum):
@@ -38,12 +41,12 @@ class ReplicaState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replica:
-    """A process that serves."""
+    """A process that serves, or works beside those that do."""
 
     id: str
     role: ReplicaRole
     policy: str = ""
-    """Key of the policy it serves, as arms name it; empty for gateways and fronts."""
+    """Key of the policy it serves, as arms name it; of a trainer its run; else empty."""
     version: str = ""
     """Id of the policy version it holds now."""
     endpoint: str = ""

@@ -1,0 +1,1 @@
+"""A monitoring stack: Prometheus' configuration and rules, Grafana's dashboards."""

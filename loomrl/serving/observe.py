@@ -1,0 +1,82 @@
+"""One call as others watch it: measured for comparisons of arms, and metered for operators."""
+
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from loomrl.observability import trace
+from loomrl.serving.answer import Gathered, Usage
+from loomrl.serving.dispatch import Candidate
+from loomrl.serving.measure import Measured, Measures
+from loomrl.serving.meter import Meter, Metered
+from loomrl.serving.refusal import Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A call from when it is given to an arm. Without watchers nothing happens."""
+
+    measured: Measured | None = None
+    metered: Metered | None = None
+
+    def first(self, candidate: Candidate) -> None:
+        """The first token is here, from this one."""
+        if self.measured is not None:
+            self.measured.first()
+        if self.metered is not None:
+            self.metered.first(candidate)
+
+    def answered(self, candidate: Candidate, usage: Usage | None = None) -> None:
+        """The answer of this one is complete."""
+        if self.measured is not None:
+            self.measured.answered(candidate.arm.name)
+        if self.metered is not None:
+            self.metered.answered(candidate, usage)
+
+    def spoke(self, arm: str, choices: Sequence[Gathered]) -> None:
+        """The choices as they were drawn."""
+        if self.measured is not None:
+            self.measured.spoke(arm, choices)
+
+    def judged(self, *, violation: bool) -> None:
+        """The monitor has seen the answer."""
+        if self.measured is not None:
+            self.measured.judged(violation=violation)
+        if self.metered is not None and violation:
+            self.metered.violated()
+
+    def failed(self, error: BaseException) -> None:
+        """The call has no answer."""
+        if self.measured is not None and isinstance(error, Refusal):
+            self.measured.failed(error)
+        if self.metered is not None:
+            self.metered.failed(error)
+
+
+UNSEEN = Observed()
+
+
+@dataclass(frozen=True, slots=True)
+class Watchers:
+    """Who watches the calls of a gateway."""
+
+    measures: Measures | None = None
+    meter: Meter | None = None
+
+
+@contextmanager
+def observing(observed: Observed) -> Iterator[None]:
+    """Observe a block: what it raises ends the call."""
+    try:
+        yield
+    except BaseException as error:
+        observed.failed(error)
+        raise
+
+
+async def recorded(work: Coroutine[Any, Any, None]) -> None:
+    """The work of recording, in a span of its own where the call is traced."""
+    above = trace.below()
+    with trace.ending(trace.begin("record", below=above) if above else trace.NOTHING):
+        await work

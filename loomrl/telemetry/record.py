@@ -1,0 +1,310 @@
+"""What is on record, as Prometheus reads it: the same from every process, and after every kill."""
+
+import math
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.registry import Collector
+
+from loomrl.bus.agent import known_agents, open_agent_hub
+from loomrl.bus.outbox import published
+from loomrl.bus.sink import REJECTED
+from loomrl.config import HubConfig
+from loomrl.coordinator.alarm import BusWatch, open_alarms
+from loomrl.coordinator.job import Job, Phase
+from loomrl.coordinator.telling import ALERT
+from loomrl.hub.hub import Hub
+from loomrl.observability import family
+from loomrl.observability.exposition import Route, metrics_route, targets_route
+from loomrl.serving.archive import open_endpoint_hub
+from loomrl.serving.monitor.ledger import KIND as HIT
+from loomrl.store import LoomDB, beside
+from loomrl.store.db import is_there
+from loomrl.store.endpoints import Endpoint, Role, State, list_endpoints
+from loomrl.store.events import Event, last_event, read_events
+from loomrl.store.notes import list_notes
+from loomrl.store.releases import OPEN, newest_release
+from loomrl.store.rewards import StoredReward, judged_before, newest_rewards, read_rewards
+from loomrl.store.service.replicas import ReplicaRole, live_replicas
+from loomrl.store.sessions import count_lost
+from loomrl.store.trainings import list_trainings
+from loomrl.store.verdicts import list_verdicts
+from loomrl.telemetry.tally import Counts, Tally, spread, told
+from loomrl.telemetry.target import targets
+from loomrl.types import Source, Trajectory
+
+PAGE, TRAJECTORIES = 1000, 200
+WINDOW = 1000
+"""Judged trajectories that means are over."""
+HOUR_S = 3600.0
+STATUSES = ("queued", "running", "completed", "failed", "cancelled")
+RELEASES = ("started", "done", "rolled_back", "aborted", "stopped")
+ALARMS = ("collection_errors", "bus_away", "training_unreachable", "release_stuck")
+ALERTS = (*ALARMS, "jobs_failed", "job_failed", "validation_failed", "rollback", "release_ended", "reward_hacking")
+OUTCOMES = ("allowed", "refused", "waiting", "error")
+SERVING = (ReplicaRole.GATEWAY, ReplicaRole.FRONT, ReplicaRole.POLICY)
+BESIDE = (ReplicaRole.BUS, ReplicaRole.TRAINER)
+LOOP = "loop/"
+"""Beginning of the notes of endpoints that a coordinator ever looked after."""
+STARTED, ENDED = "service.started", "service.ended"
+
+
+class RecordCollector(Collector):
+    """Reads LoomDB, and the hubs beside it, whenever it is asked. What cannot be read is a LoomError."""
+
+    def __init__(self, db: LoomDB, url: str, *, clock: Callable[[], float] = time.time) -> None:
+        self._db, self._url, self._clock = db, url, clock
+        self._turn = threading.Lock()
+        self._hubs: dict[str, tuple[Hub, Tally]] = {}
+        self._events = Tally(db, "events", lambda after: read_events(db, after=after, limit=PAGE), _fold_events)
+        self._rewards = Tally(
+            db, "rewards", lambda after: read_rewards(db, after=after, limit=PAGE), self._fold_rewards
+        )
+        self._bus = BusWatch(db)
+
+    def close(self) -> None:
+        """Close the hubs. LoomDB is the caller's."""
+        for hub, _ in self._hubs.values():
+            hub.close()
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing: LoomDB is not read before somebody asks."""
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        """All families, as of now."""
+        with self._turn:
+            found = [*self._counted(), *self._trainings(), *self._serving(), *self._judged(), *self._way()]
+        return iter(found)
+
+    # -- counts -----------------------------------------------------------------------------------------------------
+
+    def _counted(self) -> Iterator[Metric]:
+        counts = Counts()
+        for tally in (self._events, self._rewards, *(tally for _, tally in self._open_hubs())):
+            counts.merge(tally.advance())
+        endpoints = [each.name for each in list_endpoints(self._db)]
+        yield told(counts, family.COLLECTED, [(name, "general") for name in endpoints])
+        yield spread(counts, family.LENGTH)
+        yield spread(counts, family.REWARD)
+        yield told(counts, family.DEPLOYMENTS, [(status,) for status in RELEASES])
+        yield told(counts, family.VERDICTS, [(outcome,) for outcome in OUTCOMES])
+        yield told(counts, family.ALERTED, [(name, alert) for name in endpoints for alert in ALERTS])
+        yield told(counts, family.REJECTED, [("contract",)])
+        yield told(counts, family.FEEDBACK, [("human", "thumb")])
+        yield told(counts, family.HITS)
+
+    def _open_hubs(self) -> Iterator[tuple[Hub, Tally]]:
+        """The hubs of endpoints and of other people's agents, as far as there are any."""
+        for endpoint in list_endpoints(self._db):
+            name = f"endpoint-{endpoint.name}"
+            if name not in self._hubs and is_there(beside(self._url, name)):
+                self._add(name, open_endpoint_hub(self._url, endpoint.name, HubConfig()))
+        for agent, name in known_agents(self._db).items():
+            if name not in self._hubs and is_there(beside(self._url, name)):
+                self._add(name, open_agent_hub(self._url, agent, HubConfig()))
+        yield from self._hubs.values()
+
+    def _add(self, name: str, hub: Hub) -> None:
+        def read(after: int) -> Sequence[tuple[int, Trajectory]]:
+            return list(hub.read(after, limit=TRAJECTORIES))
+
+        self._hubs[name] = hub, Tally(self._db, f"hub/{name}", read, _fold_trajectories)
+
+    def _read_rewards(self, after: int) -> Sequence[tuple[int, StoredReward]]:
+        return read_rewards(self._db, after=after, limit=PAGE)
+
+    def _fold_rewards(self, counts: Counts, page: Sequence[tuple[int, StoredReward]]) -> None:
+        """The first reward of each trajectory."""
+        seen = judged_before(self._db, [one.trajectory for _, one in page], position=page[0][0])
+        for _, one in page:
+            if one.trajectory not in seen:
+                seen.add(one.trajectory)
+                counts.observe(family.REWARD, one.total)
+
+    # -- states -----------------------------------------------------------------------------------------------------
+
+    def _trainings(self) -> Iterator[Metric]:
+        newest = [Job.of(row) for row in list_trainings(self._db, limit=1_000_000)]
+        reached = Counts()
+        for job in newest:
+            for status in _reached(job):
+                reached.add(family.JOBS, status)
+            if job.begun_at and job.ended_at:
+                reached.observe(family.DURATION, job.ended_at - job.begun_at)
+            if job.samples:
+                reached.observe(family.SAMPLES, job.samples)
+        yield told(reached, family.JOBS, [(status,) for status in STATUSES])
+        yield spread(reached, family.DURATION)
+        yield spread(reached, family.SAMPLES)
+        failed, waiting = family.FAILED_IN_A_ROW.measured(), family.OPEN_JOBS.measured()
+        for endpoint in sorted({each.name for each in list_endpoints(self._db)} | {job.endpoint for job in newest}):
+            mine = [job for job in newest if job.endpoint == endpoint]
+            failed.add_metric([endpoint], _streak(mine))
+            found = Counter(job.phase.value for job in mine if job.is_open)
+            for phase in (phase for phase in Phase if not phase.is_over):
+                waiting.add_metric([endpoint, phase.value], found[phase.value])
+        yield from (failed, waiting)
+
+    def _serving(self) -> Iterator[Metric]:
+        share, traffic, wanted = family.SHARE.measured(), family.TRAFFIC.measured(), family.WANTED.measured()
+        processes, lost = family.PROCESSES.measured(), family.UNJUDGED.measured()
+        live, loops = live_replicas(self._db), list_notes(self._db, LOOP)
+        versions = {row.policy: row.version for row in live if row.role is ReplicaRole.POLICY and row.version}
+        most: dict[str, float] = {}
+        there = Counter((row.role.value, row.endpoint) for row in live)
+        for endpoint in self._endpoints():
+            for arm in endpoint.arms:
+                version = versions.get(arm.policy, arm.policy)
+                share.add_metric([endpoint.name, arm.name, arm.role.value, version], arm.share)
+                if arm.role is not Role.SHADOW:
+                    most[version] = max(most.get(version, 0.0), 100 * arm.share)
+            wanted.add_metric([endpoint.name], self._is_served(endpoint.name))
+            has_loop = f"{LOOP}{endpoint.name}" in loops
+            for role in (*SERVING, *([ReplicaRole.COORDINATOR] if has_loop else [])):
+                there.setdefault((role.value, endpoint.name), 0)
+            lost.add_metric([endpoint.name], count_lost(self._db, endpoint.name, since=self._clock() - HOUR_S))
+        for role in BESIDE:
+            there.setdefault((role.value, ""), 0)
+        for version, percentage in most.items():
+            traffic.add_metric([version], percentage)
+        for (role_name, name), number in sorted(there.items()):
+            processes.add_metric([role_name, name], number)
+        yield from (share, traffic, wanted, processes, lost)
+
+    def _judged(self) -> Iterator[Metric]:
+        mean, confidence, age = (
+            family.REWARD_MEAN.measured(),
+            family.CONFIDENCE.measured(),
+            family.REWARD_AGE.measured(),
+        )
+        by_version: dict[str, list[float]] = {}
+        for endpoint in self._endpoints():
+            rewards = [one for _, one in newest_rewards(self._db, endpoint.name, limit=WINDOW)]
+            if not rewards:
+                continue
+            confidence.add_metric([endpoint.name], math.fsum(one.confidence for one in rewards) / len(rewards))
+            age.add_metric([endpoint.name], max(0.0, self._clock() - rewards[-1].created_at))
+            for one in rewards:
+                versions = one.content.get("versions", ())
+                if len(versions) == 1:
+                    by_version.setdefault(str(versions[0]), []).append(one.total)
+        for version, totals in by_version.items():
+            mean.add_metric([version], math.fsum(totals) / len(totals))
+        yield from (mean, confidence, age)
+        yield self._benchmarks()
+
+    def _benchmarks(self) -> Metric:
+        """By the latest verdict of each of the versions that were judged last."""
+        found, seen = family.BENCHMARK.measured(), set()
+        for verdict in list_verdicts(self._db, limit=100):
+            for check in verdict.report.get("checks", ()):
+                name = str(check["name"])
+                success = check.get("figures", {}).get("success")
+                if not name.startswith("benchmark ") or success is None or (verdict.policy, name) in seen:
+                    continue
+                seen.add((verdict.policy, name))
+                found.add_metric([verdict.policy, name.removeprefix("benchmark ")], float(success["mean"]))
+        return found
+
+    def _way(self) -> Iterator[Metric]:
+        """Alarms, the bus, releases."""
+        alarm, open_release = family.ALARM.measured(), family.RELEASE_AGE.measured()
+        for endpoint in self._endpoints():
+            holds = open_alarms(self._db, endpoint.name)
+            for name in ALARMS:
+                alarm.add_metric([endpoint.name, name], name in holds)
+            newest = newest_release(self._db, endpoint.name)
+            is_open = newest is not None and newest.state == OPEN
+            age = self._clock() - newest.created_at if is_open and newest is not None else 0.0
+            open_release.add_metric([endpoint.name], max(0.0, age))
+        yield from (alarm, open_release)
+        self._bus.look()
+        away, behind = family.BUS_AWAY.measured(), family.BUS_BEHIND.measured()
+        for process in ("outbox", "sink", "inbox"):
+            since = self._bus.gone.get(process)
+            away.add_metric([process], 0.0 if since is None else max(0.0, self._clock() - since))
+        last = last_event(self._db)
+        for place, cursor in published(self._db).items():
+            behind.add_metric([place], last - cursor)
+        yield from (away, behind)
+
+    def _endpoints(self) -> list[Endpoint]:
+        return [each for each in list_endpoints(self._db) if each.state is not State.DELETED]
+
+    def _is_served(self, endpoint: str) -> bool:
+        """True if a service of the endpoint began and did not end in order."""
+        started, ended = (last_event(self._db, kind=kind, subject=endpoint) for kind in (STARTED, ENDED))
+        return started > ended
+
+
+@contextmanager
+def record_routes(db: LoomDB, url: str) -> Iterator[list[Route]]:
+    """`/metrics` and `/targets`, for whoever answers over HTTP."""
+    with closing(RecordCollector(db, url)) as collector:
+        registry = CollectorRegistry()
+        registry.register(collector)
+        yield [metrics_route(registry), targets_route(lambda: targets(db))]
+
+
+def _fold_events(counts: Counts, page: Sequence[tuple[int, Event]]) -> None:
+    for _, event in page:
+        data = event.data
+        match event.kind:
+            case "feedback.given":
+                counts.add(family.FEEDBACK, str(data["source"]), str(data["kind"]))
+            case "verdict.made":
+                counts.add(family.VERDICTS, str(data["outcome"]))
+            case "release.moved" if (status := _status(data)) is not None:
+                counts.add(family.DEPLOYMENTS, status)
+            case "reward.alarm":
+                counts.add(family.ALERTED, event.subject, "reward_hacking")
+            case kind if kind == ALERT:
+                counts.add(family.ALERTED, event.subject, str(data["alert"]))
+            case kind if kind == HIT:
+                named = (str(data[name]) for name in ("arm", "rule", "then"))
+                counts.add(family.HITS, event.subject, *named, by=float(data["count"]))
+            case kind if kind == REJECTED:
+                for cause, number in data.items():
+                    counts.add(family.REJECTED, str(cause), by=float(number))
+
+
+def _status(moved: Any) -> str | None:
+    """What a row of a release makes it: begun, or over."""
+    if moved["number"] == 1:
+        return "started"
+    return str(moved["state"]) if moved["state"] != OPEN else None
+
+
+def _fold_trajectories(counts: Counts, page: Sequence[tuple[int, Trajectory]]) -> None:
+    for _, one in page:
+        domain = "general" if one.source is Source.PRODUCTION else one.task.family
+        counts.add(family.COLLECTED, one.task.environment, domain)
+        steps = len(one.turns) if one.steps is None else len(one.steps.logprobs_T)
+        counts.observe(family.LENGTH, steps)
+
+
+def _reached(job: Job) -> Iterator[str]:
+    """The statuses of the contract that a job has had."""
+    yield "queued"
+    if job.begun_at:
+        yield "running"
+    if job.phase.status in ("completed", "failed", "cancelled"):
+        yield job.phase.status
+    if job.phase is Phase.CANCELLED and job.policy:
+        yield "completed"  # its policy was cancelled in front of the gate
+
+
+def _streak(newest_first: Sequence[Job]) -> int:
+    """Failures since a training that did not fail."""
+    streak = 0
+    for job in (job for job in newest_first if job.phase.is_over and job.phase is not Phase.CANCELLED):
+        if job.phase is not Phase.FAILED:
+            break
+        streak += 1
+    return streak

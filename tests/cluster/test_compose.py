@@ -1,0 +1,147 @@
+"""The compose file, as far as it can be checked without Docker: its form, what it mounts, builds and runs."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pytest
+import typer
+import yaml
+from pydantic import BaseModel, ConfigDict, Field
+
+from loomrl.experiments import cli
+from loomrl.experiments.shipped import names
+
+FILE = Path(__file__).parent.parent.parent / "cluster/compose.yaml"
+Text = Annotated[str, Field(min_length=1)]
+
+
+class Closed(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Build(Closed):
+    context: Text
+    dockerfile: Text
+    args: dict[str, str]
+
+
+class Health(Closed):
+    test: list[Text]
+    interval: Text
+    retries: int
+
+
+class Condition(Closed):
+    condition: Literal["service_started", "service_healthy", "service_completed_successfully"]
+
+
+class Service(Closed):
+    """The keys of the compose specification that we use."""
+
+    image: Annotated[str, Field(pattern=r"^[a-z0-9./-]+:[A-Za-z0-9._-]+$")]
+    build: Build | None = None
+    command: list[Text]
+    environment: dict[str, str] = {}
+    volumes: list[Text] = []
+    ports: list[Annotated[str, Field(pattern=r"^127\.0\.0\.1:\d+:\d+$")]] = []
+    network_mode: Literal["service:pod"] | None = None
+    depends_on: dict[str, Condition] = {}
+    healthcheck: Health | None = None
+    restart: Literal["unless-stopped"]
+    working_dir: str | None = None
+    init: bool = False
+    shm_size: str | None = None
+
+
+class Optional(Service):
+    command: list[Text] = []
+
+
+class Compose(Closed):
+    name: Text
+    services: dict[str, Optional]
+    volumes: dict[str, None]
+    loomrl: Any = Field(alias="x-loomrl")
+
+
+@pytest.fixture(scope="module")
+def compose() -> Compose:
+    return Compose.model_validate(yaml.safe_load(FILE.read_text()))
+
+
+def filled(text: str) -> str:
+    """With the defaults of its variables."""
+    return re.sub(r"\$\{\w+(?::?[-?]([^}]*))?\}", r"\1", text)
+
+
+def test_every_other_service_lives_in_the_network_of_the_pod(compose: Compose) -> None:
+    assert {name for name, each in compose.services.items() if each.network_mode is None} == {"pod"}
+    assert {name for name, each in compose.services.items() if each.ports} == {"pod"}
+
+
+def test_what_is_mounted_and_built_is_there(compose: Compose) -> None:
+    for name, service in compose.services.items():
+        if service.build is not None:
+            context = FILE.parent / service.build.context
+            assert (context / service.build.dockerfile).is_file(), name
+            assert {"TORCH", "EXTRAS"} == service.build.args.keys()
+        for volume in service.volumes:
+            source = filled(volume).split(":")[0]
+            if source.startswith("."):
+                assert (FILE.parent / source).exists(), volume
+            elif "/" not in source and " " not in source:
+                assert source in compose.volumes, volume
+
+
+def test_extras_that_are_built_in_are_ours(compose: Compose) -> None:
+    import tomllib
+
+    known = tomllib.loads((FILE.parent.parent / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for service in compose.services.values():
+        if service.build is not None:
+            assert set(service.build.args["EXTRAS"].split(",")) <= known.keys()
+
+
+def test_whom_a_service_waits_for_is_there_and_has_a_health(compose: Compose) -> None:
+    for service in compose.services.values():
+        for name, waited in service.depends_on.items():
+            assert waited.condition == "service_healthy"
+            assert compose.services[name].healthcheck is not None
+
+
+def test_commands_are_commands_with_options_that_exist(compose: Compose) -> None:
+    root: Any = typer.main.get_command(cli.app)
+    found = 0
+    for service in compose.services.values():
+        if service.command[:1] != ["loomrl"]:
+            continue
+        words = [filled(word) or "x" for word in service.command[1:]]
+        command = root.commands[words.pop(0)]
+        with command.make_context("loomrl", words, resilient_parsing=False) as context:
+            while hasattr(command, "commands"):
+                name, command, words = command.resolve_command(context, [*context._protected_args, *context.args])
+                context = command.make_context(name, words, parent=context)
+        found += 1
+    assert found == 4
+
+
+def test_every_secret_must_be_given_and_none_is_in_the_file(compose: Compose) -> None:
+    text = FILE.read_text()
+    for name in ("POSTGRES_PASSWORD", "GRAFANA_PASSWORD", "LOOMRL_COORDINATOR_TOKEN", "NATS_AGENT_PASSWORD"):
+        assert f"${{{name}:?" in text
+
+
+def test_ports_and_paths_are_those_of_the_monitoring_files(compose: Compose) -> None:
+    folder = FILE.parent / "monitoring"
+    source = yaml.safe_load((folder / "grafana/datasource.yaml").read_text())["datasources"][0]
+    assert source["url"] == "http://127.0.0.1:9090"
+    assert "127.0.0.1:9090:9090" in compose.services["pod"].ports
+    provider = yaml.safe_load((folder / "grafana/provider.yaml").read_text())["providers"][0]
+    mounted = [volume.split(":")[1] for volume in compose.services["grafana"].volumes]
+    assert provider["options"]["path"] in mounted
+    assert "--config.file=/etc/loomrl/prometheus.yaml" in compose.services["prometheus"].command
+
+
+def test_loop_that_is_coordinated_by_default_is_shipped(compose: Compose) -> None:
+    assert filled(compose.services["coordinate"].command[2]) in names()
