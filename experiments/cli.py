@@ -9,6 +9,7 @@ from rich.console import Console
 
 from loomrl.errors import LoomError
 from loomrl.experiments.commands import ab as cli_ab
+from loomrl.experiments.commands import analytics as cli_analytics
 from loomrl.experiments.commands import archives as cli_archives
 from loomrl.experiments.commands import bench as cli_bench
 from loomrl.experiments.commands import bus as cli_bus
@@ -54,6 +55,7 @@ app.add_typer(cli_people.app, name="people")
 app.add_typer(cli_archives.app, name="archives")
 app.add_typer(cli_monitor.app, name="monitor")
 app.add_typer(cli_ab.app, name="ab")
+app.add_typer(cli_analytics.app, name="analytics")
 app.add_typer(cli_bus.app, name="bus")
 app.command()(cli_serve.serve)
 app.command()(cli_people.forget)
@@ -62,6 +64,7 @@ app.command()(cli_cluster.submit)
 app.command()(cli_sweep.sweep)
 app.command()(cli_records.runs)
 app.command()(cli_records.lineage)
+app.command()(cli_analytics.query)
 
 Words = Annotated[
     list[str] | None,
