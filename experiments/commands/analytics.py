@@ -3,6 +3,7 @@
 import math
 import sys
 import time
+from contextlib import nullcontext
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -118,11 +119,14 @@ def _place(analytics: str | None, store: str) -> "Place":
 
 
 def _feed(store: str, place: "Place", *, follow: bool = False, anew: bool = False, as_json: bool) -> None:
+    from loomrl.analytics.feeder import nobody
     from loomrl.analytics.feeding import Feeding
     from loomrl.telemetry.progress import progress
 
     with Feeding(store, place) as feeding:
-        fed = feeding.round(anew=anew, report=lambda waiting: progress("load", max(waiting, 1)))
+        fed = feeding.round(
+            anew=anew, report=lambda waiting: progress("load", waiting) if waiting else nullcontext(nobody)
+        )
         _tell(fed, place, as_json=as_json)
         checked = time.monotonic()
         while follow:
@@ -163,7 +167,11 @@ def _json(cell: Any) -> Any:
 def _render(answer: "Answer", console: Console) -> None:
     names = [f"{name}>" if _is_number(answer, n) else name for n, name in enumerate(answer.columns)]
     console.print(table("", names, [[_shown(cell) for cell in row] for row in answer.rows]))
-    more = f"the first {len(answer.rows):,} rows; --limit 0 for all" if answer.is_cut else f"{len(answer.rows):,} rows"
+    more = (
+        f"the first {len(answer.rows):,} rows; --limit 0 for all"
+        if answer.is_cut
+        else f"{len(answer.rows):,} row{'s' * (len(answer.rows) != 1)}"
+    )
     at = datetime.fromtimestamp(answer.as_of)
     print(f"{more}, as of {at:%Y-%m-%d %H:%M:%S}", file=sys.stderr)
 

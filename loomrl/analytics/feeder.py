@@ -60,8 +60,9 @@ class Feeder:
         loaded = Counter[str]()
 
         def count(page: Page, what: str) -> bool:
-            loaded[what] += page.count
-            tell(loaded.total(), what)
+            if page.count:
+                loaded[what] += page.count
+                tell(loaded.total() - loaded["exposures"], what)
             return page.count > 0
 
         while self._round(count):
@@ -74,7 +75,7 @@ class Feeder:
         about = {"fed_at": repr(self._clock())} | ({} if forgotten is None else {FORGOTTEN: str(forgotten)})
         if loaded or deleted or check or forgotten is not None:
             self._warehouse.remember(about)
-        return Fed(+loaded, +deleted)
+        return Fed(dict(+loaded), dict(+deleted))
 
     def waiting(self) -> int:
         """The rows that are to be loaded, without observations, of which LoomDB keeps many in a row."""
@@ -104,13 +105,11 @@ class Feeder:
 
     def _drain(self, hub: HubSource, count: Callable[[Page, str], bool]) -> bool:
         after = self._hub_cursor(hub)
-        page = hub.read(after, PAGE)
-        is_new = page.cursor > after
-        while page.cursor > after:
+        is_new = False
+        while (page := hub.read(after, PAGE)).cursor > after:
             self._warehouse.insert(TRAJECTORIES, page.columns)
-            count(page, "trajectories")
+            is_new |= count(page, "trajectories")
             after = page.cursor
-            page = hub.read(after, PAGE)
         return is_new
 
     def _hub_cursor(self, hub: HubSource) -> int:

@@ -18,6 +18,8 @@ from loomrl.store.rewards import read_rewards, replaced_between
 
 RUNS = "runs"
 """The name of LoomDB's own hub, with the rollouts of training runs."""
+LONGEST = 50
+"""Letters in the name of a database beside another. Names have no quotes: they may stand in SQL."""
 Columns = list[Sequence[Any]]
 """Of a table, in its order; all of one length."""
 EMPTY = 1000
@@ -105,7 +107,8 @@ class Hubs:
 
     def _named(self) -> Iterator[tuple[str, str | None]]:
         for endpoint in endpoint_names(self._db):
-            yield f"endpoint-{endpoint}", endpoint
+            if len(f"endpoint-{endpoint}") <= LONGEST:  # it has no hub otherwise
+                yield f"endpoint-{endpoint}", endpoint
         for agent in known_agents(self._db):
             yield hub_name(agent), None
         shard = 2
