@@ -21,13 +21,15 @@ from loomrl.experiments.commands import feedback as cli_feedback
 from loomrl.experiments.commands import gate as cli_gate
 from loomrl.experiments.commands import keys as cli_keys
 from loomrl.experiments.commands import monitor as cli_monitor
+from loomrl.experiments.commands import new as cli_new
 from loomrl.experiments.commands import people as cli_people
 from loomrl.experiments.commands import records as cli_records
 from loomrl.experiments.commands import release as cli_release
 from loomrl.experiments.commands import rewards as cli_rewards
 from loomrl.experiments.commands import serve as cli_serve
 from loomrl.experiments.commands import sweep as cli_sweep
-from loomrl.experiments.commands.output import AsJson, emit, table
+from loomrl.experiments.commands.output import AsJson, beginning, emit, table
+from loomrl.experiments.commands.words import experiments_like
 from loomrl.process import exit_on_sigterm
 
 app = typer.Typer(
@@ -65,10 +67,15 @@ app.command()(cli_sweep.sweep)
 app.command()(cli_records.runs)
 app.command()(cli_records.lineage)
 app.command()(cli_analytics.query)
+app.command()(cli_new.new)
 
 Words = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[EXPERIMENT] [PATH=VALUE]...", help="Experiment files or names, then overrides."),
+    typer.Argument(
+        metavar="[EXPERIMENT] [PATH=VALUE]...",
+        help="Experiment files or names, then overrides.",
+        autocompletion=experiments_like,
+    ),
 ]
 
 
@@ -78,7 +85,7 @@ def main() -> None:
     if str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))  # users' modules, behind everything installed
     try:
-        app()
+        app(prog_name="loomrl")
     except (LoomError, OSError) as error:  # of what the machine refuses, its own words name the path
         print(f"loomrl: {type(error).__name__}: {error}", file=sys.stderr)
         sys.exit(2)
@@ -127,6 +134,7 @@ def evaluate(
     experiment, policies = judged_words(words or [], policy or [], env=env)
     if episodes is not None:
         experiment = experiment.override({"evaluation.episodes": episodes})
+    beginning(f"evaluate {', '.join(policies) or 'policies'} on {experiment.name}")
     if isinstance(experiment, ControlExperiment):
         from loomrl.experiments import evaluate_control
 
@@ -157,9 +165,11 @@ def train(
     applies.
     """
     from loomrl.experiments.shipped import TRAINED, resolve
-    from loomrl.experiments.train import render, resumed, train
 
     experiment = resolve(words or [], default=TRAINED)
+    beginning(f"train {experiment.name}")
+    from loomrl.experiments.train import render, resumed, train
+
     if resume:
         experiment, run = resumed(experiment, run)
     result = train(experiment, run=run)

@@ -115,7 +115,7 @@ def _trained(training: Training, experiment: AnyExperiment, run: str, listener: 
     if training.stopped is None:
         with (
             metrics_kept(training, experiment, run) as write,
-            progress(f"train {run}", training.limit) as report,
+            progress(f"train {run}", training.limit, begun=training.done) as report,
         ):
 
             def listen(done: int, metrics: Mapping[str, float]) -> None:

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from loomrl.experiments.commands.output import AsJson, emit, table
 from loomrl.experiments.commands.records import StoreUrl
+from loomrl.experiments.commands.words import questions_like
 
 if TYPE_CHECKING:
     from loomrl.analytics.feeder import Fed
@@ -78,7 +79,13 @@ def export(
 
 
 def query(  # noqa: PLR0913 - a command with its options
-    sql: Annotated[str, typer.Argument(help="One SELECT, or the name of a table or a standard question: baselines, …")],
+    sql: Annotated[
+        str,
+        typer.Argument(
+            help="One SELECT, or the name of a table or standard question.",
+            autocompletion=questions_like,
+        ),
+    ],
     csv: Annotated[bool, typer.Option("--csv", help="Print CSV with the columns' names.")] = False,
     parquet: Annotated[Path | None, typer.Option(help="Write all rows to this Parquet file.")] = None,
     limit: Annotated[

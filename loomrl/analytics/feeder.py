@@ -4,9 +4,12 @@ So nothing can come between rows and cursor: a page is one insert, which is ther
 killed goes on from what is there. What LoomDB has deleted, `settle` finds by counting.
 """
 
+import gc
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -49,6 +52,22 @@ def nobody(done: int, note: str = "") -> None:
     """Nobody is told."""
 
 
+def _nothing() -> None:
+    """Was inserted before the first page."""
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without the cyclic collector, which looks through a page's rows again and again: they have no cycles."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
 class Feeder:
     """Feeds one store from one LoomDB. One at a time: whoever opens the store sees to that."""
 
@@ -65,8 +84,9 @@ class Feeder:
                 tell(loaded.total() - loaded["exposures"], what)
             return page.count > 0
 
-        while self._round(count):
-            pass
+        with _uncollected():
+            while self._round(count):
+                pass
         forgotten = self._forgotten()
         deleted: Counter[str] = Counter()
         if check or forgotten is not None:
@@ -104,12 +124,16 @@ class Feeder:
         return any(anything)
 
     def _drain(self, hub: HubSource, count: Callable[[Page, str], bool]) -> bool:
-        after = self._hub_cursor(hub)
-        is_new = False
-        while (page := hub.read(after, PAGE)).cursor > after:
-            self._warehouse.insert(TRAJECTORIES, page.columns)
-            is_new |= count(page, "trajectories")
-            after = page.cursor
+        """Load what is new in a hub: a page is read while the one before it is inserted."""
+        after, is_new = self._hub_cursor(hub), False
+        with ThreadPoolExecutor(1, thread_name_prefix="insert") as pool:
+            inserted = pool.submit(_nothing)
+            while (page := hub.read(after, PAGE)).cursor > after:
+                inserted.result()
+                inserted = pool.submit(self._warehouse.insert, TRAJECTORIES, page.columns)
+                is_new |= count(page, "trajectories")
+                after = page.cursor
+            inserted.result()
         return is_new
 
     def _hub_cursor(self, hub: HubSource) -> int:

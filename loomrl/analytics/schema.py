@@ -1,5 +1,6 @@
 """The tables and views of the columnar store. No word that anybody said is in it: figures, labels, ids and times."""
 
+import re
 from dataclasses import dataclass
 
 VERSION = "1"
@@ -8,6 +9,7 @@ ABOUT = "about"
 """The table of what the store knows of itself, by name."""
 
 _LABEL = "LowCardinality(String)"
+_LABEL_TYPE = re.compile(r"LowCardinality\((\w+)\)")
 _TIME = "DateTime64(3, 'UTC')"
 
 
@@ -29,8 +31,8 @@ class Table:
 
     @property
     def types(self) -> list[str]:
-        """Of the columns that are loaded."""
-        return [kind for _, kind in self.columns]
+        """Of the columns as they are sent: labels as texts, of which the database makes its dictionaries faster."""
+        return [_LABEL_TYPE.sub(r"\1", kind) for _, kind in self.columns]
 
     @property
     def ddl(self) -> str:

@@ -67,7 +67,7 @@ class HubSource:
         for file in self._files():
             if not exists(file.url) or ids.isdisjoint(ids_in(file.url)):
                 continue
-            every = [glance(payload, origin=file.url) for payload in read_payloads(file.url)]
+            every = [glance(payload) for payload in read_payloads(file.url)]
             found = [one for one in every if one.id in ids]
             yield Page(0, self._columns([0] * len(found), found), len(found))
 

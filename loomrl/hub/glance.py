@@ -2,12 +2,12 @@
 
 import logging
 import math
-import struct
 import zlib
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
+from msgspec.msgpack import Ext
 from sqlalchemy import select
 
 from loomrl.errors import CorruptPayload
@@ -18,7 +18,7 @@ from loomrl.store.hub_tables import trajectories
 from loomrl.types import NO_VERSION, Source
 
 log = logging.getLogger(__name__)
-PLAYED = (Source.ROLLOUT, Source.EVALUATION)
+PLAYED = (str(Source.ROLLOUT), str(Source.EVALUATION))
 TOGETHER = 64
 """Payloads in memory at once."""
 
@@ -54,55 +54,55 @@ class Glance(NamedTuple):
     finished_at: float
 
 
-class _Tokens(msgspec.Struct):
-    mask_T: Any
+class _Tokens(msgspec.Struct, gc=False):
+    mask_T: Ext
 
 
-class _Turn(msgspec.Struct):
+class _Turn(msgspec.Struct, gc=False):
     tokens: _Tokens | None = None
 
 
-class _Steps(msgspec.Struct):
-    versions_T: Any
+class _Steps(msgspec.Struct, gc=False):
+    versions_T: Ext
 
 
-class _Task(msgspec.Struct):
+class _Task(msgspec.Struct, gc=False):
     environment: str
     version: str
     family: str
     level: int
 
 
-class _Reward(msgspec.Struct):
+class _Reward(msgspec.Struct, gc=False):
     total: float = 0.0
     success: float = 0.0
 
 
-class _Session(msgspec.Struct):
+class _Session(msgspec.Struct, gc=False):
     seconds: float | None = None
     arms: list[str] = []
 
 
-class _Told(msgspec.Struct):
+class _Told(msgspec.Struct, gc=False):
     ms: float | None = None
 
 
-class _Metadata(msgspec.Struct):
+class _Metadata(msgspec.Struct, gc=False):
     total_tokens: int | None = None
     total_cost_usd: float | None = None
 
 
-class _Foreign(msgspec.Struct):
+class _Foreign(msgspec.Struct, gc=False):
     metadata: _Metadata = msgspec.field(default_factory=_Metadata)
     turns: list[_Told] = []
 
 
-class _Extra(msgspec.Struct):
+class _Extra(msgspec.Struct, gc=False):
     session: _Session | None = None
     foreign: _Foreign | None = None
 
 
-class _Payload(msgspec.Struct):
+class _Payload(msgspec.Struct, gc=False):
     """The fields of a trajectory that are looked at; all others are skipped."""
 
     id: str
@@ -127,13 +127,13 @@ def read_glances(db: LoomDB, *, after: int, limit: int) -> tuple[int, list[tuple
     """
     query = select(trajectories.c.position, trajectories.c.payload)
     query = query.where(trajectories.c.position > after).order_by(trajectories.c.position).limit(limit)
-    position, found = after, []
+    position, found, origin = after, [], f"{db.location}: the trajectory at "
     with db.read() as connection, connection.execution_options(yield_per=TOGETHER).execute(query) as rows:
         for position, payload in rows:
             try:
-                found.append((position, glance(payload, origin=f"{db.location}: the trajectory at {position}")))
+                found.append((position, glance(payload)))
             except CorruptPayload as error:
-                log.error("%s", error)
+                log.error("%s%d: %s", origin, position, error)
     return position, found
 
 
@@ -143,43 +143,50 @@ def trajectory_ids(db: LoomDB, *, upto: int) -> set[str]:
         return set(connection.scalars(select(trajectories.c.id).where(trajectories.c.position <= upto)))
 
 
-def glance(payload: bytes, *, origin: str = "payload") -> Glance:
+def glance(payload: bytes) -> Glance:
     """The figures of an encoded trajectory, or CorruptPayload."""
     body = memoryview(payload)[HEADER.size :]
     magic, checksum, length = HEADER.unpack_from(payload) if len(payload) >= HEADER.size else (b"", 0, 0)
     if magic not in READABLE or length != len(body) or zlib.crc32(body) != checksum:
-        raise CorruptPayload(f"{origin}: its {len(payload)} bytes are damaged. {REMEDY}")
+        raise CorruptPayload(f"its {len(payload)} bytes are damaged. {REMEDY}")
     try:
         return _glance(_DECODER.decode(body))
-    except (msgspec.DecodeError, ValueError, struct.error) as error:
-        raise CorruptPayload(f"{origin}: not a trajectory: {error}. {REMEDY}") from None
+    except (msgspec.DecodeError, ValueError, IndexError) as error:
+        raise CorruptPayload(f"not a trajectory: {error}. {REMEDY}") from None
 
 
 def _glance(one: _Payload) -> Glance:
-    turns = [*one.turns, *(turn for thread in one.threads for turn in thread)]
-    masks = [turn.tokens.mask_T for turn in turns if turn.tokens is not None]
-    foreign = one.extra.foreign or _NOBODY
-    session = one.extra.session
+    turns = one.turns
+    for thread in one.threads:
+        turns = turns + thread
+    tokens = sampled = 0
+    for turn in turns:
+        if turn.tokens is not None:
+            length, drawn = _measured(turn.tokens.mask_T.data)
+            tokens += length
+            sampled += drawn
+    task, extra = one.task, one.extra
+    foreign = extra.foreign or _NOBODY
     return Glance(
-        id=one.id,
-        source=one.source,
-        run=one.run,
-        environment=one.task.environment,
-        family=one.task.family,
-        level=one.task.level,
-        task=f"{one.task.environment}/{one.task.family}/{one.task.level}",
-        version=_version(one),
-        arms=session.arms if session is not None else [],
-        ending=one.end,
-        success=one.reward.success,
-        reward=one.reward.total,
-        turns=len(turns) + (one.steps.versions_T[0] if one.steps is not None else 0),
-        tokens=sum(mask[0] for mask in masks) or foreign.metadata.total_tokens or 0,
-        sampled=sum(mask[1] for mask in masks),
-        seconds=_seconds(one, session, foreign.turns),
-        usd=foreign.metadata.total_cost_usd,
-        started_at=one.started_at,
-        finished_at=one.finished_at,
+        one.id,
+        one.source,
+        one.run,
+        task.environment,
+        task.family,
+        task.level,
+        f"{task.environment}/{task.family}/{task.level}",
+        _version(one),
+        extra.session.arms if extra.session is not None else [],
+        one.end,
+        one.reward.success,
+        one.reward.total,
+        len(turns) + (_measured(one.steps.versions_T.data)[0] if one.steps is not None else 0),
+        tokens or foreign.metadata.total_tokens or 0,
+        sampled,
+        _seconds(one, extra.session, foreign.turns),
+        foreign.metadata.total_cost_usd,
+        one.started_at,
+        one.finished_at,
     )
 
 
@@ -191,27 +198,28 @@ def _version(one: _Payload) -> str:
 
 def _seconds(one: _Payload, session: _Session | None, told: Sequence[_Told]) -> float | None:
     """Between the calls of a session its people were thinking: only its calls count."""
+    if session is not None:
+        return session.seconds
     if one.source in PLAYED and one.finished_at > one.started_at:
         return one.finished_at - one.started_at
     ms = [turn.ms for turn in told if turn.ms is not None]
-    if ms:
-        return math.fsum(ms) / 1000
-    return None if session is None else session.seconds
+    return math.fsum(ms) / 1000 if ms else None
 
 
-def _measured(_code: int, data: memoryview) -> tuple[int, int]:
+def _measured(data: bytes | bytearray | memoryview) -> tuple[int, int]:
     """The length of a packed column, and how many of its values are true, where they are bits."""
     form, axes = data[0], data[2]
-    size = struct.unpack_from("<I", data, 3)[0] if axes else 1
-    body = data[3 + 4 * axes :]
+    size = int.from_bytes(data[3:7], "little") if axes else 1
+    start = 3 + 4 * axes
     if form == BITS:
-        return size, int.from_bytes(body).bit_count()
-    if form == RUNS:
-        (count,) = struct.unpack_from("<I", body)
-        lengths = struct.unpack_from(f"<{count}I", body, 4)
-        return size, sum(length for length, value in zip(lengths, body[4 + 4 * count :], strict=False) if value)
-    return size, 0
+        return size, int.from_bytes(data[start:]).bit_count()
+    if form != RUNS:
+        return size, 0
+    count = int.from_bytes(data[start : start + 4], "little")
+    lengths, values = start + 4, start + 4 + 4 * count
+    true = [lengths + 4 * at for at, value in enumerate(data[values:]) if value]
+    return size, sum(int.from_bytes(data[at : at + 4], "little") for at in true)
 
 
 _NOBODY = _Foreign()
-_DECODER = msgspec.msgpack.Decoder(_Payload, ext_hook=_measured)
+_DECODER = msgspec.msgpack.Decoder(_Payload)
