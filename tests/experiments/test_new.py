@@ -32,7 +32,7 @@ def loomrl(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("name", ["word_game", "mine.word_game"])
+@pytest.mark.parametrize("name", [pytest.param("word_game", marks=pytest.mark.slow), "mine.word_game"])
 def test_a_new_environment_passes_the_checker(name: str) -> None:
     assert "WordGameEnvironment" in loomrl("new", "env", name).stdout
     done = loomrl("envs", "check", f"{name}:WordGameEnvironment")
