@@ -10,6 +10,7 @@ from rich.console import Console
 
 from loomrl.errors import LoomError
 from loomrl.experiments.commands import ab as cli_ab
+from loomrl.experiments.commands import analytics as cli_analytics
 from loomrl.experiments.commands import archives as cli_archives
 from loomrl.experiments.commands import bench as cli_bench
 from loomrl.experiments.commands import bus as cli_bus
@@ -23,6 +24,7 @@ from loomrl.experiments.commands import gate as cli_gate
 from loomrl.experiments.commands import keys as cli_keys
 from loomrl.experiments.commands import metrics as cli_metrics
 from loomrl.experiments.commands import monitor as cli_monitor
+from loomrl.experiments.commands import new as cli_new
 from loomrl.experiments.commands import people as cli_people
 from loomrl.experiments.commands import records as cli_records
 from loomrl.experiments.commands import redact as cli_redact
@@ -30,8 +32,9 @@ from loomrl.experiments.commands import release as cli_release
 from loomrl.experiments.commands import rewards as cli_rewards
 from loomrl.experiments.commands import serve as cli_serve
 from loomrl.experiments.commands import sweep as cli_sweep
-from loomrl.experiments.commands.output import AsJson, emit, table
+from loomrl.experiments.commands.output import AsJson, beginning, emit, table
 from loomrl.experiments.commands.records import Scraped
+from loomrl.experiments.commands.words import experiments_like
 from loomrl.process import exit_on_sigterm
 
 app = typer.Typer(
@@ -60,6 +63,7 @@ app.add_typer(cli_archives.app, name="archives")
 app.add_typer(cli_metrics.app, name="metrics")
 app.add_typer(cli_monitor.app, name="monitor")
 app.add_typer(cli_ab.app, name="ab")
+app.add_typer(cli_analytics.app, name="analytics")
 app.add_typer(cli_bus.app, name="bus")
 app.command()(cli_serve.serve)
 app.command()(cli_people.forget)
@@ -70,10 +74,16 @@ app.command()(cli_sweep.sweep)
 app.command()(cli_events.events)
 app.command()(cli_records.runs)
 app.command()(cli_records.lineage)
+app.command()(cli_analytics.query)
+app.command()(cli_new.new)
 
 Words = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[EXPERIMENT] [PATH=VALUE]...", help="Experiment files or names, then overrides."),
+    typer.Argument(
+        metavar="[EXPERIMENT] [PATH=VALUE]...",
+        help="Experiment files or names, then overrides.",
+        autocompletion=experiments_like,
+    ),
 ]
 
 
@@ -83,7 +93,7 @@ def main() -> None:
     if str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))  # users' modules, behind everything installed
     try:
-        app()
+        app(prog_name="loomrl")
     except (LoomError, OSError) as error:  # of what the machine refuses, its own words name the path
         print(f"loomrl: {type(error).__name__}: {error}", file=sys.stderr)
         sys.exit(2)
@@ -146,6 +156,7 @@ def evaluate(
     experiment, policies = judged_words(words or [], policy or [], env=env)
     if episodes is not None:
         experiment = experiment.override({"evaluation.episodes": episodes})
+    beginning(f"evaluate {', '.join(policies) or 'policies'} on {experiment.name}")
     if isinstance(experiment, ControlExperiment):
         from loomrl.experiments import evaluate_control
 
@@ -177,9 +188,11 @@ def train(
     applies.
     """
     from loomrl.experiments.shipped import TRAINED, resolve
-    from loomrl.experiments.train import render, resumed, train
 
     experiment = resolve(words or [], default=TRAINED)
+    beginning(f"train {experiment.name}")
+    from loomrl.experiments.train import render, resumed, train
+
     if resume:
         experiment, run = resumed(experiment, run)
     result = train(experiment, run=run, metrics=metrics)

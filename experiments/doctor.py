@@ -16,6 +16,7 @@ from loomrl.gym.sandbox import KINDS, open_sandbox
 
 REQUIRED = ("loomrl", "ray", "torch", "gymnasium", "transformers", "numpy", "pydantic", "sqlalchemy", "pyarrow")
 OPTIONAL = {
+    "chdb": ("what is on record as columns, for questions in SQL", "pip install 'loomrl[analytics]'"),
     "mo-gymnasium": ("environments of several objectives", "pip install 'loomrl[morl]'"),
     "moocore": ("hypervolumes of fronts", "pip install 'loomrl[morl]'"),
     "open-spiel": ("board games of the Game environment", "pip install 'loomrl[games]'"),

@@ -21,7 +21,7 @@ from loomrl.load import load_any, parse_assignments, read_yaml
 from loomrl.schema import Tree, merge
 
 HOME = Path(__file__).parent
-SWEEPS, SUITES = HOME / "sweeps", HOME / "suites"
+SWEEPS, SUITES, SCAFFOLD = HOME / "sweeps", HOME / "suites", HOME / "scaffold"
 DEFAULT = "math"
 TRAINED = "language/math_tiny"
 CONTROL = "control/cartpole"
@@ -31,7 +31,7 @@ LOOP = "loop/tiny"
 
 def names() -> list[str]:
     """The names of the shipped experiments."""
-    files = [file for file in HOME.rglob("*.yaml") if not {SWEEPS, SUITES} & {*file.parents}]
+    files = [file for file in HOME.rglob("*.yaml") if not {SWEEPS, SUITES, SCAFFOLD} & {*file.parents}]
     return sorted(str(file.relative_to(HOME).with_suffix("")) for file in files)
 
 

@@ -124,7 +124,7 @@ def _trained(
     if training.stopped is None:
         with (
             metrics_kept(training, experiment, run, registry) as write,
-            progress(f"train {run}", training.limit) as report,
+            progress(f"train {run}", training.limit, begun=training.done) as report,
         ):
 
             def listen(done: int, metrics: Mapping[str, float]) -> None:

@@ -135,6 +135,12 @@ class TooLarge(BusError, ValueError):
         self.id = id
 
 
+class AnalyticsError(LoomError):
+    """A columnar store that is in use, of another schema or another LoomDB, or a query that it refuses."""
+
+    boundary = "analytics"
+
+
 class EventError(BusError, ValueError):
     """An event that its contract does not allow."""
 

@@ -23,6 +23,7 @@ INSTALL = {
     "atroposlib": "make atropos",
     "OpenEnv and verifiers": "make adapters",
     "the clients": "make clients",
+    "chdb": "pip install 'loomrl[analytics]'",
 }
 
 
@@ -69,6 +70,8 @@ def is_here(what: str) -> bool:
             return ADAPTERS.exists()
         case "the clients":
             return CLIENTS.exists()
+        case "chdb":
+            return all(find_spec(name) is not None for name in ("chdb", "clickhouse_connect"))
     raise ValueError(what)
 
 

@@ -52,6 +52,7 @@ LAYERS = [
     "serving",
     "feedback",
     "bus",
+    "analytics",
     "coordinator",
     "telemetry",
 ]
@@ -70,6 +71,8 @@ OPENED_IN = {
     },
     "pyarrow": {"loomrl/artifacts.py", "loomrl/parquet.py"},
     "nats": {"loomrl/bus/*"},
+    "clickhouse_connect": {"loomrl/analytics/warehouse.py"},
+    "chdb": set(),
     "vllm": {"loomrl/inference/vllm/*", "experiments/bench/vllm.py"},
     "wandb": {"loomrl/telemetry/sink.py"},
     "peft": {"algorithms/language/model/lora.py"},

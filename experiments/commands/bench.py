@@ -89,6 +89,18 @@ def rewards(
 
 
 @app.command()
+def analytics(
+    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Trajectories per second that are loaded as columns from LoomDB, and the time of the standard questions."""
+    from loomrl.experiments.bench.analytics import FULL, QUICK, measure
+
+    figures = measure(QUICK if quick else FULL)
+    _tell(figures, as_json=as_json)
+
+
+@app.command()
 def bus(
     quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
     as_json: AsJson = False,

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from loomrl.experiments.commands.group import DEFAULT, DefaultGroup
-from loomrl.experiments.commands.output import AsJson, emit, table
+from loomrl.experiments.commands.output import AsJson, beginning, emit, table
 from loomrl.experiments.commands.records import Limit, StoreUrl
 
 if TYPE_CHECKING:
@@ -45,12 +45,14 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Judge a policy by a suite, and record the verdict."""
-    from loomrl.experiments.gate.judge import judge_version
     from loomrl.experiments.gate.suite import resolve_suite
     from loomrl.store import open_store
 
     version, *settings = words
     resolved = resolve_suite(suite, settings)
+    beginning(f"gate {version} by suite {suite}")
+    from loomrl.experiments.gate.judge import judge_version
+
     with open_store(store) as db:
         verdict = judge_version(version, against, resolved, db)
     _write(verdict, page)

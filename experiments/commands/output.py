@@ -25,6 +25,11 @@ def emit(result: Mapping[str, Any], *, as_json: bool, show: Callable[[Console], 
         show(Console(soft_wrap=True, width=None if sys.stdout.isatty() else WIDTH))
 
 
+def beginning(what: str) -> None:
+    """Say on stderr what begins: before anything that takes seconds, imports too."""
+    print(f"loomrl: {what} …", file=sys.stderr, flush=True)
+
+
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
     """A table; columns whose name ends in `>` are flushed right."""
     drawn = Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")

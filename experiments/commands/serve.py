@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from loomrl.experiments.commands.output import AsJson, emit, table
+from loomrl.experiments.commands.output import AsJson, beginning, emit, table
 from loomrl.experiments.commands.records import StoreUrl
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ def serve(
 
     Ray is started unless RAY_ADDRESS names one. The first WHAT is the stable arm, each further one a canary.
     """
+    beginning("serve")
     from loomrl.experiments.serve import resolve_serving, serving, wait_for_the_end
 
     settings = {"endpoint": endpoint, "host": host, "port": port}

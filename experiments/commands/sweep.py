@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from loomrl.experiments.commands.output import AsJson, emit, table
+from loomrl.experiments.commands.output import AsJson, beginning, emit, table
 
 if TYPE_CHECKING:
     from loomrl.experiments.sweep import SweepResult
@@ -25,11 +25,13 @@ def sweep(
     as_json: AsJson = False,
 ) -> None:
     """Search for settings: many trials of one experiment; bad ones are stopped, or continue from good ones' weights."""
-    from loomrl.experiments.sweep import resumed
-    from loomrl.experiments.sweep import sweep as begin
     from loomrl.experiments.sweep_file import resolve_sweep
 
     asked = resolve_sweep(words or [])
+    beginning(f"sweep {asked.name}")
+    from loomrl.experiments.sweep import resumed
+    from loomrl.experiments.sweep import sweep as begin
+
     if resume:
         asked, run = resumed(asked, run)
     result = begin(asked, run=run)

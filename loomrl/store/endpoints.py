@@ -109,6 +109,12 @@ def list_endpoints(db: LoomDB) -> list[Endpoint]:
         return _all(connection)
 
 
+def endpoint_names(db: LoomDB) -> list[str]:
+    """Every name that an endpoint has had, also of deleted ones."""
+    with db.read() as connection:
+        return list(connection.scalars(select(endpoints.c.name).distinct().order_by(endpoints.c.name)))
+
+
 def history_of(db: LoomDB, name: str, *, limit: int = 50) -> list[Endpoint]:
     """The latest revisions of an endpoint, newest first, deleted ones too."""
     query = select(endpoints).where(endpoints.c.name == name).order_by(endpoints.c.revision.desc()).limit(limit)

@@ -69,6 +69,24 @@ def unit_hash(name: str) -> int:
     return int.from_bytes(blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest())
 
 
+def first_observation(db: LoomDB, endpoint: str) -> int | None:
+    """The position of an endpoint's oldest row; None without any."""
+    query = select(observations.c.position).where(observations.c.endpoint == endpoint)
+    with db.read() as connection:
+        found: int | None = connection.scalar(query.order_by(observations.c.position).limit(1))
+        return found
+
+
+def units_in(db: LoomDB, endpoint: str) -> set[int]:
+    """The units that have observations."""
+    found: set[int] = set()
+    after = 0
+    while page := read_observations(db, endpoint, after=after):
+        found.update(each.unit for _, each in page)
+        after = page[-1][0]
+    return found
+
+
 def forget_units(db: LoomDB, endpoint: str, units: Collection[int]) -> int:
     """Delete all observations of these units; how many. Positions stay."""
     deleted, after = 0, 0

@@ -64,6 +64,16 @@ def read_rewards(
     return _read(db, query)
 
 
+def replaced_between(db: LoomDB, after: int, upto: int) -> dict[int, int]:
+    """Of the rewards past one position and up to another: position → that of the reward that it took the place of."""
+    earlier = rewards.alias()
+    same = (earlier.c.trajectory == rewards.c.trajectory) & (earlier.c.position < rewards.c.position)
+    query = select(rewards.c.position, select(func.max(earlier.c.position)).where(same).scalar_subquery())
+    with db.read() as connection:
+        rows = connection.execute(query.where(rewards.c.position > after, rewards.c.position <= upto)).all()
+    return {position: replaced for position, replaced in rows if replaced is not None}
+
+
 def list_rewards(db: LoomDB, *, limit: int = 50, endpoint: str | None = None) -> list[StoredReward]:
     """The latest rewards, newest first."""
     query = select(rewards).order_by(rewards.c.position.desc()).limit(limit)

@@ -1,4 +1,6 @@
-"""Progress of long work: a live bar on a terminal, plain lines elsewhere. Always on stderr; stdout is for results."""
+"""Progress of long work with the time left: a live bar on a terminal, plain lines elsewhere. Always on stderr; stdout
+is for results.
+"""
 
 import sys
 import time
@@ -18,17 +20,22 @@ class Progress(Protocol):
 
 @contextmanager
 def progress(
-    label: str, total: int, *, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
+    label: str,
+    total: int,
+    *,
+    begun: int = 0,
+    stream: TextIO | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Progress]:
-    """Report on `total` pieces of work; the last state is always shown."""
+    """Report on `total` pieces of work, of which `begun` were done before; the last state is always shown."""
     stream = stream or sys.stderr
-    shown = _bar(label, total, stream) if stream.isatty() else _lines(label, total, stream, clock)
+    shown = _bar(label, total, begun, stream) if stream.isatty() else _lines(label, total, begun, stream, clock)
     with shown as report:
         yield report
 
 
 @contextmanager
-def _bar(label: str, total: int, stream: TextIO) -> Iterator[Progress]:
+def _bar(label: str, total: int, begun: int, stream: TextIO) -> Iterator[Progress]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as RichProgress
@@ -42,19 +49,20 @@ def _bar(label: str, total: int, stream: TextIO) -> Iterator[Progress]:
         TextColumn("{task.fields[note]}"),
     )
     with RichProgress(*columns, console=Console(file=stream)) as bars:
-        bar = bars.add_task(label, total=total, note="")
+        bar = bars.add_task(label, total=total, completed=begun, note="")
         yield lambda done, note="": bars.update(bar, completed=done, note=note)
 
 
 @contextmanager
-def _lines(label: str, total: int, stream: TextIO, clock: Callable[[], float]) -> Iterator[Progress]:
+def _lines(label: str, total: int, begun: int, stream: TextIO, clock: Callable[[], float]) -> Iterator[Progress]:
     started = last = clock()
     unsaid = ""
 
     def report(done: int, note: str = "") -> None:
         nonlocal last, unsaid
         now = clock()
-        unsaid = f"{label}: {done}/{total} after {now - started:.0f} s{'  ' + note if note else ''}"
+        spent, left = span(now - started), _left(now - started, done - begun, total - done)
+        unsaid = f"{label}: {done}/{total} after {spent}{left}{'  ' + note if note else ''}"
         if now - last >= LINE_EVERY_S or done >= total:
             print(unsaid, file=stream, flush=True)
             last, unsaid = now, ""
@@ -64,3 +72,17 @@ def _lines(label: str, total: int, stream: TextIO, clock: Callable[[], float]) -
     finally:
         if unsaid:
             print(unsaid, file=stream, flush=True)
+
+
+def span(seconds: float) -> str:
+    """A time as people say it: two units at most."""
+    minutes, rest = divmod(round(seconds), 60)
+    if not minutes:
+        return f"{rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def _left(spent: float, done: int, rest: int) -> str:
+    """The time that the rest takes at the pace so far; nothing where there is no pace yet."""
+    return f", about {span(spent * rest / done)} left" if done > 0 and rest > 0 and spent > 0 else ""

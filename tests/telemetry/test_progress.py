@@ -1,6 +1,6 @@
 import io
 
-from loomrl.telemetry.progress import progress
+from loomrl.telemetry.progress import progress, span
 
 
 class Terminal(io.StringIO):
@@ -13,7 +13,27 @@ def test_plain_lines_come_rarely_and_end_with_the_last_state() -> None:
     with progress("work", 10, stream=stream, clock=lambda: next(times)) as report:
         for done in (1, 2, 3, 4):
             report(done, f"note {done}")
-    assert stream.getvalue().splitlines() == ["work: 3/10 after 6 s  note 3", "work: 4/10 after 7 s  note 4"]
+    assert stream.getvalue().splitlines() == [
+        "work: 3/10 after 6 s, about 14 s left  note 3",
+        "work: 4/10 after 7 s, about 10 s left  note 4",
+    ]
+
+
+def test_work_that_goes_on_is_timed_from_where_it_began() -> None:
+    stream, times = io.StringIO(), iter([0.0, 100.0])
+    with progress("work", 150, begun=100, stream=stream, clock=lambda: next(times)) as report:
+        report(110)
+    assert stream.getvalue() == "work: 110/150 after 1 min 40 s, about 6 min 40 s left\n"
+
+
+def test_times_are_said_in_two_units_at_most() -> None:
+    assert [span(seconds) for seconds in (0.4, 59.6, 61, 3600, 90061)] == [
+        "0 s",
+        "1 min 0 s",
+        "1 min 1 s",
+        "1 h 0 min",
+        "25 h 1 min",
+    ]
 
 
 def test_finished_work_is_said_once() -> None:

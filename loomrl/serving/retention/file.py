@@ -62,7 +62,13 @@ def ids_in(url: str) -> list[str]:
 
 def read_file(url: str) -> list[Trajectory]:
     """Its trajectories, as they were in the hub."""
-    return [decode(payload, origin=url) for payload in from_parquet(_bytes(url), columns=["payload"])["payload"]]
+    return [decode(payload, origin=url) for payload in read_payloads(url)]
+
+
+def read_payloads(url: str) -> list[bytes]:
+    """Its trajectories, encoded."""
+    payloads: list[bytes] = from_parquet(_bytes(url), columns=["payload"])["payload"]
+    return payloads
 
 
 def delete_file(url: str) -> None:

@@ -1,0 +1,1 @@
+"""What is on record, as columns: a ClickHouse in a folder or on a server, fed from LoomDB by cursor, for questions."""

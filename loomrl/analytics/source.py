@@ -1,0 +1,180 @@
+"""LoomDB as rows for the columnar store: hubs, archives, rewards, feedback, observations, each read by cursor."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from loomrl.bus.agent import hub_name, known_agents
+from loomrl.hub.glance import Glance, glance, read_glances, trajectory_ids
+from loomrl.serving.retention.file import exists, ids_in, read_payloads
+from loomrl.store import LoomDB, beside, open_store
+from loomrl.store.archives import ArchiveFile, list_files
+from loomrl.store.db import is_there
+from loomrl.store.endpoints import endpoint_names
+from loomrl.store.feedback import read_feedback
+from loomrl.store.logs import count_rows, rows_after
+from loomrl.store.observations import read_observations
+from loomrl.store.rewards import read_rewards, replaced_between
+
+RUNS = "runs"
+"""The name of LoomDB's own hub, with the rollouts of training runs."""
+LONGEST = 50
+"""Letters in the name of a database beside another. Names have no quotes: they may stand in SQL."""
+Columns = list[Sequence[Any]]
+"""Of a table, in its order; all of one length."""
+EMPTY = 1000
+"""Pages of rows in a line from which a person's observations were all that was deleted."""
+LIMIT_MS = 4_102_444_800_000
+"""The year 2100: no time on record is later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Rows past a cursor, as columns; `cursor` is behind the last of them."""
+
+    cursor: int
+    columns: Columns
+    count: int
+
+
+class HubSource:
+    """A hub's trajectories, those in its database and those in its archived files."""
+
+    def __init__(self, db: LoomDB, name: str, *, records: LoomDB, endpoint: str | None) -> None:
+        self._db, self.name = db, name
+        self._records, self._endpoint = records, endpoint
+
+    def read(self, after: int, limit: int) -> Page:
+        """The next trajectories in the database."""
+        cursor, found = read_glances(self._db, after=after, limit=limit)
+        return Page(cursor, self._columns([position for position, _ in found], [one for _, one in found]), len(found))
+
+    def waiting(self, after: int) -> int:
+        """The trajectories in the database behind a cursor."""
+        return rows_after(self._db, "trajectories", after)
+
+    def count(self, upto: int) -> int:
+        """The trajectories in the database up to a cursor, and those in files."""
+        return count_rows(self._db, "trajectories", upto=upto) + sum(file.count for file in self._files())
+
+    def ids(self, upto: int) -> set[str]:
+        """Their ids. What moves into a file meanwhile is there before it leaves the database."""
+        found = trajectory_ids(self._db, upto=upto)
+        return found.union(*(ids_in(file.url) for file in self._files() if exists(file.url)))
+
+    def archived(self, ids: set[str]) -> Iterator[Page]:
+        """Those of these trajectories that are in files, a file at a time."""
+        for file in self._files():
+            if not exists(file.url) or ids.isdisjoint(ids_in(file.url)):
+                continue
+            every = [glance(payload) for payload in read_payloads(file.url)]
+            found = [one for one in every if one.id in ids]
+            yield Page(0, self._columns([0] * len(found), found), len(found))
+
+    def _files(self) -> list[ArchiveFile]:
+        if self._endpoint is None:
+            return []
+        return [file for file in list_files(self._records, self._endpoint) if file.state != "leaving"]
+
+    def _columns(self, positions: Sequence[int], found: Sequence[Glance]) -> Columns:
+        if not found:
+            return []
+        *fields, started, finished = map(list, zip(*found, strict=True))
+        at = (list(map(milliseconds, started)), list(map(milliseconds, finished)))
+        return [[self.name] * len(found), positions, *fields, *at]
+
+
+class Hubs:
+    """Every hub of a LoomDB: its own, those of endpoints, and those of other people's agents; opened once."""
+
+    def __init__(self, db: LoomDB, url: str) -> None:
+        self._db, self._url = db, url
+        self._opened: dict[str, LoomDB] = {}
+        self._sources: dict[str, HubSource] = {RUNS: HubSource(db, RUNS, records=db, endpoint=None)}
+
+    def look(self) -> list[HubSource]:
+        """Those that are there now."""
+        for name, endpoint in self._named():
+            if name not in self._sources and is_there(beside(self._url, name)):
+                self._opened[name] = open_store(beside(self._url, name))
+                self._sources[name] = HubSource(self._opened[name], name, records=self._db, endpoint=endpoint)
+        return list(self._sources.values())
+
+    def close(self) -> None:
+        """Close all but LoomDB itself, which is somebody else's."""
+        for db in self._opened.values():
+            db.close()
+
+    def _named(self) -> Iterator[tuple[str, str | None]]:
+        for endpoint in endpoint_names(self._db):
+            if len(f"endpoint-{endpoint}") <= LONGEST:  # it has no hub otherwise
+                yield f"endpoint-{endpoint}", endpoint
+        for agent in known_agents(self._db):
+            yield hub_name(agent), None
+        shard = 2
+        while shard == 2 or str(shard - 1) in self._sources:
+            yield str(shard), None
+            shard += 1
+
+
+def reward_page(db: LoomDB, after: int, limit: int) -> tuple[Page, Mapping[str, str]]:
+    """The next rewards, without their versions, and the endpoint of each trajectory."""
+    found = read_rewards(db, after=after, limit=limit)
+    if not found:
+        return Page(after, [], 0), {}
+    last = found[-1][0]
+    replaced = replaced_between(db, after, last)
+    rows = [
+        (
+            position,
+            replaced.get(position, 0),
+            one.id,
+            one.trajectory,
+            one.endpoint,
+            one.task,
+            "",
+            one.total,
+            one.confidence,
+            _components(one.content),
+            milliseconds(one.created_at),
+        )
+        for position, one in found
+    ]
+    return Page(last, _turned(rows), len(rows)), {one.trajectory: one.endpoint for _, one in found}
+
+
+def feedback_page(db: LoomDB, after: int, limit: int) -> Page:
+    """The next feedback, without its words."""
+    found = read_feedback(db, after=after, limit=limit)
+    rows = [
+        (position, one.id, one.trajectory, one.source, one.kind, one.value, milliseconds(one.created_at))
+        for position, one in found
+    ]
+    return Page(found[-1][0] if found else after, _turned(rows), len(rows))
+
+
+def exposure_page(db: LoomDB, endpoint: str, after: int, limit: int) -> Page:
+    """The next observations of an endpoint's arms."""
+    rows: list[tuple[Any, ...]] = []
+    before, number = 0, 0
+    found = read_observations(db, endpoint, after=after, limit=limit)
+    found = found or read_observations(db, endpoint, after=after, limit=EMPTY * limit)
+    for position, one in found:
+        before, number = position, number + 1 if position == before else 0
+        at = milliseconds(one.at)
+        rows.append((endpoint, position, number, one.revision, one.test, one.arm, one.unit, one.metric, one.value, at))
+    return Page(before or after, _turned(rows), len(rows))
+
+
+def milliseconds(seconds: float) -> int:
+    """A time as columns have it; one that is no time of ours becomes the nearest that is."""
+    return int(min(max(1000 * seconds, 0), LIMIT_MS)) if seconds == seconds else 0
+
+
+def _components(content: Mapping[str, Any]) -> dict[str, float]:
+    parts: Mapping[str, Mapping[str, Any]] = content.get("components", {})
+    return {name: part["value"] for name, part in parts.items() if part.get("value") is not None}
+
+
+def _turned(rows: Sequence[tuple[Any, ...]]) -> Columns:
+    return [list(column) for column in zip(*rows, strict=True)]

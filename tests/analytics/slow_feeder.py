@@ -1,0 +1,15 @@
+"""A feeder with small pages, to be killed in one of them."""
+
+import sys
+from pathlib import Path
+
+from loomrl.analytics import feeder
+from loomrl.analytics.feeding import Feeding
+from loomrl.analytics.place import Place
+
+if __name__ == "__main__":
+    url, folder = sys.argv[1:]
+    feeder.PAGE = 20
+    with Feeding(url, Place(folder=Path(folder))) as feeding:
+        print("it loads", flush=True)
+        feeding.round()

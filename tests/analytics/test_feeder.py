@@ -1,0 +1,229 @@
+"""The feeder: every row once, whoever is killed; what LoomDB deletes goes; all of it can be made anew."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from sqlalchemy import update
+
+from loomrl.analytics import feeder
+from loomrl.analytics.feeding import Feeding
+from loomrl.analytics.warehouse import open_warehouse
+from loomrl.bus.origin import origin_of
+from loomrl.config import HubConfig
+from loomrl.errors import AnalyticsError
+from loomrl.hub.open import open_hub
+from loomrl.serving.archive import open_endpoint_hub
+from loomrl.serving.retention.ageing import Ages, Retention
+from loomrl.serving.retention.erasure import carry_out
+from loomrl.store import beside, open_store
+from loomrl.store.erasures import Erasure, begin_erasure
+from loomrl.store.hub_tables import trajectories
+from loomrl.store.observations import forget_observations, unit_hash
+from loomrl.store.participants import take_part
+from loomrl.store.sessions import person_hash
+from tests.analytics.world import AT, DAY, VERSIONS, World
+
+TABLES = ("trajectories", "rewards", "feedback", "exposures")
+
+
+def counts(world: World) -> dict[str, int]:
+    parts = " UNION ALL ".join(f"SELECT '{name}' AS what, count() AS n FROM {name}" for name in TABLES)
+    return {row["what"]: row["n"] for row in world.ask(parts)}
+
+
+def test_what_is_new_is_loaded_once(world: World) -> None:
+    world.fill()
+    every = {"trajectories": 19, "rewards": 13, "feedback": 4, "exposures": 11}
+    assert world.feed().loaded == every
+    assert world.feed().total == 0
+    world.judge(["talk-9"], 0.1, round=2)
+    assert world.feed().loaded == {"rewards": 1}
+    assert counts(world) == every | {"rewards": 14}
+
+
+def test_rows_say_what_the_trajectory_says(small: World) -> None:
+    small.fill()
+    small.feed()
+    (row,) = small.ask("SELECT * FROM trajectories WHERE id = 'talk-9'")
+    assert {name: row[name] for name in ("hub", "source", "task", "version", "arms", "ending")} == {
+        "hub": "endpoint-talk",
+        "source": "production",
+        "task": "talk/session/1",
+        "version": VERSIONS[1],
+        "arms": ["stable"],
+        "ending": "terminated",
+    }
+    assert (row["turns"], row["tokens"], row["sampled"], row["seconds"], row["success"]) == (1, 3, 2, 1.5, 1.0)
+    assert row["finished_at"].timestamp() == AT + DAY / 2
+    (row,) = small.ask("SELECT * FROM trajectories WHERE id = 'roll-3'")
+    assert (row["hub"], row["run"], row["version"], row["seconds"]) == ("runs", "math-1", "math-1/3", 2.0)
+    (row,) = small.ask("SELECT * FROM trajectories WHERE id = 'zero-0'")
+    assert (row["hub"], row["version"], row["tokens"]) == ("agent-Zero", "gpt", 90)
+    assert (row["usd"], row["seconds"]) == (0.25, 0.5)
+    (row,) = small.ask("SELECT * FROM rewards WHERE id = 'talk-0:1'")
+    assert (row["replaces"], row["version"], row["components"]) == (1, VERSIONS[0], {"task_completion": 1.0})
+
+
+def test_no_word_is_in_the_columns(small: World) -> None:
+    small.fill()
+    small.feed()
+    assert small.place.folder is not None
+    for file in small.place.folder.rglob("*"):
+        if file.is_file():
+            assert b"secret word" not in file.read_bytes()
+
+
+def test_pages_and_rounds_make_no_difference(small: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeder, "PAGE", 2)
+    monkeypatch.setattr(feeder, "OBSERVED", 1)
+    small.fill()
+    assert small.feed().loaded == {"trajectories": 19, "rewards": 13, "feedback": 4, "exposures": 11}
+
+
+def test_a_reward_finds_the_version_of_a_trajectory_that_comes_with_it(small: World) -> None:
+    small.feed()
+    small.judge(small.serve(4), 0.5)
+    small.feed()
+    found = small.ask("SELECT version, count() AS n FROM rewards GROUP BY version")
+    assert {row["version"]: row["n"] for row in found} == {VERSIONS[0]: 2, VERSIONS[1]: 2}
+
+
+def forgotten(world: World, person: str, sessions: list[str]) -> None:
+    with world.db.write() as connection:
+        take_part(connection, {(id, person_hash("talk", person)): "talk" for id in sessions})
+    with open_endpoint_hub(world.url, "talk", HubConfig()) as hub:
+        erasure: Erasure = begin_erasure(world.db, "talk", person, at=AT)
+        carry_out(world.db, hub, erasure, at=AT)
+
+
+def test_a_person_who_was_forgotten_is_in_no_table(world: World) -> None:
+    world.fill()
+    world.feed()
+    forgotten(world, "ada", ["talk-0", "talk-1"])
+    fed = world.feed(check=False)
+    assert fed.deleted == {"trajectories": 2, "rewards": 4, "feedback": 2, "exposures": 3}
+    for table, column in (("trajectories", "id"), ("rewards", "trajectory"), ("feedback", "trajectory")):
+        assert world.value(f"SELECT count() FROM {table} WHERE {column} IN ('talk-0', 'talk-1')") == 0
+    assert world.value(f"SELECT count() FROM exposures WHERE unit = {unit_hash('ada')}") == 0
+    assert world.feed(check=False).deleted == {}
+
+
+def test_who_is_forgotten_between_reading_and_loading_goes_with_the_next_round(small: World) -> None:
+    small.fill()
+    with Feeding(small.url, small.place) as feeding:
+        feeding.round(report=lambda _: Midway(small))
+        assert feeding.round(check=False).deleted == {}
+    assert small.value("SELECT count() FROM trajectories WHERE id = 'talk-0'") == 0
+
+
+class Midway:
+    """Forgets a person when the first rows are loaded."""
+
+    def __init__(self, world: World) -> None:
+        self._world, self._is_done = world, False
+
+    def __enter__(self) -> "Midway":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def __call__(self, done: int, note: str = "") -> None:
+        if not self._is_done:
+            self._is_done = True
+            forgotten(self._world, "ada", ["talk-0"])
+
+
+def test_archived_trajectories_stay_until_their_files_go(world: World, tmp_path: Path) -> None:
+    world.fill()
+    world.feed()
+    ages, later = Ages(hot_days=1, archive_days=1), time.time() + 5 * DAY
+    with open_hub(beside(world.url, "endpoint-talk"), HubConfig()) as hub:
+        retention = Retention(world.db, hub, "talk", artifact_url=str(tmp_path / "artifacts"), ages=ages)
+        assert retention._move(later) == 10
+        assert world.feed().deleted == {}
+        assert world.feed(anew=True).loaded["trajectories"] == 19, "those in files are found there"
+        assert retention._delete(AT + 9 * DAY) == 10
+    assert world.feed().deleted == {"trajectories": 10, "rewards": 13, "feedback": 4}
+
+
+def test_old_observations_go_from_the_oldest_on(small: World) -> None:
+    small.fill()
+    small.feed()
+    assert forget_observations(small.db, "talk", before=AT + 1) == 2
+    assert small.feed().deleted == {"exposures": 11}
+
+
+def test_an_empty_place_is_made_and_another_loomdbs_is_refused(small: World, tmp_path: Path) -> None:
+    small.feed()
+    other = World(f"sqlite:///{tmp_path}/other.db", tmp_path)
+    with pytest.raises(AnalyticsError, match=r"another LoomDB.*loomrl analytics rebuild"):
+        other.feed()
+    assert other.feed(anew=True).total == 0
+    with pytest.raises(AnalyticsError, match="another LoomDB"):
+        small.feed()
+    other.close()
+
+
+def test_another_schema_is_refused_until_it_is_made_anew(small: World) -> None:
+    small.fill()
+    small.feed()
+    with open_warehouse(small.place, origin=origin_of(small.db)) as warehouse:
+        warehouse.remember({"schema": "7"})
+    for use in (small.feed, lambda: small.ask("SELECT 1")):
+        with pytest.raises(AnalyticsError, match=r"has schema '7', and this loomrl reads '1'.*rebuild"):
+            use()
+    assert small.feed(anew=True).loaded["trajectories"] == 19
+
+
+def test_a_second_feeder_is_refused(small: World) -> None:
+    said = rf"is fed by process {os.getpid()} already: one feeder is enough"
+    with Feeding(small.url, small.place), pytest.raises(AnalyticsError, match=said):
+        Feeding(small.url, small.place)
+
+
+def test_rows_that_were_loaded_twice_are_one(small: World) -> None:
+    """As by a feeder that was stopped in the middle while another one went on."""
+    small.fill()
+    small.feed()
+    with open_warehouse(small.place, origin=origin_of(small.db)) as warehouse:
+        for table in ("trajectories", "rewards"):
+            warehouse.do(f"INSERT INTO {table} SELECT * FROM {table}")
+    small.feed()
+    assert counts(small) == {"trajectories": 19, "rewards": 13, "feedback": 4, "exposures": 11}
+
+
+def test_a_damaged_trajectory_stops_none_of_the_others(small: World, caplog: pytest.LogCaptureFixture) -> None:
+    small.serve(3)
+    with open_store(beside(small.url, "endpoint-talk")) as db, db.write() as connection:
+        connection.execute(update(trajectories).where(trajectories.c.position > 1).values(payload=b"LRT damaged"))
+    assert small.feed().loaded == {"trajectories": 1}
+    assert "the trajectory at 3: its 11 bytes are damaged" in caplog.text
+    small.serve(1, first=7)
+    assert small.feed().loaded == {"trajectories": 1}
+
+
+@pytest.mark.slow
+@pytest.mark.system
+def test_twenty_kills_leave_the_counts_of_loomdb(small: World) -> None:
+    for part in range(20):
+        small.judge(small.serve(150, first=150 * part), 0.5)
+    small.train(2000)
+    command = [sys.executable, "-m", "tests.analytics.slow_feeder", small.url, str(small.place.folder)]
+    kills = 0
+    while kills < 20:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        process.stdout.readline()  # it loads
+        time.sleep(0.013 * kills)
+        process.send_signal(signal.SIGKILL)
+        kills += process.wait() == -signal.SIGKILL
+    assert small.feed().total > 0, "it was killed before the end"
+    assert counts(small) == {"trajectories": 5000, "rewards": 3000, "feedback": 0, "exposures": 0}
+    assert small.value("SELECT uniqExact(id) FROM trajectories") == 5000
+    assert small.feed().deleted == {}

@@ -1,0 +1,231 @@
+"""Questions: the standard ones have the right figures; nothing can be written, read from outside, or run for ever."""
+
+import csv
+import io
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from loomrl.analytics.place import DATABASE, Place, place_of
+from loomrl.analytics.question import Limits, open_asking
+from loomrl.analytics.schema import STANDARD, VIEWS
+from loomrl.errors import AnalyticsError, ConfigError
+from loomrl.experiments.cli import app
+from loomrl.parquet import from_parquet
+from tests.analytics.world import VERSIONS, World
+
+OUTSIDE = (
+    "SELECT file('{secret}')",
+    "SELECT `file`('{secret}')",
+    "SELECT FILE('{secret}')",
+    "SELECT * APPLY(file) FROM (SELECT '{secret}' AS x)",
+    "SELECT arrayMap(x -> file(x), ['{secret}'])",
+    "WITH 'x' AS y SELECT y UNION ALL SELECT file('{secret}')",
+    "SELECT * FROM file('{secret}', 'LineAsString')",
+    "SELECT * FROM fileCluster('c', '{secret}', 'LineAsString')",
+    "DESCRIBE file('{secret}')",
+    "SELECT * FROM default.`{secret}`",
+    'SELECT * FROM "default".`{secret}`',
+    "SELECT * FROM `{secret}`",
+    "SELECT * FROM url('http://127.0.0.1:9/', 'LineAsString')",
+    "SELECT * FROM s3('http://127.0.0.1:9/b/k', 'LineAsString')",
+    "SELECT * FROM remote('127.0.0.1:9', system.one)",
+    "SELECT * FROM sqlite('{made}', 't')",
+    "SELECT * FROM executable('id', 'LineAsString', 'x String')",
+    "SELECT * FROM Python(subprocess)",
+    "SELECT * FROM merge('system', '.*')",
+    "SELECT * FROM eval('SELECT 1')",
+    "SELECT * FROM system.tables",
+    "SELECT 1 WHERE 1 IN (system.one)",
+    "SELECT * FROM information_schema.tables",
+    "SELECT getSetting('readonly')",
+    "SELECT 1 INTO OUTFILE '{made}'",
+    "SELECT 1 INTO OUTFILE '{made}' FORMAT CSV",
+    "EXPLAIN SELECT file('{secret}')",
+)
+WRITES = (
+    "INSERT INTO rewards SELECT * FROM rewards",
+    "WITH x AS (SELECT 1) INSERT INTO rewards SELECT * FROM rewards",
+    "INSERT INTO FUNCTION file('{made}', 'CSV', 'x Int8') VALUES (1)",
+    "DROP TABLE rewards",
+    "ALTER TABLE rewards DELETE WHERE 1",
+    "TRUNCATE TABLE rewards",
+    "CREATE TABLE mine (x Int8) ENGINE = Memory",
+    "CREATE TEMPORARY TABLE mine (x Int8)",
+    "SET readonly = 0",
+    "SELECT 1 SETTINGS readonly = 0",
+    "SELECT 1; DROP TABLE rewards",
+    "SYSTEM SHUTDOWN",
+    "KILL QUERY WHERE 1",
+    "BACKUP TABLE rewards TO File('{made}')",
+    "EXPLAIN AST SELECT 1",
+)
+MALFORMED = ("SELEC 1", "", "SELECT (", "SELECT 'x", "SELECT 1 FROM", "\0", "SELECT 1 -- \0")
+
+
+@pytest.mark.parametrize("sql", OUTSIDE + WRITES)
+def test_nothing_is_written_and_nothing_outside_is_read(full: World, tmp_path: Path, sql: str) -> None:
+    secret, made = tmp_path / "secret.txt", tmp_path / "made"
+    secret.write_text("hidden")
+    with pytest.raises(AnalyticsError) as caught:
+        full.ask(sql.format(secret=secret, made=made))
+    assert "hidden" not in str(caught.value)
+    assert not made.exists()
+    assert full.value("SELECT count() FROM rewards") == 13
+
+
+@pytest.mark.parametrize("sql", MALFORMED)
+def test_what_is_no_sql_is_said_in_a_sentence(full: World, sql: str) -> None:
+    with pytest.raises(AnalyticsError) as caught:
+        full.ask(sql)
+    assert len(str(caught.value)) < 400
+    assert "\n" not in str(caught.value)
+
+
+def test_unknown_tables_are_answered_with_those_that_are(full: World) -> None:
+    with pytest.raises(AnalyticsError, match=r"'nope'\. Known: trajectories, rewards, .*satisfaction"):
+        full.ask("SELECT * FROM nope")
+    with pytest.raises(AnalyticsError, match="nope"):
+        full.ask("SELECT nope FROM rewards")
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT 'file(1)' AS x",
+        "SELECT '\\' file(' AS x, $$system.$$ AS y",
+        "SELECT format('{}', 'a') AS formatted -- file(",
+        "(SELECT 1) UNION ALL (SELECT 2)",
+        "WITH x AS (SELECT 1 AS y) SELECT y FROM x",
+        f"SELECT count() FROM {DATABASE}.rewards",
+        "SELECT number FROM numbers(3)",
+        "DESCRIBE TABLE rewards",
+        "SHOW TABLES",
+        "select sum(total), argMax(total, position), quantileIf(0.5)(total, total > 0) from rewards;",
+    ],
+)
+def test_harmless_questions_are_answered(full: World, sql: str) -> None:
+    assert full.ask(sql)
+
+
+def test_time_rows_and_memory_are_limited(full: World) -> None:
+    with open_asking(full.place, Limits(rows=3, timeout_s=0.5, memory_mb=100)) as asking:
+        answer = asking.ask("SELECT number FROM numbers(100)")
+        assert (answer.rows, answer.is_cut) == ([(0,), (1,), (2,)], True)
+        assert not asking.ask("SELECT number FROM numbers(3)").is_cut
+        with pytest.raises(AnalyticsError, match="Timeout exceeded"):
+            asking.ask("SELECT sum(sipHash64(number)) FROM numbers(1000000000000)")
+        with pytest.raises(AnalyticsError, match=r"[Mm]emory limit|Timeout"):
+            asking.ask("SELECT groupArray(number) FROM numbers(1000000000)")
+        with pytest.raises(AnalyticsError, match="system"):
+            asking.ask("SELECT name FROM system.databases")
+
+
+def test_baselines_have_the_rewards_that_hold(full: World) -> None:
+    rows = {row["task"]: row for row in full.ask("SELECT * FROM baselines")}
+    assert set(rows) == {"talk/session/1", "walk/session/1", "Math/algebra/1", "Zero/coding/1"}
+    talk, run, walk = rows["talk/session/1"], rows["Math/algebra/1"], rows["walk/session/1"]
+    assert (talk["attempts"], talk["judged"], talk["success"], talk["sampled"]) == (10, 10, 1.0, 2.0)
+    assert talk["reward"] == pytest.approx((3 * 1.0 + 7 * 0.5) / 10)
+    assert talk["deviation"] == pytest.approx(math.sqrt((3 * 0.35**2 + 7 * 0.15**2) / 9))
+    assert (run["attempts"], run["failed"], run["success"], run["reward"]) == (4, 1, pytest.approx(2 / 3), None)
+    assert (walk["judged"], walk["reward"]) == (0, None)
+
+
+def test_versions_cohorts_cost_and_satisfaction_add_up(full: World) -> None:
+    versions = {row["version"]: row for row in full.ask("SELECT * FROM versions")}
+    assert (versions[VERSIONS[0]]["attempts"], versions[VERSIONS[0]]["judged"]) == (5 + 2, 5)
+    assert versions[VERSIONS[0]]["reward"] == pytest.approx((3 * 1.0 + 2 * 0.5) / 5)
+    assert versions["math-1/2"]["success"] == 0.0
+    cohorts = {row["arm"]: row for row in full.ask("SELECT * FROM cohorts WHERE metric = 'reward'")}
+    assert {arm: (row["units"], row["mean"]) for arm, row in cohorts.items()} == {"stable": (6, 0.25), "new": (5, 0.75)}
+    cost = full.ask("SELECT sum(attempts) AS n, sum(tokens) AS t, sum(usd) AS usd FROM cost")
+    assert cost == [{"n": 19, "t": 17 * 3 + 2 * 90, "usd": 0.5}]
+    said = full.ask("SELECT day, version, said, mean, negative FROM satisfaction")
+    assert [(row["version"], row["mean"], row["negative"]) for row in said] == [
+        (VERSIONS[0], n % 2, 1 - n % 2) for n in range(4)
+    ]
+
+
+def test_feedback_whose_session_goes_on_still_counts(small: World) -> None:
+    small.say("open", 1.0)
+    small.feed()
+    assert [(row["version"], row["said"]) for row in small.ask("SELECT * FROM satisfaction")] == [("", 1)]
+
+
+def test_a_place_that_was_never_fed_says_so(tmp_path: Path) -> None:
+    said = r"nothing was loaded into .* yet\. loomrl analytics feed does it"
+    with pytest.raises(AnalyticsError, match=said), open_asking(Place(folder=tmp_path / "empty")):
+        pass
+    assert not (tmp_path / "empty").exists()
+
+
+def test_places_are_named_or_beside_loomdb(tmp_path: Path) -> None:
+    assert place_of(None, f"sqlite:///{tmp_path}/loom.db").folder == tmp_path / "loom-analytics"
+    assert place_of(str(tmp_path), "sqlite:///loom.db").folder == tmp_path
+    place = place_of("http://me:secret@there:8123/mine", "sqlite:///loom.db")
+    assert (place.database, place.name) == ("mine", "http://there:8123/mine")
+    for wrong in ("ftp://there", "http://there:port"):
+        with pytest.raises(AnalyticsError, match=r"ftp|port"):
+            place_of(wrong, "sqlite:///loom.db")
+    with pytest.raises(AnalyticsError, match="--analytics FOLDER"):
+        place_of(None, "postgresql://me@there/loom")
+
+
+def told(world: World, *words: str) -> Any:
+    result = CliRunner().invoke(
+        app, [*words, "--store", world.url, "--analytics", str(world.place.folder)], catch_exceptions=False
+    )
+    assert result.exit_code == 0
+    return result
+
+
+def test_the_command_prints_a_table_json_csv_and_parquet(full: World, tmp_path: Path) -> None:
+    result = told(full, "query", "baselines")
+    assert "talk/session/1" in result.stdout
+    assert "4 rows, as of 20" in result.stderr
+    answer = json.loads(told(full, "query", "SELECT nan AS x, total FROM judged", "--json", "--limit", "2").stdout)
+    assert (answer["columns"], len(answer["rows"]), answer["is_cut"]) == (["x", "total"], 2, True)
+    assert answer["rows"][0][0] is None
+    rows = list(csv.DictReader(io.StringIO(told(full, "query", "judged", "--csv").stdout)))
+    assert len(rows) == 10
+    told(full, "query", "SELECT total FROM judged ORDER BY total", "--parquet", str(tmp_path / "rows.parquet"))
+    assert from_parquet((tmp_path / "rows.parquet").read_bytes())["total"] == [0.5] * 7 + [1.0] * 3
+    told(full, "analytics", "export", str(tmp_path / "all"))
+    assert len(from_parquet((tmp_path / "all/trajectories.parquet").read_bytes())["id"]) == 19
+    with pytest.raises(ConfigError, match="exclude each other"):
+        told(full, "query", "judged", "--csv", "--json")
+
+
+def test_the_command_feeds_and_makes_anew(full: World) -> None:
+    assert json.loads(told(full, "analytics", "feed", "--json").stdout)["loaded"] == {}
+    assert json.loads(told(full, "analytics", "rebuild", "--json").stdout)["loaded"]["trajectories"] == 19
+    assert set(STANDARD) < set(VIEWS)
+
+
+@pytest.mark.system
+def test_a_folder_in_use_is_refused_and_one_between_rounds_is_not(small: World) -> None:
+    small.fill()
+    where = ["--store", small.url, "--analytics", str(small.place.folder)]
+    command = [sys.executable, "-m", "loomrl"]
+    with subprocess.Popen([*command, "analytics", "feed", "--follow", *where], stdout=subprocess.PIPE) as follower:
+        assert follower.stdout is not None
+        assert b"loaded 19 trajectories" in follower.stdout.readline()
+        second = subprocess.run([*command, "analytics", "feed", *where], capture_output=True, text=True, check=False)
+        assert second.returncode == 2
+        assert f"is fed by process {follower.pid} already" in second.stderr
+        assert "Traceback" not in second.stderr
+        assert small.value("SELECT count() FROM trajectories") == 19
+        small.serve(1, first=50)
+        assert b"loaded 1 trajectories" in follower.stdout.readline()
+        follower.terminate()
+    impatient = Limits(wait_s=0.1)
+    said = "is in use by process"
+    with open_asking(small.place), pytest.raises(AnalyticsError, match=said), open_asking(small.place, impatient):
+        pass

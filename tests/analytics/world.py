@@ -1,0 +1,138 @@
+"""A LoomDB with two endpoints, a run and a foreign agent, and its columns in a folder."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from loomrl.analytics.feeder import Fed
+from loomrl.analytics.feeding import Feeding
+from loomrl.analytics.place import Place
+from loomrl.analytics.question import Limits, open_asking
+from loomrl.bus.agent import open_agent_hub, record_agent
+from loomrl.config import HubConfig
+from loomrl.hub.open import open_hub
+from loomrl.serving.archive import open_endpoint_hub
+from loomrl.store import LoomDB, open_store
+from loomrl.store.endpoints import Arm, set_endpoint
+from loomrl.store.feedback import append_feedback
+from loomrl.store.observations import Observation, append_observations, unit_hash
+from loomrl.store.rewards import StoredReward, append_rewards
+from loomrl.types import End, Feedback, Reward, Source, Task, Trajectory
+from tests.hub.hub_samples import attempt
+
+DAY = 86_400.0
+AT = 20_000 * DAY
+"""Noon is half a day later."""
+VERSIONS = ("math-1/40", "math-1/50")
+
+
+class World:
+    """What is on record, and the place of its columns."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.url, self.place = url, Place(folder=folder / "columns")
+        self.db: LoomDB = open_store(url)
+        for name in ("talk", "walk"):
+            set_endpoint(self.db, name, [Arm(name="stable", policy=VERSIONS[0])], at=AT)
+
+    def close(self) -> None:
+        self.db.close()
+
+    def fill(self) -> None:
+        """19 trajectories of which 10 are judged, three of them twice; feedback on four; eleven exposures."""
+        talks = self.serve(10)
+        self.serve(3, endpoint="walk")
+        self.train(4)
+        self.come(2)
+        self.judge(talks, 0.5)
+        self.judge(talks[:3], 1.0, round=1)
+        for n, id in enumerate(talks[:4]):
+            self.say(id, float(n % 2), day=n)
+        self.expose(["ada", *talks[:5]], "stable", 0.25)
+        self.expose(talks[5:], "new", 0.75)
+
+    def serve(self, count: int, *, endpoint: str = "talk", first: int = 0) -> list[str]:
+        """Sessions that became trajectories; the second half by another version."""
+        made = [served(f"{endpoint}-{n}", endpoint, VERSIONS[2 * n >= count]) for n in range(first, first + count)]
+        with open_endpoint_hub(self.url, endpoint, HubConfig()) as hub:
+            hub.append(made)
+        return [one.id for one in made]
+
+    def train(self, count: int) -> None:
+        with open_hub(self.url, HubConfig()) as hub:
+            hub.append(
+                [
+                    attempt(
+                        f"roll-{n}",
+                        run="math-1",
+                        first_version=n,
+                        last_version=n,
+                        success=float(n % 2),
+                        failed=n == 0,
+                        started_at=AT,
+                        finished_at=AT + 2,
+                    )
+                    for n in range(count)
+                ]
+            )
+
+    def come(self, count: int) -> None:
+        """An agent of somebody else's."""
+        record_agent(self.db, "Zero", at=AT)
+        extra = {"foreign": {"metadata": {"total_tokens": 90, "total_cost_usd": 0.25}, "turns": [{"ms": 500}]}}
+        made = [
+            Trajectory(
+                id=f"zero-{n}", task=Task("Zero", "gpt", "coding", 1, 0), turns=(), end=End.TERMINATED, reward=Reward(),
+                group=f"zero-{n}", source=Source.FOREIGN, started_at=AT, finished_at=AT + 60, extra=extra,
+            )
+            for n in range(count)
+        ]  # fmt: skip
+        with open_agent_hub(self.url, "Zero", HubConfig()) as hub:
+            hub.append(made)
+
+    def judge(self, ids: Sequence[str], total: float, *, round: int = 0, endpoint: str = "talk") -> None:
+        content = {"components": {"task_completion": {"value": total}, "code_quality": {"value": None}}}
+        made = [
+            StoredReward(
+                id=f"{id}:{round}", trajectory=id, endpoint=endpoint, task=f"{endpoint}/session/1", total=total,
+                confidence=0.5, content=content, created_at=AT + round,
+            )
+            for id in ids
+        ]  # fmt: skip
+        append_rewards(self.db, made)
+
+    def say(self, id: str, value: float, *, kind: str = "thumb", day: int = 0) -> None:
+        one = Feedback(
+            id=f"{id} {kind} {day}", trajectory=id, source="human", kind=kind, value=value, comment="a secret word",
+            created_at=AT + day * DAY,
+        )  # fmt: skip
+        append_feedback(self.db, [one])
+
+    def expose(self, units: Sequence[str], arm: str, value: float, *, endpoint: str = "talk") -> None:
+        every = [
+            Observation(revision=1, arm=arm, unit=unit_hash(unit), metric="reward", value=value, at=AT, test="t")
+            for unit in units
+        ]
+        append_observations(self.db, endpoint, "gateway", every, at=AT)
+
+    def feed(self, **how: Any) -> Fed:
+        with Feeding(self.url, self.place) as feeding:
+            return feeding.round(**how)
+
+    def ask(self, sql: str) -> list[Mapping[str, Any]]:
+        with open_asking(self.place, Limits(timeout_s=60)) as asking:
+            answer = asking.ask(sql)
+        return [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
+
+    def value(self, sql: str) -> Any:
+        ((value,),) = (row.values() for row in self.ask(sql))
+        return value
+
+
+def served(id: str, endpoint: str, version: str) -> Trajectory:
+    """What a session becomes, as far as the columns show it."""
+    extra = {"session": {"seconds": 1.5, "arms": ["stable"], "versions": [version]}}
+    made: Trajectory = attempt(id, environment=endpoint, family="session", source=Source.PRODUCTION, extra=extra)
+    task = Task(endpoint, version, "session", 1, 0)
+    fields = {name: getattr(made, name) for name in made.__dataclass_fields__}
+    return Trajectory(**fields | {"task": task, "started_at": AT, "finished_at": AT + DAY / 2})
