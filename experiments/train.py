@@ -25,7 +25,7 @@ from loomrl.experiments.summary import RunSummary
 from loomrl.experiments.training import Listener, Training, metrics_kept
 from loomrl.load import dump
 from loomrl.run.record import run_folder
-from loomrl.store import open_store
+from loomrl.store import LoomDB, open_store
 from loomrl.store.runs import RunStatus, finish_run, list_runs, recorded_experiment, run_id, show_run
 from loomrl.telemetry.diagnosis import Finding, diagnose
 from loomrl.telemetry.page import RunReport, render_page
@@ -86,7 +86,7 @@ def train(
                 begun = clock()
                 gc.collect()
                 gc.freeze()  # torch, transformers and Ray are a million objects that no later collection need look at
-                summary = _trained(training, experiment, run, listener)
+                summary = _trained(training, experiment, run, db, listener)
                 result = _told(summary, experiment, run, begun=begun, seconds=clock() - begun)
         except BaseException as error:
             if any(known.id == run for known in list_runs(db, kind="train")):
@@ -108,13 +108,15 @@ def resumed(experiment: AnyExperiment, run: str | None) -> tuple[AnyExperiment, 
     return recorded_experiment(recorded), run
 
 
-def _trained(training: Training, experiment: AnyExperiment, run: str, listener: Listener | None) -> RunSummary:
+def _trained(
+    training: Training, experiment: AnyExperiment, run: str, db: LoomDB, listener: Listener | None
+) -> RunSummary:
     """Train until a reason to stop; metrics are written before their checkpoint counts."""
     training.begin()
     training.judge()
     if training.stopped is None:
         with (
-            metrics_kept(training, experiment, run) as write,
+            metrics_kept(training, experiment, run, db) as write,
             progress(f"train {run}", training.limit) as report,
         ):
 

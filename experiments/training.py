@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from loomrl.config import AnyExperiment
 from loomrl.experiments.summary import RunSummary
+from loomrl.store import LoomDB
 from loomrl.telemetry.sink import open_sinks
 
 Listener = Callable[[int, Mapping[str, float]], None]
@@ -57,8 +58,8 @@ class Training(Protocol):
 
 
 @contextmanager
-def metrics_kept(training: Training, experiment: AnyExperiment, run: str) -> Iterator[Listener]:
-    """Write metrics to the run's files and to W&B. What a killed run wrote after its last checkpoint is cut off."""
+def metrics_kept(training: Training, experiment: AnyExperiment, run: str, db: LoomDB) -> Iterator[Listener]:
+    """Write metrics to the run's files, LoomDB and W&B. What a killed run wrote after its last checkpoint is cut off."""
     resolved = experiment.plain
-    with open_sinks(experiment.train, run=run, experiment=resolved, step=training.done) as sink:
+    with open_sinks(experiment.train, run=run, experiment=resolved, step=training.done, db=db) as sink:
         yield sink.write

@@ -49,6 +49,7 @@ runs = Table(
     Column("result", Text, nullable=False, server_default="{}"),
     Column("started_at", Float, nullable=False, index=True),
     Column("finished_at", Float),
+    Index("runs_by_list", "started_at", "id", "name", "kind", "status", "finished_at"),
 )
 
 policies = Table(
