@@ -53,6 +53,7 @@ LAYERS = [
     "bus",
     "coordinator",
     "telemetry",
+    "console",
 ]
 """Inside loomrl a module imports from its own layer and those before it."""
 
@@ -91,7 +92,15 @@ OPENED_IN = {
     "optuna": set(),
     "verifiers": {"loomrl/gym/adapters/verifiers_v0.py", "loomrl/gym/adapters/verifiers_v1.py"},
     "reasoning_gym": {"loomrl/gym/adapters/reasoning_gym.py"},
-    "starlette": {"loomrl/http/*", "loomrl/hub/*", "loomrl/hub/atropos/*", "loomrl/coordinator/http.py"},
+    "starlette": {
+        "loomrl/http/*",
+        "loomrl/hub/*",
+        "loomrl/hub/atropos/*",
+        "loomrl/coordinator/http.py",
+        "loomrl/console/*",
+    },
+    "jinja2": {"loomrl/console/page.py"},
+    "tokenizers": {"loomrl/console/token.py"},
     "uvicorn": {"loomrl/http/*", "experiments/bench/hub.py"},
 }
 """A backend's package → the only files that may import it."""

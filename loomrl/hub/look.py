@@ -4,13 +4,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, func, select
+from sqlalchemy import ColumnElement, Connection, case, func, select
 
 from loomrl.errors import CorruptPayload
 from loomrl.hub.codec import decode
 from loomrl.store.db import LoomDB
 from loomrl.store.hub_tables import groups, trajectories
 from loomrl.types import Trajectory
+
+PAGE_BYTES = 1 << 25
+"""A page ends early once it holds this much."""
+_COLUMNS = (trajectories.c.position, trajectories.c.created_at, trajectories.c.payload)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +38,18 @@ class Sibling:
 
 def read_stored(db: LoomDB, *, after: int, limit: int) -> tuple[int, list[Stored]]:
     """The next trajectories past a place, and the place they reach to; one with a damaged payload is left out."""
-    columns = (trajectories.c.position, trajectories.c.created_at, trajectories.c.payload)
-    query = select(*columns).where(trajectories.c.position > after).order_by(trajectories.c.position).limit(limit)
-    with db.read() as connection:
-        rows = list(connection.execute(query))
-    return (rows[-1].position if rows else after), [found for row in rows if (found := _stored(row)) is not None]
+    query = select(*_COLUMNS).where(trajectories.c.position > after).order_by(trajectories.c.position).limit(limit)
+    found: list[Stored] = []
+    size = 0
+    with db.read() as connection, connection.execution_options(yield_per=16).execute(query) as rows:
+        for row in rows:
+            after = row.position
+            if (stored := _stored(row)) is not None:
+                found.append(stored)
+            size += len(row.payload)
+            if size >= PAGE_BYTES:
+                break
+    return after, found
 
 
 def find_stored(db: LoomDB, id: str) -> int | None:
@@ -50,25 +61,26 @@ def find_stored(db: LoomDB, id: str) -> int | None:
 
 def stored_at(db: LoomDB, places: Sequence[int]) -> dict[int, Stored]:
     """The trajectories at these places; those that were deleted, or are damaged, are left out."""
-    columns = (trajectories.c.position, trajectories.c.created_at, trajectories.c.payload)
     with db.read() as connection:
-        rows = list(connection.execute(select(*columns).where(trajectories.c.position.in_(places))))
+        rows = list(connection.execute(select(*_COLUMNS).where(trajectories.c.position.in_(places))))
     return {row.position: found for row in rows if (found := _stored(row)) is not None}
 
 
-def places_left(db: LoomDB, places: Sequence[int]) -> set[int]:
-    """Those of these places that still have a trajectory."""
+def glimpses(db: LoomDB, places: Sequence[int], *, most_bytes: int) -> dict[int, Trajectory | None]:
+    """Those of these places that still have a trajectory, with it if it is not longer than that."""
+    small = case((func.length(trajectories.c.payload) <= most_bytes, trajectories.c.payload))
+    query = select(trajectories.c.position, trajectories.c.created_at, small.label("payload"))
     with db.read() as connection:
-        return set(connection.scalars(select(trajectories.c.position).where(trajectories.c.position.in_(places))))
+        rows = list(connection.execute(query.where(trajectories.c.position.in_(places))))
+    found = {row.position: None if row.payload is None else _stored(row) for row in rows}
+    return {place: None if stored is None else stored.trajectory for place, stored in found.items()}
 
 
 def places_with(db: LoomDB, places: Sequence[int], text: str) -> set[int]:
     """Those of these places whose payload has this text in it, letter by letter, anywhere."""
     inside = _position_in(db)(trajectories.c.payload, text.encode()) > 0
     with db.read() as connection:
-        found = connection.scalars(
-            select(trajectories.c.position).where(trajectories.c.position.in_(places), inside)
-        )
+        found = connection.scalars(select(trajectories.c.position).where(trajectories.c.position.in_(places), inside))
         return set(found)
 
 

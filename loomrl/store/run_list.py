@@ -95,7 +95,9 @@ def _conditions(wanted: RunFilter) -> list[ColumnElement[bool]]:
     if wanted.status:
         found.append(runs.c.status == wanted.status)
     if wanted.text:
-        found.append(or_(runs.c.id.contains(wanted.text, autoescape=True), runs.c.name.contains(wanted.text, autoescape=True)))
+        found.append(
+            or_(runs.c.id.contains(wanted.text, autoescape=True), runs.c.name.contains(wanted.text, autoescape=True))
+        )
     return found
 
 

@@ -189,9 +189,7 @@ def _sampled(values: Mapping[str, float | None]) -> float | None:
     return None if rate is None else rate * math.fsum(values.get(phase) or 0.0 for phase in phases)
 
 
-def open_sinks(
-    train: Records, *, run: str, experiment: Mapping[str, Any], step: int, db: LoomDB | None = None
-) -> Sink:
+def open_sinks(train: Records, *, run: str, experiment: Mapping[str, Any], step: int, db: LoomDB | None = None) -> Sink:
     """All sinks of `train` as one, opened for a run that has done `step` updates."""
     file = metrics_file(train, run)
     sinks: list[Sink] = [] if db is None else [Stored(db, run, step=step)]
