@@ -15,7 +15,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from loomrl.console import audit, endpoint, environment, feedback, policy, run, sweep, trajectory
+from loomrl.console import audit, endpoint, environment, feedback, policy, release, run, sweep, trajectory
 from loomrl.console.index import Indexer
 from loomrl.console.live import Feed, stream, wanted_by
 from loomrl.console.page import Pages, Visit, local, refusal_page
@@ -103,7 +103,7 @@ def console_app(source: Source, *, site: Site, is_local: bool) -> Starlette:
     pages.post("/sign-in", _sign_in, role=Role.NOBODY)
     pages.post("/sign-out", _sign_out, role=Role.VIEWER)
     pages.get("/live", _live)
-    for chapter in (run, trajectory, policy, environment, sweep, endpoint, feedback, audit):
+    for chapter in (run, trajectory, policy, environment, sweep, endpoint, release, feedback, audit):
         chapter.add_to(pages)
 
     @asynccontextmanager

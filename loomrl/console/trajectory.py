@@ -1,8 +1,8 @@
 """Trajectories: the list with its filters, and the viewer."""
 
 import difflib
-import time
-import uuid
+import json
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
@@ -11,6 +11,7 @@ from urllib.parse import quote
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from loomrl.console import word
+from loomrl.console.feedback import KINDS, give
 from loomrl.console.page import PAGE, Pages, Visit
 from loomrl.console.picture import plot
 from loomrl.console.session import Role
@@ -19,9 +20,9 @@ from loomrl.console.token import Vocabularies
 from loomrl.console.transcript import part_of, series_of, tokens_of
 from loomrl.errors import StoreError
 from loomrl.http.refusal import Refused
-from loomrl.hub.look import glimpses, places_with, siblings_of, stored_at
+from loomrl.hub.look import glimpses, places_with, siblings_of
 from loomrl.store.events import last_event
-from loomrl.store.feedback import append_feedback, feedback_of
+from loomrl.store.feedback import feedback_of
 from loomrl.store.rewards import rewards_of
 from loomrl.store.trajectory_index import (
     EQUAL,
@@ -32,7 +33,7 @@ from loomrl.store.trajectory_index import (
     drop_indexed,
     page_of,
 )
-from loomrl.types import End, Feedback, Trajectory
+from loomrl.types import End, Trajectory
 from loomrl.types import Source as Origin
 
 GLIMPSE_BYTES = 64 * 1024
@@ -169,7 +170,7 @@ def _show(visit: Visit) -> Response:
         feedback=feedback_of(db, [t.id]),
         rewards=rewards_of(db, t.id),
         extra=word.visible(_extra(t)),
-        kinds=("thumb up", "thumb down", "correction", "comment"),
+        kinds=KINDS,
         position=last_event(db),
     )
 
@@ -177,8 +178,6 @@ def _show(visit: Visit) -> Response:
 def _extra(t: Trajectory) -> str:
     if not t.extra:
         return ""
-    import json
-
     return json.dumps(t.extra, ensure_ascii=False, default=lambda value: f"{type(value).__name__}", indent=1)[:20_000]
 
 
@@ -188,19 +187,13 @@ def advantage_of(source: Source, found: Place) -> dict[str, float] | None:
     if db is None or found.trajectory.group_size < 2:
         return None
     places = [each.place for each in siblings_of(db, found.place, limit=MOST_SIBLINGS)]
-    rewards = [
-        each.trajectory.reward.total for each in glimpsed_rewards(db, places) if each.trajectory.end is not End.FAILED
-    ]
+    attempts = (each.trajectory for each in stored_at(db, places).values())
+    rewards = [attempt.reward.total for attempt in attempts if attempt.end is not End.FAILED]
     if len(rewards) < 2:
         return None
     mean = sum(rewards) / len(rewards)
     deviation = (sum((value - mean) ** 2 for value in rewards) / len(rewards)) ** 0.5
     return {"mean": mean, "deviation": deviation, "advantage": found.trajectory.reward.total - mean}
-
-
-def glimpsed_rewards(db: Any, places: Sequence[int]) -> list[Any]:
-    """The stored attempts of a group."""
-    return list(stored_at(db, places).values())
 
 
 def _part(visit: Visit) -> Response:
@@ -270,42 +263,11 @@ def difference(mine: str, other: str) -> tuple[Words, Words]:
 
 
 def _words(text: str) -> list[str]:
-    import re
-
     return re.findall(r"\s+|\w+|[^\w\s]", text)
 
 
 def _judge(visit: Visit) -> Response:
     """Take feedback on a trajectory, under the name of whoever signed in."""
     found = place_of(visit)
-    t = found.trajectory
-    one = feedback_in(visit, t.id)
-    append_feedback(visit.source.db, [one])
-    return visit.back(f"/trajectories/{quote(t.id, safe='/@=+:,~')}#feedback")
-
-
-def feedback_in(visit: Visit, trajectory: str) -> Feedback:
-    """The feedback in a form."""
-    kind, text = visit.form.get("kind", ""), visit.form.get("text", "").strip()
-    comment = visit.form.get("comment", "").strip()
-    values = {"thumb up": ("thumb", 1.0), "thumb down": ("thumb", 0.0), "correction": ("correction", 0.2),
-              "comment": ("comment", 0.5)}  # fmt: skip
-    if kind not in values:
-        raise Refused(400, f"kind={kind[:80]!r} is unknown. Known: {', '.join(values)}.")
-    if kind == "correction" and not text:
-        raise Refused(400, "A correction needs the text that would have been right.")
-    if kind == "comment" and not comment:
-        raise Refused(400, "A comment needs words.")
-    if "\0" in text + comment:
-        raise Refused(400, "Text with NUL characters cannot be stored. Remove them.")
-    name, value = values[kind]
-    return Feedback(
-        id=visit.form.get("id", "")[:100] or uuid.uuid4().hex,
-        trajectory=trajectory,
-        source="human",
-        kind=name,
-        value=value,
-        comment=comment,
-        created_at=time.time(),
-        data={"who": visit.who} | ({"text": text} if kind == "correction" else {}),
-    )
+    give(visit, found, visit.form)
+    return visit.back(f"/trajectories/{quote(found.trajectory.id, safe='/@=+:,~')}#feedback")

@@ -70,7 +70,7 @@ const main = document.querySelector('main[data-live]')
 const sign = document.querySelector('#live')
 if (main) {
   const about = new URLSearchParams()
-  for (const kind of main.dataset.live.split(',')) about.append('kind', kind)
+  for (const kind of main.dataset.live.split(',')) if (kind) about.append('kind', kind)
   if (main.dataset.subject) about.append('subject', main.dataset.subject)
   if (main.dataset.after) about.append('after', main.dataset.after)
   const source = new EventSource(`/live?${about}`)
@@ -119,4 +119,12 @@ async function replace() {
       old.replaceChildren(...young.childNodes)
     }
   } catch { show('away', true) }
+}
+
+// Parts that take longer to make come after the page.
+for (const place of document.querySelectorAll('[data-load]')) {
+  fetch(place.dataset.load, {headers: {accept: 'text/html'}})
+    .then(async answer => answer.ok ? answer.text() : Promise.reject())
+    .then(text => place.replaceChildren(...new DOMParser().parseFromString(text, 'text/html').body.childNodes))
+    .catch(() => { place.textContent = 'This part could not be loaded. Load the page again.' })
 }
