@@ -59,7 +59,7 @@ class Training(Protocol):
 
 @contextmanager
 def metrics_kept(training: Training, experiment: AnyExperiment, run: str, db: LoomDB) -> Iterator[Listener]:
-    """Write metrics to the run's files, LoomDB and W&B. What a killed run wrote after its last checkpoint is cut off."""
+    """Write metrics to the run's files, LoomDB and W&B. What a killed run wrote late is cut off."""
     resolved = experiment.plain
     with open_sinks(experiment.train, run=run, experiment=resolved, step=training.done, db=db) as sink:
         yield sink.write

@@ -54,7 +54,8 @@ def _create(visit: Visit) -> Response:
     if days and (not days.isdecimal() or int(days) < 1):
         raise Refused(400, f"days={days[:40]!r}: a whole number of days, or nothing for a key that never expires.")
     expires_at = now + DAY_S * int(days) if days else None
-    plain, _ = create_key(visit.source.db, visit.form.get("name", "").strip(), scopes=scopes, expires_at=expires_at, at=now)
+    name = visit.form.get("name", "").strip()
+    plain, _ = create_key(visit.source.db, name, scopes=scopes, expires_at=expires_at, at=now)
     return _keys(visit, fresh=plain)
 
 

@@ -42,7 +42,8 @@ def add_to(pages: Pages) -> None:
 def _list(visit: Visit) -> Response:
     db = visit.source.db
     live = Counter((row.endpoint, str(row.role)) for row in live_replicas(db))
-    rows = [(each, shares_of(each.arms), live[each.name, "policy"], live[each.name, "gateway"]) for each in list_endpoints(db)]
+    found = list_endpoints(db)
+    rows = [(each, shares_of(each.arms), live[each.name, "policy"], live[each.name, "gateway"]) for each in found]
     return visit.page("endpoints.html", rows=rows, position=last_event(db))
 
 

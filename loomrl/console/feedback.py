@@ -158,4 +158,5 @@ def _choose(visit: Visit) -> Response:
             for id, value, end, word, against in ((mine, 1.0, "a", "over", other), (other, 0.0, "b", "under", mine))
         ]  # fmt: skip
         append_feedback(source.db, rows)
-    return visit.back(visit.form.get("next", "") if visit.form.get("next", "").startswith("/siblings?") else "/feedback")
+    onward = visit.form.get("next", "")
+    return visit.back(onward if onward.startswith("/siblings?") else "/feedback")

@@ -165,7 +165,7 @@ def stream(
     return StreamingResponse(lines(), media_type="text/event-stream", headers=STREAM)
 
 
-async def _next(queue: asyncio.Queue[News | None]) -> News | None | bool:
+async def _next(queue: asyncio.Queue[News | None]) -> News | bool | None:
     """What comes next; True if nothing has come for a while."""
     try:
         return await asyncio.wait_for(queue.get(), BEAT_S)

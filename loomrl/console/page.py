@@ -1,6 +1,7 @@
 """Pages: templates, the visit that a page is made for, and the answers to what cannot be shown."""
 
 import functools
+import hmac
 import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +22,7 @@ from loomrl.console.session import COOKIE, Known, Role, Session
 from loomrl.console.source import Source
 from loomrl.errors import LoomError
 from loomrl.http.refusal import Refused
+from loomrl.picture import to_url
 
 log = logging.getLogger(__name__)
 MOST_FORM = 256 * 1024
@@ -77,6 +79,7 @@ def environment() -> Environment:
     )
     for name in ("number", "signed", "count", "percent", "lasting", "clock", "iso", "ago", "short"):
         made.filters[name] = getattr(word, name)
+    made.filters["picture"] = to_url
     made.filters["seg"] = lambda text: quote(str(text), safe="")
     made.filters["path"] = lambda text: quote(str(text), safe="/@=+:,~")
     made.globals["menu"] = MENU
@@ -219,8 +222,6 @@ async def _with_form(visit: Visit) -> Visit:
         sent = dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS))
     except (UnicodeDecodeError, ValueError):
         raise Refused(400, "This is no form that a browser sends.") from None
-    import hmac
-
     if not hmac.compare_digest(sent.get("csrf", "").encode(), visit.session.csrf.encode()):
         raise Refused(
             403, "This form is not of your session, or has expired. Load the page again and send it once more."

@@ -42,11 +42,11 @@ class Watch:
     _moments: dict[str, tuple[float, list[Moment]]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def look(self, db: LoomDB, endpoint: str) -> Look | None:
-        """The endpoint's latest release and its evidence now."""
+    def look(self, db: LoomDB, endpoint: str, *, with_bounds: bool) -> Look | None:
+        """The endpoint's latest release and its evidence now. Bounds take a while; what it waits for needs none."""
         with self._lock:
             observer = self._observers.setdefault(f"{db.location} {endpoint}", Observer(db, endpoint))
-            return observer.look(is_ended_too=True)
+            return observer.look(is_ended_too=True, with_bounds=with_bounds)
 
     def moments(self, db: LoomDB, release: Release, *, since: float, until: float) -> list[Moment]:
         """The evidence over time."""
@@ -96,23 +96,23 @@ def _rows(visit: Visit) -> list[ReleaseRow]:
 def _show(visit: Visit) -> Response:
     db, rows = visit.source.db, _rows(visit)
     release = Release.of(rows[-1])
-    newest = newest_release(db, release.row.endpoint)
-    is_latest = newest is not None and newest.release == release.row.release
-    look = _watch.look(db, release.row.endpoint) if is_latest else None
-    evidence = rows[-1].content.get("evidence") if look is None else evidence_as_json(look.evidence)
-    verdict = _verdict_of(db, release)
+    is_latest = _is_latest(db, release)
+    look = _watch.look(db, release.row.endpoint, with_bounds=False) if is_latest else None
     return visit.page(
         "release.html",
         release=release,
         rows=rows,
         steps=[str(step) for step in steps_of(release.plan)],
         waits=() if look is None else look.waits,
-        evidence=evidence or {"findings": []},
-        is_latest=is_latest,
         words=_words(release) if is_latest else [],
-        verdict=verdict,
+        verdict=_verdict_of(db, release),
         position=last_event(db),
     )
+
+
+def _is_latest(db: LoomDB, release: Release) -> bool:
+    newest = newest_release(db, release.row.endpoint)
+    return newest is not None and newest.release == release.row.release
 
 
 def _words(release: Release) -> list[str]:
@@ -137,8 +137,7 @@ def _say(visit: Visit) -> Response:
     if not why:
         raise Refused(400, "Say why: the reason stays on record.")
     endpoint, name = rows[-1].endpoint, rows[-1].release
-    newest = newest_release(visit.source.db, endpoint)
-    if newest is None or newest.release != name:
+    if not _is_latest(visit.source.db, Release.of(rows[-1])):
         raise Refused(409, f"{name} is not the endpoint's latest release any more. Decide about that one.")
     tell(visit.source.db, endpoint, said, who=visit.who, why=why[:2000], at=time.time())
     return visit.back(f"/releases/{quote(name, safe='')}")
@@ -151,9 +150,11 @@ def _evidence(visit: Visit) -> Response:
     since = rows[0].created_at
     until = max(time.time() if release.passage.is_open else rows[-1].created_at, since + 1e-3)
     moments = _watch.moments(db, release, since=since, until=until)
-    pictures = [drawn for place in range(len(release.plan.guards)) if (drawn := picture_of(moments, place, since, until))]
-    text = "".join(f"<figure>{each}</figure>" for each in pictures)
-    return HTMLResponse(text or "<p class='note'>Nothing was observed of both versions yet.</p>")
+    pictures = [picture_of(moments, place, since, until) for place in range(len(release.plan.guards))]
+    look = _watch.look(db, release.row.endpoint, with_bounds=True) if _is_latest(db, release) else None
+    evidence = rows[-1].content.get("evidence") if look is None else evidence_as_json(look.evidence)
+    drawn = [picture for picture in pictures if picture is not None]
+    return HTMLResponse(visit.render("evidence.html", evidence=evidence or {"findings": []}, pictures=drawn))
 
 
 def picture_of(moments: Sequence[Moment], place: int, since: float, until: float) -> Markup | None:
@@ -185,18 +186,21 @@ def _parts(
     last = there[-1][1]
     name = name_of(last.guard)
     said = f"{name}: {word.signed(last.difference)}, from {word.signed(last.low)} to {word.signed(last.high)}"
-    yield f'<figcaption>{escape(name)} <small>new minus stable, {last.challenger.count:,} and {last.baseline.count:,} units</small></figcaption>'
+    units = f"new minus stable, {last.challenger.count:,} and {last.baseline.count:,} units"
+    yield f"<figcaption>{escape(name)} <small>{units}</small></figcaption>"
     yield f'<svg class="evidence" viewBox="0 0 {WIDE:g} {HIGH:g}" role="img" aria-label="{escape(said)}">'
     for tick in ticks:
         kind = "zero" if abs(tick) < 1e-12 else "grid"
         yield f'<path class="{kind}" d="M{LEFT:g} {y(tick):.1f}H{WIDE - 8:g}"/>'
-        yield f'<text x="{LEFT - 8:g}" y="{y(tick) + 4:.1f}" text-anchor="end">{escape(word.signed(tick) if tick else "0")}</text>'
+        label = word.signed(tick) if tick else "0"
+        yield f'<text x="{LEFT - 8:g}" y="{y(tick) + 4:.1f}" text-anchor="end">{escape(label)}</text>'
     band = [*((at, each.high) for at, each in there), *((at, each.low) for at, each in reversed(there))]
     yield f'<path class="range" d="M{line(band)}Z"/>'
     yield f'<path class="mean" d="M{line([(at, each.difference) for at, each in there])}"/>'
     if limit is not None:
         yield f'<path class="limit" d="M{LEFT:g} {y(limit):.1f}H{WIDE - 8:g}"/>'
-        yield f'<text class="limit-word" x="{LEFT + 4:g}" y="{y(limit) + (-5 if limit > 0 else 13):.1f}">accepted</text>'
+        below = y(limit) + (-5 if limit > 0 else 13)
+        yield f'<text class="limit-word" x="{LEFT + 4:g}" y="{below:.1f}">accepted</text>'
     yield f'<text x="{LEFT:g}" y="{HIGH - 4:g}">{escape(word.clock(span[0]))}</text>'
     yield f'<text x="{WIDE - 8:g}" y="{HIGH - 4:g}" text-anchor="end">{escape(word.clock(span[1]))}</text></svg>'
 

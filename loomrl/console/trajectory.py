@@ -31,6 +31,7 @@ from loomrl.store.trajectory_index import (
     choices,
     count_indexed,
     drop_indexed,
+    indexed_at,
     page_of,
 )
 from loomrl.types import End, Trajectory
@@ -187,8 +188,8 @@ def advantage_of(source: Source, found: Place) -> dict[str, float] | None:
     if db is None or found.trajectory.group_size < 2:
         return None
     places = [each.place for each in siblings_of(db, found.place, limit=MOST_SIBLINGS)]
-    attempts = (each.trajectory for each in stored_at(db, places).values())
-    rewards = [attempt.reward.total for attempt in attempts if attempt.end is not End.FAILED]
+    attempts = indexed_at(source.index, found.hub, places)
+    rewards = [attempt.reward for attempt in attempts if attempt.ending != End.FAILED]
     if len(rewards) < 2:
         return None
     mean = sum(rewards) / len(rewards)

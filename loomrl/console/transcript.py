@@ -1,13 +1,13 @@
 """A trajectory as people read it: its turns and threads in pieces of bearable length."""
 
-import base64
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from loomrl.picture import to_url
 from loomrl.types import Reward, Steps, Trajectory, Turn
 
 LONGEST_PIECE = 6_000
@@ -76,7 +76,7 @@ def _turn(turn: Turn, number: int, thread: int) -> Iterator[Piece]:
     tokens = 0 if turn.tokens is None else len(turn.tokens)
     sampled = 0 if turn.tokens is None else int(turn.tokens.mask_T.sum())
     for at, piece in enumerate(pieces):
-        yield _with(
+        yield replace(
             piece,
             begins=at == 0,
             ends=at == len(pieces) - 1,
@@ -86,14 +86,8 @@ def _turn(turn: Turn, number: int, thread: int) -> Iterator[Piece]:
         )
 
 
-def _with(piece: Piece, **changes: Any) -> Piece:
-    from dataclasses import replace
-
-    return replace(piece, **changes)
-
-
 def _message(number: int, thread: int, role: str, text: str, images: Sequence[bytes]) -> Iterator[Piece]:
-    shown = tuple(f"data:image/png;base64,{base64.b64encode(image).decode()}" for image in images)
+    shown = tuple(map(to_url, images))
     heads = True
     for kind, span in _spans(role, text):
         for cut in _cuts(span):

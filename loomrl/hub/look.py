@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Connection, case, func, select
 from loomrl.errors import CorruptPayload
 from loomrl.hub.codec import decode
 from loomrl.store.db import LoomDB
-from loomrl.store.hub_tables import groups, trajectories
+from loomrl.store.hub_tables import groups, hub_counters, trajectories
 from loomrl.types import Trajectory
 
 PAGE_BYTES = 1 << 25
@@ -123,3 +123,15 @@ def _stored(row: Any) -> Stored | None:
 def _position_in(db: LoomDB) -> Callable[[Any, bytes], ColumnElement[int]]:
     """The function of the database that finds bytes in bytes."""
     return func.instr if db.is_sqlite else func.pg_catalog.position
+
+
+def attempts_by_environment(db: LoomDB) -> dict[str, tuple[int, float]]:
+    """Of each environment: attempts that the hub took in, and the mean success of those that did not fail."""
+    counters = select(
+        hub_counters.c.environment, hub_counters.c.trajectories, hub_counters.c.failures, hub_counters.c.success_sum
+    )
+    with db.read() as connection:
+        return {
+            row.environment: (row.trajectories, row.success_sum / max(row.trajectories - row.failures, 1))
+            for row in connection.execute(counters)
+        }

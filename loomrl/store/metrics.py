@@ -86,7 +86,7 @@ def last_numbers(db: LoomDB, runs: Sequence[str]) -> dict[str, int]:
     """The number of each run's last row; runs without rows are left out."""
     query = select(metrics.c.run, func.max(metrics.c.number)).where(metrics.c.run.in_(runs)).group_by(metrics.c.run)
     with db.read() as connection:
-        return {run: number for run, number in connection.execute(query)}
+        return {row.run: row[1] for row in connection.execute(query)}
 
 
 def headlines(db: LoomDB, runs: Mapping[str, int], *, most: int) -> dict[str, list[float]]:

@@ -67,6 +67,7 @@ policies = Table(
     Column("stage", Text, nullable=False),
     Column("created_at", Float, nullable=False),
     UniqueConstraint("run", "number"),
+    Index("policies_by_time", "created_at", "id"),
 )
 
 evaluations = _log(

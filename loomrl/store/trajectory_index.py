@@ -108,6 +108,13 @@ def find_indexed(db: LoomDB, id: str) -> Indexed | None:
     return None if row is None else _indexed(row)
 
 
+def indexed_at(db: LoomDB, hub: str, places: Sequence[int]) -> list[Indexed]:
+    """The trajectories at these places of a hub, as far as they are in the index."""
+    query = select(trajectory_index).where(trajectory_index.c.hub == hub, trajectory_index.c.place.in_(places))
+    with db.read() as connection:
+        return [_indexed(row) for row in connection.execute(query).mappings()]
+
+
 def indexed_up_to(db: LoomDB, hub: str) -> int:
     """The position up to which a hub is in the index."""
     with db.read() as connection:

@@ -104,7 +104,11 @@ def train(db: LoomDB, runs: int, updates: int) -> None:
             record_evaluation(db, evaluation(id, when, mean, started))
         if number < runs - 1:
             status = RunStatus.FAILED if number == 1 else RunStatus.FINISHED
-            result = {"error": "LearnerError('out of memory')"} if number == 1 else {"stopped": f"all {updates} updates done"}
+            result = (
+                {"error": "LearnerError('out of memory')"}
+                if number == 1
+                else {"stopped": f"all {updates} updates done"}
+            )
             finish_run(db, id, status=status, finished_at=started + 20 * updates, result=result)
 
 
@@ -143,7 +147,11 @@ def metrics(name: str, number: int, update: int, updates: int) -> dict[str, floa
 def evaluation(run: str, when: str, mean: float, at: float) -> Evaluation:
     """A report with an interval."""
     success = {"mean": mean, "low": mean - 0.08, "high": mean + 0.07, "count": 200}
-    report = {"policy": run, "overall": {"success": success, "failures": 0}, "by_family": {"Math/algebra": {"success": success}}}
+    report = {
+        "policy": run,
+        "overall": {"success": success, "failures": 0},
+        "by_family": {"Math/algebra": {"success": success}},
+    }
     version = f"{run}/{0 if when == 'before' else 40}"
     return Evaluation(id=f"{run}-{when}", report=report, created_at=at + 60, run=run, policy=version)
 
@@ -163,7 +171,15 @@ def sweep(db: LoomDB) -> None:
         trials.append({"run": f"rates-{number}", "changes": {"algorithm.optimizer.learning_rate": rate, "rollout.group_size": size,
                        "algorithm.kl": rng.choice([0.0, 0.01, 0.05])}, "score": score, "done": 100, "stopped": "done",
                        "runs": [f"rates-{number}"], "failed": 0})  # fmt: skip
-    result = {"sweep": "rates", "metric": "success", "mode": "max", "unit": "updates", "trials": trials, "seconds": 9.0, "picture": ""}
+    result = {
+        "sweep": "rates",
+        "metric": "success",
+        "mode": "max",
+        "unit": "updates",
+        "trials": trials,
+        "seconds": 9.0,
+        "picture": "",
+    }
     finish_run(db, "rates", status=RunStatus.FINISHED, finished_at=NOW - 18 * HOUR, result=result)
 
 
@@ -217,7 +233,15 @@ def hostile() -> Trajectory:
     said = Turn((Message("user", HOSTILE), Message("tool", HOSTILE)), HOSTILE + "\n" + HOSTILE, Reward(0.0, {}, 0.0))
     failure = Failure("environment", "ValueError", HOSTILE.replace("\x00", ""))
     task = Task("Math", "1.0.0", "<b>family</b>\u202e", 1, 7, {"p": HOSTILE})
-    return talk("hostile", (said,), task=task, end=End.FAILED, failure=failure, reward=Reward(0.0, {}, 0.0), extra={"memory": HOSTILE})
+    return talk(
+        "hostile",
+        (said,),
+        task=task,
+        end=End.FAILED,
+        failure=failure,
+        reward=Reward(0.0, {}, 0.0),
+        extra={"memory": HOSTILE},
+    )
 
 
 def long_talk(count: int = 100_000) -> Trajectory:
@@ -227,7 +251,14 @@ def long_talk(count: int = 100_000) -> Trajectory:
     turns = []
     for number in range(50):
         text = (f"Step {number}. " + words * (per * 5 // len(words) + 1))[: per * 5]
-        turns.append(Turn((Message("user", f"Go on, part {number + 1}."),), text, Reward(), tokens(text, prompt=12, version=number // 10, seed=number)))
+        turns.append(
+            Turn(
+                (Message("user", f"Go on, part {number + 1}."),),
+                text,
+                Reward(),
+                tokens(text, prompt=12, version=number // 10, seed=number),
+            )
+        )
     aside = Turn((Message("user", "Check it."),), "It is right.", Reward(), tokens("It is right.", prompt=4, version=3))
     return talk("long", tuple(turns), threads=((aside,),), first_version=0, last_version=4)
 
@@ -249,13 +280,17 @@ def with_picture() -> Trajectory:
     """A question about a picture."""
     image = np.zeros((48, 64, 3), np.uint8)
     image[8:40, 12:52] = (42, 120, 214)
-    asked_of = Turn((Message("user", "Which colour is the box?", (drawn(image),)),), "<answer>blue</answer>", Reward(1.0, {}, 1.0))
+    asked_of = Turn(
+        (Message("user", "Which colour is the box?", (drawn(image),)),), "<answer>blue</answer>", Reward(1.0, {}, 1.0)
+    )
     return talk("picture", (asked_of,), task=Task("Multimodal", "1.0.0", "colour", 1, 5))
 
 
 def failed() -> Trajectory:
     """An attempt that failed."""
-    return talk("failed", (), end=End.FAILED, failure=Failure("sandbox", "Timeout", "no answer in 10 s"), reward=Reward())
+    return talk(
+        "failed", (), end=End.FAILED, failure=Failure("sandbox", "Timeout", "no answer in 10 s"), reward=Reward()
+    )
 
 
 def served(db: LoomDB, url: str) -> None:
@@ -285,7 +320,8 @@ def served(db: LoomDB, url: str) -> None:
 
 PLAN = {
     "strategy": "canary",
-    "steps": [{"share": share, "minutes": 0.0, "units": 50} for share in (0.1, 0.5)] + [{"share": 1.0, "minutes": 0.0, "units": 0}],
+    "steps": [{"share": share, "minutes": 0.0, "units": 50} for share in (0.1, 0.5)]
+    + [{"share": 1.0, "minutes": 0.0, "units": 0}],
     "guards": [
         {"metric": "error", "better": "lower", "margin": 0.2, "waits": "always"},
         {"metric": "reward", "better": "higher", "margin": 0.1},
@@ -308,7 +344,14 @@ def released(db: LoomDB) -> None:
                       outcome=VerdictOutcome.WAITING, report=report, created_at=NOW - 3 * HOUR),
     )  # fmt: skip
     plan = ReleasePlan.parse(PLAN)
-    wish = Wish(endpoint=ENDPOINT, challenger="math-1/40", plan=plan, verdict=Verdict(True, ("verdict verdict-1",)), who="ann", why="better")
+    wish = Wish(
+        endpoint=ENDPOINT,
+        challenger="math-1/40",
+        plan=plan,
+        verdict=Verdict(True, ("verdict verdict-1",)),
+        who="ann",
+        why="better",
+    )
     begin_release(db, wish, at=NOW - 2 * HOUR)
     from loomrl.release.controller import Controller
     from loomrl.store.service.replicas import Replica, ReplicaRole, ReplicaState, beat
@@ -328,8 +371,15 @@ def traffic(db: LoomDB, units: int) -> None:
         assert arm is not None
         at = NOW - HOUR + number * HOUR / units
         better = arm.role is not Role.STABLE
-        for metric, value in (("error", float(rng.random() < (0.02 if better else 0.05))), ("reward", min(1.0, max(0.0, rng.gauss(0.7 if better else 0.6, 0.2))))):
-            rows.append(Observation(revision=endpoint.revision, arm=arm.name, unit=unit_hash(name), metric=metric, value=value, at=at))
+        for metric, value in (
+            ("error", float(rng.random() < (0.02 if better else 0.05))),
+            ("reward", min(1.0, max(0.0, rng.gauss(0.7 if better else 0.6, 0.2)))),
+        ):
+            rows.append(
+                Observation(
+                    revision=endpoint.revision, arm=arm.name, unit=unit_hash(name), metric=metric, value=value, at=at
+                )
+            )
     append_observations(db, ENDPOINT, "gateway", rows, NOW)
 
 

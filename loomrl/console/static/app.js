@@ -118,13 +118,19 @@ async function replace() {
       if (!young || young.innerHTML === old.innerHTML || old.contains(document.activeElement)) continue
       old.replaceChildren(...young.childNodes)
     }
+    complete()
   } catch { show('away', true) }
 }
 
-// Parts that take longer to make come after the page.
-for (const place of document.querySelectorAll('[data-load]')) {
+// Parts that take longer to make come after the page, and again after news.
+function complete() {
+  for (const place of document.querySelectorAll('[data-load]')) load(place)
+}
+
+function load(place) {
   fetch(place.dataset.load, {headers: {accept: 'text/html'}})
     .then(async answer => answer.ok ? answer.text() : Promise.reject())
     .then(text => place.replaceChildren(...new DOMParser().parseFromString(text, 'text/html').body.childNodes))
     .catch(() => { place.textContent = 'This part could not be loaded. Load the page again.' })
 }
+complete()

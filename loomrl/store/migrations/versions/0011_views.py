@@ -63,3 +63,4 @@ def upgrade() -> None:
     )
     listed = ["started_at", "id", "name", "kind", "status", "finished_at"]
     op.create_index("runs_by_list", "runs", listed, unique=False)
+    op.create_index("policies_by_time", "policies", ["created_at", "id"], unique=False)
