@@ -10,8 +10,8 @@ from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Mount, Route
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -21,7 +21,7 @@ from loomrl.console.live import Feed, stream, wanted_by
 from loomrl.console.page import Pages, Visit, local, refusal_page
 from loomrl.console.session import COOKIE, Known, Role, Sessions
 from loomrl.console.source import Source
-from loomrl.http.refusal import Refused, refusal_of
+from loomrl.http.refusal import Refused
 from loomrl.http.site import Site
 
 FORM = "application/x-www-form-urlencoded"
@@ -59,7 +59,7 @@ class Shell:
             if len(scope.get("query_string", b"")) + len(scope.get("raw_path") or b"") > LONGEST_ADDRESS:
                 raise Refused(414, f"An address has at most {LONGEST_ADDRESS} bytes.")
         except Refused as refused:
-            await refusal_of(refused)(scope, receive, _with_headers(send, None, is_safe=False))
+            await _refusal(refused)(scope, receive, _with_headers(send, None, is_safe=False))
             return
         if scope["path"].startswith("/static/"):
             await self._app(scope, receive, _with_headers(send, None, is_safe=False))
@@ -69,6 +69,11 @@ class Shell:
         scope.setdefault("state", {})["known"] = known
         is_safe = headers.get("origin", "").startswith("https://")
         await self._app(scope, receive, _with_headers(send, known.cookie, is_safe=is_safe))
+
+
+def _refusal(refused: Refused) -> Response:
+    """The answer to somebody of whom no session is known."""
+    return JSONResponse({"error": str(refused)}, refused.status, headers={"connection": "close"})
 
 
 def _with_headers(send: Send, cookie: str | None, *, is_safe: bool) -> Send:
@@ -117,11 +122,7 @@ def console_app(source: Source, *, site: Site, is_local: bool) -> Starlette:
 
     static = StaticFiles(directory=str(Path(str(files("loomrl.console").joinpath("static")))))
     app = Starlette(
-        routes=[
-            *pages.routes,
-            Mount("/static", static),
-            Route("/{rest:path}", _nothing(pages), methods=["GET", "POST"]),
-        ],
+        routes=[*pages.routes, Mount("/static", static)],
         lifespan=lifespan,
         exception_handlers={HTTPException: _plainly(pages)},
     )
@@ -172,13 +173,6 @@ async def _live(visit: Visit) -> Response:
     return stream(feed, wanted=wanted, after=None if after < 0 else after, goes_on=goes_on)
 
 
-def _nothing(pages: Pages) -> Callable[[Request], Awaitable[Response]]:
-    async def endpoint(request: Request) -> Response:
-        raise HTTPException(404)
-
-    return endpoint
-
-
 def _plainly(pages: Pages) -> Callable[[Request, Any], Awaitable[Response]]:
     """Answers of the framework itself, in our words."""
     said = {404: "There is no such page.", 405: "This page takes no such request."}
@@ -187,7 +181,7 @@ def _plainly(pages: Pages) -> Callable[[Request, Any], Awaitable[Response]]:
         known: Known | None = getattr(request.state, "known", None)
         refused = Refused(error.status_code, said.get(error.status_code, str(error.detail)))
         if known is None:
-            return refusal_of(refused)
+            return _refusal(refused)
         visit = Visit(request, known.session, pages.source, pages.templates, request.app.state.sessions.is_open)
         return refusal_page(visit, refused, known)
 

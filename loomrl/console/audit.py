@@ -56,6 +56,7 @@ def _create(visit: Visit) -> Response:
     expires_at = now + DAY_S * int(days) if days else None
     name = visit.form.get("name", "").strip()
     plain, _ = create_key(visit.source.db, name, scopes=scopes, expires_at=expires_at, at=now)
+    visit.request.app.state.sessions.forget()
     return _keys(visit, fresh=plain)
 
 
@@ -64,4 +65,5 @@ def _revoke(visit: Visit) -> Response:
     if find_key(visit.source.db, id) is None:
         raise Refused(404, f"There is no key {id[:60]!r} in this store.")
     revoke_key(visit.source.db, id, at=time.time(), reason=f"by {visit.who} at the console")
+    visit.request.app.state.sessions.forget()
     return visit.back("/keys")

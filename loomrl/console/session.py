@@ -3,6 +3,7 @@
 import getpass
 import hashlib
 import hmac
+import math
 import secrets
 import time
 from collections import OrderedDict, deque
@@ -88,7 +89,7 @@ class Sessions:
     _sessions: OrderedDict[str, Session] = field(default_factory=OrderedDict)
     _failed: dict[str, deque[float]] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
-    _keys: tuple[float, bool] = (-1e9, False)
+    _keys: tuple[float, bool] = (-math.inf, False)
 
     @property
     def is_open(self) -> bool:
@@ -142,6 +143,10 @@ class Sessions:
         if cookie:
             with self._lock:
                 self._sessions.pop(_hashed(cookie), None)
+
+    def forget(self) -> None:
+        """Look again whether there are keys."""
+        self._keys = (-math.inf, False)
 
     def _key(self, plain: str, now: float) -> Key | None:
         match = FORM.fullmatch(plain)

@@ -62,15 +62,15 @@ def trials_in(db: LoomDB, run: Run) -> list[dict[str, Any]]:
     """The trials that the sweep tells of; while it runs, those of its runs that have ended."""
     told = run.result.get("trials")
     if told:
-        return [{"run": each["run"], "changes": dict(each["changes"]), "score": each["score"], "done": each["done"],
-                 "stopped": each["stopped"]} for each in told[:MOST_TRIALS]]  # fmt: skip
+        return [{name: each[name] for name in ("run", "changes", "score", "stopped")} for each in told[:MOST_TRIALS]]
     found = []
     for id in trials_of(db, run.id)[:MOST_TRIALS]:
         trial = find_run(db, id)
         if trial is not None and trial.result.get("sweep") == run.id:
             result = trial.result
-            found.append({"run": id, "changes": dict(result.get("changes", {})), "score": result.get("score"),
-                          "done": result.get("updates", 0), "stopped": result.get("error") or trial.status.value})  # fmt: skip
+            end = result.get("error") or trial.status.value
+            changes = dict(result.get("changes", {}))
+            found.append({"run": id, "changes": changes, "score": result.get("score"), "stopped": end})
     return found
 
 
@@ -127,8 +127,7 @@ def _picture(run: Run, trials: Sequence[Mapping[str, Any]], names: Sequence[str]
         return Markup("")
     rows = [{**{name: trial["changes"][name] for name in names}, "score": trial["score"]} for trial in trials]
     wide = {name for name in names if _is_wide([row[name] for row in rows])}
-    drawn = draw_parallel("", rows, logarithmic=wide, best="min" if mode == "min" else "max", style=None)
-    return Markup(drawn)
+    return Markup(draw_parallel("", rows, logarithmic=wide, best="min" if mode == "min" else "max", style=None))
 
 
 def _is_wide(values: Sequence[Any]) -> bool:

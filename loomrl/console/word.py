@@ -33,7 +33,10 @@ def number(value: float | None, *, digits: int = 3) -> str:
         return f"{int(value):,}"
     if abs(value) >= 1000:
         return f"{value:,.0f}" if abs(value) < 1e7 else f"{value:.3g}"
-    return f"{value:.{digits}g}" if abs(value) < 0.01 else f"{value:.{digits}f}".rstrip("0").rstrip(".")
+    if abs(value) < 0.01:
+        return f"{value:.{digits}g}"
+    places = digits - 2 if abs(value) >= 100 else digits - 1 if abs(value) >= 10 else digits
+    return f"{value:.{places}f}".rstrip("0").rstrip(".")
 
 
 def signed(value: float | None) -> str:

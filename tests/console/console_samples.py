@@ -29,7 +29,6 @@ from loomrl.store.metrics import append_metrics
 from loomrl.store.observations import Observation, append_observations, unit_hash
 from loomrl.store.policies import record_policy
 from loomrl.store.quarantine import Quarantine, record_quarantine
-from loomrl.store.releases import advance  # noqa: F401
 from loomrl.store.runs import Run, RunStatus, finish_run, start_run
 from loomrl.store.verdicts import StoredVerdict, VerdictOutcome, record_verdict
 from loomrl.telemetry.metric import Metric
@@ -82,10 +81,16 @@ def train(db: LoomDB, runs: int, updates: int) -> None:
         experiment = resolve_any([*words, f"seed={number}"])
         parent = "math-1/40" if number == 3 else None
         begun = Run(
-            id=id, name=name, kind="train", experiment=experiment.sha256, resolved=dump(experiment), code="3f9a1c2b7d4e",
-            environments={"Math@1.0.0" if name == "math" else "CartPole-v1@1": f"{number:064x}"}, started_at=started,
+            id=id,
+            name=name,
+            kind="train",
+            experiment=experiment.sha256,
+            resolved=dump(experiment),
+            code="3f9a1c2b7d4e",
+            environments={"Math@1.0.0" if name == "math" else "CartPole-v1@1": f"{number:064x}"},
+            started_at=started,
             parent_policy=parent,
-        )  # fmt: skip
+        )
         start_run(db, begun)
         for update in range(1, updates + 1):
             step = update if name == "math" else 2048 * update
@@ -95,11 +100,16 @@ def train(db: LoomDB, runs: int, updates: int) -> None:
             record_policy(
                 db,
                 PolicyVersion(
-                    id=f"{id}/{version}", number=version, url=f"runs/{id}/{version:06d}", run=id,
-                    algorithm="grpo" if name == "math" else "ppo", experiment=experiment.sha256,
-                    parent=before or parent, created_at=started + version,
+                    id=f"{id}/{version}",
+                    number=version,
+                    url=f"runs/{id}/{version:06d}",
+                    run=id,
+                    algorithm="grpo" if name == "math" else "ppo",
+                    experiment=experiment.sha256,
+                    parent=before or parent,
+                    created_at=started + version,
                 ),
-            )  # fmt: skip
+            )
         for when, mean in (("before", 0.2), ("after", 0.5 + 0.05 * number)):
             record_evaluation(db, evaluation(id, when, mean, started))
         if number < runs - 1:
@@ -162,15 +172,35 @@ def sweep(db: LoomDB) -> None:
     trials = []
     experiment = resolve_any(["language/math_tiny"])
     resolved = f"kind: sweep\nname: rates\nmetric: success\nspace: {{}}\nexperiment: {json.dumps(experiment.plain)}\n"
-    run = Run(id="rates", name="rates", kind="sweep", experiment="5" * 64, resolved=resolved, code="3f9a1c2b7d4e",
-              environments={}, started_at=NOW - 20 * HOUR)  # fmt: skip
+    run = Run(
+        id="rates",
+        name="rates",
+        kind="sweep",
+        experiment="5" * 64,
+        resolved=resolved,
+        code="3f9a1c2b7d4e",
+        environments={},
+        started_at=NOW - 20 * HOUR,
+    )
     start_run(db, run)
     for number in range(24):
         rate, size = 10 ** rng.uniform(-6, -4), rng.choice([4, 8, 16])
         score = max(0.0, 0.8 - 0.25 * abs(math.log10(rate) + 5) + 0.01 * size + rng.gauss(0, 0.02))
-        trials.append({"run": f"rates-{number}", "changes": {"algorithm.optimizer.learning_rate": rate, "rollout.group_size": size,
-                       "algorithm.kl": rng.choice([0.0, 0.01, 0.05])}, "score": score, "done": 100, "stopped": "done",
-                       "runs": [f"rates-{number}"], "failed": 0})  # fmt: skip
+        trials.append(
+            {
+                "run": f"rates-{number}",
+                "changes": {
+                    "algorithm.optimizer.learning_rate": rate,
+                    "rollout.group_size": size,
+                    "algorithm.kl": rng.choice([0.0, 0.01, 0.05]),
+                },
+                "score": score,
+                "done": 100,
+                "stopped": "done",
+                "runs": [f"rates-{number}"],
+                "failed": 0,
+            }
+        )
     result = {
         "sweep": "rates",
         "metric": "success",
@@ -196,10 +226,18 @@ def tokens(text: str, *, prompt: int, version: int, seed: int = 0) -> Tokens:
 def talk(id: str, turns: tuple[Turn, ...], **changes: object) -> Trajectory:
     """A trajectory of turns."""
     made = Trajectory(
-        id=id, task=Task("Math", "1.0.0", "algebra.linear", 3, 7, {"terms": 3}), turns=turns, end=End.TERMINATED,
-        reward=Reward(1.1, {"correctness": 1.0, "format": 0.1}, 1.0), group=f"group of {id}", run="math-1",
-        first_version=12, last_version=12, started_at=NOW - 100, finished_at=NOW - 97,
-    )  # fmt: skip
+        id=id,
+        task=Task("Math", "1.0.0", "algebra.linear", 3, 7, {"terms": 3}),
+        turns=turns,
+        end=End.TERMINATED,
+        reward=Reward(1.1, {"correctness": 1.0, "format": 0.1}, 1.0),
+        group=f"group of {id}",
+        run="math-1",
+        first_version=12,
+        last_version=12,
+        started_at=NOW - 100,
+        finished_at=NOW - 97,
+    )
     return replace(made, **changes)
 
 
@@ -209,7 +247,8 @@ def rollouts() -> list[Trajectory]:
     for task in range(6):
         for number in range(4):
             right = (task + number) % 3 != 0
-            answer = f"3x = {12 + task} - 6, so x = {2 + task if right else 5 + task}.\n<answer>{2 + task if right else 5 + task}</answer>"
+            said = 2 + task if right else 5 + task
+            answer = f"3x = {12 + task} - 6, so x = {said}.\n<answer>{said}</answer>"
             thought = "<think>Take 6 from both sides, then divide by three.</think>\n" + answer
             reward = Reward(1.1 if right else 0.1, {"correctness": float(right), "format": 0.1}, float(right))
             first = (
@@ -219,12 +258,24 @@ def rollouts() -> list[Trajectory]:
             call = '<tool_call>{"name": "calculate", "arguments": {"expression": "(12-6)/3"}}</tool_call>'
             turns = (
                 Turn(first, call, Reward(), tokens(call, prompt=30, version=12, seed=task)),
-                Turn((Message("tool", '{"result": 2.0}'),), thought, reward, tokens(thought, prompt=8, version=12 + number % 2, seed=number)),
-            )  # fmt: skip
+                Turn(
+                    (Message("tool", '{"result": 2.0}'),),
+                    thought,
+                    reward,
+                    tokens(thought, prompt=8, version=12 + number % 2, seed=number),
+                ),
+            )
             found.append(
-                talk(f"math-1/task-{task}/{number}", turns, reward=reward, group=f"math-1/task-{task}", group_size=4,
-                     task=Task("Math", "1.0.0", "algebra.linear", 1 + task, 7 + task, {"terms": 3}), last_version=13)
-            )  # fmt: skip
+                talk(
+                    f"math-1/task-{task}/{number}",
+                    turns,
+                    reward=reward,
+                    group=f"math-1/task-{task}",
+                    group_size=4,
+                    task=Task("Math", "1.0.0", "algebra.linear", 1 + task, 7 + task, {"terms": 3}),
+                    last_version=13,
+                )
+            )
     return found
 
 
@@ -268,12 +319,23 @@ def control_episode(steps: int = 400) -> Trajectory:
     at = np.arange(steps)
     seen = np.stack([np.sin(at / 20), np.cos(at / 17) / 2, np.sin(at / 5) / 5, np.cos(at / 9)], 1).astype(np.float32)
     acted = Steps(
-        observations=seen, actions=(np.sin(at / 3) > 0).astype(np.int64), logprobs_T=np.full(steps, -0.6, np.float32),
-        sampled_T=np.ones(steps, np.bool_), versions_T=np.full(steps, 40, np.int32), lanes_T=np.zeros(steps, np.int32),
+        observations=seen,
+        actions=(np.sin(at / 3) > 0).astype(np.int64),
+        logprobs_T=np.full(steps, -0.6, np.float32),
+        sampled_T=np.ones(steps, np.bool_),
+        versions_T=np.full(steps, 40, np.int32),
+        lanes_T=np.zeros(steps, np.int32),
         times_T=NOW + at / 50,
-    )  # fmt: skip
-    return talk("episode", (), task=Task("CartPole-v1", "1", "default", 0, 3), steps=acted, run="cartpole-3",
-                reward=Reward(400.0, {}, 1.0), source=Source.EVALUATION)  # fmt: skip
+    )
+    return talk(
+        "episode",
+        (),
+        task=Task("CartPole-v1", "1", "default", 0, 3),
+        steps=acted,
+        run="cartpole-3",
+        reward=Reward(400.0, {}, 1.0),
+        source=Source.EVALUATION,
+    )
 
 
 def with_picture() -> Trajectory:
@@ -299,22 +361,42 @@ def served(db: LoomDB, url: str) -> None:
     with open_endpoint_hub(url, ENDPOINT, HubConfig()) as hub:
         hub.append(
             [
-                talk(f"session-{number}", (Turn((Message("user", f"Where is my order {number}?"),), "It arrives on Monday.", Reward()),),
-                     source=Source.PRODUCTION, run="", task=Task("support", "1", "chat", 0, 0), reward=Reward())
+                talk(
+                    f"session-{number}",
+                    (Turn((Message("user", f"Where is my order {number}?"),), "It arrives on Monday.", Reward()),),
+                    source=Source.PRODUCTION,
+                    run="",
+                    task=Task("support", "1", "chat", 0, 0),
+                    reward=Reward(),
+                )
                 for number in range(12)
             ]
-        )  # fmt: skip
+        )
     append_feedback(
         db,
         [
-            Feedback(id=f"f-{number}", trajectory=f"session-{number}", source="human", kind="thumb", value=float(number % 2),
-                     comment=HOSTILE.replace("\x00", "") if number == 2 else "Thanks!", created_at=NOW - 600 + number)
+            Feedback(
+                id=f"f-{number}",
+                trajectory=f"session-{number}",
+                source="human",
+                kind="thumb",
+                value=float(number % 2),
+                comment=HOSTILE.replace("\x00", "") if number == 2 else "Thanks!",
+                created_at=NOW - 600 + number,
+            )
             for number in range(6)
         ],
-    )  # fmt: skip
+    )
     record_quarantine(db, Quarantine(endpoint=ENDPOINT, session="session-9", held=True, rule="no_cards", at=NOW - 300))
-    hit = {"arm": "stable", "version": "math-1/20", "rule": "no_cards", "what": "output", "then": "quarantine", "count": 3,
-           "sessions": ["session-9"]}  # fmt: skip
+    hit = {
+        "arm": "stable",
+        "version": "math-1/20",
+        "rule": "no_cards",
+        "what": "output",
+        "then": "quarantine",
+        "count": 3,
+        "sessions": ["session-9"],
+    }
     append_events(db, [Event(kind="monitor.hit", subject=ENDPOINT, data=hit, created_at=NOW - 300)])
 
 
@@ -334,15 +416,28 @@ PLAN = {
 def released(db: LoomDB) -> None:
     """A verdict that waits, and a release that is under way."""
     report = {
-        "checks": [{"name": "improvement", "state": "passed", "evidence": "success 0.61 against 0.52"},
-                   {"name": "safety", "state": "passed", "evidence": "0 of 200 break no_cards"}],
-        "approvers": ["ann"], "strategy": {"name": "canary", "share": 0.1}, "improvement": 0.09,
-    }  # fmt: skip
+        "checks": [
+            {"name": "improvement", "state": "passed", "evidence": "success 0.61 against 0.52"},
+            {"name": "safety", "state": "passed", "evidence": "0 of 200 break no_cards"},
+        ],
+        "approvers": ["ann"],
+        "strategy": {"name": "canary", "share": 0.1},
+        "improvement": 0.09,
+    }
     record_verdict(
         db,
-        StoredVerdict(id="verdict-1", policy="math-1/40", fingerprint="", against="math-1/20", suite="language@1", suite_hash="7" * 64,
-                      outcome=VerdictOutcome.WAITING, report=report, created_at=NOW - 3 * HOUR),
-    )  # fmt: skip
+        StoredVerdict(
+            id="verdict-1",
+            policy="math-1/40",
+            fingerprint="",
+            against="math-1/20",
+            suite="language@1",
+            suite_hash="7" * 64,
+            outcome=VerdictOutcome.WAITING,
+            report=report,
+            created_at=NOW - 3 * HOUR,
+        ),
+    )
     plan = ReleasePlan.parse(PLAN)
     wish = Wish(
         endpoint=ENDPOINT,
@@ -356,8 +451,19 @@ def released(db: LoomDB) -> None:
     from loomrl.release.controller import Controller
     from loomrl.store.service.replicas import Replica, ReplicaRole, ReplicaState, beat
 
-    beat(db, Replica(id="r", role=ReplicaRole.POLICY, policy="math-1/40", endpoint=ENDPOINT, address="127.0.0.1:1", node="n", pid=1,
-                     state=ReplicaState.READY))  # fmt: skip
+    beat(
+        db,
+        Replica(
+            id="r",
+            role=ReplicaRole.POLICY,
+            policy="math-1/40",
+            endpoint=ENDPOINT,
+            address="127.0.0.1:1",
+            node="n",
+            pid=1,
+            state=ReplicaState.READY,
+        ),
+    )
     Controller(db, ENDPOINT).tick()
     traffic(db, 600)
 
@@ -388,17 +494,37 @@ def asked(db: LoomDB) -> None:
     for number in range(2):
         ask(
             db,
-            Judgement(id=f"question-{number}", question="Is the answer polite?", choices=("no", "partly", "yes"),
-                      conversation=(Message("user", "Can you help?"), Message("assistant", HOSTILE.replace("\x00", "") if number else "Gladly!")),
-                      created_at=NOW, expires_at=NOW + HOUR),
-        )  # fmt: skip
+            Judgement(
+                id=f"question-{number}",
+                question="Is the answer polite?",
+                choices=("no", "partly", "yes"),
+                conversation=(
+                    Message("user", "Can you help?"),
+                    Message("assistant", HOSTILE.replace("\x00", "") if number else "Gladly!"),
+                ),
+                created_at=NOW,
+                expires_at=NOW + HOUR,
+            ),
+        )
     set_endpoint(db, "search", [Arm(name="stable", policy="math-1/20")], at=NOW - HOUR)
     start_test(
         db,
-        AbTest(name="tone", endpoint="search", layer="default", end=1.0, shares={"stable": 0.5, "warm": 0.5}, metric="success", better="higher",
-               low=0.0, high=1.0, guards={}, started_at=NOW - HOUR, until=None),
+        AbTest(
+            name="tone",
+            endpoint="search",
+            layer="default",
+            end=1.0,
+            shares={"stable": 0.5, "warm": 0.5},
+            metric="success",
+            better="higher",
+            low=0.0,
+            high=1.0,
+            guards={},
+            started_at=NOW - HOUR,
+            until=None,
+        ),
         [Arm(name="warm", policy="math-1/40", share=0.5)],
-    )  # fmt: skip
+    )
 
 
 def url_in(folder: Path) -> str:

@@ -5,7 +5,7 @@ const names = JSON.parse(place.dataset.runs)
 const along = document.querySelector('#along')
 const smooth = document.querySelector('#smooth')
 const wanted = document.querySelector('#metric-filter')
-const WIDE = 420, HIGH = 170, LEFT = 46, RIGHT = 8, TOP = 8, BOTTOM = 18
+const HIGH = 170, LEFT = 46, RIGHT = 8, TOP = 8, BOTTOM = 18
 const FIRST = ['success', 'return', 'reward', 'level', 'curriculum', 'policy', 'value', 'supervised', 'preference', 'gradient', 'learning_rate', 'length', 'groups', 'failures', 'staleness', 'throughput', 'time']
 const runs = new Map()
 const charts = new Map()
@@ -84,11 +84,11 @@ function chart(name) {
   title.textContent = name
   const output = document.createElement('output')
   caption.append(title, output)
-  const svg = element('svg', {viewBox: `0 0 ${WIDE} ${HIGH}`, preserveAspectRatio: 'none', role: 'img', tabindex: '0'})
+  const svg = element('svg', {role: 'img', tabindex: '0'})
   figure.append(caption, svg)
   svg.addEventListener('pointermove', event => {
     const box = svg.getBoundingClientRect()
-    point((event.clientX - box.left) / box.width * WIDE, figure)
+    point(event.clientX - box.left, figure)
   })
   svg.addEventListener('pointerleave', () => { at = null; crosses() })
   svg.addEventListener('keydown', event => {
@@ -144,19 +144,21 @@ function draw(name) {
     if (value > high) high = value
   }
   const marks = ticks(low, high), bottom = marks[0], top = marks.at(-1)
+  const WIDE = svg.clientWidth || 320
+  svg.setAttribute('viewBox', `0 0 ${WIDE} ${HIGH}`)
   const X = value => LEFT + (WIDE - LEFT - RIGHT) * (right > left ? (value - left) / (right - left) : .5)
   const Y = value => TOP + (HIGH - TOP - BOTTOM) * (top - Math.min(top, Math.max(bottom, value))) / (top - bottom)
-  found.drawn = {lines, X, left, right}
+  found.drawn = {lines, X, left, right, WIDE}
   for (const mark of marks) {
-    svg.append(element('path', {class: 'grid', d: `M${LEFT} ${Y(mark)}H${WIDE - RIGHT}`, 'vector-effect': 'non-scaling-stroke'}))
+    svg.append(element('path', {class: 'grid', d: `M${LEFT} ${Y(mark)}H${WIDE - RIGHT}`}))
     svg.append(element('text', {x: LEFT - 6, y: Y(mark) + 3.5, 'text-anchor': 'end'}, said(mark)))
   }
   svg.append(element('text', {x: LEFT, y: HIGH - 3}, saidX(left)))
   if (right > left) svg.append(element('text', {x: WIDE - RIGHT, y: HIGH - 3, 'text-anchor': 'end'}, saidX(right)))
   for (const line of lines) {
     const path = points => 'M' + points.map(([x, y]) => `${X(x).toFixed(1)} ${Y(y).toFixed(1)}`).join('L') + (points.length === 1 ? 'h0' : '')
-    if (weight) svg.append(element('path', {class: `raw ${line.kind}`, d: path(line.raw), 'vector-effect': 'non-scaling-stroke'}))
-    svg.append(element('path', {class: `smooth ${line.kind}`, d: path(weight ? line.points : line.raw), 'vector-effect': 'non-scaling-stroke', 'stroke-linecap': 'round'}))
+    if (weight) svg.append(element('path', {class: `raw ${line.kind}`, d: path(line.raw)}))
+    svg.append(element('path', {class: `smooth ${line.kind}`, d: path(weight ? line.points : line.raw), 'stroke-linecap': 'round'}))
   }
   const ends = lines.map(line => said(line.points.at(-1)[weight ? 1 : 2]))
   found.output.value = ends.join('  ')
@@ -172,7 +174,7 @@ function nearest(points, x) {
 function point(x, figure) {
   const {drawn} = charts.get(figure.dataset.name)
   if (!drawn) return
-  const share = Math.min(1, Math.max(0, (x - LEFT) / (WIDE - LEFT - RIGHT)))
+  const share = Math.min(1, Math.max(0, (x - LEFT) / (drawn.WIDE - LEFT - RIGHT)))
   at = drawn.left + share * (drawn.right - drawn.left)
   crosses()
 }
@@ -185,11 +187,12 @@ function crosses() {
     svg.querySelectorAll('.cross').forEach(each => each.remove())
     const values = drawn.lines.map(line => line.points[at === null ? line.points.length - 1 : nearest(line.points, at)])
     output.value = (at === null ? '' : `${saidX(values[0][0])}:  `) + values.map(([, mean, y]) => said(at === null && weight ? mean : y)).join('  ')
-    if (at !== null) svg.append(element('path', {class: 'cross', d: `M${drawn.X(values[0][0]).toFixed(1)} ${TOP}V${HIGH - BOTTOM}`, 'vector-effect': 'non-scaling-stroke'}))
+    if (at !== null) svg.append(element('path', {class: 'cross', d: `M${drawn.X(values[0][0]).toFixed(1)} ${TOP}V${HIGH - BOTTOM}`}))
   }
 }
 
-const rank = name => { const base = FIRST.findIndex(each => name === each || name.startsWith(each + '/')); return base < 0 ? FIRST.length : base }
+const FIRST_OF = ['total', 'training', 'evaluation', 'loss', 'mean']
+const rank = name => { const base = FIRST.findIndex(each => name === each || name.startsWith(each + '/')); return (base < 0 ? FIRST.length : base) + (FIRST.includes(name) || FIRST_OF.includes(name.split('/')[1]) ? 0 : .5) }
 
 function arrange() {
   const all = [...new Set([...runs.values()].flatMap(data => Object.keys(data.values)))]
@@ -228,6 +231,8 @@ async function extend(run) {
   } catch { /* the next news brings it */ } finally { busy.delete(run) }
 }
 
+let width = innerWidth
+addEventListener('resize', () => { if (innerWidth !== width) { width = innerWidth; redraw() } })
 document.addEventListener('news', ({detail}) => { if (detail.kind === 'metrics' || detail.kind.startsWith('run.')) extend(detail.subject) })
 for (const control of [along, smooth]) control.addEventListener('input', () => {
   document.querySelector('#smooth-value').value = smooth.value
