@@ -15,6 +15,7 @@ from loomrl.experiments.commands import archives as cli_archives
 from loomrl.experiments.commands import bench as cli_bench
 from loomrl.experiments.commands import bus as cli_bus
 from loomrl.experiments.commands import cluster as cli_cluster
+from loomrl.experiments.commands import console as cli_console
 from loomrl.experiments.commands import coordinate as cli_coordinate
 from loomrl.experiments.commands import data as cli_data
 from loomrl.experiments.commands import envs as cli_envs
@@ -66,6 +67,7 @@ app.add_typer(cli_ab.app, name="ab")
 app.add_typer(cli_analytics.app, name="analytics")
 app.add_typer(cli_bus.app, name="bus")
 app.command()(cli_serve.serve)
+app.command()(cli_console.console)
 app.command()(cli_people.forget)
 app.command()(cli_bus.nats)
 app.command()(cli_cluster.submit)

@@ -130,7 +130,7 @@ class Going:
             self._training = training
             self._open.callback(training.close)
             training.begin()
-            self._write = self._open.enter_context(metrics_kept(training, experiment, run))
+            self._write = self._open.enter_context(metrics_kept(training, experiment, run, self._db))
             training.listen = self._listen
             self.ended = training.stopped
         history = [line for line in read_metrics(metrics_file(experiment.train, run)) if line["step"] <= self.done]

@@ -5,7 +5,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -24,7 +24,6 @@ from loomrl.experiments.kinds import open_training
 from loomrl.experiments.summary import RunSummary
 from loomrl.experiments.training import Listener, Training, metrics_kept, scraped
 from loomrl.load import dump
-from loomrl.observability.exposition import Registry
 from loomrl.run.record import run_folder
 from loomrl.store import open_store
 from loomrl.store.runs import RunStatus, finish_run, list_runs, recorded_experiment, run_id, show_run
@@ -89,7 +88,8 @@ def train(
                 gc.collect()
                 gc.freeze()  # torch, transformers and Ray are a million objects that no later collection need look at
                 with nullcontext() if metrics is None else scraped(db, run, metrics) as registry:
-                    summary = _trained(training, experiment, run, listener, registry)
+                    kept = metrics_kept(training, experiment, run, db, registry)
+                    summary = _trained(training, experiment, run, kept, listener)
                 result = _told(summary, experiment, run, begun=begun, seconds=clock() - begun)
         except BaseException as error:
             if any(known.id == run for known in list_runs(db, kind="train")):
@@ -115,15 +115,15 @@ def _trained(
     training: Training,
     experiment: AnyExperiment,
     run: str,
+    kept: AbstractContextManager[Listener],
     listener: Listener | None,
-    registry: Registry | None,
 ) -> RunSummary:
     """Train until a reason to stop; metrics are written before their checkpoint counts."""
     training.begin()
     training.judge()
     if training.stopped is None:
         with (
-            metrics_kept(training, experiment, run, registry) as write,
+            kept as write,
             progress(f"train {run}", training.limit, begun=training.done) as report,
         ):
 

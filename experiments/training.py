@@ -62,14 +62,14 @@ class Training(Protocol):
 
 @contextmanager
 def metrics_kept(
-    training: Training, experiment: AnyExperiment, run: str, registry: Registry | None = None
+    training: Training, experiment: AnyExperiment, run: str, db: LoomDB, registry: Registry | None = None
 ) -> Iterator[Listener]:
-    """Write metrics to the run's files and to W&B, and show them in `registry`.
+    """Write metrics to the run's files, LoomDB and W&B, and show them in `registry`.
 
     What a killed run wrote after its last checkpoint is cut off.
     """
     resolved, step = experiment.plain, training.done
-    with open_sinks(experiment.train, run=run, experiment=resolved, step=step, registry=registry) as sink:
+    with open_sinks(experiment.train, run=run, experiment=resolved, step=step, db=db, registry=registry) as sink:
         yield sink.write
 
 

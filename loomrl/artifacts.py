@@ -129,6 +129,15 @@ class Artifacts:
         finally:
             shutil.rmtree(staged, ignore_errors=True)
 
+    def get_file(self, name: str, file: str) -> bytes | None:
+        """The bytes of one file of a folder's artifact; None if it has no such file."""
+        marker = self._complete_marker(name, kind="folder")
+        if file not in marker.files:
+            return None
+        buffer = BytesIO()
+        self._fetch(name, marker, file, buffer)
+        return buffer.getvalue()
+
     def exists(self, name: str) -> bool:
         """True if a complete artifact has this name."""
         return self._marker(name) is not None

@@ -55,6 +55,7 @@ LAYERS = [
     "analytics",
     "coordinator",
     "telemetry",
+    "console",
 ]
 """Inside loomrl a module imports from its own layer and those before it."""
 
@@ -102,6 +103,7 @@ OPENED_IN = {
         "loomrl/hub/atropos/*",
         "loomrl/coordinator/http.py",
         "loomrl/observability/exposition.py",
+        "loomrl/console/*",
     },
     "prometheus_client": {
         "loomrl/observability/*",
@@ -109,6 +111,8 @@ OPENED_IN = {
         "loomrl/telemetry/*",
     },
     "opentelemetry": {"loomrl/observability/trace.py"},
+    "jinja2": {"loomrl/console/page.py"},
+    "tokenizers": {"loomrl/console/token.py"},
     "uvicorn": {"loomrl/http/*", "experiments/bench/hub.py"},
 }
 """A backend's package → the only files that may import it."""

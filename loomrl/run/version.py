@@ -44,6 +44,14 @@ def copied(version: PolicyVersion, db: LoomDB) -> Path:
     )
 
 
+def file_of(version: PolicyVersion, db: LoomDB, file: str) -> bytes | None:
+    """One file of the version's checkpoint; None if there is no checkpoint, or no such file in it."""
+    for artifacts, name in _places(version, db):
+        if artifacts.exists(name):
+            return artifacts.get_file(name, file)
+    return None
+
+
 def _places(version: PolicyVersion, db: LoomDB) -> Iterator[tuple[Artifacts, str]]:
     """Possible locations of the checkpoint: its own URL, below `artifact_url`, and there beside the database."""
     root = experiment_of(version, db).artifact_url

@@ -4,6 +4,7 @@ Writers take turns (the write lock of SQLite, an advisory lock on PostgreSQL). S
 at a cursor never misses a row that commits late, and two writers cannot deadlock. Keep write transactions short.
 """
 
+import glob
 import re
 import sqlite3
 import threading
@@ -139,6 +140,22 @@ def is_there(url: str) -> bool:
     schema = str(parsed.query.get(SCHEMA, "public"))
     with LoomDB(_postgresql(parsed.difference_update_query([SCHEMA]))) as db, db.read() as connection:
         return schema in inspect(connection).get_schema_names()
+
+
+def neighbours(url: str) -> list[str]:
+    """The names of the LoomDBs beside this one: those that `beside` takes."""
+    parsed = _parsed(url)
+    if parsed.get_backend_name() == "sqlite":
+        file = Path(parsed.database or "").expanduser().absolute()
+        return sorted(
+            other.name.removeprefix(f"{file.stem}-").removesuffix(file.suffix)
+            for other in file.parent.glob(f"{glob.escape(file.stem)}-*{glob.escape(file.suffix)}")
+        )
+    before = parsed.query.get(SCHEMA)
+    prefix = f"{before}-" if before else ""
+    with LoomDB(_postgresql(parsed.difference_update_query([SCHEMA]))) as db, db.read() as connection:
+        schemas = inspect(connection).get_schema_names()
+    return sorted(name.removeprefix(prefix) for name in schemas if name.startswith(prefix) and name != prefix)
 
 
 def make_schema(url: str) -> None:

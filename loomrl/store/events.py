@@ -70,13 +70,33 @@ def read_events(
     if subject is not None:
         query = query.where(events.c.subject == subject)
     with db.read() as connection:
-        return [
-            (
-                row.position,
-                Event(kind=row.kind, subject=row.subject, data=from_json(row.data), created_at=row.created_at),
-            )
-            for row in connection.execute(query)
-        ]
+        return [(row.position, _event_of(row)) for row in connection.execute(query)]
+
+
+def recent_events(
+    db: LoomDB, *, before: int | None = None, limit: int = 50, kind: str | None = None, subject: str | None = None
+) -> list[tuple[int, Event]]:
+    """The next events older than a position, newest first. A kind such as `run` stands for all that begin with it."""
+    query = select(events).order_by(events.c.position.desc()).limit(limit)
+    if before is not None:
+        query = query.where(events.c.position < before)
+    if kind is not None:
+        query = query.where(events.c.kind == kind if "." in kind else events.c.kind.between(f"{kind}.", f"{kind}/"))
+    if subject is not None:
+        query = query.where(events.c.subject == subject)
+    with db.read() as connection:
+        return [(row.position, _event_of(row)) for row in connection.execute(query)]
+
+
+def kinds_of_events(db: LoomDB) -> list[str]:
+    """The kinds on record, found one by one along their index."""
+    found: list[str] = []
+    with db.read() as connection:
+        after = connection.scalar(select(func.min(events.c.kind)))
+        while after is not None and len(found) < 200:
+            found.append(after)
+            after = connection.scalar(select(func.min(events.c.kind)).where(events.c.kind > after))
+    return found
 
 
 def last_event(db: LoomDB, *, kind: str | None = None, subject: str | None = None) -> int:
@@ -88,3 +108,7 @@ def last_event(db: LoomDB, *, kind: str | None = None, subject: str | None = Non
         query = query.where(events.c.subject == subject)
     with db.read() as connection:
         return int(connection.scalar(query) or 0)
+
+
+def _event_of(row: Any) -> Event:
+    return Event(kind=row.kind, subject=row.subject, data=from_json(row.data), created_at=row.created_at)

@@ -54,6 +54,12 @@ def latest_feedback(db: LoomDB, *, limit: int, trajectory: str | None = None) ->
     return [one for _, one in _read(db, query)]
 
 
+def recent_feedback(db: LoomDB, *, before: int | None, limit: int) -> list[tuple[int, Feedback]]:
+    """The next feedback older than a position, newest first."""
+    query = select(feedback).order_by(feedback.c.position.desc()).limit(limit)
+    return _read(db, query if before is None else query.where(feedback.c.position < before))
+
+
 def last_feedback(db: LoomDB) -> int:
     """The newest position; 0 without any."""
     with db.read() as connection:

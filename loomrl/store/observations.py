@@ -64,6 +64,14 @@ def read_observations(db: LoomDB, endpoint: str, *, after: int = 0, limit: int =
     return [(row.position, each) for row in rows for each in _decoded(row.position, row.payload)]
 
 
+def latest_observations(db: LoomDB, endpoint: str, *, rows: int) -> list[Observation]:
+    """The observations in an endpoint's newest rows, in their order."""
+    query = select(observations.c.position, observations.c.payload).where(observations.c.endpoint == endpoint)
+    with db.read() as connection:
+        found = connection.execute(query.order_by(observations.c.position.desc()).limit(rows)).all()
+    return [each for row in reversed(found) for each in _decoded(row.position, row.payload)]
+
+
 def unit_hash(name: str) -> int:
     """The unit of this name."""
     return int.from_bytes(blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest())

@@ -62,8 +62,12 @@ def draw_parallel(
     *,
     logarithmic: Collection[str] = (),
     best: Literal["max", "min"] = "max",
+    style: str | None = STYLE,
 ) -> str:
-    """The picture of trials with equal keys; the last key is the score, of which the `best` is sought."""
+    """The picture of trials with equal keys; the last key is the score, of which the `best` is sought.
+
+    Without a `style` it is for a page whose own style has the same classes.
+    """
     names = list(trials[0])
     axes = [
         _axis(name, LEFT + BETWEEN * index, [trial[name] for trial in trials], is_log=name in logarithmic)
@@ -76,7 +80,8 @@ def draw_parallel(
     page = f'<rect class="page" width="{width:g}" height="{HIGH:g}"/>'
     head = f'<text class="title" x="20" y="30">{escape(title)}</text>'
     drawn = "".join([*lines, *(part for index, axis in enumerate(axes) for part in _drawn(axis, lower=index % 2 == 1))])
-    return f'<svg {shape} role="img"><style>{STYLE}</style>{page}{head}{drawn}</svg>\n'
+    inside = "" if style is None else f"<style>{style}</style>{page}{head}"
+    return f'<svg {shape} class="parallel" role="img">{inside}{drawn}</svg>\n'
 
 
 def _axis(name: str, x: float, values: Sequence[Any], *, is_log: bool) -> Axis:

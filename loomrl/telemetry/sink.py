@@ -1,4 +1,4 @@
-"""Sinks for a run's metrics: a file of JSON lines always, Weights & Biases if configured, TensorBoard if installed,
+"""Sinks for a run's metrics: JSON lines and LoomDB always, Weights & Biases if configured, TensorBoard if installed,
 and Prometheus if it may scrape the run.
 """
 
@@ -19,10 +19,21 @@ from loomrl.config import Records, WandB
 from loomrl.errors import ArtifactError, ConfigError
 from loomrl.files import write_whole
 from loomrl.observability.family import TRAINING_AT, TRAINING_PREFIX, TRAINING_STEP, Family
-from loomrl.telemetry.metric import Metric
+from loomrl.store import LoomDB
+from loomrl.store.metrics import NewMetrics, append_metrics, cut_metrics
+from loomrl.telemetry.metric import PHASES, Metric
 
 STEP, TIME = "step", "time"
 """Keys of a line beside its metrics."""
+HEADLINES = (
+    Metric.SUCCESS,
+    Metric.RETURN,
+    Metric.REWARD_TOTAL,
+    Metric.SUPERVISED_LOSS,
+    Metric.PREFERENCE_ACCURACY,
+    Metric.POLICY_LOSS,
+)
+"""The first of these that an update has is the run's small curve."""
 
 
 class Sink(ABC):
@@ -71,6 +82,21 @@ class JsonLines(Sink):
     def close(self) -> None:
         """Close the file."""
         self._stream.close()
+
+
+class Stored(Sink):
+    """A row per update in LoomDB, for whoever looks from elsewhere. Opened at `step`, it drops those of later steps."""
+
+    def __init__(self, db: LoomDB, run: str, *, step: int, clock: Callable[[], float] = time.time) -> None:
+        cut_metrics(db, run, step=step)
+        self._db, self._run, self._clock = db, run, clock
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Store one row."""
+        append_metrics(self._db, new_metrics(self._run, step, metrics), at=self._clock())
+
+    def close(self) -> None:
+        """Nothing is left to do."""
 
 
 class WandBRun(Sink):
@@ -204,12 +230,32 @@ def metrics_file(train: Records, run: str) -> Path:
     return Path(train.folder) / run / "metrics.jsonl"
 
 
+def new_metrics(run: str, step: int, metrics: Mapping[str, float]) -> NewMetrics:
+    """The row of an update: what is not finite is None."""
+    values = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+    headline = next((values[name] for name in HEADLINES if values.get(name) is not None), None)
+    return NewMetrics(run=run, step=step, values=values, headline=headline, tokens=_sampled(values))
+
+
+def _sampled(values: Mapping[str, float | None]) -> float | None:
+    """The tokens that engines sampled in an update; None where none are told."""
+    rate = values.get(Metric.ENGINE_TOKENS_PER_S)
+    phases = PHASES if Metric.OVERLAP in values else (Metric.TIME_ROLLOUT,)
+    return None if rate is None else rate * math.fsum(values.get(phase) or 0.0 for phase in phases)
+
+
 def open_sinks(
-    train: Records, *, run: str, experiment: Mapping[str, Any], step: int, registry: CollectorRegistry | None = None
+    train: Records,
+    *,
+    run: str,
+    experiment: Mapping[str, Any],
+    step: int,
+    db: LoomDB | None = None,
+    registry: CollectorRegistry | None = None,
 ) -> Sink:
     """All sinks of `train` as one, opened for a run that has done `step` updates. `registry` is what is scraped."""
     file = metrics_file(train, run)
-    sinks: list[Sink] = []
+    sinks: list[Sink] = [] if db is None else [Stored(db, run, step=step)]
     if train.wandb is not None:
         sinks.append(WandBRun(train.wandb, run=run, experiment=experiment, folder=file.parent))
     if TensorBoard.is_there():

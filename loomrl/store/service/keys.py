@@ -15,9 +15,11 @@ from loomrl.store.events import Event, record
 from loomrl.store.rows import Row, columns_of, find, insert_once, require
 from loomrl.store.tables import events, keys
 
-SCOPES = ("act", "feedback", "record", "metrics", "admin")
+SCOPES = ("act", "feedback", "record", "metrics", "view", "rate", "operate", "admin")
 """`act`: call policies. `feedback`: judge answers. `record`: end sessions and read what was recorded. `metrics`: read a
 gateway's. `admin`: all.
+
+Of people at the console: `view` looks, `rate` judges too, `operate` decides on releases too.
 """
 PREFIX = "loom"
 SECRET_BYTES = 24
@@ -90,6 +92,12 @@ def revoke_key(db: LoomDB, id: str, *, at: float, reason: str = "") -> Key:
         connection.execute(update(keys).where(keys.c.id == id).values(revoked_at=at))
         record(connection, Event(kind="key.revoked", subject=id, data={"reason": reason}, created_at=at))
     return replace(key, revoked_at=at)
+
+
+def any_key(db: LoomDB, scopes: Iterable[str], *, at: float) -> bool:
+    """True if a key with one of these scopes holds."""
+    wanted = set(scopes)
+    return any(key.holds(at) and wanted & set(key.scopes) for key in list_keys(db, limit=100_000))
 
 
 def list_keys(db: LoomDB, *, limit: int = 1000) -> list[Key]:

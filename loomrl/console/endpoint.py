@@ -1,0 +1,172 @@
+"""Endpoints: who answers, A/B tests, and the monitor's interventions."""
+
+import time
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from starlette.responses import Response
+
+from loomrl.console.page import Pages, Visit
+from loomrl.console.picture import plot, share_bar
+from loomrl.console.session import Role
+from loomrl.http.refusal import Refused
+from loomrl.release.ab import Reading
+from loomrl.store.ab_tests import AbTest, Phase, list_tests, show_test, stop_test
+from loomrl.store.endpoints import Arm, history_of, list_endpoints
+from loomrl.store.endpoints import Role as ArmRole
+from loomrl.store.events import last_event, recent_events
+from loomrl.store.observations import Observation, latest_observations, read_observations
+from loomrl.store.quarantine import Quarantine, quarantined, record_quarantine
+from loomrl.store.releases import list_releases
+from loomrl.store.service.replicas import live_replicas
+
+ROWS = 500
+"""Rows of observations that the traffic is drawn from."""
+PARTS = 48
+HITS = 1000
+MOST_ROWS = 20_000
+
+
+def add_to(pages: Pages) -> None:
+    """The pages of endpoints."""
+    pages.get("/endpoints", _list)
+    pages.get("/endpoints/{name}", _show)
+    pages.get("/ab", _tests)
+    pages.get("/ab/{name}", _test)
+    pages.post("/ab/{name}", _stop, role=Role.OPERATOR)
+    pages.get("/monitor", _monitor)
+    pages.post("/monitor/free", _free, role=Role.OPERATOR)
+
+
+def _list(visit: Visit) -> Response:
+    db = visit.source.db
+    live = Counter((row.endpoint, str(row.role)) for row in live_replicas(db))
+    found = list_endpoints(db)
+    rows = [(each, shares_of(each.arms), live[each.name, "policy"], live[each.name, "gateway"]) for each in found]
+    return visit.page("endpoints.html", rows=rows, position=last_event(db))
+
+
+def shares_of(arms: Iterable[Arm]) -> Any:
+    """The arms' shares as a bar."""
+    return share_bar([(f"k-{arm.role.value}", arm.share) for arm in arms if arm.role is not ArmRole.SHADOW])
+
+
+def _show(visit: Visit) -> Response:
+    db, name = visit.source.db, visit.named("name")
+    past = history_of(db, name, limit=20)
+    if not past:
+        raise Refused(404, f"There is no endpoint {name[:120]!r} in this store.")
+    observed = latest_observations(db, name, rows=ROWS)
+    arms, columns = traffic_of(observed)
+    return visit.page(
+        "endpoint.html",
+        endpoint=past[0],
+        shares=shares_of(past[0].arms),
+        replicas=live_replicas(db, endpoint=name),
+        past=past,
+        arms=arms,
+        traffic=plot(columns),
+        span=(observed[0].at, observed[-1].at) if observed else None,
+        outcomes=outcomes_of(observed),
+        releases=list_releases(db, endpoint=name, limit=10),
+        tests=[each for each in list_tests(db) if each.endpoint == name],
+        position=last_event(db),
+    )
+
+
+def traffic_of(observed: list[Observation]) -> tuple[list[str], list[list[float]]]:
+    """Units by arm over time: the arms, and a column of counts for each."""
+    if not observed:
+        return [], []
+    first, last = min(each.at for each in observed), max(each.at for each in observed)
+    size = max(last - first, 1e-6) / PARTS
+    units: dict[str, list[set[int]]] = {}
+    for each in observed:
+        parts = units.setdefault(each.arm, [set() for _ in range(PARTS)])
+        parts[min(PARTS - 1, int((each.at - first) / size))].add(each.unit)
+    arms = sorted(units)
+    return arms, [[float(len(part)) for part in units[arm]] for arm in arms]
+
+
+def outcomes_of(observed: list[Observation]) -> list[tuple[str, dict[str, tuple[float, int]]]]:
+    """Mean and number of each metric by arm."""
+    sums: dict[str, dict[str, list[float]]] = {}
+    for each in observed:
+        sums.setdefault(each.metric, {}).setdefault(each.arm, []).append(each.value)
+    return [
+        (metric, {arm: (sum(values) / len(values), len(values)) for arm, values in by_arm.items()})
+        for metric, by_arm in sorted(sums.items())
+    ]
+
+
+def _tests(visit: Visit) -> Response:
+    now = time.time()
+    tests = [(each, _phase(each, now)) for each in list_tests(visit.source.db)]
+    return visit.page("tests.html", tests=tests, position=last_event(visit.source.db))
+
+
+def _phase(test: AbTest, now: float) -> str:
+    return "open" if test.is_running(now) else "stopped"
+
+
+def _find_test(visit: Visit) -> AbTest:
+    name = visit.named("name")
+    if name not in {each.name for each in list_tests(visit.source.db)}:
+        raise Refused(404, f"There is no A/B test {name[:120]!r} in this store.")
+    return show_test(visit.source.db, name)
+
+
+def _test(visit: Visit) -> Response:
+    db, test = visit.source.db, _find_test(visit)
+    reading, after, rows = Reading(test), 0, 0
+    while rows < MOST_ROWS and (batch := read_observations(db, test.endpoint, after=after)):
+        reading.observe(each for _, each in batch if test.until is None or each.at <= test.until)
+        after = batch[-1][0]
+        rows += len({position for position, _ in batch})
+    now = time.time()
+    return visit.page(
+        "test.html",
+        test=test,
+        phase=_phase(test, now),
+        result=reading.result(),
+        is_whole=rows < MOST_ROWS,
+        can_stop=test.phase is not Phase.STOPPED,
+        position=last_event(db),
+    )
+
+
+def _stop(visit: Visit) -> Response:
+    test = _find_test(visit)
+    why = visit.form.get("why", "").strip()
+    if not why:
+        raise Refused(400, "Say why: the reason stays on record.")
+    reason = f"{why} ({visit.who})"
+    stop_test(visit.source.db, test.name, at=time.time(), keep=visit.form.get("keep", ""), reason=reason)
+    return visit.back(f"/ab/{test.name}")
+
+
+def _monitor(visit: Visit) -> Response:
+    db = visit.source.db
+    hits: Counter[tuple[str, ...]] = Counter()
+    latest: dict[tuple[str, ...], float] = {}
+    sessions: dict[tuple[str, ...], list[str]] = {}
+    events = recent_events(db, kind="monitor.hit", limit=HITS)
+    for _, event in events:
+        kind = (event.subject, *(str(event.data.get(name, "")) for name in ("arm", "version", "rule", "what", "then")))
+        hits[kind] += int(event.data.get("count", 1))
+        latest.setdefault(kind, event.created_at)
+        sessions.setdefault(kind, [str(each) for each in event.data.get("sessions", [])][:3])
+    rows = [(kind, count, latest[kind], sessions[kind]) for kind, count in hits.most_common(200)]
+    held = quarantined(db)
+    return visit.page("monitor.html", rows=rows, held=held, is_whole=len(events) < HITS, position=last_event(db))
+
+
+def _free(visit: Visit) -> Response:
+    """Free a session from quarantine."""
+    session, endpoint = visit.form.get("session", ""), visit.form.get("endpoint", "")
+    db = visit.source.db
+    if not any((each.session, each.endpoint) == (session, endpoint) for each in quarantined(db)):
+        raise Refused(404, f"Session {session[:120]!r} is not in quarantine.")
+    record_quarantine(db, Quarantine(endpoint=endpoint, session=session, held=False, who=visit.who, at=time.time()))
+    return visit.back("/monitor")

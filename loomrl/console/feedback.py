@@ -1,0 +1,162 @@
+"""Feedback: the inbox of what people are asked, and what they said."""
+
+import time
+import uuid
+from contextlib import closing
+from typing import Any
+
+from starlette.responses import Response
+
+from loomrl.console.page import Pages, Visit
+from loomrl.console.session import Role
+from loomrl.console.source import Place
+from loomrl.errors import StoreError
+from loomrl.http.refusal import Refused
+from loomrl.safety.redaction import PatternRedactor, Redaction
+from loomrl.serving.dialect.openai import message_of
+from loomrl.serving.door import Caller
+from loomrl.serving.feedback.intake import Hubs, Intake
+from loomrl.serving.feedback.told import CORRECTED, NO_OPINION, read_told
+from loomrl.serving.refusal import Refusal
+from loomrl.store.endpoints import list_endpoints
+from loomrl.store.events import last_event
+from loomrl.store.feedback import append_feedback, feedback_of, recent_feedback
+from loomrl.store.judgements import answer, waiting
+from loomrl.store.trajectory_index import TrajectoryFilter, page_of
+from loomrl.types import Feedback
+
+PAGE = 30
+TO_RATE, LOOKED_AT = 8, 200
+KINDS = ("thumb up", "thumb down", "correction", "comment")
+SERVED = "endpoint-"
+
+
+def add_to(pages: Pages) -> None:
+    """The inbox."""
+    pages.get("/feedback", _inbox)
+    pages.post("/feedback/answer", _answer, role=Role.RATER)
+    pages.post("/feedback/choose", _choose, role=Role.RATER)
+
+
+def _inbox(visit: Visit) -> Response:
+    db = visit.source.db
+    before = visit.whole("before", 0) or None
+    given = recent_feedback(db, before=before, limit=PAGE)
+    return visit.page(
+        "feedback.html",
+        questions=waiting(db, now=time.time(), limit=20),
+        to_rate=_to_rate(visit),
+        given=[one for _, one in given],
+        next=given[-1][0] if len(given) == PAGE else None,
+        position=last_event(db),
+    )
+
+
+def _to_rate(visit: Visit) -> list[tuple[Place, list[tuple[str, str]]]]:
+    """The newest sessions that nobody has judged, with what was said."""
+    source = visit.source
+    wanted = TrajectoryFilter(equal={"source": "production"})
+    rows = [row for _, row in page_of(source.index, wanted, before=None, limit=LOOKED_AT).rows]
+    judged = {one.trajectory for one in feedback_of(source.db, [row.id for row in rows])} if rows else set()
+    found = []
+    for row in rows:
+        if row.id in judged or row.length > 20_000:
+            continue
+        if (place := source.at(row.hub, row.place)) is not None:
+            found.append((place, said_in(place)))
+        if len(found) == TO_RATE:
+            break
+    return found
+
+
+def said_in(place: Place) -> list[tuple[str, str]]:
+    """The last turn of a session: roles and texts."""
+    if not place.trajectory.turns:
+        return []
+    turn = place.trajectory.turns[-1]
+    last = [(message.role, message.content[:2000]) for message in turn.observation[-1:]]
+    return [*last, ("assistant", turn.action[:4000])]
+
+
+def give(visit: Visit, place: Place, form: Any) -> None:
+    """Store what a person says of a trajectory: of what was served with the gateway's own checks and redaction."""
+    kind, text = form.get("kind", ""), form.get("text", "").strip()
+    comment = form.get("comment", "").strip()
+    if kind not in KINDS:
+        raise Refused(400, f"kind={kind[:80]!r} is unknown. Known: {', '.join(KINDS)}.")
+    if kind == "correction" and not text:
+        raise Refused(400, "A correction needs the text that would have been right.")
+    if kind == "comment" and not comment:
+        raise Refused(400, "A comment needs words.")
+    if "\0" in text + comment:
+        raise Refused(400, "Text with NUL characters cannot be stored. Remove them.")
+    if place.hub.startswith(SERVED):
+        said = {"thumb up": {"thumb": "up"}, "thumb down": {"thumb": "down"}, "correction": {"correction": text}}
+        body = {"session": place.trajectory.id, **said.get(kind, {}), **({"comment": comment} if comment else {})}
+        take(visit, body)
+        return
+    append_feedback(visit.source.db, [_said(visit, place.trajectory.id, kind, text, comment)])
+
+
+def take(visit: Visit, body: dict[str, Any]) -> None:
+    """What is said of a served session, as the gateway takes it."""
+    db = visit.source.db
+    with closing(Intake(db, Hubs(visit.source.url, [each.name for each in list_endpoints(db)]))) as intake:
+        try:
+            intake.take(read_told(body, key=f"{visit.who}-{uuid.uuid4().hex}"), caller=Caller(key="", is_admin=True))
+        except Refusal as refusal:
+            raise Refused(400, message_of(refusal)) from None
+
+
+def _said(visit: Visit, trajectory: str, kind: str, text: str, comment: str) -> Feedback:
+    redaction = Redaction(PatternRedactor())
+    values = {"thumb up": ("thumb", 1.0), "thumb down": ("thumb", 0.0), "correction": ("correction", CORRECTED)}
+    name, value = values.get(kind, ("comment", NO_OPINION))
+    return Feedback(
+        id=f"fb-{uuid.uuid4().hex}",
+        trajectory=trajectory,
+        source="human",
+        kind=name,
+        value=value,
+        comment=redaction.text(comment),
+        created_at=time.time(),
+        data={"who": visit.who} | ({"text": redaction.text(text)} if kind == "correction" else {}),
+    )
+
+
+def _answer(visit: Visit) -> Response:
+    """Answer what an environment asks."""
+    try:
+        answer(
+            visit.source.db,
+            visit.form.get("id", ""),
+            visit.form.get("choice", ""),
+            who=visit.who,
+            comment=visit.form.get("comment", "").strip()[:2000],
+            at=time.time(),
+        )
+    except StoreError as error:
+        raise Refused(409 if "already" in str(error) else 404, str(error)) from None
+    return visit.back("/feedback")
+
+
+def _choose(visit: Visit) -> Response:
+    """Of two attempts at one task, or two sessions, the better one."""
+    source = visit.source
+    places = [source.find(visit.form.get(name, "")) for name in ("better", "worse")]
+    better, worse = places
+    if better is None or worse is None or better.trajectory.id == worse.trajectory.id:
+        raise Refused(404, "Two trajectories are needed, and one of these is not there.")
+    mine, other = better.trajectory.id, worse.trajectory.id
+    if better.hub.startswith(SERVED) and worse.hub.startswith(SERVED):
+        take(visit, {"session": mine, "over": {"session": other}})
+    else:
+        now, mark = time.time(), uuid.uuid4().hex
+        rows = [
+            Feedback(id=f"fb-{mark}-{end}", trajectory=id, source="human", kind="choice", value=value, created_at=now,
+                     data={"who": visit.who, word: against})
+            for id, value, end, word, against in ((mine, 1.0, "a", "over", other), (other, 0.0, "b", "under", mine))
+        ]  # fmt: skip
+        append_feedback(source.db, rows)
+    onward = visit.form.get("next", "")
+    return visit.back(onward if onward.startswith("/siblings?") else "/feedback")

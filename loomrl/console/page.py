@@ -1,0 +1,269 @@
+"""Pages: templates, the visit that a page is made for, and the answers to what cannot be shown."""
+
+import functools
+import hmac
+import inspect
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, quote, urlencode
+
+from jinja2 import DictLoader, Environment, StrictUndefined, select_autoescape
+from markupsafe import Markup
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from loomrl.console import word
+from loomrl.console.session import COOKIE, Known, Role, Session
+from loomrl.console.source import Source
+from loomrl.errors import LoomError
+from loomrl.http.refusal import Refused
+from loomrl.picture import to_url
+
+log = logging.getLogger(__name__)
+MOST_FORM = 256 * 1024
+LONGEST_QUERY = 8 * 1024
+MOST_FIELDS = 200
+PAGE = 40
+"""Rows of a page."""
+
+
+class Link(NamedTuple):
+    """A page in the menu."""
+
+    path: str
+    name: str
+
+
+MENU: Mapping[str, Sequence[Link]] = {
+    "Train": (
+        Link("/runs", "Runs"),
+        Link("/trajectories", "Trajectories"),
+        Link("/policies", "Policies"),
+        Link("/environments", "Environments"),
+        Link("/sweeps", "Sweeps"),
+    ),
+    "Serve": (
+        Link("/endpoints", "Endpoints"),
+        Link("/releases", "Releases"),
+        Link("/ab", "A/B tests"),
+        Link("/monitor", "Monitor"),
+        Link("/feedback", "Feedback"),
+    ),
+    "Record": (Link("/audit", "Audit"), Link("/keys", "Keys")),
+}
+
+
+def _shown(value: Any) -> Any:
+    """Everything that a template writes goes through here, before it is escaped."""
+    if type(value) is str:
+        return word.visible(value)
+    return "–" if value is None else value
+
+
+def environment() -> Environment:
+    """The templates; all text is escaped, and hidden characters are made visible."""
+    folder = files("loomrl.console").joinpath("templates")
+    texts = {each.name: each.read_text(encoding="utf-8") for each in folder.iterdir() if each.name.endswith(".html")}
+    made = Environment(
+        loader=DictLoader(texts),
+        autoescape=select_autoescape(default=True, default_for_string=True),
+        undefined=StrictUndefined,
+        finalize=_shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for name in ("number", "signed", "count", "percent", "lasting", "clock", "iso", "ago", "short"):
+        made.filters[name] = getattr(word, name)
+    made.filters["picture"] = to_url
+    made.filters["seg"] = lambda text: quote(str(text), safe="")
+    made.filters["path"] = lambda text: quote(str(text), safe="/@=+:,~")
+    made.globals["menu"] = MENU
+    made.globals["Role"] = Role
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """One request, by somebody."""
+
+    request: Request
+    session: Session
+    source: Source
+    templates: Environment
+    is_open: bool
+    form: Mapping[str, str] = field(default_factory=dict)
+    """What was sent, its token checked already."""
+
+    @property
+    def who(self) -> str:
+        """The name under which a decision goes on record."""
+        return self.session.who
+
+    def query(self, name: str, default: str = "") -> str:
+        """A parameter of the address."""
+        return self.request.query_params.get(name, default)
+
+    def queries(self, name: str) -> list[str]:
+        """All values of a parameter."""
+        return [value for value in self.request.query_params.getlist(name) if value]
+
+    def named(self, name: str) -> str:
+        """A part of the path."""
+        text: str = self.request.path_params[name]
+        return text
+
+    def whole(self, name: str, default: int, *, low: int = 0, high: int = 2**62) -> int:
+        """A parameter that is a whole number; Refused 400 if it is none, or out of range."""
+        text = self.query(name)
+        if not text:
+            return default
+        try:
+            value = int(text)
+        except ValueError:
+            raise Refused(400, f"{name}={text[:80]!r} is no whole number.") from None
+        if not low <= value <= high:
+            raise Refused(400, f"{name}={value} must be between {low} and {high}.")
+        return value
+
+    def number(self, name: str) -> float | None:
+        """A parameter that is a number, if it is there."""
+        text = self.query(name).strip()
+        if not text:
+            return None
+        try:
+            value = float(text)
+        except ValueError:
+            raise Refused(400, f"{name}={text[:80]!r} is no number.") from None
+        if value != value or value in (float("inf"), float("-inf")):
+            raise Refused(400, f"{name}={text[:80]!r} is no number that anything could be compared with.")
+        return value
+
+    def choice(self, name: str, choices: Sequence[str], default: str = "") -> str:
+        """A parameter that is one of these; Refused 400 names them."""
+        text = self.query(name, default)
+        if text and text not in choices:
+            raise Refused(400, f"{name}={text[:80]!r} is unknown. Known: {', '.join(choices)}.")
+        return text
+
+    def here(self, **changes: object) -> str:
+        """This address with other parameters; None takes one away."""
+        kept = [
+            (name, value) for name, value in self.request.query_params.multi_items() if name not in changes and value
+        ]
+        kept += [(name, str(value)) for name, value in changes.items() if value is not None]
+        return self.request.url.path + (f"?{urlencode(kept)}" if kept else "")
+
+    def page(self, template: str, status: int = 200, **context: object) -> Response:
+        """The page of a template."""
+        return HTMLResponse(self.render(template, **context), status)
+
+    def render(self, template: str, **context: object) -> str:
+        """The text of a template."""
+        about = {"visit": self, "session": self.session, "path": self.request.url.path, "is_open": self.is_open}
+        return self.templates.get_template(template).render(about | context)
+
+    def back(self, path: str) -> Response:
+        """On to another page, after something was done."""
+        return RedirectResponse(path, 303)
+
+
+Show = Callable[[Visit], Response]
+
+
+@dataclass(slots=True)
+class Pages:
+    """The routes of the console, with what all of them need."""
+
+    source: Source
+    templates: Environment = field(default_factory=environment)
+    routes: list[Route] = field(default_factory=list)
+
+    def get(self, path: str, show: Show, *, role: Role = Role.VIEWER) -> None:
+        """Show something."""
+        self.routes.append(Route(path, self._endpoint(show, role), methods=["GET"]))
+
+    def post(self, path: str, do: Show, *, role: Role) -> None:
+        """Do something that a form asks for; its token is checked before."""
+        self.routes.append(Route(path, self._endpoint(do, role), methods=["POST"]))
+
+    def _endpoint(self, show: Show, role: Role) -> Callable[[Request], Any]:
+        @functools.wraps(show)
+        async def endpoint(request: Request) -> Response:
+            known: Known = request.state.known
+            visit = Visit(request, known.session, self.source, self.templates, request.app.state.sessions.is_open)
+            try:
+                if request.method == "POST":
+                    visit = await _with_form(visit)
+                _require(visit, role, known)
+                answer = show(visit) if inspect.iscoroutinefunction(show) else await run_in_threadpool(show, visit)
+                return await answer if inspect.isawaitable(answer) else answer
+            except Refused as refused:
+                return refusal_page(visit, refused, known)
+            except LoomError as error:
+                status = 400 if request.method == "POST" else 503
+                return refusal_page(visit, Refused(status, str(error)), known)
+
+        return endpoint
+
+
+async def _with_form(visit: Visit) -> Visit:
+    """The visit with its form; Refused 403 for one that this console did not give to this browser."""
+    body = b""
+    async for chunk in visit.request.stream():
+        body += chunk
+        if len(body) > MOST_FORM:
+            raise Refused(413, f"A form holds at most {MOST_FORM} bytes.")
+    try:
+        sent = dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS))
+    except (UnicodeDecodeError, ValueError):
+        raise Refused(400, "This is no form that a browser sends.") from None
+    if not hmac.compare_digest(sent.get("csrf", "").encode(), visit.session.csrf.encode()):
+        raise Refused(
+            403, "This form is not of your session, or has expired. Load the page again and send it once more."
+        )
+    return Visit(visit.request, visit.session, visit.source, visit.templates, visit.is_open, sent)
+
+
+def _require(visit: Visit, role: Role, known: Known) -> None:
+    mine = visit.session.role
+    if mine >= role:
+        return
+    if mine is Role.NOBODY:
+        raise Refused(401, known.reason or "Sign in first.")
+    raise Refused(403, f"This is for the role {role.word}; your key gives {mine.word}.")
+
+
+def refusal_page(visit: Visit, refused: Refused, known: Known) -> Response:
+    """The answer to what cannot be shown: a sentence, as a page for people, as JSON for programs."""
+    if "text/html" not in visit.request.headers.get("accept", ""):
+        return JSONResponse({"error": str(refused)}, refused.status)
+    if refused.status == 401 and visit.request.method == "GET":
+        if _came_from_elsewhere(visit.request):
+            return visit.page("again.html")
+        return visit.page("sign_in.html", 401, message=known.reason, next=_here(visit.request))
+    return visit.page("refused.html", refused.status, code=refused.status, message=str(refused))
+
+
+def _came_from_elsewhere(request: Request) -> bool:
+    """True if a link on another site led here: the browser kept the cookie back, and sends it with the next request."""
+    return request.headers.get("sec-fetch-site") == "cross-site" and COOKIE not in request.cookies
+
+
+def _here(request: Request) -> str:
+    return request.url.path + (f"?{request.url.query}" if request.url.query else "")
+
+
+def local(path: str) -> str:
+    """The path if it is one of this site, else the first page."""
+    is_ours = path.startswith("/") and not path.startswith(("//", "/\\")) and "\n" not in path and "\r" not in path
+    return path if is_ours else "/"
+
+
+def safe(html: str) -> Markup:
+    """Markup that we made of escaped parts."""
+    return Markup(html)

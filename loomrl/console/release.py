@@ -1,0 +1,238 @@
+"""Releases: where each stands, on what evidence, and what people decide about it."""
+
+import math
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any
+from urllib.parse import quote
+
+from markupsafe import Markup
+from starlette.responses import HTMLResponse, Response
+
+from loomrl.console import word
+from loomrl.console.page import Pages, Visit
+from loomrl.console.session import Role
+from loomrl.http.refusal import Refused
+from loomrl.release.controller import Look, Moment, Observer, past
+from loomrl.release.guard import Better, Finding, Guard
+from loomrl.release.ledger import Release, evidence_as_json, tell
+from loomrl.release.passage import Word, parse_word
+from loomrl.release.plan import steps_of
+from loomrl.store import LoomDB
+from loomrl.store.events import last_event
+from loomrl.store.releases import ReleaseRow, list_releases, newest_release, read_release
+from loomrl.store.verdicts import StoredVerdict, approve_verdict, list_verdicts, show_verdict
+from loomrl.telemetry.curve import round_ticks
+
+LIMIT = 100
+MOMENTS = 60
+FRESH_S = 5.0
+"""The evidence over time is computed at most this often."""
+WIDE, HIGH, LEFT, TOP, BOTTOM = 680.0, 150.0, 64.0, 24.0, 22.0
+
+
+@dataclass(slots=True)
+class Watch:
+    """What is computed of releases, kept for whoever asks next. Safe to call from several threads."""
+
+    _observers: dict[str, Observer] = field(default_factory=dict)
+    _moments: dict[str, tuple[float, list[Moment]]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def look(self, db: LoomDB, endpoint: str, *, with_bounds: bool) -> Look | None:
+        """The endpoint's latest release and its evidence now. Bounds take a while; what it waits for needs none."""
+        with self._lock:
+            observer = self._observers.setdefault(f"{db.location} {endpoint}", Observer(db, endpoint))
+            return observer.look(is_ended_too=True, with_bounds=with_bounds)
+
+    def moments(self, db: LoomDB, release: Release, *, since: float, until: float) -> list[Moment]:
+        """The evidence over time."""
+        key = f"{db.location} {release.row.release} {release.row.number}"
+        with self._lock:
+            made, found = self._moments.get(key, (-math.inf, []))
+            lasts = math.inf if not release.passage.is_open else FRESH_S
+            if time.monotonic() - made > lasts or not found:
+                found = past(db, release, since=since, until=until, count=MOMENTS)
+                self._moments[key] = (time.monotonic(), found)
+                while len(self._moments) > 20:
+                    self._moments.pop(next(iter(self._moments)))
+            return found
+
+
+_watch = Watch()
+
+
+def add_to(pages: Pages) -> None:
+    """The pages of releases, and of the gate's verdicts."""
+    pages.get("/releases", _list)
+    pages.get("/releases/{release}", _show)
+    pages.get("/releases/{release}/evidence", _evidence)
+    pages.post("/releases/{release}", _say, role=Role.OPERATOR)
+    pages.get("/verdicts/{verdict}", _verdict)
+    pages.post("/verdicts/{verdict}", _approve, role=Role.OPERATOR)
+
+
+def _list(visit: Visit) -> Response:
+    db = visit.source.db
+    return visit.page(
+        "releases.html",
+        releases=list_releases(db, limit=LIMIT),
+        verdicts=list_verdicts(db, limit=20),
+        position=last_event(db),
+    )
+
+
+def _rows(visit: Visit) -> list[ReleaseRow]:
+    name = visit.named("release")
+    rows = read_release(visit.source.db, name)
+    if not rows:
+        raise Refused(404, f"There is no release {name[:120]!r} in this store.")
+    return rows
+
+
+def _show(visit: Visit) -> Response:
+    db, rows = visit.source.db, _rows(visit)
+    release = Release.of(rows[-1])
+    is_latest = _is_latest(db, release)
+    look = _watch.look(db, release.row.endpoint, with_bounds=False) if is_latest else None
+    return visit.page(
+        "release.html",
+        release=release,
+        rows=rows,
+        steps=[str(step) for step in steps_of(release.plan)],
+        waits=() if look is None else look.waits,
+        words=_words(release) if is_latest else [],
+        verdict=_verdict_of(db, release),
+        position=last_event(db),
+    )
+
+
+def _is_latest(db: LoomDB, release: Release) -> bool:
+    newest = newest_release(db, release.row.endpoint)
+    return newest is not None and newest.release == release.row.release
+
+
+def _words(release: Release) -> list[str]:
+    """What a person may say now."""
+    passage = release.passage
+    if not passage.is_open:
+        return [Word.ROLLBACK] if passage.phase == "done" else []
+    said = [Word.RESUME if passage.is_paused else Word.PAUSE, Word.ABORT, Word.ROLLBACK]
+    return [*([Word.APPROVE] if release.plan.approvals else []), *said]
+
+
+def _verdict_of(db: LoomDB, release: Release) -> StoredVerdict | None:
+    """The gate's verdict that the release names among its reasons."""
+    named = [reason.removeprefix("verdict ") for reason in release.verdict.reasons if reason.startswith("verdict ")]
+    known = {each.id: each for each in list_verdicts(db, policy=release.challenger, limit=50)}
+    return next((known[id] for id in named if id in known), None)
+
+
+def _say(visit: Visit) -> Response:
+    rows = _rows(visit)
+    said, why = parse_word(visit.form.get("word", "")[:40]), visit.form.get("why", "").strip()
+    if not why:
+        raise Refused(400, "Say why: the reason stays on record.")
+    endpoint, name = rows[-1].endpoint, rows[-1].release
+    if not _is_latest(visit.source.db, Release.of(rows[-1])):
+        raise Refused(409, f"{name} is not the endpoint's latest release any more. Decide about that one.")
+    tell(visit.source.db, endpoint, said, who=visit.who, why=why[:2000], at=time.time())
+    return visit.back(f"/releases/{quote(name, safe='')}")
+
+
+def _evidence(visit: Visit) -> Response:
+    """The interval of each metric against what is accepted, over time."""
+    db, rows = visit.source.db, _rows(visit)
+    release = Release.of(rows[-1])
+    since = rows[0].created_at
+    until = max(time.time() if release.passage.is_open else rows[-1].created_at, since + 1e-3)
+    moments = _watch.moments(db, release, since=since, until=until)
+    pictures = [picture_of(moments, place, since, until) for place in range(len(release.plan.guards))]
+    look = _watch.look(db, release.row.endpoint, with_bounds=True) if _is_latest(db, release) else None
+    evidence = rows[-1].content.get("evidence") if look is None else evidence_as_json(look.evidence)
+    drawn = [picture for picture in pictures if picture is not None]
+    return HTMLResponse(visit.render("evidence.html", evidence=evidence or {"findings": []}, pictures=drawn))
+
+
+def picture_of(moments: Sequence[Moment], place: int, since: float, until: float) -> Markup | None:
+    """One metric's difference with its interval over time; None without observations of both versions."""
+    there = [(each.at, each.findings[place]) for each in moments if math.isfinite(each.findings[place].difference)]
+    if not there:
+        return None
+    last = there[-1][1]
+    limit = limit_of(last)
+    edges = [value for _, each in there for value in (each.low, each.high, each.difference) if math.isfinite(value)]
+    most = max(4 * abs(limit) if limit else 0.0, 3 * max(abs(each.difference) for _, each in there), 0.02)
+    ticks = round_ticks(max(min(*edges, 0.0), -most), min(max(*edges, 0.0), most), parts=4)
+    return Markup("".join(_parts(there, ticks, limit, (since, until))))
+
+
+def _parts(
+    there: Sequence[tuple[float, Finding]], ticks: Sequence[float], limit: float | None, span: tuple[float, float]
+) -> Iterator[str]:
+    def x(at: float) -> float:
+        return LEFT + (WIDE - LEFT - 8) * (at - span[0]) / (span[1] - span[0])
+
+    def y(value: float) -> float:
+        low, high = ticks[0], ticks[-1]
+        return TOP + (HIGH - TOP - BOTTOM) * (high - min(max(value, low), high)) / ((high - low) or 1.0)
+
+    def line(points: Sequence[tuple[float, float]]) -> str:
+        return "L".join(f"{x(at):.1f} {y(value):.1f}" for at, value in points)
+
+    last = there[-1][1]
+    name = name_of(last.guard)
+    said = f"{name}: {word.signed(last.difference)}, from {word.signed(last.low)} to {word.signed(last.high)}"
+    units = f"new minus stable, {last.challenger.count:,} and {last.baseline.count:,} units"
+    yield f"<figcaption>{escape(name)} <small>{units}</small></figcaption>"
+    yield f'<svg class="evidence" viewBox="0 0 {WIDE:g} {HIGH:g}" role="img" aria-label="{escape(said)}">'
+    for tick in ticks:
+        kind = "zero" if abs(tick) < 1e-12 else "grid"
+        yield f'<path class="{kind}" d="M{LEFT:g} {y(tick):.1f}H{WIDE - 8:g}"/>'
+        label = word.signed(tick) if tick else "0"
+        yield f'<text x="{LEFT - 8:g}" y="{y(tick) + 4:.1f}" text-anchor="end">{escape(label)}</text>'
+    band = [*((at, each.high) for at, each in there), *((at, each.low) for at, each in reversed(there))]
+    yield f'<path class="range" d="M{line(band)}Z"/>'
+    yield f'<path class="mean" d="M{line([(at, each.difference) for at, each in there])}"/>'
+    if limit is not None:
+        yield f'<path class="limit" d="M{LEFT:g} {y(limit):.1f}H{WIDE - 8:g}"/>'
+        below = y(limit) + (-5 if limit > 0 else 13)
+        yield f'<text class="limit-word" x="{LEFT + 4:g}" y="{below:.1f}">accepted</text>'
+    yield f'<text x="{LEFT:g}" y="{HIGH - 4:g}">{escape(word.clock(span[0]))}</text>'
+    yield f'<text x="{WIDE - 8:g}" y="{HIGH - 4:g}" text-anchor="end">{escape(word.clock(span[1]))}</text></svg>'
+
+
+def name_of(guard: Guard) -> str:
+    """A guard's metric in words."""
+    return guard.metric if guard.quantile is None else f"p{100 * guard.quantile:g} of {guard.metric}"
+
+
+def limit_of(finding: Finding) -> float | None:
+    """The worst difference that is accepted; None where that depends on the stable version."""
+    guard = finding.guard
+    if guard.times is not None or guard.quantile is not None:
+        return None
+    return guard.margin if guard.better is Better.LOWER else -guard.margin
+
+
+def _find_verdict(visit: Visit) -> StoredVerdict:
+    id = visit.named("verdict")
+    known: dict[str, Any] = {each.id: each for each in list_verdicts(visit.source.db, limit=1000)}
+    if id not in known:
+        raise Refused(404, f"There is no verdict {id[:120]!r} among the latest 1,000 of this store.")
+    return show_verdict(visit.source.db, id)
+
+
+def _verdict(visit: Visit) -> Response:
+    return visit.page("verdict.html", verdict=_find_verdict(visit), position=last_event(visit.source.db))
+
+
+def _approve(visit: Visit) -> Response:
+    verdict = _find_verdict(visit)
+    approve_verdict(
+        visit.source.db, verdict.id, who=visit.who, at=time.time(), comment=visit.form.get("comment", "").strip()[:2000]
+    )
+    return visit.back(f"/verdicts/{quote(verdict.id, safe='')}")

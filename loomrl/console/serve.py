@@ -1,0 +1,39 @@
+"""The console as a server."""
+
+from loomrl.console.app import console_app
+from loomrl.console.session import ROLES
+from loomrl.console.source import Source
+from loomrl.errors import ServeError
+from loomrl.http.limits import Limits
+from loomrl.http.listen import Door, is_loopback, open_door
+from loomrl.http.server import serve
+from loomrl.http.site import JSON, Site
+from loomrl.store.service.keys import any_key
+
+FORM = "application/x-www-form-urlencoded"
+NEEDED = "behind keys"
+"""Stands for the token of a door that is behind keys: the console has one for each person."""
+
+
+def site_for(door: Door) -> Site:
+    """The names of the console, and what it takes."""
+    names = frozenset(name.lower() for name in door.allowed_hosts)
+    hosts = None if not is_loopback(door.host) and not names else names | {door.host.lower()}
+    return Site(hosts, frozenset({JSON, FORM}))
+
+
+def open_console(source: Source, host: str, port: int, *, allowed_hosts: tuple[str, ...] = (), now: float) -> Door:
+    """Listen; a ServeError refuses to be reached from elsewhere while nobody could sign in."""
+    is_local = is_loopback(host)
+    if not is_local and not any_key(source.db, ROLES, at=now):
+        raise ServeError(
+            f"host={host!r} can be reached from other machines, and no key for people is on record. Make one first: "
+            "loomrl keys create NAME --scope admin; or serve on 127.0.0.1."
+        )
+    return open_door(host, port, token=None if is_local else NEEDED, allowed_hosts=allowed_hosts)
+
+
+def serve_console(source: Source, door: Door) -> None:
+    """Serve until interrupted."""
+    app = console_app(source, site=site_for(door), is_local=is_loopback(door.host))
+    serve(app, door.listeners, limits=Limits())

@@ -1,0 +1,188 @@
+"""Who looks: sign-in by a key of the gateway, sessions on the server, and the rate of attempts."""
+
+import getpass
+import hashlib
+import hmac
+import math
+import secrets
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from threading import Lock
+
+from loomrl.http.refusal import Refused
+from loomrl.store import LoomDB
+from loomrl.store.service.keys import FORM, Key, any_key, digest, find_key
+
+COOKIE = "loomrl_console"
+IDLE_S, LONGEST_S = 2 * 3600.0, 12 * 3600.0
+"""A session ends after this long without a request, and after this long in any case."""
+MOST_SESSIONS = 10_000
+TRIES, TRIES_S = 10, 60.0
+"""Failed attempts to sign in from one address within a time."""
+KEYS_S = 1.0
+"""How long it is believed that there are keys, or none."""
+
+
+class Role(IntEnum):
+    """What somebody may do: each role may do all that those before it may."""
+
+    NOBODY = 0
+    VIEWER = 1
+    RATER = 2
+    OPERATOR = 3
+    ADMIN = 4
+
+    @property
+    def word(self) -> str:
+        """Its name in a sentence."""
+        return self.name.lower()
+
+
+ROLES = {"view": Role.VIEWER, "rate": Role.RATER, "operate": Role.OPERATOR, "admin": Role.ADMIN}
+"""Scope of a key → role at the console."""
+
+
+def role_of(key: Key) -> Role:
+    """The highest role that the key's scopes give."""
+    return max((ROLES[scope] for scope in key.scopes if scope in ROLES), default=Role.NOBODY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """A browser that is known. One that has not signed in has a session too, for its form."""
+
+    csrf: str
+    role: Role = Role.NOBODY
+    who: str = ""
+    """The key's owner, under whose name decisions go on record."""
+    key: str = ""
+    """Id of the key; empty where none is needed."""
+    begun: float
+    seen: float
+
+    def lasts(self, now: float) -> bool:
+        """True until its time is up."""
+        return now - self.seen < IDLE_S and now - self.begun < LONGEST_S
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The session of a request, and the cookie to be set if it is new."""
+
+    session: Session
+    cookie: str | None = None
+    reason: str = ""
+    """Why an earlier session is over."""
+
+
+@dataclass(slots=True)
+class Sessions:
+    """All sessions of one console. A restart ends them. Safe to call from several threads."""
+
+    db: LoomDB
+    is_local: bool
+    """Only this machine reaches the console: without any key for people it is open."""
+    clock: Callable[[], float] = time.time
+    _sessions: OrderedDict[str, Session] = field(default_factory=OrderedDict)
+    _failed: dict[str, deque[float]] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
+    _keys: tuple[float, bool] = (-math.inf, False)
+
+    @property
+    def is_open(self) -> bool:
+        """True where everybody on this machine is an administrator, because no key for people is on record."""
+        return self.is_local and not self._has_keys()
+
+    def known(self, cookie: str | None) -> Known:
+        """The session behind a cookie, or a new one."""
+        now, reason = self.clock(), ""
+        found = self._sessions.get(_hashed(cookie)) if cookie else None
+        if found is not None:
+            reason = self._why_over(found, now)
+            if not reason:
+                found = replace(found, seen=now)
+                with self._lock:
+                    self._sessions[_hashed(cookie or "")] = found
+                return Known(found)
+            self.end(cookie)
+        elif cookie:
+            reason = "Your session has ended. Sign in again."
+        if self.is_open:
+            begun = Session(csrf=secrets.token_hex(16), role=Role.ADMIN, who=getpass.getuser(), begun=now, seen=now)
+            return Known(begun, self._keep(begun))
+        begun = Session(csrf=secrets.token_hex(16), begun=now, seen=now)
+        return Known(begun, self._keep(begun), reason)
+
+    def sign_in(self, plain: str, *, before: str | None, address: str) -> str:
+        """The cookie of a new session in place of the former; Refused 401 or 429."""
+        now = self.clock()
+        failed = self._failed.setdefault(address, deque())
+        while failed and failed[0] <= now - TRIES_S:
+            failed.popleft()
+        if len(failed) >= TRIES:
+            wait = failed[0] + TRIES_S - now
+            raise Refused(429, f"Too many failed attempts from {address}. Wait {wait:.0f} s.")
+        key = self._key(plain.strip(), now)
+        if key is None:
+            if len(self._failed) > MOST_SESSIONS:
+                self._failed.clear()
+            self._failed.setdefault(address, failed).append(now)
+            raise Refused(401, "This is no key that holds. `loomrl keys create NAME --scope view` makes one.")
+        role = role_of(key)
+        if role is Role.NOBODY:
+            raise Refused(403, f"This key may {', '.join(key.scopes)}, but not look: it needs the scope view or more.")
+        self._failed.pop(address, None)
+        self.end(before)
+        return self._keep(Session(csrf=secrets.token_hex(16), role=role, who=key.name, key=key.id, begun=now, seen=now))
+
+    def end(self, cookie: str | None) -> None:
+        """End the session behind a cookie."""
+        if cookie:
+            with self._lock:
+                self._sessions.pop(_hashed(cookie), None)
+
+    def forget(self) -> None:
+        """Look again whether there are keys."""
+        self._keys = (-math.inf, False)
+
+    def _key(self, plain: str, now: float) -> Key | None:
+        match = FORM.fullmatch(plain)
+        key = find_key(self.db, match[1]) if match else None
+        if match is None or key is None or not key.holds(now):
+            return None
+        return key if hmac.compare_digest(key.sha256, digest(match[2])) else None
+
+    def _why_over(self, session: Session, now: float) -> str:
+        """The reason why a session ends now; empty if it goes on."""
+        if not session.lasts(now):
+            return "Your session has ended. Sign in again."
+        if session.key:
+            key = find_key(self.db, session.key)
+            if key is None or not key.holds(now):
+                return "Your key was revoked or has expired. Sign in with another."
+            return "" if role_of(key) == session.role else "Your key's scopes have changed. Sign in again."
+        if session.role is not Role.NOBODY and not self.is_open:
+            return "There are keys now. Sign in."
+        return "" if session.role is not Role.NOBODY or not self.is_open else "No key is needed any more."
+
+    def _keep(self, session: Session) -> str:
+        cookie = secrets.token_hex(32)
+        with self._lock:
+            self._sessions[_hashed(cookie)] = session
+            while len(self._sessions) > MOST_SESSIONS:
+                nobody = (name for name, each in self._sessions.items() if each.role is Role.NOBODY)
+                self._sessions.pop(next(nobody, next(iter(self._sessions))))
+        return cookie
+
+    def _has_keys(self) -> bool:
+        now = self.clock()
+        if now - self._keys[0] > KEYS_S:
+            self._keys = (now, any_key(self.db, ROLES, at=now))
+        return self._keys[1]
+
+
+def _hashed(cookie: str) -> str:
+    return hashlib.sha256(cookie.encode("utf-8", "replace")).hexdigest()

@@ -1,0 +1,274 @@
+"""Trajectories: the list with its filters, and the viewer."""
+
+import difflib
+import json
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+from urllib.parse import quote
+
+from starlette.responses import HTMLResponse, JSONResponse, Response
+
+from loomrl.console import word
+from loomrl.console.feedback import KINDS, give
+from loomrl.console.page import PAGE, Pages, Visit
+from loomrl.console.picture import plot
+from loomrl.console.session import Role
+from loomrl.console.source import Place, Source
+from loomrl.console.token import Vocabularies
+from loomrl.console.transcript import part_of, series_of, tokens_of
+from loomrl.errors import StoreError
+from loomrl.http.refusal import Refused
+from loomrl.hub.look import glimpses, places_with, siblings_of
+from loomrl.store.events import last_event
+from loomrl.store.feedback import feedback_of
+from loomrl.store.rewards import rewards_of
+from loomrl.store.trajectory_index import (
+    EQUAL,
+    Indexed,
+    TrajectoryFilter,
+    choices,
+    count_indexed,
+    drop_indexed,
+    indexed_at,
+    page_of,
+)
+from loomrl.types import End, Trajectory
+from loomrl.types import Source as Origin
+
+GLIMPSE_BYTES = 64 * 1024
+"""Longer payloads have no first words in the list."""
+TOKENS = 4_000
+"""Of one answer to the viewer."""
+RANGES = {"level": "level", "reward": "reward", "success": "success", "length": "length", "version": "version"}
+MOST_SIBLINGS = 64
+LONGEST_DIFF = 20_000
+vocabularies = Vocabularies()
+
+
+def add_to(pages: Pages) -> None:
+    """The pages of trajectories."""
+    pages.get("/trajectories", _list)
+    pages.get("/trajectories/{id:path}", _show)
+    pages.post("/trajectories/{id:path}", _judge, role=Role.RATER)
+    pages.get("/part", _part)
+    pages.get("/tokens.json", _tokens)
+    pages.get("/siblings", _siblings)
+
+
+def filter_of(visit: Visit) -> TrajectoryFilter:
+    """The filter in the address; Refused 400 for a malformed one."""
+    equal = {name: visit.query(name)[:500] for name in EQUAL if visit.query(name)}
+    visit.choice("source", [each.value for each in Origin])
+    visit.choice("ending", [each.value for each in End])
+    if visit.query("hub") == "main":
+        equal["hub"] = ""
+    bounds = {}
+    for name in RANGES:
+        low, high = visit.number(f"{name}_min"), visit.number(f"{name}_max")
+        if low is not None and high is not None and low > high:
+            raise Refused(400, f"{name}: from {low:g} to {high:g} there is nothing. Exchange the two.")
+        if low is not None or high is not None:
+            bounds[name] = (low, high)
+    return TrajectoryFilter(equal=equal, bounds=bounds)
+
+
+def _list(visit: Visit) -> Response:
+    source = visit.source
+    wanted, text = filter_of(visit), visit.query("text")[:500]
+    before = visit.whole("before", 0, high=2**62) or None
+    keep = (lambda rows: list(_with_text(source, rows, text))) if text else None
+    page = page_of(source.index, wanted, before=before, limit=PAGE, keep=keep)
+    rows = _glimpsed(source, page.rows)
+    total = count_indexed(source.index)
+    return visit.page(
+        "trajectories.html",
+        rows=rows,
+        next=page.next,
+        is_short=len(page.rows) < PAGE and page.next is not None,
+        looked=page.looked,
+        total=total,
+        left=page.next,
+        filtered=bool(wanted.equal or wanted.bounds or text),
+        environments=choices(source.index, "environment"),
+        hubs=source.hubs(),
+        sources=[each.value for each in Origin],
+        endings=[each.value for each in End],
+        ranges=RANGES,
+        position=last_event(source.db),
+    )
+
+
+def _with_text(source: Source, rows: list[tuple[int, Indexed]], text: str) -> Iterator[tuple[int, Indexed]]:
+    there: dict[str, set[int]] = {}
+    for name in {row.hub for _, row in rows}:
+        db = source.hub(name)
+        places = [row.place for _, row in rows if row.hub == name]
+        there[name] = set() if db is None else places_with(db, places, text)
+    return ((position, row) for position, row in rows if row.place in there[row.hub])
+
+
+def _glimpsed(source: Source, rows: Sequence[tuple[int, Indexed]]) -> list[tuple[Indexed, str]]:
+    """The rows whose trajectories are still there, with their first words; the others leave the index."""
+    found: dict[tuple[str, int], Trajectory | None] = {}
+    for name in {row.hub for _, row in rows}:
+        db = source.hub(name)
+        places = [row.place for _, row in rows if row.hub == name]
+        there = {} if db is None else glimpses(db, places, most_bytes=GLIMPSE_BYTES)
+        found |= {(name, place): trajectory for place, trajectory in there.items()}
+        if gone := [place for place in places if place not in there]:
+            with suppress(StoreError):
+                drop_indexed(source.index, name, gone)
+    return [(row, first_words(found[row.hub, row.place])) for _, row in rows if (row.hub, row.place) in found]
+
+
+def first_words(trajectory: Trajectory | None) -> str:
+    """What the last message of the first turn says; of control episodes nothing."""
+    if trajectory is None or not trajectory.turns:
+        return ""
+    turn = trajectory.turns[0]
+    said = turn.observation[-1].content if turn.observation else turn.action
+    return word.short(said, 110)
+
+
+def place_of(visit: Visit) -> Place:
+    """The trajectory in the path; Refused 404."""
+    id = visit.named("id")
+    found = visit.source.find(id)
+    if found is None:
+        raise Refused(404, f"There is no trajectory {id[:120]!r} in any hub of this store. It may have been deleted.")
+    return found
+
+
+def at_place(visit: Visit) -> Place:
+    """The trajectory at the place in the parameters; Refused 404."""
+    hub, place = visit.query("hub"), visit.whole("place", 0)
+    found = visit.source.at(hub, place)
+    if found is None:
+        raise Refused(404, f"There is no trajectory at place {place} of hub {hub[:80]!r}.")
+    return found
+
+
+def _show(visit: Visit) -> Response:
+    found, db = place_of(visit), visit.source.db
+    t = found.trajectory
+    pieces, after = part_of(t, 0)
+    hub = visit.source.hub(found.hub)
+    siblings = [] if hub is None else siblings_of(hub, found.place, limit=MOST_SIBLINGS)
+    tokens = [sum(len(turn.tokens) for turn in sequence if turn.tokens is not None) for sequence in t.sequences]
+    return visit.page(
+        "trajectory.html",
+        found=found,
+        t=t,
+        pieces=pieces,
+        after=after,
+        tokens=tokens,
+        turns=sum(map(len, t.sequences)),
+        siblings=siblings,
+        advantage=advantage_of(visit.source, found),
+        series=[] if t.steps is None else [(name, plot(columns)) for name, columns in series_of(t.steps)],
+        feedback=feedback_of(db, [t.id]),
+        rewards=rewards_of(db, t.id),
+        extra=word.visible(_extra(t)),
+        kinds=KINDS,
+        position=last_event(db),
+    )
+
+
+def _extra(t: Trajectory) -> str:
+    if not t.extra:
+        return ""
+    return json.dumps(t.extra, ensure_ascii=False, default=lambda value: f"{type(value).__name__}", indent=1)[:20_000]
+
+
+def advantage_of(source: Source, found: Place) -> dict[str, float] | None:
+    """The reward against its group: mean, deviation and the advantage that follows; None without siblings."""
+    db = source.hub(found.hub)
+    if db is None or found.trajectory.group_size < 2:
+        return None
+    places = [each.place for each in siblings_of(db, found.place, limit=MOST_SIBLINGS)]
+    attempts = indexed_at(source.index, found.hub, places)
+    rewards = [attempt.reward for attempt in attempts if attempt.ending != End.FAILED]
+    if len(rewards) < 2:
+        return None
+    mean = sum(rewards) / len(rewards)
+    deviation = (sum((value - mean) ** 2 for value in rewards) / len(rewards)) ** 0.5
+    return {"mean": mean, "deviation": deviation, "advantage": found.trajectory.reward.total - mean}
+
+
+def _part(visit: Visit) -> Response:
+    found = at_place(visit)
+    pieces, after = part_of(found.trajectory, visit.whole("from", 0))
+    return HTMLResponse(visit.render("pieces.html", found=found, t=found.trajectory, pieces=pieces, after=after))
+
+
+def _tokens(visit: Visit) -> Response:
+    found = at_place(visit)
+    begin, count = visit.whole("from", 0), visit.whole("count", TOKENS, low=1, high=TOKENS)
+    columns = tokens_of(found.trajectory, visit.whole("thread", 0, high=10_000), begin=begin, count=count)
+    if columns is None:
+        raise Refused(404, "This sequence has no tokens on record.")
+    texts = vocabularies.texts(visit.source.db, found.trajectory.run, columns.ids)
+    return JSONResponse(
+        {
+            "begin": columns.begin,
+            "total": columns.total,
+            "ids": columns.ids,
+            "texts": None if texts is None else [None if each is None else word.visible(each) for each in texts],
+            "mask": columns.mask,
+            "logprobs": columns.logprobs,
+            "versions": columns.versions,
+            "turns": columns.turns,
+        }
+    )
+
+
+def _siblings(visit: Visit) -> Response:
+    """Two attempts of a group side by side."""
+    mine, other = at_place(visit), visit.source.at(visit.query("hub"), visit.whole("other", 0))
+    if other is None or other.trajectory.group != mine.trajectory.group:
+        raise Refused(404, "There is no such attempt in this group.")
+    return visit.page("siblings.html", mine=mine, other=other, rows=_side_by_side(mine.trajectory, other.trajectory))
+
+
+def _side_by_side(mine: Trajectory, other: Trajectory) -> list[dict[str, Any]]:
+    rows = []
+    for number in range(max(len(mine.turns), len(other.turns))):
+        left = mine.turns[number] if number < len(mine.turns) else None
+        right = other.turns[number] if number < len(other.turns) else None
+        words = difference("" if left is None else left.action, "" if right is None else right.action)
+        asked = left or right
+        same = left is not None and right is not None and left.observation == right.observation
+        rows.append({"number": number + 1, "left": left, "right": right, "words": words, "asked": asked, "same": same})
+    return rows
+
+
+Words = list[tuple[str, str]]
+
+
+def difference(mine: str, other: str) -> tuple[Words, Words]:
+    """Both texts in runs of words: `same`, or what only one of them has (`mine`, `other`)."""
+    if len(mine) + len(other) > LONGEST_DIFF:
+        return [("same", mine)], [("same", other)]
+    left, right = _words(mine), _words(other)
+    matcher = difflib.SequenceMatcher(None, left, right, autojunk=False)
+    first: Words = []
+    second: Words = []
+    for tag, a, b, c, d in matcher.get_opcodes():
+        if a < b:
+            first.append(("same" if tag == "equal" else "mine", "".join(left[a:b])))
+        if c < d:
+            second.append(("same" if tag == "equal" else "other", "".join(right[c:d])))
+    return first, second
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\s+|\w+|[^\w\s]", text)
+
+
+def _judge(visit: Visit) -> Response:
+    """Take feedback on a trajectory, under the name of whoever signed in."""
+    found = place_of(visit)
+    give(visit, found, visit.form)
+    return visit.back(f"/trajectories/{quote(found.trajectory.id, safe='/@=+:,~')}#feedback")

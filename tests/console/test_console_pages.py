@@ -1,0 +1,270 @@
+"""What every page shows, of a store with something of everything."""
+
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from loomrl.console.source import Source
+from loomrl.hub.look import find_stored
+from loomrl.store.trajectory_index import count_indexed
+from tests.console.console_samples import HOSTILE, url_in
+from tests.console.console_support import Browser, console
+
+PAGES = (
+    "/runs",
+    "/runs/math-1",
+    "/runs/math-1?with=math-4",
+    "/runs/math-1/against/math-4",
+    "/trajectories",
+    "/trajectories/math-1/task-0/1",
+    "/trajectories/long",
+    "/trajectories/episode",
+    "/trajectories/picture",
+    "/trajectories/failed",
+    "/trajectories/session-3",
+    "/policies",
+    "/policies/math-1/20",
+    "/compare?a=math-1/20&b=math-4/40",
+    "/environments",
+    "/environments/Math",
+    "/sweeps",
+    "/sweeps/rates",
+    "/endpoints",
+    "/endpoints/support",
+    "/releases",
+    "/releases/support-1",
+    "/releases/support-1/evidence",
+    "/verdicts/verdict-1",
+    "/ab",
+    "/ab/tone",
+    "/monitor",
+    "/feedback",
+    "/audit",
+    "/audit?kind=run&subject=math-1",
+    "/keys",
+)
+UNKNOWN = (
+    "/runs/nope",
+    "/runs/nope/metrics.json",
+    "/runs/math-1/report",
+    "/runs/math-1?with=nope",
+    "/runs/math-1/against/nope",
+    "/runs/..%2F..%2Fetc%2Fpasswd",
+    "/trajectories/nope",
+    "/trajectories/%00",
+    "/part?hub=&place=999",
+    "/part?hub=../other&place=1",
+    "/tokens.json?hub=endpoint-nope&place=1",
+    "/policies/nope/1",
+    "/compare?a=nope&b=nope",
+    "/environments/nope",
+    "/sweeps/math-1",
+    "/endpoints/nope",
+    "/releases/nope",
+    "/verdicts/nope",
+    "/ab/nope",
+    "/games/nope",
+    "/nope",
+    "/static/nope.js",
+    "/static/..%2Fapp.py",
+    "/static/%2e%2e/%2e%2e/app.py",
+)
+MALFORMED = (
+    "/runs?sort=nope",
+    "/runs?status=nope",
+    "/runs?after=nope",
+    "/runs?after=WzFd",
+    "/policies?after=WyJ4IiwieCJd",
+    "/trajectories?level_min=x",
+    "/trajectories?reward_max=nan",
+    "/trajectories?reward_max=1e999",
+    "/trajectories?level_min=3&level_max=1",
+    "/trajectories?source=nope",
+    "/trajectories?before=-1",
+    "/trajectories?before=1x",
+    "/audit?before=99999999999999999999999",
+    "/tokens.json?hub=&place=1&from=-1",
+    "/tokens.json?hub=&place=1&count=1000000",
+)
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Source, Browser]]:
+    url = url_in(Path(tmp_path_factory.mktemp("console")))
+    with console(url) as (source, app):
+        yield source, Browser(app)
+
+
+def refuse_inline(text: str, path: str) -> None:
+    """Nothing in a page runs, styles or loads anything that is not a file of ours."""
+
+    class Tags(HTMLParser):
+        def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+            for name, value in attributes:
+                assert name != "style", path
+                assert not name.startswith("on"), f"{path}: {name}={value}"
+                if name in ("src", "href", "action", "data-src", "data-load"):
+                    assert re.match(r"/(?!/)|#|data:image/png|\?", value or ""), f"{path}: {name}={value}"
+            assert tag not in ("iframe", "object", "embed", "style", "base"), path
+            assert tag != "script" or dict(attributes)["src"], path
+
+    Tags().feed(text)
+
+
+@pytest.fixture
+def browser(shown: tuple[Source, Browser]) -> Browser:
+    return shown[1]
+
+
+def test_every_page_is_shown_in_strict_headers(browser: Browser) -> None:
+    for path in PAGES:
+        answer = browser.get(path)
+        assert answer.status_code == 200, f"{path}: {answer.text[:500]}"
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy, path
+        assert "unsafe" not in policy, path
+        refuse_inline(answer.text, path)
+
+
+@pytest.mark.parametrize(("paths", "status"), [(UNKNOWN, 404), (MALFORMED, 400)], ids=["unknown", "malformed"])
+def test_what_is_not_there_or_malformed_is_answered_in_one_sentence(
+    browser: Browser, paths: tuple[str, ...], status: int
+) -> None:
+    for path in paths:
+        answer = browser.get(path)
+        assert answer.status_code == status, f"{path}: {answer.text[-400:]}"
+        plain = browser.get(path, headers={"accept": "application/json"})
+        assert plain.status_code == status
+        assert 10 < len(plain.json()["error"]) < 400, path
+
+
+def test_hostile_text_is_shown_letter_by_letter_and_never_as_markup(browser: Browser) -> None:
+    for path in (
+        "/trajectories/hostile",
+        "/trajectories?text=onerror",
+        "/feedback",
+        "/trajectories/session-2",
+        "/audit",
+    ):
+        text = browser.get(path).text
+        assert "<script>document" not in text, path
+        assert "<img src=x" not in text, path
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202e\u2066\u200b\ufeff]", text), path
+    shown = browser.get("/trajectories/hostile").text
+    assert "&lt;script&gt;document.title" in shown
+    for sign in ("␛[31m", "⟨U+202E⟩gnp.exe", "nul:␀", "⟨U+200B⟩zero", "{{7*7}}"):
+        assert sign in shown, sign
+    assert HOSTILE.count("{{7*7}}") == 1
+
+
+def test_runs_are_sorted_filtered_and_paged_by_cursor(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loomrl.console.run.PAGE", 2)
+    for sort in ("started", "name", "headline", "status"):
+        seen: list[str] = []
+        path = f"/runs?sort={sort}&order=up&kind=train"
+        while path:
+            text = browser.get(path).text
+            seen += re.findall(r'<th scope="row"><a href="/runs/([\w-]+)"', text)
+            following = re.search(r'rel="next" href="([^"]+)"', text)
+            path = following[1].replace("&amp;", "&") if following else ""
+        assert sorted(seen) == sorted({*seen}), sort
+        assert len(seen) == 6, sort
+    assert "cartpole-3" not in browser.get("/runs?text=math").text
+    assert 'href="/runs/math-2"' in browser.get("/runs?status=failed").text
+
+
+def test_trajectories_are_filtered_by_columns_bounds_and_text(browser: Browser) -> None:
+    def found(query: str) -> set[str]:
+        return set(re.findall(r'<tr data-href="/trajectories/([^"]+)"', browser.get(f"/trajectories?{query}").text))
+
+    assert found("environment=CartPole-v1") == {"episode"}
+    assert found("hub=endpoint-support&text=order 7?") == {"session-7"}
+    assert found("length_min=50000") == {"long"}
+    assert found("ending=failed") == {"hostile", "failed"}
+    assert {id.rpartition("/")[0] for id in found("run=math-1&level_min=4&level_max=4")} == {"math-1/task-3"}
+    assert found("reward_min=1&success_max=0.5") == set()
+    assert found("run=math-1&reward_max=0.5&source=rollout") & {"math-1/task-0/0"}
+
+
+def test_a_deleted_trajectory_leaves_the_list_and_its_page(shown: tuple[Source, Browser]) -> None:
+    from loomrl.config import HubConfig
+    from loomrl.serving.archive import open_endpoint_hub
+
+    source, browser = shown
+    assert browser.get("/trajectories/session-11").status_code == 200
+    with open_endpoint_hub(source.url, "support", HubConfig()) as hub:
+        hub.delete(["session-11"])
+    assert browser.get("/trajectories/session-11").status_code == 404
+    assert "session-11" not in browser.get("/trajectories?hub=endpoint-support").text
+    assert "session-10" in browser.get("/trajectories?hub=endpoint-support").text
+
+
+def test_a_long_trajectory_comes_in_parts_and_its_tokens_in_chunks(shown: tuple[Source, Browser]) -> None:
+    source, browser = shown
+    turns: list[str] = []
+    text = browser.get("/trajectories/long").text
+    parts = 1
+    while True:
+        assert len(text) < 400_000
+        turns += re.findall(r'id="turn-(\d+)"', text)
+        later = re.search(r'data-src="([^"]+)"', text)
+        if later is None:
+            break
+        text = browser.get(later[1].replace("&amp;", "&")).text
+        parts += 1
+    assert turns == [str(number) for number in range(1, 52)]
+    assert parts > 3
+    place = find_stored(source.db, "long")
+    chunk = browser.get(f"/tokens.json?hub=&place={place}&from=99000&count=4000").json()
+    assert chunk["total"] == 100_000 + 50 * 12
+    assert len(chunk["ids"]) == chunk["total"] - 99_000
+    assert all(logprob <= 0 for logprob in chunk["logprobs"])
+    assert chunk["texts"] is None, "no tokenizer is at hand"
+    aside = browser.get(f"/tokens.json?hub=&place={place}&thread=1").json()
+    assert aside["total"] == 4 + 2
+
+
+def test_metrics_are_thinned_out_and_continued_from_a_number(browser: Browser) -> None:
+    whole = browser.get("/runs/math-1/metrics.json").json()
+    assert whole["last"] == 120
+    assert whole["step"] == list(range(1, 121))
+    assert whole["tokens"][-1] > whole["tokens"][0] > 10_000
+    assert whole["meanings"]["success/Math/algebra.linear"].startswith("Mean success")
+    rest = browser.get("/runs/math-1/metrics.json?after=118").json()
+    assert rest["step"] == [119, 120]
+
+
+def test_the_audit_pages_back_to_the_first_event(browser: Browser) -> None:
+    positions: list[int] = []
+    path = "/audit"
+    while path:
+        text = browser.get(path).text
+        positions += map(int, re.findall(r'<td class="num">(\d+)</td></tr>', text))
+        following = re.search(r'rel="next" href="([^"]+)"', text)
+        path = following[1].replace("&amp;", "&") if following else ""
+    assert positions == sorted(positions, reverse=True)
+    assert positions[-1] == 1
+    assert len(positions) == positions[0]
+
+
+def test_a_person_plays_an_environment(browser: Browser) -> None:
+    begun = browser.submit("/environments/Math", page="/environments/Math", family="", level="1")
+    assert begun.status_code == 303, begun.text
+    path = begun.headers["location"]
+    assert 'name="action"' in browser.get(path).text
+    acted = browser.submit(path.partition("#")[0], page=path, action="<answer>12345</answer>")
+    assert acted.status_code == 303, acted.text
+    assert re.search("Over, success|Your action", browser.get(path).text)
+
+
+def test_the_index_is_whole_and_built_once_by_two(shown: tuple[Source, Browser]) -> None:
+    from loomrl.console.index import Indexer
+
+    source, _ = shown
+    before = count_indexed(source.index)
+    assert Indexer(source).round() == Indexer(source).round() == 0
+    assert count_indexed(source.index) == before
+    assert before in (24 + 5 + 12, 24 + 5 + 11), "with or without one that a test deletes"
