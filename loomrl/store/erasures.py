@@ -16,7 +16,7 @@ from loomrl.store.observations import unit_hash
 from loomrl.store.participants import leave, sessions_of
 from loomrl.store.rows import Row, from_json
 from loomrl.store.sessions import delete_sessions, person_hash
-from loomrl.store.tables import erasures, events, feedback, rewards, sessions
+from loomrl.store.tables import erasures, events, feedback, placeholders, rewards, sessions
 
 MOST = 1000
 """Ids in one question."""
@@ -75,7 +75,7 @@ def erase(db: LoomDB, trajectories: Sequence[str]) -> dict[str, int]:
 
 
 def delete_judgements(connection: Connection, trajectories: Sequence[str]) -> dict[str, int]:
-    """Delete feedback on these trajectories, and their rewards, also from the bus that is in this LoomDB."""
+    """Delete feedback on these trajectories, numbers of placeholders in it, and their rewards, also from our bus."""
     made = select(rewards.c.id).where(rewards.c.trajectory.in_(trajectories))
     told = (events.c.kind == "reward.made") & events.c.subject.in_(made)
     origin = find_note(connection, ORIGIN)
@@ -84,6 +84,7 @@ def delete_judgements(connection: Connection, trajectories: Sequence[str]) -> di
     for table in (feedback, rewards):
         done = connection.execute(delete(table).where(table.c.trajectory.in_(trajectories)))
         counts[table.name] = done.rowcount
+    connection.execute(delete(placeholders).where(placeholders.c.session.in_(trajectories)))
     return counts
 
 

@@ -3,12 +3,11 @@
 import json
 import random
 import uuid
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sqlalchemy import select
 
 from loomrl.safety.redaction import PatternRedactor
@@ -25,6 +24,8 @@ from tests.serving.scripted import Script, decoded
 PLACES = ("system", "user", "tool", "said arguments", "description", "answer", "arguments", "outcome", "comment")
 WORD = 8
 """Bytes of a secret by which a trace of it is looked for first."""
+LOW = np.uint64(0xFFFFFF)
+BATCH = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,46 +127,57 @@ def foreign(plant: Plant) -> dict[str, Any]:
 # -- what is left -----------------------------------------------------------------------------------------------------
 
 
-def texts_in(db: LoomDB) -> list[bytes]:
+def texts_in(db: LoomDB) -> Iterator[bytes]:
     """Every text and every byte of every table; of calls also what their payloads and their ids say."""
-    found: list[bytes] = []
     with db.read() as connection:
         for table in metadata.sorted_tables:
             for row in connection.execute(select(table)):
-                found += [_bytes(value) for value in row if isinstance(value, str | bytes | memoryview)]
+                yield from (_bytes(value) for value in row if isinstance(value, str | bytes | memoryview))
         for row in connection.execute(select(calls.c.payload, calls.c.columns)):
             if not are_acts(bytes(row.payload)):
                 call = decode(bytes(row.payload), None if row.columns is None else bytes(row.columns))
-                found.append(str(call.record).encode("utf-8", "replace"))
-                found += [decoded(one.ids_T).encode("utf-8", "replace") for one in call.columns]
-    return found
+                yield str(call.record).encode("utf-8", "replace")
+                yield from (decoded(one.ids_T).encode("utf-8", "replace") for one in call.columns)
 
 
 def _bytes(value: str | bytes | memoryview) -> bytes:
     return value.encode("utf-8", "replace") if isinstance(value, str) else bytes(value)
 
 
-def traces(data: Collection[bytes], secrets: Iterable[str]) -> list[str]:
-    """The secrets of eight bytes and more that are in the data, as they are, or as JSON and `repr` write them."""
-    forms = {form: secret for secret in secrets for form in _written(secret) if len(form) >= WORD}
-    needles: dict[int, list[bytes]] = {}
-    for form in forms:
-        needles.setdefault(int.from_bytes(form[:WORD], "little"), []).append(form)
-    beginnings = np.array(sorted(needles), np.uint64)
-    whole = b"\0".join(data)
-    return sorted({forms[form] for word in _words(whole, beginnings) for form in needles[word] if form in whole})
+class Search:
+    """Looks for secrets of eight bytes and more, as they are, or as JSON and `repr` write them."""
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        self._forms = {form: secret for secret in secrets for form in _written(secret) if len(form) >= WORD}
+        self._needles: dict[int, list[bytes]] = {}
+        for form in self._forms:
+            self._needles.setdefault(int.from_bytes(form[:WORD], "little"), []).append(form)
+        self._wanted = np.array(sorted(self._needles), np.uint64)
+        self._may_be = np.zeros(1 << 24, np.bool_)
+        self._may_be[self._wanted & LOW] = True
+        self.left: set[str] = set()
+        """The secrets that were found."""
+
+    def look(self, pieces: Iterable[bytes]) -> None:
+        """Look through pieces of data."""
+        batch, size = [], 0
+        for piece in pieces:
+            batch.append(piece)
+            size += len(piece)
+            if size > BATCH:
+                self._look(b"\0".join(batch))
+                batch, size = [], 0
+        self._look(b"\0".join(batch))
+
+    def _look(self, data: bytes) -> None:
+        for start in range(min(WORD, max(0, len(data) - WORD + 1))):
+            words = np.frombuffer(data, "<u8", count=(len(data) - start) // WORD, offset=start)
+            near = words[self._may_be[words & LOW]]
+            for word in map(int, np.unique(near[np.isin(near, self._wanted)])):
+                self.left.update(self._forms[form] for form in self._needles[word] if form in data)
 
 
 def _written(secret: str) -> Sequence[bytes]:
     plain = secret.splitlines()[1:-1] or [secret]  # of a file of a key, a line
     lines = [plain[0].strip(), secret]
     return [one.encode() for line in lines for one in (line, json.dumps(line)[1:-1], repr(line)[1:-1])]
-
-
-def _words(data: bytes, wanted: NDArray[np.uint64]) -> set[int]:
-    """Those of the wanted words that are anywhere in the data."""
-    found: set[int] = set()
-    for start in range(WORD):
-        words = np.frombuffer(data, "<u8", count=(len(data) - start) // WORD, offset=start)
-        found.update(map(int, np.unique(words[np.isin(words, wanted)])))
-    return found

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 
@@ -32,7 +32,7 @@ from loomrl.serving.retention.ageing import DAY_S, Retention
 from loomrl.store import LoomDB, open_store
 from loomrl.store.endpoints import Arm, set_endpoint
 from loomrl.types import Trajectory
-from tests.serving.planting import Echo, Plant, asked, foreign, further, plants, texts_in, traces
+from tests.serving.planting import Echo, Plant, Search, asked, foreign, further, plants, texts_in
 from tests.serving.scripted import Desk, decoded, reply
 
 TOGETHER = 64
@@ -80,16 +80,17 @@ def trajectories(hub: Hub) -> list[Trajectory]:
     return found
 
 
-def read(every: Sequence[Trajectory]) -> list[bytes]:
+def read(every: Sequence[Trajectory]) -> Iterator[bytes]:
     """What trajectories say, in words and in ids."""
-    turns = [turn for one in every for thread in one.sequences for turn in thread]
-    ids = [decoded(turn.tokens.ids_T) for turn in turns if turn.tokens is not None]
-    return [text.encode("utf-8", "replace") for text in (*map(str, every), *ids)]
+    for one in every:
+        yield str(one).encode("utf-8", "replace")
+        turns = [turn for thread in one.sequences for turn in thread]
+        yield from (decoded(turn.tokens.ids_T).encode("utf-8", "replace") for turn in turns if turn.tokens is not None)
 
 
-def files(folder: Path) -> list[bytes]:
+def files(folder: Path) -> Iterator[bytes]:
     """All bytes of all files: databases and their logs, spools, archives."""
-    return [file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()]
+    return (file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file())
 
 
 @pytest.mark.timeout(1800)
@@ -101,32 +102,31 @@ async def test_no_planted_secret_is_left_anywhere(
     monkeypatch.setattr(client, "PAUSE_S", 1e6)
     every = plants(count)
     touched = {f"s{number}": one for number, one in enumerate(every) if one.places}
-    secrets = {secret for one in touched.values() for secret in one.secrets}
-    found: list[bytes] = []
+    search = Search(secret for one in touched.values() for secret in one.secrets)
 
     await record(sqlite_url, every)
     with open_store(sqlite_url) as db, StoredBus(open_store(sqlite_url)) as bus:
         set_endpoint(db, "end", [Arm(name="stable", policy="v", share=1.0)], at=time.time(), reason="a test")
         judge(db, sqlite_url, every)
-        found += texts_in(db)
+        search.look(texts_in(db))
         with open_endpoint_hub(sqlite_url, "end", HubConfig()) as hub:
             Archive(db, hub, "end", terms=Terms()).sweep(now=time.time())
             served = trajectories(hub)
-            found += read(served)
+            search.look(read(served))
             outbox = Outbox(db, sqlite_url, bus)
             while outbox.step():
                 pass
             outbox.close()
-            found += [given.payload for given in bus.browse("RL_TRAJECTORIES", most=count)]
+            search.look(given.payload for given in bus.browse("RL_TRAJECTORIES", most=count))
             artifacts = tmp_path / "artifacts"
             aged = Retention(db, hub, "end", artifact_url=str(artifacts)).round(now=time.time() + 40 * DAY_S)
             assert aged.archived == count
-            found += [str(from_parquet(file.read_bytes())).encode() for file in artifacts.rglob("bytes")]
+            search.look(str(from_parquet(file.read_bytes())).encode() for file in artifacts.rglob("bytes"))
 
         with Publisher("nats://127.0.0.1:9", spool=tmp_path / "spool") as away:
             published = [away.publish(foreign(one)) for one in every]
         assert not any(published)
-        found += files(tmp_path / "spool")
+        search.look(files(tmp_path / "spool"))
         with Publisher(sqlite_url, spool=tmp_path / "spool") as publisher:
             assert publisher.flush() == count
         sink = Sink(db, sqlite_url, bus)
@@ -136,12 +136,13 @@ async def test_no_planted_secret_is_left_anywhere(
         with open_agent_hub(sqlite_url, "zero", HubConfig()) as hub:
             others = trajectories(hub)
             assert len(others) == count
-            found += read(others)
+            search.look(read(others))
 
     monkeypatch.setattr(commit, "keep_calls", _fails)
     await _ignoring(record(sqlite_url.replace("loom.db", "broken.db"), every[:TOGETHER]))
-    found += [caplog.text.encode("utf-8", "replace"), *files(tmp_path)]
-    assert traces(found, secrets) == []
+    search.look([caplog.text.encode("utf-8", "replace")])
+    search.look(files(tmp_path))
+    assert search.left == set()
 
     assert len(served) == count
     for one in served:
@@ -167,4 +168,6 @@ def test_a_secret_that_is_left_is_found() -> None:
     """The search itself: as it is, in JSON, in a `repr`, at any place."""
     secrets = ['a"quoted secret', "s3cret-of-mine", "not there at all"]
     data = [b"x" * 13 + b's3cret-of-mine"', b'{"a": "a\\"quoted secret"}', b"s3cret-of-min"]
-    assert traces(data, secrets) == ['a"quoted secret', "s3cret-of-mine"]
+    search = Search(secrets)
+    search.look(data)
+    assert search.left == {'a"quoted secret', "s3cret-of-mine"}
