@@ -139,11 +139,17 @@ def _until(deadline: float, *, is_last: bool) -> float:
 
 def _span(option: Candidate, endpoint: Endpoint) -> Span:
     """The span of an arm that a call is given to."""
-    arm, version = option.arm, option.policy.about.version
+    arm = option.arm
     if not (above := below()):
         return NOTHING
-    about = {"loomrl__endpoint": endpoint.name, "loomrl__arm": arm.name, "loomrl__role": arm.role.value}
-    return begin_span(f"arm {arm.name}", below=above, gen_ai__response__model=version, **about)
+    return begin_span(
+        f"arm {arm.name}",
+        below=above,
+        gen_ai__response__model=option.policy.about.version,
+        loomrl__endpoint=endpoint.name,
+        loomrl__arm=arm.name,
+        loomrl__role=arm.role.value,
+    )
 
 
 def _below(continuation: Continuation, span: Span) -> Continuation:

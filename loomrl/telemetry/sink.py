@@ -198,13 +198,13 @@ def split(name: str) -> tuple[Metric | None, str]:
     whole, part = name, ""
     while whole:
         if whole in METRICS:
-            return Metric(whole), part
+            return METRICS[whole], part
         whole, _, last = whole.rpartition("/")
         part = f"{last}/{part}" if part else last
     return None, ""
 
 
-METRICS = frozenset(metric.value for metric in Metric)
+METRICS = {metric.value: metric for metric in Metric}
 
 
 class Sinks(Sink):
