@@ -158,7 +158,7 @@ def evaluate(
     experiment, policies = judged_words(words or [], policy or [], env=env)
     if episodes is not None:
         experiment = experiment.override({"evaluation.episodes": episodes})
-    beginning(f"evaluate {', '.join(policies) or 'policies'} on {experiment.name}")
+    beginning(f"evaluate on {experiment.name}")
     if isinstance(experiment, ControlExperiment):
         from loomrl.experiments import evaluate_control
 

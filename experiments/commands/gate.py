@@ -50,7 +50,7 @@ def run(
 
     version, *settings = words
     resolved = resolve_suite(suite, settings)
-    beginning(f"gate {version} by suite {suite}")
+    beginning(f"gate {version:.100}")
     from loomrl.experiments.gate.judge import judge_version
 
     with open_store(store) as db:

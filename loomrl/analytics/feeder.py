@@ -20,7 +20,7 @@ from loomrl.analytics.warehouse import Warehouse
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import endpoint_names
 from loomrl.store.events import read_events
-from loomrl.store.logs import rows_after
+from loomrl.store.rows import rows_after
 
 PAGE = 50_000
 """Rows in an insert."""

@@ -12,9 +12,9 @@ from loomrl.store.archives import ArchiveFile, list_files
 from loomrl.store.db import is_there
 from loomrl.store.endpoints import endpoint_names
 from loomrl.store.feedback import read_feedback
-from loomrl.store.logs import count_rows, rows_after
 from loomrl.store.observations import read_observations
 from loomrl.store.rewards import read_rewards, replaced_between
+from loomrl.store.rows import count_rows, rows_after
 
 RUNS = "runs"
 """The name of LoomDB's own hub, with the rollouts of training runs."""

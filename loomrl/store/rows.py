@@ -1,14 +1,17 @@
-"""Shared code of all tables: JSON columns, and rows that are written once."""
+"""Shared code of all tables: JSON columns, rows that are written once, and counts of what is read by cursor."""
 
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, RowMapping, Table, insert, select
+from sqlalchemy import Connection, RowMapping, Table, func, insert, select
 
 from loomrl.canonical import canonical_json
 from loomrl.errors import IdTaken, StoreError, did_you_mean, there_are
+from loomrl.store import hub_tables  # noqa: F401 - puts its tables with the others
+from loomrl.store.db import LoomDB
+from loomrl.store.tables import metadata
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -70,3 +73,24 @@ def require(connection: Connection, table: Table, id: str) -> Row:
         known = sorted(connection.scalars(select(table.c.id)))
         raise StoreError(f"{table.name} has no id {id!r:.100}. {there_are(known)}{did_you_mean(id[:100], known)}")
     return row
+
+
+def count_rows(db: LoomDB, log: str, *, upto: int) -> int:
+    """The rows of a log up to a position."""
+    table = metadata.tables[log]
+    with db.read() as connection:
+        return int(connection.scalar(select(func.count()).select_from(table).where(table.c.position <= upto)) or 0)
+
+
+def rows_after(db: LoomDB, log: str, after: int) -> int:
+    """The rows of a log past a position."""
+    table = metadata.tables[log]
+    with db.read() as connection:
+        return int(connection.scalar(select(func.count()).select_from(table).where(table.c.position > after)) or 0)
+
+
+def positions_in(db: LoomDB, log: str, *, upto: int) -> set[int]:
+    """The positions of a log's rows up to one."""
+    table = metadata.tables[log]
+    with db.read() as connection:
+        return set(connection.scalars(select(table.c.position).where(table.c.position <= upto)))

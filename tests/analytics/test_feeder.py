@@ -139,17 +139,17 @@ class Midway:
             forgotten(self._world, "ada", ["talk-0"])
 
 
-def test_archived_trajectories_stay_until_their_files_go(world: World, tmp_path: Path) -> None:
-    world.fill()
-    world.feed()
+def test_archived_trajectories_stay_until_their_files_go(small: World, tmp_path: Path) -> None:
+    small.fill()
+    small.feed()
     ages, later = Ages(hot_days=1, archive_days=1), time.time() + 5 * DAY
-    with open_hub(beside(world.url, "endpoint-talk"), HubConfig()) as hub:
-        retention = Retention(world.db, hub, "talk", artifact_url=str(tmp_path / "artifacts"), ages=ages)
+    with open_hub(beside(small.url, "endpoint-talk"), HubConfig()) as hub:
+        retention = Retention(small.db, hub, "talk", artifact_url=str(tmp_path / "artifacts"), ages=ages)
         assert retention._move(later) == 10
-        assert world.feed().deleted == {}
-        assert world.feed(anew=True).loaded["trajectories"] == 19, "those in files are found there"
+        assert small.feed().deleted == {}
+        assert small.feed(anew=True).loaded["trajectories"] == 19, "those in files are found there"
         assert retention._delete(AT + 9 * DAY) == 10
-    assert world.feed().deleted == {"trajectories": 10, "rewards": 13, "feedback": 4}
+    assert small.feed().deleted == {"trajectories": 10, "rewards": 13, "feedback": 4}
 
 
 def test_old_observations_go_from_the_oldest_on(small: World) -> None:
