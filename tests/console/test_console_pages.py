@@ -155,7 +155,7 @@ def test_hostile_text_is_shown_letter_by_letter_and_never_as_markup(browser: Bro
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202e\u2066\u200b\ufeff]", text), path
     shown = browser.get("/trajectories/hostile").text
     assert "&lt;script&gt;document.title" in shown
-    for sign in ("␛[31m", "⟨U+202E⟩gnp.exe", "nul:␀", "⟨U+200B⟩zero", "{{7*7}}"):
+    for sign in ("⟨U+001B⟩[31m", "⟨U+202E⟩gnp.exe", "nul:⟨U+0000⟩", "⟨U+200B⟩zero", "{{7*7}}"):
         assert sign in shown, sign
     assert HOSTILE.count("{{7*7}}") == 1
 
