@@ -22,6 +22,7 @@ INSTALL = {
     "atroposlib": "make atropos",
     "OpenEnv and verifiers": "make adapters",
     "the clients": "make clients",
+    "Chromium": "apt-get install chromium; pip install playwright axe-playwright-python",
 }
 
 
@@ -66,6 +67,9 @@ def is_here(what: str) -> bool:
             return ADAPTERS.exists()
         case "the clients":
             return CLIENTS.exists()
+        case "Chromium":
+            has_driver = all(find_spec(name) is not None for name in ("playwright", "axe_playwright_python"))
+            return has_driver and shutil.which("chromium") is not None
     raise ValueError(what)
 
 
