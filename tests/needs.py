@@ -24,6 +24,7 @@ INSTALL = {
     "OpenEnv and verifiers": "make adapters",
     "the clients": "make clients",
     "chdb": "pip install 'loomrl[analytics]'",
+    "Chromium": "apt-get install chromium; pip install playwright axe-playwright-python",
 }
 
 
@@ -72,6 +73,9 @@ def is_here(what: str) -> bool:
             return CLIENTS.exists()
         case "chdb":
             return all(find_spec(name) is not None for name in ("chdb", "clickhouse_connect"))
+        case "Chromium":
+            has_driver = all(find_spec(name) is not None for name in ("playwright", "axe_playwright_python"))
+            return has_driver and shutil.which("chromium") is not None
     raise ValueError(what)
 
 

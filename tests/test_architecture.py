@@ -112,7 +112,6 @@ OPENED_IN = {
     },
     "opentelemetry": {"loomrl/observability/trace.py"},
     "jinja2": {"loomrl/console/page.py"},
-    "tokenizers": {"loomrl/console/token.py"},
     "uvicorn": {"loomrl/http/*", "experiments/bench/hub.py"},
 }
 """A backend's package → the only files that may import it."""

@@ -101,6 +101,18 @@ def analytics(
 
 
 @app.command()
+def console(
+    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Milliseconds of the console's pages over a million trajectories, and from a commit to the browser."""
+    from loomrl.experiments.bench.console import FULL, QUICK, measure
+
+    figures = measure(QUICK if quick else FULL)
+    _tell(figures, as_json=as_json)
+
+
+@app.command()
 def bus(
     quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
     as_json: AsJson = False,

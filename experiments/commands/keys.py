@@ -18,7 +18,10 @@ DAY_S = 86_400.0
 @app.command()
 def create(
     name: Annotated[str, typer.Argument(help="The key's owner.")],
-    scope: Annotated[list[str] | None, typer.Option(help="act, feedback, record, metrics, admin; repeatable.")] = None,
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(help="act, feedback, record, metrics; of people view, rate, operate; or admin. Repeatable."),
+    ] = None,
     rate: Annotated[float | None, typer.Option(help="Calls per second in each gateway; unlimited by default.")] = None,
     days: Annotated[float | None, typer.Option(help="Days until it expires; never by default.")] = None,
     store: StoreUrl = "sqlite:///loom.db",

@@ -62,7 +62,7 @@ class Shell:
             await _refusal(refused)(scope, receive, _with_headers(send, None, is_safe=False))
             return
         if scope["path"].startswith("/static/"):
-            await self._app(scope, receive, _with_headers(send, None, is_safe=False))
+            await self._app(scope, receive, _with_headers(send, None, is_safe=False, cache="no-cache"))
             return
         request = Request(scope)
         known = self._sessions.known(request.cookies.get(COOKIE))
@@ -76,13 +76,13 @@ def _refusal(refused: Refused) -> Response:
     return JSONResponse({"error": str(refused)}, refused.status, headers={"connection": "close"})
 
 
-def _with_headers(send: Send, cookie: str | None, *, is_safe: bool) -> Send:
+def _with_headers(send: Send, cookie: str | None, *, is_safe: bool, cache: str = "no-store") -> Send:
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
             for name, value in HEADERS.items():
                 headers.setdefault(name, value)
-            headers.setdefault("cache-control", "no-store")
+            headers.setdefault("cache-control", cache)
             if cookie is not None and "set-cookie" not in headers:
                 headers.append("set-cookie", cookie_of(cookie, is_safe=is_safe))
         await send(message)

@@ -36,4 +36,4 @@ def open_console(source: Source, host: str, port: int, *, allowed_hosts: tuple[s
 def serve_console(source: Source, door: Door) -> None:
     """Serve until interrupted."""
     app = console_app(source, site=site_for(door), is_local=is_loopback(door.host))
-    serve(app, door.listeners, limits=Limits())
+    serve(app, door.listeners, limits=Limits(), ending=app.state.feed.end)

@@ -10,19 +10,11 @@ _HIDDEN = re.compile(
     "\ud800-\udfff\U000e0000-\U000e007f]"
 )
 """Characters that are not seen, or that change how others are: controls, marks of direction, tags, half surrogates."""
-_PICTURES, _DELETE = 0x2400, "\u2421"
 
 
 def visible(text: str) -> str:
-    """The text with every hidden character as a sign: `␛` for ESC, `⟨U+202E⟩` for a mark of direction."""
-    return _HIDDEN.sub(_sign, text)
-
-
-def _sign(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    if code < 0x20:
-        return chr(_PICTURES + code)
-    return _DELETE if code == 0x7F else f"⟨U+{code:04X}⟩"
+    """The text with every hidden character as a sign: `⟨U+001B⟩` for ESC, `⟨U+202E⟩` for a mark of direction."""
+    return _HIDDEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text)
 
 
 def number(value: float | None, *, digits: int = 3) -> str:

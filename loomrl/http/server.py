@@ -5,7 +5,7 @@ import logging
 import signal
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import uvicorn
@@ -25,10 +25,17 @@ GRACE_S = 3
 
 
 class Server(uvicorn.Server):
-    """Serves an application on bound sockets."""
+    """Serves an application on bound sockets. `ending` is called first when it ends, for answers that go on and on."""
 
-    def __init__(self, app: ASGIApp, listeners: Sequence[socket.socket], *, limits: Limits | None = None) -> None:
-        self._limits = limits or Limits()
+    def __init__(
+        self,
+        app: ASGIApp,
+        listeners: Sequence[socket.socket],
+        *,
+        limits: Limits | None = None,
+        ending: Callable[[], None] | None = None,
+    ) -> None:
+        self._limits, self._ending = limits or Limits(), ending
         config = uvicorn.Config(
             app,
             log_level="warning",
@@ -63,6 +70,8 @@ class Server(uvicorn.Server):
 
     @override
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._ending is not None:
+            self._ending()
         for task in self._accepting:
             task.cancel()
         await asyncio.gather(*self._accepting, return_exceptions=True)
@@ -96,12 +105,18 @@ class Server(uvicorn.Server):
         )
 
 
-def serve(app: ASGIApp, listeners: Sequence[socket.socket], *, limits: Limits | None = None) -> None:
+def serve(
+    app: ASGIApp,
+    listeners: Sequence[socket.socket],
+    *,
+    limits: Limits | None = None,
+    ending: Callable[[], None] | None = None,
+) -> None:
     """Serve until interrupted or terminated. Ends by an exception, so that `with` blocks release their resources."""
     on_main = threading.current_thread() is threading.main_thread()
     if on_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         exit_on_sigterm()
-    Server(app, listeners, limits=limits).run()
+    Server(app, listeners, limits=limits, ending=ending).run()
 
 
 class Embedded(Server):

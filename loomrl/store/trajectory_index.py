@@ -17,7 +17,9 @@ from loomrl.store.view_tables import index_cursors, trajectory_index
 
 WINDOW = 50_000
 """Positions that one query looks at."""
-BUDGET_S = 0.15
+BUDGET_S = 0.12
+MOST_AT_ONCE = 1000
+"""Rows that are looked into for what the index cannot tell."""
 EQUAL = ("hub", "run", "environment", "family", "source", "ending")
 RANGES = ("level", "reward", "success", "length", "version", "created_at")
 
@@ -81,7 +83,7 @@ def page_of(db: LoomDB, wanted: TrajectoryFilter, *, before: int | None, limit: 
     deadline = time.monotonic() + BUDGET_S
     rows: list[tuple[int, Indexed]] = []
     top = count_indexed(db) + 1 if before is None else before
-    at, batch = top, limit if keep is None else 4 * limit
+    at, batch = top, limit if keep is None else MOST_AT_ONCE
     while at > 1 and len(rows) < limit and (at == top or time.monotonic() < deadline):
         with db.read() as connection:
             found = _window(connection, wanted, at, batch)

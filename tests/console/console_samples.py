@@ -3,12 +3,16 @@
 import json
 import math
 import random
+import tempfile
 import time
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from loomrl.artifacts import open_artifacts
 from loomrl.config import HubConfig
 from loomrl.config.release import ReleasePlan
 from loomrl.experiments.shipped import resolve_any
@@ -213,14 +217,38 @@ def sweep(db: LoomDB) -> None:
     finish_run(db, "rates", status=RunStatus.FINISHED, finished_at=NOW - 18 * HOUR, result=result)
 
 
-def tokens(text: str, *, prompt: int, version: int, seed: int = 0) -> Tokens:
-    """Made-up tokens for a text, a fifth of its letters."""
+@cache
+def tokenizer() -> Tokenizer:
+    """A byte-level tokenizer of few tokens."""
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    texts = [
+        f"3x + 6 = {number}. What is x? Take 6 from both sides, then divide by three. <answer>{number}</answer>"
+        for number in range(99)
+    ]
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    made.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=600, initial_alphabet=alphabet, show_progress=False))
+    return made
+
+
+def tokens(text: str, *, prompt: str, version: int, seed: int = 0) -> Tokens:
+    """Tokens of a text, sampled with made-up probabilities, behind those of a prompt."""
     rng = np.random.default_rng(seed)
-    written = max(1, len(text) // 5)
-    mask = np.array([False] * prompt + [True] * written)
+    before, ids = tokenizer().encode(prompt).ids, tokenizer().encode(text).ids
+    mask = np.array([False] * len(before) + [True] * len(ids))
     logprobs = np.where(mask, -rng.exponential(0.7, len(mask)), 0).astype(np.float32)
     versions = np.where(mask, version, -1).astype(np.int32)
-    return Tokens(rng.integers(0, 500, len(mask)).astype(np.int32), mask, logprobs, versions)
+    return Tokens(np.array([*before, *ids], np.int32), mask, logprobs, versions)
+
+
+def keep_tokenizer(folder: Path) -> None:
+    """A checkpoint of `math-1/40` with nothing in it but its tokenizer."""
+    with tempfile.TemporaryDirectory() as made:
+        file = Path(made) / "model" / "tokenizer.json"
+        file.parent.mkdir()
+        file.write_text(tokenizer().to_str())
+        open_artifacts(str(folder / "artifacts")).put_folder("runs/math-1/000040", Path(made))
 
 
 def talk(id: str, turns: tuple[Turn, ...], **changes: object) -> Trajectory:
@@ -257,12 +285,12 @@ def rollouts() -> list[Trajectory]:
             )
             call = '<tool_call>{"name": "calculate", "arguments": {"expression": "(12-6)/3"}}</tool_call>'
             turns = (
-                Turn(first, call, Reward(), tokens(call, prompt=30, version=12, seed=task)),
+                Turn(first, call, Reward(), tokens(call, prompt=first[1].content, version=12, seed=task)),
                 Turn(
                     (Message("tool", '{"result": 2.0}'),),
                     thought,
                     reward,
-                    tokens(thought, prompt=8, version=12 + number % 2, seed=number),
+                    tokens(thought, prompt='{"result": 2.0}', version=12 + number % 2, seed=number),
                 ),
             )
             found.append(
@@ -301,16 +329,18 @@ def long_talk(count: int = 100_000) -> Trajectory:
     words = "The quick brown fox jumps over the lazy dog and thinks about reinforcement learning. "
     turns = []
     for number in range(50):
-        text = (f"Step {number}. " + words * (per * 5 // len(words) + 1))[: per * 5]
-        turns.append(
-            Turn(
-                (Message("user", f"Go on, part {number + 1}."),),
-                text,
-                Reward(),
-                tokens(text, prompt=12, version=number // 10, seed=number),
-            )
+        prompt = f"Go on, part {number + 1}."
+        made = tokens(
+            f"Step {number}. " + words * (per // len(tokenizer().encode(words)) + 1),
+            prompt=prompt,
+            version=number // 10,
         )
-    aside = Turn((Message("user", "Check it."),), "It is right.", Reward(), tokens("It is right.", prompt=4, version=3))
+        kept = Tokens(*(column[:per] for column in made.arrays()))
+        text = tokenizer().decode([int(id) for id in kept.ids_T[kept.mask_T]])
+        turns.append(Turn((Message("user", prompt),), text, Reward(), kept))
+    aside = Turn(
+        (Message("user", "Check it."),), "It is right.", Reward(), tokens("It is right.", prompt="Go", version=3)
+    )
     return talk("long", tuple(turns), threads=((aside,),), first_version=0, last_version=4)
 
 
@@ -531,4 +561,5 @@ def url_in(folder: Path) -> str:
     """A filled store in a folder."""
     url = f"sqlite:///{folder}/loom.db"
     fill(url)
+    keep_tokenizer(folder)
     return url

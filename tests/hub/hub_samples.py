@@ -4,7 +4,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -59,10 +59,10 @@ def ids(groups: Sequence[Any]) -> list[str]:
 
 
 @contextmanager
-def served(app: ASGIApp, limits: Limits | None = None) -> Iterator[str]:
+def served(app: ASGIApp, limits: Limits | None = None, *, ending: Callable[[], None] | None = None) -> Iterator[str]:
     """The address of an application that runs in a thread."""
     door = open_door(port=0)
-    server = Server(app, door.listeners, limits=limits)
+    server = Server(app, door.listeners, limits=limits, ending=ending)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

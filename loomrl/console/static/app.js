@@ -134,3 +134,24 @@ function load(place) {
     .catch(() => { place.textContent = 'This part could not be loaded. Load the page again.' })
 }
 complete()
+
+// A rare filter looks further by itself, until the page is full, the end is reached, or a minute has passed.
+async function further() {
+  const begun = Date.now()
+  let link
+  while ((link = document.querySelector('#further')) && Date.now() - begun < 60000) {
+    const rows = document.querySelector('#list tbody')
+    if (rows && rows.rows.length >= 40) return
+    const answer = await fetch(link.href, {headers: {accept: 'text/html'}})
+    if (!answer.ok) return
+    const more = new DOMParser().parseFromString(await answer.text(), 'text/html').querySelector('#list')
+    const young = more.querySelector('tbody')
+    if (rows && young) rows.append(...young.rows)
+    if (rows) {
+      const note = more.querySelector('#short')
+      if (note) document.querySelector('#short').replaceWith(note)
+      else document.querySelector('#short').remove()
+    } else document.querySelector('#list').replaceChildren(...more.childNodes)
+  }
+}
+further().catch(() => {})

@@ -1,0 +1,379 @@
+"""The console: milliseconds of its pages over a large store, and from a commit to the browser.
+
+The console is the real one in a process of its own. Trajectories are written straight into the hub's tables, groups of
+four with two turns each, as appending them one by one would take longer than looking at them.
+"""
+
+import contextlib
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+from sqlalchemy import insert
+
+from loomrl.console.index import Indexer
+from loomrl.console.source import open_source
+from loomrl.experiments.bench.model import machine
+from loomrl.experiments.shipped import resolve
+from loomrl.hub.codec import encode
+from loomrl.load import dump
+from loomrl.store import LoomDB, open_store
+from loomrl.store.hub_tables import groups, trajectories
+from loomrl.store.metrics import append_metrics
+from loomrl.store.policies import record_policy
+from loomrl.store.runs import Run, RunStatus, finish_run, start_run
+from loomrl.store.tables import events
+from loomrl.store.view_tables import metrics
+from loomrl.telemetry.metric import Metric
+from loomrl.telemetry.sink import new_metrics
+from loomrl.types import End, Message, PolicyVersion, Reward, Task, Tokens, Trajectory, Turn
+
+GROUP = 4
+BATCH = 2000
+ENVIRONMENTS = ("Math", "Code", "Game", "ToolCall", "LogicPuzzle")
+LONG_TOKENS = 100_000
+VIEWERS = 50
+PATIENCE_S = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """The size of a measurement."""
+
+    trajectories: int = 1_000_000
+    runs: int = 1000
+    updates: int = 200
+    requests: int = 40
+    """Of each page."""
+    commits: int = 100
+    """Of which the delay is measured."""
+    viewers_s: float = 20.0
+
+
+FULL = Size()
+QUICK = Size(trajectories=2000, runs=20, updates=20, requests=3, commits=5, viewers_s=2.0)
+
+
+def measure(size: Size = FULL) -> dict[str, Any]:
+    """Every figure of `loomrl bench console`."""
+    with tempfile.TemporaryDirectory(prefix="loomrl-bench-") as name:
+        url = f"sqlite:///{name}/loom.db"
+        figures = _filled(url, size)
+        with _console(url) as (address, process), httpx.Client(base_url=address, timeout=PATIENCE_S) as client:
+            figures |= _pages(client, size)
+            figures |= _delay(url, address, size)
+            figures |= _viewers(url, address, process, size)
+    return figures | {"machine": machine("cpu")}
+
+
+def _filled(url: str, size: Size) -> dict[str, Any]:
+    begun = time.perf_counter()
+    with open_store(url) as db:
+        _fill_runs(db, size)
+        _fill_hub(db, size)
+    filled = time.perf_counter()
+    source = open_source(url)
+    try:
+        indexer, cpu = Indexer(source), time.process_time()
+        while indexer.round():
+            pass
+        cpu = time.process_time() - cpu
+    finally:
+        source.close()
+    return {
+        "trajectories": size.trajectories,
+        "runs": size.runs,
+        "filled_s": round(filled - begun, 1),
+        "indexed_per_cpu_s": round((size.trajectories + 1) / cpu),
+    }
+
+
+def _fill_runs(db: LoomDB, size: Size) -> None:
+    experiment = resolve(["language/math_tiny"])
+    resolved, now = dump(experiment), time.time()
+    rng = random.Random(0)
+    for number in range(size.runs):
+        id, at = f"run-{number:04d}", now - 60.0 * (size.runs - number)
+        start_run(
+            db,
+            Run(
+                id=id,
+                name=f"name-{number % 17}",
+                kind="train",
+                experiment=experiment.sha256,
+                resolved=resolved,
+                code="c",
+                environments={"Math@1.0.0": "0" * 64},
+                started_at=at,
+            ),
+        )
+        for version in (0, 1):
+            parent = f"{id}/0" if version else None
+            record_policy(
+                db,
+                PolicyVersion(
+                    id=f"{id}/{version}",
+                    number=version,
+                    url=f"runs/{id}/{version}",
+                    run=id,
+                    algorithm="grpo",
+                    experiment=experiment.sha256,
+                    parent=parent,
+                    created_at=at + version,
+                ),
+            )
+        if number % 10:
+            finish_run(db, id, status=RunStatus.FINISHED, finished_at=at + 600)
+        rows = [_metric_row(id, update, at, rng) for update in range(1, size.updates + 1)]
+        with db.write() as connection:
+            connection.execute(insert(metrics), rows)
+
+
+def _metric_row(run: str, update: int, at: float, rng: random.Random) -> dict[str, Any]:
+    values = {str(metric): rng.random() for metric in list(Metric)[:40]}
+    content = json.dumps(values)
+    return {
+        "run": run,
+        "number": update,
+        "step": update,
+        "headline": values[Metric.SUCCESS],
+        "tokens": 1000.0 * update,
+        "content": content,
+        "created_at": at + update,
+    }
+
+
+def _fill_hub(db: LoomDB, size: Size) -> None:
+    rng, now = np.random.default_rng(0), time.time()
+    for first in range(0, size.trajectories, BATCH):
+        made = [trajectory(number, size, rng) for number in range(first, min(first + BATCH, size.trajectories))]
+        _store(db, first, made, now)
+    _store(db, size.trajectories + GROUP, [long_trajectory()], now)
+
+
+def _store(db: LoomDB, first: int, made: Sequence[Trajectory], now: float) -> None:
+    opened = {t.group: 1 + (first + at) // GROUP for at, t in enumerate(made)}
+    with db.write() as connection:
+        connection.execute(
+            insert(groups),
+            [
+                {
+                    "position": position,
+                    "id": id,
+                    "environment": "Math",
+                    "size": GROUP,
+                    "needed": GROUP,
+                    "version": 0,
+                    "state": "acked",
+                    "cause": "",
+                    "arrived": GROUP,
+                    "usable": GROUP,
+                    "oldest": 0,
+                    "lease": None,
+                    "opened_at": now,
+                    "deadline": now,
+                }
+                for id, position in opened.items()
+            ],
+        )
+        connection.execute(
+            insert(trajectories),
+            [
+                {
+                    "position": first + at + 1,
+                    "id": t.id,
+                    "group_position": opened[t.group],
+                    "late": False,
+                    "environment": t.task.environment,
+                    "family": t.task.family,
+                    "level": t.task.level,
+                    "source": t.source.value,
+                    "ending": t.end.value,
+                    "success": t.reward.success,
+                    "run": t.run,
+                    "first_version": t.first_version,
+                    "last_version": t.last_version,
+                    "created_at": now,
+                    "payload": encode(t),
+                }
+                for at, t in enumerate(made)
+            ],
+        )
+        connection.execute(
+            insert(events), [{"kind": "bench.filled", "subject": f"batch-{first}", "data": "{}", "created_at": now}]
+        )
+
+
+def trajectory(number: int, size: Size, rng: np.random.Generator) -> Trajectory:
+    """A small trajectory of two turns."""
+    success = float(rng.random() < 0.4)
+    run = f"run-{number * size.runs // size.trajectories:04d}"
+    task = Task(
+        ENVIRONMENTS[number // GROUP % 5],
+        "1.0.0",
+        f"family-{number // GROUP % 7}",
+        1 + number // GROUP % 10,
+        number // GROUP,
+    )
+    text = f"Attempt {number}: the sum is {rng.integers(1000)}."
+    turns = (
+        Turn(
+            (Message("user", f"What is {number} + 1? Write the answer into <answer> tags."),),
+            text,
+            Reward(),
+            _tokens(24, rng),
+        ),
+        Turn((Message("user", "Are you sure?"),), "Yes. <answer>2</answer>", Reward(success), _tokens(24, rng)),
+    )
+    return Trajectory(
+        id=f"{run}/{number}",
+        task=task,
+        turns=turns,
+        end=End.TERMINATED,
+        reward=Reward(success + 0.1, {"correctness": success}, success),
+        group=f"group-{number // GROUP}",
+        group_size=GROUP,
+        first_version=number % 100,
+        last_version=number % 100,
+        run=run,
+    )
+
+
+def _tokens(count: int, rng: np.random.Generator) -> Tokens:
+    mask = np.arange(count) >= count // 2
+    logprobs = np.where(mask, -rng.exponential(1.0, count), 0).astype(np.float32)
+    return Tokens(rng.integers(0, 500, count).astype(np.int32), mask, logprobs, np.where(mask, 3, -1).astype(np.int32))
+
+
+def long_trajectory() -> Trajectory:
+    """100,000 tokens in 100 turns."""
+    rng, words = np.random.default_rng(1), "The quick brown fox jumps over the lazy dog. " * 100
+    turns = tuple(
+        Turn((Message("user", f"Part {n}"),), words, Reward(), _tokens(LONG_TOKENS // 100, rng)) for n in range(100)
+    )
+    made = trajectory(0, replace(FULL, trajectories=1, runs=1), rng)
+    return replace(made, id="long", turns=turns, group="long", group_size=1)
+
+
+@contextlib.contextmanager
+def _console(url: str) -> Iterator[tuple[str, int]]:
+    command = [sys.executable, "-P", "-m", "loomrl", "console", "--store", url, "--port", "0"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        address = process.stderr.readline().rpartition(" on ")[2].strip()
+        yield address, process.pid
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+def _paths(size: Size) -> dict[str, list[str]]:
+    rng = random.Random(2)
+    ids = [rng.randrange(size.trajectories) for _ in range(size.requests)]
+    runs = [f"run-{number * size.runs // size.trajectories:04d}" for number in ids]
+    return {
+        "runs": [f"/runs?sort={rng.choice(('started', 'name', 'headline', 'status'))}" for _ in ids],
+        "runs_filtered": [f"/runs?text=-{number % 97}&status=finished" for number in ids],
+        "run": [f"/runs/{run}" for run in runs],
+        "run_metrics": [f"/runs/{run}/metrics.json" for run in runs],
+        "trajectories": [f"/trajectories?before={1 + number}" for number in ids],
+        "trajectories_of_run": [f"/trajectories?run={run}" for run in runs],
+        "trajectories_of_family": [
+            f"/trajectories?environment=Code&family=family-{number % 7}&level_min=9" for number in ids
+        ],
+        "trajectories_by_bounds": [
+            f"/trajectories?reward_min=1&version_min={number % 90}&version_max={number % 90}" for number in ids
+        ],
+        "trajectories_none_match": ["/trajectories?reward_min=1000" for _ in ids],
+        "trajectories_with_text": [f"/trajectories?text=Attempt {number}:" for number in ids],
+        "viewer": [f"/trajectories/{run}/{number}" for run, number in zip(runs, ids, strict=True)],
+        "viewer_100k_tokens": ["/trajectories/long" for _ in ids],
+        "tokens_100k": [
+            f"/tokens.json?hub=&place={size.trajectories + GROUP + 1}&from={1000 * (number % 96)}" for number in ids
+        ],
+        "policies": [f"/policies?run={run}" for run in runs],
+        "policy": [f"/policies/{run}/1" for run in runs],
+        "audit": [f"/audit?before={1 + number % (3 * size.runs)}" for number in ids],
+        "feedback": ["/feedback" for _ in ids],
+    }
+
+
+def _pages(client: httpx.Client, size: Size) -> dict[str, Any]:
+    found = {}
+    headers = {"accept": "text/html"}
+    for name, paths in _paths(size).items():
+        client.get(paths[0], headers=headers).raise_for_status()
+        times = []
+        for path in paths:
+            begun = time.perf_counter()
+            client.get(path, headers=headers).raise_for_status()
+            times.append(1000 * (time.perf_counter() - begun))
+        found[name] = round(float(np.percentile(times, 95)), 1)
+    return {"page_ms_p95": found, "slowest_page_ms_p95": max(found.values())}
+
+
+def _delay(url: str, address: str, size: Size) -> dict[str, float]:
+    """From the return of a commit to its event at a client."""
+    arrived: dict[int, float] = {}
+    ready = threading.Event()
+
+    def watch() -> None:
+        with httpx.stream("GET", f"{address}/live?kind=metrics&subject=live", timeout=PATIENCE_S) as stream:
+            for line in stream.iter_lines():
+                if line == ": live":
+                    ready.set()
+                if line.startswith("data: "):
+                    arrived[len(arrived)] = time.perf_counter()
+                    if len(arrived) == size.commits:
+                        return
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    ready.wait(PATIENCE_S)
+    time.sleep(0.5)
+    delays = []
+    with open_store(url) as db:
+        for number in range(size.commits):
+            append_metrics(db, new_metrics("live", number + 1, {"success": 0.5}), at=time.time())
+            committed, deadline = time.perf_counter(), time.perf_counter() + PATIENCE_S
+            while number not in arrived and time.perf_counter() < deadline:
+                time.sleep(0.001)
+            delays.append(1000 * (arrived[number] - committed))
+    watcher.join(PATIENCE_S)
+    return {
+        "live_delay_ms": round(statistics.median(delays), 1),
+        "live_delay_ms_p95": round(float(np.percentile(delays, 95)), 1),
+    }
+
+
+def _viewers(url: str, address: str, process: int, size: Size) -> dict[str, float]:
+    """CPU seconds of the console per second, with 50 open streams and a run that commits once a second."""
+    with contextlib.ExitStack() as stack, open_store(url) as db:
+        client = stack.enter_context(httpx.Client(timeout=PATIENCE_S, limits=httpx.Limits(max_connections=2 * VIEWERS)))
+        for _ in range(VIEWERS):
+            stack.enter_context(client.stream("GET", f"{address}/live?kind=metrics"))
+        before, begun, step = _cpu(process), time.perf_counter(), 0
+        while time.perf_counter() - begun < size.viewers_s:
+            step += 1
+            append_metrics(db, new_metrics("beside", step, {"success": 0.5}), at=time.time())
+            time.sleep(1.0)
+        return {"cpu_share_of_50_viewers": round((_cpu(process) - before) / (time.perf_counter() - begun), 4)}
+
+
+def _cpu(process: int) -> float:
+    """CPU seconds of a process so far."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

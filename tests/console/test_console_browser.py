@@ -1,0 +1,278 @@
+"""The console in Chromium: every page, light, dark and narrow, live, by keyboard, with hostile and with long content.
+
+`LOOMRL_PICTURES=docs/pictures` keeps pictures of the pages.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loomrl.store import open_store
+from loomrl.store.metrics import append_metrics
+from loomrl.store.runs import Run, start_run
+from loomrl.telemetry.metric import Metric
+from loomrl.telemetry.sink import new_metrics
+from tests.console.console_samples import url_in
+from tests.needs import needs
+
+pytestmark = [pytest.mark.system, pytest.mark.slow, needs("Chromium")]
+
+PAGES = {
+    "runs": "/runs",
+    "run": "/runs/math-1?with=math-4",
+    "settings": "/runs/math-1/against/math-4",
+    "trajectories": "/trajectories",
+    "trajectory": "/trajectories/math-1/task-0/1",
+    "hostile": "/trajectories/hostile",
+    "episode": "/trajectories/episode",
+    "picture": "/trajectories/picture",
+    "siblings": "/siblings?hub=&place=1&other=2",
+    "policies": "/policies",
+    "policy": "/policies/math-1/20",
+    "compare": "/compare?a=math-1/20&b=math-4/40",
+    "environments": "/environments",
+    "environment": "/environments/Math",
+    "sweep": "/sweeps/rates",
+    "endpoints": "/endpoints",
+    "endpoint": "/endpoints/support",
+    "releases": "/releases",
+    "release": "/releases/support-1",
+    "verdict": "/verdicts/verdict-1",
+    "tests": "/ab",
+    "test": "/ab/tone",
+    "monitor": "/monitor",
+    "feedback": "/feedback",
+    "audit": "/audit",
+    "keys": "/keys",
+    "nothing": "/nope",
+}
+SHOWN = ("runs", "run", "trajectories", "trajectory", "policy", "sweep", "endpoint", "release", "feedback", "audit")
+"""Pages of which pictures are kept."""
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """The URLs of a store and of a console over it."""
+    url = url_in(Path(tmp_path_factory.mktemp("console")))
+    command = [sys.executable, "-P", "-m", "loomrl", "console", "--store", url, "--port", "0"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        found = process.stderr.readline()
+        assert " on http://" in found, found
+        time.sleep(2.0)  # the index
+        yield url, found.rpartition(" on ")[2].strip()
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+class Visitor:
+    """A page of the browser that remembers what went wrong."""
+
+    def __init__(self, browser: Any, address: str, *, scheme: str = "light", width: int = 1280) -> None:
+        self.context = browser.new_context(
+            viewport={"width": width, "height": 800}, color_scheme=scheme, reduced_motion="reduce"
+        )
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(60_000)
+        self.address, self.wrong = address, list[str]()
+        self.page.on(
+            "console", lambda said: self.wrong.append(said.text) if said.type in ("error", "warning") else None
+        )
+        self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        self.page.on("dialog", lambda dialog: (self.wrong.append(f"dialog {dialog.message}"), dialog.dismiss()))
+
+    def visit(self, path: str) -> Any:
+        """Load a page, with all that comes after it."""
+        answer = self.page.goto(self.address + path)
+        self.page.wait_for_function("!document.querySelector('[aria-busy=true]')")
+        self.page.wait_for_function(
+            "![...document.querySelectorAll('[data-load] .note')].some(n => /computed/.test(n.textContent))"
+        )
+        return answer
+
+    def faults(self) -> list[str]:
+        """Serious faults of accessibility."""
+        from axe_playwright_python.sync_playwright import Axe
+
+        found = Axe().run(self.page).response["violations"]
+        return [
+            f"{each['id']}: {each['help']}: {each['nodes'][0]['html'][:200]} {each['nodes'][0]['failureSummary']}"
+            for each in found
+            if each["impact"] in ("serious", "critical")
+        ]
+
+
+def test_every_page_is_without_errors_and_accessible_in_light_and_dark(chromium: Any, address: tuple[str, str]) -> None:
+    folder = os.environ.get("LOOMRL_PICTURES")
+    for scheme in ("light", "dark"):
+        visitor = Visitor(chromium, address[1], scheme=scheme)
+        for name, path in PAGES.items():
+            answer = visitor.visit(path)
+            assert answer.status == (404 if name == "nothing" else 200), name
+            wrong = [each for each in visitor.wrong if name != "nothing" or "404" not in each]
+            assert wrong == [], f"{name} {scheme}"
+            assert visitor.faults() == [], f"{name} {scheme}"
+            visitor.wrong.clear()
+            if folder and name in SHOWN and (scheme == "light" or name in ("run", "trajectory")):
+                end = "" if scheme == "light" else "-dark"
+                visitor.page.screenshot(path=Path(folder) / f"console-{name}{end}.png")
+        visitor.context.close()
+
+
+def test_on_a_narrow_screen_nothing_is_wider_than_it(chromium: Any, address: tuple[str, str]) -> None:
+    visitor = Visitor(chromium, address[1], width=360)
+    for name, path in PAGES.items():
+        visitor.visit(path)
+        wide = visitor.page.evaluate("document.documentElement.scrollWidth")
+        assert wide <= 360, f"{name} is {wide} wide"
+    visitor.page.click(".menu-button")
+    visitor.page.click("text=Audit")
+    visitor.page.wait_for_url("**/audit")
+    if folder := os.environ.get("LOOMRL_PICTURES"):
+        visitor.visit(PAGES["trajectory"])
+        visitor.page.screenshot(path=Path(folder) / "console-narrow.png")
+    visitor.context.close()
+
+
+def test_hostile_content_is_text_and_does_nothing(chromium: Any, address: tuple[str, str]) -> None:
+    visitor = Visitor(chromium, address[1])
+    for path in (
+        "/trajectories/hostile",
+        "/trajectories?text=onerror",
+        "/trajectories/session-2",
+        "/feedback",
+        "/audit",
+    ):
+        visitor.visit(path)
+        visitor.page.wait_for_timeout(300)
+        assert "owned" not in visitor.page.title(), path
+        assert visitor.wrong == [], path
+        assert (
+            visitor.page.evaluate("document.querySelectorAll('main img:not(.picture), main style, main script').length")
+            == 0
+        )
+    visitor.visit("/trajectories/hostile")
+    shown = visitor.page.inner_text(".piece.r-assistant pre")
+    assert "<script>document.title='owned'</script>" in shown
+    assert "⟨U+202E⟩gnp.exe" in shown
+    visitor.context.close()
+
+
+def test_what_is_committed_is_seen_without_loading_again(chromium: Any, address: tuple[str, str]) -> None:
+    url, console = address
+    visitor = Visitor(chromium, console)
+    run = Run(
+        id="fresh",
+        name="fresh",
+        kind="train",
+        experiment="0" * 64,
+        resolved="{}",
+        code="c",
+        environments={},
+        started_at=time.time(),
+    )
+    visitor.visit("/runs")
+    visitor.page.wait_for_selector("#live:has-text('live')")
+    with open_store(url) as db:
+        start_run(db, run)
+        visitor.page.wait_for_selector("a[href='/runs/fresh']")
+        append_metrics(db, new_metrics("fresh", 1, {Metric.SUCCESS: 0.25}), at=time.time())
+        visitor.visit("/runs/fresh")
+        visitor.page.wait_for_selector("#live:has-text('live')")
+        begun = time.monotonic()
+        append_metrics(db, new_metrics("fresh", 2, {Metric.SUCCESS: 0.75}), at=time.time())
+        drawn = "document.querySelector('[data-name=success] output')?.value"
+        visitor.page.wait_for_function(f"{drawn} && {drawn} !== '0.25'")
+        assert time.monotonic() - begun < 20
+    assert visitor.wrong == []
+    visitor.context.close()
+
+
+def test_a_trajectory_of_a_hundred_thousand_tokens_scrolls(chromium: Any, address: tuple[str, str]) -> None:
+    visitor = Visitor(chromium, address[1])
+    visitor.visit("/trajectories/long#turn-48")
+    visitor.page.wait_for_selector("#turn-48")
+    assert visitor.page.evaluate("Math.abs(document.querySelector('#turn-48').getBoundingClientRect().top) < 400")
+    visitor.page.click("[data-view=tokens]")
+    visitor.page.wait_for_selector("#tokens i")
+    longest = visitor.page.evaluate(
+        """async () => {
+          let longest = 0, before = performance.now()
+          const end = before + 4000
+          while (performance.now() < end) {
+            await new Promise(requestAnimationFrame)
+            const now = performance.now()
+            longest = Math.max(longest, now - before)
+            before = now
+            scrollBy(0, 400)
+          }
+          return longest
+        }"""
+    )
+    print(f"longest frame while scrolling: {longest:.0f} ms")
+    assert longest < 2000
+    visitor.page.evaluate("document.querySelector('#tokens').lastElementChild.scrollIntoView()")
+    visitor.page.wait_for_selector("#tokens .chunk:last-child i")
+    visitor.page.hover("#tokens .chunk:last-child i:last-child")
+    assert "not sampled" in visitor.page.inner_text("#token-facts") or "log-probability" in visitor.page.inner_text(
+        "#token-facts"
+    )
+    assert visitor.wrong == []
+    visitor.context.close()
+
+
+def test_it_is_used_by_keyboard(chromium: Any, address: tuple[str, str]) -> None:
+    visitor = Visitor(chromium, address[1])
+    visitor.visit("/audit")
+    visitor.page.keyboard.press("g")
+    visitor.page.keyboard.press("r")
+    visitor.page.wait_for_url("**/runs")
+    visitor.page.keyboard.press("j")
+    visitor.page.keyboard.press("j")
+    wanted = visitor.page.get_attribute("tr.on", "data-href")
+    visitor.page.keyboard.press("Enter")
+    visitor.page.wait_for_url(f"**{wanted}")
+    visitor.page.keyboard.press("?")
+    visitor.page.wait_for_selector("dialog[open]")
+    visitor.page.keyboard.press("Escape")
+    before = visitor.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    visitor.page.click("#theme")
+    assert visitor.page.evaluate("getComputedStyle(document.body).backgroundColor") != before
+    visitor.context.close()
+
+
+def test_a_decision_and_a_judgement_are_made_in_the_browser(chromium: Any, address: tuple[str, str]) -> None:
+    visitor = Visitor(chromium, address[1])
+    visitor.visit("/releases/support-1")
+    visitor.page.fill("input[name=why]", "lunch")
+    visitor.page.click("button:has-text('Pause')")
+    visitor.page.wait_for_selector("#history:has-text('lunch')")
+    visitor.visit("/feedback")
+    visitor.page.click("#questions article >> nth=0 >> button:has-text('yes')")
+    visitor.page.wait_for_url("**/feedback")
+    assert visitor.page.locator("#questions article").count() == 1
+    visitor.visit("/trajectories/math-1/task-1/2")
+    visitor.page.select_option("select[name=kind]", "comment")
+    visitor.page.fill("textarea[name=comment]", "Why so long?")
+    visitor.page.click("button:has-text('Give')")
+    visitor.page.wait_for_selector("#given:has-text('Why so long?')")
+    assert visitor.wrong == []
+    visitor.context.close()
