@@ -10,6 +10,7 @@ import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,7 @@ def measure(size: Size = FULL) -> dict[str, Any]:
             judged = _feed(url, place)
             checked = _feed(url, place)
         questions, counts = _ask(place, size)
+        assert place.folder is not None
         megabytes = sum(file.stat().st_size for file in place.folder.rglob("*") if file.is_file()) / 2**20
     loaded = sum(judged.rows.values())
     return {
@@ -110,7 +112,7 @@ def _ask(place: Place, size: Size) -> tuple[dict[str, tuple[float, float]], dict
     found = {}
     with open_asking(place, Limits(timeout_s=600)) as asking:
         for name in STANDARD:
-            took = [_timed(lambda name=name: asking.ask(f"SELECT * FROM {name}")) for _ in range(size.asked + 1)][1:]
+            took = [_timed(partial(asking.ask, f"SELECT * FROM {name}")) for _ in range(size.asked + 1)][1:]
             found[name] = tuple(round(1e3 * statistics.median(column), 1) for column in zip(*took, strict=True))
         counts = {one.name: asking.ask(f"SELECT count() FROM {one.name}").rows[0][0] for one in TABLES}
     return found, counts

@@ -4,7 +4,7 @@ import functools
 import hmac
 import inspect
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -172,7 +172,7 @@ class Visit:
         return RedirectResponse(path, 303)
 
 
-Show = Callable[[Visit], Response]
+Show = Callable[[Visit], Response] | Callable[[Visit], Awaitable[Response]]
 
 
 @dataclass(slots=True)
@@ -201,7 +201,9 @@ class Pages:
                     visit = await _with_form(visit)
                 _require(visit, role, known)
                 answer = show(visit) if inspect.iscoroutinefunction(show) else await run_in_threadpool(show, visit)
-                return await answer if inspect.isawaitable(answer) else answer
+                found = await answer if inspect.isawaitable(answer) else answer
+                assert isinstance(found, Response)
+                return found
             except Refused as refused:
                 return refusal_page(visit, refused, known)
             except LoomError as error:

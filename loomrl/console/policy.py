@@ -98,7 +98,7 @@ def _by_family(evaluation: Evaluation | None) -> dict[str, Mapping[str, Any]]:
         return {}
     report = evaluation.report
     parts = {"all": report.get("overall", {}), **report.get("by_family", {})}
-    found = {}
+    found: dict[str, Mapping[str, Any]] = {}
     for name, score in parts.items():
         told = score.get("success") or score.get("reward")
         if isinstance(told, dict):

@@ -3,7 +3,7 @@
 import base64
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -245,6 +245,7 @@ def _tree(text: str) -> Any:
 
 def _flat(tree: Any, path: str = "") -> dict[str, str]:
     """Leaves of a tree by path."""
+    parts: Iterable[tuple[str, Any]]
     if isinstance(tree, dict) and tree:
         parts = tree.items()
     elif isinstance(tree, list) and tree:

@@ -162,7 +162,7 @@ def _glance(one: _Payload) -> Glance:
     tokens = sampled = 0
     for turn in turns:
         if turn.tokens is not None:
-            length, drawn = _measured(turn.tokens.mask_T.data)
+            length, drawn = _measured(memoryview(turn.tokens.mask_T.data))
             tokens += length
             sampled += drawn
     task, extra = one.task, one.extra
@@ -180,7 +180,7 @@ def _glance(one: _Payload) -> Glance:
         one.end,
         one.reward.success,
         one.reward.total,
-        len(turns) + (_measured(one.steps.versions_T.data)[0] if one.steps is not None else 0),
+        len(turns) + (_measured(memoryview(one.steps.versions_T.data))[0] if one.steps is not None else 0),
         tokens or foreign.metadata.total_tokens or 0,
         sampled,
         _seconds(one, extra.session, foreign.turns),
