@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import httpx
-from openai import APIStatusError, AsyncOpenAI
+from openai import APIConnectionError, APIStatusError, AsyncOpenAI, NotFoundError
 
 from loomrl.feedback.client import FeedbackClient, FeedbackError
 from loomrl.gym.curriculum import HELD_OUT_SEEDS, Draw
@@ -49,6 +49,7 @@ class Answered:
     """One answer that somebody got."""
 
     at: float
+    call: str
     family: str
     version: str
     arm: str
@@ -110,6 +111,7 @@ class Crowd:
         self.answered.append(
             Answered(
                 at=time.time(),
+                call=call,
                 family=f"{family.environment}/{family.name}",
                 version=version,
                 arm=arm,
@@ -138,8 +140,8 @@ class Crowd:
                 user=person,
                 extra_headers={SESSION_HEADER: session},
             )
-        except APIStatusError as error:
-            self.failed.append(f"{error.status_code}: {error.message:.200}")
+        except (APIStatusError, APIConnectionError) as error:
+            self.failed.append(_told(error))
             return None
         answer = raw.parse()
         text = answer.choices[0].message.content or ""
@@ -148,9 +150,9 @@ class Crowd:
     async def _leave(self, client: AsyncOpenAI, session: str) -> None:
         try:
             await client.post(f"{self._url}/sessions/{session}/complete", body={}, cast_to=httpx.Response)
-        except APIStatusError as error:
-            if error.status_code != httpx.codes.NOT_FOUND:  # of somebody who is not recorded
-                self.failed.append(f"{error.status_code}: {error.message:.200}")
+        except (APIStatusError, APIConnectionError) as error:
+            if not isinstance(error, NotFoundError):  # of somebody who is not recorded
+                self.failed.append(_told(error))
 
     def _word(self, is_right: bool, manner: Manner) -> str:
         """What somebody says of an answer, if anything."""
@@ -169,6 +171,10 @@ class Crowd:
         except FeedbackError as error:
             if not is_outsider:
                 self.failed.append(f"{error.status}: {error}")
+
+
+def _told(error: APIStatusError | APIConnectionError) -> str:
+    return f"{getattr(error, 'status_code', 0)}: {error.message:.200}"
 
 
 def _secret(rng: random.Random) -> tuple[str, str]:

@@ -4,7 +4,6 @@ An endpoint is measured while more than one arm could answer, or a test runs: el
 """
 
 import asyncio
-import logging
 import math
 import time
 from collections import OrderedDict, deque
@@ -16,6 +15,7 @@ from typing import TypeVar
 import numpy as np
 
 from loomrl.errors import StoreError
+from loomrl.safety.redaction.log import redacted_logger
 from loomrl.safety.refusing import refuses
 from loomrl.serving.answer import Gathered
 from loomrl.serving.dispatch import MOVABLE
@@ -28,7 +28,7 @@ from loomrl.store.feedback import last_feedback, read_feedback
 from loomrl.store.observations import Observation, append_observations, unit_hash
 from loomrl.types import Feedback
 
-log = logging.getLogger(__name__)
+log = redacted_logger(__name__)
 K = TypeVar("K")
 V = TypeVar("V")
 FLUSH_S = 0.2

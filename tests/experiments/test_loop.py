@@ -79,6 +79,7 @@ def told() -> Told:
     answers = [
         Answered(
             at=1000.0 + number,
+            call=f"c{number}",
             family=FAMILIES[number % 2],
             version="base/1",
             arm="stable",
