@@ -39,8 +39,8 @@ class JsonFormatter(logging.Formatter):
         }
         line |= present_trace()
         line |= {name: value for name, value in vars(record).items() if name not in _USUAL}
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
+        if record.exc_text or record.exc_info:  # the text is there already if it was redacted
+            line["exception"] = record.exc_text or self.formatException(record.exc_info or (None, None, None))
         return json.dumps(line, default=str, ensure_ascii=False)
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SWITCHES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 FLUSH_MS = 3000
 TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
-TRACE_ID = re.compile(r"[0-9a-f]{32}")
+RANDOM = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 Kind = Literal["server", "client", "internal"]
 Value = str | int | float | bool | list[str] | None
 _trace: ContextVar[Mapping[str, str]] = ContextVar("trace")
@@ -59,8 +59,8 @@ class Span:
         if error is not None:
             from opentelemetry.trace import StatusCode
 
-            self._span.set_attribute("error.type", type(error).__name__)
-            self._span.set_status(StatusCode.ERROR, str(error)[:500])
+            self._span.set_attribute("error.type", type(error).__name__)  # its text may be the caller's
+            self._span.set_status(StatusCode.ERROR)
         self._span.end()
 
 
@@ -134,12 +134,16 @@ def present_trace() -> Mapping[str, str]:
     return {name: value for name, value in _trace.get({}).items() if name != "traceparent"}
 
 
+def is_random(id: str) -> bool:
+    """True for an id that is random, as ours are, and no name that somebody gave."""
+    return RANDOM.fullmatch(id) is not None
+
+
 def _ids(traceparent: str, request: str) -> Mapping[str, str]:
-    found = TRACEPARENT.fullmatch(traceparent)
+    found, own = TRACEPARENT.fullmatch(traceparent), {"request_id": request} if is_random(request) else {}
     if found is None:
-        own = {"trace_id": request} if TRACE_ID.fullmatch(request) else {}
-        return {**own, "request_id": request}
-    return {"trace_id": found[1], "span_id": found[2], "request_id": request, "traceparent": traceparent}
+        return {"trace_id": request.replace("-", ""), **own} if own else {}
+    return {"trace_id": found[1], "span_id": found[2], **own, "traceparent": traceparent}
 
 
 def flush() -> None:

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from loomrl.observability import trace
+from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.dialect.known import DIALECTS
 from loomrl.serving.door import Incoming
 from loomrl.serving.reply import Reply
 
-log = logging.getLogger(__name__)
+log = redacted_logger(__name__)
 QUIET = frozenset({"/healthz", "/readyz", "/metrics"})
 """Asked by machines, again and again."""
 OPERATIONS = {"/v1/completions": "text_completion", "/v1/act": "act"}
@@ -44,7 +45,7 @@ def _tell(span: trace.Span, head: Incoming, reply: Reply) -> None:
             gen_ai__request__model=heading.model,
             gen_ai__response__model=heading.version,
             gen_ai__response__id=heading.id,
-            gen_ai__conversation__id=heading.session,
+            gen_ai__conversation__id=_named(heading.session),
             loomrl__arm=heading.arm,
             loomrl__recorded=reply.is_recorded,
         )
@@ -57,8 +58,13 @@ def _tell(span: trace.Span, head: Incoming, reply: Reply) -> None:
 def _fields(reply: Reply, begun: float) -> dict[str, object]:
     found: dict[str, object] = {"status": reply.status, "ms": round(1000 * (time.perf_counter() - begun), 2)}
     if (heading := reply.heading) is not None:
-        about = {"endpoint": heading.model, "arm": heading.arm, "version": heading.version, "session": heading.session}
-        found |= about
+        found |= {"endpoint": heading.model, "arm": heading.arm, "version": heading.version}
+        found |= {"session": _named(heading.session)} if _named(heading.session) else {}
     if reply.usage is not None:
         found |= {"prompt_tokens": reply.usage.prompt, "completion_tokens": reply.usage.completion}
     return found
+
+
+def _named(session: str) -> str | None:
+    """The session's id, unless the caller chose it: it may be a person's name."""
+    return session if trace.is_random(session) else None

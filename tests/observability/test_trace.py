@@ -145,7 +145,8 @@ async def test_a_request_is_a_line_with_its_trace_and_without_its_content(
     open_log()
     open_log()
     async with metered(served({"stable": Slow(tokens=2)})) as gateway:
-        await gateway.client.post(CHAT, json=HELLO, headers={"traceparent": ABOVE})
+        named = {"x-loomrl-session": "anna@example.org", "x-request-id": "anna"}
+        await gateway.client.post(CHAT, json=HELLO, headers={"traceparent": ABOVE, **named})
         plain = await gateway.client.post(CHAT, json={"model": "nobody"})
     first, second = (json.loads(line) for line in lines.readouterr().err.splitlines())
     assert first["trace_id"] == "0af7651916cd43dd8448eb211c80319c"
@@ -153,6 +154,7 @@ async def test_a_request_is_a_line_with_its_trace_and_without_its_content(
     assert first["level"] == "info"
     assert (second["status"], second["trace_id"]) == (400, plain.headers["x-request-id"])
     assert "Hello" not in json.dumps([first, second])
+    assert "anna" not in json.dumps([first, second]), "what callers name may be people"
 
 
 def test_an_exception_is_one_line(lines: "pytest.CaptureFixture[str]") -> None:
