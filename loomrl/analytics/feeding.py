@@ -51,9 +51,9 @@ class Feeding:
             feeder = Feeder(self._db, self._hubs, warehouse)
             with report(feeder.waiting()) as tell:
 
-                def told(loaded: int, what: str = "") -> None:
+                def told(done: int, note: str = "") -> None:
                     self._renew()
-                    tell(loaded, what)
+                    tell(done, note)
 
                 return feeder.feed(check=check, tell=told)
 

@@ -192,7 +192,7 @@ def _embedded(place: Place, settings: Mapping[str, Any]) -> Iterator[Warehouse]:
     where: dict[str, Any] = {"interface": "chdb", "path": str(place.folder / "data")}
     with _client(place, **where) as client:
         client.command(f"CREATE DATABASE IF NOT EXISTS {place.database}")
-        with _client(place, **where, database=place.database, settings=_SETTINGS | settings) as ours:
+        with _client(place, **where, database=place.database, settings={**_SETTINGS, **settings}) as ours:
             yield Warehouse(ours, place)
 
 
@@ -200,7 +200,7 @@ def _embedded(place: Place, settings: Mapping[str, Any]) -> Iterator[Warehouse]:
 def _served(place: Place, settings: Mapping[str, Any]) -> Iterator[Warehouse]:
     with _client(place, dsn=place.url, database="default") as client, translated(place):
         client.command(f"CREATE DATABASE IF NOT EXISTS `{place.database}`")
-    with _client(place, dsn=place.url, database=place.database, settings=_SETTINGS | settings) as ours:
+    with _client(place, dsn=place.url, database=place.database, settings={**_SETTINGS, **settings}) as ours:
         yield Warehouse(ours, place)
 
 
