@@ -64,7 +64,8 @@ class Took:
 def measure(size: Size = FULL) -> dict[str, Any]:
     """Every figure of `loomrl bench analytics`. It writes to a temporary folder only, some four gigabytes."""
     with tempfile.TemporaryDirectory(prefix="loom-bench-") as folder:
-        url, place = f"sqlite:///{folder}/loom.db", Place(folder=Path(folder) / "columns")
+        url, columns = f"sqlite:///{folder}/loom.db", Path(folder) / "columns"
+        place = Place(folder=columns)
         with open_store(url) as db, open_store(beside(url, f"endpoint-{ENDPOINT}")) as hub:
             set_endpoint(db, ENDPOINT, [Arm(name="stable", policy="math-1/0")], at=AT)
             _feed(url, place)  # makes the tables; imports and the engine's start are no part of a rate
@@ -77,8 +78,7 @@ def measure(size: Size = FULL) -> dict[str, Any]:
             judged = _feed(url, place)
             checked = _feed(url, place)
         questions, counts = _ask(place, size)
-        assert place.folder is not None
-        megabytes = sum(file.stat().st_size for file in place.folder.rglob("*") if file.is_file()) / 2**20
+        megabytes = sum(file.stat().st_size for file in columns.rglob("*") if file.is_file()) / 2**20
     loaded = sum(judged.rows.values())
     return {
         "rows": counts,
@@ -113,7 +113,8 @@ def _ask(place: Place, size: Size) -> tuple[dict[str, tuple[float, float]], dict
     with open_asking(place, Limits(timeout_s=600)) as asking:
         for name in STANDARD:
             took = [_timed(partial(asking.ask, f"SELECT * FROM {name}")) for _ in range(size.asked + 1)][1:]
-            found[name] = tuple(round(1e3 * statistics.median(column), 1) for column in zip(*took, strict=True))
+            wall, cpu = (round(1e3 * statistics.median(column), 1) for column in zip(*took, strict=True))
+            found[name] = wall, cpu
         counts = {one.name: asking.ask(f"SELECT count() FROM {one.name}").rows[0][0] for one in TABLES}
     return found, counts
 

@@ -147,7 +147,7 @@ class Feeder:
         names = set(endpoints.values())
         hubs = [*names, *(f"endpoint-{name}" for name in names)]
         sql = "SELECT id, version FROM trajectories WHERE hub IN %(hubs)s AND id IN %(ids)s"
-        versions: dict[str, str] = {id: of for id, of in self._warehouse.rows(sql, hubs=hubs, ids=list(endpoints))}  # noqa: C416 - rows are lists
+        versions = {str(id): str(name) for id, name in self._warehouse.rows(sql, hubs=hubs, ids=list(endpoints))}
         return [versions.get(id, "") for id in rewards.columns[REWARDS.names.index("trajectory")]]
 
     def _forgotten(self) -> int | None:

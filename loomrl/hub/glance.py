@@ -162,7 +162,7 @@ def _glance(one: _Payload) -> Glance:
     tokens = sampled = 0
     for turn in turns:
         if turn.tokens is not None:
-            length, drawn = _measured(memoryview(turn.tokens.mask_T.data))
+            length, drawn = _measured(turn.tokens.mask_T)
             tokens += length
             sampled += drawn
     task, extra = one.task, one.extra
@@ -180,7 +180,7 @@ def _glance(one: _Payload) -> Glance:
         one.end,
         one.reward.success,
         one.reward.total,
-        len(turns) + (_measured(memoryview(one.steps.versions_T.data))[0] if one.steps is not None else 0),
+        len(turns) + (_measured(one.steps.versions_T)[0] if one.steps is not None else 0),
         tokens or foreign.metadata.total_tokens or 0,
         sampled,
         _seconds(one, extra.session, foreign.turns),
@@ -206,8 +206,9 @@ def _seconds(one: _Payload, session: _Session | None, told: Sequence[_Told]) -> 
     return math.fsum(ms) / 1000 if ms else None
 
 
-def _measured(data: bytes | bytearray | memoryview) -> tuple[int, int]:
+def _measured(column: Ext) -> tuple[int, int]:
     """The length of a packed column, and how many of its values are true, where they are bits."""
+    data = memoryview(column.data)
     form, axes = data[0], data[2]
     size = int.from_bytes(data[3:7], "little") if axes else 1
     start = 3 + 4 * axes
