@@ -57,7 +57,6 @@ UNKNOWN = (
     "/runs/math-1/against/nope",
     "/runs/..%2F..%2Fetc%2Fpasswd",
     "/trajectories/nope",
-    "/trajectories/%00",
     "/part?hub=&place=999",
     "/part?hub=../other&place=1",
     "/tokens.json?hub=endpoint-nope&place=1",
@@ -76,6 +75,8 @@ UNKNOWN = (
     "/static/%2e%2e/%2e%2e/app.py",
 )
 MALFORMED = (
+    "/trajectories/%00",
+    "/runs?text=%00",
     "/runs?sort=nope",
     "/runs?status=nope",
     "/runs?after=nope",
