@@ -6,7 +6,7 @@ ATROPOS := .venv-atropos
 ADAPTERS := .venv-adapters
 CLIENTS := .venv-clients
 
-.PHONY: help setup vllm atropos adapters clients demo tree lint check test test-slow gpu-check wheel clean
+.PHONY: help setup vllm atropos adapters clients demo loop tree lint check test test-slow gpu-check wheel clean
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / – /'
@@ -55,6 +55,9 @@ $(CLIENTS)/.installed: constraints-clients.txt
 demo: setup ## the main job: a model of a million parameters learns calculus, in minutes on two cores
 	$(BIN)/loomrl train language/math_tiny
 
+loop: setup ## an agent in production learns from its users, in minutes: writes runs/loop.html
+	$(BIN)/loomrl bench loop --page runs/loop.html
+
 tree: # every package under the name it is imported by, as links, for whoever reads folders
 	rm -rf .tree && mkdir -p .tree/loomrl
 	ln -s $(addprefix ../../,$(wildcard loomrl/*) algorithms cluster envs experiments) .tree/loomrl
@@ -72,7 +75,7 @@ test: setup ## all tests that take seconds
 	$(BIN)/python -m pytest -q -m "not slow" -n 3 --dist loadfile --no-loadscope-reorder --durations=25
 
 test-slow: setup ## the tests that take minutes
-	$(BIN)/python -m pytest -q -m slow
+	$(BIN)/python -m pytest -q -m slow -n 2 --dist loadfile --no-loadscope-reorder --durations=40
 
 gpu-check: tree ## what a GPU does with our code; a Python with torch and transformers is all it needs (docs/benchmarks.md)
 	PYTHONPATH=.tree $(PYTHON) -m loomrl.experiments.gpu.check $(ARGS)

@@ -23,6 +23,7 @@ from loomrl.experiments.commands import keys as cli_keys
 from loomrl.experiments.commands import monitor as cli_monitor
 from loomrl.experiments.commands import people as cli_people
 from loomrl.experiments.commands import records as cli_records
+from loomrl.experiments.commands import redact as cli_redact
 from loomrl.experiments.commands import release as cli_release
 from loomrl.experiments.commands import rewards as cli_rewards
 from loomrl.experiments.commands import serve as cli_serve
@@ -61,6 +62,7 @@ app.command()(cli_console.console)
 app.command()(cli_people.forget)
 app.command()(cli_bus.nats)
 app.command()(cli_cluster.submit)
+app.command()(cli_redact.redact)
 app.command()(cli_sweep.sweep)
 app.command()(cli_records.runs)
 app.command()(cli_records.lineage)

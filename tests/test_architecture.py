@@ -87,6 +87,7 @@ OPENED_IN = {
     "open_spiel": set(),
     "moocore": {"loomrl/evaluation/front.py"},
     "babel": {"envs/language/locale.py"},
+    "phonenumbers": {"loomrl/safety/redaction/phone.py"},
     "mo_gymnasium": {"envs/minecart.py"},
     "onnx": {"loomrl/control/policy.py"},
     "optuna": set(),

@@ -7,8 +7,9 @@ actions. A policy that has seen only one way would leave reinforcement learning 
 import asyncio
 import random
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from itertools import cycle, islice
 
 import numpy as np
@@ -129,9 +130,20 @@ class Flaws:
         if self._rng.random() < self._settings.wrong:
             work, answer = self._spoilt(work, answer, self._answers.get(family, answer))
         self._answers[family] = submission.answer
-        format = self._rng.choice(self._settings.formats)
+        format = self._rng.choice(self._formats(family))
         text = format.replace("{work}", work).replace("{answer}", answer).strip()
         return (*said[:-1], Message("assistant", text))
+
+    def _formats(self, family: str) -> Sequence[str]:
+        formats = self._settings.formats
+        if not isinstance(formats, Mapping):
+            return formats
+        fitting = next((each for pattern, each in formats.items() if fnmatchcase(family, pattern)), None)
+        if fitting is None:
+            raise ConfigError(
+                f"algorithm.warm_start.formats: none for {family}, only for {', '.join(formats)}. Add it, or '*'."
+            )
+        return fitting
 
     def _spoilt(self, work: str, answer: str, other: str) -> tuple[str, str]:
         """Another digit in the answer, and in the work if it ends with the answer; without digits, another answer."""

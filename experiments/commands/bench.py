@@ -103,6 +103,22 @@ def bus(
 
 
 @app.command()
+def loop(
+    seed: Annotated[list[int], typer.Option(help="May be repeated.")] = [1],  # noqa: B006 - typer's way
+    control: Annotated[bool, typer.Option("--control", help="Also a production with shuffled feedback.")] = False,
+    page: Annotated[Path | None, typer.Option(help="Write the story as an HTML file.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """People's satisfaction before and after the next version was trained from their feedback; then they flip it."""
+    from loomrl.experiments.bench.loop import CONTROL, FULL, QUICK, SHOWN, measure
+
+    tellings = (SHOWN, CONTROL) if control else (SHOWN,)
+    figures = measure(QUICK if quick else FULL, seeds=seed, tellings=tellings, page=page)
+    _tell(figures, as_json=as_json)
+
+
+@app.command()
 def envs(
     only: Annotated[list[str] | None, typer.Option(help="An environment; may be repeated. By default all.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Little work: a smoke test, no figure.")] = False,

@@ -66,7 +66,8 @@ def judge_version(
     play: Any = play_language if isinstance(suite, LanguageSuite) else play_control
     played: Played = play(suite, parties.challenger, parties.baseline, db, seed=seed)
     found = improvement(played.scores, error_rate=suite.error_rate)
-    checks = [*_benchmarks(suite, played), improved(found), *played.safety, *played.cost, *_origin(suite, parties, db)]
+    whole = improved(found, least=suite.improvement)
+    checks = [*_benchmarks(suite, played), whole, *played.safety, *played.cost, *_origin(suite, parties, db)]
     outcome = outcome_of(checks, needs_approval=suite.approval is not None)
     strategy, share = strategy_of(outcome, found)
     report = {

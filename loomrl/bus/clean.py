@@ -1,10 +1,9 @@
 """Events of agents without what must not be stored."""
 
-from functools import lru_cache
 from typing import Any, cast
 
 from loomrl.bus.contract.trajectory import TrajectoryEvent
-from loomrl.safety.redaction import Redacted, Redaction, Redactor
+from loomrl.safety.redaction import Redaction, Redactor
 
 PARTS = frozenset(("turns", "observation", "context", "action", "result", "task_context", "metadata"))
 PARTS |= {"thought_process", "available_tools"}
@@ -15,34 +14,19 @@ FORMS = frozenset(("type", "domain", "subordinate_profile"))
 """Texts of a closed form."""
 
 
-LONGEST = 16_384
-"""Characters of a text that is remembered."""
-REMEMBERED = 2048
-"""Texts, in memory alone."""
-
-
-class Remembering:
-    """A redactor that looks at a text once: agents repeat their instructions, and the names of their tools."""
-
-    def __init__(self, redactor: Redactor) -> None:
-        self._redactor = redactor
-        self._known = lru_cache(REMEMBERED)(redactor.redact)
-
-    def redact(self, text: str) -> Redacted:
-        """As of `Redactor`."""
-        return self._known(text) if len(text) <= LONGEST else self._redactor.redact(text)
-
-
 def cleaned(event: TrajectoryEvent, redactor: Redactor) -> tuple[TrajectoryEvent, tuple[str, ...]]:
     """A trajectory without findings in any of its texts, and the kinds that were found."""
     redaction = Redaction(redactor)
-    clean = cast(TrajectoryEvent, {name: _part(name, value, redaction) for name, value in event.items()})
-    return clean, redaction.kinds
+
+    def work(redaction: Redaction) -> TrajectoryEvent:
+        return cast(TrajectoryEvent, {name: _part(name, value, redaction) for name, value in event.items()})
+
+    return redaction.whole(work), redaction.kinds
 
 
 def cleaned_text(text: str, redactor: Redactor) -> str:
     """Any text, which may be JSON, without findings."""
-    return Redaction(redactor).json(text)
+    return Redaction(redactor).whole(lambda redaction: redaction.json(text))
 
 
 def _part(name: str, value: Any, redaction: Redaction) -> Any:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from loomrl.bus.agent import known_agents, open_agent_hub, record_agent
 from loomrl.bus.bus import Bus, Delivery, Message, Subscription
-from loomrl.bus.clean import Remembering, cleaned
+from loomrl.bus.clean import cleaned
 from loomrl.bus.dead import Cause, letter_from
 from loomrl.bus.event import TRAJECTORY
 from loomrl.bus.foreign import trajectory_from
@@ -20,7 +20,7 @@ from loomrl.config import HubConfig
 from loomrl.errors import Conflict, EventError, HubError
 from loomrl.hub.hub import Hub
 from loomrl.hub.intake import check_name
-from loomrl.safety.redaction import PatternRedactor, Redactor
+from loomrl.safety.redaction import PatternRedactor, Redactor, Remembering
 from loomrl.store import LoomDB
 from loomrl.store.events import Event, append_events
 from loomrl.types import Trajectory

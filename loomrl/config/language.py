@@ -1,5 +1,6 @@
 """Settings of language policies and their algorithms: model, sampling, warm start, optimizer."""
 
+from collections.abc import Mapping
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
@@ -101,14 +102,19 @@ class Sampling(Config):
     """Maximum tokens of one action."""
 
 
+Formats = tuple[str, ...]
+
+
 class WarmStart(Config):
     """Supervised steps on imperfect demonstrations of the environments' oracles, before reinforcement learning."""
 
     steps: int = Field(0, ge=0)
     batch_size: PositiveInt = 128
     learning_rate: Positive = 1e-3
-    formats: tuple[str, ...] = ("{work}\n<answer>{answer}</answer>",)
-    """Formats of a demonstration's end, in equal shares; `{work}` and `{answer}` are the oracle's."""
+    formats: Formats | Mapping[str, Formats] = ("{work}\n<answer>{answer}</answer>",)
+    """Formats of a demonstration's end, in equal shares; `{work}` and `{answer}` are the oracle's. Or formats for
+    families by pattern (`Math/calculus.*`), the first that fits.
+    """
     wrong: Share = 0.0
     """Share of wrong answers, and of random other actions, which end the demonstration."""
     tasks: PositiveInt | None = None

@@ -200,6 +200,8 @@ class _Suite(Config):
     may_fail: Share = 0.02
     """Share of a check's attempts that may fail for other reasons than the policy; beyond it there is no verdict."""
     regression: Regression | None = Regression()
+    improvement: Share | None = None
+    """Improvement over the baseline, on the whole, that must be proved to be greater than this; None asks for none."""
     cost: Cost | None = None
     provenance: Provenance | None = None
     approval: Approval | None = None

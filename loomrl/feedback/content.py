@@ -1,7 +1,6 @@
 """The trajectories behind the rows of a data set, and what is known of a trajectory by itself."""
 
 import hashlib
-import logging
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -10,13 +9,14 @@ from loomrl.config import HubConfig
 from loomrl.errors import CorruptPayload, DataError
 from loomrl.feedback.contamination import normalised
 from loomrl.hub import Hub, open_hub
+from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.recording.trajectory import FAMILY
 from loomrl.store import beside
 from loomrl.store.datasets import DatasetRow
 from loomrl.store.db import is_there
 from loomrl.types import Tokens, Trajectory, Turn
 
-log = logging.getLogger(__name__)
+log = redacted_logger(__name__)
 
 
 class Contents:

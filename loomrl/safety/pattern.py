@@ -1,21 +1,20 @@
-"""Forms of secrets and addresses. Quantifiers are possessive or bounded, so that no text is slow."""
+"""Forms of secrets and addresses: one list for redaction and for the monitor's rule.
+
+Quantifiers are possessive or bounded, so that no text is slow.
+"""
 
 import re
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-MARK = re.compile(r"\[redacted:[a-z]+\]")
-MARKED = re.compile(rf"{MARK.pattern}[.,;:)\]}}]*")
-
-
-def mark(kind: str) -> str:
-    """The text in the place of a finding."""
-    return f"[redacted:{kind}]"
+from loomrl.safety.assignment import ASSIGNMENT, LONGEST_NAME, NAME, WORDS, Promise, is_stub, may_promise, promised
+from loomrl.safety.placeholder import is_placeholder
+from loomrl.safety.randomness import is_wordy
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """One form. The group `secret` is removed; without one, the whole match. `holds` may spare a finding.
+    """One form. The group `secret` is removed; without one, the whole match.
 
     A text has the form only if one of the `hints` is in its folded case: looking for those is much faster.
     """
@@ -23,72 +22,30 @@ class Pattern:
     kind: str
     form: re.Pattern[str]
     hints: tuple[str, ...]
-    holds: Callable[[re.Match[str]], bool] = lambda found: True
 
     def is_possible(self, folded: str) -> bool:
         """False if a text, given in its folded case, cannot have the form."""
         return any(hint in folded for hint in self.hints)
 
+    def matches(self, text: str, since: int = 0) -> Iterator[re.Match[str]]:
+        """The places of a text that have the form, from a place on."""
+        return self.form.finditer(text, since)
+
     def secret(self, match: re.Match[str]) -> tuple[int, int] | None:
         """The span of the secret in a match of `form`; None if there is none after all."""
-        if not self.holds(match):
-            return None
         return match.span("secret" if "secret" in self.form.groupindex else 0)
 
-    def without(self, text: str) -> tuple[str, bool]:
-        """The text with marks, and if there was a finding."""
-        found = False
-
-        def replaced(match: re.Match[str]) -> str:
-            nonlocal found
-            span = self.secret(match)
-            if span is None:
-                return match[0]
-            found = True
-            return text[match.start() : span[0]] + mark(self.kind) + text[span[1] : match.end()]
-
-        return self.form.sub(replaced, text), found
+    def kind_of(self, match: re.Match[str]) -> str:
+        """The kind of the secret in a match."""
+        return self.kind
 
 
-# -- assignments ------------------------------------------------------------------------------------------------------
+# -- keys -------------------------------------------------------------------------------------------------------------
 
-NAMES = (
-    r"pass[_-]?(?:word|wd|phrase|code)|passwort|kennwort|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key"
-    r"|secret[_-]?key|authorization|credentials?"
+OTHERS = (
+    "hf|npm|gsk|r8|whsec|lin_api|dckr_pat|shpat|shpss|nvapi|tvly|pypi|dop_v1|rnd|PMAK|sgp_local|sqp|sq0csp|xsmtpsib"
+    "|lsv2|FLWSECK_TEST|sntrys|glc|ops"
 )
-ASSIGNMENT = re.compile(
-    rf"""(?P<name>{NAMES})(?:[_-](?:id|key|value))?[\\"'`\])]{{0,4}}
-    (?P<sign>\s{{0,8}}(?:[:=]=?>?|:=)\s{{0,8}}|\s{{1,8}}is:?\s{{1,8}})
-    (?:(?:bearer|basic|token)\s{{1,4}})?
-    (?:\\?"(?P<double>(?:[^"\\\n]|\\[^"\n])*+)|\\?'(?P<single>(?:[^'\\\n]|\\[^'\n])*+)|(?P<bare>[^\s"']\S*+))""",
-    re.IGNORECASE | re.VERBOSE,
-)
-WORDS = ("pass", "pwd", "kennwort", "secret", "token", "key", "author", "credent")
-HARMLESS = re.compile(r"(?:none|null|nil|true|false|undefined|\d{1,6}|\.+|\*+|<[\w -]*>|\{\w*\}),?;?", re.IGNORECASE)
-"""Values of code, counts and placeholders."""
-
-
-class Assignment(Pattern):
-    """A name that promises a secret, a sign, and the value."""
-
-    def secret(self, match: re.Match[str]) -> tuple[int, int] | None:
-        """The span of the value."""
-        group = next(name for name in ("double", "single", "bare") if match[name] is not None)
-        return match.span(group) if _is_secret(match["name"], match["sign"], match[group]) else None
-
-
-def _is_secret(name: str, sign: str, value: str) -> bool:
-    if not value or MARKED.fullmatch(value) or value in ("{", "[", "("):
-        return False
-    if "is" in sign.lower() and value.rstrip(".,;:!?").isalpha():  # "the password is wrong"
-        return False
-    is_password = name.lower().startswith(("pass", "pwd", "kenn"))
-    return not HARMLESS.fullmatch(value) or (is_password and value.rstrip(",;").isdigit())
-
-
-# -- forms of keys ----------------------------------------------------------------------------------------------------
-
-OTHERS = "hf|npm|gsk|r8|whsec|lin_api|dckr_pat|shpat|shpss|nvapi|tvly|pypi|dop_v1"
 KEYS = re.compile(
     rf"""(?<![A-Za-z0-9])sk-[A-Za-z0-9_-]{{16,}}+
     |sk-(?:proj|ant|or|svcacct)-[A-Za-z0-9_-]{{16,}}+
@@ -99,61 +56,147 @@ KEYS = re.compile(
     |xox[a-z]-[A-Za-z0-9-]{{8,}}+
     |xapp-[A-Za-z0-9-]{{8,}}+
     |AIza[A-Za-z0-9_-]{{30,}}+
+    |IGQV[A-Za-z0-9_-]{{60,}}+
     |ya29\.[A-Za-z0-9_-]{{16,}}+
-    |gl(?:pat|dt|rt|ptt|cbt)-[A-Za-z0-9_.-]{{16,}}+
-    |(?<![A-Za-z0-9])(?:{OTHERS})[_-][A-Za-z0-9_-]{{16,}}+
+    |hv[bsr]\.[A-Za-z0-9_-]{{20,}}+
+    |gl(?:pat|oas|soat|agent|imt|ffct|dt|rt|ptt|cbt|ft)-[A-Za-z0-9_.-]{{16,}}+
+    |(?<![A-Za-z0-9])(?:AKID[A-Za-z0-9]{{30,}}+|LTAI[A-Za-z0-9]{{12,}}+|GOCSPX-[A-Za-z0-9_-]{{20,}}+)
+    |sq0(?:atp|csp|idp|idb)-[A-Za-z0-9_-]{{20,}}+
+    |v1\.0-[0-9a-f]{{24}}-[0-9a-f]{{100,}}+
+    |(?<![A-Za-z0-9])(?:{OTHERS})[_-][A-Za-z0-9_+/=-]{{16,}}+
+    |(?<![A-Za-z0-9])key-[0-9a-f]{{32}}(?![A-Za-z0-9])
+    |(?<![A-Za-z0-9])[0-9a-f]{{32}}-us[0-9]{{1,2}}(?![A-Za-z0-9])
     |SG\.[A-Za-z0-9_-]{{16,}}+\.[A-Za-z0-9_-]{{16,}}+
-    |eyJ[A-Za-z0-9_-]{{8,}}+\.[A-Za-z0-9_-]{{8,}}+(?:\.[A-Za-z0-9_-]*+)?
+    |eyJ[A-Za-z0-9_-]{{8,}}+\.[A-Za-z0-9_-]{{8,}}+(?:\.[A-Za-z0-9_-]*+)*+
     |loom-[0-9a-f]{{12}}-[0-9a-f]{{48}}
-    |AGE-SECRET-KEY-1[A-Z0-9]{{16,}}+
-    |(?i:bearer)\ [A-Za-z0-9_.~+/=-]{{20,}}+""",
+    |AGE-SECRET-KEY-1[A-Z0-9]{{16,}}+""",
     re.VERBOSE,
 )
 
 PREFIXES: tuple[str, ...] = ("sk-", "sk_", "rk_", "pk_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_")
+PREFIXES += ("akia", "asia", "aroa", "aida", "xox", "xapp-", "aiza", "igqv", "ya29.", "hvb.", "hvs.", "hvr.")
 PREFIXES += (
-    "akia",
-    "asia",
-    "aroa",
-    "aida",
-    "xox",
-    "xapp-",
-    "aiza",
-    "ya29.",
     "glpat-",
+    "glsoat-",
+    "gloas-",
+    "glagent-",
     "gldt-",
     "glrt-",
     "glptt-",
     "glcbt-",
+    "key-",
+    "-us",
     "sg.",
     "eyj",
     "loom-",
+    "age-secret-key",
 )
-PREFIXES += tuple(f"{name}{sign}" for sign in "_-" for name in OTHERS.split("|"))
-PREFIXES += ("age-secret-key", "bearer ")
+PREFIXES += (
+    "glimt-",
+    "glffct-",
+    "glft-",
+    "akid",
+    "ltai",
+    "gocspx-",
+    "sq0atp-",
+    "sq0csp-",
+    "sq0idp-",
+    "sq0idb-",
+    "v1.0-",
+)
+PREFIXES += tuple(f"{name.lower()}{sign}" for sign in "_-" for name in OTHERS.split("|"))
 
+
+_STAND_IN = re.compile(r"[a-z_.~+/= -]+|.*?([xX*.])\1{7,}[a-z_-]*")
+
+
+class Keys(Pattern):
+    """Keys of known forms. They are long runs of few characters, as only a small part of a text is."""
+
+    _RUN = re.compile(r"[A-Za-z0-9+/_=.:~-]{13,}+")
+
+    def is_possible(self, folded: str) -> bool:
+        """As of `Pattern`."""
+        runs = "\n".join(self._RUN.findall(folded))
+        return bool(runs) and any(hint in runs for hint in self.hints)
+
+    def matches(self, text: str, since: int = 0) -> Iterator[re.Match[str]]:
+        """As of `Pattern`."""
+        for run in self._RUN.finditer(text, since):
+            yield from self.form.finditer(text, run.start(), run.end())
+
+    def secret(self, match: re.Match[str]) -> tuple[int, int] | None:
+        """All of it, unless it is what documents write in a key's place: `sk-your-api-key-here`, `ghp_xxxxxxxx`."""
+        key = match[0]
+        is_slug = is_wordy(key) or (key.islower() and sum(map(str.isdigit, key)) < 2)
+        return None if is_slug or _STAND_IN.fullmatch(key) else match.span()
+
+
+BEARER = re.compile(r"(?i:bearer)\ [A-Za-z0-9_.~+/=-]{20,}+")
 PRIVATE = re.compile(
     r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----.*?"
     r"(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z)",
     re.DOTALL,
 )
+
+# -- passwords --------------------------------------------------------------------------------------------------------
+
 URL = re.compile(r"://[^\s/@:\[\]]{0,200}:(?P<secret>[^\s/@]{1,200})@")
+
+
+class Assignment(Pattern):
+    """A name that promises a secret, a sign, and the value."""
+
+    def matches(self, text: str, since: int = 0) -> Iterator[re.Match[str]]:
+        """As of `Pattern`; a value may hold the next assignment."""
+        for named in NAME.finditer(text, since):
+            if may_promise(named[0][-LONGEST_NAME:]) and (match := self.form.match(text, named.start())) is not None:
+                yield match
+
+    def secret(self, match: re.Match[str]) -> tuple[int, int] | None:
+        """The span of the value."""
+        found = promised(match)
+        return None if found is None else found.span
+
+    def kind_of(self, match: re.Match[str]) -> str:
+        """Of a token it is a key."""
+        found = promised(match)
+        return self.kind if found is None or found.promise is Promise.PASSWORD else "key"
+
+
+class Credential(Pattern):
+    """A password in a URL."""
+
+    def secret(self, match: re.Match[str]) -> tuple[int, int] | None:
+        """The span of the password, unless documents write such a one."""
+        value = match["secret"]
+        return None if is_placeholder(value) or is_stub(value) else match.span("secret")
+
 
 # -- addresses --------------------------------------------------------------------------------------------------------
 
 LOCAL = r"""\s@<>()\[\]{},;:"'`|\\/=!?&%"""
 EMAIL = re.compile(rf"(?<![^{LOCAL}])[^{LOCAL}]++(?:@|%40)[^\W_][\w-]*+(?:\.[\w-]++)++")
+_TOP = re.compile(r"(?:xn--[\w-]+|[^\W\d_]{2,})\Z", re.IGNORECASE)
 
 
-def _unmarked(found: re.Match[str]) -> bool:
-    return not MARK.fullmatch(found["secret"])
+class Email(Pattern):
+    """An e-mail address: its domain ends in letters, which a version behind an @ does not."""
+
+    def secret(self, match: re.Match[str]) -> tuple[int, int] | None:
+        """The span of the address."""
+        text = match[0].rstrip("-_")
+        if not _TOP.match(text.rpartition(".")[2]) or text.startswith("git@"):
+            return None
+        return match.start(), match.start() + len(text)
 
 
 PATTERNS: tuple[Pattern, ...] = (
     Pattern("key", PRIVATE, ("private key",)),
-    Pattern("key", KEYS, PREFIXES),
+    Keys("key", KEYS, PREFIXES),
+    Pattern("key", BEARER, ("bearer ",)),
     Assignment("password", ASSIGNMENT, WORDS),
-    Pattern("password", URL, ("://",), _unmarked),
-    Pattern("email", EMAIL, ("@", "%40")),
+    Credential("password", URL, ("://",)),
+    Email("email", EMAIL, ("@", "%40")),
 )
-"""In this order."""
+"""In this order: of two findings in one place the first names the kind."""

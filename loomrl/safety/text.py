@@ -21,8 +21,6 @@ _ASSIGNED_END = re.compile(
     r"|authorization|credentials?)[^\n]{0,80}\Z",
     re.IGNORECASE,
 )
-_PLACEHOLDER = re.compile(r"[a-z_.~+/= -]+|.*?([xX*.])\1{7,}[a-z_-]*")
-"""`sk-your-api-key-here`, `ghp_xxxxxxxxxxxxxxxxxxxx`: placeholders of documents."""
 
 
 class Secrets:
@@ -51,13 +49,13 @@ class Secrets:
 
 def _secrets(pattern: Pattern, saying: Saying) -> Iterable[Found]:
     """The first finding of a form; one that reaches the end may go on, unless it is long."""
-    for match in pattern.form.finditer(saying.text, saying.since):
+    for match in pattern.matches(saying.text, saying.since):
         goes_on = not saying.is_whole and match.end() == len(saying.text)
         if goes_on and match.end() - match.start() <= LONGEST:
             yield Found(match.start(), pattern.kind, is_sure=False)
             return
         span = pattern.secret(match)
-        if span is None or (pattern.kind == "key" and not goes_on and _PLACEHOLDER.fullmatch(match[0])):
+        if span is None:
             continue
         yield Found(span[0] if isinstance(pattern, Assignment) else match.start(), pattern.kind)
         return

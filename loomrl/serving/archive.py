@@ -1,6 +1,5 @@
 """Ended sessions become trajectories in the endpoint's hub; old ones are deleted."""
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,6 +8,7 @@ from loomrl.errors import HubError
 from loomrl.hub.codec import encode
 from loomrl.hub.hub import Hub
 from loomrl.hub.open import open_hub
+from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.feedback.signal import signals
 from loomrl.serving.recording.acts import Acts, are_acts, decode_acts
 from loomrl.serving.recording.payload import decode
@@ -30,7 +30,7 @@ from loomrl.store.sessions import (
 )
 from loomrl.types import Feedback, Source, Trajectory
 
-log = logging.getLogger(__name__)
+log = redacted_logger(__name__)
 DAY_S = 86_400.0
 TOGETHER = 32
 """Sessions in one append."""

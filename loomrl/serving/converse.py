@@ -1,7 +1,6 @@
 """A conversation's next answer: session → arm → replica, its events as they come, and its record."""
 
 import asyncio
-import logging
 import time
 import uuid
 from collections.abc import AsyncGenerator, Coroutine, Sequence
@@ -9,6 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.act import ActAsk
 from loomrl.serving.answer import Answer, Closed, Event, Gathered, Heading, Usage
 from loomrl.serving.call import Ask
@@ -24,7 +24,7 @@ from loomrl.serving.thread import Known, continuation
 from loomrl.serving.view import View
 from loomrl.store.endpoints import Endpoint, Role, State
 
-log = logging.getLogger(__name__)
+log = redacted_logger(__name__)
 Mode = Literal["before", "after", "off"]
 MOST_LATER = 4096
 """Calls being recorded after their answer, at most; further ones wait until they are recorded."""

@@ -1,36 +1,34 @@
 """The durable recorder: calls in LoomDB, many in one transaction; recent sessions in memory."""
 
 import asyncio
-import logging
 import time
-import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
-from itertools import groupby
+from secrets import token_bytes
 from typing import Any, TypeVar
 
 from loomrl.errors import StoreError
-from loomrl.safety.redaction import PatternRedactor, Redactor
+from loomrl.safety.redaction import PatternRedactor, Redactor, Remembering
+from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.act import ActAsk
 from loomrl.serving.archive import ending_of, trajectory_on_record
 from loomrl.serving.call import Ask
 from loomrl.serving.recorder import check_id, check_owner, ended_otherwise, has_ended, no_session
-from loomrl.serving.recording.acts import NewActs, are_acts, encode_acts, together
+from loomrl.serving.recording.acts import NewActs, are_acts
+from loomrl.serving.recording.commit import Commit, Finish, Keeping, unavailable
 from loomrl.serving.recording.forms import Forms
-from loomrl.serving.recording.payload import decode, encode, private, private_ending
-from loomrl.serving.recording.record import Call, Ending, Kept, kept, spoken, told
+from loomrl.serving.recording.naming import Naming
+from loomrl.serving.recording.payload import decode
+from loomrl.serving.recording.record import Call, kept, spoken, told
 from loomrl.serving.recording.writer import Writer
 from loomrl.serving.refusal import Cause, Refusal
 from loomrl.serving.thread import Known, Spoken, Threads, answer_marks
 from loomrl.store import LoomDB, open_store
 from loomrl.store.sessions import (
-    NewCall,
     StoredSession,
-    end_session,
     find_session,
-    keep_calls,
     opted_out,
     person_of,
     read_calls,
@@ -38,7 +36,7 @@ from loomrl.store.sessions import (
 )
 from loomrl.types import Trajectory
 
-log = logging.getLogger(__name__)
+log = redacted_logger(__name__)
 T = TypeVar("T")
 
 
@@ -76,9 +74,14 @@ def open_recorder(
     redactor: Redactor | None = None,
     settings: StoreSettings | None = None,
     clock: Callable[[], float] = time.time,
+    secret: bytes | None = None,
 ) -> "Store":
-    """The recorder in the LoomDB behind a URL; `redactor` None is the one for secrets and e-mail addresses."""
-    return Store(open_store(url), redactor=redactor or PatternRedactor(), settings=settings, clock=clock)
+    """The recorder in the LoomDB behind a URL; `redactor` None is `PatternRedactor`, `secret` None is this process's.
+
+    Recorders with the same secret give a value of a session the same placeholder.
+    """
+    naming = Naming(db := open_store(url), redactor or Remembering(PatternRedactor()), secret=secret or token_bytes(32))
+    return Store(db, naming=naming, settings=settings, clock=clock)
 
 
 class Store:
@@ -88,11 +91,11 @@ class Store:
         self,
         db: LoomDB,
         *,
-        redactor: Redactor,
+        naming: Naming,
         settings: StoreSettings | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._db, self._redactor, self._clock = db, redactor, clock
+        self._db, self._clock = db, clock
         self._settings = settings or StoreSettings()
         self._recent: OrderedDict[str, _Recent] = OrderedDict()
         self._forms = Forms(partial(self._read, read_calls, db), most=self._settings.most_sessions)
@@ -100,7 +103,7 @@ class Store:
         self._size = 0
         self._out: frozenset[str] = frozenset()
         self._out_at = float("-inf")
-        self._writer = Writer(self._commit, most=self._settings.most_waiting)
+        self._writer = Writer(Commit(db, naming, clock=clock), most=self._settings.most_waiting)
 
     async def takes(self, endpoint: str, ask: Ask | ActAsk) -> bool:
         """As of `Recorder`."""
@@ -154,7 +157,7 @@ class Store:
         record = kept(call, parent)
         new = [one for one in spoken(record, parent) if one.name not in recent.threads.named]
         self._add(name, recent, new)
-        await self._writer.do(_Keeping(call, record, parent, new), failed=partial(self._failed, name, recent, new))
+        await self._writer.do(Keeping(call, record, parent, new), failed=partial(self._failed, name, recent, new))
 
     async def keep_acts(self, new: NewActs) -> None:
         """As of `Recorder`."""
@@ -173,10 +176,11 @@ class Store:
     ) -> Trajectory:
         """As of `Recorder`."""
         check_id(session)
-        ending = private_ending(told(reward, success, outcome, at=self._clock()), self._redactor)
+        new = told(reward, success, outcome, at=self._clock())
         if (recent := self._recent.get(session)) is not None:
             check_owner(session, recent.key, key)
-        stored: StoredSession = await self._writer.do(_Ending(session, key, ending))
+        stored: StoredSession
+        stored, ending = await self._writer.do(Finish(session, key, new))
         if recent is not None:
             recent.ended = True
         if not ending.agrees(ending_of(stored)):
@@ -273,127 +277,4 @@ class Store:
         try:
             return await asyncio.to_thread(work, *arguments, **named)
         except StoreError as error:
-            raise _unavailable(error) from None
-
-    # -- in the writing thread --------------------------------------------------------------------------------------
-
-    def _commit(self, jobs: "list[_Keeping | NewActs | _Ending]") -> list[Any]:
-        """The result of each job, or an exception."""
-        works: dict[type, Callable[[Any], list[Any]]] = {
-            _Keeping: self._keep,
-            NewActs: self._keep_acts,
-            _Ending: self._end,
-        }
-        return [result for kind, alike in groupby(jobs, type) for result in works[kind](list(alike))]
-
-    def _keep(self, jobs: "list[_Keeping]") -> list[Any]:
-        new = [_attempted(partial(self._new, job)) for job in jobs]
-        whole = [call for call in new if isinstance(call, NewCall)]
-        try:
-            fates = iter(keep_calls(self._db, whole))
-        except StoreError as error:
-            return [_unavailable(error)] * len(jobs)
-        return [_answer(next(fates), call.session) if isinstance(call, NewCall) else call for call in new]
-
-    def _keep_acts(self, new: list[NewActs]) -> list[Any]:
-        rows = together(new)
-        try:
-            fates = keep_calls(self._db, [self._row(acts) for acts, _ in rows])
-        except StoreError as error:
-            return [_unavailable(error)] * len(new)
-        results: list[Any] = [None] * len(new)
-        for (acts, positions), fate in zip(rows, fates, strict=True):
-            for position in positions:
-                results[position] = _answer(fate, acts.session)
-        return results
-
-    def _row(self, new: NewActs) -> NewCall:
-        return NewCall(
-            id=uuid.uuid4().hex,
-            session=new.session,
-            endpoint=new.endpoint,
-            key=new.key,
-            payload=encode_acts(new.acts),
-            columns=None,
-            person=person_of(new.endpoint, new.user),
-            created_at=self._clock(),
-        )
-
-    def _new(self, job: "_Keeping") -> NewCall:
-        """The call as it may be stored. Answers after redacted text are stored without ids."""
-        record = private(job.record, self._redactor)
-        if job.parent is not None and job.parent.redacted:
-            record = Kept(record=record.record, columns=())
-        for one in job.new:
-            one.redacted = record.lost
-        call = job.call
-        person = person_of(call.endpoint, call.ask.user)
-        payload, columns = encode(replace(record, record=replace(record.record, user=person)))
-        return NewCall(
-            id=call.id,
-            session=call.session,
-            endpoint=call.endpoint,
-            key=call.key,
-            payload=payload,
-            columns=columns,
-            person=person,
-            marks=tuple(one.mark for one in record.columns if one.mark),
-            created_at=self._clock(),
-        )
-
-    def _end(self, jobs: "list[_Ending]") -> list[Any]:
-        return [_attempted(partial(self._ended, job)) for job in jobs]
-
-    def _ended(self, job: "_Ending") -> StoredSession:
-        stored = read_session(self._db, job.session)
-        if stored is None:
-            raise no_session(job.session)
-        check_owner(job.session, stored.key, job.key)
-        ended = end_session(self._db, job.session, job.ending.data(), at=job.ending.at)
-        assert ended is not None, "it was there"
-        return ended
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Keeping:
-    """A call to keep, the answer that it continues, and its own ones."""
-
-    call: Call
-    record: Kept
-    parent: Spoken | None
-    new: Sequence[Spoken]
-
-
-@dataclass(frozen=True, slots=True)
-class _Ending:
-    """A session to end."""
-
-    session: str
-    key: str | None
-    ending: Ending
-
-
-def _attempted(work: Callable[[], Any]) -> Any:
-    """The result, or the exception that the one who waits is to get."""
-    try:
-        return work()
-    except Refusal as refusal:
-        return refusal
-    except StoreError as error:
-        return _unavailable(error)
-    except Exception as error:
-        log.exception("a job of the recorder failed")
-        return Refusal(Cause.INTERNAL, f"The call could not be recorded: {type(error).__name__}.")
-
-
-def _answer(fate: str, session: str) -> Refusal | None:
-    if fate == "foreign":
-        return no_session(session)
-    return has_ended(session) if fate == "ended" else None
-
-
-def _unavailable(error: StoreError) -> Refusal:
-    log.error("the recorder's database: %s", error)
-    return Refusal(
-        Cause.UNAVAILABLE, "The call could not be recorded: its database does not answer.", retry_after_s=1.0
-    )
+            raise unavailable(error) from None

@@ -1,7 +1,6 @@
 """The gateway as an ASGI application."""
 
 import asyncio
-import logging
 import time
 import uuid
 from collections.abc import Callable, Coroutine, Mapping
@@ -12,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving import dispatch
 from loomrl.serving.act import read_act, refuse_language, write_act
 from loomrl.serving.answer import Heading
@@ -30,7 +30,7 @@ from loomrl.serving.room import Room
 from loomrl.serving.stepping import is_recorded, new_acts
 from loomrl.store.endpoints import Endpoint
 
-log = logging.getLogger(__name__)
+log = redacted_logger(__name__)
 LARGE = 1 << 17
 """Bytes from which a body is read in a thread: pictures and long lists would keep other callers waiting."""
 FEEDBACK_BYTES = 1 << 17

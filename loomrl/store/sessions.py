@@ -10,7 +10,7 @@ from sqlalchemy import Connection, bindparam, delete, func, insert, select, upda
 from loomrl.store.db import LoomDB
 from loomrl.store.participants import leave, take_part
 from loomrl.store.rows import Row, from_json, to_json
-from loomrl.store.tables import answers, calls, opt_outs, sessions
+from loomrl.store.tables import answers, calls, opt_outs, placeholders, sessions
 
 Kept = Literal["new", "repeated", "foreign", "ended"]
 """`foreign`: the session is another key's or another endpoint's."""
@@ -219,6 +219,7 @@ def delete_sessions(connection: Connection, ids: Sequence[str]) -> int:
     """Delete these sessions with all their calls; how many calls."""
     deleted = connection.execute(delete(calls).where(calls.c.session.in_(ids))).rowcount
     connection.execute(delete(answers).where(answers.c.session.in_(ids)))
+    connection.execute(delete(placeholders).where(placeholders.c.session.in_(ids)))
     connection.execute(delete(sessions).where(sessions.c.id.in_(ids)))
     return deleted
 

@@ -214,6 +214,12 @@ answers = _log(
 )
 """Marks of conversations that end with an answer on record (`loomrl.serving.thread`)."""
 
+placeholders = Table(
+    "placeholders", metadata, Column("session", Text, primary_key=True), Column("hash", LargeBinary, primary_key=True),
+    Column("kind", Text, nullable=False), Column("number", Integer, nullable=False),
+)  # fmt: skip
+"""Values of a session by a hash whose key only the service has in memory, and the numbers of their placeholders."""
+
 opt_outs = Table(
     "opt_outs",
     metadata,

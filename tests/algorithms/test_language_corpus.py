@@ -62,6 +62,13 @@ def test_formats_come_in_equal_shares() -> None:
     assert all(150 < count < 250 for count in shapes.values())
 
 
+def test_families_may_have_formats_of_their_own() -> None:
+    formats = {"Nobody/*": FORMATS, "*": ("{work} It is {answer}!",)}
+    assert all("It is" in d.messages[-1].content for d in made(WarmStart(formats=formats), 30))
+    with pytest.raises(ConfigError, match=r"formats: none for .*, only for Nobody/\*\. Add it, or '\*'"):
+        made(WarmStart(formats={"Nobody/*": FORMATS}), 1)
+
+
 def test_without_flaws_every_demonstration_is_right_in_work_and_answer() -> None:
     for demonstration in made(WarmStart(), 50):
         work, _, answer = demonstration.messages[-1].content.partition("\n")

@@ -108,8 +108,8 @@ def test_secrets_are_gone_from_every_text_and_from_what_is_named_like_one() -> N
     stored = encode(made)
     for secret in (KEY, "bob@example.com", "correct horse", "a1b2c3d4e5"):
         assert secret.encode() not in stored
-    assert '"password": "[redacted:password]"' in made.turns[0].action
-    assert made.turns[1].action == "The key is [redacted:key]."
+    assert '"password": "<password-1>"' in made.turns[0].action
+    assert made.turns[1].action == "The key is <key-1>."
     assert made.id == event["trajectory_id"]
 
 

@@ -36,7 +36,7 @@ def run(folder: Path, name: str, **changes: Any) -> TrainResult:
 
 @pytest.mark.parametrize(
     ("name", "seed"),
-    [("math_tiny", 1), ("math_tiny", 2), ("math_tiny", 3), ("math_tiny_grpo", 1), ("math_tiny_rloo", 1)],
+    [("math_tiny", 1), ("math_tiny", 2), ("math_tiny_grpo", 1), ("math_tiny_rloo", 1)],
 )
 def test_reinforcement_alone_takes_a_tiny_model_to_mastery(tmp_path: Path, name: str, seed: int) -> None:
     result = run(tmp_path, name, seed=seed)
@@ -47,16 +47,12 @@ def test_reinforcement_alone_takes_a_tiny_model_to_mastery(tmp_path: Path, name:
     print(f"{name}, seed {seed}: {result.seconds} s")  # of a quiet machine at most 240
 
 
-@pytest.mark.parametrize("engines", [1, 2])
-def test_vllm_gets_there_as_well_and_an_engine_that_is_killed_on_the_way_is_replaced(
-    tmp_path: Path, engines: int
-) -> None:
+def test_vllm_gets_there_as_well_and_an_engine_that_is_killed_on_the_way_is_replaced(tmp_path: Path) -> None:
     killed: list[psutil.Process] = []
-    if engines == 2:
-        threading.Thread(target=kill_an_engine, args=(tmp_path / "runs/r/metrics.jsonl", killed), daemon=True).start()
-    result = run(tmp_path, "math_tiny", seed=1, **{"engine.kind": "vllm", "engine.count": engines})
-    print(f"{engines} engines, {len(killed)} killed: {result.seconds} s, {dict(result.before)}, {dict(result.after)}")
-    assert len(killed) == engines - 1
+    threading.Thread(target=kill_an_engine, args=(tmp_path / "runs/r/metrics.jsonl", killed), daemon=True).start()
+    result = run(tmp_path, "math_tiny", seed=1, **{"engine.kind": "vllm", "engine.count": 2})
+    print(f"2 engines, {len(killed)} killed: {result.seconds} s, {dict(result.before)}, {dict(result.after)}")
+    assert len(killed) == 1
     assert result.before["greedy"] <= 0.45
     assert result.after["greedy"] >= 0.90
     assert result.after["sampled"] >= 0.85

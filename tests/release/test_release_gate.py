@@ -7,6 +7,8 @@ import pytest
 from loomrl.config.release import ReleasePlan
 from loomrl.errors import ConfigError
 from loomrl.experiments.release import Asked, release
+from loomrl.release.gate.proof import Bounded
+from loomrl.release.gate.verdict import improved
 from loomrl.store import open_store
 from loomrl.store.endpoints import Arm, set_endpoint, show_endpoint
 from loomrl.store.releases import list_releases
@@ -37,3 +39,19 @@ def test_version_that_hacks_its_benchmark_gets_no_traffic_and_an_allowed_one_is_
         assert [each.outcome for each in verdicts] == [VerdictOutcome.ALLOWED, VerdictOutcome.REFUSED]
         assert begun.verdict.reasons == (f"verdict {verdicts[0].id}",)
         assert [(arm.policy, arm.share) for arm in show_endpoint(db, "cart").arms] == [(stable, 1.0), (new, 0.0)]
+
+
+@pytest.mark.parametrize(
+    ("low", "least", "state"),
+    [
+        (0.01, None, "passed"),
+        (-0.01, None, "passed"),
+        (0.01, 0.0, "passed"),
+        (0.0, 0.0, "failed"),
+        (0.04, 0.05, "failed"),
+    ],
+)
+def test_a_suite_may_ask_for_an_improvement_that_is_proved(low: float, least: float | None, state: str) -> None:
+    check = improved(Bounded(mean=0.06, low=low, high=0.1, count=100), least=least)
+    assert check.state == state
+    assert ("not proved better" in check.reason) == (state == "failed")

@@ -141,7 +141,7 @@ async def test_a_database_that_fails_refuses_and_nothing_is_believed(
         raise StoreError("the disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr("loomrl.serving.durable.keep_calls", broken)
+        patch.setattr("loomrl.serving.recording.commit.keep_calls", broken)
         with pytest.raises(Refusal) as refused:
             await store.keep(call)
     assert refused.value.status == 503

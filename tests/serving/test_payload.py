@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loomrl.safety.redaction import NoRedactor, PatternRedactor
+from loomrl.safety.redaction import NoRedactor, PatternRedactor, Redaction
 from loomrl.serving.call import Ask, Drawing, Said, Tool, ToolCall
 from loomrl.serving.durable import Store, open_recorder
 from loomrl.serving.recording.payload import decode, encode, private
@@ -83,7 +83,7 @@ def readable(call: Kept) -> str:
 @settings(max_examples=200)
 def test_a_secret_is_not_in_what_is_stored(place: str, plant: tuple[str, str]) -> None:
     text, secret = plant
-    payload, columns = encode(private(kept(call_with(place, text), None), PatternRedactor()))
+    payload, columns = encode(private(kept(call_with(place, text), None), Redaction(PatternRedactor())))
     everything = payload + (columns or b"")
     for coding in ("utf-8", "utf-16-le", "utf-32-le"):
         assert secret.encode(coding) not in everything
@@ -97,7 +97,7 @@ def test_what_has_no_secret_is_stored_as_it_is(place: str, text: str) -> None:
     before = kept(call_with(place, text), None)
     if PatternRedactor().redact(text).kinds:
         return
-    after = decode(*encode(private(before, PatternRedactor())))
+    after = decode(*encode(private(before, Redaction(PatternRedactor()))))
     assert after.record == before.record
     assert [columns.ids_T.tolist() for columns in after.columns] == [c.ids_T.tolist() for c in before.columns]
     assert readable(after) == readable(before)
@@ -105,7 +105,7 @@ def test_what_has_no_secret_is_stored_as_it_is(place: str, text: str) -> None:
 
 def test_text_that_is_no_unicode_is_stored_all_the_same() -> None:
     before = kept(call_with("user", "half \ud800 surrogate"), None)
-    after = decode(*encode(private(before, NoRedactor())))
+    after = decode(*encode(private(before, Redaction(NoRedactor()))))
     assert after.record.messages[1].text == "half \ufffd surrogate"
 
 
@@ -116,8 +116,8 @@ def test_tokens_that_nobody_can_look_into_are_not_stored(change: dict[str, Any])
         call = replace(call, choices=(replace(call.choices[0], **change),))
     else:
         call = replace(call, ask=replace(call.ask, messages=(), **change))
-    assert private(kept(call, None), PatternRedactor()).lost
-    assert not private(kept(call, None), NoRedactor()).lost
+    assert private(kept(call, None), Redaction(PatternRedactor())).lost
+    assert not private(kept(call, None), Redaction(NoRedactor())).lost
 
 
 # -- in a running session ---------------------------------------------------------------------------------------------

@@ -10,8 +10,11 @@ BLUE_GREEN, CANARY = 0.15, 0.05
 """Improvements from which a release is all at once, or begins with a larger canary."""
 
 
-def improved(found: Bounded | None) -> Check:
-    """The improvement as a check: a policy that is proved worse than its baseline is not released."""
+def improved(found: Bounded | None, *, least: float | None = None) -> Check:
+    """The improvement as a check: a policy that is proved worse than its baseline is not released.
+
+    `least`: nor one that is not proved better by more than this.
+    """
     name = "improvement"
     if found is None:
         return Check(name=name, state=State.NOT_APPLICABLE, reason="there is no baseline")
@@ -19,6 +22,9 @@ def improved(found: Bounded | None) -> Check:
     figures = {"mean": found.mean, "low": found.low, "high": found.high, "count": found.count}
     if found.high < 0:
         return Check(name=name, state=State.FAILED, reason=f"worse than the baseline: {reason}", figures=figures)
+    if least is not None and found.low <= least:
+        reason = f"not proved better than the baseline by more than {least:g}: {reason}"
+        return Check(name=name, state=State.FAILED, reason=reason, figures=figures)
     return Check(name=name, state=State.PASSED, reason=reason, figures=figures)
 
 

@@ -4,7 +4,6 @@ A frame is its length, its kind, the number of the call, and MessagePack. Any nu
 """
 
 import asyncio
-import logging
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
@@ -14,11 +13,12 @@ import msgspec
 import numpy as np
 from typing_extensions import override
 
+from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.answer import Closed, Drawn, Opened
 from loomrl.serving.policy import About, Act, Acted, Continuation
 from loomrl.serving.refusal import Cause
 
-log = logging.getLogger(__name__)
+log = redacted_logger(__name__)
 HEAD = struct.Struct("<IBI")
 MAX_FRAME = 256 << 20
 HELLO_S = 10.0

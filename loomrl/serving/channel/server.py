@@ -2,16 +2,16 @@
 
 import asyncio
 import hmac
-import logging
 from typing import Any
 
 from typing_extensions import override
 
+from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.channel.frame import EVENTS, HELLO_S, Frames, Kind, Refused
 from loomrl.serving.policy import Act, Continuation, ServedPolicy
 from loomrl.serving.refusal import Cause, Refusal
 
-log = logging.getLogger(__name__)
+log = redacted_logger(__name__)
 
 
 class _Served(Frames):

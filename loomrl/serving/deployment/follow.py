@@ -1,18 +1,18 @@
 """A replica that follows a run: each newer, or better, version is checked and loaded in place, while calls go on."""
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 
 from loomrl.errors import LoomError
+from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.answer import Event
 from loomrl.serving.deployment.source import OpenFolder, PolicySource, fetch, followed_version
 from loomrl.serving.policy import About, Act, Acted, Continuation, ServedPolicy
 from loomrl.store import LoomDB
 from loomrl.types import PolicyVersion
 
-log = logging.getLogger(__name__)
+log = redacted_logger(__name__)
 LOOK_S = 1.0
 
 

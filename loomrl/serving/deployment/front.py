@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import ipaddress
 import json
-import logging
 import os
 import shutil
 import signal
@@ -21,8 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loomrl.errors import ServeError
+from loomrl.safety.redaction.log import redacted_logger
 
-log = logging.getLogger(__name__)
+log = redacted_logger(__name__)
 SLOTS = 32
 """Gateways at most."""
 BUFFER_BYTES = 65536

@@ -6,19 +6,19 @@ than a trickle does, and a key is known as soon as it was created.
 
 import asyncio
 import hmac
-import logging
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from loomrl.errors import StoreError
+from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.door import Caller
 from loomrl.serving.refusal import Cause, Refusal
 from loomrl.store import LoomDB
 from loomrl.store.service.keys import FORM, Key, digest, read_keys, record_refusals
 
-log = logging.getLogger(__name__)
+log = redacted_logger(__name__)
 PACE_S = 0.05
 """Minimum time between two reads of LoomDB."""
 FRESH_S = 0.5

@@ -4,7 +4,6 @@ Each has a row with a heartbeat in LoomDB, and deletes the row when it ends in o
 """
 
 import asyncio
-import logging
 import os
 import socket
 import time
@@ -23,6 +22,8 @@ from loomrl.http.refusal import Refused
 from loomrl.http.server import Embedded
 from loomrl.http.site import JSON, Site
 from loomrl.load import dump
+from loomrl.safety.redaction import PatternRedactor
+from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.act import KINDS
 from loomrl.serving.channel.server import ChannelServer
 from loomrl.serving.converse import Exchange
@@ -37,13 +38,14 @@ from loomrl.serving.gateway import Check, Gateway, GatewaySettings
 from loomrl.serving.measure import Measures
 from loomrl.serving.monitor.monitor import Monitor
 from loomrl.serving.policy import ServedPolicy
+from loomrl.serving.recording.naming import Naming
 from loomrl.serving.refusal import Cause, Refusal
 from loomrl.store import LoomDB, open_store
 from loomrl.store.events import Event, append_events
 from loomrl.store.observations import forget_observations
 from loomrl.store.service.replicas import BEAT_S, Replica, ReplicaRole, ReplicaState, beat, bury, leave, live_replicas
 
-log = logging.getLogger(__name__)
+log = redacted_logger(__name__)
 SEEN_S = 2.5 * PACE_S
 """Time until every gateway has seen that a replica drains."""
 GRACE_S = 8.0
@@ -201,9 +203,11 @@ class GatewayProcess:
         if experiment.record.mode != "off":
             from loomrl.serving.durable import open_recorder
 
-            recorder = await asyncio.to_thread(open_recorder, experiment.store_url)
+            secret = station.token.encode()
+            recorder = await asyncio.to_thread(open_recorder, experiment.store_url, secret=secret)
             self._stack.push_async_callback(recorder.close)
-            intake = Intake(db, Hubs(experiment.store_url, [experiment.endpoint]))
+            naming = Naming(db, PatternRedactor(), secret=secret)
+            intake = Intake(db, Hubs(experiment.store_url, [experiment.endpoint]), naming=naming)
             self._stack.callback(intake.close)
         view = StoredView(db, token=station.token, only=experiment.endpoint)
         await view.start()

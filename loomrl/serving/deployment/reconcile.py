@@ -1,12 +1,12 @@
 """A gateway's view of LoomDB: endpoints and live replicas, read periodically, and a link to each replica."""
 
 import asyncio
-import logging
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from loomrl.errors import StoreError
+from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.channel.frame import HELLO_S
 from loomrl.serving.channel.link import Link
 from loomrl.serving.policy import ServedPolicy
@@ -16,7 +16,7 @@ from loomrl.store.ab_tests import AbTest, last_change, list_tests
 from loomrl.store.endpoints import Endpoint, State, list_endpoints
 from loomrl.store.service.replicas import Replica, ReplicaRole, ReplicaState, live_replicas
 
-log = logging.getLogger(__name__)
+log = redacted_logger(__name__)
 PACE_S = 0.25
 """Time between two reads of LoomDB: a replica that comes or goes is known everywhere after twice this."""
 GLANCE_S = 0.05

@@ -1,7 +1,6 @@
 """The processes of a service as deployments of Ray Serve. Calls do not pass through Serve: it keeps them alive."""
 
 import asyncio
-import logging
 import os
 from collections.abc import Callable
 from functools import partial
@@ -10,10 +9,11 @@ from typing import Any
 from ray import serve
 
 from loomrl.errors import LoomError
+from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.deployment.process import FrontProcess, GatewayProcess, PolicyProcess, Station
 from loomrl.serving.deployment.steward import HOUSE_S, LOOK_S, Change, Steward
 
-log = logging.getLogger(__name__)
+log = redacted_logger(__name__)
 CALLS = "loomrl_calls"
 """Metric of a replica: its open calls."""
 HEAD = {"node:__internal_head__": 0.001}

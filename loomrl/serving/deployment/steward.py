@@ -1,7 +1,6 @@
 """The applications that an endpoint needs: one for each policy of its arms, as LoomDB says now."""
 
 import hashlib
-import logging
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -9,6 +8,7 @@ from collections.abc import Callable, Mapping
 from loomrl.config import HubConfig, ServingExperiment
 from loomrl.errors import LoomError
 from loomrl.hub.hub import Hub
+from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.archive import open_endpoint_hub
 from loomrl.serving.deployment.process import Station
 from loomrl.serving.deployment.source import key_of, source_of
@@ -17,7 +17,7 @@ from loomrl.serving.retention.erasure import finish
 from loomrl.store import LoomDB, open_store
 from loomrl.store.endpoints import Arm, Role, State, list_endpoints, set_endpoint
 
-log = logging.getLogger(__name__)
+log = redacted_logger(__name__)
 LOOK_S = 0.5
 HOUSE_S = 60.0
 """Time between two rounds of `keep_house`."""

@@ -1,35 +1,40 @@
 """Takes feedback in: finds what it is about, checks whose it is, and stores it without secrets."""
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from secrets import token_bytes
 from threading import Lock
+from typing import Any
 
-from loomrl.canonical import content_hash
+from loomrl.canonical import canonical_json, content_hash
 from loomrl.config import HubConfig
 from loomrl.errors import IdTaken, LoomError
 from loomrl.hub.hub import Hub, Selection
-from loomrl.safety.redaction import PatternRedactor, Redaction, Redactor
+from loomrl.safety.placeholder import unnumbered
+from loomrl.safety.redaction import PatternRedactor, Redaction
+from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.archive import open_endpoint_hub
 from loomrl.serving.door import Caller
 from loomrl.serving.feedback.signal import answer_name
 from loomrl.serving.feedback.told import Place, Told
 from loomrl.serving.recording.acts import are_acts
+from loomrl.serving.recording.naming import Naming
 from loomrl.serving.recording.payload import decode
 from loomrl.serving.recording.record import Record
 from loomrl.serving.refusal import Cause, Refusal
 from loomrl.serving.room import Room
 from loomrl.store import LoomDB
 from loomrl.store.erasures import erase_late
-from loomrl.store.feedback import append_feedback
+from loomrl.store.feedback import append_feedback, feedback_of
 from loomrl.store.participants import people_in
 from loomrl.store.sessions import opted_out, read_call, read_session
 from loomrl.types import Feedback, Trajectory
 
-log = logging.getLogger(__name__)
+log = redacted_logger(__name__)
 AT_ONCE = 4
 """Judgements that are stored at a time."""
 MOST_WAITING = 1024
@@ -72,11 +77,11 @@ class Intake:
         db: LoomDB,
         hubs: "Hubs",
         *,
-        redactor: Redactor | None = None,
+        naming: Naming | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._db, self._hubs, self._clock = db, hubs, clock
-        self._redactor = redactor or PatternRedactor()
+        self._naming = naming or Naming(db, PatternRedactor(), secret=token_bytes(32))
         self._room = Room(slots=AT_ONCE, queue=MOST_WAITING)
 
     async def give(self, told: Told, *, caller: Caller, deadline: float) -> Given:
@@ -101,20 +106,29 @@ class Intake:
         try:
             new = append_feedback(self._db, rows)
         except IdTaken:
-            name = told.id or first.id
-            message = f"the id {name!r} was given with other content, which holds. Send this under a new id."
-            raise Refusal(Cause.CONFLICT, message, where="id") from None
+            if not all(map(self._is_stored, rows)):
+                name = told.id or first.id
+                message = f"the id {name!r} was given with other content, which holds. Send this under a new id."
+                raise Refusal(Cause.CONFLICT, message, where="id") from None
+            new = 0
         if erase_late(self._db, [row.trajectory for row in rows]):
             raise _unknown(told.place, "")
         return Given(id=first.id, trajectory=about.trajectory, call=about.call, kind=first.kind, new=new)
+
+    def _is_stored(self, row: Feedback) -> bool:
+        """True if it is on record but for numbers of placeholders, which a service that was started again counts on."""
+        return any(
+            one.id == row.id and _unnumbered(replace(one, created_at=row.created_at)) == _unnumbered(row)
+            for one in feedback_of(self._db, [row.trajectory])
+        )
 
     def close(self) -> None:
         """Give the hubs back."""
         self._hubs.close()
 
     def _feedback(self, told: Told, about: _About, other: _About | None, key: str) -> Feedback:
-        redaction, now = Redaction(self._redactor), self._clock()
-        data = {name: redaction.text(one) if isinstance(one, str) else one for name, one in told.data.items()}
+        comment, data = self._naming.redacted(about.trajectory, partial(_words, told))
+        now = self._clock()
         at = now
         if told.created_at is not None:  # clocks differ: neither before the session nor after now
             at = min(max(told.created_at, about.since), now)
@@ -127,7 +141,7 @@ class Intake:
             source=told.source,
             kind=told.kind,
             value=told.value,
-            comment=redaction.text(told.comment),
+            comment=comment,
             created_at=at,
             call=about.call,
             data=data,
@@ -169,6 +183,16 @@ class Intake:
                 if caller.is_admin or session.get("key") == caller.key:
                     return _in_trajectory(found, session.get("calls", []), place)
         return None
+
+
+def _unnumbered(row: Feedback) -> str:
+    return unnumbered(canonical_json(asdict(row)).decode())
+
+
+def _words(told: Told, redaction: Redaction) -> tuple[str, dict[str, Any]]:
+    """The comment, and the rest, as they may be stored."""
+    data = {name: redaction.text(one) if isinstance(one, str) else one for name, one in told.data.items()}
+    return redaction.text(told.comment), data
 
 
 @dataclass(slots=True)

@@ -1,7 +1,6 @@
 """The monitor's hits on their way to LoomDB: counted first, so that many hits cannot flood it."""
 
 import asyncio
-import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -10,12 +9,13 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from loomrl.errors import StoreError
+from loomrl.safety.redaction.log import redacted_logger
 from loomrl.store.db import LoomDB
 from loomrl.store.events import Event, append_events, read_events
 from loomrl.store.observations import Observation, append_observations
 from loomrl.store.quarantine import Quarantine, read_quarantine, record_quarantine
 
-log = logging.getLogger(__name__)
+log = redacted_logger(__name__)
 FLUSH_S = 2.0
 """Time between two rows of counts; a trip is written at once."""
 LOOK_S = 0.25

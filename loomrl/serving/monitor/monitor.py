@@ -1,7 +1,6 @@
 """The monitor of a gateway: its rules, run in time, and what was found."""
 
 import asyncio
-import logging
 import threading
 import time
 from collections import OrderedDict
@@ -16,6 +15,7 @@ import numpy as np
 from loomrl.config.monitor import Monitoring, MonitorRule
 from loomrl.config.rule import ActionCheck, CustomActionRule, CustomRule
 from loomrl.safety.open import open_action_rule, open_text_rule
+from loomrl.safety.redaction.log import redacted_logger
 from loomrl.safety.rule import ActionRule, Deed, Found, Saying, TextRule, Wrong, flat
 from loomrl.safety.screen import look
 from loomrl.serving.monitor.ledger import Hit, Ledger
@@ -25,7 +25,7 @@ from loomrl.store import LoomDB
 from loomrl.store.endpoints import Role
 from loomrl.store.observations import Observation
 
-log = logging.getLogger(__name__)
+log = redacted_logger(__name__)
 T = TypeVar("T")
 MOST_LATE = 16
 """Threads stuck in custom rules; at this number custom rules fail at once."""

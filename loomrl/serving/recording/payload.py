@@ -9,7 +9,7 @@ import numpy as np
 
 from loomrl.errors import CorruptPayload
 from loomrl.hub.array import Allowance, pack, unpack
-from loomrl.safety.redaction import NoRedactor, Redaction, Redactor
+from loomrl.safety.redaction import NoRedactor, Redaction
 from loomrl.serving.call import Said, Tool, ToolCall
 from loomrl.serving.recording.record import Columns, Ending, Kept, Record, Words
 
@@ -31,21 +31,20 @@ def decode(payload: bytes, columns: bytes | None) -> Kept:
         raise CorruptPayload(f"a recorded call cannot be read: {error}. Restore the store from a copy.") from None
 
 
-def private(call: Kept, redactor: Redactor) -> Kept:
+def private(call: Kept, redaction: Redaction) -> Kept:
     """The call as it may be stored. Where something was found, or nobody can look, its tokens are lost."""
-    if isinstance(redactor, NoRedactor):
+    if isinstance(redaction.redactor, NoRedactor):
         return call
-    redaction = Redaction(redactor)
     record = _redacted(call.record, redaction)
     unseen = not isinstance(call.record.prompt, str | None) or any(one.finish == "cancelled" for one in record.choices)
-    if redaction.kinds or unseen or _hidden(call.record, redactor):
+    if redaction.kinds or unseen or _hidden(call.record, redaction):
         return Kept(record=record, columns=())
     return call
 
 
-def private_ending(ending: Ending, redactor: Redactor) -> Ending:
+def private_ending(ending: Ending, redaction: Redaction) -> Ending:
     """The end of a session as it may be stored."""
-    return replace(ending, outcome=Redaction(redactor).value(dict(ending.outcome)))
+    return replace(ending, outcome=redaction.value(dict(ending.outcome)))
 
 
 def _redacted(record: Record, redaction: Redaction) -> Record:
@@ -57,7 +56,6 @@ def _redacted(record: Record, redaction: Redaction) -> Record:
         tools=tuple(_tool(one, redaction) for one in record.tools),
         tool_choice=text(record.tool_choice),
         drawing=replace(record.drawing, stop=tuple(map(text, record.drawing.stop))),
-        user=text(record.user),
         choices=tuple(_words(one, redaction) for one in record.choices),
     )
 
@@ -85,11 +83,9 @@ def _tool(one: Tool, redaction: Redaction) -> Tool:
     return Tool(name=name, description=description, parameters=redaction.value(dict(one.parameters)))
 
 
-def _hidden(record: Record, redactor: Redactor) -> bool:
+def _hidden(record: Record, redaction: Redaction) -> bool:
     """True if an answer has a finding once a stop string is put back, which only its tokens have."""
-    return any(
-        redactor.redact(one.text + stop).kinds for one in record.choices for stop in record.drawing.stop if one.text
-    )
+    return any(redaction.finds(one.text + stop) for one in record.choices for stop in record.drawing.stop if one.text)
 
 
 def restored(data: bytes, form: Any) -> Any:

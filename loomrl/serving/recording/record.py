@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loomrl.canonical import canonical_json
+from loomrl.safety.placeholder import unnumbered
 from loomrl.serving.call import Ask, Drawing, Said, Tool, ToolCall
 from loomrl.serving.policy import Picture
 from loomrl.serving.refusal import Cause, Refusal
@@ -144,13 +145,17 @@ class Ending:
 
     def agrees(self, other: "Ending") -> bool:
         """True if both have the same data."""
-        mine, theirs = ((one.reward, one.success, dict(one.outcome)) for one in (self, other))
+        mine, theirs = ((one.reward, one.success, _words_of(one.outcome)) for one in (self, other))
         return mine == theirs
 
     def data(self) -> dict[str, Any]:
         """Everything but the time, as JSON."""
         judged = {"reward": self.reward, "success": self.success, "outcome": dict(self.outcome)}
         return {"cause": self.cause, **judged}
+
+
+def _words_of(outcome: Mapping[str, Any]) -> str:
+    return unnumbered(canonical_json(dict(outcome)).decode("utf-8", "replace"))
 
 
 def told(reward: float | None, success: float | None, outcome: Mapping[str, Any] | None, *, at: float) -> Ending:

@@ -1,16 +1,16 @@
 """One thread that writes for an event loop: all waiting jobs are written together, in their order."""
 
 import asyncio
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from loomrl.safety.redaction.log import redacted_logger
 from loomrl.serving.refusal import Cause, Refusal
 
-log = logging.getLogger(__name__)
+log = redacted_logger(__name__)
 MOST_TOGETHER = 512
 
 

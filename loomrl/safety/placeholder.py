@@ -1,0 +1,62 @@
+"""Placeholders: the text in the place of a finding. The same value has the same one, another value the next number."""
+
+import re
+from typing import Protocol
+
+KINDS = ("key", "password", "email", "phone", "card", "iban", "ip", "id")
+MARK = re.compile(rf"<(?:{'|'.join(KINDS)})-[1-9][0-9]{{0,6}}>")
+_MARKED = re.compile(rf"(?:{MARK.pattern}[.,;:)\]}}/&]*)+")
+
+
+def mark(kind: str, number: int) -> str:
+    """The placeholder of the so-many-th value of a kind."""
+    return f"<{kind}-{number}>"
+
+
+def is_placeholder(text: str) -> bool:
+    """True for placeholders and nothing else but marks of punctuation behind them."""
+    return _MARKED.fullmatch(text) is not None
+
+
+def unnumbered(text: str) -> str:
+    """The text with all placeholders of a kind alike."""
+    return MARK.sub(lambda found: found[0].partition("-")[0] + ">", text)
+
+
+def same(kind: str, value: str) -> str:
+    """One text for the ways of writing one value: spaces in a number, capitals in an address."""
+    if kind in ("phone", "card", "iban", "id"):
+        return "".join(filter(str.isalnum, value)).casefold()
+    return value.casefold().replace("%40", "@") if kind == "email" else value
+
+
+class Names(Protocol):
+    """Gives values their placeholders."""
+
+    def see(self, text: str) -> None:
+        """Learn of a text that is to be redacted: it may have placeholders already."""
+
+    def name(self, kind: str, value: str) -> str:
+        """The placeholder of a value."""
+
+
+class Counting:
+    """Placeholders by number, beginning after those of a text that has some. It holds the values, in memory only."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, str] = {}
+        self._last: dict[str, int] = {}
+
+    def see(self, text: str) -> None:
+        """As of `Names`: leaves out the numbers that the text has."""
+        for found in MARK.findall(text):
+            kind, _, number = found[1:-1].partition("-")
+            self._last[kind] = max(self._last.get(kind, 0), int(number))
+
+    def name(self, kind: str, value: str) -> str:
+        """As of `Names`."""
+        value = same(kind, value)
+        if value not in self._named:
+            self._last[kind] = self._last.get(kind, 0) + 1
+            self._named[value] = mark(kind, self._last[kind])
+        return self._named[value]

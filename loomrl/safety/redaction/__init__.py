@@ -1,0 +1,7 @@
+"""Redaction: text without what must not be stored. Everything here is pure, and linear in the text's length."""
+
+from loomrl.safety.redaction.memory import Remembering
+from loomrl.safety.redaction.redactor import NoRedactor, PatternRedactor, Redacted, Redactor
+from loomrl.safety.redaction.value import Redaction
+
+__all__ = ["NoRedactor", "PatternRedactor", "Redacted", "Redaction", "Redactor", "Remembering"]

@@ -1,0 +1,27 @@
+"""The layer for passwords as people say them, and as commands, headers and files of settings hold them."""
+
+from collections.abc import Iterator
+
+from loomrl.safety.redaction import command, prose, setting
+from loomrl.safety.redaction.finding import Finding, Page
+from loomrl.safety.redaction.rule import Rule
+from loomrl.safety.redaction.said import said
+
+_RULES = (*prose.RULES, *setting.RULES, *command.RULES)
+_SIGNED = [rule for rule in _RULES if rule.signs]
+_BY_WORD: dict[str, list[Rule]] = {}
+for _rule in _RULES:
+    for _word in _rule.words:
+        _BY_WORD.setdefault(_word, []).append(_rule)
+
+
+def credentials(page: Page) -> Iterator[Finding]:
+    """Passwords and keys that words or the form of a text around them tell."""
+    yield from said(page)
+    for word in page.words & _BY_WORD.keys():
+        places = page.places((word,))
+        for rule in _BY_WORD[word]:
+            yield from rule.secrets(filter(None, (rule.form.match(page.text, place) for place in places)))
+    for rule in _SIGNED:
+        if page.has(*rule.signs):
+            yield from rule.secrets(rule.form.finditer(page.text))

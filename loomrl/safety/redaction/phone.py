@@ -1,0 +1,85 @@
+"""The layer for numbers of phones: `phonenumbers` knows the plans of all countries, we know what stands before one."""
+
+import re
+from collections.abc import Iterator
+
+import phonenumbers
+
+from loomrl.safety.redaction.finding import Finding, Page
+
+_BODY = r"\d(?:[ \u00a0().\-/]{0,3}\d)"
+_ABROAD = re.compile(rf"(?<![\w+.,])(?:\(?\+[ ]?|00[ \u00a0]?(?=[1-9]))(?=[1-9(]){_BODY}{{6,16}}(?!\d)")
+_AMERICAN = re.compile(
+    r"(?<![\w.+/-])(?<!\d )(?:1[-. ])?(?:\([2-9]\d\d\) ?[2-9]\d\d[-. ]|[2-9]\d\d(?P<sign>[-.])[2-9]\d\d(?P=sign))\d{4}"
+    r"(?![\w-]|\.\d)"
+)
+_AMERICAN_PART = re.compile(r"[2-9]\d\d(?:\) ?|[-.])[2-9]\d\d[-. ]\d{4}")
+_LINK = re.compile(r"\bwa\.me/(?P<secret>\d{8,15})\b")
+_NUMBER = re.compile(r"(?<![\w+,/-])\(?\d(?:[ \u00a0().\-/]{0,3}\d){6,12}(?!\d)")
+_CALLED = re.compile(
+    r"""(?:\b(?:telephone|telefon[eo]?|telefoon|telefoonnummer|tfno|tlf|tel|tél|téléphone|teléfono|fono?|phones?|mobile
+    |mobil|móvil|cellulare|cell|cel|celular|portable|gsm|handy|natel|fax|whats\ ?app|signal|viber|call|ring|dial|text
+    |sms|reach|rufen?|anrufe?n?|erreichbar|appelle|appelez|appeler|joindre|llámame|llame|llamar|llama|chiama|chiamami|bel
+    |bellen|ligue|ligar|numara|landline|hotline|(?:my|our|his|her|their)\ number)|phone|mobile
+    |電話|电话|手机|携帯|전화|тел)
+    (?:[\ _-]?(?:number|no|num|nr|nummer|numéro|número|numero)\b)?[\s.:=\#"'»>(-]{0,6}
+    (?:(?:me|us|him|her|it|is|on|at|under|unter|an|au|al|a|para|op|to|of|the|my|ist|est|es|è|moi|sie|mich|uns|you|at)\b[\s:]{1,3}){0,3}\Z""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""Words before a number that is one to call."""
+_BEFORE = 45
+_WORD_TEXT = """
+    telephone telefon telefono telefone telefoon telefoonnummer tfno tlf tel tél téléphone teléfono fon fono phone
+    phones phonenumber mobilephone mobile mobil móvil cellulare cell cel celular portable gsm handy natel fax whatsapp
+    whats signal viber call ring dial text sms reach
+    ruf rufe rufen anruf anrufe anrufen erreichbar appelle appelez appeler joindre
+    llámame llame llamar llama chiama chiamami bel bellen ligue ligar numara landline hotline number
+"""
+_WORDS = frozenset(_WORD_TEXT.split())
+_EASTERN = ("電話", "电话", "手机", "携帯", "전화", "тел")
+_EVEN_GLUED = re.compile(f"(?i:phone|mobile)|{'|'.join(_EASTERN)}")
+_REGIONS = (
+    *("US", "GB", "DE", "FR", "ES", "IT", "CH", "AT", "NL", "BE", "SE", "NO", "DK", "FI", "PL", "PT", "IE", "CZ", "GR"),
+    *("BR", "MX", "AR", "IN", "JP", "CN", "KR", "AU", "NZ", "ZA", "TR", "RU", "UA", "IL", "SG", "HK"),
+)
+_DIGITS = re.compile(r"\d(?:\D{0,3}\d){6}")
+
+
+def phones(page: Page) -> Iterator[Finding]:
+    """Numbers of phones: with a country's prefix, as Americans write them, or after a word like `tel`."""
+    if _DIGITS.search(page.bare) is None:
+        return
+    if "+" in page.bare or "00" in page.bare:
+        for match in _ABROAD.finditer(page.bare):
+            yield from _found(match, 0, None)
+    if _AMERICAN_PART.search(page.bare) is not None:
+        for match in _AMERICAN.finditer(page.bare):
+            yield from _found(match, 0, "US")
+    if page.has("wa.me/"):
+        for match in _LINK.finditer(page.text):
+            yield Finding(*match.span("secret"), "phone")
+    if page.says(_WORDS) or page.has("phone", "mobile") or (not page.text.isascii() and page.has(*_EASTERN)):
+        for match in _NUMBER.finditer(page.bare):
+            start = max(0, match.start() - _BEFORE)
+            is_near = page.says(_WORDS, start, match.start()) or _EVEN_GLUED.search(page.bare, start, match.start())
+            if is_near and _CALLED.search(page.bare, start, match.start()):
+                yield from _found(match, 0, *_REGIONS)
+
+
+def _found(match: re.Match[str], group: int | str, *regions: str | None) -> Iterator[Finding]:
+    """The longest beginning of a match that is a number in one of the regions; None stands for all the world."""
+    number = match[group]
+    while len(number) >= 7:
+        if any(_is_number(number, region) for region in regions):
+            yield Finding(match.start(group), match.start(group) + len(number), "phone")
+            return
+        number = number.rstrip("0123456789").rstrip(" \u00a0.-/()")
+
+
+def _is_number(text: str, region: str | None) -> bool:
+    if region is None:
+        text = re.sub(r"^\(?00", "+", text).replace("(0)", " ")
+    try:
+        return phonenumbers.is_valid_number(phonenumbers.parse(text, region))
+    except phonenumbers.NumberParseException:
+        return False

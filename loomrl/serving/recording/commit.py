@@ -1,0 +1,163 @@
+"""What the durable recorder writes, in its writing thread: many jobs in one transaction, redacted before."""
+
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import groupby
+from typing import Any
+
+from loomrl.errors import StoreError
+from loomrl.safety.redaction.log import redacted_logger
+from loomrl.serving.recorder import check_owner, has_ended, no_session
+from loomrl.serving.recording.acts import NewActs, encode_acts, together
+from loomrl.serving.recording.naming import Draft, Naming
+from loomrl.serving.recording.payload import encode, private, private_ending
+from loomrl.serving.recording.record import Call, Ending, Kept
+from loomrl.serving.refusal import Cause, Refusal
+from loomrl.serving.thread import Spoken
+from loomrl.store import LoomDB
+from loomrl.store.sessions import NewCall, StoredSession, end_session, keep_calls, person_of, read_session
+
+log = redacted_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Keeping:
+    """A call to keep, the answer that it continues, and its own ones."""
+
+    call: Call
+    record: Kept
+    parent: Spoken | None
+    new: Sequence[Spoken]
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """A session to end."""
+
+    session: str
+    key: str | None
+    ending: Ending
+
+
+class Commit:
+    """Writes jobs together and says what became of each."""
+
+    def __init__(self, db: LoomDB, naming: Naming, *, clock: Callable[[], float] = time.time) -> None:
+        self._db, self._naming, self._clock = db, naming, clock
+
+    def __call__(self, jobs: Sequence[Keeping | NewActs | Finish]) -> list[Any]:
+        """The result of each job, or an exception."""
+        works: dict[type, Callable[[Any], list[Any]]] = {
+            Keeping: self._keep,
+            NewActs: self._keep_acts,
+            Finish: self._end,
+        }
+        return [result for kind, alike in groupby(jobs, type) for result in works[kind](list(alike))]
+
+    def _keep(self, jobs: list[Keeping]) -> list[Any]:
+        drafts = [_attempted(partial(self._draft, job)) for job in jobs]
+        try:
+            named = iter(self._naming.named([draft for draft in drafts if isinstance(draft, Draft)]))
+            new = [
+                _attempted(partial(self._new, job, next(named))) if isinstance(draft, Draft) else draft
+                for job, draft in zip(jobs, drafts, strict=True)
+            ]
+            fates = iter(keep_calls(self._db, [call for call in new if isinstance(call, NewCall)]))
+        except StoreError as error:
+            return [unavailable(error)] * len(jobs)
+        return [_answer(next(fates), call.session) if isinstance(call, NewCall) else call for call in new]
+
+    def _keep_acts(self, new: list[NewActs]) -> list[Any]:
+        rows = together(new)
+        try:
+            fates = keep_calls(self._db, [self._row(acts) for acts, _ in rows])
+        except StoreError as error:
+            return [unavailable(error)] * len(new)
+        results: list[Any] = [None] * len(new)
+        for (acts, positions), fate in zip(rows, fates, strict=True):
+            for position in positions:
+                results[position] = _answer(fate, acts.session)
+        return results
+
+    def _row(self, new: NewActs) -> NewCall:
+        return NewCall(
+            id=uuid.uuid4().hex,
+            session=new.session,
+            endpoint=new.endpoint,
+            key=new.key,
+            payload=encode_acts(new.acts),
+            columns=None,
+            person=person_of(new.endpoint, new.user),
+            created_at=self._clock(),
+        )
+
+    def _draft(self, job: Keeping) -> Draft[Kept]:
+        """The call as it may be stored, but for the names of placeholders."""
+        call = job.call
+        person = person_of(call.endpoint, call.ask.user)
+        unnamed = replace(job.record, record=replace(job.record.record, user=person))
+        return self._naming.draft(call.session, partial(private, unnamed))
+
+    def _new(self, job: Keeping, record: Kept) -> NewCall:
+        """The row of a call. Answers after redacted text are stored without ids."""
+        if job.parent is not None and job.parent.redacted:
+            record = Kept(record=record.record, columns=())
+        for one in job.new:
+            one.redacted = record.lost
+        call = job.call
+        payload, columns = encode(record)
+        return NewCall(
+            id=call.id,
+            session=call.session,
+            endpoint=call.endpoint,
+            key=call.key,
+            payload=payload,
+            columns=columns,
+            person=record.record.user,
+            marks=tuple(one.mark for one in record.columns if one.mark),
+            created_at=self._clock(),
+        )
+
+    def _end(self, jobs: list[Finish]) -> list[Any]:
+        return [_attempted(partial(self._ended, job)) for job in jobs]
+
+    def _ended(self, job: Finish) -> tuple[StoredSession, Ending]:
+        """The session as it has ended, and the end that was told, as it may be stored."""
+        stored = read_session(self._db, job.session)
+        if stored is None:
+            raise no_session(job.session)
+        check_owner(job.session, stored.key, job.key)
+        ending = self._naming.redacted(job.session, partial(private_ending, job.ending))
+        ended = end_session(self._db, job.session, ending.data(), at=ending.at)
+        assert ended is not None, "it was there"
+        return ended, ending
+
+
+def _attempted(work: Callable[[], Any]) -> Any:
+    """The result, or the exception that the one who waits is to get."""
+    try:
+        return work()
+    except Refusal as refusal:
+        return refusal
+    except StoreError as error:
+        return unavailable(error)
+    except Exception as error:
+        log.exception("a job of the recorder failed")
+        return Refusal(Cause.INTERNAL, f"The call could not be recorded: {type(error).__name__}.")
+
+
+def _answer(fate: str, session: str) -> Refusal | None:
+    if fate == "foreign":
+        return no_session(session)
+    return has_ended(session) if fate == "ended" else None
+
+
+def unavailable(error: StoreError) -> Refusal:
+    """The Refusal for a database that does not answer; it is logged."""
+    log.error("the recorder's database: %s", error)
+    return Refusal(
+        Cause.UNAVAILABLE, "The call could not be recorded: its database does not answer.", retry_after_s=1.0
+    )

@@ -1,0 +1,126 @@
+"""The loop as one command: people, judgements, and the page that tells of them."""
+
+import random
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from loomrl.evaluation.report import Report, Score
+from loomrl.evaluation.statistics import wilson
+from loomrl.experiments.bench.loop import CONTROL, QUICK, SHOWN, measure
+from loomrl.experiments.loop.crowd import Answered, Crowd, Manner
+from loomrl.experiments.loop.page import write
+from loomrl.experiments.loop.production import Production
+from loomrl.experiments.loop.story import Proposal, Told, files_with
+from loomrl.gym.task_mixture import open_task_mixture
+from loomrl.store import open_store
+
+FAMILIES = ("Math/calculus.derivative", "Math/calculus.integral")
+
+
+def crowd(folder: Path) -> Crowd:
+    production = Production(folder)
+    with open_store(production.store_url) as db:
+        return Crowd("http://127.0.0.1:1", "policy", open_task_mixture(production.base(1), db), level=2, seed=1)
+
+
+def words(people: Crowd, manner: Manner, *, of: int = 2000) -> dict[bool, Counter[str]]:
+    """What people say of answers half of which are right."""
+    said: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}
+    for number in range(of):
+        said[number % 2 == 0][people._word(number % 2 == 0, manner)] += 1
+    return said
+
+
+def test_most_people_say_nothing_and_one_judgement_in_ten_is_wrong(tmp_path: Path) -> None:
+    said = words(crowd(tmp_path), Manner(speak=0.4, wrong=0.1))
+    spoken = {right: each["up"] + each["down"] for right, each in said.items()}
+    assert all(0.35 < count / 1000 < 0.45 for count in spoken.values())
+    assert 0.05 < said[True]["down"] / spoken[True] < 0.15
+    assert 0.05 < said[False]["up"] / spoken[False] < 0.15
+
+
+def test_flipped_people_say_the_opposite_and_shuffled_ones_anything(tmp_path: Path) -> None:
+    flipped = words(crowd(tmp_path), Manner(honesty="flipped", speak=1.0, wrong=0.0))
+    assert flipped == {True: Counter(down=1000), False: Counter(up=1000)}
+    shuffled = words(crowd(tmp_path), Manner(honesty="shuffled", speak=1.0, wrong=0.0))
+    assert all(400 < each["up"] < 600 for each in shuffled.values())
+
+
+def test_the_loop_trains_what_is_shipped_here_and_at_nobodys_hour(tmp_path: Path) -> None:
+    plan = Production(tmp_path).plan({"triggers.count": 7})
+    assert (plan.triggers.count, plan.triggers.schedule) == (7, None)
+    assert plan.training.store_url == plan.store_url == f"sqlite:///{tmp_path}/loom.db"
+    assert plan.training.environments == Production(tmp_path).base(1).environments
+    assert plan.suite == "loop_tiny"
+
+
+def test_a_secret_is_found_in_whatever_file_has_it(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "log").write_bytes(b"\x00 password=abcdef \xff")
+    (tmp_path / "clean").write_text("nothing")
+    assert files_with(tmp_path, ["abcdef", "other"]) == ["deep/log"]
+    assert files_with(tmp_path, ["other"]) == []
+
+
+def score(right: int, of: int) -> Score:
+    return Score(wilson(right, of), 0.0, {}, None, None, None, 0)
+
+
+def report(policy: str, derivative: int, integral: int) -> Report:
+    families = dict(zip(FAMILIES, (score(derivative, 50), score(integral, 50)), strict=True))
+    return Report(policy, 0.95, score(derivative + integral, 100), {}, families, {}, {}, {})
+
+
+def told() -> Told:
+    rng = random.Random(0)
+    answers = [
+        Answered(
+            at=1000.0 + number,
+            call=f"c{number}",
+            family=FAMILIES[number % 2],
+            version="base/1",
+            arm="stable",
+            is_right=rng.random() < 0.4 + 0.5 * (number > 300),
+            said="",
+        )
+        for number in range(600)
+    ]
+    good = Proposal(
+        honesty="honest", policy="next/36", phase="done", reason="<b>released</b>", most_share=1.0, asked_at=1100.0,
+        trained_at=1101.0, over_at=1300.0,
+    )  # fmt: skip
+    bad = replace(good, honesty="flipped", policy="worse/9", phase="refused", most_share=0.0, over_at=1500.0)
+    return Told(
+        began=0.0, ended=1.0, answered=answers, proposals=[good, bad], said=240, failed=[], secrets=3, found=(),
+        reports=[report("base/1", 40, 15), report("next/36", 49, 42)],
+    )  # fmt: skip
+
+
+def test_the_page_tells_of_every_version_and_runs_nothing(tmp_path: Path) -> None:
+    write(tmp_path / "loop.html", told(), title="A <loop>")
+    page = (tmp_path / "loop.html").read_text()
+    assert "A &lt;loop&gt;" in page
+    assert "&lt;b&gt;released" in page
+    for part in ("satisfies 55 %", "the end 91 %", "next/36 released", "worse/9 refused", "feedback is flipped"):
+        assert part in page
+    assert "<script" not in page
+    assert "http" not in page.replace('http-equiv="Content-Security-Policy"', "").replace("http://www.w3.org", "")
+
+
+@pytest.mark.slow
+@pytest.mark.system
+@pytest.mark.timeout(1800)
+def test_a_short_loop_loses_nothing_and_releases_nothing_that_is_no_better(tmp_path: Path) -> None:
+    figures = measure(QUICK, tellings=(SHOWN, CONTROL), page=tmp_path / "loop.html")
+    assert [each["telling"] for each in figures["tellings"]] == ["shown", "shuffled"]
+    for each in figures["tellings"]:
+        assert each["failed"] == 0
+        assert each["answers"] > 0 < each["judgements"]
+        assert each["secrets"] > 0
+        assert each["files_with_secrets"] == []
+        assert each["sessions_of_opted_out"] == 0
+        assert each["released"] == 0, "a policy that hardly speaks learns nothing from so few judgements"
+    assert "feedback is flipped" in (tmp_path / "loop.html").read_text()

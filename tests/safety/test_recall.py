@@ -1,0 +1,36 @@
+"""What redaction finds in forms that were held out, and what it leaves alone."""
+
+import pytest
+
+from tests.safety.heldout import clean_code, clean_text, key, later, password, person
+from tests.safety.measure import Recall, altered, cleans, ms_per_kb, recalls
+from tests.safety.tuned import clean
+
+EACH = 8
+LEAST = 0.95
+
+
+@pytest.fixture(scope="module")
+def held_out() -> dict[str, Recall]:
+    return recalls((key, password, person), EACH)
+
+
+def test_nineteen_of_twenty_secrets_of_every_class_are_found(held_out: dict[str, Recall]) -> None:
+    assert {name: one.missed for name, one in held_out.items() if one.share < LEAST} == {}
+
+
+def test_forms_that_were_written_later_are_found_as_well() -> None:
+    found = recalls((later,), EACH)
+    assert sum(one.gone for one in found.values()) > LEAST * sum(one.count for one in found.values())
+    assert {name: one.missed for name, one in found.items() if one.share < 0.9} == {}
+
+
+@pytest.mark.parametrize("texts", [clean_code.CODE, clean_text.TEXT, clean.TEXTS], ids=["code", "prose", "tuned"])
+def test_clean_documents_stay(texts: dict[str, str]) -> None:
+    assert len(altered(texts, EACH)) <= 0.02 * len(texts) * EACH
+
+
+def test_a_kilobyte_takes_about_a_millisecond() -> None:
+    """0.8 on a machine at rest; a busy one is given three times as much."""
+    texts = {**clean_code.CODE, **clean_text.TEXT}
+    assert ms_per_kb([text for _, text in cleans(texts, 4)]) < 3
