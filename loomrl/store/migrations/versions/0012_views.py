@@ -1,10 +1,10 @@
-"""Version 11: the metrics of runs, and the index of trajectories that the console keeps."""
+"""Version 12: the metrics of runs, and the index of trajectories that the console keeps."""
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0011"
-down_revision = "0010"
+revision = "0012"
+down_revision = "0011"
 
 POSITION = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
