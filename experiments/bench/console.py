@@ -21,7 +21,6 @@ from typing import Any
 
 import httpx
 import numpy as np
-from sqlalchemy import insert
 
 from loomrl.console.index import Indexer
 from loomrl.console.source import open_source
@@ -138,7 +137,7 @@ def _fill_runs(db: LoomDB, size: Size) -> None:
             finish_run(db, id, status=RunStatus.FINISHED, finished_at=at + 600)
         rows = [_metric_row(id, update, at, rng) for update in range(1, size.updates + 1)]
         with db.write() as connection:
-            connection.execute(insert(metrics), rows)
+            connection.execute(metrics.insert(), rows)
 
 
 def _metric_row(run: str, update: int, at: float, rng: random.Random) -> dict[str, Any]:
@@ -167,7 +166,7 @@ def _store(db: LoomDB, first: int, made: Sequence[Trajectory], now: float) -> No
     opened = {t.group: 1 + (first + at) // GROUP for at, t in enumerate(made)}
     with db.write() as connection:
         connection.execute(
-            insert(groups),
+            groups.insert(),
             [
                 {
                     "position": position,
@@ -189,7 +188,7 @@ def _store(db: LoomDB, first: int, made: Sequence[Trajectory], now: float) -> No
             ],
         )
         connection.execute(
-            insert(trajectories),
+            trajectories.insert(),
             [
                 {
                     "position": first + at + 1,
@@ -212,7 +211,7 @@ def _store(db: LoomDB, first: int, made: Sequence[Trajectory], now: float) -> No
             ],
         )
         connection.execute(
-            insert(events), [{"kind": "bench.filled", "subject": f"batch-{first}", "data": "{}", "created_at": now}]
+            events.insert(), [{"kind": "bench.filled", "subject": f"batch-{first}", "data": "{}", "created_at": now}]
         )
 
 
