@@ -15,7 +15,7 @@ from loomrl.config import Records, WandB
 from loomrl.errors import ArtifactError, ConfigError
 from loomrl.files import write_whole
 from loomrl.store import LoomDB
-from loomrl.store.metrics import NewMetrics, append_metrics, cut_metrics
+from loomrl.store.view.metrics import NewMetrics, append_metrics, cut_metrics
 from loomrl.telemetry.metric import PHASES, Metric
 
 STEP, TIME = "step", "time"

@@ -11,7 +11,7 @@ from loomrl.config import HubConfig
 from loomrl.console.source import Source
 from loomrl.hub import open_hub
 from loomrl.hub.look import find_stored
-from loomrl.store.trajectory_index import count_indexed
+from loomrl.store.view.trajectory_index import count_indexed
 from tests.console.console_samples import HOSTILE, url_in
 from tests.console.console_support import Browser, console
 from tests.hub.hub_samples import attempts
