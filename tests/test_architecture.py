@@ -66,6 +66,7 @@ OPENED_IN = {
     "sqlalchemy": {
         "loomrl/store/*",
         "loomrl/store/service/*",
+        "loomrl/store/view/*",
         "loomrl/store/migrations/versions/*",
         "loomrl/hub/*",
         "loomrl/hub/atropos/*",

@@ -1,7 +1,7 @@
 """The console: milliseconds of its pages over a large store, and from a commit to the browser.
 
-The console is the real one in a process of its own. Trajectories are written straight into the hub's tables, groups of
-four with two turns each, as appending them one by one would take longer than looking at them.
+The console is the real one in a process of its own. Trajectories are written straight into the hub's tables from
+moulds, groups of four with two turns each, as appending them one by one would take longer than looking at them.
 """
 
 import contextlib
@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,21 +22,20 @@ from typing import Any
 
 import httpx
 import numpy as np
-from sqlalchemy import insert
 
 from loomrl.console.index import Indexer
 from loomrl.console.source import open_source
 from loomrl.experiments.bench.model import machine
 from loomrl.experiments.shipped import resolve
-from loomrl.hub.codec import encode
+from loomrl.hub.codec import HEADER, MAGIC, encode
 from loomrl.load import dump
 from loomrl.store import LoomDB, open_store
 from loomrl.store.hub_tables import groups, trajectories
-from loomrl.store.metrics import append_metrics
 from loomrl.store.policies import record_policy
 from loomrl.store.runs import Run, RunStatus, finish_run, start_run
 from loomrl.store.tables import events
-from loomrl.store.view_tables import metrics
+from loomrl.store.view.metrics import append_metrics
+from loomrl.store.view.tables import metrics
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.sink import new_metrics
 from loomrl.types import End, Message, PolicyVersion, Reward, Task, Tokens, Trajectory, Turn
@@ -43,6 +43,10 @@ from loomrl.types import End, Message, PolicyVersion, Reward, Task, Tokens, Traj
 GROUP = 4
 BATCH = 2000
 ENVIRONMENTS = ("Math", "Code", "Game", "ToolCall", "LogicPuzzle")
+KINDS = 700
+"""Of tasks: every environment with every family, level and version."""
+NUMBER, TASK, RUN = b"@@@@@@@@", b"########", b"run-????"
+"""What stands in a mould for the number, the group and the run of a trajectory."""
 LONG_TOKENS = 100_000
 VIEWERS = 50
 PATIENCE_S = 120.0
@@ -138,7 +142,7 @@ def _fill_runs(db: LoomDB, size: Size) -> None:
             finish_run(db, id, status=RunStatus.FINISHED, finished_at=at + 600)
         rows = [_metric_row(id, update, at, rng) for update in range(1, size.updates + 1)]
         with db.write() as connection:
-            connection.execute(insert(metrics), rows)
+            connection.execute(metrics.insert(), rows)
 
 
 def _metric_row(run: str, update: int, at: float, rng: random.Random) -> dict[str, Any]:
@@ -156,85 +160,78 @@ def _metric_row(run: str, update: int, at: float, rng: random.Random) -> dict[st
 
 
 def _fill_hub(db: LoomDB, size: Size) -> None:
+    """Trajectories written from a mould for each kind of task, with another number in each."""
     rng, now = np.random.default_rng(0), time.time()
+    moulds = [(made, encode(made)[HEADER.size :]) for made in (trajectory(kind, rng) for kind in range(KINDS))]
     for first in range(0, size.trajectories, BATCH):
-        made = [trajectory(number, size, rng) for number in range(first, min(first + BATCH, size.trajectories))]
-        _store(db, first, made, now)
-    _store(db, size.trajectories + GROUP, [long_trajectory()], now)
+        numbers = range(first, min(first + BATCH, size.trajectories))
+        _store(db, [_cast(number, size, moulds[number // GROUP % KINDS]) for number in numbers], now)
+    long = long_trajectory()
+    _store(db, [(size.trajectories + GROUP, long.run, long, encode(long))], now)
 
 
-def _store(db: LoomDB, first: int, made: Sequence[Trajectory], now: float) -> None:
-    opened = {t.group: 1 + (first + at) // GROUP for at, t in enumerate(made)}
-    with db.write() as connection:
-        connection.execute(
-            insert(groups),
-            [
-                {
-                    "position": position,
-                    "id": id,
-                    "environment": "Math",
-                    "size": GROUP,
-                    "needed": GROUP,
-                    "version": 0,
-                    "state": "acked",
-                    "cause": "",
-                    "arrived": GROUP,
-                    "usable": GROUP,
-                    "oldest": 0,
-                    "lease": None,
-                    "opened_at": now,
-                    "deadline": now,
-                }
-                for id, position in opened.items()
-            ],
-        )
-        connection.execute(
-            insert(trajectories),
-            [
-                {
-                    "position": first + at + 1,
-                    "id": t.id,
-                    "group_position": opened[t.group],
-                    "late": False,
-                    "environment": t.task.environment,
-                    "family": t.task.family,
-                    "level": t.task.level,
-                    "source": t.source.value,
-                    "ending": t.end.value,
-                    "success": t.reward.success,
-                    "run": t.run,
-                    "first_version": t.first_version,
-                    "last_version": t.last_version,
-                    "created_at": now,
-                    "payload": encode(t),
-                }
-                for at, t in enumerate(made)
-            ],
-        )
-        connection.execute(
-            insert(events), [{"kind": "bench.filled", "subject": f"batch-{first}", "data": "{}", "created_at": now}]
-        )
-
-
-def trajectory(number: int, size: Size, rng: np.random.Generator) -> Trajectory:
-    """A small trajectory of two turns."""
-    success = float(rng.random() < 0.4)
+def _cast(number: int, size: Size, mould: tuple[Trajectory, bytes]) -> tuple[int, str, Trajectory, bytes]:
+    """A number, its run, and the mould's trajectory with the number, the run and the group written into it."""
+    made, body = mould
     run = f"run-{number * size.runs // size.trajectories:04d}"
-    task = Task(
-        ENVIRONMENTS[number // GROUP % 5],
-        "1.0.0",
-        f"family-{number // GROUP % 7}",
-        1 + number // GROUP % 10,
-        number // GROUP,
-    )
-    text = f"Attempt {number}: the sum is {rng.integers(1000)}."
+    body = body.replace(NUMBER, b"%08d" % number).replace(RUN, run.encode())
+    body = body.replace(TASK, b"%08d" % (number // GROUP))
+    return number, run, made, HEADER.pack(MAGIC, zlib.crc32(body), len(body)) + body
+
+
+def _store(db: LoomDB, rows: Sequence[tuple[int, str, Trajectory, bytes]], now: float) -> None:
+    group = {
+        "environment": "Math",
+        "size": GROUP,
+        "needed": GROUP,
+        "version": 0,
+        "state": "acked",
+        "cause": "",
+        "arrived": GROUP,
+        "usable": GROUP,
+        "oldest": 0,
+        "lease": None,
+        "opened_at": now,
+        "deadline": now,
+    }
+    positions = {number // GROUP: t.group.replace(TASK.decode(), f"{number // GROUP:08d}") for number, _, t, _ in rows}
+    with db.write() as connection:
+        connection.execute(groups.insert(), [{"position": 1 + at, "id": id, **group} for at, id in positions.items()])
+        connection.execute(trajectories.insert(), [_row(*row, now=now) for row in rows])
+        event = {"kind": "bench.filled", "subject": f"batch-{rows[0][0]}", "data": "{}", "created_at": now}
+        connection.execute(events.insert(), [event])
+
+
+def _row(number: int, run: str, t: Trajectory, payload: bytes, *, now: float) -> dict[str, Any]:
+    task = t.task
+    return {
+        "position": number + 1,
+        "id": t.id.replace(RUN.decode(), run).replace(NUMBER.decode(), f"{number:08d}"),
+        "group_position": 1 + number // GROUP,
+        "late": False,
+        "environment": task.environment,
+        "family": task.family,
+        "level": task.level,
+        "source": t.source.value,
+        "ending": t.end.value,
+        "success": t.reward.success,
+        "run": run,
+        "first_version": t.first_version,
+        "last_version": t.last_version,
+        "created_at": now,
+        "payload": payload,
+    }
+
+
+def trajectory(kind: int, rng: np.random.Generator) -> Trajectory:
+    """A small trajectory of two turns: a mould for many."""
+    success = float(rng.random() < 0.4)
+    number, run = NUMBER.decode(), RUN.decode()
+    task = Task(ENVIRONMENTS[kind % 5], "1.0.0", f"family-{kind % 7}", 1 + kind % 10, kind)
+    question = f"What is {number} + 1? Write the answer into <answer> tags."
+    answer = f"Attempt {number}: the sum is {rng.integers(1000)}."
     turns = (
-        Turn(
-            (Message("user", f"What is {number} + 1? Write the answer into <answer> tags."),),
-            text,
-            Reward(),
-            _tokens(24, rng),
-        ),
+        Turn((Message("user", question),), answer, Reward(), _tokens(24, rng)),
         Turn((Message("user", "Are you sure?"),), "Yes. <answer>2</answer>", Reward(success), _tokens(24, rng)),
     )
     return Trajectory(
@@ -243,10 +240,10 @@ def trajectory(number: int, size: Size, rng: np.random.Generator) -> Trajectory:
         turns=turns,
         end=End.TERMINATED,
         reward=Reward(success + 0.1, {"correctness": success}, success),
-        group=f"group-{number // GROUP}",
+        group=f"group-{TASK.decode()}",
         group_size=GROUP,
-        first_version=number % 100,
-        last_version=number % 100,
+        first_version=kind % 100,
+        last_version=kind % 100,
         run=run,
     )
 
@@ -263,8 +260,7 @@ def long_trajectory() -> Trajectory:
     turns = tuple(
         Turn((Message("user", f"Part {n}"),), words, Reward(), _tokens(LONG_TOKENS // 100, rng)) for n in range(100)
     )
-    made = trajectory(0, replace(FULL, trajectories=1, runs=1), rng)
-    return replace(made, id="long", turns=turns, group="long", group_size=1)
+    return replace(trajectory(0, rng), id="long", run="run-0000", turns=turns, group="long", group_size=1)
 
 
 @contextlib.contextmanager
@@ -298,8 +294,8 @@ def _paths(size: Size) -> dict[str, list[str]]:
             f"/trajectories?reward_min=1&version_min={number % 90}&version_max={number % 90}" for number in ids
         ],
         "trajectories_none_match": ["/trajectories?reward_min=1000" for _ in ids],
-        "trajectories_with_text": [f"/trajectories?text=Attempt {number}:" for number in ids],
-        "viewer": [f"/trajectories/{run}/{number}" for run, number in zip(runs, ids, strict=True)],
+        "trajectories_with_text": [f"/trajectories?text=Attempt {number:08d}:" for number in ids],
+        "viewer": [f"/trajectories/{run}/{number:08d}" for run, number in zip(runs, ids, strict=True)],
         "viewer_100k_tokens": ["/trajectories/long" for _ in ids],
         "tokens_100k": [
             f"/tokens.json?hub=&place={size.trajectories + GROUP + 1}&from={1000 * (number % 96)}" for number in ids

@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -40,6 +40,13 @@ HEADERS = {
 }
 """Of every answer, unless it has its own."""
 LONGEST_ADDRESS = 16 * 1024
+AGAIN = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="0"><title>LoomRL</title></head>
+<body><p>One moment.</p></body></html>
+"""
+"""For whoever follows a link on another site: the browser keeps the strict cookie back, and sends it with the next
+request, which this page makes.
+"""
 
 
 class Shell:
@@ -65,6 +72,9 @@ class Shell:
             await self._app(scope, receive, _with_headers(send, None, is_safe=False, cache="no-cache"))
             return
         request = Request(scope)
+        if COOKIE not in request.cookies and headers.get("sec-fetch-site") == "cross-site":
+            await HTMLResponse(AGAIN)(scope, receive, _with_headers(send, None, is_safe=False))
+            return
         known = self._sessions.known(request.cookies.get(COOKIE))
         scope.setdefault("state", {})["known"] = known
         is_safe = headers.get("origin", "").startswith("https://")

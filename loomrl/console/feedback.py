@@ -22,7 +22,7 @@ from loomrl.store.endpoints import list_endpoints
 from loomrl.store.events import last_event
 from loomrl.store.feedback import append_feedback, feedback_of, recent_feedback
 from loomrl.store.judgements import answer, waiting
-from loomrl.store.trajectory_index import TrajectoryFilter, page_of
+from loomrl.store.view.trajectory_index import TrajectoryFilter, page_of
 from loomrl.types import Feedback
 
 PAGE = 30

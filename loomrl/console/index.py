@@ -8,7 +8,7 @@ from typing import Protocol
 from loomrl.errors import LoomError
 from loomrl.hub.look import Stored, read_stored
 from loomrl.store import LoomDB
-from loomrl.store.trajectory_index import Indexed, extend_index, indexed_up_to
+from loomrl.store.view.trajectory_index import Indexed, extend_index, indexed_up_to
 from loomrl.types import Trajectory
 
 log = logging.getLogger(__name__)

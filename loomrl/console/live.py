@@ -17,7 +17,7 @@ from loomrl.errors import LoomError
 from loomrl.http.refusal import Refused
 from loomrl.store import LoomDB
 from loomrl.store.events import last_event, read_events
-from loomrl.store.metrics import last_metrics, newest_metrics
+from loomrl.store.view.metrics import last_metrics, newest_metrics
 
 log = logging.getLogger(__name__)
 LOOK_S = 0.1

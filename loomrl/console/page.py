@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import Route
 
 from loomrl.console import word
-from loomrl.console.session import COOKIE, Known, Role, Session
+from loomrl.console.session import Known, Role, Session
 from loomrl.console.source import Source
 from loomrl.errors import LoomError
 from loomrl.http.refusal import Refused
@@ -197,6 +197,7 @@ class Pages:
             known: Known = request.state.known
             visit = Visit(request, known.session, self.source, self.templates, request.app.state.sessions.is_open)
             try:
+                _refuse_nul(request)
                 if request.method == "POST":
                     visit = await _with_form(visit)
                 _require(visit, role, known)
@@ -211,6 +212,13 @@ class Pages:
                 return refusal_page(visit, Refused(status, str(error)), known)
 
         return endpoint
+
+
+def _refuse_nul(request: Request) -> None:
+    """Refused 400 for what no database could look up."""
+    texts = (request.url.path, *request.path_params.values(), *request.query_params.values())
+    if any("\0" in str(text) for text in texts):
+        raise Refused(400, "An address has no NUL characters.")
 
 
 async def _with_form(visit: Visit) -> Visit:
@@ -245,15 +253,8 @@ def refusal_page(visit: Visit, refused: Refused, known: Known) -> Response:
     if "text/html" not in visit.request.headers.get("accept", ""):
         return JSONResponse({"error": str(refused)}, refused.status)
     if refused.status == 401 and visit.request.method == "GET":
-        if _came_from_elsewhere(visit.request):
-            return visit.page("again.html")
         return visit.page("sign_in.html", 401, message=known.reason, next=_here(visit.request))
     return visit.page("refused.html", refused.status, code=refused.status, message=str(refused))
-
-
-def _came_from_elsewhere(request: Request) -> bool:
-    """True if a link on another site led here: the browser kept the cookie back, and sends it with the next request."""
-    return request.headers.get("sec-fetch-site") == "cross-site" and COOKIE not in request.cookies
 
 
 def _here(request: Request) -> str:

@@ -18,9 +18,9 @@ from loomrl.store import LoomDB
 from loomrl.store.deployments import list_deployments
 from loomrl.store.evaluations import Evaluation, list_evaluations
 from loomrl.store.events import last_event
-from loomrl.store.policy_list import ancestors_of, children_of, evaluations_of, find_policy, page_of_policies
 from loomrl.store.runs import find_run
 from loomrl.store.verdicts import list_verdicts
+from loomrl.store.view.policy_list import ancestors_of, children_of, evaluations_of, find_policy, page_of_policies
 from loomrl.types import PolicyVersion, Stage
 
 ABOVE, BELOW = 5, 12

@@ -17,10 +17,10 @@ from loomrl.load import parse_yaml
 from loomrl.store import LoomDB
 from loomrl.store.evaluations import Evaluation, list_evaluations
 from loomrl.store.events import last_event
-from loomrl.store.metrics import MetricRow, headlines, last_numbers, read_metrics, thinned_metrics
 from loomrl.store.policies import list_policies
-from loomrl.store.run_list import SORTS, RunFilter, kinds_of_runs, page_of_runs
 from loomrl.store.runs import Run, RunStatus, find_run, list_runs, recorded_experiment
+from loomrl.store.view.metrics import MetricRow, headlines, last_numbers, read_metrics, thinned_metrics
+from loomrl.store.view.run_list import SORTS, RunFilter, kinds_of_runs, page_of_runs
 from loomrl.telemetry.diagnosis import diagnose
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.sink import STEP

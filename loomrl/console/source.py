@@ -9,7 +9,7 @@ from loomrl.console.index import NAME as INDEX
 from loomrl.hub.look import find_stored, stored_at
 from loomrl.store import LoomDB, beside, open_store
 from loomrl.store.db import neighbours
-from loomrl.store.trajectory_index import find_indexed
+from loomrl.store.view.trajectory_index import find_indexed
 from loomrl.types import Trajectory
 
 _HUB = re.compile(r"\d+|(endpoint|agent)-.+")

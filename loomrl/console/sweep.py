@@ -14,8 +14,8 @@ from loomrl.errors import LoomError
 from loomrl.http.refusal import Refused
 from loomrl.store import LoomDB
 from loomrl.store.events import last_event
-from loomrl.store.run_list import RunFilter, page_of_runs, trials_of
 from loomrl.store.runs import Run, find_run, recorded_sweep
+from loomrl.store.view.run_list import RunFilter, page_of_runs, trials_of
 from loomrl.telemetry.parallel import draw_parallel
 
 MOST_TRIALS, MOST_AXES = 500, 8

@@ -24,7 +24,7 @@ from loomrl.hub.look import glimpses, places_with, siblings_of
 from loomrl.store.events import last_event
 from loomrl.store.feedback import feedback_of
 from loomrl.store.rewards import rewards_of
-from loomrl.store.trajectory_index import (
+from loomrl.store.view.trajectory_index import (
     EQUAL,
     Indexed,
     TrajectoryFilter,

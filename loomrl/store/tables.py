@@ -49,7 +49,6 @@ runs = Table(
     Column("result", Text, nullable=False, server_default="{}"),
     Column("started_at", Float, nullable=False, index=True),
     Column("finished_at", Float),
-    Index("runs_by_list", "started_at", "id", "name", "kind", "status", "finished_at"),
 )
 
 policies = Table(
@@ -67,7 +66,6 @@ policies = Table(
     Column("stage", Text, nullable=False),
     Column("created_at", Float, nullable=False),
     UniqueConstraint("run", "number"),
-    Index("policies_by_time", "created_at", "id"),
 )
 
 evaluations = _log(

@@ -20,7 +20,7 @@ from loomrl.errors import ArtifactError, ConfigError
 from loomrl.files import write_whole
 from loomrl.observability.family import TRAINING_AT, TRAINING_PREFIX, TRAINING_STEP, Family
 from loomrl.store import LoomDB
-from loomrl.store.metrics import NewMetrics, append_metrics, cut_metrics
+from loomrl.store.view.metrics import NewMetrics, append_metrics, cut_metrics
 from loomrl.telemetry.metric import PHASES, Metric
 
 STEP, TIME = "step", "time"

@@ -29,12 +29,12 @@ from loomrl.store.evaluations import Evaluation, record_evaluation
 from loomrl.store.events import Event, append_events
 from loomrl.store.feedback import append_feedback
 from loomrl.store.judgements import Judgement, ask
-from loomrl.store.metrics import append_metrics
 from loomrl.store.observations import Observation, append_observations, unit_hash
 from loomrl.store.policies import record_policy
 from loomrl.store.quarantine import Quarantine, record_quarantine
 from loomrl.store.runs import Run, RunStatus, finish_run, start_run
 from loomrl.store.verdicts import StoredVerdict, VerdictOutcome, record_verdict
+from loomrl.store.view.metrics import append_metrics
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.sink import new_metrics
 from loomrl.types import (

@@ -139,6 +139,7 @@ def test_a_link_from_another_site_is_followed_once_more(opened: tuple[Source, Br
     answer = browser.get("/runs/x", headers=visit)
     assert answer.status_code == 200
     assert 'http-equiv="refresh"' in answer.text, "the browser sends its strict cookie with the second request"
+    assert "set-cookie" not in answer.headers, "which this answer must not replace"
 
 
 def test_sessions_end_with_time_with_their_key_and_by_hand(opened: tuple[Source, Browser]) -> None:

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from loomrl.store import open_store
-from loomrl.store.metrics import append_metrics
 from loomrl.store.runs import Run, start_run
+from loomrl.store.view.metrics import append_metrics
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.sink import new_metrics
 from tests.console.console_samples import url_in

@@ -14,8 +14,8 @@ from loomrl.config import HubConfig
 from loomrl.console.source import Source
 from loomrl.hub import open_hub
 from loomrl.store.events import Event, append_events, last_event
-from loomrl.store.metrics import append_metrics
 from loomrl.store.service.keys import revoke_key
+from loomrl.store.view.metrics import append_metrics
 from loomrl.telemetry.sink import new_metrics
 from tests.console.console_support import console, key
 from tests.hub.hub_samples import attempts, served

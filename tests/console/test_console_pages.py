@@ -11,7 +11,7 @@ from loomrl.config import HubConfig
 from loomrl.console.source import Source
 from loomrl.hub import open_hub
 from loomrl.hub.look import find_stored
-from loomrl.store.trajectory_index import count_indexed
+from loomrl.store.view.trajectory_index import count_indexed
 from tests.console.console_samples import HOSTILE, url_in
 from tests.console.console_support import Browser, console
 from tests.hub.hub_samples import attempts
@@ -57,7 +57,6 @@ UNKNOWN = (
     "/runs/math-1/against/nope",
     "/runs/..%2F..%2Fetc%2Fpasswd",
     "/trajectories/nope",
-    "/trajectories/%00",
     "/part?hub=&place=999",
     "/part?hub=../other&place=1",
     "/tokens.json?hub=endpoint-nope&place=1",
@@ -76,6 +75,8 @@ UNKNOWN = (
     "/static/%2e%2e/%2e%2e/app.py",
 )
 MALFORMED = (
+    "/trajectories/%00",
+    "/runs?text=%00",
     "/runs?sort=nope",
     "/runs?status=nope",
     "/runs?after=nope",

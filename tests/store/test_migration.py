@@ -10,9 +10,10 @@ from alembic.migration import MigrationContext
 from sqlalchemy import inspect, text
 
 from loomrl.errors import StoreError
-from loomrl.store import LoomDB, hub_tables, open_store, view_tables
+from loomrl.store import LoomDB, hub_tables, open_store
 from loomrl.store.db import connect
 from loomrl.store.migration import VERSION_TABLE
+from loomrl.store.view import tables as view_tables
 
 metadata = hub_tables.metadata  # with the hub's tables in it
 assert view_tables.metadata is metadata

@@ -11,7 +11,9 @@ from loomrl.hub.open import open_hub
 from loomrl.store import LoomDB, beside, open_store
 from loomrl.store.db import neighbours
 from loomrl.store.events import Event, append_events, kinds_of_events, recent_events
-from loomrl.store.metrics import (
+from loomrl.store.policies import record_policy
+from loomrl.store.runs import Run, RunStatus, finish_run, start_run
+from loomrl.store.view.metrics import (
     append_metrics,
     cut_metrics,
     headlines,
@@ -20,11 +22,9 @@ from loomrl.store.metrics import (
     read_metrics,
     thinned_metrics,
 )
-from loomrl.store.policies import record_policy
-from loomrl.store.policy_list import ancestors_of, page_of_policies
-from loomrl.store.run_list import RunFilter, page_of_runs
-from loomrl.store.runs import Run, RunStatus, finish_run, start_run
-from loomrl.store.trajectory_index import (
+from loomrl.store.view.policy_list import ancestors_of, page_of_policies
+from loomrl.store.view.run_list import RunFilter, page_of_runs
+from loomrl.store.view.trajectory_index import (
     Indexed,
     TrajectoryFilter,
     choices,
@@ -126,7 +126,7 @@ def test_policies_page_newest_first_and_know_their_ancestors(store: LoomDB) -> N
 
 
 def test_the_index_pages_any_filter_and_says_how_far_it_looked(store: LoomDB, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loomrl.store.trajectory_index.WINDOW", 7)
+    monkeypatch.setattr("loomrl.store.view.trajectory_index.WINDOW", 7)
     rows = [replace(ROW, place=n, id=f"t-{n}", run=f"r{n % 3}", level=n % 4, reward=float(n)) for n in range(1, 31)]
     assert extend_index(store, "", rows, after=0, up_to=30)
     assert not extend_index(store, "", rows, after=0, up_to=30), "somebody else was faster"
@@ -144,7 +144,7 @@ def test_the_index_pages_any_filter_and_says_how_far_it_looked(store: LoomDB, mo
     assert ids(TrajectoryFilter()) == list(range(30, 0, -1))
     assert ids(TrajectoryFilter(equal={"run": "r1"}, bounds={"level": (2, None), "reward": (None, 20)})) == [19, 10, 7]
     assert ids(TrajectoryFilter(), keep=lambda rows: [each for each in rows if each[1].place % 10 == 0]) == [30, 20, 10]
-    monkeypatch.setattr("loomrl.store.trajectory_index.BUDGET_S", 0.0)
+    monkeypatch.setattr("loomrl.store.view.trajectory_index.BUDGET_S", 0.0)
     rare = page_of(store, TrajectoryFilter(bounds={"reward": (None, 2)}), before=None, limit=4)
     assert (rare.rows, rare.next, rare.looked) == ([], 24, 7)
     assert choices(store, "run") == ["r0", "r1", "r2"]

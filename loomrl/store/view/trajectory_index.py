@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, 
 
 from loomrl.store.db import LoomDB
 from loomrl.store.rows import Row, columns_of
-from loomrl.store.view_tables import index_cursors, trajectory_index
+from loomrl.store.view.tables import index_cursors, trajectory_index
 
 WINDOW = 50_000
 """Positions that one query looks at."""

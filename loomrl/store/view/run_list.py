@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, and_, func, or_, select
 from loomrl.errors import StoreError, unknown
 from loomrl.store.db import LoomDB
 from loomrl.store.tables import evaluations, runs
-from loomrl.store.view_tables import metrics
+from loomrl.store.view.tables import metrics
 
 UNKNOWN = -1e300
 """Sorts before every metric."""

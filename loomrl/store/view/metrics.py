@@ -8,7 +8,7 @@ from sqlalchemy import Select, delete, func, insert, select
 
 from loomrl.store.db import LoomDB
 from loomrl.store.rows import Row, from_json, to_json
-from loomrl.store.view_tables import metrics
+from loomrl.store.view.tables import metrics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
