@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
+from itertools import starmap
 from pathlib import Path
 
 from loomrl.evaluation.report import Score
@@ -57,7 +58,10 @@ def write(file: Path, told: Told, *, title: str) -> None:
             f'</figure><p class="note">Share of right answers by the checker, running mean of {WINDOW} answers. People '
             "judge as the checker does but for one time in ten; in the shaded time they say the opposite.</p>",
             "<h2>Versions</h2>",
-            _table(("version", "from feedback", "what became of it", "most traffic"), map(_proposal, told.proposals)),
+            _table(
+                ("", "version", "from feedback", "what became of it", "most traffic"),
+                starmap(_proposal, enumerate(told.proposals, 1)),
+            ),
             "<h2>Held-out tasks</h2>",
             _table(("policy", *_families(told), "all"), _scores(told)),
             "<h2>Kept out</h2>",
@@ -91,10 +95,11 @@ def _score(score: Score) -> str:
     return f"{mean} <span class='note'>{percent(found.low)} to {percent(found.high)}</span>"
 
 
-def _proposal(proposal: Proposal) -> tuple[str, ...]:
+def _proposal(number: int, proposal: Proposal) -> tuple[str, ...]:
     kind = "good" if proposal.phase == "done" else "bad"
     said = WORDS.get(proposal.phase, proposal.phase)
     return (
+        f"{number}.",
         escape(proposal.policy),
         proposal.honesty,
         f'<span class="{kind}">{said}</span><br><span class="note">{escape(proposal.reason)}</span>',
@@ -134,14 +139,13 @@ def _curves(told: Told) -> str:
         left = LEFT + 170 * number
         parts.append(f'<rect class="k{number}" x="{left}" y="10" width="14" height="4" rx="2"/>')
         parts.append(f'<text class="k{number}" x="{left + 20}" y="16">{escape(name.rpartition("/")[2])}</text>')
-    for proposal in told.proposals:
+    for number, proposal in enumerate(told.proposals, 1):
         at = x(proposal.over_at)
         word = {"done": "released", "refused": "refused", "back": "taken back"}.get(proposal.phase, proposal.phase)
-        side, anchor = (-6, "end") if at > WIDE / 2 else (6, "start")
+        side, anchor = (-6, "end") if at > WIDE - 120 else (6, "start")
         parts.append(f'<path class="mark" d="M{at:.1f} {TOP - 8}V{y(0):.1f}"/>')
         parts.append(
-            f'<text class="strong" x="{at + side:.1f}" y="{TOP - 12}" text-anchor="{anchor}">'
-            f"{escape(proposal.policy)} {word}</text>"
+            f'<text class="strong" x="{at + side:.1f}" y="{TOP - 12}" text-anchor="{anchor}">{number}. {word}</text>'
         )
     shape = f'viewBox="0 0 {WIDE:g} {HIGH:g}"'
     return f'<svg {shape} role="img" aria-label="Satisfaction over time, with versions marked">{"".join(parts)}</svg>'

@@ -128,7 +128,7 @@ class Keys(Pattern):
     def secret(self, match: re.Match[str]) -> tuple[int, int] | None:
         """All of it, unless it is what documents write in a key's place: `sk-your-api-key-here`, `ghp_xxxxxxxx`."""
         key = match[0]
-        is_slug = is_wordy(key) or (key.islower() and sum(map(str.isdigit, key)) < 2)
+        is_slug = not key.isupper() and (is_wordy(key) or (key.islower() and sum(map(str.isdigit, key)) < 2))
         return None if is_slug or _STAND_IN.fullmatch(key) else match.span()
 
 

@@ -25,6 +25,7 @@ SECRETS = {
     "github": f"ghp_{BODY[:36]}",
     "github fine": f"github_pat_{BODY}",
     "aws": "AKIAIOSFODNN7EXAMPLE",
+    "aws_letters": "AKIANUCREAQTSUPACCRW",
     "slack": "xoxb-123456789012-abcdefABCDEF",
     "google": f"AIza{BODY[:35]}",
     "gitlab": f"glpat-{BODY[:20]}",
