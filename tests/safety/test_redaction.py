@@ -168,7 +168,10 @@ def test_a_text_that_has_a_form_has_a_hint_of_it(text: str) -> None:
 
 @pytest.mark.parametrize("size", [16_000, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_the_time_is_linear(size: int) -> None:
-    """Of four times the text four times the time; of a square it would be sixteen."""
+    """Of four times the text four times the time; of a square it would be sixteen.
+
+    Short texts may be cheaper than that: 30 µs for a character are always granted.
+    """
 
     def took(text: str) -> float:
         started = time.thread_time()
@@ -177,7 +180,7 @@ def test_the_time_is_linear(size: int) -> None:
 
     for unit in UNITS:
         few, many = unit * (size // 4 // len(unit)), unit * (size // len(unit))
-        most = max(9 * took(few), 0.02)
+        most = max(9 * took(few), 3e-5 * size)
         assert any(took(many) < most for _ in range(3)), f"{unit!r} * {size // len(unit)}"
 
 
