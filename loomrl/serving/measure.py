@@ -33,7 +33,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 FLUSH_S = 0.2
 SETTLE_S = 2.0
-"""A unit's calls within this time after its first one are one observation of each metric."""
+"""A unit's calls that end within this time after the first one has ended are one observation of each metric."""
 MOST_UNITS = 200_000
 """Units remembered at most. A later call of a forgotten one is observed again, but not counted twice."""
 MOST_WAITING = 100_000
@@ -56,6 +56,8 @@ class _Unit:
     values: dict[str, list[float]] = field(default_factory=dict)
     """Metric → values that wait to be settled."""
     settled: set[str] = field(default_factory=set)
+    has_ended: bool = False
+    """A call of it has ended, so that it is soon settled."""
     is_over: bool = False
 
     def observation(self, metric: str, value: float, at: float) -> Observation:
@@ -91,11 +93,14 @@ class Measured:
         self._measures.note(self._unit, "error", float(arm != self._unit.arm))
         if self._is_alone:
             self._measures.over(self._unit)
+        else:
+            self._measures.ended(self._unit)
 
     def failed(self, refusal: Refusal) -> None:
         """The call has no answer: an error of the arm, unless the request itself was wrong."""
         if refusal.cause in MOVABLE:
             self._measures.note(self._unit, "error", 1.0)
+            self._measures.ended(self._unit)
 
     def spoke(self, arm: str, choices: Sequence[Gathered]) -> None:
         """The choices as they were drawn. Those of another arm say nothing about the assigned one."""
@@ -137,6 +142,8 @@ class Measures:
         self._closing.set()
         if self._task is not None:
             await self._task  # not cancelled: what it was writing would be lost
+        for unit in self._units.values():
+            self.over(unit)
         try:
             await self._flush(math.inf)
         except StoreError as error:
@@ -183,7 +190,6 @@ class Measures:
         if there is None:
             hashed = unit_hash(unit)
             there = _Unit(endpoint.name, endpoint.revision, assignment.arm.name, assignment.test, hashed)
-            self._due.append((time.monotonic() + self._settle_s, there))
             _put(self._units, key, there)
         return there
 
@@ -201,6 +207,12 @@ class Measures:
         if metric not in unit.settled:
             unit.settled.add(metric)
             self._waiting.setdefault(unit.endpoint, []).append(unit.observation(metric, value, time.time()))
+
+    def ended(self, unit: _Unit) -> None:
+        """A call of the unit has ended, however long it took."""
+        if not unit.has_ended:
+            unit.has_ended = True
+            self._due.append((time.monotonic() + self._settle_s, unit))
 
     def over(self, unit: _Unit) -> None:
         """Settle a unit: of its later calls only the first error and the first violation are observed."""

@@ -107,6 +107,25 @@ async def test_calls_after_a_unit_is_settled_add_nothing(store: LoomDB) -> None:
     assert len(read_observations(store, "e")) == 2
 
 
+async def test_an_answer_that_takes_longer_than_units_are_waited_for_is_observed(store: LoomDB) -> None:
+    """Else fast arms would have more units than slow ones, and nothing could be compared."""
+    measures = Measures(store, FixedView({"e": SPLIT}), source="g", settle_s=0.0)
+    await measures.start()
+    slow, quick = (measures.begin(SPLIT, unit_of(arm)) for arm in ("stable", "canary"))
+    assert slow is not None
+    assert quick is not None
+    slow.first()
+    quick.answered("canary")
+    async with asyncio.timeout(20):
+        while not read_observations(store, "e"):  # noqa: ASYNC110 - it is in a database
+            await asyncio.sleep(0.01)
+    slow.answered("stable")
+    await measures.close()
+    found = [each for _, each in read_observations(store, "e")]
+    assert sorted(values(found, "error")) == [("canary", 0.0), ("stable", 0.0)]
+    assert len(values(found, "latency_s")) == 2
+
+
 async def test_an_endpoint_with_one_arm_is_not_measured(store: LoomDB) -> None:
     def calls(measures: Measures) -> None:
         assert measures.begin(ALONE, "somebody", session="s") is None
