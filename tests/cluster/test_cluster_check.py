@@ -19,7 +19,7 @@ from tests.cluster.cluster_support import ROOT
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of ray.serve.schema, when it is imported
 HOME = ROOT / "cluster"
-LAUNCHER = sorted(HOME.glob("*.yaml"))
+LAUNCHER = sorted(file for file in HOME.glob("*.yaml") if file.stem != "compose")  # that one is no cluster's
 KUBERNETES = sorted(HOME.glob("kubernetes/*.yaml"))
 
 

@@ -94,7 +94,7 @@ def test_loop_comes_through_every_door_as_the_same_tree(tmp_path: Path) -> None:
     shipped = resolve_loop([TINY])
     assert shipped.training.plain["data"]["dataset"] == shipped.endpoint == "policy"
     assert shipped.data.endpoints == ("policy",)
-    assert (shipped.data.suite, shipped.data.max_turns, shipped.data.min_reward) == ("language_tiny", 50, None)
+    assert (shipped.data.suite, shipped.data.max_turns, shipped.data.min_reward) == ("loop_tiny", 50, None)
     changed = resolve_loop([TINY, "training.algorithm.optimizer.learning_rate=1e-5", "pace_s=0.1"])
     python = shipped.override({"training.algorithm.optimizer.learning_rate": 1e-5, "pace_s": 0.1})
     assert isinstance(python, LoopExperiment)
