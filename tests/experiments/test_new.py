@@ -42,7 +42,9 @@ def test_a_new_environment_passes_the_checker(name: str) -> None:
 
 @pytest.mark.system
 @pytest.mark.slow
-@pytest.mark.parametrize(("what", "name"), [("algorithm", "mine.bars"), ("agent", "adder"), ("experiment", "first")])
+@pytest.mark.parametrize(
+    ("what", "name"), [("algorithm", "mine.bars"), ("agent", "word_adder"), ("experiment", "first")]
+)
 def test_what_is_new_trains_a_step_as_a_user_would(what: str, name: str) -> None:
     made = make_new(what, name)
     commands = [command.split()[1:] for command in made.then]
@@ -60,8 +62,8 @@ def test_new_files_have_the_users_names_and_are_sound() -> None:
     assert isinstance(experiment, Experiment)
     assert experiment.name == "high_bar"
     assert type(open_algorithm(experiment)).__name__ == "HighBarConfig"
-    make_new("agent", "adder")
-    assert resolve(["adder.yaml"]).name == "adder"
+    make_new("agent", "word_adder")
+    assert resolve(["word_adder.yaml"]).name == "word_adder"
     make_new("experiment", "first")
     assert resolve(["first.yaml"]).name == "first"
     for file in Path().rglob("*.*"):
@@ -111,7 +113,7 @@ def test_a_shell_completes_commands_experiments_and_options(folder: Path, typed:
 
 
 def test_a_shell_gets_its_script() -> None:
-    script = loomrl("--show-completion", "bash").stdout
+    script = loomrl("--show-completion", "bash", _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1").stdout
     assert "_LOOMRL_COMPLETE=complete_bash" in script
     assert "complete -o default -F _loomrl_completion loomrl" in script
     assert set(KINDS) == {"env", "algorithm", "agent", "experiment"}
