@@ -25,8 +25,8 @@ from loomrl.experiments.summary import RunSummary
 from loomrl.experiments.training import Listener, Training, metrics_kept, scraped
 from loomrl.load import dump
 from loomrl.run.record import run_folder
-from loomrl.store import open_store
-from loomrl.store.runs import RunStatus, finish_run, list_runs, recorded_experiment, run_id, show_run
+from loomrl.store import LoomDB, open_store
+from loomrl.store.runs import RunStatus, asked_to_stop, finish_run, list_runs, recorded_experiment, run_id, show_run
 from loomrl.telemetry.diagnosis import Finding, diagnose
 from loomrl.telemetry.page import RunReport, render_page
 from loomrl.telemetry.page_table import Comparison
@@ -89,7 +89,7 @@ def train(
                 gc.freeze()  # torch, transformers and Ray are a million objects that no later collection need look at
                 with nullcontext() if metrics is None else scraped(db, run, metrics) as registry:
                     kept = metrics_kept(training, experiment, run, db, registry)
-                    summary = _trained(training, experiment, run, kept, listener)
+                    summary = _trained(training, experiment, run, kept, listener, db)
                 result = _told(summary, experiment, run, begun=begun, seconds=clock() - begun)
         except BaseException as error:
             if any(known.id == run for known in list_runs(db, kind="train")):
@@ -117,6 +117,7 @@ def _trained(
     run: str,
     kept: AbstractContextManager[Listener],
     listener: Listener | None,
+    db: LoomDB,
 ) -> RunSummary:
     """Train until a reason to stop; metrics are written before their checkpoint counts."""
     training.begin()
@@ -136,6 +137,9 @@ def _trained(
             training.listen = listen
             while training.stopped is None:
                 training.update()
+                wish = None if training.stopped else asked_to_stop(db, run)
+                if wish is not None:
+                    training.stop(f"stopped by {wish.data['by']}: {wish.data['why']}")
         training.judge()
     return training.summary()
 

@@ -84,6 +84,7 @@ def environment() -> Environment:
     made.filters["path"] = lambda text: quote(str(text), safe="/@=+:,~")
     made.globals["menu"] = MENU
     made.globals["Role"] = Role
+    made.globals["can_launch"] = False
     return made
 
 
