@@ -1,8 +1,6 @@
 """`loomrl train`: one run, new or resumed; on record, on the screen and on a page."""
 
 import gc
-import os
-import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
@@ -26,7 +24,16 @@ from loomrl.experiments.training import Listener, Training, metrics_kept, scrape
 from loomrl.load import dump
 from loomrl.run.record import run_folder
 from loomrl.store import LoomDB, open_store
-from loomrl.store.runs import RunStatus, asked_to_stop, finish_run, list_runs, recorded_experiment, run_id, show_run
+from loomrl.store.runs import (
+    RunStatus,
+    asked_to_stop,
+    finish_run,
+    list_runs,
+    machine,
+    recorded_experiment,
+    run_id,
+    show_run,
+)
 from loomrl.telemetry.diagnosis import Finding, diagnose
 from loomrl.telemetry.page import RunReport, render_page
 from loomrl.telemetry.page_table import Comparison
@@ -152,7 +159,7 @@ def _told(summary: RunSummary, experiment: AnyExperiment, run: str, *, begun: fl
         title=experiment.name,
         run=run,
         experiment=experiment.sha256,
-        machine=_machine(),
+        machine=machine(),
         date=time.strftime("%Y-%m-%d %H:%M", time.localtime(begun)),
         duration_s=seconds,
         status=summary.stopped,
@@ -177,13 +184,6 @@ def _told(summary: RunSummary, experiment: AnyExperiment, run: str, *, begun: fl
         findings=tuple(diagnose(history)),
         comparisons=tuple(summary.comparisons),
     )
-
-
-def _machine() -> str:
-    import torch
-
-    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    return f"{os.cpu_count()} cores, {', '.join(gpus) or 'no GPU'}, {platform.system()}, torch {torch.__version__}"
 
 
 def render(result: TrainResult, console: Console) -> None:

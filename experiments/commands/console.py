@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from loomrl.experiments.commands.analytics import Where
 from loomrl.experiments.commands.records import StoreUrl
 
 
@@ -19,6 +20,7 @@ def console(
     allow_host: Annotated[
         list[str] | None, typer.Option(help="Another host name of the console, as behind a proxy; repeatable.")
     ] = None,
+    analytics: Where = None,
     launch: Annotated[
         Path | None,
         typer.Option(
@@ -41,6 +43,6 @@ def console(
         door = open_console(source, host, port, allowed_hosts=tuple(allow_host or ()), now=time.time())
         print(f"console of {source.db.location} on {door.url}", file=sys.stderr, flush=True)
         launcher = None if launch is None else LocalLauncher(store, launch)
-        serve_console(source, door, launcher)
+        serve_console(source, door, launcher=launcher, analytics=analytics)
     finally:
         source.close()

@@ -15,7 +15,20 @@ from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from loomrl.console import audit, endpoint, environment, feedback, launch, policy, release, run, sweep, trajectory
+from loomrl.console import (
+    audit,
+    endpoint,
+    environment,
+    explore,
+    feedback,
+    launch,
+    policy,
+    release,
+    run,
+    sweep,
+    trajectory,
+)
+from loomrl.console.explore import Explorer
 from loomrl.console.index import Indexer
 from loomrl.console.launch import Launcher
 from loomrl.console.live import Feed, stream, wanted_by
@@ -106,9 +119,12 @@ def cookie_of(value: str, *, is_safe: bool) -> str:
     return f"{COOKIE}={value}; Path=/; HttpOnly; SameSite=Strict" + ("; Secure" if is_safe else "")
 
 
-def console_app(source: Source, *, site: Site, is_local: bool, launcher: Launcher | None = None) -> Starlette:
+def console_app(
+    source: Source, *, site: Site, is_local: bool, launcher: Launcher | None = None, analytics: str | None = None
+) -> Starlette:
     """The console over a LoomDB. `is_local`: only this machine reaches it, so that no key is needed as long as there
-    is none. Without a `launcher` no run is started here.
+    is none. Without a `launcher` no run is started here;
+    `analytics` is where the columns are.
     """
     sessions = Sessions(source.db, is_local)
     feed = Feed(source.db)
@@ -122,6 +138,7 @@ def console_app(source: Source, *, site: Site, is_local: bool, launcher: Launche
     for chapter in (run, trajectory, policy, environment, sweep, endpoint, release, feedback, audit):
         chapter.add_to(pages)
     launch.add_to(pages, launcher)
+    explore.add_to(pages, Explorer(source.url, analytics))
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:

@@ -54,7 +54,7 @@ MENU: Mapping[str, Sequence[Link]] = {
         Link("/monitor", "Monitor"),
         Link("/feedback", "Feedback"),
     ),
-    "Record": (Link("/audit", "Audit"), Link("/keys", "Keys")),
+    "Record": (Link("/explore", "Explore"), Link("/audit", "Audit"), Link("/keys", "Keys")),
 }
 
 
