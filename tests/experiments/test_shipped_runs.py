@@ -136,6 +136,7 @@ def test_every_shipped_sweep_makes_two_trials_of_two_updates(
     experiment = small(asked.experiment, tmp_path)
     tree = asked.model_dump(mode="json") | {"experiment": experiment.model_dump(mode="json"), "samples": 2}
     tree |= {"budget": None, "concurrency": 1, "window": 1}
+    tree["space"].pop("algorithm.minibatch_size", None)  # of batches that are larger than these
     tree["scheduler"] = tree["scheduler"] and {"kind": tree["scheduler"]["kind"]}
     result = sweep(Sweep.parse(tree, origin=name), run="s")
     assert len(result.trials) == 2
