@@ -41,6 +41,7 @@ class FixedPreference(_Drawn):
 
     kind: Literal["fixed"] = "fixed"
     weights: Weights
+    """Weight of each objective; they sum to 1."""
 
     @property
     def always(self) -> tuple[float, ...]:
@@ -74,6 +75,7 @@ class ConstrainedPreference(_Drawn):
     least: dict[str, float] = Field(min_length=1)
     """Minimum of the mean discounted return, by objective."""
     weights: Weights | None = None
+    """Weights while all thresholds are met; None draws them for every episode."""
     rate: Positive = 0.1
     """Growth of a multiplier while the mean is one width of the front below its threshold."""
     damping: NonNegative = 1.0
@@ -137,7 +139,9 @@ class Weave(ControlPPO):
 
     kind: Literal["weave"] = "weave"  # type: ignore[assignment]
     experts: PositiveInt = 4
+    """Number of experts in the policy."""
     critics: PositiveInt = 4
+    """Number of critics."""
     exploration: tuple[Exploration, ...] = ()
     """Exploration of each expert; empty means the same for all."""
     squashed: bool = False
