@@ -67,6 +67,7 @@ class ControlPPO(ControlAlgorithm):
     learning_rate: Positive = 3e-4
     """Learning rate of Adam, before the schedule."""
     schedule: Schedule = ConstantRate()
+    """The learning rate over the training."""
     gae_lambda: Share = 0.95
     """Decay of GAE: 0 trusts the value function, 1 the returns."""
     clip: Clip = Clip()

@@ -157,8 +157,11 @@ class ControlExperiment(Training):
 
     kind: Literal["control"] = "control"
     environment: ControlEnvironment = GymnasiumEnvironment()
+    """What is trained and evaluated on."""
     curriculum: ControlCurriculum | None = None
+    """Settings of the environment that change as the policy gets better; null has none."""
     algorithm: ControlKind = ControlPPO()
+    """The algorithm, with its network and settings."""
     rollout: ControlRollout = ControlRollout()
     learners: ControlLearners = ControlLearners()
     train: ControlTrain = ControlTrain()

@@ -125,6 +125,7 @@ class CurriculumStage(Config):
     curriculum: Annotated[FixedCurriculum | ProgressiveCurriculum | AdaptiveCurriculum, Field(discriminator="kind")] = (
         FixedCurriculum()
     )
+    """The levels of the stage's tasks."""
     threshold: Threshold = Threshold()
 
 
@@ -260,6 +261,7 @@ class Experiment(Training):
     kind: Literal["language"] = "language"
     environments: tuple[EnvironmentConfig, ...] = Field((EnvironmentConfig(id="Math"),), min_length=1)
     curriculum: Curriculum = FixedCurriculum()
+    """The rule that draws the next task."""
     rewards: RewardConfig = RewardConfig()
     templates: PathText | None = None
     """A YAML file of task templates, added to the environments' own families."""
@@ -268,7 +270,9 @@ class Experiment(Training):
     policy: PolicyChoice = ScriptedPolicy()
     """The policy in `loomrl evaluate`; training uses the one being trained."""
     algorithm: Algorithm = PPO()
+    """The algorithm, with its model and settings."""
     engine: EngineChoice = TorchEngineConfig()
+    """What samples tokens."""
     rollout: RolloutConfig = RolloutConfig()
     hub: HubConfig = HubConfig()
     train: TrainConfig = TrainConfig()

@@ -159,6 +159,7 @@ class Optimizer(Config):
     learning_rate: Positive = 1e-4
     """Learning rate, before the schedule."""
     schedule: Schedule = ConstantRate()
+    """The learning rate over the training."""
     weight_decay: NonNegative = 0.0
     """Weight decay of AdamW."""
     betas: tuple[Fraction, Fraction] = (0.9, 0.95)

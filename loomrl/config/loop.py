@@ -129,6 +129,7 @@ class LoopExperiment(Root):
     set, name, records and artifacts are the loop's.
     """
     place: Place = LocalPlace()
+    """Where trainings run."""
     suite: str = LANGUAGE
     """The gate's: a file, or the name of a shipped one."""
     release: ReleasePlan = ReleasePlan()

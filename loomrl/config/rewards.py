@@ -53,5 +53,6 @@ class RewardConfig(Config):
     parts: tuple[
         Annotated[CustomPart | NoveltyPart | EfficiencyPart | RulesPart, Field(discriminator="kind")], ...
     ] = ()
+    """Further parts of the reward."""
     adaptation: NonNegative = 0.0
     """Rate at which weight moves, after every update, to the parts whose mean score is behind; 0 keeps the weights."""

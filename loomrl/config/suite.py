@@ -36,6 +36,7 @@ class ControlBenchmark(Config):
     """Episodes of an environment. A return counts as its place between `low` and `high`, from 0 to 1."""
 
     environment: ControlEnvironment = GymnasiumEnvironment()
+    """The environment."""
     episodes: Episodes = 40
     """Number of episodes."""
     low: float

@@ -163,6 +163,7 @@ class Sweep(Config):
     scheduler: Annotated[Asha | PBT, Field(discriminator="kind")] | None = None
     """The rule for stopping trials; null runs every trial to its end."""
     search: Annotated[RandomSearch | Optuna, Field(discriminator="kind")] = RandomSearch()
+    """How a trial's settings are drawn."""
     retries: int = Field(1, ge=0)
     """Number of times a failed trial is resumed before it counts as failed."""
     seed: Seed = 0

@@ -154,7 +154,9 @@ class Weave(ControlPPO):
     weights the top level, the environment pays the leaves.
     """
     preference: Preference = SampledPreference()
+    """The weights of the objectives, episode by episode."""
     scalarisation: Scalarisation = Linear()
+    """How several objectives become one number."""
     reference: tuple[float, ...] | None = None
     """Returns, one per objective, from which the hypervolume of a front is measured."""
     least_use: Fraction = 0.8
