@@ -50,13 +50,16 @@ def settings_page(page: str) -> str:
     root, title = ROOTS[page]
     links = {model: f"{name}.md" for name, (model, _) in ROOTS.items() if model is not root}
     sections = dict(_sections(root, "", links))
-    text = [f"# {title}", _doc(root), "Any of them is set by its path: `PATH=VALUE` on the command line, a key in YAML."]
+    text = [
+        f"# {title}",
+        _doc(root),
+        "Any of them is set by its path: `PATH=VALUE` on the command line, a key in YAML.",
+    ]
     for model, path in sections.items():
         if path:
             text += [f"## {path} {{ {links[model]} }}", _doc(model)]
         if model.model_fields:
-            rows = [_row(model, name, links) for name in model.model_fields]
-            text.append("\n".join(["| setting | type | default | meaning |", "|---|---|---|---|", *rows]))
+            text.append(_table(model, links))
     return "\n\n".join(text) + "\n"
 
 
@@ -73,11 +76,21 @@ def _sections(model: Model, path: str, links: dict[Model, str]) -> list[tuple[Mo
     return found
 
 
+def _table(model: Model, links: dict[Model, str]) -> str:
+    rows = [_row(model, name, links) for name in model.model_fields]
+    return "\n".join(["| setting | type | default | meaning |", "|---|---|---|---|", *rows])
+
+
 def _row(model: Model, name: str, links: dict[Model, str]) -> str:
     spec = model.model_fields[name]
     names = {part.__name__: f"[{_kind(part)}]({links.get(part, '')})" for part in models_in(spec.annotation)}
     schema = _schema(model)["properties"][name]
-    cells = (f"`{name}`", _typed(schema, names), _default(spec), meaning(model, name) or "")
+    cells = (
+        f"`{name}`",
+        _typed(schema, names),
+        _default(spec),
+        re.sub(r"\bNone\b", "`null`", meaning(model, name) or ""),
+    )
     return "| " + " | ".join(" ".join(cell.replace("|", "\\|").split()) for cell in cells) + " |"
 
 
@@ -116,7 +129,7 @@ def _typed(schema: dict[str, Any], names: dict[str, str]) -> str:
             return "`null`"
         case {"type": kind}:
             signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
-            bounds = [f"{sign} {schema[key]:g}" for key, sign in signs.items() if key in schema]
+            bounds = [f"{sign} {json.dumps(schema[key])}" for key, sign in signs.items() if key in schema]
             return ", ".join([words[kind], *bounds])
     return "anything"
 
@@ -224,7 +237,11 @@ def _described(name: str, thing: Any) -> list[str]:
         return text
     if issubclass(thing, BaseModel):
         rows = [_row(thing, field, {}) for field in thing.model_fields]
-        return [*text[:1], _doc(thing), "\n".join(["| setting | type | default | meaning |", "|---|---|---|---|", *rows])]
+        return [
+            *text[:1],
+            _doc(thing),
+            "\n".join(["| setting | type | default | meaning |", "|---|---|---|---|", *rows]),
+        ]
     for method in _methods(thing):
         function = inspect.unwrap(getattr(thing, method))
         text += [f"#### {name}.{method}", _signature(method, function), _doc(function)]
@@ -233,18 +250,25 @@ def _described(name: str, thing: Any) -> list[str]:
 
 def _methods(thing: type) -> list[str]:
     """Public methods that are ours, in the order in which they are written."""
-    ours = [base for base in reversed(thing.__mro__) if base.__module__.startswith("loomrl")]
-    names = {name: None for base in ours for name, value in vars(base).items() if inspect.isroutine(inspect.unwrap(value))}
+    ours = [vars(base) for base in reversed(thing.__mro__) if base.__module__.startswith("loomrl")]
+    names = dict.fromkeys(name for each in ours for name, value in each.items() if inspect.isroutine(value))
     return [name for name in names if not name.startswith("_") and callable(getattr(thing, name))]
 
 
 def _signature(name: str, thing: Any) -> str:
     found = inspect.signature(thing)
-    if not inspect.isclass(thing) and next(iter(found.parameters), None) in ("self", "cls"):
-        found = found.replace(parameters=list(found.parameters.values())[1:])
-    line = re.sub(r"\b(?:\w+\.)+(?=[A-Za-z])", "", f"{name}{found}")
-    if len(line) > 100:
-        inside = ",\n    ".join(re.sub(r"\b(?:\w+\.)+(?=[A-Za-z])", "", str(p)) for p in found.parameters.values())
-        line = f"{name}(\n    {inside},\n)"
+    given = list(found.parameters.values())
+    if not inspect.isclass(thing) and given and given[0].name in ("self", "cls"):
+        given = given[1:]
+    named = next((i for i, one in enumerate(given) if one.kind is one.KEYWORD_ONLY), None)
+    words = [str(one) for one in given]
+    if named is not None and not any(one.kind is one.VAR_POSITIONAL for one in given):
+        words.insert(named, "*")
+    result = found.return_annotation
+    arrow = "" if inspect.isclass(thing) or result is found.empty else f" -> {inspect.formatannotation(result)}"
+    inside = ", ".join(words)
+    if len(name) + len(inside) + len(arrow) > 100:
+        inside = "\n    " + ",\n    ".join(words) + ",\n"
     word = "async def " if inspect.iscoroutinefunction(thing) else "" if inspect.isclass(thing) else "def "
-    return f"```python\n{word}{line}\n```"
+    plain = re.sub(r"\b(?:[A-Za-z_]\w*\.)+(?=[A-Za-z])", "", f"{name}({inside}){arrow}")
+    return f"```python\n{word}{plain}\n```"
