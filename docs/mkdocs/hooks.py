@@ -8,19 +8,25 @@ from pathlib import Path
 from typing import Any
 
 import reference
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[2]
 PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 """Files of the repository outside docs/ that are pages of the site."""
+ASKS = re.compile(
+    r"""<(?:script|img|iframe|source)\b[^>]*\bsrc=["']?(?:https?:)?//|<link\b[^>]*\bhref=["']?(?:https?:)?//"""
+    r"""|url\(["']?(?:https?:)?//|@import\b"""
+)
+"""What would have a browser ask another server."""
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)")
 
 
 def on_files(files: Files, config: Any) -> Files:
     """Add the reference, the notebooks as pages, and whatever outside docs/ the pages link to."""
     made = reference.pages()
-    made |= {page: (ROOT / name).read_text() for name, page in PAGES.items() if page not in files.src_uris}
+    made |= {page: _nested((ROOT / name).read_text()) for name, page in PAGES.items() if page not in files.src_uris}
     texts = {_repository_path(file.src_uri): file.content_string for file in files.documentation_pages()}
     for path in sorted({target for page, text in texts.items() for target in _targets(page, text)}):
         if not path.startswith("docs/") and path not in PAGES:
@@ -46,6 +52,13 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     return LINK.sub(relink, markdown)
 
 
+def on_post_build(config: Any) -> None:
+    """Refuse a site whose pages or styles ask other servers for anything: it has to work offline."""
+    for file in sorted(Path(config.site_dir).rglob("*")):
+        if file.suffix in (".html", ".css") and (found := ASKS.search(file.read_text())):
+            raise PluginError(f"{file.name} asks another server: {found[0]}")
+
+
 def _repository_path(page: str) -> str:
     return next((name for name, other in PAGES.items() if other == page and page != "index.md"), f"docs/{page}")
 
@@ -66,6 +79,11 @@ def _page(path: str) -> str:
     if path.startswith("docs/"):
         return re.sub(r"\.ipynb$", ".md", path.removeprefix("docs/"))
     return f"source/{path}.md"
+
+
+def _nested(text: str) -> str:
+    """Lists within lists by four spaces, which Markdown of Python wants."""
+    return text.replace("\n  ", "\n    ")
 
 
 def _source(path: str) -> str:
