@@ -231,7 +231,7 @@ def _described(name: str, thing: Any) -> list[str]:
     if page is not None:
         return [*text, f"{_doc(thing)} [All settings](settings/{page}.md)"]
     if isinstance(thing, enum.EnumType):
-        return [*text, _doc(thing), ", ".join(f"`{name}.{member.name}`" for member in thing)]
+        return [*text, _doc(thing), ", ".join(f"`{name}.{member}`" for member in thing.__members__)]
     text += [_signature(name, thing), _doc(thing)]
     if not inspect.isclass(thing):
         return text
