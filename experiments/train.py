@@ -1,8 +1,6 @@
 """`loomrl train`: one run, new or resumed; on record, on the screen and on a page."""
 
 import gc
-import os
-import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
@@ -25,8 +23,17 @@ from loomrl.experiments.summary import RunSummary
 from loomrl.experiments.training import Listener, Training, metrics_kept, scraped
 from loomrl.load import dump
 from loomrl.run.record import run_folder
-from loomrl.store import open_store
-from loomrl.store.runs import RunStatus, finish_run, list_runs, recorded_experiment, run_id, show_run
+from loomrl.store import LoomDB, open_store
+from loomrl.store.runs import (
+    RunStatus,
+    asked_to_stop,
+    finish_run,
+    list_runs,
+    machine,
+    recorded_experiment,
+    run_id,
+    show_run,
+)
 from loomrl.telemetry.diagnosis import Finding, diagnose
 from loomrl.telemetry.page import RunReport, render_page
 from loomrl.telemetry.page_table import Comparison
@@ -89,7 +96,7 @@ def train(
                 gc.freeze()  # torch, transformers and Ray are a million objects that no later collection need look at
                 with nullcontext() if metrics is None else scraped(db, run, metrics) as registry:
                     kept = metrics_kept(training, experiment, run, db, registry)
-                    summary = _trained(training, experiment, run, kept, listener)
+                    summary = _trained(training, experiment, run, kept, listener, db)
                 result = _told(summary, experiment, run, begun=begun, seconds=clock() - begun)
         except BaseException as error:
             if any(known.id == run for known in list_runs(db, kind="train")):
@@ -117,6 +124,7 @@ def _trained(
     run: str,
     kept: AbstractContextManager[Listener],
     listener: Listener | None,
+    db: LoomDB,
 ) -> RunSummary:
     """Train until a reason to stop; metrics are written before their checkpoint counts."""
     training.begin()
@@ -136,6 +144,9 @@ def _trained(
             training.listen = listen
             while training.stopped is None:
                 training.update()
+                wish = None if training.stopped else asked_to_stop(db, run)
+                if wish is not None:
+                    training.stop(f"stopped by {wish.data['by']}: {wish.data['why']}")
         training.judge()
     return training.summary()
 
@@ -148,7 +159,7 @@ def _told(summary: RunSummary, experiment: AnyExperiment, run: str, *, begun: fl
         title=experiment.name,
         run=run,
         experiment=experiment.sha256,
-        machine=_machine(),
+        machine=machine(),
         date=time.strftime("%Y-%m-%d %H:%M", time.localtime(begun)),
         duration_s=seconds,
         status=summary.stopped,
@@ -173,13 +184,6 @@ def _told(summary: RunSummary, experiment: AnyExperiment, run: str, *, begun: fl
         findings=tuple(diagnose(history)),
         comparisons=tuple(summary.comparisons),
     )
-
-
-def _machine() -> str:
-    import torch
-
-    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    return f"{os.cpu_count()} cores, {', '.join(gpus) or 'no GPU'}, {platform.system()}, torch {torch.__version__}"
 
 
 def render(result: TrainResult, console: Console) -> None:

@@ -193,6 +193,13 @@ class ControlTraining:
 
     # -- checkpoints ------------------------------------------------------------------------------------------------
 
+    def stop(self, reason: str) -> None:
+        """Judge and keep the present policy; the checkpoint does not know the reason, so a resumed run goes on."""
+        if self.judged["last"]["number"] != self.done:
+            self._evaluate()
+        self._checkpoint()
+        self.stopped = reason
+
     def keep(self) -> str:
         """The present version's id, of which there is a checkpoint from now on."""
         if self._ledger.parent != (version := f"{self._ledger.run}/{self.done}"):

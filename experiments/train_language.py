@@ -38,6 +38,7 @@ class LanguageTraining:
         self._experiment, self._db = experiment, db
         self._before: Judged = {}
         self._after: Judged = {}
+        self._asked: str | None = None
         algo.listen = lambda done, metrics: self.listen(done, metrics)
         if taken is not None:
             algo.take_over(taken["folder"])
@@ -56,7 +57,7 @@ class LanguageTraining:
     @property
     def stopped(self) -> str | None:
         """The reason why the run is over; None while it is not."""
-        stopped: str | None = self.algo.stopped or self.algo.collector.over
+        stopped: str | None = self.algo.stopped or self.algo.collector.over or self._asked
         return stopped
 
     def begin(self) -> None:
@@ -67,6 +68,11 @@ class LanguageTraining:
     def update(self) -> None:
         """One update; the algorithm keeps what is due."""
         self.algo.train()
+
+    def stop(self, reason: str) -> None:
+        """Keep the present version; what is under way is thrown away."""
+        self.algo.keep()
+        self._asked = reason
 
     def keep(self) -> str:
         """The present version's id, of which there is a checkpoint from now on."""

@@ -41,6 +41,9 @@ class Training(Protocol):
     def update(self) -> None:
         """One more update; its metrics go to `listen`, and what is due is kept."""
 
+    def stop(self, reason: str) -> None:
+        """End here, with a checkpoint from which the run can be resumed."""
+
     def keep(self) -> str:
         """The present version's id, of which there is a checkpoint from now on."""
 

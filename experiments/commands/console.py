@@ -2,10 +2,12 @@
 
 import sys
 import time
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from loomrl.experiments.commands.analytics import Where
 from loomrl.experiments.commands.records import StoreUrl
 
 
@@ -18,6 +20,14 @@ def console(
     allow_host: Annotated[
         list[str] | None, typer.Option(help="Another host name of the console, as behind a proxy; repeatable.")
     ] = None,
+    analytics: Where = None,
+    launch: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Let operators start and resume runs, as processes of this machine with logs in this folder.",
+        ),
+    ] = None,
 ) -> None:
     """Serve the console over a store until interrupted.
 
@@ -26,11 +36,13 @@ def console(
     """
     from loomrl.console.serve import open_console, serve_console
     from loomrl.console.source import open_source
+    from loomrl.experiments.launch import LocalLauncher
 
     source = open_source(store)
     try:
         door = open_console(source, host, port, allowed_hosts=tuple(allow_host or ()), now=time.time())
         print(f"console of {source.db.location} on {door.url}", file=sys.stderr, flush=True)
-        serve_console(source, door)
+        launcher = None if launch is None else LocalLauncher(store, launch)
+        serve_console(source, door, launcher=launcher, analytics=analytics)
     finally:
         source.close()

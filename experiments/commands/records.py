@@ -52,6 +52,25 @@ def runs(store: StoreUrl = "sqlite:///loom.db", limit: Limit = 20, as_json: AsJs
     )
 
 
+def stop(
+    run: Annotated[str, typer.Argument(help="A run that is being trained, on whatever machine.")],
+    why: Annotated[str, typer.Option(help="Stays on record.")] = "no reason given",
+    store: StoreUrl = "sqlite:///loom.db",
+    as_json: AsJson = False,
+) -> None:
+    """Ask a run to end after its present update, with a checkpoint. `loomrl train --resume --run RUN` goes on."""
+    import getpass
+    import time
+
+    from loomrl.store import open_store
+    from loomrl.store.runs import ask_to_stop
+
+    with open_store(store) as db:
+        ask_to_stop(db, run, who=getpass.getuser(), why=why, at=time.time())
+    said = f"{run} ends after its present update."
+    emit({"run": run}, as_json=as_json, show=lambda console: console.print(said, highlight=False))
+
+
 def lineage(
     policy: Annotated[str, typer.Argument(help="A policy version, such as RUN/12.")],
     store: StoreUrl = "sqlite:///loom.db",

@@ -15,8 +15,22 @@ from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from loomrl.console import audit, endpoint, environment, feedback, policy, release, run, sweep, trajectory
+from loomrl.console import (
+    audit,
+    endpoint,
+    environment,
+    explore,
+    feedback,
+    launch,
+    policy,
+    release,
+    run,
+    sweep,
+    trajectory,
+)
+from loomrl.console.explore import Explorer
 from loomrl.console.index import Indexer
+from loomrl.console.launch import Launcher
 from loomrl.console.live import Feed, stream, wanted_by
 from loomrl.console.page import Pages, Visit, local, refusal_page
 from loomrl.console.session import COOKIE, Known, Role, Sessions
@@ -105,9 +119,11 @@ def cookie_of(value: str, *, is_safe: bool) -> str:
     return f"{COOKIE}={value}; Path=/; HttpOnly; SameSite=Strict" + ("; Secure" if is_safe else "")
 
 
-def console_app(source: Source, *, site: Site, is_local: bool) -> Starlette:
+def console_app(
+    source: Source, *, site: Site, is_local: bool, launcher: Launcher | None = None, analytics: str | None = None
+) -> Starlette:
     """The console over a LoomDB. `is_local`: only this machine reaches it, so that no key is needed as long as there
-    is none.
+    is none. Without a `launcher` no run is started here; `analytics` is where the columns are.
     """
     sessions = Sessions(source.db, is_local)
     feed = Feed(source.db)
@@ -120,6 +136,8 @@ def console_app(source: Source, *, site: Site, is_local: bool) -> Starlette:
     pages.get("/live", _live)
     for chapter in (run, trajectory, policy, environment, sweep, endpoint, release, feedback, audit):
         chapter.add_to(pages)
+    launch.add_to(pages, launcher)
+    explore.add_to(pages, Explorer(source.url, analytics))
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:

@@ -54,7 +54,7 @@ MENU: Mapping[str, Sequence[Link]] = {
         Link("/monitor", "Monitor"),
         Link("/feedback", "Feedback"),
     ),
-    "Record": (Link("/audit", "Audit"), Link("/keys", "Keys")),
+    "Record": (Link("/explore", "Explore"), Link("/audit", "Audit"), Link("/keys", "Keys")),
 }
 
 
@@ -84,6 +84,7 @@ def environment() -> Environment:
     made.filters["path"] = lambda text: quote(str(text), safe="/@=+:,~")
     made.globals["menu"] = MENU
     made.globals["Role"] = Role
+    made.globals["can_launch"] = False
     return made
 
 

@@ -18,7 +18,7 @@ from loomrl.store import LoomDB
 from loomrl.store.evaluations import Evaluation, list_evaluations
 from loomrl.store.events import last_event
 from loomrl.store.policies import list_policies
-from loomrl.store.runs import Run, RunStatus, find_run, list_runs, recorded_experiment
+from loomrl.store.runs import Run, RunStatus, asked_to_stop, find_run, list_runs, machine_of, recorded_experiment
 from loomrl.store.view.metrics import MetricRow, headlines, last_numbers, read_metrics, thinned_metrics
 from loomrl.store.view.run_list import SORTS, RunFilter, kinds_of_runs, page_of_runs
 from loomrl.telemetry.diagnosis import diagnose
@@ -109,6 +109,8 @@ def _show(visit: Visit) -> Response:
         evaluations=evaluations,
         versions=list_policies(db, run=run.id, limit=12),
         has_report=report_file(run) is not None,
+        machine=machine_of(db, run.id),
+        stopping=asked_to_stop(db, run.id) if run.status is RunStatus.RUNNING else None,
         position=last_event(db),
     )
 

@@ -1,6 +1,7 @@
 """The console as a server."""
 
 from loomrl.console.app import console_app
+from loomrl.console.launch import Launcher
 from loomrl.console.session import ROLES
 from loomrl.console.source import Source
 from loomrl.errors import ServeError
@@ -33,7 +34,10 @@ def open_console(source: Source, host: str, port: int, *, allowed_hosts: tuple[s
     return open_door(host, port, token=None if is_local else NEEDED, allowed_hosts=allowed_hosts)
 
 
-def serve_console(source: Source, door: Door) -> None:
+def serve_console(
+    source: Source, door: Door, *, launcher: Launcher | None = None, analytics: str | None = None
+) -> None:
     """Serve until interrupted."""
-    app = console_app(source, site=site_for(door), is_local=is_loopback(door.host))
+    is_local = is_loopback(door.host)
+    app = console_app(source, site=site_for(door), is_local=is_local, launcher=launcher, analytics=analytics)
     serve(app, door.listeners, limits=Limits(), ending=app.state.feed.end)

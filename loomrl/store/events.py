@@ -70,7 +70,7 @@ def read_events(
     if subject is not None:
         query = query.where(events.c.subject == subject)
     with db.read() as connection:
-        return [(row.position, _event_of(row)) for row in connection.execute(query)]
+        return [(row.position, event_of(row)) for row in connection.execute(query)]
 
 
 def recent_events(
@@ -85,7 +85,7 @@ def recent_events(
     if subject is not None:
         query = query.where(events.c.subject == subject)
     with db.read() as connection:
-        return [(row.position, _event_of(row)) for row in connection.execute(query)]
+        return [(row.position, event_of(row)) for row in connection.execute(query)]
 
 
 def kinds_of_events(db: LoomDB) -> list[str]:
@@ -110,5 +110,6 @@ def last_event(db: LoomDB, *, kind: str | None = None, subject: str | None = Non
         return int(connection.scalar(query) or 0)
 
 
-def _event_of(row: Any) -> Event:
+def event_of(row: Any) -> Event:
+    """The event in a row."""
     return Event(kind=row.kind, subject=row.subject, data=from_json(row.data), created_at=row.created_at)

@@ -1,7 +1,10 @@
 """Runs: executions of an experiment, with code, environments and parent policy."""
 
+import os
+import platform
 import re
 import subprocess
+import sys
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,14 +18,15 @@ import loomrl
 from loomrl.errors import ConfigError, StoreError
 from loomrl.load import parse_yaml
 from loomrl.store.db import LoomDB
-from loomrl.store.events import Event, record
+from loomrl.store.events import Event, event_of, record
 from loomrl.store.rows import Row, columns_of, find, from_json, require, to_json
-from loomrl.store.tables import policies, runs
+from loomrl.store.tables import events, policies, runs
 
 if TYPE_CHECKING:
     from loomrl.config import AnyExperiment
     from loomrl.config.sweep import Sweep
 
+STOP_ASKED, BEGUN = "run.stop_asked", ("run.started", "run.resumed")
 LONGEST_ID = 200
 """Maximum length of a run's id: files are named after it, and trials of a sweep extend it."""
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@=+-]*")
@@ -78,7 +82,13 @@ def start_run(db: LoomDB, run: Run) -> None:
         "result": "{}",
         "finished_at": None,
     }
-    started = {"code": run.code, "environments": dict(run.environments), "experiment": run.experiment}
+    started = {
+        "code": run.code,
+        "environments": dict(run.environments),
+        "experiment": run.experiment,
+        "machine": machine(),
+        "host": platform.node(),
+    }
     with db.write() as connection:
         if run.parent_policy is not None:
             require(connection, policies, run.parent_policy)
@@ -91,6 +101,26 @@ def start_run(db: LoomDB, run: Run) -> None:
             connection.execute(update(runs).where(runs.c.id == run.id).values(**reopened))
         kind = "run.started" if before is None else "run.resumed"
         record(connection, Event(kind=kind, subject=run.id, data=started, created_at=run.started_at))
+
+
+def ask_to_stop(db: LoomDB, id: str, *, who: str, why: str, at: float) -> None:
+    """Ask a run's trainer to end after its present update; a StoreError for a run that is not being trained."""
+    with db.write() as connection:
+        run = run_of(require(connection, runs, id))
+        if run.kind != "train" or run.status is not RunStatus.RUNNING:
+            raise StoreError(
+                f"run {id!r} is {run.status} and of kind {run.kind}: only a running training can be stopped."
+            )
+        record(connection, Event(kind=STOP_ASKED, subject=id, data={"by": who, "why": why}, created_at=at))
+
+
+def asked_to_stop(db: LoomDB, id: str) -> Event | None:
+    """The wish that the run be stopped, if there is one since it was started or resumed."""
+    kinds = (STOP_ASKED, *BEGUN)
+    latest = select(events).where(events.c.subject == id, events.c.kind.in_(kinds)).order_by(events.c.position.desc())
+    with db.read() as connection:
+        row = connection.execute(latest.limit(1)).first()
+    return None if row is None or row.kind != STOP_ASKED else event_of(row)
 
 
 def finish_run(
@@ -134,6 +164,23 @@ def run_of(row: Row) -> Run:
     columns["result"] = from_json(columns["result"])
     columns["status"] = RunStatus(columns["status"])
     return Run(**columns)
+
+
+def machine() -> str:
+    """This machine in words; its GPUs only if torch is loaded already."""
+    torch = sys.modules.get("torch")
+    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if torch else []
+    parts = [f"{os.cpu_count()} cores", *gpus, platform.system(), f"Python {platform.python_version()}"]
+    return ", ".join([*parts, *([f"torch {torch.__version__}"] if torch else [])])
+
+
+def machine_of(db: LoomDB, run: str) -> str | None:
+    """The machine that the run was last started or resumed on; None if it is not on record."""
+    query = select(events.c.data).where(events.c.subject == run, events.c.kind.in_(BEGUN))
+    with db.read() as connection:
+        row = connection.execute(query.order_by(events.c.position.desc()).limit(1)).first()
+    told = {} if row is None else from_json(row.data)
+    return f"{told['host']}: {told['machine']}" if "machine" in told else None
 
 
 def code_revision() -> str:

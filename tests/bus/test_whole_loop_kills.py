@@ -30,6 +30,8 @@ from loomrl.store.trainings import _row_of
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(3600)]
 KILLS = 100
+OURS = "LOOMRL_TEST_OF"
+"""Variable that every process of the test inherits."""
 FAMILIES = ["calculus.derivative", "calculus.integral"]
 MATH = {"id": "Math", "families": FAMILIES, "settings": {"max_steps": 1}}
 SUITE = {
@@ -85,14 +87,15 @@ class Programs:
 
 
 def killed_process(*, named: tuple[str, ...], rng: random.Random) -> bool:
-    """SIGKILL for one of the processes below this one, or of the loop's work, whose command has such words."""
+    """SIGKILL for one of our processes, children or not, whose command has such words."""
     found = []
     for process in psutil.process_iter():
         try:
             line = " ".join(process.cmdline())
+            is_ours = any(name in line for name in named) and process.environ().get(OURS) == str(os.getpid())
         except psutil.Error:
             continue
-        if any(name in line for name in named):
+        if is_ours:
             found.append(process)
     if not found:
         return False
@@ -150,6 +153,7 @@ def test_a_loop_whose_parts_are_killed_loses_nothing_and_does_nothing_twice(
     nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    monkeypatch.setenv(OURS, str(os.getpid()))
     nats_server.start()
     production, programs, kills = Production(tmp_path / "loop"), Programs(tmp_path), Counter[str]()
     production.folder.mkdir()

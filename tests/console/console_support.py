@@ -10,6 +10,7 @@ from starlette.testclient import TestClient
 
 from loomrl.console.app import console_app
 from loomrl.console.index import Indexer
+from loomrl.console.launch import Launcher
 from loomrl.console.source import Source, open_source
 from loomrl.http.site import JSON, Site
 from loomrl.store.service.keys import create_key
@@ -47,13 +48,15 @@ def key(source: Source, *scopes: str, at: float = 1.0, expires_at: float | None 
 
 
 @contextmanager
-def console(url: str, *, is_local: bool = True) -> Iterator[tuple[Source, Starlette]]:
+def console(
+    url: str, *, is_local: bool = True, launcher: Launcher | None = None, analytics: str | None = None
+) -> Iterator[tuple[Source, Starlette]]:
     """The console, with every trajectory in its index."""
     source = open_source(url)
     indexer = Indexer(source)
     while indexer.round():
         pass
     try:
-        yield source, console_app(source, site=SITE, is_local=is_local)
+        yield source, console_app(source, site=SITE, is_local=is_local, launcher=launcher, analytics=analytics)
     finally:
         source.close()

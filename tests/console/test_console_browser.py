@@ -48,19 +48,35 @@ PAGES = {
     "test": "/ab/tone",
     "monitor": "/monitor",
     "feedback": "/feedback",
+    "explore": "/explore?sql=versions&x=version&y=success",
+    "launch": "/launch",
     "audit": "/audit",
     "keys": "/keys",
     "nothing": "/nope",
 }
-SHOWN = ("runs", "run", "trajectories", "trajectory", "policy", "sweep", "endpoint", "release", "feedback", "audit")
+SHOWN = (
+    "runs",
+    "run",
+    "trajectories",
+    "trajectory",
+    "policy",
+    "sweep",
+    "endpoint",
+    "release",
+    "feedback",
+    "audit",
+    "explore",
+)
 """Pages of which pictures are kept."""
 
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     """The URLs of a store and of a console over it."""
-    url = url_in(Path(tmp_path_factory.mktemp("console")))
-    command = [sys.executable, "-P", "-m", "loomrl", "console", "--store", url, "--port", "0"]
+    folder = tmp_path_factory.mktemp("console")
+    url, loomrl = url_in(Path(folder)), [sys.executable, "-P", "-m", "loomrl"]
+    subprocess.run([*loomrl, "analytics", "feed", "--store", url], check=True)
+    command = [*loomrl, "console", "--store", url, "--port", "0", "--launch", str(folder / "launched")]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None

@@ -45,6 +45,7 @@ PAGES = (
     "/ab/tone",
     "/monitor",
     "/feedback",
+    "/explore",
     "/audit",
     "/audit?kind=run&subject=math-1",
     "/keys",

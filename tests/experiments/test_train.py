@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from loomrl.hub import GroupPlan, open_hub
 from loomrl.store import beside, open_store
 from loomrl.store.evaluations import list_evaluations
 from loomrl.store.policies import list_policies
-from loomrl.store.runs import RunStatus, show_run
+from loomrl.store.runs import RunStatus, ask_to_stop, show_run
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.sink import metrics_file, read_metrics
 from tests.algorithms.language_support import experiment, shuffled
@@ -125,6 +126,21 @@ def killed_again_and_again(folder: Path, kills: int) -> None:
         acked = [t.id for _, t in hub.replay()]
     assert len(acked) == len(set(acked)) == 6 * 64 == line.trajectories
     assert (line.acked, line.open + line.ready + line.leased) == (48, 0)
+
+
+def test_run_that_was_stopped_is_resumed_as_if_it_never_had_been(tmp_path: Path) -> None:
+    settings = experiment(tmp_path, "ppo")
+    train(settings, run="whole")
+
+    def ask(done: int, metrics: Mapping[str, float]) -> None:
+        if done == 3:
+            with open_store(settings.store_url) as db:
+                ask_to_stop(db, "parts", who="ann", why="enough", at=1.0)
+
+    stopped = train(settings, run="parts", listener=ask)
+    assert (stopped.stopped, stopped.policy) == ("stopped by ann: enough", "parts/3")
+    assert train(settings, run="parts").policy == "parts/6"
+    assert same(weights(tmp_path, "parts"), weights(tmp_path, "whole"))
 
 
 def test_killed_run_resumes_as_if_it_never_stopped(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from loomrl.run.ledger import Ledger
 from loomrl.store import open_store
 from loomrl.store.evaluations import list_evaluations
 from loomrl.store.policies import list_policies
-from loomrl.store.runs import RunStatus, show_run
+from loomrl.store.runs import RunStatus, ask_to_stop, show_run
 from loomrl.store.tables import policies, runs
 from loomrl.telemetry.metric import Metric
 from loomrl.telemetry.sink import metrics_file, read_metrics
@@ -150,6 +151,26 @@ def test_a_run_that_broke_off_goes_on_as_if_it_never_had(
     whole, parts = policy_of(tmp_path, "whole"), policy_of(tmp_path, "parts")
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
     assert history(settings, "whole") == history(settings, "parts")
+
+
+def test_a_run_stops_when_somebody_asks_and_is_resumed_as_if_it_never_had(tmp_path: Path) -> None:
+    settings = experiment(tmp_path, **{"train.steps": 2048})
+    train(settings, run="whole")
+
+    def ask(done: int, metrics: Mapping[str, float]) -> None:
+        with open_store(settings.store_url) as db:
+            ask_to_stop(db, "parts", who="ann", why="enough", at=1.0)
+
+    stopped = train(settings, run="parts", listener=ask)
+    assert stopped.stopped == "stopped by ann: enough"
+    assert checkpoints(tmp_path, "parts").numbers()[-1] == int(stopped.policy.removeprefix("parts/")) < 2048
+    with open_store(settings.store_url) as db:
+        assert show_run(db, "parts").status is RunStatus.FINISHED
+        with pytest.raises(StoreError, match="only a running training can be stopped"):
+            ask_to_stop(db, "parts", who="ann", why="again", at=2.0)
+    train(settings, run="parts")
+    whole, parts = policy_of(tmp_path, "whole"), policy_of(tmp_path, "parts")
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
 
 
 @pytest.mark.slow

@@ -1,5 +1,10 @@
 """Code quality: what counts as code, how findings become a score, and measuring it in the real sandbox."""
 
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
 import pytest
 
 from loomrl.config import RewardPipeline
@@ -92,6 +97,32 @@ def test_tests_have_little_time_together(lab: Laboratory, monkeypatch: pytest.Mo
     monkeypatch.setattr(laboratory, "TOTAL_S", 0.2)
     slow = Submission("import time\ntime.sleep(0.3)\n", "assert True\nassert True\n")
     assert lab.inspect({"a": slow})["a"] == Inspected(lines=2, findings={}, passed=1, tests=2)
+
+
+@pytest.mark.system
+@needs("a sandbox")
+def test_ruff_may_lie_where_the_sandbox_sees_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The box has a /tmp of its own, and its users may not read the folders of whoever opens it."""
+    own = shutil.which("ruff") or Path(sys.executable).with_name("ruff")
+    closed = Path(tempfile.mkdtemp(dir="/tmp")) / "bin"
+    closed.mkdir(mode=0o700)
+    shutil.copy(own, closed / "ruff")
+    monkeypatch.setattr(sys, "executable", str(closed / "python"))
+    laboratory._ruff.cache_clear()
+    found = Laboratory().inspect({"a": Submission("import os\n")})["a"]
+    laboratory._ruff.cache_clear()
+    shutil.rmtree(closed.parent)
+    assert found == Inspected(lines=1, findings={"F401": 1})
+
+
+@pytest.mark.system
+@needs("a sandbox")
+def test_a_ruff_that_does_not_run_has_found_nothing_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(laboratory, "LINT", laboratory.LINT.replace(str(laboratory.TOOL), "/tools/missing"))
+    found = Laboratory().inspect({"a": Submission("import os\n")})["a"]
+    assert isinstance(found, Inspected)
+    assert found.findings is None
+    assert "missing" in found.left_out[0] or "No such file" in found.left_out[0]
 
 
 def test_without_a_sandbox_nothing_runs_and_the_score_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

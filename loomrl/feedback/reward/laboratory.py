@@ -1,12 +1,15 @@
 """Measures code in the sandbox, beside nothing but ruff; it runs nothing outside, and nothing without a sandbox."""
 
 import asyncio
+import atexit
 import json
+import os
 import re
 import secrets
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -17,6 +20,7 @@ from loomrl.feedback.reward.code import CRITICAL, LINTED, Inspected, Submission,
 from loomrl.gym.sandbox import Ending, Limits, Session, open_sandbox
 from loomrl.gym.sandbox.bubblewrap import Bubblewrap
 from loomrl.gym.sandbox.gvisor import Gvisor
+from loomrl.gym.sandbox.interpreter import inside, readable
 from loomrl.gym.sandbox.session import BoxedSandbox
 
 LIMITS = Limits(wall_s=10.0, cpu_s=2, memory_mb=512, processes=32, output_bytes=4 << 20, scratch_mb=16)
@@ -26,12 +30,17 @@ MOST_TESTS = 50
 TOTAL_S = 10.0
 """Seconds for all tests of a submission; those that come later have failed."""
 FLOOD = "more findings than fit into the output"
+TOOL = inside(Path("ruff"))
 LINT = f"""
 import os
 rules = {",".join((*LINTED, *CRITICAL))!r}
 arguments = ["check", "--isolated", "--no-cache", "--ignore-noqa", "--select", rules]
 arguments += ["--output-format", "json-lines", "--stdin-filename", "code.py", "-"]
-os.execv(RUFF, ["ruff", *arguments])
+try:
+    os.execv("{TOOL}", ["ruff", *arguments])
+except OSError as error:
+    os.write(2, str(error).encode())
+    os._exit(127)  # Python itself would exit with 1, which is ruff's status where it found something
 """
 UNITS = """
 import ast
@@ -78,9 +87,10 @@ class Laboratory:
         except ConfigError as error:
             self.refusal = f"no sandbox: {error}"
             return
-        self._ruff = _ruff()
-        if self._ruff is not None:
-            self._sandbox = _with_tool(self._sandbox, self._ruff)
+        ruff = _ruff()
+        self._has_ruff = ruff is not None
+        if ruff is not None:
+            self._sandbox = _with_tool(self._sandbox, ruff)
 
     def inspect(self, submissions: Mapping[str, Submission]) -> dict[str, Inspected | str]:
         """By the keys of the submissions: what was found, or why nothing was measured."""
@@ -103,7 +113,7 @@ class Laboratory:
             return f"{len(one.code) + len(one.tests)} characters of code and tests, and {LONGEST} are measured at most"
         left_out: list[str] = []
         findings = None
-        if self._ruff is None:
+        if not self._has_ruff:
             left_out.append("linter and security: ruff is not installed (pip install ruff)")
         else:
             findings = await self._lint(session, one.code, left_out)
@@ -114,7 +124,7 @@ class Laboratory:
 
     async def _lint(self, session: Session, code: str, left_out: list[str]) -> dict[str, int] | None:
         text = code.encode("utf-8", "replace")
-        done = await session.run(f"RUFF = {str(self._ruff)!r}\n{LINT}", text)
+        done = await session.run(LINT, text)
         if done.ending is Ending.EXITED and done.status in (0, 1):
             return read_findings(done.output)
         said = done.errors.decode(errors="replace")[-200:].strip()
@@ -151,9 +161,17 @@ async def _passes(session: Session, one: Submission, unit: int) -> tuple[bool, f
 
 @cache
 def _ruff() -> Path | None:
+    """Where the sandbox's own users can read it: where root's folders are closed to them, that is a copy."""
     beside = Path(sys.executable).with_name("ruff")
     found = str(beside) if beside.is_file() else shutil.which("ruff")
-    return None if found is None else Path(found).resolve()
+    if found is None or readable(Path(found).resolve(), for_others=os.geteuid() == 0):
+        return None if found is None else Path(found).resolve()
+    folder = Path(tempfile.mkdtemp(prefix="loomrl-tools-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder.chmod(0o711)
+    copy = Path(shutil.copyfile(found, folder / "ruff"))
+    copy.chmod(0o555)
+    return copy
 
 
 def _with_tool(sandbox: BoxedSandbox, tool: Path) -> BoxedSandbox:
@@ -163,5 +181,5 @@ def _with_tool(sandbox: BoxedSandbox, tool: Path) -> BoxedSandbox:
     boxes = sandbox.boxes
     assert isinstance(boxes, Bubblewrap | Gvisor), "there is no other kind"
     own = boxes.interpreter
-    libraries = tuple(dict.fromkeys((*own.libraries, *needed, tool)))
-    return BoxedSandbox(replace(boxes, interpreter=replace(own, libraries=libraries)))
+    libraries = tuple(dict.fromkeys((*own.libraries, *needed)))
+    return BoxedSandbox(replace(boxes, interpreter=replace(own, libraries=libraries, tools=(tool,))))

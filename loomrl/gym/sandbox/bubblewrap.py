@@ -69,7 +69,7 @@ class Bubblewrap:
             *("--unshare-all", "--unshare-user", "--disable-userns", "--cap-drop", "ALL"),
             *("--die-with-parent", "--new-session", "--hostname", "sandbox", "--clearenv"),
             *flat(("--setenv", *pair) for pair in guest_environment(python.library_path).items()),
-            *flat(("--ro-bind", str(file), str(file)) for file in python.files),
+            *flat(("--ro-bind", str(file), str(place)) for file, place in python.mounts),
             *flat(("--symlink", target, str(name)) for target, name in python.links),
             *flat(("--size", "4096", "--tmpfs", str(place), "--remount-ro", str(place)) for place in python.hidden),
             *flat(("--dev-bind", f"/dev/{name}", f"/dev/{name}") for name in DEVICES),

@@ -59,8 +59,8 @@ class Gvisor:
         root = bundle / "rootfs"
         (root / "tmp").mkdir(parents=True)
         bundle.chmod(0o755)
-        for file in self.interpreter.files:
-            point = root / file.relative_to("/")
+        for file, inside in self.interpreter.mounts:
+            point = root / inside.relative_to("/")
             (point if file.is_dir() else point.parent).mkdir(parents=True, exist_ok=True)
             if not file.is_dir():
                 point.touch()
@@ -76,7 +76,7 @@ class Gvisor:
         python = self.interpreter
         rights = dict.fromkeys(("bounding", "effective", "permitted"), GUEST_CAPABILITIES)
         environment = guest_environment(python.library_path)
-        files = [_mount(str(file), "bind", str(file), "ro", "rbind") for file in python.files]
+        files = [_mount(str(inside), "bind", str(file), "ro", "rbind") for file, inside in python.mounts]
         hidden = [_mount(str(place), "tmpfs", "tmpfs", "ro", "size=4096") for place in python.hidden]
         scratch = _mount("/tmp", "tmpfs", "tmpfs", "nosuid", "nodev", f"size={limits.scratch_mb << 20}", "mode=1777")
         return {

@@ -39,17 +39,23 @@ for line in open("/proc/self/maps"):
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """An interpreter on this host with its minimal files, at the same paths as outside."""
+    """An interpreter on this host with its minimal files, at the same paths as outside, and tools in `/tools`."""
 
     executable: Path
     libraries: tuple[Path, ...]
     standard: tuple[Path, ...]
     links: tuple[tuple[str, Path], ...]
+    tools: tuple[Path, ...] = ()
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """All files visible inside, read-only; the directories hold only the standard library."""
+        """Its own files; the directories hold only the standard library."""
         return (self.executable, *self.standard, *self.libraries)
+
+    @property
+    def mounts(self) -> tuple[tuple[Path, Path], ...]:
+        """All files visible inside, read-only, each with its path there."""
+        return (*((file, file) for file in self.files), *((tool, inside(tool)) for tool in self.tools))
 
     @property
     def library_path(self) -> str:
@@ -63,6 +69,11 @@ class Interpreter:
         return tuple(place for place in places if place.is_dir())
 
 
+def inside(tool: Path) -> Path:
+    """The path of a tool in the box."""
+    return Path("/tools") / tool.name
+
+
 @cache
 def find_interpreter(*, for_others: bool) -> Interpreter:
     """Our own Python, or the nearest readable one: readable by anyone if `for_others`, else by us."""
@@ -71,7 +82,7 @@ def find_interpreter(*, for_others: bool) -> Interpreter:
     tried = []
     for candidate in dict.fromkeys((own, Path(f"/usr/bin/python{version}"), Path("/usr/bin/python3"))):
         found = _survey(candidate)
-        if found and all(_readable(file, for_others=for_others) for file in found.files):
+        if found and all(readable(file, for_others=for_others) for file in found.files):
             return found
         tried.append(str(candidate))
     raise ConfigError(
@@ -106,7 +117,8 @@ def _links(libraries: list[Path]) -> list[tuple[str, Path]]:
     return links
 
 
-def _readable(path: Path, *, for_others: bool) -> bool:
+def readable(path: Path, *, for_others: bool) -> bool:
+    """True if we can read it or, `for_others`, anyone can."""
     if not for_others:
         return os.access(path, os.R_OK)
     wanted = 0o005 if path.is_dir() else 0o004

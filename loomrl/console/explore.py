@@ -1,0 +1,148 @@
+"""The explorer: questions in SQL to the columns of what is on record, as a table and a chart."""
+
+import math
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from typing import Any
+
+from starlette.responses import Response
+
+from loomrl.analytics.place import Place, place_of
+from loomrl.analytics.question import Answer, Limits, open_asking
+from loomrl.analytics.schema import STANDARD, TABLES
+from loomrl.console import word
+from loomrl.console.chart import Bars, Line, bars, lines
+from loomrl.console.page import Pages, Visit
+from loomrl.errors import AnalyticsError
+from loomrl.http.refusal import Refused
+
+LONGEST = 20_000
+"""Characters of a question."""
+SCREEN = Limits(rows=500, timeout_s=10.0, memory_mb=1024, wait_s=5.0)
+FILE = Limits(rows=0, timeout_s=30.0, memory_mb=1024, wait_s=5.0)
+MOST_LINES, MOST_BARS = 8, 40
+
+
+@dataclass(slots=True)
+class Explorer:
+    """Asks one question at a time: columns in a folder are for one process, and one use of it."""
+
+    url: str
+    analytics: str | None
+    _turn: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def place(self) -> Place:
+        """Where the columns are; an AnalyticsError if nobody said it and it is not beside LoomDB."""
+        return place_of(self.analytics, self.url)
+
+    def ask(self, sql: str, limits: Limits) -> Answer:
+        """The answer; an AnalyticsError says what is wrong with the question, or with the place."""
+        with self._taken(limits), open_asking(self.place, limits) as asking:
+            return asking.ask(sql)
+
+    def csv(self, sql: str) -> bytes:
+        """All rows."""
+        with self._taken(FILE), open_asking(self.place, FILE) as asking:
+            return asking.ask_as(sql, "CSVWithNames")
+
+    @contextmanager
+    def _taken(self, limits: Limits) -> Iterator[None]:
+        if not self._turn.acquire(timeout=limits.wait_s):
+            raise AnalyticsError("another question is being answered here. Ask again in a moment.")
+        try:
+            yield
+        finally:
+            self._turn.release()
+
+
+def add_to(pages: Pages, explorer: Explorer) -> None:
+    """The page, and its answers as a file."""
+
+    def show(visit: Visit) -> Response:
+        return _show(visit, explorer)
+
+    def as_file(visit: Visit) -> Response:
+        name = {"content-disposition": 'attachment; filename="answer.csv"'}
+        return Response(explorer.csv(_question(visit)), media_type="text/csv", headers=name)
+
+    pages.get("/explore", show)
+    pages.get("/explore.csv", as_file)
+
+
+def _question(visit: Visit) -> str:
+    sql = visit.query("sql").strip()
+    if len(sql) > LONGEST:
+        raise Refused(400, f"A question has at most {LONGEST} characters.")
+    return f"SELECT * FROM {sql}" if sql.isidentifier() else sql
+
+
+def _show(visit: Visit, explorer: Explorer) -> Response:
+    answer, message, status = None, "", 200
+    if sql := _question(visit):
+        try:
+            answer = explorer.ask(sql, SCREEN)
+        except AnalyticsError as error:
+            message, status = str(error), 400
+    numbers = [] if answer is None else answer.numbers
+    axes = {name: visit.query(name) for name in ("x", "y", "by")}
+    return visit.page(
+        "explore.html",
+        status,
+        sql=visit.query("sql"),
+        message=message,
+        answer=answer,
+        numbers=numbers,
+        rows=[] if answer is None else [[_shown(cell) for cell in row] for row in answer.rows],
+        axes=axes,
+        picture="" if answer is None else _picture(answer, numbers, **axes),
+        standard=STANDARD,
+        tables=[table.name for table in TABLES],
+    )
+
+
+def _picture(answer: Answer, numbers: Sequence[str], *, x: str, y: str, by: str) -> str:
+    """The answer as lines where x is a number or a time, else as bars; empty if there is nothing to draw."""
+    columns = list(answer.columns)
+    for name in (x, y, by):
+        if name and name not in columns:
+            raise Refused(400, f"The answer has no column {name[:80]!r}. It has {', '.join(columns)}.")
+    across = x or next((name for name in columns if name not in numbers), columns[0] if columns else "")
+    up = y or next((name for name in numbers if name != across), "")
+    if not up or up not in numbers:
+        return ""
+    at, value, part = columns.index(across), columns.index(up), columns.index(by) if by else None
+    places = [_place(row[at]) for row in answer.rows]
+    if across in numbers or all(isinstance(row[at], date) for row in answer.rows):
+        drawn: dict[str, list[tuple[float, float]]] = {}
+        for row, place in zip(answer.rows, places, strict=True):
+            if place is not None and _finite(row[value]):
+                name = "" if part is None else _shown(row[part])
+                drawn.setdefault(name, []).append((place, float(row[value])))
+        is_time = across not in numbers
+        most = sorted(drawn.items(), key=lambda each: -len(each[1]))[:MOST_LINES]
+        return lines([Line(name, sorted(points)) for name, points in most], x=across, y=up, is_time=is_time)
+    found = [(_shown(row[at]), float(row[value])) for row in answer.rows if _finite(row[value])]
+    return bars(Bars(found[:MOST_BARS], left_out=max(0, len(found) - MOST_BARS)), y=up)
+
+
+def _place(cell: Any) -> float | None:
+    """Its place on an axis of numbers; a time in seconds since 1970."""
+    if isinstance(cell, datetime):
+        return cell.timestamp()
+    if isinstance(cell, date):
+        return datetime(cell.year, cell.month, cell.day).timestamp()
+    return float(cell) if _finite(cell) else None
+
+
+def _finite(cell: Any) -> bool:
+    return isinstance(cell, int | float) and math.isfinite(cell)
+
+
+def _shown(cell: Any) -> str:
+    if isinstance(cell, bool) or not isinstance(cell, int | float):
+        return "–" if cell is None else f"{cell:%Y-%m-%d %H:%M:%S}" if isinstance(cell, datetime) else str(cell)
+    return word.number(cell)

@@ -1,0 +1,103 @@
+"""Runs that are started, stopped and resumed by people."""
+
+import time
+from collections.abc import Sequence
+from typing import Protocol
+from urllib.parse import quote
+
+from starlette.responses import Response
+
+from loomrl.console.page import Pages, Visit
+from loomrl.console.session import Role
+from loomrl.errors import ConfigError, LoomError
+from loomrl.http.refusal import Refused
+from loomrl.store import LoomDB
+from loomrl.store.events import Event, append_events
+from loomrl.store.runs import ask_to_stop, find_run
+
+
+class Launcher(Protocol):
+    """Starts trainings somewhere; a LoomError says why one cannot be started."""
+
+    def experiments(self) -> Sequence[str]:
+        """Names of experiments to begin with."""
+
+    def start(self, db: LoomDB, words: Sequence[str], run: str | None) -> str:
+        """Start a run of an experiment with overrides; its id."""
+
+    def resume(self, db: LoomDB, run: str) -> None:
+        """Continue a run from its newest checkpoint."""
+
+    def log(self, run: str) -> str | None:
+        """The end of what the run's process wrote; None if it was not started here."""
+
+
+def add_to(pages: Pages, launcher: Launcher | None) -> None:
+    """Stopping needs nothing but the record; starting and resuming need a launcher."""
+    pages.post("/runs/{run}/stop", _stop, role=Role.OPERATOR)
+    if launcher is None:
+        return
+    pages.templates.globals["can_launch"] = True
+
+    def ask(visit: Visit) -> Response:
+        return _asking(visit, launcher)
+
+    def start(visit: Visit) -> Response:
+        lines = [line.strip() for line in visit.form.get("overrides", "").splitlines()]
+        try:
+            words = [visit.form.get("experiment", "").strip(), *(_setting(line) for line in lines if line)]
+            run = launcher.start(visit.source.db, words, visit.form.get("run", "").strip() or None)
+        except LoomError as error:
+            return _asking(visit, launcher, message=str(error), status=400)
+        _note(visit, "run.start_asked", run)
+        return visit.back(f"/launched/{quote(run, safe='')}")
+
+    def resume(visit: Visit) -> Response:
+        run = _known(visit)
+        launcher.resume(visit.source.db, run)
+        _note(visit, "run.resume_asked", run)
+        return visit.back(f"/launched/{quote(run, safe='')}")
+
+    def launched(visit: Visit) -> Response:
+        run = visit.named("run")
+        log = launcher.log(run)
+        if log is None:
+            raise Refused(404, f"No run {run[:120]!r} was started at this console.")
+        return visit.page("launched.html", run=run, log=log, is_known=find_run(visit.source.db, run) is not None)
+
+    pages.get("/launch", ask, role=Role.OPERATOR)
+    pages.post("/launch", start, role=Role.OPERATOR)
+    pages.post("/runs/{run}/resume", resume, role=Role.OPERATOR)
+    pages.get("/launched/{run}", launched, role=Role.OPERATOR)
+
+
+def _asking(visit: Visit, launcher: Launcher, *, message: str = "", status: int = 200) -> Response:
+    return visit.page(
+        "launch.html", status, experiments=launcher.experiments(), message=message, given=visit.form or {}
+    )
+
+
+def _setting(line: str) -> str:
+    if "=" not in line:
+        raise ConfigError(f"{line[:80]!r} is no setting. Write path=value, one a line.")
+    return line
+
+
+def _stop(visit: Visit) -> Response:
+    why = visit.form.get("why", "").strip()
+    if not why:
+        raise Refused(400, "Say why: the reason stays on record.")
+    run = _known(visit)
+    ask_to_stop(visit.source.db, run, who=visit.who, why=why[:2000], at=time.time())
+    return visit.back(f"/runs/{quote(run, safe='')}")
+
+
+def _known(visit: Visit) -> str:
+    run = visit.named("run")
+    if find_run(visit.source.db, run) is None:
+        raise Refused(404, f"There is no run {run[:120]!r} in this store.")
+    return run
+
+
+def _note(visit: Visit, kind: str, run: str) -> None:
+    append_events(visit.source.db, [Event(kind=kind, subject=run, data={"by": visit.who}, created_at=time.time())])

@@ -1,0 +1,102 @@
+"""The explorer over columns of a real store."""
+
+import pytest
+
+from loomrl.console.chart import Bars, Line, bars, lines
+from loomrl.console.explore import Explorer
+from loomrl.errors import AnalyticsError
+from tests.analytics.world import World
+from tests.console.console_support import Browser, console
+from tests.needs import need
+
+
+@pytest.fixture(scope="module")
+def fed(tmp_path_factory: pytest.TempPathFactory) -> World:
+    need("chdb")
+    folder = tmp_path_factory.mktemp("explored")
+    made = World(f"sqlite:///{folder}/loom.db", folder)
+    made.fill()
+    made.feed()
+    made.close()
+    return made
+
+
+def test_a_question_is_answered_as_rows_a_chart_and_a_file(fed: World) -> None:
+    with console(fed.url, analytics=str(fed.place.folder)) as (_, app):
+        browser = Browser(app)
+        page = browser.get("/explore", params={"sql": "baselines"}).text
+        assert "talk/session/1" in page
+        assert 'class="stick"' in page
+        text = browser.get("/explore.csv", params={"sql": "SELECT task, attempts FROM baselines ORDER BY task"}).text
+        assert text.splitlines()[:2] == ['"task","attempts"', '"Math/algebra/1",4']
+        sql = "SELECT number AS n, number * number AS square, n % 2 ? 'odd' : '<b>even' AS kind FROM numbers(10)"
+        drawn = browser.get("/explore", params={"sql": sql, "x": "n", "y": "square", "by": "kind"}).text
+        assert drawn.count('<path class="c') == 2
+        assert "&lt;b&gt;even" in drawn
+        assert "<b>even" not in drawn
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("SELEC 1", "Syntax error"),
+        ("DROP TABLE rewards", "not for questions"),
+        ("SELECT * FROM file('/etc/passwd')", "is refused"),
+        ("SELECT nothing FROM rewards", "nothing"),
+        ("SELECT sum(sipHash64(number)) FROM numbers(1000000000000)", "Timeout exceeded"),
+    ],
+)
+def test_what_cannot_be_asked_is_answered_by_a_sentence(
+    fed: World, monkeypatch: pytest.MonkeyPatch, sql: str, said: str
+) -> None:
+    from dataclasses import replace
+
+    from loomrl.console import explore
+
+    monkeypatch.setattr(explore, "SCREEN", replace(explore.SCREEN, timeout_s=0.5))
+    with console(fed.url, analytics=str(fed.place.folder)) as (_, app):
+        answer = Browser(app).get("/explore", params={"sql": sql})
+        assert answer.status_code == 400
+        assert said in answer.text
+        assert sql.partition("'")[0] in answer.text
+
+
+def test_a_store_that_was_never_fed_says_how(sqlite_url: str) -> None:
+    need("chdb")
+    with console(sqlite_url) as (_, app):
+        browser = Browser(app)
+        assert browser.get("/explore").status_code == 200
+        answer = browser.get("/explore", params={"sql": "baselines"})
+        assert answer.status_code == 400
+        assert "loomrl analytics feed" in answer.text
+        assert browser.get("/explore", params={"sql": "x" * 20_001}).status_code in (400, 414)
+
+
+def test_a_column_that_is_not_there_is_refused_by_name(fed: World) -> None:
+    with console(fed.url, analytics=str(fed.place.folder)) as (_, app):
+        answer = Browser(app).get("/explore", params={"sql": "baselines", "x": "nope"})
+        assert answer.status_code == 400
+        assert "task" in answer.text
+
+
+def test_one_question_at_a_time(fed: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dataclasses import replace
+
+    from loomrl.console import explore
+
+    explorer = Explorer(fed.url, str(fed.place.folder))
+    soon = replace(explore.SCREEN, wait_s=0.05)
+    with explorer._taken(soon), pytest.raises(AnalyticsError, match="another question is being answered"):
+        explorer.ask("SELECT 1", soon)
+    assert explorer.ask("SELECT 1 AS one", soon).rows == [(1,)]
+
+
+def test_charts_hold_what_is_strange() -> None:
+    assert lines([], x="x", y="y", is_time=False) == ""
+    assert bars(Bars([]), y="y") == ""
+    one = lines([Line("<a>", [(1.0, 2.0)])], x="x", y="y", is_time=True)
+    assert "h0" in one
+    assert "&lt;a&gt;" in one
+    both = bars(Bars([("up", 2.0), ("down", -2.0)], left_out=3), y="y")
+    assert both.count("stick") == 2
+    assert "and 3 more" in both
