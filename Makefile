@@ -6,7 +6,7 @@ ATROPOS := .venv-atropos
 ADAPTERS := .venv-adapters
 CLIENTS := .venv-clients
 
-.PHONY: help setup vllm atropos adapters clients demo loop tree lint check test test-slow gpu-check wheel clean
+.PHONY: help setup vllm atropos adapters clients demo loop tree lint check test test-slow gpu-check docs wheel clean
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / – /'
@@ -80,8 +80,11 @@ test-slow: setup ## the tests that take minutes
 gpu-check: tree ## what a GPU does with our code; a Python with torch and transformers is all it needs (docs/benchmarks.md)
 	PYTHONPATH=.tree $(PYTHON) -m loomrl.experiments.gpu.check $(ARGS)
 
+docs: setup ## the documentation as a site: site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -f docs/mkdocs/mkdocs.yml
+
 wheel: setup ## build the wheel into dist/
 	$(BIN)/python -m build --wheel --outdir dist .
 
 clean: ## remove what was built, keep the virtual environment
-	rm -rf .tree build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .tree build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
