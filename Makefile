@@ -61,6 +61,7 @@ loop: setup ## an agent in production learns from its users, in minutes: writes 
 tree: # every package under the name it is imported by, as links, for whoever reads folders
 	rm -rf .tree && mkdir -p .tree/loomrl
 	ln -s $(addprefix ../../,$(wildcard loomrl/*) algorithms cluster envs experiments) .tree/loomrl
+	ln -s ../loomrl.egg-info .tree
 
 lint: setup tree ## style and types
 	$(BIN)/ruff check .

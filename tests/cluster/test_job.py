@@ -91,6 +91,7 @@ def test_rays_own_submission_works_as_well(site: Site) -> None:
         *(f"store_url=sqlite:///{site.folder}/plain.db", f"artifact_url={site.folder}/plain"),
         *(f"train.folder={site.folder}/runs", "--json"),
     )
+    (tree.parent / "loomrl.egg-info").symlink_to(ROOT / "loomrl.egg-info")  # which names the environments
     env = environment(Path(sys.executable), RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=TOKEN, HOME=str(site.folder))
     submit = [sys.executable, "-m", "ray.scripts.scripts", "job", "submit", "--address", site.url]
     done = subprocess.run(
