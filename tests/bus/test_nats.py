@@ -180,14 +180,14 @@ def test_while_the_broker_is_away_both_sides_wait_and_everything_arrives_once(
     loop: list[str], server: NatsServer, sqlite_url: str, tmp_path: Path, away_s: float
 ) -> None:
     """An agent publishes, LoomDB records; the broker is killed in between and stays away for a while."""
-    events = [foreign_event() for _ in range(40)]
+    events, back_at = [foreign_event() for _ in range(40)], 0.0
     with open_store(sqlite_url) as db, Publisher(server.urls["agent"], spool=tmp_path / "spool") as agent:
         for number, event in enumerate(events):
             if number == 10:
                 server.kill()
                 back_at = time.monotonic() + away_s
             if number == 30:
-                until(lambda: time.monotonic() >= back_at, seconds=90)
+                until(lambda until=back_at: time.monotonic() >= until, seconds=90)  # type: ignore[misc]
                 until(lambda: any("no broker answers" in one or "broke" in one for one in loop))
                 assert len(agent.spool) == 20
                 server.start()
