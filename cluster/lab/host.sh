@@ -6,6 +6,8 @@ read -r self < /proc/self/stat
 mount -t proc proc /proc
 echo "$name" > /proc/sys/kernel/hostname
 echo 0 > /proc/sys/net/ipv4/ip_forward
+# As most machines have it: another, such as BBR, would hardly notice what a link loses.
+echo cubic > /proc/sys/net/ipv4/tcp_congestion_control || true
 ip link set lo up
 
 mount --bind "$folder/disk/$name" /tmp

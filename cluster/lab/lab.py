@@ -11,6 +11,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -31,6 +32,7 @@ from loomrl.cluster.lab.machine import (
     replace_file,
 )
 from loomrl.cluster.lab.plan import NETWORK, Host, Link, Plan, check_name
+from loomrl.cluster.lab.relay import LOOK_S
 from loomrl.cluster.lab.ssh import make_keys
 from loomrl.errors import ClusterError
 
@@ -261,6 +263,8 @@ class Lab:
             replace_file(self.folder / f"link-{host.name}", f"{link.rtt_ms / 2000} {link.loss}")
             if own.pid_in(relay) is None:
                 self._insert_relay(host)
+            else:
+                time.sleep(2 * LOOK_S)  # until it has read them
         else:
             own.kill(relay)
             self._ip(None, f"link set h{n} master lab")
