@@ -28,9 +28,8 @@ print(wall, time.time() - wall, time.monotonic() - runs)
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def lab() -> Iterator[Lab]:
-    """Whoever takes something away gives it back."""
     with a_lab("head", "one", "two") as lab:
         yield lab
 
@@ -79,13 +78,13 @@ def test_a_link_is_as_slow_and_lossy_as_asked_and_as_before_when_it_is_taken_bac
     lab.link("one", rtt_ms=200)
     lost, ms = ping(lab, "head", "one", count=20)
     assert lost == 0
-    assert 199 < ms < 230
+    assert 199 < ms[0] < 250, "more is the machine's own, if it is busy"
     lab.link("one", rtt_ms=0, loss=0.02)
     lost, _ = ping(lab, "head", "one", count=2000, every_s=0.001)
     assert 0.02 < lost < 0.06, "4 % of round trips: 2 % each way"
     lab.link("one", loss=0)
     assert ping(lab, "head", "one", count=100)[0] == 0
-    assert ping(lab, "head", "one")[1] < 20
+    assert ping(lab, "head", "one")[1][0] < 20
 
 
 def test_bandwidth_is_what_was_asked_in_both_directions(lab: Lab) -> None:
@@ -138,13 +137,11 @@ def test_without_power_everything_on_a_host_is_dead_and_with_it_disk_link_and_cu
     lab.power_off("two")  # it is
     lab.power_on("two")
     assert lab.run("two", ["sh", "-c", "cat ~/file"]).stdout == "kept\n"
-    assert 49 < ping(lab, "head", "two")[1] < 80
+    assert 49 < ping(lab, "head", "two", count=20, every_s=0.1)[1][0] < 100
     assert not hears(lab, "one", "two")
     assert bystander.poll() is None
     bystander.kill()
     bystander.wait()
-    lab.heal("one", "two")
-    lab.link("two", rtt_ms=0)
 
 
 def test_a_full_disk_is_full_for_its_host_alone(lab: Lab) -> None:
@@ -165,7 +162,6 @@ def test_a_clock_that_is_set_is_ahead_or_behind_and_waits_take_as_long_as_ever(l
     assert (took, ran) == (pytest.approx(ran, abs=0.01), pytest.approx(0.6, abs=1))
     over_ssh = float(lab.run("one", ["ssh", "two", "date +%s.%N"]).stdout)
     assert over_ssh - ahead_s - now < 20
-    lab.clock("two", 0)
 
 
 # -- start and end -----------------------------------------------------------------------------------------------------
@@ -188,7 +184,7 @@ def test_another_process_finds_the_lab_changes_it_and_removes_it_without_a_trace
     for command in (("link", "a", "--rtt-ms", "100"), ("cut", "a", "b"), ("off", "b"), ("on", "b"), ("heal", "a", "b")):
         done = cli("lab", command[0], *words, *command[1:], cwd=tmp_path)
         assert done.returncode == 0, done.stderr
-    assert ping(lab, "a", "b")[1] > 99
+    assert ping(lab, "a", "b")[1][0] > 99
     assert cli("lab", "down", *words, cwd=tmp_path).returncode == 0
     assert (traces(), in_namespaces(spaces)) == (before, [])
     assert "is not there" in cli("lab", "down", *words, cwd=tmp_path).stderr
@@ -215,7 +211,7 @@ def test_an_uplink_is_there_while_the_lab_is_and_its_network_is_this_machines_fo
     with Lab.up(a_name(), ["a"], network="10.78.0.0/24", disk_mb=64, uplink=True) as lab:
         assert subprocess.run(["ping", "-c1", "-W2", "10.78.0.1"], capture_output=True).returncode == 0
         with pytest.raises(ClusterError, match=r"overlaps 10\.78\.0\."):
-            Lab.up(a_name(), ["a"], network="10.78.0.0/16", uplink=True)
+            Lab.up(f"second-{a_name()}", ["a"], network="10.78.0.0/16", uplink=True)
     assert not Path("/sys/class/net", lab.plan.uplink_name).exists()
 
 
