@@ -48,7 +48,7 @@ def test_launcher_starts_the_cluster_of_the_file_that_ships_through_ssh(lab: Lab
     write = 'mkdir -p ~/.ray; printf %s "$1" > ~/cluster.yaml; printf %s "$2" > ~/.ray/auth_token'
     lab.run("laptop", ["sh", "-c", write, "sh", text, TOKEN["RAY_AUTH_TOKEN"]])
     up = ["ray", "up", "--yes", "--no-config-cache", "cluster.yaml"]
-    lab.run("laptop", up, env=RAY | {"RAY_AUTH_MODE": "token"}, timeout_s=240)
+    lab.run("laptop", up, env=RAY | {"RAY_AUTH_MODE": "token", "RAY_enable_autoscaler_v2": "0"}, timeout_s=240)
     until = time.monotonic() + 180
     while len((found := where(lab, "head"))["where"]) < 3:
         assert time.monotonic() < until, (found, lab.run("head", ["sh", "-c", "tail -50 /tmp/ray/s*/logs/monitor*"]))
