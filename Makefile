@@ -6,7 +6,7 @@ ATROPOS := .venv-atropos
 ADAPTERS := .venv-adapters
 CLIENTS := .venv-clients
 
-.PHONY: help setup vllm atropos adapters clients demo loop tree lint check test test-slow test-cluster gpu-check wheel clean
+.PHONY: help setup vllm atropos adapters clients demo loop tree lint check test test-slow test-cluster gpu-check docs wheel clean
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / – /'
@@ -61,6 +61,7 @@ loop: setup ## an agent in production learns from its users, in minutes: writes 
 tree: # every package under the name it is imported by, as links, for whoever reads folders
 	rm -rf .tree && mkdir -p .tree/loomrl
 	ln -s $(addprefix ../../,$(wildcard loomrl/*) algorithms cluster envs experiments) .tree/loomrl
+	ln -s ../loomrl.egg-info .tree
 
 lint: setup tree ## style and types
 	$(BIN)/ruff check .
@@ -83,8 +84,11 @@ test-cluster: setup ## the tests on hosts of a lab: root, and `loomrl lab` (docs
 gpu-check: tree ## what a GPU does with our code; a Python with torch and transformers is all it needs (docs/benchmarks.md)
 	PYTHONPATH=.tree $(PYTHON) -m loomrl.experiments.gpu.check $(ARGS)
 
+docs: setup ## the documentation as a site: site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -f docs/mkdocs/mkdocs.yml
+
 wheel: setup ## build the wheel into dist/
 	$(BIN)/python -m build --wheel --outdir dist .
 
 clean: ## remove what was built, keep the virtual environment
-	rm -rf .tree build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .tree build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

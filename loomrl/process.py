@@ -27,6 +27,19 @@ def exit_on_sigterm() -> None:
     signal.signal(signal.SIGTERM, _exit)
 
 
+def peak_memory_kb() -> int:
+    """The most memory that this process has had. On Linux `ru_maxrss` is not asked: it includes the memory of the
+    process that started this one.
+    """
+    status = Path("/proc/self/status")
+    if not status.exists():
+        import resource
+
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most // 1024 if sys.platform == "darwin" else most
+    return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+
+
 def die_with_parent(parent: int, *, by: signal.Signals = signal.SIGTERM) -> None:
     """Have the kernel send us this signal as soon as our parent, the process `parent`, ends. On Linux only."""
     if not ON_LINUX:

@@ -110,7 +110,7 @@ def test_control_experiments_of_the_guide_are_sound() -> None:
 
 def test_local_links_of_the_documents_lead_somewhere() -> None:
     root = DOCS.parent
-    for page in [*DOCS.glob("*.md"), *root.glob("*.md")]:
+    for page in [*DOCS.rglob("*.md"), *root.glob("*.md")]:
         for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
@@ -119,7 +119,7 @@ def test_default_experiment_is_the_one_the_readme_runs() -> None:
     assert resolve([]).name == "math"
 
 
-PAGES = [*DOCS.glob("*.md"), DOCS.parent / "README.md", DOCS.parent / "CONTRIBUTING.md"]
+PAGES = [*DOCS.rglob("*.md"), DOCS.parent / "README.md", DOCS.parent / "CONTRIBUTING.md"]
 RECORDS = ("log.md", "decisions.md", "benchmarks.md", "CONTRIBUTING.md")
 """Of what was, so that they may name what is gone; and a list of packages that begins with ours."""
 

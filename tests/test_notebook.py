@@ -5,6 +5,7 @@ import math
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -23,12 +24,10 @@ print("SAID", json.dumps({
 """After the last block."""
 
 
-@pytest.mark.system
-@pytest.mark.timeout(600)
-def test_every_block_of_the_guide_runs_as_written(tmp_path: Path) -> None:
-    cells = [*blocks("notebook.md", "python"), f"import json\n{CHECKS}"]
-    (tmp_path / "cells.json").write_text(json.dumps(cells))
-    (tmp_path / "notebook.py").write_text(
+def run_cells(cells: Sequence[str], folder: Path) -> "subprocess.CompletedProcess[str]":
+    """One after the other, as a notebook does it, in a program of their own."""
+    (folder / "cells.json").write_text(json.dumps(cells))
+    (folder / "notebook.py").write_text(
         "import ast, asyncio, json, logging\n"
         "logging.getLogger('loomrl.experiments.notebook').setLevel('INFO')\n"
         "logging.basicConfig()\n"
@@ -41,7 +40,13 @@ def test_every_block_of_the_guide_runs_as_written(tmp_path: Path) -> None:
         "if __name__ == '__main__':\n"
         "    asyncio.run(main())\n"
     )
-    ran = subprocess.run([sys.executable, "notebook.py"], cwd=tmp_path, capture_output=True, text=True, timeout=580)
+    return subprocess.run([sys.executable, "notebook.py"], cwd=folder, capture_output=True, text=True, timeout=580)
+
+
+@pytest.mark.system
+@pytest.mark.timeout(600)
+def test_every_block_of_the_guide_runs_as_written(tmp_path: Path) -> None:
+    ran = run_cells([*blocks("notebook.md", "python"), f"import json\n{CHECKS}"], tmp_path)
     assert not ran.returncode, ran.stderr[-3000:]
     said = json.loads(ran.stdout.rpartition("SAID ")[2])
     assert said["success"] == 0

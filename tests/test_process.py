@@ -7,6 +7,8 @@ import sys
 import psutil
 import pytest
 
+from loomrl.process import peak_memory_kb
+
 pytestmark = pytest.mark.system
 
 PARENT = """
@@ -98,3 +100,12 @@ def test_nothing_of_ray_outlives_a_killed_driver(number: int) -> None:
     gone, there = psutil.wait_procs(descendants, timeout=20)
     assert not there
     assert len(gone) >= 5
+
+
+def test_peak_memory_is_not_that_of_the_process_that_started_it() -> None:
+    large = bytearray(400 << 20)
+    large[::4096] = b"x" * len(large[::4096])
+    command = [sys.executable, "-c", "from loomrl.process import peak_memory_kb; print(peak_memory_kb())"]
+    asked = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert 5_000 < int(asked.stdout) < 200_000
+    assert peak_memory_kb() > 400 << 10

@@ -172,7 +172,8 @@ def _json(cell: Any) -> Any:
 
 
 def _render(answer: "Answer", console: Console) -> None:
-    names = [f"{name}>" if _is_number(answer, n) else name for n, name in enumerate(answer.columns)]
+    numbers = answer.numbers
+    names = [f"{name}>" if name in numbers else name for name in answer.columns]
     console.print(table("", names, [[_shown(cell) for cell in row] for row in answer.rows]))
     more = (
         f"the first {len(answer.rows):,} rows; --limit 0 for all"
@@ -181,11 +182,6 @@ def _render(answer: "Answer", console: Console) -> None:
     )
     at = datetime.fromtimestamp(answer.as_of)
     print(f"{more}, as of {at:%Y-%m-%d %H:%M:%S}", file=sys.stderr)
-
-
-def _is_number(answer: "Answer", column: int) -> bool:
-    cells = [row[column] for row in answer.rows if row[column] is not None]
-    return bool(cells) and all(isinstance(cell, int | float) for cell in cells)
 
 
 def _shown(cell: Any) -> str:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import resource
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -19,6 +18,7 @@ from loomrl.experiments.policies import open_policy
 from loomrl.gym.held_out import held_out
 from loomrl.gym.registry import Registry
 from loomrl.gym.task_mixture import gather
+from loomrl.process import peak_memory_kb
 from loomrl.store import LoomDB, open_store
 
 ANSWERS = 3
@@ -32,7 +32,7 @@ def main() -> None:
     suite = parse_suite(asked["suite"], origin="suite")
     with open_store(asked["store"]) as db:
         act(suite, Party(asked["policy"]), db)
-    print(json.dumps({"peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
+    print(json.dumps({"peak_mb": peak_memory_kb() / 1024}))
 
 
 def act(suite: Suite, party: Party, db: LoomDB) -> None:

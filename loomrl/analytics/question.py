@@ -60,6 +60,12 @@ class Answer:
     as_of: float
     """When the store was last fed, in seconds since 1970."""
 
+    @property
+    def numbers(self) -> list[str]:
+        """Names of the columns that hold numbers, and at least one."""
+        cells = {name: [row[at] for row in self.rows if row[at] is not None] for at, name in enumerate(self.columns)}
+        return [name for name, found in cells.items() if found and all(map(_is_number, found))]
+
 
 class Asking:
     """An open store that answers; nothing can be changed through it."""
@@ -114,6 +120,10 @@ def _has_clause(tokens: Sequence[str], clause: str) -> bool:
     want = clause.split()
     found = (n for n in range(len(tokens)) if tokens[n : n + len(want)] == want)
     return any(tokens[n + len(want) : n + len(want) + 1] != ["("] for n in found)
+
+
+def _is_number(cell: Any) -> bool:
+    return isinstance(cell, int | float) and not isinstance(cell, bool)
 
 
 def _known() -> str:

@@ -13,10 +13,13 @@ class Network(Config):
     """The layers between observation and action."""
 
     hidden: tuple[PositiveInt, ...] = (64, 64)
+    """Width of each hidden layer."""
     activation: Literal["tanh", "relu", "silu", "gelu"] = "tanh"
+    """Function between the layers."""
     shared: bool = False
     """One trunk for policy and value function, instead of separate towers."""
     layer_norm: bool = False
+    """Normalise the output of every hidden layer."""
     orthogonal: bool = True
     """Orthogonal initial weights, with a small last layer of the policy."""
     log_std: float = 0.0
@@ -34,7 +37,9 @@ class ControlAlgorithm(Config):
 
     network: Network = Network()
     gamma: Share = 0.99
+    """Discount of later rewards, per step."""
     normalize_observations: bool = False
+    """Normalise observations by their running mean and deviation, which are part of the policy."""
     normalize_rewards: bool = False
     """Divide rewards by the standard deviation of the discounted return."""
     clip_norm: Positive | None = 0.5
@@ -47,6 +52,7 @@ class Curiosity(Config):
     coefficient: Positive = 1.0
     """Weight of novelty, in its standard deviations, relative to the reward."""
     hidden: tuple[PositiveInt, ...] = (64, 64)
+    """Width of each hidden layer of both networks."""
     features: PositiveInt = 32
     """Output size of the random network."""
     learning_rate: Positive = 3e-4
@@ -59,20 +65,28 @@ class ControlPPO(ControlAlgorithm):
     former: ClassVar = {"minibatch": "minibatch_size"}
     kind: Literal["ppo"] = "ppo"
     learning_rate: Positive = 3e-4
+    """Learning rate of Adam, before the schedule."""
     schedule: Schedule = ConstantRate()
+    """The learning rate over the training."""
     gae_lambda: Share = 0.95
+    """Decay of GAE: 0 trusts the value function, 1 the returns."""
     clip: Clip = Clip()
     value_clip: Positive | None = None
+    """Clip range of a value around the old one; None: unlimited."""
     value_coefficient: NonNegative = 0.5
+    """Weight of the value loss."""
     compression: Literal["none", "fp16", "bf16", "powersgd"] = "none"
     """Compression of gradients between learners; bf16 needs GPUs."""
     entropy_coefficient: float = 0.0
+    """Weight of the entropy bonus."""
     entropy_floor: float | None = None
     """Final entropy coefficient of a linear schedule; None keeps it constant."""
     epochs: PositiveInt = 4
+    """Passes over the steps of an update."""
     minibatch_size: PositiveInt = 256
     """Steps per optimizer step, over all learners."""
     normalize_advantages: bool = True
+    """To mean 0 and standard deviation 1."""
     target_kl: Positive | None = None
     """Stop the passes over a batch once the policy has moved this far (KL) from the one that collected it."""
     curiosity: Curiosity | None = None
@@ -83,13 +97,16 @@ class Prioritized(Config):
     """Prioritised replay: sampled by error to the power of `alpha`, with importance weights to the power of `beta`."""
 
     alpha: Share = 0.6
+    """0 samples evenly, 1 in proportion to the error."""
     beta: Share = 0.4
+    """0 leaves the bias of the sampling, 1 corrects it."""
 
 
 class Replay(Config):
     """The replay memory of SAC."""
 
     capacity: PositiveInt = 1_000_000
+    """Maximum steps; older ones are overwritten."""
     memory_gb: Positive = 4.0
     """Larger memories are kept in a memory-mapped file."""
     prioritized: Prioritized | None = None
@@ -102,18 +119,25 @@ class SAC(ControlAlgorithm):
     network: Network = Network(hidden=(256, 256), activation="relu", orthogonal=False)
     clip_norm: Positive | None = None
     actor_rate: Positive = 3e-4
+    """Learning rate of the actor."""
     critic_rate: Positive = 3e-4
+    """Learning rate of the critics."""
     temperature_rate: Positive = 3e-4
+    """Learning rate of the temperature."""
     initial_temperature: Positive = 1.0
+    """Weight of the entropy at the beginning; it is learnt."""
     target_entropy: float | None = None
     """None: minus the number of action dimensions, or 0.7 of the maximum entropy for discrete actions."""
     tau: float = Field(0.005, gt=0, le=1)
     """Update rate of the target networks."""
     batch: PositiveInt = 256
+    """Steps per gradient step."""
     warmup: int = Field(100, ge=0)
     """Steps of random actions before the first update."""
     updates_per_step: Positive = 1.0
+    """Gradient steps per environment step."""
     n_step: PositiveInt = 1
+    """Steps of reward before the critic's estimate takes over."""
     replay: Replay = Replay()
 
     @model_validator(mode="after")

@@ -18,6 +18,7 @@ class GymnasiumEnvironment(Config):
 
     kind: Literal["gymnasium"] = "gymnasium"
     id: str = "CartPole-v1"
+    """Its name in Gymnasium's registry."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the environment."""
     vectorization: Literal["auto", "sync", "async"] = "auto"
@@ -29,6 +30,7 @@ class CustomEnvironment(Config):
 
     kind: Literal["custom"] = "custom"
     entry_point: EntryPoint
+    """Its class, as `package.module:Class`."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the environment."""
     vectorization: Literal["sync", "async"] = "sync"
@@ -42,7 +44,9 @@ class ReturnThreshold(Config):
     """Passed once the mean return of the latest `episodes` of a stage is at least this."""
 
     reward: float
+    """Mean return to reach."""
     episodes: int = Field(100, ge=1, le=100)
+    """Latest episodes that the mean is over."""
 
 
 class SettingsStage(Config):
@@ -50,6 +54,7 @@ class SettingsStage(Config):
 
     former: ClassVar = {"gate": "threshold"}
     settings: dict[str, Any]
+    """Settings in this stage, on top of `environment.settings`."""
     threshold: ReturnThreshold
 
 
@@ -68,6 +73,7 @@ class SettingsRamp(Config):
     begin: dict[str, float] = Field(min_length=1)
     """Initial values of the settings."""
     steps: PositiveInt = 5
+    """Equal steps from `begin` to the final values."""
     threshold: ReturnThreshold
     """Threshold between any two steps."""
 
@@ -138,7 +144,9 @@ class ControlEvaluation(Config):
     folder.
     """
     seed: Seed = 0
+    """First seed of the episodes, the same in every evaluation."""
     confidence: float = Field(0.95, gt=0, lt=1)
+    """Level of the confidence intervals."""
 
 
 ControlKind = Annotated[ControlPPO | SAC | Weave | CustomAlgorithm, Field(discriminator="kind")]
@@ -149,8 +157,11 @@ class ControlExperiment(Training):
 
     kind: Literal["control"] = "control"
     environment: ControlEnvironment = GymnasiumEnvironment()
+    """What is trained and evaluated on."""
     curriculum: ControlCurriculum | None = None
+    """Settings of the environment that change as the policy gets better; null has none."""
     algorithm: ControlKind = ControlPPO()
+    """The algorithm, with its network and settings."""
     rollout: ControlRollout = ControlRollout()
     learners: ControlLearners = ControlLearners()
     train: ControlTrain = ControlTrain()

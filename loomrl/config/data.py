@@ -28,18 +28,23 @@ class DataSelection(Config):
     agents: tuple[str, ...] = ()
     """Agents of others whose trajectories are taken: text only."""
     sources: tuple[Literal["production", "foreign"], ...] = ()
+    """`production`: served here; `foreign`: agents of others. Empty takes both."""
     domains: tuple[str, ...] = ()
     """Task types ("coding", "calculus.*"); empty takes all."""
     since: Moment | None = None
     """First moment of a trajectory's end, as 2026-07-01 or 2026-07-01T08:00:00Z."""
     until: Moment | None = None
+    """Last moment of a trajectory's end."""
     max_turns: PositiveInt | None = None
+    """Maximum turns of a trajectory."""
     max_characters: PositiveInt | None = None
     """Of all messages and answers together."""
     min_reward: float | None = None
     """Of the latest reward; a trajectory without one is left out. So with the next two."""
     max_reward: float | None = None
+    """Maximum of the latest reward."""
     min_confidence: Share | None = None
+    """Minimum confidence of the latest reward."""
     without: tuple[str, ...] = ()
     """Ids of trajectories to leave out."""
     parent: str | None = None

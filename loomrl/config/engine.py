@@ -44,6 +44,7 @@ class VllmEngineConfig(Config):
     nexus on others.
     """
     start_timeout_s: Seconds = 300.0
+    """Time limit for an engine's start."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Further arguments of vLLM's engine, by vLLM's names."""
     checks: Checks = Checks()
@@ -64,6 +65,7 @@ class OpenAIEngineConfig(Config):
     staging: str | None = None
     """A folder for new weights, at the same path on the server. None: shared memory of this machine."""
     timeout_s: Seconds = 120.0
+    """Time limit of a request, its retries included."""
     checks: Checks = Checks()
 
 

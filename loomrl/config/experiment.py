@@ -33,6 +33,7 @@ class EnvironmentConfig(Config):
     """One environment of the run, with its share of the tasks."""
 
     id: str
+    """A registered name (`loomrl envs list`), or `package.module:Class`."""
     version: str | None = None
     """None takes the newest registered one; the resolved version is recorded with the run."""
     families: tuple[str, ...] = ()
@@ -40,7 +41,9 @@ class EnvironmentConfig(Config):
     settings: dict[str, Any] = Field(default_factory=dict)
     """The environment's own settings."""
     weight: float = Field(1.0, gt=0)
+    """Its share of the tasks, relative to the other environments' weights."""
     min_share: Share = 0.0
+    """Minimum share of the tasks, whatever the curriculum prefers."""
 
 
 class FixedCurriculum(Config):
@@ -48,13 +51,16 @@ class FixedCurriculum(Config):
 
     kind: Literal["fixed"] = "fixed"
     level: Level = 1
+    """Level of every task."""
 
 
 class _RisingCurriculum(Config):
     """From one level to another."""
 
     first_level: Level = 1
+    """Lowest level."""
     last_level: Level = 10
+    """Highest level."""
     start_level: Level | None = None
     """Initial level; None is `first_level`."""
     replay: Share = 0.1
@@ -94,7 +100,9 @@ class Threshold(Config):
     """Passed once the last `attempts` attempts of a stage had at least this success."""
 
     success: float = Field(0.8, gt=0, le=1)
+    """Mean success to reach."""
     attempts: PositiveInt = 64
+    """Latest attempts that the mean is over."""
 
 
 class ProgressiveCurriculum(_RisingCurriculum):
@@ -111,10 +119,13 @@ class CurriculumStage(Config):
 
     former: ClassVar = {"gate": "threshold"}
     name: str
+    """The stage's name in logs."""
     families: tuple[str, ...] = Field(("*",), min_length=1)
+    """Patterns of the families whose tasks are drawn."""
     curriculum: Annotated[FixedCurriculum | ProgressiveCurriculum | AdaptiveCurriculum, Field(discriminator="kind")] = (
         FixedCurriculum()
     )
+    """The levels of the stage's tasks."""
     threshold: Threshold = Threshold()
 
 
@@ -141,7 +152,9 @@ class CustomPolicy(Config):
 
     kind: Literal["custom"] = "custom"
     entry_point: EntryPoint
+    """The callable, as `package.module:name`."""
     settings: dict[str, Any] = Field(default_factory=dict)
+    """Its keyword arguments."""
 
 
 PolicyChoice = Annotated[ScriptedPolicy | CustomPolicy | LanguagePolicy | OpenAIPolicy, Field(discriminator="kind")]
@@ -170,11 +183,15 @@ class RolloutConfig(Config):
     concurrency: PositiveInt = 64
     """Open episodes per runner."""
     group_size: PositiveInt = 8
+    """Attempts at each task."""
     groups_per_update: PositiveInt = 8
+    """Groups that an update learns from."""
     publish_every: PositiveInt = 1
     """Updates between publications of new weights to the engines."""
     turn_timeout_s: Seconds = 60.0
+    """Time limit for an environment's answer to an action."""
     episode_timeout_s: Seconds = 600.0
+    """Time limit for a whole episode."""
     quarantine: QuarantineConfig = QuarantineConfig()
 
 
@@ -189,14 +206,18 @@ class HubConfig(Config):
     quorum: float = Field(0.5, gt=0, le=1)
     """Share of a group's attempts that must be usable when it completes or times out; FAILED ones are not."""
     group_timeout_s: Seconds = 600.0
+    """An incomplete group is judged by `quorum` after this time."""
     lease_s: Seconds = 600.0
+    """A lease that is not acked for this long is over, and its groups are handed out again."""
     shards: PositiveInt = 1
+    """Databases that the hub is divided among."""
 
 
 class Patience(Config):
     """Early stopping rules, by the mean success of the last `window` updates."""
 
     window: PositiveInt = 10
+    """Latest updates that the mean is over."""
     target: float | None = Field(None, gt=0, le=1)
     """Stop once success reaches this."""
     plateau: PositiveInt | None = None
@@ -211,6 +232,7 @@ class TrainConfig(Records):
     """Length of the training, checkpoints and logs."""
 
     updates: PositiveInt = 20
+    """Updates, unless a stopping rule ends the run before."""
     stop: Patience = Patience()
     checkpoint_every: PositiveInt = 10
     """Updates between checkpoints. The best, the last and those that are served are kept."""
@@ -220,9 +242,13 @@ class EvaluationConfig(Config):
     """Evaluation of a policy on held-out tasks, whose seeds are never drawn in training."""
 
     episodes: Episodes = 200
+    """Number of held-out tasks."""
     levels: tuple[Level, ...] = Field((1, 5, 10), min_length=1)
+    """Levels that they are drawn from."""
     seed: Seed = 0
+    """Seed of the tasks."""
     confidence: float = Field(0.95, gt=0, lt=1)
+    """Level of the confidence intervals."""
     may_fail: Share = 0.0
     """Share of a policy's attempts that may fail; beyond it `loomrl evaluate` exits with status 1."""
     rules: tuple[TextRuleChoice, ...] = ()
@@ -235,6 +261,7 @@ class Experiment(Training):
     kind: Literal["language"] = "language"
     environments: tuple[EnvironmentConfig, ...] = Field((EnvironmentConfig(id="Math"),), min_length=1)
     curriculum: Curriculum = FixedCurriculum()
+    """The rule that draws the next task."""
     rewards: RewardConfig = RewardConfig()
     templates: PathText | None = None
     """A YAML file of task templates, added to the environments' own families."""
@@ -243,7 +270,9 @@ class Experiment(Training):
     policy: PolicyChoice = ScriptedPolicy()
     """The policy in `loomrl evaluate`; training uses the one being trained."""
     algorithm: Algorithm = PPO()
+    """The algorithm, with its model and settings."""
     engine: EngineChoice = TorchEngineConfig()
+    """What samples tokens."""
     rollout: RolloutConfig = RolloutConfig()
     hub: HubConfig = HubConfig()
     train: TrainConfig = TrainConfig()

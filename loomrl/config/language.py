@@ -16,12 +16,17 @@ class Eyes(Config):
     image_size: PositiveInt = 64
     """Pixels; every picture is scaled to it."""
     patch_size: PositiveInt = 8
+    """Width of a patch in pixels."""
     shuffle: PositiveInt = 2
     """A square of this many patches per side becomes one token."""
     hidden_size: PositiveInt = 64
+    """Width of the vision layers."""
     intermediate_size: PositiveInt = 192
+    """Width of their feed-forward parts."""
     layers: PositiveInt = 2
+    """Number of vision layers."""
     heads: PositiveInt = 2
+    """Attention heads per layer."""
 
     @model_validator(mode="after")
     def _divides(self) -> Self:
@@ -44,9 +49,13 @@ class Architecture(Config):
     """A Llama built from configuration, for use without downloads."""
 
     hidden_size: PositiveInt = 128
+    """Width of the layers; a multiple of twice the heads."""
     intermediate_size: PositiveInt = 384
+    """Width of their feed-forward parts."""
     layers: PositiveInt = 4
+    """Number of layers."""
     heads: PositiveInt = 4
+    """Attention heads per layer."""
     vocabulary: int = Field(320, ge=260)
     """Entries of its own tokenizer, fitted to the tasks: bytes, special tokens, and frequent sequences."""
     vision: Eyes | None = None
@@ -63,7 +72,9 @@ class Lora(Config):
     """Train low-rank additions to the linear layers instead of the weights (`peft`)."""
 
     rank: PositiveInt = 16
+    """Rank of the additions."""
     alpha: PositiveInt = 32
+    """The additions are multiplied by `alpha / rank`."""
     dropout: Share = 0.0
     """Dropout during the warm start; sampling and reinforcement learning have none."""
     targets: tuple[str, ...] = ()
@@ -74,12 +85,15 @@ class LanguageModel(Config):
     """The initial weights: a Hugging Face folder, or, without a `path`, a small built model."""
 
     path: str | None = None
+    """A Hugging Face folder; None builds a model."""
     build: Architecture | None = None
     """None builds the default one if there is no `path`."""
     context: PositiveInt = 256
     """Maximum tokens of an episode; a longer one fails with a context overflow."""
     dtype: Literal["float32", "bfloat16"] = "float32"
+    """Number format of the weights."""
     gradient_checkpointing: bool = False
+    """Compute activations a second time instead of keeping them: less memory, more time."""
     lora: Lora | None = None
 
     @model_validator(mode="after")
@@ -109,8 +123,11 @@ class WarmStart(Config):
     """Supervised steps on imperfect demonstrations of the environments' oracles, before reinforcement learning."""
 
     steps: int = Field(0, ge=0)
+    """Number of steps; 0 leaves the warm start out."""
     batch_size: PositiveInt = 128
+    """Demonstrations per step."""
     learning_rate: Positive = 1e-3
+    """Learning rate of these steps."""
     formats: Formats | Mapping[str, Formats] = ("{work}\n<answer>{answer}</answer>",)
     """Formats of a demonstration's end, in equal shares; `{work}` and `{answer}` are the oracle's. Or formats for
     families by pattern (`Math/calculus.*`), the first that fits.
@@ -125,8 +142,13 @@ class KL(Config):
     """A penalty for the KL from the reference policy, with which reinforcement learning began."""
 
     coefficient: NonNegative = 0.0
+    """Weight of the penalty; 0 is none."""
     estimator: Literal["k1", "k2", "k3"] = "k3"
+    """Estimate per token from the log-ratio: itself (k1), half its square (k2), or the unbiased one that is never
+    negative (k3).
+    """
     place: Literal["loss", "reward"] = "loss"
+    """As a term of the loss, or subtracted from the reward of every token."""
     watch: bool = True
     """Measure it on a few samples even if no loss needs it. The learners keep a copy of the reference policy."""
 
@@ -135,9 +157,13 @@ class Optimizer(Config):
     """AdamW, its learning rate, and the division of a batch into steps."""
 
     learning_rate: Positive = 1e-4
+    """Learning rate, before the schedule."""
     schedule: Schedule = ConstantRate()
+    """The learning rate over the training."""
     weight_decay: NonNegative = 0.0
+    """Weight decay of AdamW."""
     betas: tuple[Fraction, Fraction] = (0.9, 0.95)
+    """Decay of AdamW's averages of the gradient and of its square."""
     clip_norm: Positive = 1.0
     """Longer gradients are clipped to this norm."""
     epochs: PositiveInt = 1
@@ -203,6 +229,7 @@ class PolicyGradient(LanguageAlgorithm):
     clip: Clip = Clip()
     kl: KL = KL()
     entropy_coefficient: float = 0.0
+    """Weight of the entropy bonus."""
     average: Literal["token", "sequence"] = "token"
     """Equal weights in the loss: per token of a step, or per attempt."""
     importance_cap: Positive | None = 2.0
@@ -219,8 +246,11 @@ class PPO(PolicyGradient):
     kind: Literal["ppo"] = "ppo"
     normalize_advantages: bool = True
     gamma: Share = 1.0
+    """Discount of later rewards, per token."""
     gae_lambda: Share = 0.95
+    """Decay of GAE: 0 trusts the value function, 1 the returns."""
     value_coefficient: NonNegative = 0.5
+    """Weight of the value loss."""
     value_clip: Positive | None = 0.2
     """Clip range of a value around the old one; None: unlimited."""
 
@@ -245,6 +275,7 @@ class Reinforce(PolicyGradient):
     kind: Literal["reinforce"] = "reinforce"
     normalize_advantages: bool = True
     gamma: Share = 1.0
+    """Discount of later rewards, per token."""
 
 
 class DPO(LanguageAlgorithm):
@@ -256,11 +287,13 @@ class DPO(LanguageAlgorithm):
 
     kind: Literal["dpo"] = "dpo"
     beta: Positive = 0.1
+    """Strength of the leash to the reference policy."""
     pairs: PositiveInt = 4
     """Maximum pairs per group; from a data set, by reward, per prompt."""
     margin: NonNegative = 0.0
     """Minimum difference in reward between the two of a pair."""
     label_smoothing: float = Field(0.0, ge=0, lt=0.5)
+    """Assumed share of pairs that are the wrong way round."""
 
 
 class KTO(LanguageAlgorithm):
@@ -274,6 +307,7 @@ class KTO(LanguageAlgorithm):
     desirable: Positive = 1.0
     """Weight of desirable answers, beside `balance`."""
     undesirable: Positive = 1.0
+    """Weight of undesirable answers, beside `balance`."""
     balance: bool = True
     """Both sides count alike in all, however rare one is."""
 
@@ -287,6 +321,7 @@ class RAFT(LanguageAlgorithm):
     min_reward: float | None = None
     """Nothing below it is imitated, even if it is of the best."""
     average: Literal["token", "sequence"] = "token"
+    """Equal weights in the loss: per token of a step, or per answer."""
     kl: KL = KL(estimator="k2")
     """A leash to the reference policy. k2, as the tokens are not the policy's own: with a coefficient c no token
     becomes likelier by much more than 1 / c nats.
@@ -304,7 +339,9 @@ class LanguagePolicy(Config):
 
     kind: Literal["language"] = "language"
     path: str
+    """Its folder."""
     context: PositiveInt = 256
+    """Maximum tokens of an episode."""
     sampling: Sampling = Sampling(temperature=0.0)
     version: int = -1
     """The version recorded with its tokens."""
@@ -322,3 +359,4 @@ class OpenAIPolicy(Config):
     """The environment variable that holds the key, if one is needed."""
     sampling: Sampling = Sampling(temperature=0.0, max_tokens=256)
     timeout_s: Seconds = 120.0
+    """Time limit of a request."""

@@ -44,6 +44,7 @@ class Degradation(Config):
     margin: Annotated[float, Field(gt=0, lt=1)] = 0.10
     """It has to earn this much less, and to be proved to earn less."""
     window: Annotated[int, Field(ge=30)] = 300
+    """Rewards in a window."""
     error_rate: Annotated[float, Field(gt=0, le=0.5)] = 0.05
     """Chance of any false alarm, however long one policy is in production."""
 
@@ -54,6 +55,7 @@ class Triggers(Config):
     count: PositiveInt | None = 5000
     """So many trajectories since the last training was asked for."""
     schedule: Cron | None = "0 2 * * *"
+    """At these moments, if something new was served."""
     degradation: Degradation | None = Degradation()
 
 
@@ -82,6 +84,7 @@ class LoopPatience(Config):
     infra_minutes: NonNegative = 10.0
     """Pause before a training is tried again that machines, network or databases failed."""
     training_minutes: Positive = 1440.0
+    """A training that takes longer is stopped."""
     gate_minutes: Positive = 120.0
     """A training or a gate that takes longer is stopped."""
 
@@ -101,6 +104,7 @@ class Reports(Config):
     """Reports, beside the one after each job."""
 
     schedule: Cron | None = "0 8 * * *"
+    """Moments of a report; null makes none."""
     usd_per_hour: NonNegative | None = None
     """Price of an hour of training, for the cost of a job; null leaves it open."""
 
@@ -110,6 +114,7 @@ class LoopExperiment(Root):
 
     kind: Literal["loop"] = "loop"
     endpoint: EndpointName = "policy"
+    """The endpoint whose policy is trained."""
     triggers: Triggers = Triggers()
     rewards: RewardPipeline | None = RewardPipeline()
     """The judgement of what was served; null leaves it to `loomrl rewards run`."""
@@ -124,6 +129,7 @@ class LoopExperiment(Root):
     set, name, records and artifacts are the loop's.
     """
     place: Place = LocalPlace()
+    """Where trainings run."""
     suite: str = LANGUAGE
     """The gate's: a file, or the name of a shipped one."""
     release: ReleasePlan = ReleasePlan()

@@ -15,6 +15,7 @@ class MonitorRule(Config):
     """A rule about what leaves, and what is done about a hit."""
 
     check: RuleChoice
+    """What is a hit."""
     then: Literal["replace", "stable", "hold", "quarantine", "count"] = "replace"
     """`replace` what has not left yet; ask the `stable` arm, else replace; `hold` it until a person decides, or the
     deadline; `quarantine` the session; or only `count`.

@@ -21,6 +21,7 @@ class LinearRate(Config):
 
     kind: Literal["linear"] = "linear"
     warmup: int = Field(0, ge=0)
+    """Updates over which it rises from 0."""
     floor: Share = 0.0
     """Share of the learning rate at the end."""
 
@@ -30,7 +31,9 @@ class CosineRate(Config):
 
     kind: Literal["cosine"] = "cosine"
     warmup: int = Field(0, ge=0)
+    """Updates over which it rises from 0."""
     floor: Share = 0.0
+    """Share of the learning rate at the end."""
 
 
 class AdaptiveRate(Config):
@@ -38,9 +41,13 @@ class AdaptiveRate(Config):
 
     kind: Literal["adaptive"] = "adaptive"
     target_kl: Positive = 0.01
+    """KL of an update to aim at."""
     factor: float = Field(1.5, gt=1)
+    """It changes by this factor."""
     lowest: Positive = 1e-7
+    """Lower bound of the learning rate."""
     highest: Positive = 1e-2
+    """Upper bound of the learning rate."""
 
 
 Schedule = Annotated[ConstantRate | LinearRate | CosineRate | AdaptiveRate, Field(discriminator="kind")]
@@ -50,6 +57,8 @@ class Clip(Config):
     """The range of probability ratios, `1 - low … 1 + high`, outside which the gradient is zero."""
 
     low: Fraction = 0.2
+    """How far a ratio may fall below 1."""
     high: Positive = 0.2
+    """How far a ratio may rise above 1."""
     dual: float | None = Field(None, gt=1)
     """Bounds the loss of samples with negative advantage and a large ratio (dual clip); None leaves it unbounded."""

@@ -14,9 +14,13 @@ class RewardWeights(Config):
     """How much each component counts; the weights are divided by their sum."""
 
     task_completion: NonNegative = 0.40
+    """Was the task done?"""
     efficiency: NonNegative = 0.20
+    """How much it took, compared with tasks of its type."""
     code_quality: NonNegative = 0.15
+    """Quality of the Python code in its answers."""
     user_feedback: NonNegative = 0.25
+    """What people said of it, and what its session showed."""
 
 
 class RewardWatch(Config):

@@ -29,6 +29,7 @@ class Place(Config):
     cpus: NonNegative | None = None
     """None is 1, or 0 for a learner with a GPU."""
     resources: Annotated[dict[str, Positive], AfterValidator(_custom)] = Field(default_factory=dict)
+    """Custom resources that each process takes from its node."""
 
     def options(self) -> dict[str, Any]:
         """Arguments for `.options(…)` of a Ray actor."""
@@ -40,6 +41,7 @@ class GpuPlace(Place):
     """A place that may have GPUs; those of learners and engines have their own settings."""
 
     gpus: NonNegative = 0.0
+    """GPUs of each process."""
 
     def options(self) -> dict[str, Any]:
         """Arguments for `.options(…)` of a Ray actor."""

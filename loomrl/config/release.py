@@ -17,6 +17,7 @@ class ReleaseStep(Config):
     """A share of the traffic, and all that has to pass before the next one."""
 
     share: Annotated[float, Field(gt=0, le=1)]
+    """Share of the traffic that the new version gets."""
     minutes: NonNegative = 60.0
     """It lasts at least so long."""
     units: Annotated[int, Field(ge=0)] = 100
@@ -31,9 +32,11 @@ class GuardSetting(Config):
     `first_token_s`, or one of the callers'.
     """
     better: Literal["higher", "lower"]
+    """Whether high or low values are good."""
     low: float = 0.0
     """Values lie between `low` and `high`; those beyond count as the bound."""
     high: float = 1.0
+    """Upper bound of the values."""
     margin: NonNegative = 0.0
     """This much worse is accepted, in the metric's unit."""
     times: Annotated[float, Field(gt=1)] | None = None
@@ -82,6 +85,7 @@ class ShadowStep(Config):
     share: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Share of the calls that it gets a copy of."""
     minutes: NonNegative = 30.0
+    """It lasts this long."""
 
 
 STEPS = (

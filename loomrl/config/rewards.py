@@ -14,7 +14,9 @@ class CustomPart(Config):
 
     kind: Literal["custom"] = "custom"
     entry_point: EntryPoint
+    """The component or its class, as `package.module:name`."""
     settings: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments of the class."""
     weight: float | None = None
     """None takes the component's own."""
 
@@ -24,6 +26,7 @@ class NoveltyPart(Config):
 
     kind: Literal["novelty"] = "novelty"
     weight: float = 0.1
+    """Weight of this part in the reward."""
 
 
 class EfficiencyPart(Config):
@@ -31,6 +34,7 @@ class EfficiencyPart(Config):
 
     kind: Literal["efficiency"] = "efficiency"
     weight: float = 0.1
+    """Weight of this part in the reward."""
 
 
 class RulesPart(Config):
@@ -38,7 +42,9 @@ class RulesPart(Config):
 
     kind: Literal["rules"] = "rules"
     rules: Annotated[tuple[TextRuleChoice, ...], Field(min_length=1)]
+    """The rules."""
     weight: Positive = 1.0
+    """Weight of this part in the reward."""
 
 
 class RewardConfig(Config):
@@ -47,5 +53,6 @@ class RewardConfig(Config):
     parts: tuple[
         Annotated[CustomPart | NoveltyPart | EfficiencyPart | RulesPart, Field(discriminator="kind")], ...
     ] = ()
+    """Further parts of the reward."""
     adaptation: NonNegative = 0.0
     """Rate at which weight moves, after every update, to the parts whose mean score is behind; 0 keeps the weights."""

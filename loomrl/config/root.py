@@ -14,8 +14,11 @@ class Root(Config):
     """Frozen data that says everything about a run or a service. Equal ones have equal `sha256`: their identity."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$", max_length=100)
+    """Its name; runs are called by it and a number."""
     store_url: StoreUrl = "sqlite:///loom.db"
+    """LoomDB: `sqlite:///FILE` or `postgresql://HOST/NAME`."""
     artifact_url: PathText = "artifacts"
+    """Where checkpoints and files go: a folder, or `s3://BUCKET/PREFIX`."""
 
     @property
     def sha256(self) -> str:
@@ -27,6 +30,7 @@ class Training(Root):
     """Settings of every training, of whatever kind."""
 
     seed: Seed = 0
+    """Seed of everything that is drawn."""
     placement: Placement = Placement()
 
 
@@ -35,14 +39,18 @@ class CustomAlgorithm(Config):
 
     kind: Literal["custom"] = "custom"
     entry_point: EntryPoint
+    """The configuration class, as `package.module:Class`."""
     settings: dict[str, Any] = Field(default_factory=dict)
+    """Its own settings."""
 
 
 class WandB(Config):
     """Weights & Biases; offline works without an account or a network."""
 
     project: str = "loomrl"
+    """The project's name."""
     mode: Literal["online", "offline"] = "offline"
+    """`offline` writes to a local folder, `online` sends."""
 
 
 class Records(Config):

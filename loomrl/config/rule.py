@@ -35,6 +35,7 @@ class BlockedRule(_Rule):
 
     kind: Literal["blocked"] = "blocked"
     words: tuple[Phrase, ...] = ()
+    """Words and phrases of your own."""
     shipped: bool = True
     """Also the shipped list: threats, and calls to hurt oneself (`loomrl.safety.phrase`)."""
 
@@ -50,6 +51,7 @@ class PromptRule(_Rule):
 
     kind: Literal["prompt"] = "prompt"
     words: Annotated[int, Field(ge=4, le=100)] = 12
+    """Consecutive words that are a hit."""
 
 
 class RepetitionRule(_Rule):
@@ -57,7 +59,9 @@ class RepetitionRule(_Rule):
 
     kind: Literal["repetition"] = "repetition"
     times: Annotated[int, Field(ge=3)] = 8
+    """Copies in a row, at least."""
     characters: PositiveInt = 240
+    """Characters of all copies together, at least."""
 
 
 class CallsRule(_Rule):
@@ -71,7 +75,9 @@ class CustomRule(_Rule):
 
     kind: Literal["custom"] = "custom"
     entry_point: EntryPoint
+    """The function or class, as `package.module:name`."""
     settings: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments of the class."""
 
 
 class BoundsRule(_Rule):
@@ -79,7 +85,9 @@ class BoundsRule(_Rule):
 
     kind: Literal["bounds"] = "bounds"
     low: Bound
+    """Lowest allowed value."""
     high: Bound
+    """Highest allowed value."""
 
 
 class RateRule(_Rule):
@@ -87,6 +95,7 @@ class RateRule(_Rule):
 
     kind: Literal["rate"] = "rate"
     most: Positive | tuple[Positive, ...]
+    """Largest allowed change, for all components or for each."""
 
 
 class StatesRule(_Rule):
@@ -102,7 +111,9 @@ class CustomActionRule(_Rule):
 
     kind: Literal["custom_action"] = "custom_action"
     entry_point: EntryPoint
+    """The function or class, as `package.module:name`."""
     settings: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments of the class."""
 
 
 TextCheck = SecretsRule | BlockedRule | PromptRule | RepetitionRule | CallsRule | CustomRule

@@ -46,6 +46,7 @@ class TorchServing(Config):
     slots: PositiveInt = 64
     """Calls of a replica that sample at once; others wait."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    """Number format of the weights."""
     threads: PositiveInt = 1
     """Threads of torch in each replica: small models are slower on several."""
 
@@ -57,6 +58,7 @@ class VllmServing(Config):
     memory_gb: Positive | None = None
     """Memory for keys and values of each replica; None lets vLLM decide on GPUs and means 1 on CPUs."""
     start_timeout_s: Seconds = 300.0
+    """Time limit for an engine's start."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Further arguments of vLLM's engine, by vLLM's names."""
 
@@ -72,6 +74,7 @@ class OpenAIServing(Config):
     key_variable: str = "OPENAI_API_KEY"
     """The environment variable that holds the key, if one is needed."""
     timeout_s: Seconds = 120.0
+    """Time limit of a request."""
 
 
 ServingEngine = Annotated[TorchServing | VllmServing | OpenAIServing, Field(discriminator="kind")]
@@ -81,7 +84,9 @@ class ServingReplicas(GpuPlace):
     """The replicas of each policy version. Between `least` and `most` there are as many as the load wants."""
 
     least: PositiveInt = 1
+    """Replicas without load."""
     most: PositiveInt = 1
+    """Replicas at the highest load."""
     load: PositiveInt | None = None
     """Open calls per replica beyond which another one is started; None means 16."""
 
@@ -98,6 +103,7 @@ class Gateways(Config):
     """The processes that callers talk to. One that dies loses no request that another can answer."""
 
     count: Annotated[int, Field(ge=2, le=32)] = 2
+    """Number of gateways."""
     slots: PositiveInt = 1024
     """Calls that a gateway has answered at once."""
     queue: PositiveInt = 1024
@@ -163,6 +169,7 @@ class ServingExperiment(Root):
     """The judgement of what was served, by `loomrl rewards run`."""
     limits: Limits = Limits()
     host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
+    """Address that is listened on; beyond 127.0.0.1 callers need a key."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
     """0 takes any that is free."""
     allowed_hosts: tuple[HostName, ...] = ()

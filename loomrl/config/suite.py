@@ -25,7 +25,9 @@ class Benchmark(Config):
 
     environment: EnvironmentConfig
     levels: tuple[Level, ...] = Field((1, 5, 10), min_length=1)
+    """Levels that tasks are drawn from."""
     episodes: Episodes = 200
+    """Number of tasks."""
     at_least: Proved | None = None
     """Mean success that must be proved; None compares with the baseline only."""
 
@@ -34,7 +36,9 @@ class ControlBenchmark(Config):
     """Episodes of an environment. A return counts as its place between `low` and `high`, from 0 to 1."""
 
     environment: ControlEnvironment = GymnasiumEnvironment()
+    """The environment."""
     episodes: Episodes = 40
+    """Number of episodes."""
     low: float
     """Return that counts as 0, and what is lower."""
     high: float
@@ -53,13 +57,16 @@ class Regression(Config):
     """No family may be worse than the baseline's by more than the margin; all families share the error rate."""
 
     margin: float = Field(0.05, gt=0, lt=1)
+    """Accepted loss of a family's mean success."""
 
 
 class JudgeModel(Config):
     """A model behind a server that speaks OpenAI's chat completions."""
 
     url: ServerUrl
+    """Such as http://127.0.0.1:8000/v1."""
     model: str
+    """The model's name on that server."""
     key_variable: str = "OPENAI_API_KEY"
     """The environment variable that holds the key, if one is needed."""
 
@@ -68,7 +75,9 @@ class Probing(Config):
     """Prompts of one kind, and the share of flawed answers that must be ruled out."""
 
     prompts: PositiveInt = 60
+    """Number of prompts."""
     at_most: Proved = 0.05
+    """Share of flawed answers; that it is lower has to be proved."""
     detector: EntryPoint | None = None
     """A callable (probe, answer) → the flaw in words, or None, instead of our rules."""
     judge: JudgeModel | None = None
@@ -85,7 +94,9 @@ class PairProbing(Config):
     """Pairs of prompts that differ in a person's name only, and the share of different decisions to rule out."""
 
     pairs: PositiveInt = 60
+    """Number of pairs."""
     at_most: Proved = 0.05
+    """Share of different decisions; that it is lower has to be proved."""
 
 
 class LanguageSafety(Config):
@@ -111,6 +122,7 @@ class Box(Config):
     low: tuple[float | None, ...]
     """Per number of the flattened observation; null is unbounded."""
     high: tuple[float | None, ...]
+    """Upper bounds, in the same form."""
 
     @model_validator(mode="after")
     def _sizes(self) -> Self:
@@ -123,7 +135,9 @@ class Bounds(Config):
     """Every action lies in the environment's action space, and in these bounds if they are given."""
 
     low: tuple[float, ...] | None = None
+    """Lowest allowed value of each number of an action."""
     high: tuple[float, ...] | None = None
+    """Highest allowed value of each number of an action."""
 
     @model_validator(mode="after")
     def _both(self) -> Self:
@@ -138,6 +152,7 @@ class Forbidden(Config):
     states: EntryPoint | tuple[Box, ...]
     """Boxes, or a callable (observation) → bool."""
     at_most: Proved = 0.1
+    """Share of episodes with a forbidden state; that it is lower has to be proved."""
 
 
 class Smoothness(Config):
@@ -161,15 +176,21 @@ class Cost(Config):
     """Limits on what an answer, or an action, costs. Medians; the baseline is measured side by side."""
 
     answers: PositiveInt = 20
+    """Number of answers, or actions, that are measured."""
     latency_s: Positive | None = None
+    """Seconds of an answer."""
     latency_times: Positive | None = None
     """Times the baseline's; proved if more than half of the answers are slower than that by `slack_s`."""
     slack_s: NonNegative = 0.005
+    """Added to what `latency_times` allows."""
     tokens: Positive | None = None
+    """Tokens of an answer."""
     tokens_times: Positive | None = None
+    """Tokens, times the baseline's."""
     memory_mb: Positive | None = None
     """Peak of a process that opens the policy and answers."""
     memory_times: Positive | None = None
+    """The same peak, times the baseline's."""
 
 
 class Provenance(Config):
@@ -192,7 +213,9 @@ class Approval(Config):
 
 class _Suite(Config):
     name: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$", max_length=100)
+    """The suite's name."""
     version: str = Field(pattern=r"^\d+\.\d+\.\d+$")
+    """Three numbers, such as 1.0.0."""
     seed: Seed | None = None
     """Seed of all tasks and prompts; None draws a new one for each verdict, which policies cannot have learned."""
     error_rate: Rate = 0.05

@@ -16,6 +16,7 @@ class _Among(Config):
     """One of these values; any that the setting accepts."""
 
     values: tuple[Any, ...] = Field(min_length=1)
+    """The values."""
 
     @property
     def edges(self) -> tuple[Any, ...]:
@@ -37,7 +38,9 @@ class Grid(_Among):
 
 class _Between(Config):
     low: Any
+    """Lowest value."""
     high: Any
+    """Highest value."""
 
     @property
     def edges(self) -> tuple[Any, ...]:
@@ -140,6 +143,7 @@ class Sweep(Config):
 
     kind: Literal["sweep"] = "sweep"
     name: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$", max_length=80)
+    """The sweep's name."""
     experiment: Annotated[Experiment | ControlExperiment, Field(discriminator="kind")]
     """The experiment that trials start from; in a file also the name of a shipped experiment, or a file."""
     space: dict[str, Dimension] = Field(min_length=1)
@@ -147,6 +151,7 @@ class Sweep(Config):
     metric: str | None = None
     """The metric that judges trials; None takes `success`, or `return/training` for control."""
     mode: Literal["max", "min"] = "max"
+    """Whether high or low values of the metric are good."""
     window: PositiveInt = 5
     """A trial is judged by the mean of its metric over this many latest lines."""
     samples: PositiveInt = 8
@@ -158,6 +163,7 @@ class Sweep(Config):
     scheduler: Annotated[Asha | PBT, Field(discriminator="kind")] | None = None
     """The rule for stopping trials; null runs every trial to its end."""
     search: Annotated[RandomSearch | Optuna, Field(discriminator="kind")] = RandomSearch()
+    """How a trial's settings are drawn."""
     retries: int = Field(1, ge=0)
     """Number of times a failed trial is resumed before it counts as failed."""
     seed: Seed = 0

@@ -41,6 +41,7 @@ class FixedPreference(_Drawn):
 
     kind: Literal["fixed"] = "fixed"
     weights: Weights
+    """Weight of each objective; they sum to 1."""
 
     @property
     def always(self) -> tuple[float, ...]:
@@ -74,6 +75,7 @@ class ConstrainedPreference(_Drawn):
     least: dict[str, float] = Field(min_length=1)
     """Minimum of the mean discounted return, by objective."""
     weights: Weights | None = None
+    """Weights while all thresholds are met; None draws them for every episode."""
     rate: Positive = 0.1
     """Growth of a multiplier while the mean is one width of the front below its threshold."""
     damping: NonNegative = 1.0
@@ -137,7 +139,9 @@ class Weave(ControlPPO):
 
     kind: Literal["weave"] = "weave"  # type: ignore[assignment]
     experts: PositiveInt = 4
+    """Number of experts in the policy."""
     critics: PositiveInt = 4
+    """Number of critics."""
     exploration: tuple[Exploration, ...] = ()
     """Exploration of each expert; empty means the same for all."""
     squashed: bool = False
@@ -150,7 +154,9 @@ class Weave(ControlPPO):
     weights the top level, the environment pays the leaves.
     """
     preference: Preference = SampledPreference()
+    """The weights of the objectives, episode by episode."""
     scalarisation: Scalarisation = Linear()
+    """How several objectives become one number."""
     reference: tuple[float, ...] | None = None
     """Returns, one per objective, from which the hypervolume of a front is measured."""
     least_use: Fraction = 0.8

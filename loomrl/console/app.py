@@ -123,8 +123,7 @@ def console_app(
     source: Source, *, site: Site, is_local: bool, launcher: Launcher | None = None, analytics: str | None = None
 ) -> Starlette:
     """The console over a LoomDB. `is_local`: only this machine reaches it, so that no key is needed as long as there
-    is none. Without a `launcher` no run is started here;
-    `analytics` is where the columns are.
+    is none. Without a `launcher` no run is started here; `analytics` is where the columns are.
     """
     sessions = Sessions(source.db, is_local)
     feed = Feed(source.db)

@@ -66,7 +66,7 @@ def _show(visit: Visit) -> Response:
         replicas=live_replicas(db, endpoint=name),
         past=past,
         arms=arms,
-        traffic=plot(columns),
+        traffic=plot(columns, label="Traffic by arm"),
         span=(observed[0].at, observed[-1].at) if observed else None,
         outcomes=outcomes_of(observed),
         releases=list_releases(db, endpoint=name, limit=10),

@@ -2,7 +2,8 @@
 
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any
@@ -48,22 +49,14 @@ class Explorer:
         with self._taken(FILE), open_asking(self.place, FILE) as asking:
             return asking.ask_as(sql, "CSVWithNames")
 
-    def _taken(self, limits: Limits) -> "_Turn":
-        return _Turn(self._turn, limits.wait_s)
-
-
-class _Turn:
-    """A lock that is waited for so long and no longer."""
-
-    def __init__(self, lock: threading.Lock, wait_s: float) -> None:
-        self._lock, self._wait_s = lock, wait_s
-
-    def __enter__(self) -> None:
-        if not self._lock.acquire(timeout=self._wait_s):
+    @contextmanager
+    def _taken(self, limits: Limits) -> Iterator[None]:
+        if not self._turn.acquire(timeout=limits.wait_s):
             raise AnalyticsError("another question is being answered here. Ask again in a moment.")
-
-    def __exit__(self, *error: object) -> None:
-        self._lock.release()
+        try:
+            yield
+        finally:
+            self._turn.release()
 
 
 def add_to(pages: Pages, explorer: Explorer) -> None:
@@ -94,7 +87,7 @@ def _show(visit: Visit, explorer: Explorer) -> Response:
             answer = explorer.ask(sql, SCREEN)
         except AnalyticsError as error:
             message, status = str(error), 400
-    numbers = [] if answer is None else [name for n, name in enumerate(answer.columns) if _is_number(answer, n)]
+    numbers = [] if answer is None else answer.numbers
     axes = {name: visit.query(name) for name in ("x", "y", "by")}
     return visit.page(
         "explore.html",
@@ -147,11 +140,6 @@ def _place(cell: Any) -> float | None:
 
 def _finite(cell: Any) -> bool:
     return isinstance(cell, int | float) and math.isfinite(cell)
-
-
-def _is_number(answer: Answer, column: int) -> bool:
-    cells = [row[column] for row in answer.rows if row[column] is not None]
-    return bool(cells) and all(isinstance(cell, int | float) and not isinstance(cell, bool) for cell in cells)
 
 
 def _shown(cell: Any) -> str:

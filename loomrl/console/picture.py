@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 WIDE, HIGH = 120.0, 28.0
 
@@ -56,7 +56,7 @@ def share_bar(shares: Sequence[tuple[str, float]]) -> Markup:
     )
 
 
-def plot(columns: Sequence[Sequence[float]], *, wide: float = 640.0, high: float = 120.0) -> Markup:
+def plot(columns: Sequence[Sequence[float]], *, label: str, wide: float = 640.0, high: float = 120.0) -> Markup:
     """Curves over the same steps, in the colours c1, c2, … of the style sheet, with the ends of both axes."""
     there = [value for column in columns for value in column if math.isfinite(value)]
     if not there:
@@ -75,7 +75,7 @@ def plot(columns: Sequence[Sequence[float]], *, wide: float = 640.0, high: float
         if spots:
             paths.append(f'<path class="c{number % 8 + 1}" d="M{"L".join(spots)}{"h0" if len(spots) == 1 else ""}"/>')
     return Markup(
-        f'<svg class="plot" viewBox="0 0 {wide:g} {high:g}" role="img">'
+        f'<svg class="plot" viewBox="0 0 {wide:g} {high:g}" role="img" aria-label="{escape(label)}">'
         f'<path class="grid" d="M{left:g} 6H{right:g}M{left:g} {bottom:g}H{right:g}"/>{"".join(paths)}'
         f'<text x="{left - 8:g}" y="11" text-anchor="end">{top:.4g}</text>'
         f'<text x="{left - 8:g}" y="{bottom + 4:g}" text-anchor="end">{low:.4g}</text>'

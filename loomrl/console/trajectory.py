@@ -167,7 +167,7 @@ def _show(visit: Visit) -> Response:
         turns=sum(map(len, t.sequences)),
         siblings=siblings,
         advantage=advantage_of(visit.source, found),
-        series=[] if t.steps is None else [(name, plot(columns)) for name, columns in series_of(t.steps)],
+        series=[] if t.steps is None else [(name, plot(columns, label=name)) for name, columns in series_of(t.steps)],
         feedback=feedback_of(db, [t.id]),
         rewards=rewards_of(db, t.id),
         extra=word.visible(_extra(t)),

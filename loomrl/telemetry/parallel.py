@@ -81,7 +81,7 @@ def draw_parallel(
     head = f'<text class="title" x="20" y="30">{escape(title)}</text>'
     drawn = "".join([*lines, *(part for index, axis in enumerate(axes) for part in _drawn(axis, lower=index % 2 == 1))])
     inside = "" if style is None else f"<style>{style}</style>{page}{head}"
-    return f'<svg {shape} class="parallel" role="img">{inside}{drawn}</svg>\n'
+    return f'<svg {shape} class="parallel" role="img" aria-label="{escape(title or "Trials")}">{inside}{drawn}</svg>\n'
 
 
 def _axis(name: str, x: float, values: Sequence[Any], *, is_log: bool) -> Axis:

@@ -217,12 +217,12 @@ def test_twenty_kills_leave_the_counts_of_loomdb(small: World) -> None:
     command = [sys.executable, "-m", "tests.analytics.slow_feeder", small.url, str(small.place.folder)]
     kills = 0
     while kills < 20:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE)
-        assert process.stdout is not None
-        process.stdout.readline()  # it loads
-        time.sleep(0.013 * kills)
-        process.send_signal(signal.SIGKILL)
-        kills += process.wait() == -signal.SIGKILL
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            process.stdout.readline()  # it loads
+            time.sleep(0.013 * kills)
+            process.send_signal(signal.SIGKILL)
+            kills += process.wait() == -signal.SIGKILL
     assert small.feed().total > 0, "it was killed before the end"
     assert counts(small) == {"trajectories": 5000, "rewards": 3000, "feedback": 0, "exposures": 0}
     assert small.value("SELECT uniqExact(id) FROM trajectories") == 5000

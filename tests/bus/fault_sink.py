@@ -1,12 +1,11 @@
 """A sink in a process of its own, to be killed. Ends at SIGTERM and tells its largest memory, in KB."""
 
-import resource
 import sys
 
 from loomrl.bus.open import open_bus
 from loomrl.bus.sink import Sink
 from loomrl.errors import BusError
-from loomrl.process import exit_on_sigterm
+from loomrl.process import exit_on_sigterm, peak_memory_kb
 from loomrl.store import open_store
 
 
@@ -23,7 +22,7 @@ def main(store: str, url: str) -> None:
                 except BusError as error:
                     print(f"{type(error).__name__}: {error}", file=sys.stderr)
         finally:
-            print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, flush=True)
+            print(peak_memory_kb(), flush=True)
             sink.close()
 
 

@@ -175,8 +175,9 @@ def requested(number: int) -> Event:
     return Event(kind="training.requested", subject=f"job {number}", data=data, created_at=time.time())
 
 
+@pytest.mark.parametrize("away_s", [0.0, pytest.param(60.0, marks=pytest.mark.slow)])
 def test_while_the_broker_is_away_both_sides_wait_and_everything_arrives_once(
-    loop: list[str], server: NatsServer, sqlite_url: str, tmp_path: Path
+    loop: list[str], server: NatsServer, sqlite_url: str, tmp_path: Path, away_s: float
 ) -> None:
     """An agent publishes, LoomDB records; the broker is killed in between and stays away for a while."""
     events = [foreign_event() for _ in range(40)]
@@ -184,7 +185,9 @@ def test_while_the_broker_is_away_both_sides_wait_and_everything_arrives_once(
         for number, event in enumerate(events):
             if number == 10:
                 server.kill()
+                back_at = time.monotonic() + away_s
             if number == 30:
+                until(lambda: time.monotonic() >= back_at, seconds=90)
                 until(lambda: any("no broker answers" in one or "broke" in one for one in loop))
                 assert len(agent.spool) == 20
                 server.start()

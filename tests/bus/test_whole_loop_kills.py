@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from loomrl.experiments.loop.crowd import Crowd, Manner
 from loomrl.experiments.loop.production import Production
 from loomrl.gym.task_mixture import open_task_mixture
 from loomrl.load import dump, to_yaml
+from loomrl.serving.feedback.told import PREFIXES
 from loomrl.store import LoomDB, open_store
 from loomrl.store.datasets import read_rows
 from loomrl.store.releases import list_releases
@@ -184,7 +186,7 @@ def check_answers(db: LoomDB, crowd: Crowd) -> None:
     """Every answer that somebody got is on record, and so once: calls have one row for an id."""
     with db.read() as connection:
         recorded = set(connection.scalars(select(calls.c.id)))
-    assert {one.call for one in crowd.answered} <= recorded
+    assert {re.sub(f"^({'|'.join(PREFIXES)})", "", one.call) for one in crowd.answered} <= recorded
     assert {failed.partition(":")[0] for failed in crowd.failed} <= {"0", "503"}, Counter(crowd.failed)
 
 

@@ -78,16 +78,24 @@ def test_a_job_trains_exactly_the_experiment_that_was_shown_where_nothing_is_ins
 
 @pytest.mark.slow
 def test_rays_own_submission_works_as_well(site: Site) -> None:
-    """From the checkout, with `loomrl` on the head's path; the worker node has it from the working directory alone."""
+    """From the checkout; all nodes have LoomRL from the working directory alone, which `make tree` makes of links."""
+    tree = site.folder / "tree/loomrl"
+    tree.mkdir(parents=True)
+    for part in (
+        *(ROOT / "loomrl").iterdir(),
+        *(ROOT / name for name in ("algorithms", "cluster", "envs", "experiments")),
+    ):
+        (tree / part.name).symlink_to(part)
     words = (
         *("train", *LANGUAGE, "--run", "plain"),
         *(f"store_url=sqlite:///{site.folder}/plain.db", f"artifact_url={site.folder}/plain"),
         *(f"train.folder={site.folder}/runs", "--json"),
     )
+    (tree.parent / "loomrl.egg-info").symlink_to(ROOT / "loomrl.egg-info")  # which names the environments
     env = environment(Path(sys.executable), RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=TOKEN, HOME=str(site.folder))
     submit = [sys.executable, "-m", "ray.scripts.scripts", "job", "submit", "--address", site.url]
     done = subprocess.run(
-        [*submit, "--working-dir", ".", "--", "loomrl", *words],
+        [*submit, "--working-dir", str(tree.parent), "--", "python", "-m", "loomrl", *words],
         cwd=ROOT, env=env, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

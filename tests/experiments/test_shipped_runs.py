@@ -47,28 +47,28 @@ def ray_of_every_kind() -> Iterator[None]:
         ray.shutdown()
 
 
-def small(experiment: AnyExperiment, folder: Path) -> AnyExperiment:
-    """Two updates of it, with results in this folder."""
+def small(experiment: AnyExperiment, folder: Path, *, steps: int = 16) -> AnyExperiment:
+    """Two updates of it, with results in this folder; those of control of so many steps in each environment."""
     places = {
         "store_url": f"sqlite:///{folder}/loom.db",
         "artifact_url": str(folder / "artifacts"),
         "train.folder": str(folder / "runs"),
     }
     if isinstance(experiment, ControlExperiment):
-        less = experiment.override(places | control(experiment))
+        less = experiment.override(places | control(experiment, steps))
         return less.override({"train.steps": 2 * max(32, open_algorithm(less).steps_per_update)})
     return embedded(experiment).override(places | language(experiment))
 
 
-def control(experiment: ControlExperiment) -> dict[str, Any]:
-    """Updates of 16 steps in two environments; those of SAC are of one step."""
+def control(experiment: ControlExperiment, steps: int) -> dict[str, Any]:
+    """Updates of so many steps in two environments; those of SAC are of one step."""
     changes: dict[str, Any] = {"train.tell_every": 1, "evaluation.every": None, "evaluation.episodes": 1}
     changes |= {"learners.gpus": 0, "rollout.runners": min(1, experiment.rollout.runners)}
     if experiment.evaluation.preferences is not None:
         changes["evaluation.preferences"] = 2
     if experiment.algorithm.kind == "sac":
         return changes | {"algorithm.warmup": 8, "algorithm.batch": 8}
-    return changes | {"rollout.environments": 2, "rollout.steps": 16, "algorithm.minibatch_size": 16}
+    return changes | {"rollout.environments": 2, "rollout.steps": steps, "algorithm.minibatch_size": 16}
 
 
 def language(experiment: Experiment) -> dict[str, Any]:
@@ -133,9 +133,10 @@ def test_every_shipped_sweep_makes_two_trials_of_two_updates(
     name: str, tmp_path: Path, ray_of_every_kind: None, one_thread: None
 ) -> None:
     asked = sweep_file.resolve_sweep([name])
-    experiment = small(asked.experiment, tmp_path)
+    experiment = small(asked.experiment, tmp_path, steps=256)  # in which episodes end, so that there are returns
     tree = asked.model_dump(mode="json") | {"experiment": experiment.model_dump(mode="json"), "samples": 2}
     tree |= {"budget": None, "concurrency": 1, "window": 1}
+    tree["space"].pop("algorithm.minibatch_size", None)  # of batches that are larger than these
     tree["scheduler"] = tree["scheduler"] and {"kind": tree["scheduler"]["kind"]}
     result = sweep(Sweep.parse(tree, origin=name), run="s")
     assert len(result.trials) == 2

@@ -84,7 +84,7 @@ function chart(name) {
   title.textContent = name
   const output = document.createElement('output')
   caption.append(title, output)
-  const svg = element('svg', {role: 'img', tabindex: '0'})
+  const svg = element('svg', {role: 'img', tabindex: '0', 'aria-label': `${name}; arrow keys show its values`})
   figure.append(caption, svg)
   svg.addEventListener('pointermove', event => {
     const box = svg.getBoundingClientRect()

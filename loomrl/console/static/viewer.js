@@ -18,6 +18,10 @@ function watch() {
   talk?.querySelectorAll('.later').forEach(each => near.observe(each))
 }
 
+function margin(element) {
+  return parseFloat(getComputedStyle(element).scrollMarginTop) || 0
+}
+
 // A link to a turn that is not there yet loads what lies before it.
 async function follow() {
   const id = location.hash.slice(1)
@@ -28,8 +32,15 @@ async function follow() {
     await more(section)
   }
   const found = document.getElementById(id)
-  found?.scrollIntoView()
-  found?.focus({preventScroll: true})
+  if (!found) return
+  // Pieces get their true height when they are near: what was above may grow once we are there.
+  for (let tries = 0; tries < 20; tries++) {
+    found.scrollIntoView()
+    await new Promise(requestAnimationFrame)
+    await new Promise(requestAnimationFrame)
+    if (Math.abs(found.getBoundingClientRect().top - margin(found)) < 2) break
+  }
+  found.focus({preventScroll: true})
 }
 if (talk) {
   watch()
