@@ -6,7 +6,7 @@ ATROPOS := .venv-atropos
 ADAPTERS := .venv-adapters
 CLIENTS := .venv-clients
 
-.PHONY: help setup vllm atropos adapters clients demo loop tree lint check test test-slow gpu-check docs wheel clean
+.PHONY: help setup vllm atropos adapters clients demo loop tree lint check test test-slow test-cluster gpu-check docs wheel clean
 
 help: ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / – /'
@@ -69,14 +69,17 @@ lint: setup tree ## style and types
 	$(BIN)/mypy
 
 check: lint ## lint, types, architecture, fast tests
-	$(BIN)/python -m pytest -q -m "not slow and not system"
+	$(BIN)/python -m pytest -q -m "not slow and not system and not lab"
 
 # Three for two cores: what waits for a server or a deadline leaves its core to another.
 test: setup ## all tests that take seconds
-	$(BIN)/python -m pytest -q -m "not slow" -n 3 --dist loadfile --no-loadscope-reorder --durations=25
+	$(BIN)/python -m pytest -q -m "not slow and not lab" -n 3 --dist loadfile --no-loadscope-reorder --durations=25
 
 test-slow: setup ## the tests that take minutes
-	$(BIN)/python -m pytest -q -m slow -n 2 --dist loadfile --no-loadscope-reorder --durations=40
+	$(BIN)/python -m pytest -q -m "slow and not lab" -n 2 --dist loadfile --no-loadscope-reorder --durations=40
+
+test-cluster: setup ## the tests on hosts of a lab: root, and `loomrl lab` (docs/lab.md)
+	$(BIN)/python -m pytest -q -m lab --durations=25
 
 gpu-check: tree ## what a GPU does with our code; a Python with torch and transformers is all it needs (docs/benchmarks.md)
 	PYTHONPATH=.tree $(PYTHON) -m loomrl.experiments.gpu.check $(ARGS)

@@ -23,6 +23,7 @@ from loomrl.experiments.commands import events as cli_events
 from loomrl.experiments.commands import feedback as cli_feedback
 from loomrl.experiments.commands import gate as cli_gate
 from loomrl.experiments.commands import keys as cli_keys
+from loomrl.experiments.commands import lab as cli_lab
 from loomrl.experiments.commands import metrics as cli_metrics
 from loomrl.experiments.commands import monitor as cli_monitor
 from loomrl.experiments.commands import new as cli_new
@@ -59,6 +60,7 @@ app.add_typer(cli_rewards.app, name="rewards")
 app.add_typer(cli_gate.app, name="gate")
 app.add_typer(cli_serve.endpoints, name="endpoints")
 app.add_typer(cli_keys.app, name="keys")
+app.add_typer(cli_lab.app, name="lab")
 app.add_typer(cli_people.app, name="people")
 app.add_typer(cli_archives.app, name="archives")
 app.add_typer(cli_metrics.app, name="metrics")

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from loomrl.cluster.lab.machine import check_machine
+from loomrl.errors import ClusterError
+
 ROOT = Path(__file__).parent.parent
 ATROPOS, ADAPTERS = ROOT / ".venv-atropos/bin/python", ROOT / ".venv-adapters/bin/python"
 CLIENTS = ROOT / ".venv-clients/bin/python"
@@ -23,6 +26,7 @@ INSTALL = {
     "atroposlib": "make atropos",
     "OpenEnv and verifiers": "make adapters",
     "the clients": "make clients",
+    "a lab": "as root, apt-get install iproute2 openssh-server rsync iputils-ping gcc libc6-dev",
     "chdb": "pip install 'loomrl[analytics]'",
     "Chromium": "apt-get install chromium; pip install playwright axe-playwright-python",
 }
@@ -73,10 +77,21 @@ def is_here(what: str) -> bool:
             return CLIENTS.exists()
         case "chdb":
             return all(find_spec(name) is not None for name in ("chdb", "clickhouse_connect"))
+        case "a lab":
+            return can_make_a_lab()
         case "Chromium":
             has_driver = all(find_spec(name) is not None for name in ("playwright", "axe_playwright_python"))
             return has_driver and shutil.which("chromium") is not None
     raise ValueError(what)
+
+
+def can_make_a_lab() -> bool:
+    """True if we are root, and what a lab and its tests start is here."""
+    try:
+        check_machine()
+    except ClusterError:
+        return False
+    return all(shutil.which(name) for name in ("rsync", "ping", "cc"))
 
 
 def postgres_binaries() -> Path | None:
