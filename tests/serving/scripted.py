@@ -1,5 +1,6 @@
 """A policy of a script: it answers with what it is told to, in ids of its own, and logs every id that it drew."""
 
+import json
 import random
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -159,7 +160,14 @@ def reply(call: Call, index: int = 0, *, id: str = "") -> Said:
     """An answer as a client repeats it: outer spaces lost, ids and the layout of arguments its own."""
     one = call.choices[index]
     calls = tuple(
-        ToolCall(id=id or f"other{at}", name=c.name, arguments=c.arguments.replace(" ", ""))
+        ToolCall(id=id or f"other{at}", name=c.name, arguments=_laid_out_anew(c.arguments))
         for at, c in enumerate(one.calls)
     )
     return Said(role="assistant", text=one.text.strip(), calls=calls)
+
+
+def _laid_out_anew(arguments: str) -> str:
+    try:
+        return json.dumps(json.loads(arguments), separators=(",", ":"), ensure_ascii=False)
+    except ValueError:
+        return arguments

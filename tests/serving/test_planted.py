@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from random import Random
 
@@ -71,6 +71,12 @@ def judge(db: LoomDB, url: str, every: Sequence[Plant]) -> None:
     intake.close()
 
 
+def innocent(every: Collection[Plant]) -> set[str]:
+    """Secrets that are words, which others say without a secret: the name of a network, say."""
+    words = {secret for one in every for secret in one.secrets if secret.isalpha()}
+    return {word for word in words if any(word in one.text and word not in one.secrets for one in every)}
+
+
 def trajectories(hub: Hub) -> list[Trajectory]:
     """All of a hub."""
     found, after = [], 0
@@ -102,7 +108,7 @@ async def test_no_planted_secret_is_left_anywhere(
     monkeypatch.setattr(client, "PAUSE_S", 1e6)
     every = plants(count)
     touched = {f"s{number}": one for number, one in enumerate(every) if one.places}
-    search = Search(secret for one in touched.values() for secret in one.secrets)
+    search = Search({secret for one in touched.values() for secret in one.secrets} - innocent(touched.values()))
 
     await record(sqlite_url, every)
     with open_store(sqlite_url) as db, StoredBus(open_store(sqlite_url)) as bus:
