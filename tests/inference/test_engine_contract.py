@@ -22,7 +22,7 @@ from loomrl.inference.torch.engine import TorchEngine
 from loomrl.inference.vllm.engine import Staged, VllmEngine
 from loomrl.inference.vllm.start import start
 from loomrl.inference.weights.sealed import seal, stage
-from tests.needs import need
+from tests.needs import need, needs
 
 VLLM_WARNS = ("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning", "ignore::ResourceWarning")
 pytestmark = [
@@ -491,6 +491,7 @@ async def test_without_the_reset_the_cache_would_answer_with_old_weights(
 
 
 @pytest.mark.system
+@needs("vLLM")
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -504,6 +505,7 @@ async def test_settings_that_vllm_lacks_are_named(folder: Path, settings: dict[s
 
 
 @pytest.mark.system
+@needs("vLLM")
 async def test_a_model_that_vllm_cannot_run_is_named_with_the_remedy(tmp_path: Path) -> None:
     tiny = {"vocab_size": 300, "d_model": 64, "ffn_dim": 64, "num_layers": 1, "attention_heads": 2}
     XGLMForCausalLM(XGLMConfig(**tiny)).save_pretrained(tmp_path)
@@ -512,6 +514,7 @@ async def test_a_model_that_vllm_cannot_run_is_named_with_the_remedy(tmp_path: P
 
 
 @pytest.mark.system
+@needs("vLLM")
 async def test_a_context_beyond_the_models_own_is_refused(folder: Path) -> None:
     longer = replace(vllm_opening(folder), context=1000)
     with pytest.raises(ConfigError, match=r"\(1000\) is greater than.*256.*Lower the model's context"):
@@ -519,6 +522,7 @@ async def test_a_context_beyond_the_models_own_is_refused(folder: Path) -> None:
 
 
 @pytest.mark.system
+@needs("vLLM")
 async def test_gpus_are_refused_where_vllm_has_none(folder: Path) -> None:
     with pytest.raises(ConfigError, match=r"engine.gpus=1: the vLLM that is installed is its CPU build"):
         start(VllmEngineConfig(gpus=1), vllm_opening(folder), folder / "log")

@@ -67,7 +67,7 @@ class EpisodeActor:
             register(registration)
         self._host = LocalHost(make, rollout, open_policy=open_policy)
         self._limit_s = rollout.turn_timeout_s
-        self._folder = tempfile.mkdtemp(prefix="loomrl-")
+        self._folder = tempfile.mkdtemp(prefix="loomrl-actor-")
         self._playing: dict[Ticket, asyncio.Task[None]] = {}
         self._results: list[tuple[Ticket, Result]] = []
 
