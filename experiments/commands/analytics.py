@@ -101,13 +101,13 @@ def query(  # noqa: PLR0913 - a command with its options
     Standard questions: baselines, versions, cohorts, cost, satisfaction. Tables: trajectories, rewards, feedback,
     exposures, and judged (the rewards that hold). `loomrl analytics feed` loads what is new.
     """
-    from loomrl.analytics.question import Limits, open_asking
+    from loomrl.analytics.question import Limits, open_asking, question_of
     from loomrl.errors import ConfigError
     from loomrl.files import write_whole
 
     if csv + as_json + (parquet is not None) > 1:
         raise ConfigError("query: --json, --csv and --parquet exclude each other.")
-    sql = f"SELECT * FROM {sql}" if sql.isidentifier() else sql
+    sql = question_of(sql)
     rows = limit if limit is not None else 0 if csv or parquet else 1000
     with open_asking(_place(analytics, store), Limits(rows=rows, timeout_s=timeout)) as asking:
         if parquet is not None:

@@ -95,6 +95,11 @@ class Asking:
         return spelled
 
 
+def question_of(text: str) -> str:
+    """The SQL that somebody asks: the name of a table or a standard question stands for all of its rows."""
+    return f"SELECT * FROM {text}" if text.isidentifier() else text
+
+
 def check(spelled: str, *, others: set[str]) -> None:
     """AnalyticsError unless a statement, in the engine's spelling, reads nothing but our tables.
 

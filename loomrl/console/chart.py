@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from loomrl.console import word
 from loomrl.telemetry.curve import round_ticks
@@ -111,5 +111,5 @@ def _grid(tick: float, y: str) -> Markup:
 
 def _drawn(title: str, high: float, parts: Sequence[Markup]) -> Markup:
     return Markup('<svg class="plot" viewBox="0 0 {:g} {:g}" role="img"><title>{}</title>{}</svg>').format(
-        WIDE, high, escape(word.visible(title)), Markup("").join(parts)
+        WIDE, high, word.visible(title), Markup("").join(parts)
     )

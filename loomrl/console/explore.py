@@ -11,7 +11,7 @@ from typing import Any
 from starlette.responses import Response
 
 from loomrl.analytics.place import Place, place_of
-from loomrl.analytics.question import Answer, Limits, open_asking
+from loomrl.analytics.question import Answer, Limits, open_asking, question_of
 from loomrl.analytics.schema import STANDARD, TABLES
 from loomrl.console import word
 from loomrl.console.chart import Bars, Line, bars, lines
@@ -77,7 +77,7 @@ def _question(visit: Visit) -> str:
     sql = visit.query("sql").strip()
     if len(sql) > LONGEST:
         raise Refused(400, f"A question has at most {LONGEST} characters.")
-    return f"SELECT * FROM {sql}" if sql.isidentifier() else sql
+    return question_of(sql)
 
 
 def _show(visit: Visit, explorer: Explorer) -> Response:
@@ -115,11 +115,10 @@ def _picture(answer: Answer, numbers: Sequence[str], *, x: str, y: str, by: str)
     if not up or up not in numbers:
         return ""
     at, value, part = columns.index(across), columns.index(up), columns.index(by) if by else None
-    places = [_place(row[at]) for row in answer.rows]
     if across in numbers or all(isinstance(row[at], date) for row in answer.rows):
         drawn: dict[str, list[tuple[float, float]]] = {}
-        for row, place in zip(answer.rows, places, strict=True):
-            if place is not None and _finite(row[value]):
+        for row in answer.rows:
+            if (place := _place(row[at])) is not None and _finite(row[value]):
                 name = "" if part is None else _shown(row[part])
                 drawn.setdefault(name, []).append((place, float(row[value])))
         is_time = across not in numbers

@@ -8,6 +8,7 @@ from urllib.parse import quote
 from starlette.responses import Response
 
 from loomrl.console.page import Pages, Visit
+from loomrl.console.run import run_of
 from loomrl.console.session import Role
 from loomrl.errors import ConfigError, LoomError
 from loomrl.http.refusal import Refused
@@ -53,7 +54,7 @@ def add_to(pages: Pages, launcher: Launcher | None) -> None:
         return visit.back(f"/launched/{quote(run, safe='')}")
 
     def resume(visit: Visit) -> Response:
-        run = _known(visit)
+        run = run_of(visit).id
         launcher.resume(visit.source.db, run)
         _note(visit, "run.resume_asked", run)
         return visit.back(f"/launched/{quote(run, safe='')}")
@@ -87,16 +88,9 @@ def _stop(visit: Visit) -> Response:
     why = visit.form.get("why", "").strip()
     if not why:
         raise Refused(400, "Say why: the reason stays on record.")
-    run = _known(visit)
+    run = run_of(visit).id
     ask_to_stop(visit.source.db, run, who=visit.who, why=why[:2000], at=time.time())
     return visit.back(f"/runs/{quote(run, safe='')}")
-
-
-def _known(visit: Visit) -> str:
-    run = visit.named("run")
-    if find_run(visit.source.db, run) is None:
-        raise Refused(404, f"There is no run {run[:120]!r} in this store.")
-    return run
 
 
 def _note(visit: Visit, kind: str, run: str) -> None:
