@@ -29,12 +29,12 @@ from loomrl.cluster.lab.machine import (
     names,
     refuse_taken,
     remove,
-    replace_file,
 )
 from loomrl.cluster.lab.plan import NETWORK, Host, Link, Plan, check_name
 from loomrl.cluster.lab.relay import LOOK_S
 from loomrl.cluster.lab.ssh import make_keys
 from loomrl.errors import ClusterError
+from loomrl.files import write_whole
 
 SCRIPTS = Path(__file__).parent
 BALLAST = "ballast"
@@ -260,7 +260,7 @@ class Lab:
         n, link = host.number, host.link
         relay = self.folder / f"relay-{host.name}.stat"
         if link.is_relayed:
-            replace_file(self.folder / f"link-{host.name}", f"{link.rtt_ms / 2000} {link.loss}")
+            write_whole(self.folder / f"link-{host.name}", f"{link.rtt_ms / 2000} {link.loss}".encode())
             if own.pid_in(relay) is None:
                 self._insert_relay(host)
             else:
@@ -341,7 +341,7 @@ class Lab:
         return self.plan
 
     def _write(self, plan: Plan) -> None:
-        replace_file(self.folder / "plan.json", plan.as_json())
+        write_whole(self.folder / "plan.json", plan.as_json().encode())
 
     @contextmanager
     def _changed(self) -> Iterator[Plan]:

@@ -106,13 +106,6 @@ def checked(words: Sequence[str], *, given: str = "") -> None:
         raise ClusterError(f"{' '.join(words)} ended with {done.returncode}: {said} {given.strip()}")
 
 
-def replace_file(file: Path, text: str) -> None:
-    """Whoever reads it sees the old text or the new."""
-    fresh = file.with_name(f".{file.name}")
-    fresh.write_text(text)
-    fresh.rename(file)
-
-
 def _wait_for_uplink(plan: Plan) -> None:
     """The kernel removes it with the network at its other end, a moment later."""
     until = time.monotonic() + own.PATIENCE_S
