@@ -11,7 +11,7 @@ from loomrl.experiments.coordinate.work import LocalWork
 from loomrl.experiments.shipped import experiment_file, names, resolve
 from loomrl.load import dump, read_yaml
 from loomrl.store import LoomDB
-from loomrl.store.runs import RunStatus, find_run, recorded_experiment, run_id, show_run
+from loomrl.store.runs import find_run, recorded_experiment, run_id, show_run
 
 
 class LocalLauncher:
@@ -41,7 +41,7 @@ class LocalLauncher:
             raise ConfigError(f"run {run!r} is of kind {known.kind}: only trainings are resumed.")
         if self._is_running(run):
             raise ConfigError(f"run {run!r} is being trained by a process that was started here.")
-        if known.status is RunStatus.FINISHED and not str(known.result.get("stopped", "")).startswith("stopped by "):
+        if known.is_over:
             raise ConfigError(f"run {run!r} is over: {known.result.get('stopped', 'finished')}.")
         self._launch(run, dump(recorded_experiment(known)), ["--resume"])
 

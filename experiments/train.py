@@ -25,6 +25,7 @@ from loomrl.load import dump
 from loomrl.run.record import run_folder
 from loomrl.store import LoomDB, open_store
 from loomrl.store.runs import (
+    BY_A_PERSON,
     RunStatus,
     asked_to_stop,
     finish_run,
@@ -146,7 +147,7 @@ def _trained(
                 training.update()
                 wish = None if training.stopped else asked_to_stop(db, run)
                 if wish is not None:
-                    training.stop(f"stopped by {wish.data['by']}: {wish.data['why']}")
+                    training.stop(f"{BY_A_PERSON}{wish.data['by']}: {wish.data['why']}")
         training.judge()
     return training.summary()
 

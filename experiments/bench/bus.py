@@ -11,6 +11,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -67,8 +68,10 @@ def measure(size: Size = FULL) -> dict[str, Any]:
             after = _cpu_s(server.pid), _cpu_s(sink.pid)
             assert done >= warm + size.events
             _say(f"{size.paced:,} trajectories, {size.pace:g} a second")
-            sent = _publish_paced(server.urls["agent"], size, Path(folder) / "spool")
-            _wait_for(told, warm + size.events + size.paced)
+            with ThreadPoolExecutor(1) as reader:  # the sink waits where nobody reads what it tells
+                told_all = reader.submit(_wait_for, told, warm + size.events + size.paced)
+                sent = _publish_paced(server.urls["agent"], size, Path(folder) / "spool")
+                told_all.result()
             first = warm + size.events
             waits = [_stored_at(first + number + 1) - at for number, at in enumerate(sent)]
     cpu = {

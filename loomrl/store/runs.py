@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from loomrl.config.sweep import Sweep
 
 STOP_ASKED, BEGUN = "run.stop_asked", ("run.started", "run.resumed")
+BY_A_PERSON = "stopped by "
+"""Beginning of a result's `stopped`, if somebody asked for it."""
 LONGEST_ID = 200
 """Maximum length of a run's id: files are named after it, and trials of a sweep extend it."""
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@=+-]*")
@@ -60,6 +62,11 @@ class Run:
     status: RunStatus = RunStatus.RUNNING
     result: Mapping[str, Any] = field(default_factory=dict)
     finished_at: float | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """True for a run that reached its end; one that failed or that a person stopped may be resumed."""
+        return self.status is RunStatus.FINISHED and not str(self.result.get("stopped", "")).startswith(BY_A_PERSON)
 
 
 def run_id(asked: str | None, name: str) -> str:
