@@ -1,5 +1,8 @@
 """Processes of ours end in order, and nothing they started outlives them."""
 
+import fcntl
+import os
+import resource
 import signal
 import subprocess
 import sys
@@ -7,7 +10,7 @@ import sys
 import psutil
 import pytest
 
-from loomrl.process import peak_memory_kb
+from loomrl.process import is_readable, peak_memory_kb
 
 pytestmark = pytest.mark.system
 
@@ -109,3 +112,18 @@ def test_peak_memory_is_not_that_of_the_process_that_started_it() -> None:
     asked = subprocess.run(command, capture_output=True, text=True, check=True)
     assert 5_000 < int(asked.stdout) < 200_000
     assert peak_memory_kb() > 400 << 10
+
+
+def test_a_process_with_thousands_of_open_files_can_still_wait_for_one():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4096)), hard))
+    readable, writable = os.pipe()
+    high = fcntl.fcntl(readable, fcntl.F_DUPFD_CLOEXEC, 2000)
+    try:
+        assert not is_readable(high, 0.01)
+        os.write(writable, b"x")
+        assert is_readable(high, 10.0)
+    finally:
+        for descriptor in (high, readable, writable):
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -10,7 +10,6 @@ the caller gets a ScorerError.
 import asyncio
 import json
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from importlib import import_module
 from queue import SimpleQueue
 
 from loomrl.errors import ScorerError
+from loomrl.process import is_readable
 
 START_TIMEOUT_S = 60.0
 WARM_UP = 10
@@ -147,8 +147,7 @@ class _Worker:
         descriptor = self._process.stdout.fileno()
         line, deadline = b"", time.monotonic() + timeout_s
         while not line.endswith(b"\n"):
-            ready, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
-            if not ready:
+            if not is_readable(descriptor, max(0.0, deadline - time.monotonic())):
                 raise _Broken(f"no answer within {timeout_s:g} s")
             chunk = os.read(descriptor, 65536)
             if not chunk:

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -14,6 +13,7 @@ from pathlib import Path
 from loomrl.errors import SandboxError
 from loomrl.gym.sandbox.contract import Limits
 from loomrl.gym.sandbox.process import cpu_seconds, memory
+from loomrl.process import is_readable
 
 START_S = 20.0
 """Start time beyond which a sandbox is broken. Machines under full load need seconds."""
@@ -113,9 +113,9 @@ class Box(ABC):
             self._let_go()
 
     def _let_go(self) -> None:
-        if not _ended(self._carrier, LINGER_S):
+        if not is_readable(self._carrier, LINGER_S):
             kill(self._carrier)
-        dead = all(_ended(process, END_S) for process in (*self.roots, self._carrier))
+        dead = all(is_readable(process, END_S) for process in (*self.roots, self._carrier))
         if dead:
             self.process.wait()
         self.control.close()
@@ -128,10 +128,6 @@ def kill(process: int) -> None:
     """Send SIGKILL to the process of this descriptor, if it still exists."""
     with contextlib.suppress(ProcessLookupError):
         signal.pidfd_send_signal(process, signal.SIGKILL)
-
-
-def _ended(process: int, timeout_s: float) -> bool:
-    return bool(select.select([process], [], [], timeout_s)[0])
 
 
 async def receive(peer: socket.socket, count: int) -> bytes:
