@@ -168,7 +168,7 @@ def test_evaluation_is_on_held_out_tasks_and_changes_nothing(tmp_path: Path) -> 
     assert same(whole, finish(algo))
 
 
-@pytest.mark.slow  # test_language_learners.py has the quick one, of a runner and two learners
+@pytest.mark.slow  # test_language_learners.py has the quick one, of two learners
 def test_remote_runners_and_learners_learn_as_one_process_does(tmp_path: Path) -> None:
     few = {"environments": [{"id": FAR}], "train.updates": 3}
     spread = finish(build(tmp_path / "spread", "ppo", **few, **{"rollout.runners": 1, "algorithm.learners.count": 2}))

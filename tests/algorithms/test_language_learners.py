@@ -28,13 +28,15 @@ def parameters(algo: Any) -> list[dict[str, torch.Tensor]]:
     return [result.get() for result in results]
 
 
-@pytest.mark.parametrize("learners", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.parametrize(
+    ("runners", "learners"), [pytest.param(n, m, marks=pytest.mark.slow) for n, m in ((1, 1), (1, 2))] + [(0, 2)]
+)
 def test_remote_runner_and_learners_have_the_loss_of_one_process_and_identical_parameters(
-    tmp_path: Path, learners: int
+    tmp_path: Path, runners: int, learners: int
 ) -> None:
     changes = {"algorithm.optimizer.learning_rate": 1e-3}
     one = build(tmp_path / "one", "ppo", **changes)
-    apart = build(tmp_path / "apart", "ppo", **changes, **{"rollout.runners": 1, "algorithm.learners.count": learners})
+    apart = build(tmp_path / "apart", "ppo", **changes, **{"rollout.runners": runners, "algorithm.learners.count": learners})
     first, same = one.train()[METRICS], apart.train()[METRICS]
     for name in LOSSES:
         assert same[name] == pytest.approx(first[name], abs=1e-5), name
