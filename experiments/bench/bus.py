@@ -1,5 +1,6 @@
 """Trajectories of other people's agents through NATS: published, taken in, redacted, durable in their agents' hubs."""
 
+import gc
 import multiprocessing
 import os
 import platform
@@ -10,11 +11,12 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +45,8 @@ class Size:
     paced: int = 1_000
     pace: float = 50.0
     """Per second."""
-    sinks: int = 1
+    sinks: int = 2
+    """Processes, as many as there are cores: `loomrl bus run` may run any number of times."""
 
 
 FULL = Size()
@@ -54,21 +57,20 @@ def measure(size: Size = FULL) -> dict[str, Any]:
     """Every figure of `loomrl bench bus`. It writes to a temporary folder only."""
     with tempfile.TemporaryDirectory(prefix="loom-bench-") as folder, _server(Path(folder) / "nats") as server:
         store = f"sqlite:///{folder}/loom.db"
-        warm = AGENTS
-        _say(f"{size.events:,} trajectories in windows")
-        with _process(_take_in, store, server.urls["coordinator"], warm + size.events + size.paced) as (sink, told):
+        warm = AGENTS * size.sinks
+        _say(f"{size.events:,} trajectories in windows, {size.sinks} sinks")
+        with _sinks(size.sinks, store, server.urls["coordinator"]) as (pids, told):
             _publish(server.urls["agent"], warm)
             _wait_for(told, warm)
-            before = _cpu_s(server.pid), _cpu_s(sink.pid)
+            before = _cpu_s(server.pid), sum(map(_cpu_s, pids))
             began = time.monotonic()
             publish_cpu_s = _publish(server.urls["agent"], size.events)
             published = time.monotonic()
-            done, _ = _wait_for(told, warm + size.events)[-1]
-            ended = next(at for count, at in _seen if count >= warm + size.events)
-            after = _cpu_s(server.pid), _cpu_s(sink.pid)
-            assert done >= warm + size.events
+            _wait_for(told, warm + size.events)
+            ended = _stored_at(warm + size.events)
+            after = _cpu_s(server.pid), sum(map(_cpu_s, pids))
             _say(f"{size.paced:,} trajectories, {size.pace:g} a second")
-            with ThreadPoolExecutor(1) as reader:  # the sink waits where nobody reads what it tells
+            with ThreadPoolExecutor(1) as reader:  # a sink waits where nobody reads what it tells
                 told_all = reader.submit(_wait_for, told, warm + size.events + size.paced)
                 sent = _publish_paced(server.urls["agent"], size, Path(folder) / "spool")
                 told_all.result()
@@ -87,6 +89,7 @@ def measure(size: Size = FULL) -> dict[str, Any]:
         "collect_ms_p50": round(1e3 * statistics.median(waits), 2),
         "collect_ms_p99": round(1e3 * sorted(waits)[int(0.99 * (len(waits) - 1))], 2),
         "event": {"bytes": len(_payload(0)), "turns": TURNS},
+        "sinks": size.sinks,
         "machine": {
             "cores": os.cpu_count(),
             "load": os.getloadavg()[0],
@@ -133,35 +136,36 @@ def _server(folder: Path) -> Iterator[_Server]:
 
 
 @contextmanager
-def _process(target: Any, *arguments: Any) -> Iterator[tuple[Any, Connection]]:
+def _sinks(count: int, store: str, url: str) -> Iterator[tuple[list[int], list[Connection]]]:
+    """Sinks in processes of their own: their ids, and where they tell what they stored."""
     context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=target, args=(*arguments, theirs, os.getpid()), daemon=True)
-    process.start()
+    ends = [context.Pipe(duplex=False) for _ in range(count)]
+    processes = [context.Process(target=_take_in, args=(store, url, end, os.getpid()), daemon=True) for _, end in ends]
+    for process in processes:
+        process.start()
     try:
-        yield process, ours
+        yield [process.pid or 0 for process in processes], [ours for ours, _ in ends]
     finally:
-        process.terminate()
-        process.join()
+        for process in processes:
+            process.terminate()
+            process.join()
 
 
-def _take_in(store: str, url: str, most: int, told: Connection, parent: int) -> None:
-    """The sink, in a process of its own; it tells how many are on record."""
+def _take_in(store: str, url: str, told: Connection, parent: int) -> None:
+    """A sink, until it is ended; it tells how many more are on record, and when that was so."""
     from loomrl.bus.sink import Sink
     from loomrl.store import open_store
 
     die_with_parent(parent)
     with open_store(store) as db, open_bus(url) as bus:
-        sink, stored = Sink(db, store, bus), 0
-        while stored < most:
+        sink = Sink(db, store, bus)
+        gc.freeze()  # as `loomrl bus run` does
+        while True:
             taken = sink.step(wait_s=1.0)
-            stored += taken.stored
             if taken.dead:
                 raise RuntimeError(f"dead letters: {taken.dead}")
             if taken.stored:
-                told.send((stored, time.monotonic()))
-        sink.close()
-        told.recv()  # whoever measures still wants to know what we spent
+                told.send((taken.stored, time.monotonic()))
 
 
 def _publish(url: str, count: int) -> float:
@@ -194,13 +198,13 @@ def _publish_paced(url: str, size: Size, spool: Path) -> list[float]:
     return began
 
 
-def _wait_for(told: Connection, count: int) -> list[tuple[int, float]]:
+def _wait_for(told: Sequence[Connection], count: int) -> None:
     """Read on until so many are on record."""
     while not _seen or _seen[-1][0] < count:
-        if not told.poll(600):
-            raise RuntimeError("The sink of the benchmark is silent: its own message is above.")
-        _seen.append(told.recv())
-    return _seen
+        if not (ready := wait(told, timeout=600)):
+            raise RuntimeError("The sinks of the benchmark are silent: their own message is above.")
+        for more, at in sorted((end.recv() for end in told if end in ready), key=itemgetter(1)):
+            _seen.append((more + (_seen[-1][0] if _seen else 0), at))
 
 
 def _stored_at(number: int) -> float:

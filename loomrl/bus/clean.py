@@ -2,7 +2,16 @@
 
 from typing import Any, cast
 
-from loomrl.bus.contract.trajectory import TrajectoryEvent
+from loomrl.bus.contract.trajectory import (
+    Action,
+    Context,
+    Observation,
+    Result,
+    TaskContext,
+    TrajectoryEvent,
+    TrajectoryMetadata,
+    TurnEvent,
+)
 from loomrl.safety.redaction import Redaction, Redactor
 
 PARTS = frozenset(("turns", "observation", "context", "action", "result", "task_context", "metadata"))
@@ -12,10 +21,15 @@ TEXTS = frozenset(("session_id", "agent_id", "task_id", "instructions", "model",
 TEXTS |= {"raw_response", "output", "error"}
 FORMS = frozenset(("type", "domain", "subordinate_profile"))
 """Texts of a closed form."""
+_KINDS = (Action, Context, Observation, Result, TaskContext, TrajectoryEvent, TrajectoryMetadata, TurnEvent)
+NAMES = frozenset(name for kind in _KINDS for name in kind.__annotations__)
+"""The contract's own."""
 
 
 def cleaned(event: TrajectoryEvent, redactor: Redactor) -> tuple[TrajectoryEvent, tuple[str, ...]]:
     """A trajectory without findings in any of its texts, and the kinds that were found."""
+    if not Redaction(redactor).finds_in(event, known=NAMES):
+        return event, ()
     redaction = Redaction(redactor)
 
     def work(redaction: Redaction) -> TrajectoryEvent:

@@ -15,7 +15,7 @@ from loomrl.bus.event import TRAJECTORY
 from loomrl.bus.open import open_bus
 from loomrl.bus.spool import Spool
 from loomrl.errors import BusAway, BusError, BusRefused
-from loomrl.safety.redaction import PatternRedactor, Redactor
+from loomrl.safety.redaction import PatternRedactor, Redactor, Remembering
 
 URL_VARIABLE, SPOOL = "NATS_URL", "trajectory-spool"
 AT_ONCE = 256
@@ -42,7 +42,7 @@ class Publisher:
             raise BusError(f"no bus: give url=nats://USER:PASSWORD@HOST:4222, or set {URL_VARIABLE}.")
         self._bus = open_bus(url)
         self.spool = Spool(Path(spool))
-        self._redactor = redactor or PatternRedactor()
+        self._redactor = Remembering(redactor or PatternRedactor())
         self._again_at = 0.0
 
     def publish(self, event: Mapping[str, Any]) -> bool:

@@ -5,9 +5,8 @@ from typing import Any
 
 import msgspec
 
-from loomrl.bus.contract.trajectory import Action, Observation, TrajectoryEvent, TurnEvent
-from loomrl.serving.call import ToolCall
-from loomrl.serving.reading import write_call
+from loomrl.bus.contract.trajectory import Observation, TrajectoryEvent, TurnEvent
+from loomrl.serving.reading import write_use
 from loomrl.types import End, Message, Reward, Source, Task, Trajectory, Turn
 
 EXTRA = "foreign"
@@ -92,11 +91,8 @@ def _written(turn: TurnEvent) -> str:
         return raw or _output(turn)
     if raw and action.get("tool_name", raw) in raw:
         return raw
-    return "\n".join([*([raw] if raw else []), write_call(_call(action))])
-
-
-def _call(action: Action) -> ToolCall:
-    return ToolCall(id="", name=action.get("tool_name") or action["type"], arguments=_text(action.get("tool_args", {})))
+    arguments = msgspec.json.decode(msgspec.json.encode(action.get("tool_args", {}), order="sorted"))
+    return "\n".join([*([raw] if raw else []), write_use(action.get("tool_name") or action["type"], arguments)])
 
 
 def _text(value: Mapping[str, Any]) -> str:

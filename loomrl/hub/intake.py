@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import bindparam, insert, select, update
@@ -58,6 +58,10 @@ class Standing:
         elif self.arrived == self.size:
             self.state = "ready"
         return True
+
+    def row(self) -> dict[str, Any]:
+        """The row of `groups`."""
+        return {name: getattr(self, name) for name in self.__slots__}
 
     def progress(self) -> dict[str, Any]:
         """Changes of the row `at` its position by attempts."""
@@ -175,7 +179,7 @@ class Intake:
         for group in begun:
             self.ledger.counters(group.environment).move("", group.state, cause=group.cause)
         if begun:
-            self.ledger.connection.execute(insert(groups), [asdict(group) for group in begun])
+            self.ledger.connection.execute(insert(groups), [group.row() for group in begun])
 
     def _advance(self, standings: Sequence[Standing]) -> None:
         """Write what came of groups that were open."""
@@ -183,10 +187,7 @@ class Intake:
             if group.state != "open":
                 self.ledger.counters(group.environment).move("open", group.state, cause=group.cause)
         if standings:
-            progress = [
-                {"at": group.position} | {name: getattr(group, name) for name in _PROGRESS} for group in standings
-            ]
-            self.ledger.connection.execute(_ADVANCE, progress)
+            self.ledger.connection.execute(_ADVANCE, [group.progress() for group in standings])
 
 
 _STORED = select(trajectories.c.id, trajectories.c.position, trajectories.c.payload).where(

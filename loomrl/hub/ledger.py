@@ -113,7 +113,9 @@ class Ledger:
 
     def counters(self, environment: str) -> Counters:
         """The counters of an environment; a new one begins with none."""
-        return self.environments.setdefault(environment, Counters(environment))
+        if environment not in self.environments:
+            self.environments[environment] = Counters(environment)
+        return self.environments[environment]
 
     def positions(self, table: Table, count: int) -> range:
         """The next positions of a table. They grow in commit order, as nobody else may write now."""

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from loomrl.serving.call import ToolCall
 
 OPENING, CLOSING = "<tool_call>", "</tool_call>"
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 
 
 class Reader:
@@ -119,12 +120,16 @@ def write_call(call: ToolCall) -> str:
         arguments = json.loads(call.arguments)
     except (ValueError, RecursionError):
         arguments = call.arguments
-    written = _written({"name": call.name, "arguments": arguments})
-    return f"{OPENING}\n{written}\n{CLOSING}"
+    return write_use(call.name, arguments)
+
+
+def write_use(name: str, arguments: Any) -> str:
+    """`write_call` of what is no JSON text yet."""
+    return f"{OPENING}\n{_written({'name': name, 'arguments': arguments})}\n{CLOSING}"
 
 
 def _written(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    text = _ENCODER.encode(value)
     try:
         text.encode()
     except UnicodeEncodeError:

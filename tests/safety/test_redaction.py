@@ -4,15 +4,25 @@ import json
 import logging
 import string
 import time
+from types import ModuleType
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from loomrl.safety.pattern import OTHERS, PATTERNS
+from loomrl.safety.assignment import WORDS
+from loomrl.safety.pattern import OTHERS, PATTERNS, any_of
 from loomrl.safety.placeholder import Counting
 from loomrl.safety.redaction import PatternRedactor, Redaction
+from loomrl.safety.redaction.blob import without_blobs
+from loomrl.safety.redaction.finding import Page
 from loomrl.safety.redaction.log import redacted_logger
+from loomrl.safety.redaction.redactor import LAYERS
+from tests.safety.heldout import key as heldout_key
+from tests.safety.heldout import later
+from tests.safety.heldout import password as heldout_password
+from tests.safety.heldout import person as heldout_person
+from tests.safety.measure import classes, planted
 
 redactor = PatternRedactor()
 LETTERS = string.ascii_letters + string.digits
@@ -164,6 +174,46 @@ FORMS += [f"{name}_{BODY}" for name in OTHERS.split("|")] + ["xapp-12345678", "a
 def test_a_text_that_has_a_form_has_a_hint_of_it(text: str) -> None:
     for pattern in PATTERNS:
         assert pattern.is_possible(text.casefold()) or not any(pattern.matches(text))
+
+
+@given(st.lists(st.sampled_from(FORMS + UNITS) | st.text(max_size=4), max_size=6).map("".join))
+@example("AT&T: a [ÄT] b.org")
+@example("2abc:1::5")
+@example("abcdefabcdefabcdefabcdefabcdefab.abcdefabcdefabcdefabcdefabcdefab")
+def test_a_layer_that_finds_something_was_possible(text: str) -> None:
+    _check_possible(text)
+
+
+@pytest.mark.parametrize("module", [heldout_key, later, heldout_password, heldout_person], ids=lambda one: one.__name__)
+def test_layers_are_possible_wherever_they_find_a_planted_secret(module: ModuleType) -> None:
+    for name, forms in classes(module).items():
+        for _, one in planted(name, forms, 2):
+            _check_possible(one.text)
+            _check_possible(one.text.upper())
+
+
+def _check_possible(text: str) -> None:
+    page = Page(text)
+    assert page.bare == without_blobs(text)
+    for layer in LAYERS:
+        assert layer.is_possible(page) or not [*layer.find(page)]
+
+
+@given(
+    st.from_regex(r"[A-Za-z]{1,8}-[0-9]{1,6}", fullmatch=True)
+    | st.builds("{}-{}".format, st.sampled_from([*WORDS, "AKIA", "xoxb", "sk", "ssn", "tel"]), st.integers(0, 999_999))
+    | st.uuids().map(str)
+)
+def test_nothing_is_ever_found_in_what_is_numbered_and_in_random_ids(text: str) -> None:
+    """So nobody looks."""
+    page = Page(text)
+    assert not [one for layer in LAYERS for one in layer.find(page)]
+    assert not [match for pattern in PATTERNS for match in pattern.matches(text) if pattern.secret(match)]
+
+
+@given(st.text("abc.|", max_size=8), st.lists(st.text("abc.|", min_size=1, max_size=3), min_size=1, max_size=4))
+def test_one_search_for_many_texts_finds_any_of_them(text: str, sought: list[str]) -> None:
+    assert (any_of(sought).search(text) is not None) == any(one in text for one in sought)
 
 
 @pytest.mark.parametrize("size", [16_000, pytest.param(100_000, marks=pytest.mark.slow)])

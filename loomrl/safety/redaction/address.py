@@ -14,6 +14,8 @@ _SIGNS = (
     re.compile(r"&(?:#64|commat);"),
     re.compile(r"\\u0040"),
 )
+_AT = ("@", " at ", "_at_", "&#64", "&commat", "\\u0040")
+_AT_IN_BRACKETS = re.compile(r"[\[({<]\s?(?:at|ät|arroba)")
 _SPELT_SIGN = re.compile(r" [Aa][Tt] (?=[\w-]{1,60} (?i:dot) )")
 _LOCAL = re.compile(r"(?<![\w.+-])\w[\w.+-]{0,60}\s?\Z")
 _DOMAIN = re.compile(rf"\s?[\w-]{{1,60}}?(?:{_DOT}[\w-]{{1,60}}?){{1,4}}(?![\w-])", re.IGNORECASE)
@@ -36,13 +38,19 @@ _RESOLVERS = frozenset({"8.8.8.8", "8.8.4.4", "1.1.1.1", "1.0.0.1", "9.9.9.9"})
 _BEFORE = 30
 
 
+def has_odd_emails(page: Page) -> bool:
+    """False for a text without anything that may stand for an @."""
+    return page.has(*_AT) or _AT_IN_BRACKETS.search(page.folded) is not None
+
+
 def odd_emails(page: Page) -> Iterator[Finding]:
     """Addresses in words (`ada [at] example [dot] org`), with quotes, or at a number."""
     if page.has('"@', "@["):
         for match in _QUOTED.finditer(page.text):
             yield Finding(match.start(), match.end(), "email")
-    for sign in (sign for form in _SIGNS for sign in form.finditer(page.text)):
-        yield from _around(page.text, sign, _DOMAIN)
+    for form in _SIGNS:
+        for sign in form.finditer(page.text):
+            yield from _around(page.text, sign, _DOMAIN)
     if page.says(("dot",)):
         for sign in _SPELT_SIGN.finditer(page.text):
             yield from _around(page.text, sign, _SPELT)
@@ -54,6 +62,11 @@ def _around(text: str, sign: re.Match[str], form: re.Pattern[str]) -> Iterator[F
     domain = form.match(text, sign.end())
     if local is not None and domain is not None:
         yield Finding(local.start(), domain.end(), "email")
+
+
+def has_ips(page: Page) -> bool:
+    """False for a text with too few digits, dots and colons."""
+    return (page.digits >= 4 and page.text.count(".") >= 3) or (page.digits > 0 and ":" in page.text)
 
 
 def ips(page: Page) -> Iterator[Finding]:

@@ -4,7 +4,9 @@ import re
 from collections.abc import Iterator
 
 _FILL = "\0"
-_RUN = re.compile(r"[A-Za-z0-9+/_=.:~%-]{14,}+")
+SHORTEST = 14
+"""Characters of a run of such data."""
+_RUN = re.compile(rf"[A-Za-z0-9+/_=.:~%-]{{{SHORTEST},}}+")
 _PUBLIC = re.compile(
     r"-----BEGIN (?![A-Z0-9 ]{0,40}PRIVATE)[A-Z0-9 ]{1,40}-----(?:[^-]|-(?!----(?:BEGIN|END)))*+-----END|"
     r"-----BEGIN (?![A-Z0-9 ]{0,40}PRIVATE)[A-Z0-9 ]{1,40}-----(?:[\s\\nr]{1,4}[A-Za-z0-9+/=]{1,80}+)*+"

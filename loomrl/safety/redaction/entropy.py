@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from loomrl.safety.randomness import is_drawn, is_word
 from loomrl.safety.redaction.finding import Finding, Page
 
-_RUN = re.compile(r"(?<![A-Za-z0-9+/_.=~$-])[A-Za-z0-9+/_.=~$-]{18,}+")
+SHORTEST = 18
+"""Characters of a run that is looked at."""
+_RUN = re.compile(rf"(?<![A-Za-z0-9+/_.=~$-])[A-Za-z0-9+/_.=~$-]{{{SHORTEST},}}+")
 _LONG = re.compile(r"[A-Za-z0-9+/_-]{16}")
 _DIGIT = re.compile(r"\d")
 _DIGITS = re.compile(r"\d+")
@@ -42,6 +44,11 @@ _PREFIXED = re.compile(
 _DOUBLE = re.compile(r"(?<![\w.-])(?:\w{1,12}\.)?[0-9a-f]{32,64}\.[0-9a-f]{32,64}(?![\w-])")
 """A token and its signature."""
 _PAIRED = re.compile(r"(?<![\w/])(?:\d{1,2}/)?\d{6,20}(?:/\d{6,20})?[:|][0-9a-f]{32,64}(?!\w)")
+
+
+def has_drawn(page: Page) -> bool:
+    """False for a text without a run that is long enough."""
+    return page.longest >= SHORTEST
 
 
 def drawn(page: Page) -> Iterator[Finding]:

@@ -3,8 +3,9 @@
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
-from loomrl.safety.redaction.blob import without_blobs
+from loomrl.safety.redaction.blob import SHORTEST, without_blobs
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -19,20 +20,30 @@ class Finding:
 class Page:
     """A text as the layers see it."""
 
-    _WORD = re.compile(r"[^\W\d_]+")
+    _WORD, _DIGIT = re.compile(r"[^\W\d_]+"), re.compile(r"\d")
+    _ASCII_WORD, _ASCII_DIGIT = re.compile("[a-z]+"), re.compile("[0-9]")
+    """The same where a text has no other characters; they are found faster."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.folded = text.casefold()
         """Places in it are others."""
-        self.bare = without_blobs(text)
-        """Of equal length, without what only looks like secrets: images, hashes, certificates."""
-        self.words = frozenset(self._WORD.findall(self.folded))
+        word, digit = (self._ASCII_WORD, self._ASCII_DIGIT) if text.isascii() else (self._WORD, self._DIGIT)
+        self.words = frozenset(word.findall(self.folded))
+        self.digits = len(digit.findall(text))
+        """Their number."""
+        self.longest = max(map(len, text.split()), default=0)
+        """Characters of the longest part without space."""
         self._places: dict[str, list[int]] | None = None
+
+    @cached_property
+    def bare(self) -> str:
+        """Of equal length, without what only looks like secrets: images, hashes, certificates."""
+        return without_blobs(self.text) if self.longest >= SHORTEST or "-----BEGIN" in self.text else self.text
 
     def has(self, *signs: str) -> bool:
         """True if one of these, in folded case, is in the text."""
-        return any(sign in self.folded for sign in signs)
+        return any(map(self.folded.__contains__, signs))
 
     def places(self, words: Collection[str]) -> list[int]:
         """Where these words, in folded case, begin; in any order."""

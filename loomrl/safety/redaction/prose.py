@@ -9,21 +9,25 @@ from loomrl.safety.redaction.said import is_mixed, is_no_sentence
 _LOGINS = ("login", "creds", "cred", "credentials", "user", "username", "account")
 _LOGIN = r"\b(?:login|creds?|credentials|user(?:name)?|account)\b"
 _CODES = (
-    *("pin", "passcode", "otp", "tan", "one", "verification", "security", "access", "door", "gate", "entry", "unlock"),
+    *("pin", "passcode", "otp", "tan", "verification", "security", "access", "door", "gate", "entry", "unlock"),
     *("confirmation", "login", "secret", "alarm", "code", "código", "codice", "türcode", "zugangscode", "torcode"),
     *("zahlencode", "sicherheitscode", "bestätigungscode", "zugriffscode"),
 )
 
+_CODE = (
+    r"\b(?:\ (?:of|for|to)\ [\w ]{1,30}?)?"
+    r"\s{0,2}(?:is|ist|:|=|est|es)?\s{1,2}(?P<secret>(?=[A-Za-z#*]{0,8}[0-9])[A-Za-z0-9#*]{4,12})\b[#*]?"
+)
 RULES: tuple[Rule, ...] = (
+    Rule(signs=("one-",), form=re.compile(rf"\bone-time[ -](?:code|password|pin){_CODE}", re.IGNORECASE)),
     Rule(
         words=_CODES,
         form=re.compile(
-            r"\b(?:pin(?:[ -](?:code|number))?|passcode|otp|tan|(?:one-time|verification|security|access|door|gate"
+            r"\b(?:pin(?:[ -](?:code|number))?|passcode|otp|tan|(?:verification|security|access|door|gate"
             r"|entry|unlock|confirmation|login|secret|alarm)[ -](?:code|password|pin)|code\ d['’](?:accès|entrée)"
             r"|(?:tür|zugangs|tor|zahlen|sicherheits|bestätigungs|zugriffs)code"
             r"|código\ de\ (?:acceso|seguridad|verificación)"
-            r"|codice\ di\ (?:accesso|sicurezza|verifica))\b(?:\ (?:of|for|to)\ [\w ]{1,30}?)?"
-            r"\s{0,2}(?:is|ist|:|=|est|es)?\s{1,2}(?P<secret>(?=[A-Za-z#*]{0,8}[0-9])[A-Za-z0-9#*]{4,12})\b[#*]?",
+            rf"|codice\ di\ (?:accesso|sicurezza|verifica)){_CODE}",
             re.IGNORECASE,
         ),
     ),

@@ -60,7 +60,7 @@ _MENTION_TEXT = """
     password passphrase passcode pass passwd passwort kennwort pwd pw mot contraseña contrasena wachtwoord senha parola
     пароль
 """
-_MENTIONS = frozenset(_MENTION_TEXT.split())
+MENTIONS = frozenset(_MENTION_TEXT.split())
 """The first words of mentions."""
 _OF = r"\ (?:for|of|to|on|from|für|von|zum|zur|pour|du|de|para|per|del|della)\ [^\n.:;,]{1,40}?"
 
@@ -126,7 +126,7 @@ _REACH = 120
 
 def said(page: Page) -> Iterator[Finding]:
     """What is said to be a password: with more than letters in it, or at the end of a sentence."""
-    for mention in filter(None, (_MENTION.match(page.text, place) for place in page.places(_MENTIONS))):
+    for mention in filter(None, (_MENTION.match(page.text, place) for place in page.places(MENTIONS))):
         for saying in _SAYINGS:
             yield from _meant(page.text, mention, saying)
 

@@ -1,7 +1,7 @@
 """Many values that are redacted together: texts, JSON, JSON in text."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -41,6 +41,25 @@ class Redaction:
     def finds(self, text: str) -> bool:
         """True if there is something in a text."""
         return bool(self._found(text))
+
+    def finds_in(self, value: Any, *, known: Set[str] = frozenset()) -> bool:
+        """True if there may be something in a JSON value: in its texts and names, or because of a name.
+
+        Names that are `known` to be harmless are not looked at.
+        """
+        texts: set[str] = set()
+        names: set[str] = set()
+        parts = [value]
+        for part in parts:  # which grows
+            if isinstance(part, str):
+                texts.add(part)
+            elif isinstance(part, dict):
+                names.update(part)
+                parts += part.values()
+            elif isinstance(part, list):
+                parts += part
+        names -= known
+        return (self._promises and any(map(_promised, names))) or any(map(self.redactor.find, texts | names))
 
     def _found(self, text: str) -> Sequence[Finding]:
         if text not in self._known:
