@@ -36,7 +36,8 @@ def test_remote_runner_and_learners_have_the_loss_of_one_process_and_identical_p
 ) -> None:
     changes = {"algorithm.optimizer.learning_rate": 1e-3}
     one = build(tmp_path / "one", "ppo", **changes)
-    apart = build(tmp_path / "apart", "ppo", **changes, **{"rollout.runners": runners, "algorithm.learners.count": learners})
+    remote = {"rollout.runners": runners, "algorithm.learners.count": learners}
+    apart = build(tmp_path / "apart", "ppo", **changes, **remote)
     first, same = one.train()[METRICS], apart.train()[METRICS]
     for name in LOSSES:
         assert same[name] == pytest.approx(first[name], abs=1e-5), name
