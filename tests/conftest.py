@@ -31,6 +31,8 @@ COMES_NEXT = pytest.StashKey[pytest.Function | None]()
 # (Sockets lie in it, whose paths must be short.)
 os.environ["RAY_TMPDIR"] = tempfile.mkdtemp(prefix="loom-", dir="/tmp")
 atexit.register(shutil.rmtree, os.environ["RAY_TMPDIR"], ignore_errors=True)
+# Ray's processes are nicer than all others by default, and would starve beside other tests.
+os.environ.setdefault("RAY_worker_niceness", "0")
 
 # A busy machine is no reason to fail a property; in CI the examples are the same every time.
 settings.register_profile(
@@ -171,6 +173,8 @@ def _is_free() -> bool:
     """True if all of Ray's cores are there soon: actors that were killed take a moment to end."""
     import ray
 
+    if not ray.is_initialized():  # the test shut it down
+        return False
     deadline = time.monotonic() + 2
     while not (free := ray.available_resources().get("CPU") == 4) and time.monotonic() < deadline:
         time.sleep(0.01)

@@ -233,14 +233,14 @@ def test_family_that_takes_its_runner_along_costs_one_timeout_and_is_quarantined
         "environments": [{"id": MOODY, "families": ["plain", family]}],
         "rollout.runners": 1,
         "rollout.quarantine": {"window": 8},
-        "hub.group_timeout_s": 6.0,
+        "hub.group_timeout_s": 20.0,  # in which another runner starts, on a busy machine too
         "train.updates": 3,
     }
     algo = build(tmp_path, **changes)
     algo.warm_up()
     begun = time.monotonic()
     history = train(algo)
-    assert time.monotonic() - begun < 60
+    assert time.monotonic() - begun < 150
     assert [case.name for case in algo.collector.quarantine.cases] == [f"Moody/{family}"]
     algo.stop()
     assert history[0][Metric.FAILURES] > 0 == history[-1][Metric.FAILURES]

@@ -180,13 +180,14 @@ def test_a_compression_that_cannot_be_is_refused(compression: str, learners: int
 def test_a_killed_runner_is_replaced_and_counts_nothing_twice(tmp_path: Path) -> None:
     asked = ppo("Mortal", keywords={"marker": str(tmp_path / "died")}).env_runners(num_env_runners=2)
     algo = asked.fault_tolerance(delay_between_env_runner_restarts_s=0).build_algo()
-    steps = []
-    for _ in range(12):
+    steps: list[int] = []
+    gained = np.zeros(0)
+    while len(steps) < 60 and (len(steps) < 12 or not (gained[-3:] > 8 * 16).all()):
         steps.append(algo.train()["env_runners"]["num_env_steps_sampled_lifetime"])
+        gained = np.diff(steps)
     assert (tmp_path / "died").exists()
-    gained = np.diff(steps)
     assert (gained <= 2 * 8 * 16).all()
-    assert (gained[-3:] > 8 * 16).all()
+    assert (gained[-3:] > 8 * 16).all(), "both are there again, however long a busy machine took to start it"
     algo.stop()
 
 

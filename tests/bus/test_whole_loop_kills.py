@@ -168,8 +168,12 @@ def test_a_loop_whose_parts_are_killed_loses_nothing_and_does_nothing_twice(
         programs.start("bus", ["bus", "run", "--store", production.store_url, "--bus", nats_server.url])
         crowd = Crowd(url, plan.endpoint, open_task_mixture(production.base(1), db), level=1, seed=1)
 
+        async def kills_and_peace() -> None:
+            await killing(programs, nats_server, production.folder, kills)
+            await asyncio.to_thread(until, lambda: any(job.phase is Phase.DONE for job in history(db)), seconds=900)
+
         async def live() -> None:
-            task = asyncio.create_task(killing(programs, nats_server, production.folder, kills))
+            task = asyncio.create_task(kills_and_peace())
             await crowd.talk_until(task.done, Manner(pace=6.0, opted_out=0.0, secret=0.0, late_s=1.0))
             await task
 
