@@ -131,6 +131,7 @@ def test_a_folder_in_use_is_refused_and_one_between_rounds_is_not(small: World) 
         assert small.value("SELECT count() FROM trajectories") == 19
         small.serve(1, first=50)
         assert b"loaded 1 trajectories" in follower.stdout.readline()
+        assert "/_chdb." not in Path(f"/proc/{follower.pid}/maps").read_text(), "it would leave descriptors behind"
         follower.terminate()
     impatient = Limits(wait_s=0.1)
     said = "is in use by process"
