@@ -37,9 +37,9 @@ with open_asking(Place(folder=Path(sys.argv[1])), Limits(timeout_s=600), engine=
 """
 
 
-def held(pid: int | str = "self") -> int:
-    """The threads and descriptors of a process."""
-    return sum(len(list(Path(f"/proc/{pid}/{what}").iterdir())) for what in ("task", "fd"))
+def held() -> int:
+    """The threads and descriptors of this process."""
+    return sum(len(list(Path(f"/proc/self/{what}").iterdir())) for what in ("task", "fd"))
 
 
 def is_gone(pid: int) -> bool:
@@ -57,18 +57,16 @@ def wait_for(what: Callable[[], bool]) -> None:
 def test_rounds_and_questions_leave_nothing_behind(fed: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "OPENINGS", 3)
     explorer = Explorer(fed.url, str(fed.place.folder))
-    before, most, pids = 0, 0, set()
+    before, pids = 0, set()
     with closing(explorer), closing(Engine()) as engine, Feeding(fed.url, fed.place, engine=engine) as feeding:
-        for n in range(7):
+        for n in range(4):
             fed.serve(1, first=50 + n)
             assert feeding.round(check=False).loaded == {"trajectories": 1}
             assert explorer.ask("SELECT count() FROM trajectories", SCREEN).rows == [(20 + n,)]
             before = before or held()
-            assert engine.pid is not None
-            most, pids = max(most, held(engine.pid)), {*pids, engine.pid}
+            pids.add(engine.pid)
         assert held() <= before + 5, "less than one opening leaves behind"
-    assert len(pids) == 3
-    assert most < 200
+    assert len(pids) == 2, "it is replaced"
 
 
 def test_a_round_with_nothing_new_does_not_open_the_folder(fed: World) -> None:

@@ -47,8 +47,13 @@ def test_what_is_new_is_loaded_once(world: World) -> None:
 
 
 def test_rows_say_what_the_trajectory_says(full: World) -> None:
-    (row,) = full.ask("SELECT * FROM trajectories WHERE id = 'talk-9'")
-    assert {name: row[name] for name in ("hub", "source", "task", "version", "arms", "ending")} == {
+    (talk,), (roll,), (zero,), (judgement,) = full.ask_all(
+        "SELECT * FROM trajectories WHERE id = 'talk-9'",
+        "SELECT * FROM trajectories WHERE id = 'roll-3'",
+        "SELECT * FROM trajectories WHERE id = 'zero-0'",
+        "SELECT * FROM rewards WHERE id = 'talk-0:1'",
+    )
+    assert {name: talk[name] for name in ("hub", "source", "task", "version", "arms", "ending")} == {
         "hub": "endpoint-talk",
         "source": "production",
         "task": "talk/session/1",
@@ -56,15 +61,16 @@ def test_rows_say_what_the_trajectory_says(full: World) -> None:
         "arms": ["stable"],
         "ending": "terminated",
     }
-    assert (row["turns"], row["tokens"], row["sampled"], row["seconds"], row["success"]) == (1, 3, 2, 1.5, 1.0)
-    assert row["finished_at"].timestamp() == AT + DAY / 2
-    (row,) = full.ask("SELECT * FROM trajectories WHERE id = 'roll-3'")
-    assert (row["hub"], row["run"], row["version"], row["seconds"]) == ("runs", "math-1", "math-1/3", 2.0)
-    (row,) = full.ask("SELECT * FROM trajectories WHERE id = 'zero-0'")
-    assert (row["hub"], row["version"], row["tokens"]) == ("agent-Zero", "gpt", 90)
-    assert (row["usd"], row["seconds"]) == (0.25, 0.5)
-    (row,) = full.ask("SELECT * FROM rewards WHERE id = 'talk-0:1'")
-    assert (row["replaces"], row["version"], row["components"]) == (1, VERSIONS[0], {"task_completion": 1.0})
+    assert (talk["turns"], talk["tokens"], talk["sampled"], talk["seconds"], talk["success"]) == (1, 3, 2, 1.5, 1.0)
+    assert talk["finished_at"].timestamp() == AT + DAY / 2
+    assert (roll["hub"], roll["run"], roll["version"], roll["seconds"]) == ("runs", "math-1", "math-1/3", 2.0)
+    assert (zero["hub"], zero["version"], zero["tokens"]) == ("agent-Zero", "gpt", 90)
+    assert (zero["usd"], zero["seconds"]) == (0.25, 0.5)
+    assert (judgement["replaces"], judgement["version"], judgement["components"]) == (
+        1,
+        VERSIONS[0],
+        {"task_completion": 1.0},
+    )
 
 
 def test_no_word_is_in_the_columns(full: World) -> None:

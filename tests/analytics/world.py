@@ -121,9 +121,13 @@ class World:
             return feeding.round(**how)
 
     def ask(self, sql: str) -> list[Mapping[str, Any]]:
+        return self.ask_all(sql)[0]
+
+    def ask_all(self, *questions: str) -> list[list[Mapping[str, Any]]]:
+        """The answers to several questions, for which the folder is opened once."""
         with open_asking(self.place, Limits(timeout_s=60), engine=self.engine) as asking:
-            answer = asking.ask(sql)
-        return [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
+            answers = [asking.ask(sql) for sql in questions]
+        return [[dict(zip(answer.columns, row, strict=True)) for row in answer.rows] for answer in answers]
 
     def value(self, sql: str) -> Any:
         ((value,),) = (row.values() for row in self.ask(sql))
