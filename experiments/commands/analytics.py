@@ -3,7 +3,7 @@
 import math
 import sys
 import time
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -126,11 +126,12 @@ def _place(analytics: str | None, store: str) -> "Place":
 
 
 def _feed(store: str, place: "Place", *, follow: bool = False, anew: bool = False, as_json: bool) -> None:
+    from loomrl.analytics.engine import Engine
     from loomrl.analytics.feeder import nobody
     from loomrl.analytics.feeding import Feeding
     from loomrl.telemetry.progress import progress
 
-    with Feeding(store, place) as feeding:
+    with closing(Engine()) as engine, Feeding(store, place, engine=engine if follow else None) as feeding:
         fed = feeding.round(
             anew=anew, report=lambda waiting: progress("load", waiting) if waiting else nullcontext(nobody)
         )

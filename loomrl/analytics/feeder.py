@@ -15,7 +15,7 @@ from typing import Protocol
 
 from loomrl.analytics.schema import EXPOSURES, FEEDBACK, REWARDS, TRAJECTORIES
 from loomrl.analytics.settling import FORGOTTEN, settle
-from loomrl.analytics.source import Hubs, HubSource, Page, exposure_page, feedback_page, reward_page
+from loomrl.analytics.source import ERASURE, Hubs, HubSource, Page, exposure_page, feedback_page, reward_page
 from loomrl.analytics.warehouse import Warehouse
 from loomrl.store import LoomDB
 from loomrl.store.endpoints import endpoint_names
@@ -154,6 +154,6 @@ class Feeder:
         """The newest deletion of a person that has not reached us; None: there is none."""
         after = int(self._warehouse.about().get(FORGOTTEN, 0))
         newest = None
-        while page := read_events(self._db, after=after, kind="person.forgotten"):
+        while page := read_events(self._db, after=after, kind=ERASURE):
             newest = after = page[-1][0]
         return newest

@@ -7,13 +7,14 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
+from loomrl.analytics.engine import Engine
 from loomrl.analytics.feeder import Fed, Feeder, Tell, nobody
 from loomrl.analytics.place import Place, sole
-from loomrl.analytics.source import Hubs
+from loomrl.analytics.source import Hubs, newest
 from loomrl.analytics.warehouse import WAIT_S, open_warehouse
 from loomrl.bus.origin import origin_of
 from loomrl.errors import AnalyticsError
@@ -31,10 +32,14 @@ def _unreported(_waiting: int) -> AbstractContextManager[Tell]:
 
 
 class Feeding:
-    """The feeder of a place from a LoomDB; AnalyticsError if there is one already."""
+    """The feeder of a place from a LoomDB; AnalyticsError if there is one already.
 
-    def __init__(self, store_url: str, place: Place) -> None:
-        self._place = place
+    One that goes on for days has an engine for folders.
+    """
+
+    def __init__(self, store_url: str, place: Place, *, engine: Engine | None = None) -> None:
+        self._place, self._engine = place, engine
+        self._loaded: Mapping[str, int] = {}
         self._stack = ExitStack()
         with ExitStack() as stack:
             self._db = stack.enter_context(open_store(store_url))
@@ -44,10 +49,21 @@ class Feeding:
             self._stack = stack.pop_all()
 
     def round(self, *, anew: bool = False, check: bool = True, report: Report = _unreported) -> Fed:
-        """Load what is new; `anew`: all there is, into new tables. `check`: delete what LoomDB has no more."""
+        """Load what is new; `anew`: all there is, into new tables. `check`: delete what LoomDB has no more.
+
+        Where nothing is new and nothing is checked, the place is not opened.
+        """
         self._renew()
+        found = newest(self._db, self._hubs)
+        if found == self._loaded and not check and not anew:
+            return Fed()
+        fed = self._fed(anew=anew, check=check, report=report)
+        self._loaded = found
+        return fed
+
+    def _fed(self, *, anew: bool, check: bool, report: Report) -> Fed:
         origin = origin_of(self._db)
-        with open_warehouse(self._place, origin=origin, wait_s=WAIT_S, anew=anew) as warehouse:
+        with open_warehouse(self._place, origin=origin, wait_s=WAIT_S, anew=anew, engine=self._engine) as warehouse:
             feeder = Feeder(self._db, self._hubs, warehouse)
             with report(feeder.waiting()) as tell:
 

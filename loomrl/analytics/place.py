@@ -52,8 +52,11 @@ def place_of(text: str | None, store_url: str) -> Place:
 
 
 @contextmanager
-def sole(file: Path, *, wait_s: float, said: str) -> Iterator[None]:
-    """We alone hold the file; AnalyticsError if another process does for longer than we wait. `said` is of its id."""
+def sole(file: Path, *, wait_s: float, said: str, user: int | None = None) -> Iterator[None]:
+    """We alone hold the file; AnalyticsError if another process does for longer than we wait. `said` is of its id.
+
+    `user` is the process that others are told of; by default this one.
+    """
     file.parent.mkdir(parents=True, exist_ok=True)
     until = time.monotonic() + wait_s
     with file.open("a+") as opened:
@@ -66,7 +69,7 @@ def sole(file: Path, *, wait_s: float, said: str) -> Iterator[None]:
                     raise AnalyticsError(said.format(file.read_text().strip() or "?")) from None
                 time.sleep(LOOK_S)
         opened.truncate(0)
-        opened.write(str(os.getpid()))
+        opened.write(str(os.getpid() if user is None else user))
         opened.flush()
         yield
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from loomrl.analytics.engine import Engine
 from loomrl.analytics.place import Place
 from loomrl.analytics.schema import TABLES, VIEWS
 from loomrl.analytics.warehouse import WAIT_S, Warehouse, open_reader
@@ -136,8 +137,8 @@ def _known() -> str:
 
 
 @contextmanager
-def open_asking(place: Place, limits: Limits | None = None) -> Iterator[Asking]:
-    """The store, for questions within these limits."""
+def open_asking(place: Place, limits: Limits | None = None, *, engine: Engine | None = None) -> Iterator[Asking]:
+    """The store, for questions within these limits. A process that asks for days has an engine for folders."""
     limits = limits or Limits()
     settings = {
         "max_execution_time": limits.timeout_s,
@@ -146,5 +147,5 @@ def open_asking(place: Place, limits: Limits | None = None) -> Iterator[Asking]:
         "limit": limits.rows + 1 if limits.rows else 0,
         "readonly": 1,  # the last: nothing can be set after it
     }
-    with open_reader(place, settings, wait_s=limits.wait_s) as warehouse:
+    with open_reader(place, settings, wait_s=limits.wait_s, engine=engine) as warehouse:
         yield Asking(warehouse, limits)

@@ -11,10 +11,11 @@ from loomrl.store import LoomDB, beside, open_store
 from loomrl.store.archives import ArchiveFile, list_files
 from loomrl.store.db import is_there
 from loomrl.store.endpoints import endpoint_names
+from loomrl.store.events import last_event
 from loomrl.store.feedback import read_feedback
 from loomrl.store.observations import read_observations
 from loomrl.store.rewards import read_rewards, replaced_between
-from loomrl.store.rows import count_rows, rows_after
+from loomrl.store.rows import count_rows, last_row, rows_after
 
 RUNS = "runs"
 """The name of LoomDB's own hub, with the rollouts of training runs."""
@@ -22,6 +23,8 @@ LONGEST = 50
 """Letters in the name of a database beside another. Names have no quotes: they may stand in SQL."""
 Columns = list[Sequence[Any]]
 """Of a table, in its order; all of one length."""
+ERASURE = "person.forgotten"
+"""The event of a person's deletion."""
 EMPTY = 1000
 """Pages of rows in a line from which a person's observations were all that was deleted."""
 LIMIT_MS = 4_102_444_800_000
@@ -52,6 +55,10 @@ class HubSource:
     def waiting(self, after: int) -> int:
         """The trajectories in the database behind a cursor."""
         return rows_after(self._db, "trajectories", after)
+
+    def last(self) -> int:
+        """The newest position in the database."""
+        return last_row(self._db, "trajectories")
 
     def count(self, upto: int) -> int:
         """The trajectories in the database up to a cursor, and those in files."""
@@ -115,6 +122,12 @@ class Hubs:
         while shard == 2 or str(shard - 1) in self._sources:
             yield str(shard), None
             shard += 1
+
+
+def newest(db: LoomDB, hubs: Hubs) -> Mapping[str, int]:
+    """How far everything goes that is loaded, and deletions of persons: as long as it is the same, nothing is new."""
+    logs = {log: last_row(db, log) for log in ("rewards", "feedback", "observations")}
+    return logs | {hub.name: hub.last() for hub in hubs.look()} | {ERASURE: last_event(db, kind=ERASURE)}
 
 
 def reward_page(db: LoomDB, after: int, limit: int) -> tuple[Page, Mapping[str, str]]:

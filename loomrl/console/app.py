@@ -137,7 +137,8 @@ def console_app(
     for chapter in (run, trajectory, policy, environment, sweep, endpoint, release, feedback, audit):
         chapter.add_to(pages)
     launch.add_to(pages, launcher)
-    explore.add_to(pages, Explorer(source.url, analytics))
+    explorer = Explorer(source.url, analytics)
+    explore.add_to(pages, explorer)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -147,6 +148,7 @@ def console_app(
         finally:
             feed.end()
             indexer.close()
+            explorer.close()
 
     static = StaticFiles(directory=str(Path(str(files("loomrl.console").joinpath("static")))))
     app = Starlette(

@@ -10,6 +10,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from loomrl.analytics.engine import Engine
 from loomrl.analytics.place import Place, place_of
 from loomrl.analytics.question import Answer, Limits, open_asking, question_of
 from loomrl.analytics.schema import STANDARD, TABLES
@@ -33,6 +34,7 @@ class Explorer:
     url: str
     analytics: str | None
     _turn: threading.Lock = field(default_factory=threading.Lock)
+    _engine: Engine = field(default_factory=Engine)
 
     @property
     def place(self) -> Place:
@@ -41,13 +43,17 @@ class Explorer:
 
     def ask(self, sql: str, limits: Limits) -> Answer:
         """The answer; an AnalyticsError says what is wrong with the question, or with the place."""
-        with self._taken(limits), open_asking(self.place, limits) as asking:
+        with self._taken(limits), open_asking(self.place, limits, engine=self._engine) as asking:
             return asking.ask(sql)
 
     def csv(self, sql: str) -> bytes:
         """All rows."""
-        with self._taken(FILE), open_asking(self.place, FILE) as asking:
+        with self._taken(FILE), open_asking(self.place, FILE, engine=self._engine) as asking:
             return asking.ask_as(sql, "CSVWithNames")
+
+    def close(self) -> None:
+        """End the process that answers."""
+        self._engine.close()
 
     @contextmanager
     def _taken(self, limits: Limits) -> Iterator[None]:

@@ -89,6 +89,13 @@ def rows_after(db: LoomDB, log: str, after: int) -> int:
         return int(connection.scalar(select(func.count()).select_from(table).where(table.c.position > after)) or 0)
 
 
+def last_row(db: LoomDB, log: str) -> int:
+    """The newest position in a log; 0 without any."""
+    table = metadata.tables[log]
+    with db.read() as connection:
+        return int(connection.scalar(select(func.max(table.c.position))) or 0)
+
+
 def positions_in(db: LoomDB, log: str, *, upto: int) -> set[int]:
     """The positions of a log's rows up to one."""
     table = metadata.tables[log]

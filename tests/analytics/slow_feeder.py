@@ -4,12 +4,13 @@ import sys
 from pathlib import Path
 
 from loomrl.analytics import feeder
+from loomrl.analytics.engine import Engine
 from loomrl.analytics.feeding import Feeding
 from loomrl.analytics.place import Place
 
 if __name__ == "__main__":
-    url, folder = sys.argv[1:]
+    url, folder, engine = sys.argv[1:]
     feeder.PAGE = 20
-    with Feeding(url, Place(folder=Path(folder))) as feeding:
+    with Feeding(url, Place(folder=Path(folder)), engine=Engine() if engine else None) as feeding:
         print("it loads", flush=True)
         feeding.round()

@@ -46,15 +46,19 @@ def test_baselines_have_the_rewards_that_hold(full: World) -> None:
 
 
 def test_versions_cohorts_cost_and_satisfaction_add_up(full: World) -> None:
-    versions = {row["version"]: row for row in full.ask("SELECT * FROM versions")}
+    first, second, cost, said = full.ask_all(
+        "SELECT * FROM versions",
+        "SELECT * FROM cohorts WHERE metric = 'reward'",
+        "SELECT sum(attempts) AS n, sum(tokens) AS t, sum(usd) AS usd FROM cost",
+        "SELECT day, version, said, mean, negative FROM satisfaction",
+    )
+    versions = {row["version"]: row for row in first}
     assert (versions[VERSIONS[0]]["attempts"], versions[VERSIONS[0]]["judged"]) == (5 + 2, 5)
     assert versions[VERSIONS[0]]["reward"] == pytest.approx((3 * 1.0 + 2 * 0.5) / 5)
     assert versions["math-1/2"]["success"] == 0.0
-    cohorts = {row["arm"]: row for row in full.ask("SELECT * FROM cohorts WHERE metric = 'reward'")}
+    cohorts = {row["arm"]: row for row in second}
     assert {arm: (row["units"], row["mean"]) for arm, row in cohorts.items()} == {"stable": (6, 0.25), "new": (5, 0.75)}
-    cost = full.ask("SELECT sum(attempts) AS n, sum(tokens) AS t, sum(usd) AS usd FROM cost")
     assert cost == [{"n": 19, "t": 17 * 3 + 2 * 90, "usd": 0.5}]
-    said = full.ask("SELECT day, version, said, mean, negative FROM satisfaction")
     assert [(row["version"], row["mean"], row["negative"]) for row in said] == [
         (VERSIONS[0], n % 2, 1 - n % 2) for n in range(4)
     ]
@@ -131,6 +135,7 @@ def test_a_folder_in_use_is_refused_and_one_between_rounds_is_not(small: World) 
         assert small.value("SELECT count() FROM trajectories") == 19
         small.serve(1, first=50)
         assert b"loaded 1 trajectories" in follower.stdout.readline()
+        assert "/_chdb." not in Path(f"/proc/{follower.pid}/maps").read_text(), "it would leave descriptors behind"
         follower.terminate()
     impatient = Limits(wait_s=0.1)
     said = "is in use by process"

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from loomrl.analytics.engine import Engine
 from loomrl.analytics.feeder import Fed
 from loomrl.analytics.feeding import Feeding
 from loomrl.analytics.place import Place
@@ -27,10 +28,10 @@ VERSIONS = ("math-1/40", "math-1/50")
 
 
 class World:
-    """What is on record, and the place of its columns."""
+    """What is on record, and the place of its columns, which an engine opens or this process."""
 
-    def __init__(self, url: str, folder: Path) -> None:
-        self.url, self.place = url, Place(folder=folder / "columns")
+    def __init__(self, url: str, folder: Path, engine: Engine | None = None) -> None:
+        self.url, self.place, self.engine = url, Place(folder=folder / "columns"), engine
         self.db: LoomDB = open_store(url)
         for name in ("talk", "walk"):
             set_endpoint(self.db, name, [Arm(name="stable", policy=VERSIONS[0])], at=AT)
@@ -116,13 +117,17 @@ class World:
         append_observations(self.db, endpoint, "gateway", every, at=AT)
 
     def feed(self, **how: Any) -> Fed:
-        with Feeding(self.url, self.place) as feeding:
+        with Feeding(self.url, self.place, engine=self.engine) as feeding:
             return feeding.round(**how)
 
     def ask(self, sql: str) -> list[Mapping[str, Any]]:
-        with open_asking(self.place, Limits(timeout_s=60)) as asking:
-            answer = asking.ask(sql)
-        return [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
+        return self.ask_all(sql)[0]
+
+    def ask_all(self, *questions: str) -> list[list[Mapping[str, Any]]]:
+        """The answers to several questions, for which the folder is opened once."""
+        with open_asking(self.place, Limits(timeout_s=60), engine=self.engine) as asking:
+            answers = [asking.ask(sql) for sql in questions]
+        return [[dict(zip(answer.columns, row, strict=True)) for row in answer.rows] for answer in answers]
 
     def value(self, sql: str) -> Any:
         ((value,),) = (row.values() for row in self.ask(sql))
