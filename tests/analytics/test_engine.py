@@ -55,11 +55,11 @@ def wait_for(what: Callable[[], bool]) -> None:
 
 
 def test_rounds_and_questions_leave_nothing_behind(fed: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "OPENINGS", 3)
+    monkeypatch.setattr(module, "OPENINGS", 2)
     explorer = Explorer(fed.url, str(fed.place.folder))
     before, pids = 0, set()
     with closing(explorer), closing(Engine()) as engine, Feeding(fed.url, fed.place, engine=engine) as feeding:
-        for n in range(4):
+        for n in range(3):
             fed.serve(1, first=50 + n)
             assert feeding.round(check=False).loaded == {"trajectories": 1}
             assert explorer.ask("SELECT count() FROM trajectories", SCREEN).rows == [(20 + n,)]
