@@ -75,7 +75,7 @@ class _Process:
 
     def __init__(self) -> None:
         self._child = subprocess.Popen(
-            [sys.executable, "-m", "loomrl.analytics.engine", str(os.getpid())],
+            [sys.executable, "-P", "-m", "loomrl.analytics.engine", str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)},
