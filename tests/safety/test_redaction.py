@@ -243,7 +243,7 @@ def test_many_values_take_a_linear_time_as_well() -> None:
         return time.thread_time() - started
 
     small = min(took(200) for _ in range(3))
-    assert took(1600) < 20 * small, "a square would be sixty-four"
+    assert any(took(1600) < 20 * small for _ in range(5)), "a square would be sixty-four"
 
 
 def test_json_stays_json_and_names_promise_secrets() -> None:
