@@ -34,10 +34,7 @@ def run(folder: Path, name: str, **changes: Any) -> TrainResult:
     return train(resolve([f"language/{name}"]).override(places | changes), run="r")
 
 
-@pytest.mark.parametrize(
-    ("name", "seed"),
-    [("math_tiny", 1), ("math_tiny", 2), ("math_tiny_grpo", 1), ("math_tiny_rloo", 1)],
-)
+@pytest.mark.parametrize(("name", "seed"), [("math_tiny", 2), ("math_tiny_grpo", 1), ("math_tiny_rloo", 1)])
 def test_reinforcement_alone_takes_a_tiny_model_to_mastery(tmp_path: Path, name: str, seed: int) -> None:
     result = run(tmp_path, name, seed=seed)
     assert result.before["greedy"] <= 0.45
