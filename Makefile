@@ -76,7 +76,7 @@ test: setup ## all tests that take seconds
 	$(BIN)/python -m pytest -q -m "not slow and not lab" -n 3 --dist loadfile --no-loadscope-reorder --durations=25
 
 test-slow: setup ## the tests that take minutes
-	$(BIN)/python -m pytest -q -m "slow and not lab" -n 2 --dist loadfile --no-loadscope-reorder --durations=40
+	$(BIN)/python -m pytest -q -m "slow and not lab" -n 3 --dist loadfile --no-loadscope-reorder --durations=40
 
 test-cluster: setup ## the tests on hosts of a lab: root, and `loomrl lab` (docs/lab.md)
 	$(BIN)/python -m pytest -q -m lab --durations=25
