@@ -106,8 +106,19 @@ def main() -> None:
         sys.exit(130)
 
 
+def _version(is_asked: bool) -> None:
+    if is_asked:
+        from loomrl import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
 @app.callback()
 def begin(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and end.", callback=_version, is_eager=True)
+    ] = False,
     log_format: Annotated[
         str | None, typer.Option(envvar="LOOMRL_LOG", help="text, or json: a JSON object a line on stderr.")
     ] = None,

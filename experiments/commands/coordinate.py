@@ -197,6 +197,7 @@ def _once(plan: "LoopExperiment") -> None:
     with open_store(plan.store_url) as db, coordinating(db, plan, say=_say) as coordinator:
         while coordinator.tick():
             pass
+        _say(f"nothing more to do now; trajectories collected so far: {coordinator.observer.collected()}")
 
 
 def _keep_on(coordinator: "Coordinator", service: "TrainingService", bus: str | None, stack: ExitStack) -> None:

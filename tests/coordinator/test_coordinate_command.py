@@ -67,6 +67,7 @@ def test_nothing_to_do_ends_at_once_and_an_empty_data_set_fails_by_name_without_
         "triggers.schedule=null",
     )
     app(["coordinate", *loop, "--once"], standalone_mode=False)
+    assert "nothing more to do now; trajectories collected so far: 0" in capsys.readouterr().err
     assert typed(capsys, "coordinate", "jobs")["jobs"] == []
     asked = typed(capsys, "coordinate", "request", *loop)
     app(["coordinate", *loop, "--once"], standalone_mode=False)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+import loomrl
 from loomrl.errors import LoomError
 from loomrl.experiments.cli import app, main
 from loomrl.experiments.shipped import names, resolve_any
@@ -42,6 +43,10 @@ def run_json(*words: str, code: int = 0) -> dict[str, Any]:
 def test_every_shipped_experiment_resolves() -> None:
     assert "math" in names()
     assert all(resolve_any([name]).name for name in names())
+
+
+def test_version_is_that_of_the_package() -> None:
+    assert run("--version").strip() == loomrl.__version__
 
 
 def test_show_prints_what_a_file_of_it_would_resolve_to() -> None:
