@@ -27,9 +27,10 @@ from loomrl.inference.vllm.fleet import Fleet, open_fleet
 from loomrl.inference.vllm.fleet_client import FleetClient
 from loomrl.inference.weights.sealed import Sealed, seal
 from tests.inference.engine_support import processes
-from tests.needs import need
+from tests.needs import needs
 
 pytestmark = [
+    needs("vLLM"),
     pytest.mark.system,
     pytest.mark.slow,
     pytest.mark.usefixtures("ray_cluster"),
@@ -46,7 +47,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def fleet(ray_cluster: None, folder: Path) -> Iterator[Fleet]:
-    need("vLLM")
     torch.set_num_threads(1)
     with open_fleet(VllmEngineConfig(count=2), opening(folder)) as opened:
         yield opened
