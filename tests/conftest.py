@@ -18,6 +18,7 @@ from types import SimpleNamespace
 import psycopg
 import pytest
 from hypothesis import HealthCheck, settings
+from sqlalchemy import make_url
 
 from loomrl.store import LoomDB, open_store
 from tests.needs import need, postgres_binaries
@@ -25,6 +26,7 @@ from tests.needs import need, postgres_binaries
 pytest_plugins = ["tests.costs"]
 
 PASSWORD = "only-on-loopback"
+SLOW_MOST_S = 1800
 COMES_NEXT = pytest.StashKey[pytest.Function | None]()
 
 # Ray joins a cluster that it finds in this folder: tests that run beside each other must not find each other's.
@@ -54,7 +56,13 @@ def one_thread() -> Iterator[None]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
-    """Files that use the shared Ray come first, and in them the tests that do: a process of tests starts it once."""
+    """Files that use the shared Ray come first, and in them the tests that do: a process of tests starts it once.
+
+    A slow test without a limit of its own has SLOW_MOST_S: on a busy machine it takes several times as long.
+    """
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SLOW_MOST_S))
     without = {item: "ray_cluster" not in item.fixturenames for item in items}
     files = {item.path: number for number, item in enumerate(reversed(items))}
     users = {item.path for item in items if not without[item]}
@@ -143,6 +151,15 @@ def store_url(request: pytest.FixtureRequest) -> str:
     """The contract: whatever uses it must hold on both databases."""
     url: str = request.getfixturevalue({"sqlite": "sqlite_url", "postgresql": "postgres_url"}[request.param])
     return url
+
+
+@pytest.fixture
+def recorded_store_url(store_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The same for settings, which are recorded and hold no password."""
+    url = make_url(store_url)
+    if url.password is not None:
+        monkeypatch.setenv("PGPASSWORD", str(url.password))
+    return url._replace(password=None).render_as_string()
 
 
 @pytest.fixture

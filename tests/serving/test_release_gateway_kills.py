@@ -15,7 +15,6 @@ from hashlib import blake2b
 from pathlib import Path
 
 import pytest
-from sqlalchemy import make_url
 
 from loomrl.config import ServingExperiment
 from loomrl.errors import ConfigError
@@ -148,18 +147,14 @@ async def one_release(db: LoomDB, opened: dict[str, Mannered], rng: random.Rando
 
 
 async def test_a_hundred_kills_of_controllers_and_gateways_leave_legal_histories(
-    tmp_path: Path, store_url: str, unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, recorded_store_url: str, unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = make_url(store_url)
-    if url.password is not None:  # settings are recorded, and have none
-        monkeypatch.setenv("PGPASSWORD", str(url.password))
-        url = url._replace(password=None)
-    with open_store(store_url) as db:
+    with open_store(recorded_store_url) as db:
         run = RecordedRun(db, tmp_path)
         for number in (1, 2):
             run.record(control_policy(seed=number), number)
         ends, rng = Counter[str](), random.Random(4)
-        async with endpoint(tmp_path, url.render_as_string(), unused_tcp_port, monkeypatch) as (served, opened):
+        async with endpoint(tmp_path, recorded_store_url, unused_tcp_port, monkeypatch) as (served, opened):
             victims = Victims(served.station.experiment)
             for kind in ("controller", "gateway"):
                 for number in range(2):
