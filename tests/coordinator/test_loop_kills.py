@@ -106,9 +106,6 @@ def killed(url: str, folder: Path, *, kills: int, jobs: int, seed: int) -> Count
         coordinators(url, folder, 2) as running,
     ):
         prepare(db)
-        for each in running:
-            assert each.stdout is not None
-            assert each.stdout.readline() == "ready\n"
         callers = Callers(db, {}, seed=seed)
         deadline = time.monotonic() + 60 * (kills + jobs)
         while kills > 0 or sum(not job.is_open for job in jobs_of(db, ENDPOINT)[1]) < jobs:
@@ -122,7 +119,9 @@ def killed(url: str, folder: Path, *, kills: int, jobs: int, seed: int) -> Count
                 callers.come(40)
             if kills > 0 and rng.random() < 0.3:
                 at = rng.randrange(len(running))
-                time.sleep(rng.random() * 0.05)
+                assert (said := running[at].stdout) is not None
+                assert said.readline() == "ready\n"  # one that only begins has nothing to lose
+                time.sleep(rng.random() * 0.3)
                 running[at].send_signal(signal.SIGKILL)
                 running[at].communicate()
                 running[at] = started(url, folder)
