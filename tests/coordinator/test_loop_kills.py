@@ -131,5 +131,5 @@ def killed(url: str, folder: Path, *, kills: int, jobs: int, seed: int) -> Count
 
 
 def test_a_hundred_kills_of_coordinators_leave_legal_histories(recorded_store_url: str, tmp_path: Path) -> None:
-    ends = killed(recorded_store_url, tmp_path, kills=100, jobs=60, seed=2)
+    ends = killed(recorded_store_url, tmp_path, kills=100, jobs=40, seed=2)
     assert {Phase.DONE, Phase.REFUSED, Phase.FAILED} <= ends.keys()

@@ -94,9 +94,6 @@ def killed(url: str, kills: int, *, seed: int) -> Counter[str]:
     rng, ends = random.Random(seed), Counter[str]()
     with open_store(url) as db, controllers(url, 2) as running:
         prepare(db)
-        for each in running:
-            assert each.stdout is not None
-            assert each.stdout.readline() == "ready\n"
         while kills > 0 or not {"done", "rolled_back"} <= ends.keys():
             new = NEW if history_of(db, ENDPOINT, limit=1)[0].stable.policy == OLD else OLD
             is_bad = len(ends) % 2 == 1 if sum(ends.values()) < 2 else rng.random() < 0.5
@@ -110,6 +107,8 @@ def killed(url: str, kills: int, *, seed: int) -> Counter[str]:
                 callers.come(60)
                 if kills > 0 and rng.random() < 0.3:
                     at = rng.randrange(len(running))
+                    assert (said := running[at].stdout) is not None
+                    assert said.readline() == "ready\n"  # one that only begins has nothing to lose
                     time.sleep(rng.random() * 0.02)
                     running[at].send_signal(signal.SIGKILL)
                     running[at].communicate()
