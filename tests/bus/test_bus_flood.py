@@ -20,6 +20,7 @@ from loomrl.hub import EVERYTHING
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(7200)]
 EVENTS, BAD, KILLS = int(os.environ.get("LOOMRL_FLOOD", "30000")), 300, 10
+"""The stream keeps the latest 1,000,000, good and bad: more than 999,700 good ones cannot all wait in it."""
 BYTES = 600_000_000
 """All of the flood together: more memory than a sink may take."""
 MOST_KB = 400_000
@@ -47,10 +48,10 @@ def test_a_flood_is_taken_in_once_in_bounded_memory_while_sinks_are_killed(
     padding = "x" * (BYTES // EVENTS)
     good = [str(uuid.UUID(int=rng.getrandbits(128), version=4)) for _ in range(EVENTS)]
     with open_bus(nats_server.url) as bus:
-        sink = start(sqlite_url, nats_server.url)  # first: of a million the stream would drop what is older
         for first in range(0, EVENTS, 1000):
             bus.publish([message(foreign_event(id, says=padding)) for id in good[first : first + 1000]])
         bus.publish([Message(subject=TRAJECTORY.subject, id=f"bad {n}", payload=b"{}") for n in range(BAD)])
+        sink = start(sqlite_url, nats_server.url)
         for number in range(1, KILLS + 1):
             until(lambda number=number: count(sqlite_url) > number * EVENTS // (2 * KILLS), seconds=1200)  # type: ignore[misc]
             sink.kill()

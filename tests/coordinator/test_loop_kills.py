@@ -2,7 +2,6 @@
 
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -31,7 +30,7 @@ from loomrl.store.trainings import _row_of
 from loomrl.types import PolicyVersion, Source
 from tests.coordinator.loop_kills import ENDPOINT, run_of
 from tests.hub.hub_samples import attempt
-from tests.release.release_support import Callers, announce
+from tests.release.release_support import Callers, announce, kill_at_work
 
 pytestmark = [pytest.mark.system, pytest.mark.slow]
 ROOT = Path(__file__).parent.parent.parent
@@ -119,11 +118,7 @@ def killed(url: str, folder: Path, *, kills: int, jobs: int, seed: int) -> Count
                 callers.come(40)
             if kills > 0 and rng.random() < 0.3:
                 at = rng.randrange(len(running))
-                assert (said := running[at].stdout) is not None
-                assert said.readline() == "ready\n"  # one that only begins has nothing to lose
-                time.sleep(rng.random() * 0.3)
-                running[at].send_signal(signal.SIGKILL)
-                running[at].communicate()
+                kill_at_work(running[at], after_s=rng.random() * 0.3)
                 running[at] = started(url, folder)
                 kills -= 1
             time.sleep(0.05)

@@ -1,6 +1,8 @@
 """An endpoint with two versions of a run, and observations as gateways would have written them."""
 
 import random
+import signal
+import subprocess
 import time
 from collections.abc import Mapping
 
@@ -83,3 +85,12 @@ class Callers:
                 )
             )
         append_observations(self._db, ENDPOINT, "gateway", rows, now)
+
+
+def kill_at_work(process: subprocess.Popen[str], *, after_s: float) -> None:
+    """SIGKILL for a process that says `ready`, so long after it did: one that only begins has nothing to lose."""
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(after_s)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()

@@ -2,7 +2,6 @@
 
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -24,7 +23,7 @@ from loomrl.store.events import read_events
 from loomrl.store.policies import list_policies
 from loomrl.store.releases import list_releases, read_release
 from loomrl.types import Stage
-from tests.release.release_support import ENDPOINT, NEW, OLD, Callers, announce, prepare, released
+from tests.release.release_support import ENDPOINT, NEW, OLD, Callers, announce, kill_at_work, prepare, released
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -107,11 +106,7 @@ def killed(url: str, kills: int, *, seed: int) -> Counter[str]:
                 callers.come(60)
                 if kills > 0 and rng.random() < 0.3:
                     at = rng.randrange(len(running))
-                    assert (said := running[at].stdout) is not None
-                    assert said.readline() == "ready\n"  # one that only begins has nothing to lose
-                    time.sleep(rng.random() * 0.02)
-                    running[at].send_signal(signal.SIGKILL)
-                    running[at].communicate()
+                    kill_at_work(running[at], after_s=rng.random() * 0.02)
                     running[at] = _started(url)
                     kills -= 1
                 if rng.random() < 0.02:
