@@ -1,12 +1,12 @@
 """The source of the first weights: a Hugging Face folder, or a model that was built and stored as an artifact."""
 
 import hashlib
-import tempfile
 from functools import cache
 from pathlib import Path
 
 from loomrl.artifacts import open_artifacts
 from loomrl.config import LanguageModel
+from loomrl.files import scratch
 
 
 def origin_of(model: LanguageModel, *, artifact_url: str, built: str) -> Path:
@@ -19,5 +19,5 @@ def origin_of(model: LanguageModel, *, artifact_url: str, built: str) -> Path:
 @cache
 def _fetched(artifact_url: str, name: str) -> Path:
     """One copy per process and artifact, checked against its checksums."""
-    parent = Path(tempfile.mkdtemp(prefix="loomrl-model-"))
-    return open_artifacts(artifact_url).get_folder(name, parent / hashlib.sha256(name.encode()).hexdigest()[:16])
+    folder = hashlib.sha256(name.encode()).hexdigest()[:16]
+    return open_artifacts(artifact_url).get_folder(name, scratch("model") / folder)

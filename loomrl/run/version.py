@@ -1,6 +1,5 @@
 """A run's versions by name, and copies of their checkpoints."""
 
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +7,7 @@ from loomrl.artifacts import MARKER, Artifacts, locate, open_artifacts
 from loomrl.checkpoints import Checkpoints
 from loomrl.config import AnyExperiment
 from loomrl.errors import ArtifactError
+from loomrl.files import scratch
 from loomrl.store import LoomDB
 from loomrl.store.policies import list_policies, show_policy
 from loomrl.store.runs import recorded_experiment, show_run
@@ -35,7 +35,7 @@ def copied(version: PolicyVersion, db: LoomDB) -> Path:
     places = list(_places(version, db))
     for artifacts, name in places:
         if artifacts.exists(name):
-            return artifacts.get_folder(name, Path(tempfile.mkdtemp(prefix="loomrl-policy-")) / "policy")
+            return artifacts.get_folder(name, scratch("policy") / "policy")
     looked = ", ".join(dict.fromkeys(f"{artifacts.url}/{name}" for artifacts, name in places))
     raise ArtifactError(
         f"policy {version.id!r} is on record, but no whole checkpoint of it is at {looked}. Of a run the first, the "

@@ -1,7 +1,6 @@
 """Measures code in the sandbox, beside nothing but ruff; it runs nothing outside, and nothing without a sandbox."""
 
 import asyncio
-import atexit
 import json
 import os
 import re
@@ -9,7 +8,6 @@ import secrets
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -17,6 +15,7 @@ from pathlib import Path
 
 from loomrl.errors import ConfigError, SandboxError
 from loomrl.feedback.reward.code import CRITICAL, LINTED, Inspected, Submission, lines_of, read_findings
+from loomrl.files import scratch
 from loomrl.gym.sandbox import Ending, Limits, Session, open_sandbox
 from loomrl.gym.sandbox.bubblewrap import Bubblewrap
 from loomrl.gym.sandbox.gvisor import Gvisor
@@ -166,8 +165,7 @@ def _ruff() -> Path | None:
     found = str(beside) if beside.is_file() else shutil.which("ruff")
     if found is None or readable(Path(found).resolve(), for_others=os.geteuid() == 0):
         return None if found is None else Path(found).resolve()
-    folder = Path(tempfile.mkdtemp(prefix="loomrl-tools-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder = scratch("tools")
     folder.chmod(0o711)
     copy = Path(shutil.copyfile(found, folder / "ruff"))
     copy.chmod(0o555)

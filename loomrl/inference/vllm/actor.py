@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import tempfile
 import time
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -15,6 +14,7 @@ import ray
 
 from loomrl.config.engine import VllmEngineConfig
 from loomrl.errors import LoomError, PolicyError
+from loomrl.files import scratch
 from loomrl.inference.engine import Completion, Piece, Request
 from loomrl.inference.open import Opening
 from loomrl.inference.torch.engine import Statistics
@@ -40,7 +40,7 @@ class VllmActor:
         self._opening = opening
         self._model = model
         self._life = uuid.uuid4().hex
-        self._log = Path(tempfile.mkdtemp(prefix="loomrl-vllm-")) / "log"
+        self._log = scratch("vllm") / "log"
         self._engine: VllmEngine | None = None
         self._starting: asyncio.Task[None] | None = None
         self._since = time.monotonic()

@@ -2,12 +2,11 @@
 
 import asyncio
 import os
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from loomrl.config import OpenAIServing, Sampling, ServingEngine, TorchServing, VllmServing
 from loomrl.errors import ConfigError
+from loomrl.files import scratch
 from loomrl.serving.deployment.source import OpenFolder, PolicySource
 from loomrl.serving.policy import ServedPolicy
 
@@ -82,6 +81,6 @@ async def _engine(choice: VllmServing | OpenAIServing, files: OpenFolder, *, con
     vllm = VllmEngineConfig(
         gpus=gpus, memory_gb=choice.memory_gb, start_timeout_s=choice.start_timeout_s, settings=choice.settings
     )
-    log = Path(tempfile.mkdtemp(prefix="loomrl-vllm-")) / f"log-{os.getpid()}"
+    log = scratch("vllm") / f"log-{os.getpid()}"
     opening = Opening(origin=files.path, context=context, slots=SLOTS, dtype="bfloat16" if gpus else "float32")
     return await VllmEngine.open(vllm, opening, log=log, version=files.number)

@@ -9,7 +9,7 @@ from typing import Literal
 from loomrl.config import ControlExperiment, LanguageAlgorithm, Sampling, ServedArm
 from loomrl.errors import ArtifactError, ConfigError, unknown
 from loomrl.files import is_file
-from loomrl.run.version import copied, experiment_of, find_version, latest_of
+from loomrl.run.version import copied, experiment_of, file_of, find_version, latest_of
 from loomrl.store import LoomDB
 from loomrl.store.policies import list_policies, show_policy
 from loomrl.store.runs import find_run, list_runs
@@ -108,11 +108,7 @@ def followed_version(run: str, follow: Follow, db: LoomDB) -> PolicyVersion:
         raise ConfigError(f"run {run!r} has no version yet: its first checkpoint makes one.")
     if follow == "newest":
         return newest
-    checkpoint = copied(newest, db)
-    try:
-        states = [json.loads((checkpoint / name).read_text()) for name in STATES if (checkpoint / name).is_file()]
-    finally:
-        shutil.rmtree(checkpoint.parent, ignore_errors=True)
+    states = [json.loads(state) for name in STATES if (state := file_of(newest, db, name)) is not None]
     best = next((state["kept"].get("best") for state in states), None)
     known = {version.number: version for version in list_policies(db, run=run, limit=1_000_000)}
     return known.get(newest.number if best is None else best, newest)
