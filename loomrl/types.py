@@ -4,7 +4,7 @@ Axis suffix: `_T` is the position in a token sequence.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -116,15 +116,20 @@ class Tokens:
     mask_T: NDArray[np.bool_]
     logprobs_T: NDArray[np.float32]
     versions_T: NDArray[np.int32]
+    entropies_T: NDArray[np.float32] | None = None
+    """Of the distribution that each token was drawn from, in nats, 0 where `mask_T` is false; None: not recorded."""
 
     def __post_init__(self) -> None:
-        shapes = {array.shape for array in self.arrays()}
+        shapes = {array.shape for array in self._all()}
         if len(shapes) != 1 or self.ids_T.ndim != 1:
-            raise ValueError(f"Tokens: four one-dimensional arrays of one length are needed, got shapes {shapes}.")
+            raise ValueError(f"Tokens: one-dimensional arrays of one length are needed, got shapes {shapes}.")
 
     def arrays(self) -> tuple[NDArray[Any], ...]:
-        """The four columns, in field order."""
+        """The four columns that every token has, in field order."""
         return self.ids_T, self.mask_T, self.logprobs_T, self.versions_T
+
+    def _all(self) -> tuple[NDArray[Any], ...]:
+        return self.arrays() if self.entropies_T is None else (*self.arrays(), self.entropies_T)
 
     def __len__(self) -> int:
         return len(self.ids_T)
@@ -132,7 +137,9 @@ class Tokens:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Tokens):
             return NotImplemented
-        return all(np.array_equal(mine, theirs) for mine, theirs in zip(self.arrays(), other.arrays(), strict=True))
+        if (self.entropies_T is None) != (other.entropies_T is None):
+            return False
+        return all(np.array_equal(mine, theirs) for mine, theirs in zip(self._all(), other._all(), strict=True))
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -256,7 +263,9 @@ def joined(turns: Sequence[Turn]) -> Tokens | None:
     spans = [turn.tokens for turn in turns if turn.tokens is not None]
     if len(spans) < 2:
         return spans[0] if spans else None
-    return Tokens(*(np.concatenate(columns) for columns in zip(*(span.arrays() for span in spans), strict=True)))
+    told = [span.entropies_T for span in spans if span.entropies_T is not None]
+    whole = Tokens(*(np.concatenate(columns) for columns in zip(*(span.arrays() for span in spans), strict=True)))
+    return replace(whole, entropies_T=np.concatenate(told)) if len(told) == len(spans) else whole
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,8 @@ def test_switching_the_kind_drops_what_belonged_to_the_old_variant() -> None:
         (["seed=1"], ["name: required"]),
         (["name=x", "algorithm.model.lora.dropout=0.1"],
          ["dropout=0.1 has no effect with warm_start.steps=0", "Leave it out"]),
+        (["name=x", "algorithm.sampling.entropies=true", "engine.kind=vllm"],
+         ["entropies=true has no effect with engine.kind=vllm", "kind=torch"]),
         (["name=x", "hub"], ["'hub'", "path=value"]),
         (["name=x", "hub..lease_s=1"], ["'hub..lease_s'", "dotted path"]),
         (["name=x", "seed=[1"], ["seed=[1", "not valid YAML"]),

@@ -1,4 +1,5 @@
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,6 +19,17 @@ def trajectory(*turns: Turn, end: End = End.TERMINATED, failure: Failure | None 
 
 def span(*ids: int) -> Tokens:
     return Tokens.of(ids, [i > 5 for i in ids], [-0.5 * i for i in ids], [NO_VERSION] * len(ids))
+
+
+def test_entropies_are_joined_where_every_turn_has_them() -> None:
+    told = [
+        replace(span(*ids), entropies_T=np.full(len(ids), number, np.float32))
+        for number, ids in enumerate([[9], [7, 8]])
+    ]
+    whole = trajectory(*(Turn((), "a", tokens=tokens) for tokens in told)).tokens
+    assert whole == replace(span(9, 7, 8), entropies_T=np.array([0, 1, 1], np.float32))
+    assert whole != span(9, 7, 8)
+    assert trajectory(Turn((), "a", tokens=told[0]), Turn((), "a", tokens=span(7))).tokens == span(9, 7)
 
 
 def test_equal_tasks_have_equal_keys_whatever_the_order_of_their_parameters() -> None:

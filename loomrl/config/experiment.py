@@ -355,6 +355,16 @@ class Experiment(Training):
         return self
 
     @model_validator(mode="after")
+    def _check_entropies_are_known(self) -> Self:
+        wanted = isinstance(self.algorithm, LanguageAlgorithm) and self.algorithm.sampling.entropies
+        if wanted and self.engine.kind != "torch":
+            raise ValueError(
+                f"algorithm.sampling.entropies=true has no effect with engine.kind={self.engine.kind}, which tells "
+                "log-probabilities only: set kind=torch, or leave it out"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_publication_interval(self) -> Self:
         every = self.rollout.publish_every
         if self.hub.max_staleness < every - 1:

@@ -114,6 +114,8 @@ class Sampling(Config):
     """
     max_tokens: PositiveInt = 64
     """Maximum tokens of one action."""
+    entropies: bool = False
+    """Record the entropy of the distribution behind every token, for the console. Four bytes a token; kind=torch."""
 
 
 Formats = tuple[str, ...]

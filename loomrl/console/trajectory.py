@@ -164,6 +164,9 @@ def _show(visit: Visit) -> Response:
         pieces=pieces,
         after=after,
         tokens=tokens,
+        has_entropies=any(
+            turn.tokens is not None and turn.tokens.entropies_T is not None for turns in t.sequences for turn in turns
+        ),
         turns=sum(map(len, t.sequences)),
         siblings=siblings,
         advantage=advantage_of(visit.source, found),
@@ -219,6 +222,7 @@ def _tokens(visit: Visit) -> Response:
             "mask": columns.mask,
             "logprobs": columns.logprobs,
             "versions": columns.versions,
+            "entropies": columns.entropies,
             "turns": columns.turns,
         }
     )

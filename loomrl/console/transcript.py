@@ -139,6 +139,8 @@ class TokenColumns:
     mask: list[int]
     logprobs: list[float | None]
     versions: list[int]
+    entropies: list[float | None]
+    """None where they were not recorded."""
     turns: list[int] = field(default_factory=list)
     """Of each token, within the sequence, from 0."""
 
@@ -152,7 +154,7 @@ def tokens_of(trajectory: Trajectory, thread: int, *, begin: int, count: int) ->
     total = sum(len(tokens) for _, tokens in spans)
     if not spans:
         return None
-    found = TokenColumns(begin, total, [], [], [], [])
+    found = TokenColumns(begin, total, [], [], [], [], [])
     at = 0
     for turn, tokens in spans:
         low, high = max(0, begin - at), min(len(tokens), begin + count - at)
@@ -161,6 +163,8 @@ def tokens_of(trajectory: Trajectory, thread: int, *, begin: int, count: int) ->
             found.mask.extend(map(int, tokens.mask_T[low:high]))
             found.logprobs.extend(_plain(float(value)) for value in tokens.logprobs_T[low:high])
             found.versions.extend(map(int, tokens.versions_T[low:high]))
+            entropies_T = np.full(len(tokens), np.nan) if tokens.entropies_T is None else tokens.entropies_T
+            found.entropies.extend(_plain(float(value)) for value in entropies_T[low:high])
             found.turns.extend([turn] * (high - low))
         at += len(tokens)
     return found

@@ -16,9 +16,11 @@ from loomrl.errors import CorruptPayload, HubError
 from loomrl.hub.array import Allowance, pack, unpack
 from loomrl.types import Trajectory
 
-MAGIC = b"LRT\x07"
-READABLE = (b"LRT\x01", b"LRT\x02", b"LRT\x04", MAGIC)
-"""Format 1 has no pictures in its messages, 2 no further threads, 4 no steps. No single wrong bit makes one another."""
+MAGIC = b"LRT\x08"
+READABLE = (b"LRT\x01", b"LRT\x02", b"LRT\x04", b"LRT\x07", MAGIC)
+"""Format 1 has no pictures in its messages, 2 no further threads, 4 no steps, 7 no entropies. No single wrong bit makes
+one another.
+"""
 HEADER = struct.Struct("<4sII")
 MAX_BYTES = 1 << 30
 """Longest payload: what both databases still take in one value."""

@@ -64,6 +64,8 @@ class Completion:
     logprobs_T: NDArray[np.float32]
     versions_T: NDArray[np.int32]
     finish: Finish
+    entropies_T: NDArray[np.float32] | None = None
+    """In nats, of the distributions that `logprobs_T` are of; None unless the sampling asks for them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

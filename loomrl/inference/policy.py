@@ -60,12 +60,13 @@ class Speaker:
 
 
 def _tokens(prompt: Ids, completion: Completion) -> Tokens:
-    given, drawn = len(prompt), len(completion.ids_T)
+    given, drawn, entropies_T = len(prompt), len(completion.ids_T), completion.entropies_T
     return Tokens(
         np.concatenate([prompt, completion.ids_T]),
         np.repeat([False, True], [given, drawn]),
         np.concatenate([np.zeros(given, np.float32), completion.logprobs_T]),
         np.concatenate([np.full(given, NO_VERSION, np.int32), completion.versions_T]),
+        None if entropies_T is None else np.concatenate([np.zeros(given, np.float32), entropies_T]),
     )
 
 

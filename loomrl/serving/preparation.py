@@ -139,7 +139,7 @@ class Preparation:
         if given.get("top_p") == 0:
             given["top_p"] = 1e-9  # only the likeliest token, as others understand 0
         try:
-            sampling = Sampling.model_validate({**self._voice.sampling.model_dump(), **given})
+            sampling = Sampling.model_validate({**self._voice.sampling.model_dump(), "entropies": False, **given})
         except ValidationError as error:
             first = error.errors()[0]
             name = str(first["loc"][-1])

@@ -239,7 +239,8 @@ def tokens(text: str, *, prompt: str, version: int, seed: int = 0) -> Tokens:
     mask = np.array([False] * len(before) + [True] * len(ids))
     logprobs = np.where(mask, -rng.exponential(0.7, len(mask)), 0).astype(np.float32)
     versions = np.where(mask, version, -1).astype(np.int32)
-    return Tokens(np.array([*before, *ids], np.int32), mask, logprobs, versions)
+    entropies = np.where(mask, rng.exponential(0.7, len(mask)), 0).astype(np.float32)
+    return Tokens(np.array([*before, *ids], np.int32), mask, logprobs, versions, entropies)
 
 
 def keep_tokenizer(folder: Path) -> None:

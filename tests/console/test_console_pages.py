@@ -226,10 +226,13 @@ def test_a_long_trajectory_comes_in_parts_and_its_tokens_in_chunks(shown: tuple[
     assert chunk["total"] == 100_000
     assert len(chunk["ids"]) == 3_000
     assert all(logprob <= 0 for logprob in chunk["logprobs"])
+    assert set(chunk["entropies"]) == {None}
+    assert '<option value="entropy">' in browser.get("/trajectories/long").text
     assert "The quick brown fox jumps over the lazy dog" in "".join(chunk["texts"])
     aside = browser.get(f"/tokens.json?hub=&place={place}&thread=1").json()
     assert "".join(aside["texts"]) == "GoIt is right."
     assert aside["mask"] == sorted(aside["mask"])
+    assert [entropy > 0 for entropy in aside["entropies"]] == [bool(drawn) for drawn in aside["mask"]]
 
 
 def test_tokens_without_a_tokenizer_at_hand_stay_numbers(tmp_path: Path) -> None:
@@ -237,7 +240,10 @@ def test_tokens_without_a_tokenizer_at_hand_stay_numbers(tmp_path: Path) -> None
         with open_hub(source.url, HubConfig()) as hub:
             (place,) = hub.append(attempts("g", 1))
         chunk = Browser(app).get(f"/tokens.json?hub=&place={place}").json()
+        page = Browser(app).get(f"/trajectories/{attempts('g', 1)[0].id}").text
     assert chunk["texts"] is None
+    assert chunk["entropies"] == [None] * 3
+    assert "algorithm.sampling.entropies=true" in page
     assert chunk["ids"] == [5, 6, 151_000]
     assert chunk["logprobs"] == [0, -0.5, -1.25]
 

@@ -205,10 +205,29 @@ def test_payloads_from_before_there_were_steps_are_read() -> None:
     assert decode(old) == attempt("a")
 
 
+def test_payloads_from_before_there_were_entropies_are_read() -> None:
+    fields = msgspec.msgpack.decode(encode(attempt("a"))[HEADER.size :])
+    for turn in fields["turns"]:
+        del turn["tokens"]["entropies_T"]
+    body = msgspec.msgpack.encode(fields)
+    old = HEADER.pack(b"LRT\x07", zlib.crc32(body), len(body)) + body
+    assert decode(old) == attempt("a")
+
+
+def test_entropies_come_back_bit_for_bit() -> None:
+    plain = attempt("a")
+    tokens = plain.turns[0].tokens
+    assert tokens is not None
+    told = replace(tokens, entropies_T=np.linspace(0, 1, len(tokens)).astype(np.float32))
+    trajectory = replace(plain, turns=(replace(plain.turns[0], tokens=told), *plain.turns[1:]))
+    assert decode(encode(trajectory)) == trajectory
+    assert decode(encode(trajectory)) != plain
+
+
 def test_payload_of_another_format_says_so() -> None:
     payload = encode(attempt("a"))
     with pytest.raises(CorruptPayload, match="another loomrl: upgrade it"):
-        decode(b"LRT\x08" + payload[4:])
+        decode(b"LRT\x0b" + payload[4:])
     with pytest.raises(CorruptPayload, match="no trajectory payload"):
         decode(b"PK\x03\x04" + payload[4:])
 

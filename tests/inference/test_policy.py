@@ -57,7 +57,9 @@ async def play(choice: LanguagePolicy, *, size: int = 4) -> list[Trajectory]:
 
 async def test_the_tokens_of_an_episode_are_what_the_engine_saw_and_drew(folder: Path) -> None:
     model, chat = tiny_model(), Chat(tiny_tokenizer())
-    choice = LanguagePolicy(path=str(folder), sampling=Sampling(temperature=0.8, max_tokens=12), version=6)
+    choice = LanguagePolicy(
+        path=str(folder), sampling=Sampling(temperature=0.8, max_tokens=12, entropies=True), version=6
+    )
     trajectories = await play(choice)
     assert len({t.tokens.ids_T.tobytes() for t in trajectories if t.tokens}) == 4
     for trajectory in trajectories:
@@ -74,6 +76,9 @@ async def test_the_tokens_of_an_episode_are_what_the_engine_saw_and_drew(folder:
             expected = logprobs(model, request(prompt, temperature=0.8), ids[mask])
             assert np.abs(turn.tokens.logprobs_T[mask] - expected).max() <= 1e-4
             assert not turn.tokens.logprobs_T[~mask].any()
+            assert turn.tokens.entropies_T is not None
+            assert (turn.tokens.entropies_T[mask] > 0).all()
+            assert not turn.tokens.entropies_T[~mask].any()
             assert set(turn.tokens.versions_T[mask]) == {6}
             assert set(turn.tokens.versions_T[~mask]) == {NO_VERSION}
             before = np.concatenate([before, ids])

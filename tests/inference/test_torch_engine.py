@@ -56,6 +56,25 @@ def test_reported_logprobs_are_those_of_a_plain_forward_pass(kind: str) -> None:
     assert drift(model, asked, got) <= TOLERANCE
 
 
+def test_entropies_are_those_of_a_plain_forward_pass_for_whoever_asks() -> None:
+    model = tiny_model("llama", scale=0.5)
+    engine = TorchEngine(model, slots=8, context=64)
+    asked = [
+        request(random_prompt(seed, 3 + seed), seed=seed, temperature=(0.0, 0.7)[seed % 2], entropies=seed % 3 > 0)
+        for seed in range(12)
+    ]
+    for one, got in zip(asked, asyncio.run(answers(engine, asked)), strict=True):
+        if not one.sampling.entropies:
+            assert got.entropies_T is None
+            continue
+        plain = torch.distributions.Categorical(
+            logits=logits(model, one, got.ids_T) / (one.sampling.temperature or 1.0)
+        ).entropy()
+        assert got.entropies_T is not None
+        assert np.abs(got.entropies_T - plain.numpy()).max() <= TOLERANCE
+        assert np.ptp(got.entropies_T) > 0.01
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_greedy_tokens_are_those_of_generate(kind: str) -> None:
     model = tiny_model(kind)

@@ -4,7 +4,7 @@ A run that begins with `OTHER/12` continues the numbers of `OTHER`: its version 
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -54,7 +54,7 @@ class Ancestry:
         for number in np.unique(tokens.versions_T[tokens.mask_T]):
             ages = [age for run in runs if (age := self._age(run, int(number))) is not None]
             versions_T[tokens.mask_T & (tokens.versions_T == number)] = -max(ages, default=0)
-        return Tokens(tokens.ids_T, tokens.mask_T, tokens.logprobs_T, versions_T)
+        return replace(tokens, versions_T=versions_T)
 
     def _age(self, run: str, number: int) -> int | None:
         return self.ages[run] - number if number <= self.newest.get(run, -1) else None

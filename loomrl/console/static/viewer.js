@@ -105,7 +105,7 @@ async function fill(chunk) {
     token.textContent = text ?? String(id)
     if (text === null || text === undefined) token.className = 'id'
     if (!data.mask[index]) token.classList.add('prompt')
-    token.data = {id, text, mask: data.mask[index], logprob: data.logprobs[index], version: data.versions[index], turn: data.turns[index], at: data.begin + index}
+    token.data = {id, text, mask: data.mask[index], logprob: data.logprobs[index], entropy: data.entropies[index], version: data.versions[index], turn: data.turns[index], at: data.begin + index}
     fragment.append(token)
   })
   chunk.replaceChildren(fragment)
@@ -122,6 +122,7 @@ function shade(data) {
   switch (colour.value) {
     case 'logprob': return data.logprob === null ? '' : mixed(HOT, Math.min(1, -data.logprob / 5))
     case 'surprise': return data.logprob === null ? '' : mixed(HOT, 1 - Math.exp(data.logprob))
+    case 'entropy': return data.entropy === null ? '' : mixed(HOT, Math.min(1, data.entropy / 3))
     case 'version': return data.version < 0 ? '' : mixed(HUES[data.version % HUES.length], .7)
     case 'advantage': { const a = Number(view.dataset.advantage); return mixed(a >= 0 ? COLD : HOT, Math.min(1, Math.abs(a))) }
     default: return data.mask ? mixed(COLD, .6) : ''
@@ -132,7 +133,7 @@ function paint(chunk) {
   for (const token of chunk.querySelectorAll('i')) token.style.background = shade(token.data)
 }
 
-const SCALES = {logprob: ['0', '−5 or less', HOT], surprise: ['0 %', '100 %', HOT], advantage: null, version: null, mask: null}
+const SCALES = {logprob: ['0', '−5 or less', HOT], surprise: ['0 %', '100 %', HOT], entropy: ['0', '3 nats or more', HOT], advantage: null, version: null, mask: null}
 function scale() {
   const where = document.querySelector('#scale'), about = SCALES[colour.value]
   where.replaceChildren()
@@ -160,11 +161,12 @@ function tell(token) {
   on?.classList.remove('on')
   on = token
   token.classList.add('on')
-  const {id, text, mask, logprob, version, turn, at} = token.data
+  const {id, text, mask, logprob, entropy, version, turn, at} = token.data
   const parts = [`#${at}`, `id ${id}`]
   if (text !== null && text !== undefined) parts.push(JSON.stringify(text))
   if (mask) parts.push(`log-probability ${logprob}`, `probability ${logprob === null ? '–' : Math.exp(logprob).toPrecision(4)}`, `version ${version}`)
   else parts.push('not sampled')
+  if (mask && entropy !== null) parts.push(`entropy ${entropy} nats`)
   if (mask && view.dataset.advantage) parts.push(`advantage ${Number(view.dataset.advantage).toPrecision(4)}`)
   facts.value = parts.join('   ') + `   turn ${turn + 1}`
 }

@@ -250,7 +250,8 @@ class TorchEngine:
         logits_NV = self._open_network().step(x[0].long(), x[1].long(), int(columns[1].max()) + 1)
         found = draw(logits_NV, x[2], x[3] if columns[3].min() < 1 else None, x[4])
         drawn = torch.stack([found.token_N.double(), found.logprob_N.double()]).cpu().numpy()
-        ended = self._rows.append(drawn[0].astype(np.int64), drawn[1], self._version)
+        entropies_N = found.entropy().cpu().numpy() if self._rows.want_entropies else None
+        ended = self._rows.append(drawn[0].astype(np.int64), drawn[1], self._version, entropies_N)
         self._feed(drawn, found)
         broken = np.flatnonzero(~np.isfinite(drawn[1]))
         for row in broken:

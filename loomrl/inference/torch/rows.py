@@ -35,6 +35,7 @@ class Rows:
         self._ids_SC = np.zeros((slots, context), np.int32)
         self._logprobs_SC = np.zeros((slots, context), np.float32)
         self._versions_SC = np.zeros((slots, context), np.int32)
+        self._entropies_SC = np.zeros((slots, context), np.float32)
         self._prompt_S = np.zeros(slots, np.int64)
         self._length_S = np.zeros(slots, np.int64)
         self._limit_S = np.zeros(slots, np.int64)
@@ -87,13 +88,26 @@ class Rows:
             ]
         )
 
-    def append(self, ids_N: NDArray[np.int64], logprobs_N: NDArray[np.float64], version: int) -> NDArray[np.int64]:
+    @property
+    def want_entropies(self) -> bool:
+        """True if a request asks for them."""
+        return any(opened.request.sampling.entropies for opened in self.opened)
+
+    def append(
+        self,
+        ids_N: NDArray[np.int64],
+        logprobs_N: NDArray[np.float64],
+        version: int,
+        entropies_N: NDArray[np.float32] | None = None,
+    ) -> NDArray[np.int64]:
         """Append the sampled tokens; returns the rows that ended."""
         count = len(self.opened)
         row_N, at_N = np.arange(count), self._length_S[:count]
         self._ids_SC[row_N, at_N] = ids_N
         self._logprobs_SC[row_N, at_N] = logprobs_N
         self._versions_SC[row_N, at_N] = version
+        if entropies_N is not None:
+            self._entropies_SC[row_N, at_N] = entropies_N
         self._length_S[:count] += 1
         stopped_N = (self._stop_SK[:count] == ids_N[:, None]).any(axis=1)
         return np.flatnonzero(stopped_N | (self._length_S[:count] >= self._limit_S[:count]))
@@ -108,6 +122,7 @@ class Rows:
             self._logprobs_SC[row, span].copy(),
             self._versions_SC[row, span].copy(),
             Finish.STOP if stopped else Finish.LENGTH,
+            self._entropies_SC[row, span].copy() if self.opened[row].request.sampling.entropies else None,
         )
 
     def remove(self, rows: Iterable[int]) -> list[tuple[int, int, int]]:
@@ -126,7 +141,7 @@ class Rows:
 
     def _move(self, source: int, target: int) -> None:
         length = self._length_S[source]
-        for x_SC in (self._ids_SC, self._logprobs_SC, self._versions_SC):
+        for x_SC in (self._ids_SC, self._logprobs_SC, self._versions_SC, self._entropies_SC):
             x_SC[target, :length] = x_SC[source, :length]
         for x_S in (self._prompt_S, self._length_S, self._limit_S, self._seed_S, self._temperature_S, self._top_p_S):
             x_S[target] = x_S[source]

@@ -34,6 +34,11 @@ class Draw(NamedTuple):
     logprob_N: Tensor
     logp_NV: Tensor
 
+    def entropy(self) -> Tensor:
+        """Of each row's whole distribution, in nats."""
+        entropy_N: Tensor = torch.special.entr(self.logp_NV.exp()).sum(-1)
+        return entropy_N
+
 
 def draw(logits_NV: Tensor, temperature_N: Tensor, top_p_N: Tensor | None, uniform_N: Tensor) -> Draw:
     """Draw from each row's distribution.
