@@ -21,7 +21,14 @@ from loomrl.algorithms.comm import compress
 from loomrl.algorithms.language import sharding
 from loomrl.algorithms.language.batch import Batch, Work, gathered, inputs, kl, with_columns
 from loomrl.algorithms.language.estimate import Column, Estimate, estimate, over_attempts
-from loomrl.algorithms.language.loss import dpo_loss, importance_weight, per_token, sum_by_sample
+from loomrl.algorithms.language.loss import (
+    cispo_loss,
+    dpo_loss,
+    importance_weight,
+    mean_by_sample,
+    per_token,
+    sum_by_sample,
+)
 from loomrl.algorithms.language.model.lora import Adapter, without_adapters
 from loomrl.algorithms.language.module import LanguageModule, imitating
 from loomrl.algorithms.language.packing import Packed, Sample, UpdateStep, attempts_of
@@ -36,6 +43,8 @@ from loomrl.telemetry.metric import Metric
 
 OLD, REFERENCE, VALUE, RETURN, ADVANTAGE = "old", "reference", "value", "return", "advantage"
 """Columns that the learner adds to its samples, beside those of `sample`."""
+SAMPLE = "sample"
+"""Column of a micro-batch: the sample of each token."""
 
 
 class LanguageLearner(OwnSteps):
@@ -97,7 +106,7 @@ class LanguageLearner(OwnSteps):
         single = len(work.steps) == 1
 
         def loss(batch: Batch, step: UpdateStep) -> Tensor:
-            scores, columns = self._forward(batch.packed), batch.packed.columns
+            scores, columns = self._forward(batch.packed), {**batch.packed.columns, SAMPLE: batch.packed.sample_K}
             old_K = scores["logp_K"].detach() if single else columns[OLD]
             loss_K = per_token(self.policy_loss(scores, columns, old_K), scores["logp_K"], self)
             if VALUE in columns:
@@ -124,8 +133,10 @@ class LanguageLearner(OwnSteps):
     def policy_loss(self, scores: Scores, columns: Mapping[str, Tensor], old_K: Tensor) -> Tensor:
         """Per token: the surrogate, weighted by the agreement of engine and learner, with entropy and KL terms."""
         algorithm, logp_K, entropy_K = self.config.algorithm, scores["logp_K"], scores["entropy_K"]
+        sequence = algorithm.ratio == "sequence"
+        compared_K = old_K + mean_by_sample(logp_K - old_K, columns[SAMPLE]) if sequence else logp_K
         loss_K: Tensor
-        loss_K, clipped_K = self.surrogate(logp_K, old_K, columns[ADVANTAGE])
+        loss_K, clipped_K = self.surrogate(compared_K, old_K, columns[ADVANTAGE])
         self._log(Metric.POLICY_LOSS, loss_K)
         self._log(Metric.POLICY_CLIP_FRACTION, clipped_K.float())
         self._log(Metric.POLICY_ENTROPY, entropy_K)
@@ -143,7 +154,9 @@ class LanguageLearner(OwnSteps):
 
     def surrogate(self, logp_K: Tensor, old_K: Tensor, advantage_K: Tensor) -> tuple[Tensor, Tensor]:
         """Per token: the loss, and whether the clip removes its gradient."""
-        return policy_loss(logp_K, old_K, advantage_K, clip=self.config.algorithm.clip)
+        algorithm = self.config.algorithm
+        made = cispo_loss if algorithm.surrogate == "cispo" else policy_loss
+        return made(logp_K, old_K, advantage_K, clip=algorithm.clip)
 
     def _prefer(self, work: Work) -> None:
         algorithm: DPO = self.config.algorithm

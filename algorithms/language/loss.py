@@ -7,7 +7,7 @@ denominators of the whole step. DDP averages the gradients of its ranks, so ther
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,16 @@ from torch.nn.functional import logsigmoid
 
 from loomrl.algorithms.losses import FARTHEST
 from loomrl.errors import LearnerError
+
+if TYPE_CHECKING:
+    from loomrl.config import Clip
+
+
+def cispo_loss(logp_K: Tensor, old_logp_K: Tensor, advantage_K: Tensor, *, clip: "Clip") -> tuple[Tensor, Tensor]:
+    """REINFORCE weighted by the ratio, cut to the range of `clip` and without gradient; and the tokens that are cut."""
+    ratio_K = (logp_K - old_logp_K).detach().clamp(max=FARTHEST).exp()
+    weight_K = ratio_K.clamp(1 - clip.low, 1 + clip.high)
+    return -weight_K * advantage_K * logp_K, weight_K != ratio_K
 
 
 def importance_weight(old_logp_K: Tensor, engine_logp_K: Tensor, *, cap: float) -> Tensor:
@@ -51,6 +61,13 @@ def kto_loss(gain_N: Tensor, label_N: Tensor, *, kl: float, beta: float) -> tupl
 def sum_by_sample(per_token_K: Tensor, sample_K: Tensor, *, samples: int) -> Tensor:
     """The sum over each sample's tokens (`_N`); `sample_K` is the sample of each token."""
     return per_token_K.new_zeros(samples).index_add(0, sample_K, per_token_K)
+
+
+def mean_by_sample(per_token_K: Tensor, sample_K: Tensor) -> Tensor:
+    """For each token the mean over its sample's tokens."""
+    samples = int(sample_K.max()) + 1 if len(sample_K) else 0
+    count_N = sample_K.bincount(minlength=samples).clamp(min=1)
+    return (sum_by_sample(per_token_K, sample_K, samples=samples) / count_N)[sample_K]
 
 
 def per_token(loss_K: Tensor, logp_K: Tensor, learner: object) -> Tensor:

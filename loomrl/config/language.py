@@ -228,6 +228,12 @@ class LanguageAlgorithm(Config):
 class PolicyGradient(LanguageAlgorithm):
     """Settings that the policy gradient algorithms share."""
 
+    surrogate: Literal["clip", "cispo"] = "clip"
+    """What becomes of ratios outside the range of `clip`: no gradient, or (cispo) they are cut to the range, and every
+    token teaches with the ratio as its weight.
+    """
+    ratio: Literal["token", "sequence"] = "token"
+    """The ratio of each token's new probability to the old one, or its geometric mean over a thread's tokens (GSPO)."""
     clip: Clip = Clip()
     kl: KL = KL()
     entropy_coefficient: float = 0.0
@@ -240,6 +246,20 @@ class PolicyGradient(LanguageAlgorithm):
     """Drop groups in which all attempts have the same reward; they are counted."""
     normalize_advantages: bool = False
     """Over the whole batch, to mean 0 and standard deviation 1."""
+
+    @model_validator(mode="after")
+    def _ratios_have_an_effect(self) -> Self:
+        chosen = f"surrogate={self.surrogate}" if self.surrogate != "clip" else f"ratio={self.ratio}"
+        if chosen != "ratio=token" and self.optimizer.epochs * self.optimizer.minibatches == 1:
+            raise ValueError(
+                f"{chosen} has no effect with optimizer.epochs=1 and minibatches=1: the ratio is 1 in an only step. "
+                "Raise one of them, or leave it out"
+            )
+        if self.surrogate == "cispo" and self.clip.dual is not None:
+            raise ValueError(
+                f"clip.dual={self.clip.dual:g} has no effect with surrogate=cispo, whose weights are bounded"
+            )
+        return self
 
 
 class PPO(PolicyGradient):

@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from loomrl.algorithms.language.advantage import discounted_returns, gae_batch, group_relative, leave_one_out, whiten
-from loomrl.algorithms.language.loss import dpo_loss, importance_weight, kto_loss, sum_by_sample, token_weights
+from loomrl.algorithms.language.loss import (
+    cispo_loss,
+    dpo_loss,
+    importance_weight,
+    kto_loss,
+    mean_by_sample,
+    sum_by_sample,
+    token_weights,
+)
 from loomrl.algorithms.losses import kl_estimate, policy_loss, value_loss
 from loomrl.config import Clip
 
@@ -71,6 +79,41 @@ def test_policy_gradient_is_that_of_the_naive_formulation(rows: Tensor) -> None:
     torch.testing.assert_close(loss, torch.stack(naive))
     torch.testing.assert_close(slope(loss, logp), slope(torch.stack(naive), logp))
     assert not slope(policy_loss(logp, old, advantage, clip=clip)[0], logp)[clipped].any()
+
+
+def test_ratios_that_cispo_cuts_teach_as_weights() -> None:
+    """Ratios 1, 2, ½ against 0.75 … 1.5: cut to 1, 1.5, 0.75, and never without a gradient."""
+    logp = torch.tensor([0, LOG2, -LOG2], requires_grad=True)
+    advantage = torch.tensor([2.0, 2.0, -2.0])
+    loss, cut = cispo_loss(logp, torch.zeros(3), advantage, clip=Clip(low=0.25, high=0.5))
+    torch.testing.assert_close(slope(loss, logp), torch.tensor([-2.0, -3.0, 1.5]))
+    assert cut.tolist() == [False, True, True]
+
+
+@given(columns(2))
+def test_on_policy_cispo_is_reinforce(rows: Tensor) -> None:
+    logp, advantage = rows
+    logp = logp.requires_grad_()
+    loss, cut = cispo_loss(logp, logp.detach(), advantage, clip=Clip())
+    torch.testing.assert_close(slope(loss, logp), -advantage)
+    assert not cut.any()
+
+
+@given(columns(2), st.integers(0, 99))
+def test_ratios_of_sequences_are_those_of_gspo(rows: Tensor, seed: int) -> None:
+    logp, old = rows
+    logp = logp.requires_grad_()
+    sample = torch.randint(0, 3, logp.shape, generator=torch.Generator().manual_seed(seed)).sort().values
+    advantage = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
+    loss, _ = policy_loss(old + mean_by_sample(logp - old, sample), old, advantage[sample], clip=Clip())
+    naive = torch.zeros((), dtype=torch.float64)
+    for number in sample.unique():
+        mine = sample == number
+        ratio = ((logp - old)[mine].sum() / mine.sum()).exp()
+        gain = torch.min(ratio * advantage[number], ratio.clamp(0.8, 1.2) * advantage[number])
+        naive = naive - gain * mine.sum()
+    torch.testing.assert_close(loss.sum(), naive)
+    torch.testing.assert_close(slope(loss, logp), slope(naive, logp))
 
 
 def test_absurd_ratios_stay_finite() -> None:
@@ -210,7 +253,7 @@ GROUPS, GROUP, LENGTH, CHOICES = 8, 8, 3, 4
 def advantages_of(how: str, rewards_NT: np.ndarray, values_T: np.ndarray) -> np.ndarray:
     """Of every token, by the estimator of that algorithm."""
     mask_T, totals_N = np.ones(LENGTH, bool), rewards_NT.sum(1)
-    if how in ("grpo", "rloo"):
+    if how in ("grpo", "rloo", "gspo", "cispo"):
         compare = leave_one_out if how == "rloo" else lambda group: group_relative(group, scale=True)
         per_sample = np.concatenate([compare(group) for group in totals_N.reshape(GROUPS, GROUP)])
         return np.repeat(per_sample[:, None], LENGTH, axis=1)
@@ -223,6 +266,15 @@ def advantages_of(how: str, rewards_NT: np.ndarray, values_T: np.ndarray) -> np.
         )
         estimated = np.stack(lists)
     return whiten(estimated, np.ones_like(estimated, bool))
+
+
+def loss_of(how: str, logp_NT: Tensor, old_NT: Tensor, advantage_NT: Tensor) -> Tensor:
+    """The loss of every token: that of the clip, with the ratios of whole sequences, or CISPO's."""
+    if how == "cispo":
+        return cispo_loss(logp_NT, old_NT, advantage_NT, clip=Clip())[0]
+    if how == "gspo":
+        logp_NT = old_NT + (logp_NT - old_NT).mean(1, keepdim=True)
+    return policy_loss(logp_NT, old_NT, advantage_NT, clip=Clip())[0]
 
 
 def skill_after_training(how: str, *, shuffled: bool, seed: int) -> float:
@@ -241,7 +293,7 @@ def skill_after_training(how: str, *, shuffled: bool, seed: int) -> float:
         old_NT = chances.log().gather(1, tokens_TN).T
         for _ in range(2):
             logp_NT = logits.log_softmax(-1).gather(1, tokens_TN).T
-            loss_NT, _ = policy_loss(logp_NT, old_NT, advantage, clip=Clip())
+            loss_NT = loss_of(how, logp_NT, old_NT, advantage)
             critic_NT = value_loss(values.expand_as(returns), values.detach().expand_as(returns), returns, clip=None)
             optimizer.zero_grad()
             (loss_NT + 0.5 * critic_NT).mean().backward()
@@ -250,7 +302,7 @@ def skill_after_training(how: str, *, shuffled: bool, seed: int) -> float:
 
 
 @pytest.mark.usefixtures("one_thread")
-@pytest.mark.parametrize("how", ["grpo", "rloo", "reinforce", "gae"])
+@pytest.mark.parametrize("how", ["grpo", "rloo", "reinforce", "gae", "gspo", "cispo"])
 def test_every_estimator_teaches_a_policy_of_tokens_and_shuffled_rewards_teach_nothing(how: str) -> None:
     learnt = [skill_after_training(how, shuffled=False, seed=seed) for seed in range(3)]
     control = [skill_after_training(how, shuffled=True, seed=seed) for seed in range(3)]
