@@ -95,6 +95,7 @@ def _seed(size: Size, seed: int, tellings: Sequence[Telling], page: Path | None)
             told = tell(production, chapters, changes=size.loop, episodes=size.episodes, seed=seed, say=_say)
             if page is not None and telling is tellings[0]:
                 write(page, told, title="An agent learns from its users")
+                _say(f"the story: {page}")
             yield {
                 "telling": telling.name,
                 "seed": seed,

@@ -1,6 +1,6 @@
 """`loomrl bench`: measurements behind the figures in docs/benchmarks.md."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -269,8 +269,21 @@ def _tell(
     figures: Mapping[str, Any], *, as_json: bool, shown: Callable[[Any], Any] = str, left_out: str | None = None
 ) -> None:
     """Print figures, one per line for people; names that end in `left_out` are only in the JSON."""
-    rows = [(name, shown(figures[name])) for name in figures if left_out is None or not name.endswith(left_out)]
-    emit(figures, as_json=as_json, show=lambda console: console.print(table("", ("figure", "value>"), rows)))
+    told = {name: value for name, value in figures.items() if left_out is None or not name.endswith(left_out)}
+    drawn = table("", ("figure", "value>"), [(name, shown(value)) for name, value in _flat(told)])
+    drawn.columns[0].min_width = max(len(name) for name, _ in _flat(told))  # or a long value leaves no room for it
+    emit(figures, as_json=as_json, show=lambda console: console.print(drawn))
+
+
+def _flat(figures: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Figures with those of tables and of lists of tables under names such as `runs.0.seconds`."""
+    for name, value in figures.items():
+        if isinstance(value, list) and value and all(isinstance(each, Mapping) for each in value):
+            value = dict(enumerate(value))
+        if isinstance(value, Mapping):
+            yield from ((f"{name}.{inner}", each) for inner, each in _flat({str(key): of for key, of in value.items()}))
+        else:
+            yield name, value
 
 
 def _rounded(value: Any) -> Any:
